@@ -1,0 +1,92 @@
+# Everything a developer runs. `make` alone lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+GO ?= go
+# Built once into Go's cache, pinned apart from the product's own dependencies.
+TOOL := $(GO) tool -modfile=test/tools/go.mod
+# Git ignores both.
+ENVOY_FOLDER := .envoy
+BIN := bin
+# Test packages with a target of their own; unit is everything else.
+OWN_TARGET := /test/(sim|conformance|e2e|bench)$$
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Simulated servers, Signalbox and a load, in 90 s; ARGS="--serve" stays up, ARGS="--envoy" uses Envoy
+	$(GO) run ./cmd/signalbox demo $(ARGS)
+
+.PHONY: build
+build: ## Build bin/signalbox
+	$(GO) build -trimpath -o $(BIN)/signalbox ./cmd/signalbox
+
+.PHONY: test
+test: unit sim conformance e2e ## Unit tests, simulation, conformance, and end to end with a real Envoy
+
+.PHONY: unit
+unit: ## Tests beside the code and whole-tree checks
+	$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
+
+.PHONY: sim
+sim: ## Seeded simulation of the whole actor tree
+	$(GO) test -count=1 ./test/sim
+
+.PHONY: conformance
+conformance: ## The table of ext_proc checks
+	@if [ -d test/conformance ]; then $(GO) test -count=1 ./test/conformance; fi
+
+.PHONY: e2e
+e2e: ## Real Envoy, the real binary, simulated model servers
+	@if envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); then \
+	  ENVOY="$$envoy" $(GO) test -count=1 -v ./test/e2e; \
+	else \
+	  $(GO) test -count=1 -v ./test/e2e; \
+	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
+	fi
+
+.PHONY: ci
+ci: ## Lint, vet, race, then test
+	$(MAKE) lint
+	$(MAKE) vet
+	$(MAKE) race
+	$(MAKE) test
+
+# go-check-sumtype needs the whole tree in one run: on a single package it sees nothing.
+.PHONY: lint
+lint: ## Linters, formatting, exhaustive switches over sealed interfaces
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) go-check-sumtype -default-signifies-exhaustive=false ./...
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+
+# test/e2e builds the binary with the race detector too when it runs under it.
+.PHONY: race
+race: ## Every test under the race detector (needs a C compiler)
+	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)) || true; \
+	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
+
+.PHONY: bench
+bench: ## Benchmarks; BENCH=pattern, BENCHTIME=1s
+	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## Each fuzz test for a few seconds; FUZZTIME=5s
+	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+	    $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(or $(FUZZTIME),5s) "$$(dirname "$$file")" || exit 1; \
+	  done; \
+	done
+
+.PHONY: envoy
+envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)
+	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); "$$envoy" --version
+
+.PHONY: clean
+clean: ## Remove what the other targets made
+	rm -rf $(BIN) $(ENVOY_FOLDER)

@@ -1,0 +1,247 @@
+// Package cycle is the life of one request: wait, pick, serve, release.
+//
+// A cycle owns all that is known of its request. Nobody else holds any of it, so nothing can be left behind: when the actor
+// ends, for whatever reason, Stopped gives back what it held and answers what it owes. It never sees a frame or a
+// connection (adapters/extproc does), and never decides (engine/schedule does).
+package cycle
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Limits are the deadlines that a cycle sets. None is zero; no limit is carried as 24 hours.
+type Limits struct {
+	Queue        time.Duration // from admission asked to dispatched
+	Pick         time.Duration // from dispatched to picked
+	ResponseIdle time.Duration // between two signs of life of the response
+}
+
+// Deps are what the cycles of one loop work with.
+type Deps struct {
+	Flow    func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
+	Prefix  messages.Sink[messages.PrefixMsg]
+	Pool    *endpoints.Pool
+	Plan    func() *schedule.Plan // the configuration in force
+	Scratch *schedule.Scratch     // the loop's
+	Book    *records.Book         // the loop's
+	Names   func(runtime.Kind) string
+	Limits  Limits
+	Metrics *Metrics
+	Report  func(*messages.Record) // told of each request at its end; must not block or keep the record
+}
+
+// Cycle is one request.
+type Cycle struct {
+	deps *Deps
+	plan *schedule.Plan // pinned at birth
+
+	req    messages.Request
+	stream messages.Sink[messages.StreamMsg]
+
+	admission bool // the flow shard may hold a place for us
+	answered  bool // the stream has its answer, or nobody waits for one
+	begun     bool // the book knows us
+	placed    bool // the prefix actor knows our prompt
+
+	served *endpoints.Endpoint // whose load we are part of; nil = none
+	pick   endpoints.Pick      // what we added to it
+
+	deadline   time.Time // of the whole request
+	due        time.Time // of what we wait for now
+	armed      time.Time // when the timer fires
+	timer      runtime.Timer
+	generation uint32
+
+	rec    messages.Record
+	events [eventSlots]messages.RecordEvent
+	count  int
+}
+
+const eventSlots = 16
+
+// New is a cycle before its first message.
+func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
+
+// Receive follows a request from arrival to end: read it downwards.
+func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
+	switch m := m.(type) {
+	case messages.RequestArrived:
+		c.onRequestArrived(ctx, m)
+	case messages.Dispatched:
+		c.onDispatched(ctx, m)
+	case messages.Rejected:
+		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+	case messages.Evicted:
+		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+	case messages.Revoked:
+		c.revoke(ctx, m.Reason, m.RetryAfter)
+	case messages.ResponseStarted:
+		c.onResponseStarted(ctx, m)
+	case messages.FirstTokenSeen:
+		c.onFirstTokenSeen(ctx, m)
+	case messages.ResponseProgressed:
+		c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	case messages.ResponseEnded:
+		c.onResponseEnded(ctx, m)
+	case messages.StreamGone:
+		c.onStreamGone(ctx, m)
+	case messages.CycleDeadlinePassed:
+		c.onCycleDeadlinePassed(ctx, m)
+	case messages.CycleQueried:
+		c.onCycleQueried(m)
+	}
+	c.note(ctx, m)
+}
+
+func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
+	c.req, c.stream, c.deadline = m.Request, m.Stream, m.Deadline
+	c.rec = messages.Record{
+		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: m.Request.Model, Flow: m.Flow, Stream: m.Request.Stream,
+		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
+	}
+	c.deps.Book.Begin(c.req.ID, ctx.Self())
+	c.begun = true
+	c.deps.Metrics.arrived(&c.rec)
+	c.waitFor(ctx, c.deps.Limits.Queue+c.deps.Limits.Pick)
+	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
+		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
+		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
+	})
+	if !c.admission { // its inbox is full: work may be refused at the door
+		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	}
+}
+
+// onDispatched picks. Pick and load are one step: whoever is next on this loop sees it.
+func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
+	if c.served != nil || c.answered {
+		return // told twice
+	}
+	c.rec.QueueWait = m.Waited
+	began := c.deps.Scratch.Clock.Nanos()
+	out := c.plan.Run(&c.req, c.deps.Pool.Snapshot(), ctx.Now(), c.deps.Scratch)
+	c.deps.Metrics.scheduled(time.Duration(c.deps.Scratch.Clock.Nanos()-began), out.Reason)
+	c.rec.Decision = out.Decision
+	if out.Reason != messages.NoReason {
+		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
+		return
+	}
+	c.hold(out.Ranked[0])
+	c.place()
+	to := make([]messages.Address, len(out.Ranked))
+	for i, e := range out.Ranked {
+		to[i] = e.Spec.Address
+	}
+	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	c.answer(messages.PickMade{Destinations: messages.TakeList(to)})
+}
+
+// hold makes the request part of an endpoint's load, and of no other's.
+func (c *Cycle) hold(e *endpoints.Endpoint) {
+	c.letGo()
+	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
+	c.rec.Served = e.ID
+	e.Picks.Add(1)
+	c.deps.Metrics.picked(e)
+}
+
+func (c *Cycle) letGo() {
+	if c.served != nil {
+		c.served.Load().Remove(c.pick)
+		c.deps.Metrics.released(c.served)
+		c.served = nil
+	}
+}
+
+// place enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
+func (c *Cycle) place() {
+	if c.req.Blocks.Len() == 0 {
+		return
+	}
+	c.placed = c.deps.Prefix.Tell(messages.PromptPlaced{
+		Request: c.req.ID, Endpoint: c.served.ID, Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks,
+	})
+	c.req.Blocks = messages.List[uint64]{}
+}
+
+func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
+	c.rec.Status = m.Status
+	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	if c.served == nil {
+		return
+	}
+	where := c.served.ID
+	if m.Served != "" && m.Served != c.served.Spec.Address {
+		where = c.move(m.Served)
+	}
+	if c.placed {
+		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
+	}
+}
+
+// move takes the load to the endpoint that served; to nobody, if the pool does not know it.
+func (c *Cycle) move(to messages.Address) messages.EndpointID {
+	c.deps.Metrics.elsewhere.Inc()
+	if e := c.deps.Pool.Snapshot().ByAddress(to); e != nil {
+		c.hold(e)
+		return e.ID
+	}
+	c.letGo()
+	c.rec.Served = messages.EndpointID{}
+	return messages.EndpointID{}
+}
+
+func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
+	c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
+	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+}
+
+func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
+	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
+	ctx.Stop()
+}
+
+func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
+	if !c.answered {
+		c.rec.Reason = messages.ClientGone
+	}
+	if m.Answered != messages.NoReason {
+		c.rec.Reason = m.Answered
+	}
+	if c.answered && !m.Completed && c.rec.Reason == messages.NoReason {
+		c.rec.Reason = messages.ClientGone
+	}
+	c.answered = true // nobody is left to answer
+	ctx.Stop()
+}
+
+func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFailed) {
+	if c.answered {
+		return
+	}
+	c.rec.Reason = m.Reason
+	c.answer(m)
+	ctx.Stop()
+}
+
+// revoke ends a request that runs.
+func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
+	if !c.answered {
+		c.refuse(ctx, messages.PickFailed{Reason: why, RetryAfter: retryAfter})
+		return
+	}
+	c.rec.Reason = why
+	c.stream.Tell(messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	ctx.Stop()
+}
+
+func (c *Cycle) answer(m messages.StreamMsg) {
+	c.answered = true
+	c.stream.Tell(m)
+}

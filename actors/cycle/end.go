@@ -1,0 +1,93 @@
+package cycle
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// waitFor sets the deadline of what the cycle waits for now, within that of the whole request. The timer is moved only when
+// it fires: most deadlines are put off many times before one passes.
+func (c *Cycle) waitFor(ctx runtime.Context[messages.CycleMsg], d time.Duration) {
+	c.due = ctx.Now().Add(d)
+	if c.deadline.Before(c.due) {
+		c.due = c.deadline
+	}
+	if c.timer == nil {
+		c.arm(ctx)
+		return
+	}
+	if c.due.Before(c.armed) {
+		c.timer.Cancel()
+		c.arm(ctx)
+	}
+}
+
+func (c *Cycle) arm(ctx runtime.Context[messages.CycleMsg]) {
+	c.generation++
+	c.armed = c.due
+	c.timer = ctx.After(c.due.Sub(ctx.Now()), messages.CycleDeadlinePassed{Generation: c.generation})
+}
+
+func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m messages.CycleDeadlinePassed) {
+	switch now := ctx.Now(); {
+	case m.Generation != c.generation:
+	case now.Before(c.due):
+		c.arm(ctx)
+	case !now.Before(c.deadline):
+		c.revoke(ctx, messages.RequestTimeout, 0)
+	case !c.answered:
+		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+	default:
+		c.revoke(ctx, messages.ResponseIdle, 0)
+	}
+}
+
+// note keeps the message in hand as an event. What finds no slot is counted.
+func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
+	switch m.(type) {
+	case messages.ResponseProgressed, messages.CycleQueried: // many, and they say nothing new
+		return
+	}
+	if c.count == eventSlots {
+		c.rec.Dropped++
+		return
+	}
+	a := ctx.Arrival()
+	c.events[c.count] = messages.RecordEvent{
+		Name: c.deps.Names(a.Kind), At: ctx.Now().Sub(c.rec.ArrivedAt), Waited: a.Waited, Took: ctx.Elapsed(),
+	}
+	c.count++
+}
+
+func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
+	rec := c.rec
+	rec.Running = true
+	rec.Ended = 0
+	rec.Events = messages.ListOf(c.events[:c.count]...)
+	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Records: messages.ListOf(rec)})
+}
+
+// Stopped is the only place that gives anything back, and the last chance to answer: a panic ends here too.
+func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
+	if c.stream != nil && !c.answered {
+		c.rec.Reason = messages.Internal
+		c.answer(messages.PickFailed{Reason: messages.Internal})
+	}
+	if c.admission {
+		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
+	}
+	c.letGo()
+	if c.placed {
+		failed := c.rec.FirstToken == 0 || c.rec.Status >= 400
+		c.deps.Prefix.Tell(messages.PromptEnded{Request: c.req.ID, Failed: failed})
+	}
+	if c.begun {
+		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)
+		c.rec.Events = messages.ListOf(c.events[:c.count]...)
+		c.deps.Book.End(c.rec)
+		c.deps.Metrics.ended(&c.rec)
+		c.deps.Report(&c.rec)
+	}
+}

@@ -1,0 +1,211 @@
+// Package pool owns the endpoint set: it takes what discovery finds, gives each incarnation a slot and a scraper, and
+// publishes a snapshot for each version. It never looks at a request or at a metric.
+package pool
+
+import (
+	"maps"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Prefix is the address of the prefix actor: it can be told and watched.
+type Prefix interface {
+	messages.Sink[messages.PrefixMsg]
+	runtime.Target
+}
+
+// Deps are what the pool works with.
+type Deps struct {
+	Pool   *endpoints.Pool
+	Prefix Prefix
+	// Scrape spawns the scraper of an endpoint as a child of the pool.
+	Scrape  func(e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
+	Metrics *Metrics
+}
+
+// Pool is the actor. After a restart it goes on from the snapshot in force.
+type Pool struct {
+	deps     Deps
+	version  uint64 // of the newest set of discovery
+	set      *endpoints.Snapshot
+	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
+	free     []uint32                                 // slots to give out, the next one last
+	clearing map[uint32]messages.EndpointID           // slots that prefix has yet to clear
+	slots    uint32                                   // given out so far, free ones included
+	latest   uint32                                   // generation given out last
+	names    map[messages.EndpointID]messages.Address // of all incarnations that a record may name
+	gone     []messages.EndpointID                    // of those, what left, oldest first
+}
+
+const goneNames = 4096 // incarnations that left and whose addresses are kept
+
+// New goes on from what deps.Pool has.
+func New(deps Deps) *Pool {
+	p := &Pool{
+		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
+		clearing: map[uint32]messages.EndpointID{}, names: map[messages.EndpointID]messages.Address{},
+	}
+	used := map[uint32]bool{}
+	for _, e := range p.set.Endpoints {
+		used[e.ID.Slot] = true
+		p.slots = max(p.slots, e.ID.Slot+1)
+		p.latest = max(p.latest, e.ID.Generation)
+		p.names[e.ID] = e.Spec.Address
+	}
+	for slot := range p.slots {
+		if !used[slot] { // whether prefix has cleared it is not known any more: let it say so
+			p.leave(messages.EndpointID{Slot: slot}, nil)
+		}
+	}
+	return p
+}
+
+// Receive keeps the set.
+func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg) {
+	switch m := m.(type) {
+	case messages.PoolStarted:
+		p.onPoolStarted(ctx)
+	case messages.EndpointsDiscovered:
+		p.onEndpointsDiscovered(ctx, m)
+	case messages.EndpointRestarted:
+		p.onEndpointRestarted(ctx, m)
+	case messages.SlotCleared:
+		p.onSlotCleared(m)
+	case messages.PrefixLost:
+		p.onPrefixLost(ctx)
+	}
+}
+
+func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
+	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
+	for _, slot := range sortedKeys(p.clearing) {
+		p.leave(p.clearing[slot], ctx.Self())
+	}
+	for _, e := range p.set.Endpoints {
+		p.scrape(ctx, e)
+	}
+}
+
+func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m messages.EndpointsDiscovered) {
+	if m.Version <= p.version {
+		return
+	}
+	p.version = m.Version
+	specs := map[messages.Address]messages.EndpointSpec{}
+	var order []messages.Address
+	for _, s := range m.Endpoints.All() {
+		if _, twice := specs[s.Address]; !twice {
+			order = append(order, s.Address)
+		}
+		specs[s.Address] = s
+	}
+	for _, e := range p.set.Endpoints {
+		if s, ok := specs[e.Spec.Address]; !ok || !sameSpec(s, e.Spec) {
+			p.withdraw(ctx, e)
+		}
+	}
+	next := make([]*endpoints.Endpoint, 0, len(order))
+	for _, a := range order {
+		if e := p.set.ByAddress(a); e != nil && sameSpec(specs[a], e.Spec) {
+			next = append(next, e)
+			continue
+		}
+		next = append(next, p.admit(specs[a]))
+	}
+	p.publish(ctx, next)
+}
+
+func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m messages.EndpointRestarted) {
+	next := make([]*endpoints.Endpoint, 0, len(p.set.Endpoints))
+	changed := false
+	for _, e := range p.set.Endpoints {
+		if e.ID != m.Endpoint {
+			next = append(next, e)
+			continue
+		}
+		changed = true
+		p.withdraw(ctx, e)
+		next = append(next, p.admit(e.Spec))
+	}
+	if changed {
+		p.deps.Metrics.restarts.Inc()
+		p.publish(ctx, next)
+	}
+}
+
+// admit makes a new incarnation. Its slot is one that prefix has cleared, or a new one.
+func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
+	p.latest++
+	id := messages.EndpointID{Generation: p.latest}
+	if n := len(p.free); n > 0 {
+		id.Slot, p.free = p.free[n-1], p.free[:n-1]
+	} else {
+		id.Slot = p.slots
+		p.slots++
+	}
+	p.names[id] = spec.Address
+	return endpoints.New(id, spec)
+}
+
+// withdraw ends an incarnation: its scraper stops, its slot waits until prefix has cleared it.
+func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
+	if s := p.scrapers[e.ID]; s != nil {
+		s.Tell(messages.EndpointWithdrawn{})
+		delete(p.scrapers, e.ID)
+	}
+	p.gone = append(p.gone, e.ID)
+	if n := len(p.gone) - goneNames; n > 0 {
+		for _, id := range p.gone[:n] {
+			delete(p.names, id)
+		}
+		p.gone = append(p.gone[:0], p.gone[n:]...)
+	}
+	p.leave(e.ID, ctx.Self())
+}
+
+// leave asks prefix to clear a slot. A prefix actor that is dead has nothing to clear: its watch says when.
+func (p *Pool) leave(id messages.EndpointID, self messages.Sink[messages.PoolMsg]) {
+	p.clearing[id.Slot] = id
+	if self != nil {
+		p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: self})
+	}
+}
+
+func (p *Pool) onSlotCleared(m messages.SlotCleared) {
+	if id, ok := p.clearing[m.Endpoint.Slot]; ok && id == m.Endpoint {
+		delete(p.clearing, m.Endpoint.Slot)
+		p.free = append(p.free, m.Endpoint.Slot)
+	}
+}
+
+func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
+	for _, slot := range sortedKeys(p.clearing) {
+		p.free = append(p.free, slot)
+	}
+	clear(p.clearing)
+	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
+}
+
+func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint) {
+	known := p.set
+	p.set = endpoints.NewSnapshot(known.Version+1, next)
+	p.deps.Pool.Publish(p.set, maps.Clone(p.names))
+	p.deps.Metrics.published(p.set)
+	for _, e := range next {
+		if p.scrapers[e.ID] == nil {
+			p.scrape(ctx, e)
+		}
+	}
+}
+
+func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
+	s, ok := p.deps.Scrape(e, messages.EndpointAssigned{Endpoint: e.ID, Spec: e.Spec, Pool: ctx.Self()})
+	if ok {
+		p.scrapers[e.ID] = s
+	}
+}
+
+// Stopped leaves the snapshot in force; the scrapers are children and end before.
+func (p *Pool) Stopped(runtime.Context[messages.PoolMsg]) {}

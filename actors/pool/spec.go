@@ -1,0 +1,49 @@
+package pool
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// sameSpec says that nothing about an endpoint changed: it stays the incarnation that it is.
+func sameSpec(a, b messages.EndpointSpec) bool {
+	if a.Name != b.Name || a.Namespace != b.Namespace || a.Address != b.Address || a.Labels.Len() != b.Labels.Len() {
+		return false
+	}
+	for k, v := range a.Labels.All() {
+		if w, ok := b.Labels.Get(k); !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// Metrics are those of the pool.
+type Metrics struct {
+	endpoints, version prometheus.Gauge
+	restarts           prometheus.Counter
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool."}),
+		version:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_version", Help: "Version of the endpoint set."}),
+		restarts:  prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_endpoint_restarts_total", Help: "Model servers seen to have restarted."}),
+	}
+	r.MustRegister(m.endpoints, m.version, m.restarts)
+	return m
+}
+
+func (m *Metrics) published(s *endpoints.Snapshot) {
+	m.endpoints.Set(float64(len(s.Endpoints)))
+	m.version.Set(float64(s.Version))
+}

@@ -1,0 +1,128 @@
+// Package recorder answers what happened to a request: it asks every loop's shard, gathers for at most a second, and tells
+// the admin adapter. It remembers queries, never requests.
+package recorder
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	patience   = time.Second
+	maxQueries = 64 // at once; more are answered empty
+)
+
+// Recorder is the actor.
+type Recorder struct {
+	shards  []messages.Sink[messages.ShardMsg]
+	queries map[uint64]*query
+	next    uint64
+}
+
+type query struct {
+	asked   messages.RequestQueried
+	waiting int // answers that are still to come
+	got     []messages.Record
+	lost    uint64
+	partial bool
+	timer   runtime.Timer
+}
+
+// New is a recorder over the shards of all loops.
+func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
+	return &Recorder{shards: shards, queries: map[uint64]*query{}}
+}
+
+// Receive takes queries and what comes back for them.
+func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages.RecorderMsg) {
+	switch m := m.(type) {
+	case messages.RecorderStarted:
+	case messages.RequestQueried:
+		r.onRequestQueried(ctx, m)
+	case messages.RecordsFound:
+		r.onRecordsFound(m)
+	case messages.RecorderDeadlinePassed:
+		r.onRecorderDeadlinePassed(m)
+	}
+}
+
+func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RequestQueried) {
+	if len(r.queries) >= maxQueries {
+		m.Admin.Tell(messages.RecordsAnswered{Partial: true})
+		return
+	}
+	r.next++
+	q := &query{asked: m}
+	r.queries[r.next] = q
+	for _, s := range r.shards {
+		ok := s.Tell(messages.RecordsQueried{
+			Query: r.next, Request: m.Request, ClientID: m.ClientID, Newest: m.Newest, Recorder: ctx.Self(),
+		})
+		if !ok {
+			q.partial = true
+			continue
+		}
+		q.waiting++
+	}
+	if q.waiting == 0 {
+		r.finish(r.next)
+		return
+	}
+	q.timer = ctx.After(patience, messages.RecorderDeadlinePassed{Query: r.next})
+}
+
+func (r *Recorder) onRecordsFound(m messages.RecordsFound) {
+	q := r.queries[m.Query]
+	if q == nil {
+		return
+	}
+	for _, rec := range m.Records.All() {
+		if q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID {
+			q.got = append(q.got, rec)
+		}
+	}
+	q.lost += m.Lost
+	q.waiting += m.Running - 1
+	if q.waiting <= 0 {
+		r.finish(m.Query)
+	}
+}
+
+func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
+	if q := r.queries[m.Query]; q != nil {
+		q.partial = true
+		r.finish(m.Query)
+	}
+}
+
+func (r *Recorder) finish(id uint64) {
+	q := r.queries[id]
+	delete(r.queries, id)
+	if q.timer != nil {
+		q.timer.Cancel()
+	}
+	slices.SortFunc(q.got, func(a, b messages.Record) int { return cmp.Compare(b.Request, a.Request) })
+	got := q.got
+	if q.asked.Request == 0 && q.asked.ClientID == "" {
+		got = got[:min(len(got), max(q.asked.Newest, 0))]
+	}
+	q.asked.Admin.Tell(messages.RecordsAnswered{Records: messages.TakeList(got), Lost: q.lost, Partial: q.partial})
+}
+
+// Stopped answers the queries that are still open with what has come.
+func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
+	ids := make([]uint64, 0, len(r.queries))
+	for id := range r.queries {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		r.queries[id].partial = true
+		r.queries[id].timer = nil
+		r.finish(id)
+	}
+}

@@ -1,0 +1,124 @@
+package extproc
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Names of the protocol, and of ours.
+const (
+	destinationKey   = "x-gateway-destination-endpoint"
+	servedKey        = "x-gateway-destination-endpoint-served"
+	subsetKey        = "x-gateway-destination-endpoint-subset"
+	lbNamespace      = "envoy.lb"
+	subsetNamespace  = "envoy.lb.subset_hint"
+	reasonHeader     = "x-llm-d-request-dropped-reason"
+	requestIDHeader  = "x-signalbox-request-id"
+	upstreamAddress  = "upstream.address"
+	defaultFairness  = "default-flow"
+	labelBytes       = 128 // of a client's text that we keep
+	maxSubsetEntries = 4096
+)
+
+// facts are what the headers of a request say that we need. The first of several lines of one name counts.
+type facts struct {
+	path, contentType, contentEncoding string
+	clientID, fairness, oldFairness    string
+	contentLength                      int64
+	subset                             messages.Subset
+}
+
+func (f *facts) read(in *wire.Request) {
+	in.Headers(func(key, value []byte) bool {
+		switch string(key) {
+		case ":path":
+			first(&f.path, value)
+		case "content-type":
+			first(&f.contentType, value)
+		case "content-encoding":
+			first(&f.contentEncoding, value)
+		case "content-length":
+			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil && f.contentLength == 0 {
+				f.contentLength = n
+			}
+		case "x-request-id":
+			first(&f.clientID, value)
+		case "x-llm-d-inference-fairness-id":
+			first(&f.fairness, value)
+		case "x-gateway-inference-fairness-id":
+			first(&f.oldFairness, value)
+		}
+		return true
+	})
+}
+
+// flow is the flow of the request: the new header name beats the old one.
+func (f *facts) flow() messages.FlowKey {
+	for _, id := range []string{f.fairness, f.oldFairness} {
+		if id != "" {
+			return messages.FlowKey{Fairness: label(id)}
+		}
+	}
+	return messages.FlowKey{Fairness: defaultFairness}
+}
+
+func first(dst *string, value []byte) {
+	if *dst == "" {
+		*dst = string(value)
+	}
+}
+
+// label cuts a client's text to what we keep of it, at a character, and makes it clean UTF-8.
+func label(s string) string {
+	if len(s) > labelBytes {
+		s = s[:labelBytes]
+		for i := 0; i < utf8.UTFMax && len(s) > 0 && !utf8.ValidString(s[len(s)-1:]); i++ {
+			if r, n := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || n > 1 {
+				break
+			}
+			s = s[:len(s)-1]
+		}
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port is
+// skipped; a hint that leaves nothing restricts the request to nothing.
+func (f *facts) readSubset(in *wire.Request) {
+	if f.subset.Given {
+		return
+	}
+	var list []messages.Address
+	kind := in.Meta(subsetNamespace, []string{subsetKey}, func(value []byte) bool {
+		for part := range strings.SplitSeq(string(value), ",") {
+			if a, err := netip.ParseAddrPort(strings.TrimSpace(part)); err == nil && len(list) < maxSubsetEntries {
+				list = append(list, messages.Address(a.String()))
+			}
+		}
+		return true
+	})
+	if kind != wire.MetaAbsent {
+		f.subset = messages.Subset{Given: true, Addresses: messages.TakeList(list)}
+	}
+}
+
+// readServed is who answered: by the load balancer's metadata, else by the connection's address.
+func readServed(in *wire.Request) messages.Address {
+	served := ""
+	in.Meta(lbNamespace, []string{servedKey}, func(value []byte) bool {
+		served = string(value)
+		return false
+	})
+	if served == "" {
+		served = in.Attr(upstreamAddress)
+	}
+	if a, err := netip.ParseAddrPort(strings.TrimSpace(served)); err == nil {
+		return messages.Address(a.String())
+	}
+	return ""
+}

@@ -1,0 +1,125 @@
+package extproc
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// refusal is how a reason looks to a client of the OpenAI API. This is the one place where a reason becomes a status.
+type refusal struct {
+	status  int
+	kind    string // error.type
+	message string
+}
+
+var refusals = map[messages.Reason]refusal{
+	messages.InvalidRequest: {400, "invalid_request_error", "the request body cannot be read"},
+	messages.BodyTooLarge:   {413, "invalid_request_error", "the request body is larger than the limit"},
+	messages.BodyTimeout:    {408, "invalid_request_error", "the request body did not arrive in time"},
+	messages.NoEndpoints:    {503, "service_unavailable", "no model server is available for this request"},
+	messages.NoCapacity:     {429, "rate_limit_error", "the model servers are saturated"},
+	messages.TTLExpired:     {429, "rate_limit_error", "the request waited too long for a model server"},
+	messages.PickTimeout:    {503, "service_unavailable", "no model server was picked in time"},
+	messages.ResponseIdle:   {504, "timeout_error", "the model server went silent"},
+	messages.RequestTimeout: {504, "timeout_error", "the request took longer than the limit"},
+	messages.Overloaded:     {503, "service_unavailable", "the endpoint picker is overloaded"},
+	messages.ShuttingDown:   {503, "service_unavailable", "the endpoint picker is shutting down"},
+	messages.Unsupported:    {500, "internal_error", "the proxy's configuration is not supported"},
+	messages.Internal:       {500, "internal_error", "the endpoint picker failed on this request"},
+}
+
+// errorBody is the error object of the OpenAI API.
+type errorBody struct {
+	Error errorObject `json:"error"`
+}
+
+type errorObject struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+// refuseNow refuses from the handler's goroutine, and ends the stream.
+func (st *stream) refuseNow(m messages.PickFailed) error {
+	st.refuse(m)
+	return errOver
+}
+
+// refuse sends an immediate response, unless the stream is over or its response has passed already. Before the response's
+// headers the client gets the status; after them Envoy resets its stream. For any goroutine.
+func (st *stream) refuse(m messages.PickFailed) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.refuseLocked(m)
+}
+
+func (st *stream) refuseLocked(m messages.PickFailed) {
+	if st.over {
+		return
+	}
+	st.over, st.said = true, m.Reason
+	r, ok := refusals[m.Reason]
+	if !ok {
+		r = refusals[messages.Internal]
+	}
+	st.srv.cfg.Metrics.refused.WithLabelValues(m.Reason.String(), strconv.Itoa(r.status)).Inc()
+	frame := wire.AppendImmediate(nil, &wire.Immediate{
+		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m), Details: "signalbox_" + m.Reason.String(),
+	})
+	st.out.SetFrame(frame)
+	_ = st.wire.Send(&st.out) // it fails only if nobody is there to be refused
+}
+
+func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
+	h := []wire.Header{
+		{Key: "content-type", Value: "application/json"},
+		{Key: reasonHeader, Value: m.Reason.String()},
+	}
+	if st.id != 0 {
+		h = append(h, wire.Header{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)})
+	}
+	if m.RetryAfter > 0 {
+		seconds := int((m.RetryAfter + time.Second - 1) / time.Second)
+		h = append(h, wire.Header{Key: "retry-after", Value: strconv.Itoa(seconds)})
+	}
+	return h
+}
+
+func refusalBody(r refusal, m messages.PickFailed) []byte {
+	text := r.message
+	if m.Detail != "" {
+		text += ": " + m.Detail
+	}
+	b, err := json.Marshal(errorBody{errorObject{Message: text, Type: r.kind, Code: m.Reason.String()}})
+	if err != nil {
+		return []byte(`{"error":{"message":"internal error","type":"internal_error","param":null,"code":"internal"}}`)
+	}
+	return b
+}
+
+// Metrics are those of all streams.
+type Metrics struct {
+	streams prometheus.Gauge
+	refused *prometheus.CounterVec
+	panics  prometheus.Counter
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
+		}, []string{"reason", "status"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler."}),
+	}
+	r.MustRegister(m.streams, m.refused, m.panics)
+	return m
+}

@@ -1,0 +1,198 @@
+package extproc
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var errOver = errors.New("the stream is over")
+
+func (st *stream) onRequestHeaders() error {
+	if st.request != laneNew {
+		return nil // a second time: the first counts
+	}
+	st.request = laneHeaders
+	st.arrived = st.srv.deps.Now()
+	st.facts.read(&st.in)
+	st.facts.readSubset(&st.in)
+	if st.in.EndOfStream {
+		st.request = laneEnded
+		return st.onArrival(false)
+	}
+	if n := st.facts.contentLength; n > 0 && n <= st.srv.cfg.MaxBodyBytes {
+		st.body.Reserve(int(n))
+	}
+	st.mu.Lock()
+	st.timer = time.AfterFunc(st.srv.cfg.BodyTimeout, st.onBodyTimeout)
+	st.mu.Unlock()
+	return nil
+}
+
+func (st *stream) onRequestBody() error {
+	if st.request == laneEnded {
+		return nil // bytes after the end belong to nothing
+	}
+	if st.request == laneNew { // no headers: they are not sent to us
+		st.request, st.arrived = laneHeaders, st.srv.deps.Now()
+	}
+	st.facts.readSubset(&st.in)
+	if int64(st.body.Len()+st.in.BodyLen()) > st.srv.cfg.MaxBodyBytes {
+		st.refuse(messages.PickFailed{Reason: messages.BodyTooLarge})
+		return errOver
+	}
+	st.body.Append(&st.in)
+	if !st.in.EndOfStream {
+		return nil
+	}
+	st.request = laneEnded
+	return st.onArrival(false)
+}
+
+func (st *stream) onRequestTrailers() error {
+	if st.request == laneEnded {
+		return nil
+	}
+	st.request = laneEnded
+	return st.onArrival(true)
+}
+
+// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins.
+func (st *stream) onBodyTimeout() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.id == 0 {
+		st.refuseLocked(messages.PickFailed{Reason: messages.BodyTimeout})
+	}
+}
+
+// bodyIsWhole ends the body's deadline and gives the request its id. False means that the deadline has passed already.
+func (st *stream) bodyIsWhole() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	st.id = messages.RequestID(st.srv.last.Add(1))
+	return !st.over
+}
+
+// onArrival has the whole request: it is parsed, its cycle starts, its answer is sent.
+func (st *stream) onArrival(trailers bool) error {
+	if !st.bodyIsWhole() {
+		return errOver
+	}
+	hasBody := st.in.Kind != wire.RequestHeaders && (st.body.Len() > 0 || !trailers)
+	if st.srv.draining.Load() {
+		return st.refuseNow(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+	}
+	req := messages.Request{
+		ID: st.id, ClientID: label(st.facts.clientID), Path: label(cutQuery(st.facts.path)),
+		BodyBytes: int64(st.body.Len()), Subset: st.facts.subset,
+	}
+	if err := st.parse(&req); err != nil {
+		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
+	}
+	cycle, ok := st.srv.deps.Start(messages.RequestArrived{
+		Request: req, Flow: st.facts.flow(), ArrivedAt: st.arrived,
+		Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Stream: st,
+	})
+	if !ok {
+		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	}
+	st.cycle = cycle
+	switch m := st.await().(type) {
+	case messages.PickMade:
+		return st.forward(m, hasBody, trailers)
+	case messages.PickFailed:
+		return st.refuseNow(m)
+	}
+	return errOver // the client left
+}
+
+// parse reads the body's facts. Only a body that claims to be of a form that we know can be the client's fault.
+func (st *stream) parse(req *messages.Request) error {
+	if st.body.Len() == 0 && st.in.Kind == wire.RequestHeaders {
+		return nil
+	}
+	return st.srv.deps.Parser.Parse(st.facts.path, st.facts.contentType, st.facts.contentEncoding, st.body.Bytes(), req)
+}
+
+// await waits for the cycle's answer: most often it is there already, given while the cycle was started.
+func (st *stream) await() messages.StreamMsg {
+	select {
+	case m := <-st.answer:
+		return m
+	default:
+	}
+	patience := time.NewTimer(st.srv.cfg.AnswerWithin + time.Second)
+	defer patience.Stop()
+	for {
+		select {
+		case m := <-st.answer:
+			return m
+		case <-st.wire.Context().Done():
+			return nil
+		case <-patience.C:
+			later := time.Duration(st.due.Load()-st.srv.deps.Now().UnixNano()) + time.Second
+			if st.due.Load() == 0 || later <= 0 {
+				return messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second}
+			}
+			patience.Reset(later)
+		}
+	}
+}
+
+// forward answers the request's headers and gives its body back.
+func (st *stream) forward(m messages.PickMade, hasBody, trailers bool) error {
+	list := st.destinations(m)
+	answer := wire.HeadersAnswer{
+		Lane: wire.RequestLane,
+		Set: []wire.Header{
+			{Key: destinationKey, Value: list},
+			{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)},
+		},
+		ClearRouteCache: true,
+		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: []wire.Field{{Key: destinationKey, Value: list}}}},
+	}
+	err := st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
+	if err != nil {
+		return err
+	}
+	if hasBody {
+		var e wire.Echo
+		e.StartBody(wire.RequestLane, &st.body, !trailers)
+		if err := st.echo(&e); err != nil {
+			return err
+		}
+	}
+	if trailers {
+		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestLane) })
+	}
+	return nil
+}
+
+func (st *stream) destinations(m messages.PickMade) string {
+	n := m.Destinations.Len()
+	if limit := st.srv.cfg.Destinations; limit > 0 {
+		n = min(n, limit)
+	}
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(string(m.Destinations.At(i)))
+	}
+	return b.String()
+}
+
+func cutQuery(path string) string {
+	if i := strings.IndexByte(path, '?'); i >= 0 {
+		return path[:i]
+	}
+	return path
+}

@@ -1,0 +1,128 @@
+package extproc
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// responseFacts are what a response has shown so far.
+type responseFacts struct {
+	usage     UsageScanner
+	bytes     int64
+	first     bool // the first byte of the body has passed
+	completed bool
+	told      time.Time // when the cycle was last told that the response lives
+}
+
+const progressEvery = 10 * time.Second
+
+func (st *stream) onResponseHeaders() error {
+	if st.response != laneNew {
+		return nil
+	}
+	st.response = laneHeaders
+	status, contentType := 0, ""
+	st.in.Headers(func(key, value []byte) bool {
+		switch string(key) {
+		case ":status":
+			status, _ = strconv.Atoi(string(value))
+		case "content-type":
+			contentType = string(value)
+		}
+		return true
+	})
+	served, end := readServed(&st.in), st.in.EndOfStream
+	if err := st.answerResponseHeaders(); err != nil {
+		return err
+	}
+	if st.cycle != nil {
+		st.resp.told = st.srv.deps.Now()
+		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, At: st.resp.told})
+		if status < 400 {
+			st.resp.usage = st.srv.deps.Usage(contentType)
+		}
+	}
+	if end {
+		st.onResponseEnd()
+	}
+	return nil
+}
+
+// answerResponseHeaders lets the headers pass, with our id for whoever wants to ask what happened.
+func (st *stream) answerResponseHeaders() error {
+	if st.id == 0 {
+		return st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.ResponseLane) })
+	}
+	answer := wire.HeadersAnswer{
+		Lane: wire.ResponseLane,
+		Set:  []wire.Header{{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)}},
+	}
+	return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
+}
+
+// onResponseBody gives the bytes back as they are, before anybody is told of them.
+func (st *stream) onResponseBody() error {
+	if st.response == laneEnded {
+		return nil
+	}
+	end, n := st.in.EndOfStream, st.in.BodyLen()
+	if st.resp.usage != nil {
+		st.in.BodyPieces(func(piece []byte) bool {
+			st.resp.usage.Write(piece)
+			return true
+		})
+	}
+	var e wire.Echo
+	e.StartRequest(&st.in)
+	if err := st.echo(&e); err != nil {
+		return err
+	}
+	st.resp.bytes += int64(n)
+	st.tellProgress(n)
+	if end {
+		st.onResponseEnd()
+	}
+	return nil
+}
+
+func (st *stream) tellProgress(n int) {
+	if st.cycle == nil || n == 0 {
+		return
+	}
+	if !st.resp.first {
+		st.resp.first = true
+		st.resp.told = st.srv.deps.Now()
+		st.cycle.Tell(messages.FirstTokenSeen{At: st.resp.told})
+		return
+	}
+	if now := st.srv.deps.Now(); now.Sub(st.resp.told) >= progressEvery {
+		st.resp.told = now
+		st.cycle.Tell(messages.ResponseProgressed{At: now})
+	}
+}
+
+func (st *stream) onResponseTrailers() error {
+	if st.response == laneEnded {
+		return nil
+	}
+	if err := st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.ResponseLane) }); err != nil {
+		return err
+	}
+	st.onResponseEnd()
+	return nil
+}
+
+func (st *stream) onResponseEnd() {
+	st.response, st.resp.completed = laneEnded, true
+	if st.cycle == nil {
+		return
+	}
+	end := messages.ResponseEnded{At: st.srv.deps.Now(), ResponseBytes: st.resp.bytes}
+	if st.resp.usage != nil {
+		end.Usage = st.resp.usage.Usage()
+	}
+	st.cycle.Tell(end)
+}

@@ -1,0 +1,99 @@
+// Package extproc is Envoy's side of a request: an ext_proc stream, its lanes, headers and bodies, and the immediate
+// responses that refuse. Each stream is an actor to everyone else: it has an address, is told its answer, and tells its
+// cycle what it sees. It never picks, and no cycle or loop ever waits for one of its sends.
+//
+// The goroutine of the gRPC handler is the stream's thread. What comes from elsewhere (an answer that comes late, a deadline, a
+// revocation) passes the stream's send lock.
+package extproc
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Parser reads the facts of a request from its body, once. An error is the client's fault.
+type Parser interface {
+	Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error
+}
+
+// UsageScanner looks for token usage in a response, piece by piece.
+type UsageScanner interface {
+	Write(p []byte)
+	Usage() messages.Usage
+}
+
+// Config are the settings of a Server. No duration is zero: no limit is carried as 24 hours.
+type Config struct {
+	Instance     uint64        // names this process in request ids
+	MaxBodyBytes int64         // a larger request body is refused
+	BodyTimeout  time.Duration // from the request's headers to the end of its body
+	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle says later
+	WholeRequest time.Duration // from the request's headers to the end of the response
+	Destinations int           // at most so many in an answer; 0 = as many as were picked
+	Metrics      *Metrics
+}
+
+// Deps are what a Server works with.
+type Deps struct {
+	// Start begins a cycle for a request; false if its loop is full.
+	Start  func(messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool)
+	Parser Parser
+	// Usage makes a scanner for a response of this content type; nil = it has no usage to find.
+	Usage func(contentType string) UsageScanner
+	Now   func() time.Time
+	// Panicked is told of a panic in a handler; nil = nobody.
+	Panicked func(value any, stack []byte)
+}
+
+// Server serves ext_proc streams.
+type Server struct {
+	cfg      Config
+	deps     Deps
+	last     atomic.Uint64 // request id
+	draining atomic.Bool
+	open     atomic.Int64
+}
+
+// NewServer is a server that takes requests.
+func NewServer(cfg Config, deps Deps) *Server { return &Server{cfg: cfg, deps: deps} }
+
+// Drain makes new requests be refused.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Open is how many streams are open.
+func (s *Server) Open() int { return int(s.open.Load()) }
+
+// Process serves one stream until it ends.
+func (s *Server) Process(w wire.Stream) error {
+	s.open.Add(1)
+	defer s.open.Add(-1)
+	s.cfg.Metrics.streams.Inc()
+	defer s.cfg.Metrics.streams.Dec()
+	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1)}
+	defer st.gone()
+	return st.serve()
+}
+
+func instanceHex(n uint64) string {
+	h := strconv.FormatUint(n, 16)
+	return "0000000000000000"[len(h):] + h
+}
+
+// ParseID reads a request id as wireID wrote it. False if it is another process's, or none.
+func ParseID(instance uint64, s string) (messages.RequestID, bool) {
+	prefix := instanceHex(instance) + "-"
+	if len(s) <= len(prefix) || s[:len(prefix)] != prefix {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s[len(prefix):], 10, 64)
+	return messages.RequestID(n), err == nil && n > 0
+}
+
+// FormatID writes a request id as answers and refusals carry it.
+func FormatID(instance uint64, id messages.RequestID) string {
+	return instanceHex(instance) + "-" + strconv.FormatUint(uint64(id), 10)
+}

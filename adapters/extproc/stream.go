@@ -1,0 +1,189 @@
+package extproc
+
+import (
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// stream is one ext_proc stream: one request of one client.
+type stream struct {
+	srv  *Server
+	wire wire.Stream
+	in   wire.Request
+
+	answer chan messages.StreamMsg // PickMade or PickFailed, once
+	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
+
+	mu    sync.Mutex // held while anything is sent
+	out   wire.Response
+	over  bool               // an immediate response was sent, or the handler has returned: nothing may follow
+	said  messages.Reason    // what we refused with; NoReason = we did not
+	timer *time.Timer        // of the body
+	id    messages.RequestID // 0 until the body is whole; written by the handler only
+
+	// All below belongs to the handler's goroutine.
+	frames   int
+	cycle    messages.Sink[messages.CycleMsg] // nil before the cycle starts
+	facts    facts
+	arrived  time.Time
+	body     wire.Body
+	request  laneState
+	response laneState
+	resp     responseFacts
+	observed bool // observability mode: read, never answer
+}
+
+// laneState is how far a lane has come, by what the proxy sent.
+type laneState uint8
+
+const (
+	laneNew     laneState = iota
+	laneHeaders           // headers came
+	laneEnded             // end of stream or trailers came
+)
+
+// Tell is how the cycle answers. It stores, and leaves sending to the stream's own goroutines.
+func (st *stream) Tell(m messages.StreamMsg) bool {
+	switch m := m.(type) {
+	case messages.PickMade, messages.PickFailed:
+		select {
+		case st.answer <- m:
+			return true
+		default:
+			return false
+		}
+	case messages.AnswerDue:
+		st.due.Store(m.At.UnixNano())
+	case messages.ServingRevoked:
+		go st.refuse(messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+	}
+	return true
+}
+
+// serve reads frames until the stream is over. The proxy ends almost every stream by a reset, which is no error.
+func (st *stream) serve() error {
+	for {
+		if err := st.wire.Recv(&st.in); err != nil {
+			return nil //nolint:nilerr // half-close and reset are how a stream ends
+		}
+		st.frames++
+		if st.frames == 1 {
+			if done := st.onFirst(); done {
+				return nil
+			}
+		}
+		if st.observed {
+			continue
+		}
+		if done := st.onFrame(); done {
+			return nil
+		}
+	}
+}
+
+// onFirst learns the mode. True ends the stream.
+func (st *stream) onFirst() bool {
+	if st.in.Observability() {
+		st.observed = true
+		return false
+	}
+	modes, ok := st.in.Modes()
+	if !ok {
+		return false // full duplex
+	}
+	lane, mode := wire.RequestLane, modes.RequestBody
+	if mode == wire.BodyFullDuplexStreamed {
+		lane, mode = wire.ResponseLane, modes.ResponseBody
+	}
+	if mode == wire.BodyFullDuplexStreamed {
+		return false
+	}
+	st.refuse(messages.PickFailed{
+		Reason: messages.Unsupported,
+		Detail: lane.String() + " body mode " + mode.String() + " is not supported, want FULL_DUPLEX_STREAMED",
+	})
+	return true
+}
+
+// onFrame serves one frame. True ends the stream.
+func (st *stream) onFrame() bool {
+	var err error
+	switch st.in.Kind {
+	case wire.RequestHeaders:
+		err = st.onRequestHeaders()
+	case wire.RequestBody:
+		err = st.onRequestBody()
+	case wire.RequestTrailers:
+		err = st.onRequestTrailers()
+	case wire.ResponseHeaders:
+		err = st.onResponseHeaders()
+	case wire.ResponseBody:
+		err = st.onResponseBody()
+	case wire.ResponseTrailers:
+		err = st.onResponseTrailers()
+	case wire.None: // metadata, a window update, or something newer: no answer is due
+	}
+	return err != nil || st.isOver()
+}
+
+func (st *stream) isOver() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.over
+}
+
+// send sends what set makes, unless the stream is over.
+func (st *stream) send(set func(*wire.Response)) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.over {
+		return errOver
+	}
+	set(&st.out)
+	return st.wire.Send(&st.out)
+}
+
+// echo sends a whole body, unless the stream is over.
+func (st *stream) echo(e *wire.Echo) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	defer e.Discard()
+	if st.over {
+		return errOver
+	}
+	for e.Next(&st.out) {
+		if err := st.wire.Send(&st.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone runs once, when the handler ends, however it does.
+func (st *stream) gone() {
+	if r := recover(); r != nil {
+		st.srv.cfg.Metrics.panics.Inc()
+		if st.srv.deps.Panicked != nil {
+			st.srv.deps.Panicked(r, debug.Stack())
+		}
+		st.refuse(messages.PickFailed{Reason: messages.Internal})
+	}
+	st.mu.Lock()
+	st.over = true
+	said := st.said
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	st.out.Discard()
+	st.mu.Unlock()
+	st.in.Release()
+	st.body.Release()
+	if st.cycle != nil {
+		st.cycle.Tell(messages.StreamGone{Answered: said, Completed: st.resp.completed, FrameCount: st.frames})
+	}
+}

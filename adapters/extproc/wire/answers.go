@@ -1,0 +1,208 @@
+package wire
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Response is one ProcessingResponse to be sent. The zero value is empty; set it, Send it, set it again. Setting one that was not sent drops
+// the frame before.
+type Response struct {
+	frame mem.BufferSlice
+}
+
+// Discard drops a frame that will not be sent.
+func (r *Response) Discard() {
+	r.frame.Free()
+	r.frame = nil
+}
+
+// The frames of the empty answers: shared and unpooled, so that any number of streams can send them at once.
+var (
+	emptyHeaders  = [2]mem.BufferSlice{fixedFrame(1), fixedFrame(2)}
+	emptyTrailers = [2]mem.BufferSlice{fixedFrame(5), fixedFrame(6)}
+)
+
+func fixedFrame(num protowire.Number) mem.BufferSlice {
+	return mem.BufferSlice{mem.SliceBuffer(protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType), 0))}
+}
+
+// SetEmptyHeaders answers the lane's headers without a change.
+func (r *Response) SetEmptyHeaders(lane Lane) {
+	r.Discard()
+	r.frame = emptyHeaders[lane]
+}
+
+// SetEmptyTrailers answers the lane's trailers without a change. Send it only if trailers were received.
+func (r *Response) SetEmptyTrailers(lane Lane) {
+	r.Discard()
+	r.frame = emptyTrailers[lane]
+}
+
+// plainFrame keeps a frame of one plain buffer in one allocation: a pointer to the SliceBuffer is a Buffer without boxing.
+type plainFrame struct {
+	list [1]mem.Buffer
+	data mem.SliceBuffer
+}
+
+// SetFrame sends the encoding made by one of the Append functions. The memory of frame belongs to the transport from here on.
+func (r *Response) SetFrame(frame []byte) {
+	r.Discard()
+	f := &plainFrame{data: frame}
+	f.list[0] = &f.data
+	r.frame = f.list[:]
+}
+
+// Header is one header to set. It overwrites what is there.
+type Header struct {
+	Key, Value string
+}
+
+// Field is one string of dynamic metadata.
+type Field struct {
+	Key, Value string
+}
+
+// Namespace is one top-level key of dynamic metadata. Of two with one name, or two fields with one key, the later wins.
+type Namespace struct {
+	Name   string
+	Fields []Field
+}
+
+// HeadersAnswer is an answer to the headers of a lane.
+type HeadersAnswer struct {
+	Lane            Lane
+	Set             []Header
+	Remove          []string
+	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response lane
+	Metadata        []Namespace
+}
+
+// Immediate is a reply to the client in place of the exchange.
+type Immediate struct {
+	Status   int // HTTP status, 200 to 599
+	Headers  []Header
+	Body     []byte
+	Details  string // appears in Envoy's RESPONSE_CODE_DETAILS
+	Metadata []Namespace
+}
+
+// AppendHeadersAnswer appends the encoding of a to dst. Header values are sent as raw_value with append_action OVERWRITE_IF_EXISTS_OR_ADD,
+// which means the same to Envoy, which ignores it, and to proxies that honour it. Here and in AppendImmediate, names, metadata and details
+// that are not UTF-8 get U+FFFD in the place of what is wrong, since the proxy would refuse the whole frame.
+func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
+	dst, headers := open(dst, 1+protowire.Number(a.Lane))
+	dst, common := open(dst, 1)
+	if len(a.Set)+len(a.Remove) > 0 {
+		dst = appendMutation(dst, 2, a.Set, a.Remove)
+	}
+	if a.ClearRouteCache {
+		dst = appendUint(dst, 5, 1)
+	}
+	dst = shut(dst, common)
+	dst = shut(dst, headers)
+	return appendMetadata(dst, a.Metadata)
+}
+
+// AppendImmediate appends the encoding of i to dst. It sets no content-type; Envoy's default is text/plain.
+func AppendImmediate(dst []byte, i *Immediate) []byte {
+	dst, immediate := open(dst, 7)
+	dst, status := open(dst, 1)
+	dst = appendUint(dst, 1, uint64(i.Status))
+	dst = shut(dst, status)
+	if len(i.Headers) > 0 {
+		dst = appendMutation(dst, 2, i.Headers, nil)
+	}
+	if len(i.Body) > 0 {
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, 3, protowire.BytesType), i.Body)
+	}
+	if i.Details != "" {
+		dst = appendText(dst, 5, i.Details)
+	}
+	dst = shut(dst, immediate)
+	return appendMetadata(dst, i.Metadata)
+}
+
+// overwriteIfExistsOrAdd is the number of that append_action.
+const overwriteIfExistsOrAdd = 2
+
+func appendMutation(dst []byte, num protowire.Number, set []Header, remove []string) []byte {
+	dst, mutation := open(dst, num)
+	for _, h := range set {
+		var option, header int
+		dst, option = open(dst, 1)
+		dst, header = open(dst, 1)
+		dst = appendText(dst, 1, h.Key)
+		dst = protowire.AppendString(protowire.AppendTag(dst, 3, protowire.BytesType), h.Value)
+		dst = shut(dst, header)
+		dst = appendUint(dst, 3, overwriteIfExistsOrAdd)
+		dst = shut(dst, option)
+	}
+	for _, key := range remove {
+		dst = appendText(dst, 2, key)
+	}
+	return shut(dst, mutation)
+}
+
+// appendMetadata appends the dynamic_metadata of a ProcessingResponse: Struct{namespace: Value{Struct{key: Value{string}}}}.
+func appendMetadata(dst []byte, namespaces []Namespace) []byte {
+	if len(namespaces) == 0 {
+		return dst
+	}
+	dst, top := open(dst, 8)
+	for _, ns := range namespaces {
+		var namespaceEntry, val, fields int
+		dst, namespaceEntry = open(dst, 1)
+		dst = appendText(dst, 1, ns.Name)
+		dst, val = open(dst, 2)
+		dst, fields = open(dst, 5)
+		for _, f := range ns.Fields {
+			dst = appendStringEntry(dst, f)
+		}
+		dst = shut(dst, fields)
+		dst = shut(dst, val)
+		dst = shut(dst, namespaceEntry)
+	}
+	return shut(dst, top)
+}
+
+func appendStringEntry(dst []byte, f Field) []byte {
+	dst, fieldEntry := open(dst, 1)
+	dst = appendText(dst, 1, f.Key)
+	dst, val := open(dst, 2)
+	dst = appendText(dst, 3, f.Value)
+	dst = shut(dst, val)
+	return shut(dst, fieldEntry)
+}
+
+func appendText(dst []byte, num protowire.Number, s string) []byte {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
+}
+
+func appendUint(dst []byte, num protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
+}
+
+// open begins a message field with one byte of room for its length; start is where its content begins.
+func open(dst []byte, num protowire.Number) (out []byte, start int) {
+	dst = append(protowire.AppendTag(dst, num, protowire.BytesType), 0)
+	return dst, len(dst)
+}
+
+// shut writes the length of the message that open began, moving the content if the length needs more than one byte.
+func shut(dst []byte, start int) []byte {
+	size := len(dst) - start
+	extra := protowire.SizeVarint(uint64(size)) - 1
+	for range extra {
+		dst = append(dst, 0)
+	}
+	copy(dst[start+extra:], dst[start:start+size])
+	protowire.AppendVarint(dst[:start-1], uint64(size))
+	return dst
+}

@@ -1,0 +1,220 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// ChunkBytes is the largest body that Echo puts into one response; some proxies refuse messages above 64 KiB.
+const ChunkBytes = 62000
+
+// copyBytes is the largest chunk that is copied into its frame: up to here one small copy costs less than references to the parts.
+const copyBytes = 256
+
+// Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The zero value has
+// nothing to give; one Echo can be started again and again.
+type Echo struct {
+	parts mem.BufferSlice // owned references
+	at    int             // index of the part where the next chunk begins
+	skip  int             // bytes of that part that are done
+	left  int
+	lane  Lane
+	eos   bool
+	more  bool
+}
+
+// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same lane. It releases r, so read
+// what is wanted of r before. A body that is empty and not the last needs no response, and gives none.
+func (e *Echo) StartRequest(r *Request) {
+	e.Discard()
+	e.lane, e.eos, e.left, e.skip = r.Kind.Lane(), r.EndOfStream, r.bodyLen, r.bodyOff
+	e.more = (r.Kind == RequestBody || r.Kind == ResponseBody) && (e.left > 0 || e.eos)
+	e.parts, r.held = r.held, e.parts
+	r.Release()
+}
+
+// StartBody takes over the buffer of b, which is empty afterwards. It returns to the pool when the last chunk is written.
+func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
+	e.start(lane, b.Len(), endOfStream)
+	if b.buf != nil {
+		e.parts = append(e.parts, mem.NewBuffer(b.buf, buffers))
+		b.buf = nil
+	}
+}
+
+// StartBytes takes body without a copy: its memory must not change any more, since the transport reads it later.
+func (e *Echo) StartBytes(lane Lane, body []byte, endOfStream bool) {
+	e.start(lane, len(body), endOfStream)
+	e.parts = append(e.parts, mem.SliceBuffer(body))
+}
+
+func (e *Echo) start(lane Lane, size int, endOfStream bool) {
+	e.Discard()
+	e.lane, e.eos, e.left, e.more = lane, endOfStream, size, size > 0 || endOfStream
+}
+
+// Discard drops what was not given out.
+func (e *Echo) Discard() {
+	e.parts.Free()
+	clear(e.parts)
+	*e = Echo{parts: e.parts[:0]}
+}
+
+// Next sets out to the next response, with end_of_stream on the last one if the body ends the stream. It gives false when there is none.
+func (e *Echo) Next(out *Response) bool {
+	if !e.more {
+		return false
+	}
+	n := min(e.left, ChunkBytes)
+	e.more = n < e.left
+	head := chunkHead{lane: e.lane, size: n, eos: e.eos && !e.more}
+	if n <= copyBytes {
+		frame := head.append(make([]byte, 0, maxHeadBytes+n))
+		e.advance(n, func(part mem.Buffer, from, to int) {
+			frame = append(frame, part.ReadOnlyData()[from:to]...)
+		})
+		out.SetFrame(frame)
+	} else {
+		out.Discard()
+		out.frame = e.cut(head)
+	}
+	if !e.more {
+		e.Discard()
+	}
+	return true
+}
+
+// chunkFrame keeps the list of a frame's buffers and its first buffer in one allocation. It is never used twice: the transport may read it
+// long after Send.
+type chunkFrame struct {
+	list [6]mem.Buffer
+	head mem.SliceBuffer
+	raw  [maxHeadBytes]byte
+}
+
+// cut makes the frame of one chunk that refers to the parts.
+func (e *Echo) cut(head chunkHead) mem.BufferSlice {
+	f := new(chunkFrame)
+	f.head = head.append(f.raw[:0])
+	f.list[0] = &f.head
+	frame := mem.BufferSlice(f.list[:1])
+	e.advance(head.size, func(part mem.Buffer, from, to int) {
+		frame = append(frame, part.Slice(from, to))
+	})
+	return frame
+}
+
+// advance calls visit for the pieces of the next n bytes.
+func (e *Echo) advance(n int, visit func(part mem.Buffer, from, to int)) {
+	e.left -= n
+	for n > 0 {
+		part := e.parts[e.at]
+		size := min(n, part.Len()-e.skip)
+		if size <= 0 {
+			e.skip -= part.Len()
+			e.at++
+			continue
+		}
+		visit(part, e.skip, e.skip+size)
+		e.skip, n = e.skip+size, n-size
+	}
+}
+
+// maxHeadBytes is room for what stands before the body in a frame: five tags, five lengths of at most 3 bytes, end_of_stream.
+const maxHeadBytes = 24
+
+// chunkHead is a streamed response without its body.
+type chunkHead struct {
+	size int
+	lane Lane
+	eos  bool
+}
+
+// append writes everything before the body: ProcessingResponse.{request,response}_body(3, 4), BodyResponse.response(1),
+// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then end_of_stream before the body, so that nothing follows it.
+func (h chunkHead) append(dst []byte) []byte {
+	streamed := 0
+	if h.size > 0 {
+		streamed += 1 + protowire.SizeBytes(h.size)
+	}
+	if h.eos {
+		streamed += 2
+	}
+	mutation := 1 + protowire.SizeBytes(streamed)
+	common := 1 + protowire.SizeBytes(mutation)
+	body := 1 + protowire.SizeBytes(common)
+	dst = appendLength(dst, 3+protowire.Number(h.lane), body)
+	dst = appendLength(dst, 1, common)
+	dst = appendLength(dst, 3, mutation)
+	dst = appendLength(dst, 3, streamed)
+	if h.eos {
+		dst = appendUint(dst, 2, 1)
+	}
+	if h.size > 0 {
+		dst = appendLength(dst, 1, h.size)
+	}
+	return dst
+}
+
+func appendLength(dst []byte, num protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(size))
+}
+
+// maxReserveBytes bounds what Reserve takes on the word of a header; a longer body grows the buffer as it arrives.
+const maxReserveBytes = 1 << 20
+
+// Body gathers the body of one lane in one pooled buffer, so that it can be read as a whole and then echoed. The zero value is empty.
+type Body struct {
+	buf *[]byte
+}
+
+// Reserve makes room for size bytes in all, at most 1 MiB of it: size may come from a content-length and be anything.
+func (b *Body) Reserve(size int) {
+	size = min(size, maxReserveBytes)
+	if size > 0 && (b.buf == nil || cap(*b.buf) < size) {
+		b.grow(size)
+	}
+}
+
+// Append copies the body of r.
+func (b *Body) Append(r *Request) {
+	need := b.Len() + r.bodyLen
+	if r.bodyLen == 0 {
+		return
+	}
+	if b.buf == nil {
+		b.grow(need)
+	}
+	if cap(*b.buf) < need {
+		b.grow(max(need, 2*cap(*b.buf)))
+	}
+	*b.buf = r.AppendBody(*b.buf)
+}
+
+// Len gives the bytes gathered.
+func (b *Body) Len() int {
+	return len(b.Bytes())
+}
+
+// Bytes gives the body. The view dies at the next Append, Reserve, Release or Echo.StartBody.
+func (b *Body) Bytes() []byte {
+	if b.buf == nil {
+		return nil
+	}
+	return *b.buf
+}
+
+// Release gives the buffer back; the Body is empty and may be used again.
+func (b *Body) Release() {
+	if b.buf != nil {
+		buffers.Put(b.buf)
+		b.buf = nil
+	}
+}
+
+func (b *Body) grow(size int) {
+	bigger := buffers.Get(size)
+	*bigger = append((*bigger)[:0], b.Bytes()...)
+	b.Release()
+	b.buf = bigger
+}

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Request is one received ProcessingRequest. The zero value is ready for Recv; reuse one per stream.
+type Request struct {
+	Kind Kind
+	// EndOfStream is the end_of_stream of headers and bodies; false for trailers, which end their lane by themselves.
+	EndOfStream bool
+
+	observability bool
+	hasModes      bool
+	modes         Modes
+
+	held    mem.BufferSlice // references kept until Release
+	frame   []byte          // the top-level fields; without the body member if that lies in several buffers
+	member  int             // offset in frame where the fields of the current oneof member begin
+	bodyOff int             // offset of the body in held, in bytes over all buffers
+	bodyLen int
+	tail    []byte // own memory for a frame that must be joined behind a split body
+}
+
+// maxTailBytes bounds the memory that a Request keeps from one message to the next.
+const maxTailBytes = 16 << 10
+
+// Observability tells whether the proxy only shows the message and takes no answer.
+func (r *Request) Observability() bool { return r.observability }
+
+// Modes gives the stream's protocol_config; false if the message carries none.
+func (r *Request) Modes() (Modes, bool) { return r.modes, r.hasModes }
+
+// Release gives the buffers back. All views die; the Request is empty and may be used again.
+func (r *Request) Release() {
+	r.held.Free()
+	clear(r.held)
+	tail := r.tail[:0]
+	if cap(tail) > maxTailBytes {
+		tail = nil
+	}
+	*r = Request{held: r.held[:0], tail: tail}
+}
+
+// BodyLen gives the bytes of the body; 0 for other kinds.
+func (r *Request) BodyLen() int { return r.bodyLen }
+
+// AppendBody appends the body to dst, the one copy it needs to become contiguous.
+func (r *Request) AppendBody(dst []byte) []byte {
+	r.BodyPieces(func(piece []byte) bool {
+		dst = append(dst, piece...)
+		return true
+	})
+	return dst
+}
+
+// BodyPieces calls visit for each piece of the body in order, until visit gives false. Pieces are never empty and die at Release.
+func (r *Request) BodyPieces(visit func(piece []byte) bool) {
+	skip, left := r.bodyOff, r.bodyLen
+	for _, b := range r.held {
+		if left == 0 {
+			return
+		}
+		data := b.ReadOnlyData()
+		if skip >= len(data) {
+			skip -= len(data)
+			continue
+		}
+		piece := data[skip:min(len(data), skip+left)]
+		skip, left = 0, left-len(piece)
+		if !visit(piece) {
+			return
+		}
+	}
+}
+
+// unmarshal reads one frame. A body message that lies in several buffers is kept there if it has the usual form; any other frame in several
+// buffers is joined first, so that there is one reader for everything unusual.
+func (r *Request) unmarshal(data mem.BufferSlice) error {
+	r.Release()
+	if len(data) == 0 {
+		return nil
+	}
+	if len(data) > 1 && r.readSplit(data) {
+		return nil
+	}
+	joined := join(data)
+	frame := joined.ReadOnlyData()
+	if !check(request, frame, maxDepth) {
+		joined.Free()
+		return errMalformed
+	}
+	r.held = append(r.held, joined)
+	r.frame = frame
+	r.extract()
+	return nil
+}
+
+// join gives one buffer with the bytes of data and a reference of its own.
+func join(data mem.BufferSlice) mem.Buffer {
+	if len(data) == 1 {
+		data[0].Ref()
+		return data[0]
+	}
+	b := buffers.Get(data.Len())
+	data.CopyTo(*b)
+	return mem.NewBuffer(b, buffers)
+}
+
+// memberKinds maps the field numbers of the oneof to kinds.
+var memberKinds = [...]Kind{
+	2: RequestHeaders, 3: ResponseHeaders, 4: RequestBody, 5: ResponseBody, 6: RequestTrailers, 7: ResponseTrailers,
+}
+
+func memberKind(c *cursor) Kind {
+	if c.typ != protowire.BytesType || int(c.num) >= len(memberKinds) {
+		return None
+	}
+	return memberKinds[c.num]
+}
+
+// extract reads the top-level fields of a checked frame. Of the oneof the last member wins, and a repeated member merges with itself.
+func (r *Request) extract() {
+	c := cursor{rest: r.frame}
+	for {
+		at := len(r.frame) - len(c.rest)
+		if !c.next() {
+			return
+		}
+		kind := memberKind(&c)
+		switch {
+		case kind != None:
+			if kind != r.Kind {
+				r.Kind, r.member, r.EndOfStream, r.bodyOff, r.bodyLen = kind, at, false, 0, 0
+			}
+			r.extractMember(c.bytes, len(r.frame)-len(c.rest)-len(c.bytes))
+		case c.num == 10 && c.typ == protowire.VarintType:
+			r.observability = c.varint != 0
+		case c.is(11):
+			r.extractModes(c.bytes)
+		}
+	}
+}
+
+// extractMember reads what is wanted at once of headers and bodies; b stands at offset at of the held bytes.
+func (r *Request) extractMember(b []byte, at int) {
+	var eos protowire.Number
+	isBody := false
+	switch r.Kind {
+	case RequestHeaders, ResponseHeaders:
+		eos = 3
+	case RequestBody, ResponseBody:
+		eos, isBody = 2, true
+	default:
+		return
+	}
+	c := cursor{rest: b}
+	for c.next() {
+		if c.num == eos && c.typ == protowire.VarintType {
+			r.EndOfStream = c.varint != 0
+		}
+		if isBody && c.is(1) {
+			r.bodyOff, r.bodyLen = at+len(b)-len(c.rest)-len(c.bytes), len(c.bytes)
+		}
+	}
+}
+
+func (r *Request) extractModes(b []byte) {
+	r.hasModes = true
+	c := cursor{rest: b}
+	for c.next() {
+		if c.typ != protowire.VarintType {
+			continue
+		}
+		switch c.num {
+		case 1:
+			r.modes.RequestBody = BodyMode(c.varint)
+		case 2:
+			r.modes.ResponseBody = BodyMode(c.varint)
+		case 3:
+			r.modes.SendBodyWithoutWaiting = c.varint != 0
+		}
+	}
+}

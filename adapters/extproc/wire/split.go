@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// bodyHead is where the parts of a body message stand in its frame, in bytes from the frame's start.
+type bodyHead struct {
+	kind    Kind
+	msgTag  int // the HttpBody's tag; other top-level fields may stand before it
+	bodyOff int
+	bodyEnd int
+	msgEnd  int // end of the HttpBody; other top-level fields may follow
+}
+
+// readHead reads the start of a frame whose first buffer holds everything before the body, and whose HttpBody begins with the body, as
+// generated encoders write it. Lengths are compared unsigned and before any conversion. It gives false for every other form, also for
+// malformed ones.
+func readHead(first []byte, total int) (h bodyHead, ok bool) {
+	h.kind, h.msgTag = findBody(first)
+	if h.kind == None {
+		return h, false
+	}
+	at := h.msgTag + 1
+	size, n := protowire.ConsumeVarint(first[at:])
+	if n < 0 || size > uint64(total-at-n) {
+		return h, false
+	}
+	at += n
+	h.msgEnd = at + int(size)
+	if at >= len(first) || first[at] != 1<<3|byte(protowire.BytesType) {
+		return h, false
+	}
+	size, n = protowire.ConsumeVarint(first[at+1:])
+	h.bodyOff = at + 1 + n
+	if n < 0 || h.bodyOff > h.msgEnd || size > uint64(h.msgEnd-h.bodyOff) {
+		return h, false
+	}
+	h.bodyEnd = h.bodyOff + int(size)
+	return h, true
+}
+
+// findBody gives the offset of the first body member's tag, if all fields before it lie in first.
+func findBody(first []byte) (Kind, int) {
+	at := 0
+	for at < len(first) {
+		switch first[at] {
+		case 4<<3 | byte(protowire.BytesType):
+			return RequestBody, at
+		case 5<<3 | byte(protowire.BytesType):
+			return ResponseBody, at
+		}
+		_, _, n := protowire.ConsumeField(first[at:])
+		if n < 0 {
+			break
+		}
+		at += n
+	}
+	return None, 0
+}
+
+// readSplit reads a body message in several buffers without touching the body. It gives false, and leaves the Request empty, for everything
+// but the usual form: what is odd or malformed belongs to the joined path.
+func (r *Request) readSplit(data mem.BufferSlice) bool {
+	first := data[0].ReadOnlyData()
+	h, ok := readHead(first, data.Len())
+	if !ok {
+		return false
+	}
+	rest := r.behind(data, h.bodyEnd)
+	inner, frame := rest[:h.msgEnd-h.bodyEnd], rest[h.msgEnd-h.bodyEnd:]
+	if !check(httpBody, inner, maxDepth-1) || hasBody(inner) {
+		return false
+	}
+	end := endOfStream(inner)
+	frame = around(first[:h.msgTag], frame)
+	if !check(request, frame, maxDepth) || hasMember(frame) {
+		return false
+	}
+	data.Ref()
+	r.held = append(r.held, data...)
+	r.frame = frame
+	r.extract()
+	r.Kind, r.EndOfStream = h.kind, end
+	r.bodyOff, r.bodyLen = h.bodyOff, h.bodyEnd-h.bodyOff
+	return true
+}
+
+// around gives the fields before the body member and those after it as one frame: in place if one side is empty, which is the rule.
+func around(before, after []byte) []byte {
+	if len(before) == 0 {
+		return after
+	}
+	if len(after) == 0 {
+		return before
+	}
+	frame := make([]byte, 0, len(before)+len(after))
+	return append(append(frame, before...), after...)
+}
+
+// endOfStream reads that field of an HttpBody.
+func endOfStream(httpBody []byte) (end bool) {
+	c := cursor{rest: httpBody}
+	for c.next() {
+		if c.num == 2 && c.typ == protowire.VarintType {
+			end = c.varint != 0
+		}
+	}
+	return end
+}
+
+// behind gives the bytes of data from offset at on: in place if they lie in the last buffer, else joined in the Request's own memory.
+func (r *Request) behind(data mem.BufferSlice, at int) []byte {
+	for i, b := range data {
+		piece := b.ReadOnlyData()
+		if at > len(piece) {
+			at -= len(piece)
+			continue
+		}
+		if i == len(data)-1 {
+			return piece[at:]
+		}
+		r.tail = append(r.tail[:0], piece[at:]...)
+		for _, b := range data[i+1:] {
+			r.tail = append(r.tail, b.ReadOnlyData()...)
+		}
+		return r.tail
+	}
+	return nil
+}
+
+// hasBody tells whether a second body would overwrite the first.
+func hasBody(httpBody []byte) bool {
+	c := cursor{rest: httpBody}
+	for c.next() {
+		if c.is(1) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasMember tells whether a later member of the oneof would replace the body or merge with it.
+func hasMember(frame []byte) bool {
+	c := cursor{rest: frame}
+	for c.next() {
+		if memberKind(&c) != None {
+			return true
+		}
+	}
+	return false
+}

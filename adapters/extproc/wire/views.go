@@ -1,0 +1,191 @@
+package wire
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// attributesKey is the key under which Envoy sends the attributes of an ext_proc filter.
+const attributesKey = "envoy.filters.http.ext_proc"
+
+// MetaKind says what a metadata path leads to.
+type MetaKind uint8
+
+// The kinds of metadata values.
+const (
+	MetaAbsent MetaKind = iota
+	MetaString
+	MetaList
+	MetaOther // present, but a number, a bool, null, a struct or nothing
+)
+
+// Headers calls visit for each entry of headers or trailers in the order received, until visit gives false. value is raw_value, or value if
+// that is empty. Both views die at Release, and value need not be UTF-8.
+func (r *Request) Headers(visit func(key, value []byte) bool) {
+	var num protowire.Number
+	switch r.Kind {
+	case RequestHeaders:
+		num = 2
+	case ResponseHeaders:
+		num = 3
+	case RequestTrailers:
+		num = 6
+	case ResponseTrailers:
+		num = 7
+	default:
+		return
+	}
+	member, _ := merged(r.frame[r.member:], num)
+	list, _ := merged(member, 1)
+	c := cursor{rest: list}
+	for c.next() {
+		if !c.is(1) {
+			continue
+		}
+		if key, value := readHeader(c.bytes); !visit(key, value) {
+			return
+		}
+	}
+}
+
+func readHeader(b []byte) (key, value []byte) {
+	var raw []byte
+	c := cursor{rest: b}
+	for c.next() {
+		if c.typ != protowire.BytesType {
+			continue
+		}
+		switch c.num {
+		case 1:
+			key = c.bytes
+		case 2:
+			value = c.bytes
+		case 3:
+			raw = c.bytes
+		}
+	}
+	if len(raw) > 0 {
+		return key, raw
+	}
+	return key, value
+}
+
+// Meta looks up metadata_context.filter_metadata[namespace] and in it path, at least one key. It calls visit with the string found there, or
+// with each string of the list found there (other elements are skipped), until visit gives false. The views die at Release.
+func (r *Request) Meta(namespace string, path []string, visit func(value []byte) bool) MetaKind {
+	context, _ := merged(r.frame, 8)
+	fields, ok := entry(context, 1, namespace)
+	if !ok || len(path) == 0 {
+		return MetaAbsent
+	}
+	last := len(path) - 1
+	for _, key := range path[:last] {
+		v, _ := entry(fields, 1, key)
+		num, content := readValue(v)
+		if num != 5 {
+			return MetaAbsent
+		}
+		fields = content
+	}
+	v, ok := entry(fields, 1, path[last])
+	if !ok {
+		return MetaAbsent
+	}
+	return visitValue(v, visit)
+}
+
+func visitValue(v []byte, visit func(value []byte) bool) MetaKind {
+	num, content := readValue(v)
+	switch num {
+	case 3:
+		visit(content)
+		return MetaString
+	case 6:
+		c := cursor{rest: content}
+		for c.next() {
+			if !c.is(1) {
+				continue
+			}
+			if num, s := readValue(c.bytes); num == 3 && !visit(s) {
+				break
+			}
+		}
+		return MetaList
+	default:
+		return MetaOther
+	}
+}
+
+// Attr gives the string attribute key of the ext_proc filter, copied; "" if it is absent or not a string.
+func (r *Request) Attr(key string) string {
+	fields, _ := entry(r.frame, 9, attributesKey)
+	v, _ := entry(fields, 1, key)
+	if num, content := readValue(v); num == 3 {
+		return string(content)
+	}
+	return ""
+}
+
+// merged gives the content of the message field num of b. If the field stands there several times the contents are joined, since joining
+// two encodings is how protobuf merges messages; only that allocates.
+func merged(b []byte, num protowire.Number) (content []byte, ok bool) {
+	c := cursor{rest: b}
+	for c.next() {
+		switch {
+		case !c.is(num):
+		case !ok:
+			content, ok = c.bytes, true
+		default:
+			content = append(content[:len(content):len(content)], c.bytes...)
+		}
+	}
+	return content, ok
+}
+
+// entry gives the value of key in the map field num of b; the last entry of a key wins.
+func entry(b []byte, num protowire.Number, key string) (content []byte, ok bool) {
+	var found []byte
+	c := cursor{rest: b}
+	for c.next() {
+		if c.is(num) && string(entryKey(c.bytes)) == key {
+			found, ok = c.bytes, true
+		}
+	}
+	content, _ = merged(found, 2)
+	return content, ok
+}
+
+func entryKey(b []byte) (key []byte) {
+	c := cursor{rest: b}
+	for c.next() {
+		if c.is(1) {
+			key = c.bytes
+		}
+	}
+	return key
+}
+
+// valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
+var valueTypes = [...]protowire.Type{
+	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType, 5: protowire.BytesType, 6: protowire.BytesType,
+}
+
+// readValue gives the member that a google.protobuf.Value holds, 0 if none, and its content if it is a string, a struct or a list.
+func readValue(b []byte) (num protowire.Number, content []byte) {
+	run := 0
+	c := cursor{rest: b}
+	for {
+		at := len(b) - len(c.rest)
+		if !c.next() {
+			break
+		}
+		if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
+			continue
+		}
+		if num == 0 {
+			num, run = c.num, at
+		}
+		content = c.bytes
+	}
+	if num == 5 || num == 6 {
+		content, _ = merged(b[run:], num)
+	}
+	return num, content
+}

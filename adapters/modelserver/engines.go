@@ -1,0 +1,143 @@
+package modelserver
+
+import "github.com/signalbox-epp/signalbox/messages"
+
+// Labels of an endpoint that name its engine; the first that is set counts.
+const (
+	EngineLabel       = "llm-d.ai/engine-type"
+	LegacyEngineLabel = "inference.networking.k8s.io/engine-type"
+)
+
+// quantity is what a series tells.
+type quantity uint8
+
+const (
+	waiting quantity = iota
+	running
+	kvUsed
+	kvUsedOlder // under a name that newer versions of the engine dropped; counts if kvUsed is absent
+	blockTokens
+	blocks
+	startedAt
+	lora // not a number: the newest of its series carries lists
+	quantities
+)
+
+// series is one name to look for on a page.
+type series struct {
+	name  string
+	tells quantity
+	from  string    // label that holds the number; "" = the sample's value does
+	only  condition // which samples of the name count; zero = all
+}
+
+// condition is what the labels of a sample must say. A label that is absent reads as "".
+type condition uint8
+
+const (
+	always condition = iota
+	// firstRank: SGLang can report the same scheduler once per tensor and pipeline rank, and, beside the total, once per
+	// request priority. The total of rank 0 counts.
+	firstRank
+	typeWaiting    // request_type="waiting"
+	typeScheduled  // request_type="scheduled"
+	blockFraction  // kv_cache_block_type="fraction"
+	blockTokensPer // kv_cache_block_type="tokens_per"
+	blockMax       // kv_cache_block_type="max"
+)
+
+// engine is one kind of model server.
+type engine struct {
+	name   string // as the engine label spells it
+	prefix string // that all its series have
+	series []series
+}
+
+// engines is every engine that is known. vllm and llamacpp were checked against pages of real servers (vLLM 0.32.0,
+// llama.cpp); the others are written from their documented series and are unverified.
+var engines = [...]engine{
+	{"vllm", "vllm:", []series{
+		{name: "vllm:num_requests_waiting", tells: waiting},
+		{name: "vllm:num_requests_running", tells: running},
+		{name: "vllm:kv_cache_usage_perc", tells: kvUsed},
+		{name: "vllm:gpu_cache_usage_perc", tells: kvUsedOlder},
+		{name: "vllm:cache_config_info", tells: blockTokens, from: "block_size"},
+		{name: "vllm:cache_config_info", tells: blocks, from: "num_gpu_blocks"},
+		{name: "vllm:lora_requests_info", tells: lora},
+	}},
+	// Unverified. Up to 0.5.10 the cache's size stands in labels, from 0.5.11 on in gauges.
+	{"sglang", "sglang:", []series{
+		{name: "sglang:num_queue_reqs", tells: waiting, only: firstRank},
+		{name: "sglang:num_running_reqs", tells: running, only: firstRank},
+		{name: "sglang:token_usage", tells: kvUsed, only: firstRank},
+		{name: "sglang:cache_config_info", tells: blockTokens, from: "page_size", only: firstRank},
+		{name: "sglang:cache_config_info", tells: blocks, from: "num_pages", only: firstRank},
+		{name: "sglang:page_size", tells: blockTokens, only: firstRank},
+		{name: "sglang:num_pages", tells: blocks, only: firstRank},
+	}},
+	// Unverified.
+	{"triton-tensorrt-llm", "nv_trt_llm_", []series{
+		{name: "nv_trt_llm_request_metrics", tells: waiting, only: typeWaiting},
+		{name: "nv_trt_llm_request_metrics", tells: running, only: typeScheduled},
+		{name: "nv_trt_llm_kv_cache_block_metrics", tells: kvUsed, only: blockFraction},
+		{name: "nv_trt_llm_kv_cache_block_metrics", tells: blockTokens, only: blockTokensPer},
+		{name: "nv_trt_llm_kv_cache_block_metrics", tells: blocks, only: blockMax},
+	}},
+	// Unverified.
+	{"trtllm-serve", "trtllm_", []series{
+		{name: "trtllm_num_requests_waiting", tells: waiting},
+		{name: "trtllm_num_requests_running", tells: running},
+		{name: "trtllm_kv_cache_utilization", tells: kvUsed},
+		{name: "trtllm_kv_cache_tokens_per_block", tells: blockTokens},
+		{name: "trtllm_kv_cache_max_blocks", tells: blocks},
+	}},
+	// Newer versions do not tell their KV usage.
+	{"llamacpp", "llamacpp:", []series{
+		{name: "llamacpp:requests_deferred", tells: waiting},
+		{name: "llamacpp:requests_processing", tells: running},
+		{name: "llamacpp:kv_cache_usage_ratio", tells: kvUsedOlder},
+	}},
+}
+
+// process is what the client library of any engine may add to a page.
+var process = []series{{name: "process_start_time_seconds", tells: startedAt}}
+
+// engineNamed is nil for a name that is not known.
+func engineNamed(name string) *engine {
+	for i := range engines {
+		if engines[i].name == name {
+			return &engines[i]
+		}
+	}
+	return nil
+}
+
+// EngineOf is the engine that an endpoint's labels name, "" if they name none.
+func EngineOf(labels messages.Map[string, string]) string {
+	if name, ok := labels.Get(EngineLabel); ok && name != "" {
+		return name
+	}
+	name, _ := labels.Get(LegacyEngineLabel)
+	return name
+}
+
+// holds says whether a sample with these labels counts.
+func (c condition) holds(l labels) bool {
+	switch c {
+	case always:
+		return true
+	case firstRank:
+		return (l.is("tp_rank", "") || l.is("tp_rank", "0")) && (l.is("pp_rank", "") || l.is("pp_rank", "0")) && l.is("priority", "")
+	case typeWaiting:
+		return l.is("request_type", "waiting")
+	case typeScheduled:
+		return l.is("request_type", "scheduled")
+	case blockFraction:
+		return l.is("kv_cache_block_type", "fraction")
+	case blockTokensPer:
+		return l.is("kv_cache_block_type", "tokens_per")
+	case blockMax:
+		return l.is("kv_cache_block_type", "max")
+	}
+	return false
+}

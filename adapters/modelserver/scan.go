@@ -1,0 +1,228 @@
+package modelserver
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Wanted says what somebody reads. What nobody reads is not looked for.
+type Wanted struct {
+	Load bool // waiting, running, KV usage and the cache's size
+	LoRA bool // adapters in use and waited for
+}
+
+// maxAdapters bounds the adapters that one page can name.
+const maxAdapters = 1024
+
+// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the engine's name; one that is not
+// known, "" among them, means the first engine of which the page has a series. A server that runs several engines behind
+// one page (data parallel) has one sample of each series per engine: requests and blocks are summed, KV usage is averaged.
+//
+// A sample that is NaN, infinite, negative or no number counts as absent. So does a last line without an end: it may have
+// been cut. Scan allocates for nothing but lists of adapters, and keeps no part of page.
+func Scan(page []byte, engine string, want Wanted) messages.Reading {
+	s := scan{engine: engineNamed(engine), want: want}
+	for len(page) > 0 {
+		end := bytes.IndexByte(page, '\n')
+		if end < 0 {
+			break
+		}
+		s.line(page[:end])
+		page = page[end+1:]
+	}
+	return s.reading()
+}
+
+// scan is one pass over a page.
+type scan struct {
+	engine *engine // nil until the page has shown it
+	seen   bool    // a series of the engine was on the page
+	want   Wanted
+	tally  [quantities]tally
+	lora   labels  // of the newest sample
+	loraAt float64 // its value, unix seconds
+}
+
+// tally is what the samples of one quantity came to.
+type tally struct {
+	sum     float64
+	highest float64
+	samples int
+}
+
+func (s *scan) line(line []byte) {
+	line = skipBlanks(line)
+	if len(line) == 0 || line[0] == '#' {
+		return
+	}
+	name := line
+	if line[0] == '{' { // the name is inside, in quotes
+		p, ok := parseSample(line)
+		if !ok {
+			return
+		}
+		name = p.name
+	}
+	if s.engine != nil {
+		s.match(name, line, s.engine)
+	} else {
+		for i := range engines {
+			s.match(name, line, &engines[i])
+		}
+	}
+	s.look(name, line, process)
+}
+
+func (s *scan) match(name, line []byte, e *engine) {
+	if len(name) < len(e.prefix) || string(name[:len(e.prefix)]) != e.prefix || !s.look(name, line, e.series) {
+		return
+	}
+	s.engine, s.seen = e, true
+}
+
+// look takes a line's number if its name is one of those wanted.
+func (s *scan) look(name, line []byte, of []series) (found bool) {
+	for i := range of {
+		if startsWith(name, of[i].name) && s.want.reads(of[i].tells) {
+			found = s.take(&of[i], line) || found
+		}
+	}
+	return found
+}
+
+// startsWith says whether a line begins with this name, and not with a longer one.
+func startsWith(line []byte, name string) bool {
+	if len(line) < len(name) || string(line[:len(name)]) != name {
+		return false
+	}
+	if len(line) == len(name) {
+		return true
+	}
+	c := line[len(name)]
+	return c == '{' || c == ' ' || c == '\t'
+}
+
+func (w Wanted) reads(q quantity) bool {
+	switch q {
+	case startedAt:
+		return true
+	case lora:
+		return w.LoRA
+	case waiting:
+		return w.Load || w.LoRA // tells whether adapters can be waited for
+	}
+	return w.Load
+}
+
+// take counts a sample of a series; false if it counts as absent.
+func (s *scan) take(of *series, line []byte) bool {
+	p, ok := parseSample(line)
+	if !ok || !of.only.holds(p.labels) {
+		return false
+	}
+	text := p.value
+	if of.from != "" {
+		if text, _, ok = p.labels.label(of.from); !ok {
+			return false
+		}
+	}
+	value, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		return false
+	}
+	if of.tells == lora {
+		if s.lora == nil || value >= s.loraAt {
+			s.lora, s.loraAt = p.labels, value
+		}
+		return true
+	}
+	t := &s.tally[of.tells]
+	t.sum += value
+	t.highest = max(t.highest, value)
+	t.samples++
+	return true
+}
+
+func (s *scan) reading() messages.Reading {
+	r := messages.Reading{
+		Waiting:     s.tally[waiting].total(),
+		Running:     s.tally[running].total(),
+		KVUsed:      s.tally[kvUsed].mean(),
+		BlockTokens: s.tally[blockTokens].top(),
+		Blocks:      s.tally[blocks].total(),
+		StartedAt:   s.tally[startedAt].top(),
+		MaxAdapters: messages.Unknown,
+	}
+	if s.seen {
+		r.Engine = s.engine.name
+	}
+	if r.KVUsed < 0 {
+		r.KVUsed = s.tally[kvUsedOlder].mean()
+	}
+	r.KVUsed = min(r.KVUsed, 1)
+	if s.lora != nil {
+		s.readAdapters(&r)
+	}
+	return r
+}
+
+// readAdapters reads the newest of vllm:lora_requests_info: label sets stay on the page for ever, and the value is the time
+// at which one was last written. An adapter in use is left out of those waited for, and while no request waits none is
+// waited for: vLLM repeats the ones in use there.
+func (s *scan) readAdapters(r *messages.Reading) {
+	if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
+		r.MaxAdapters = float64(n)
+	}
+	active := adapters(s.lora.text("running_lora_adapters"), nil)
+	r.ActiveLoRAs = messages.TakeList(active)
+	if r.Waiting != 0 {
+		r.WaitingLoRAs = messages.TakeList(adapters(s.lora.text("waiting_lora_adapters"), active))
+	}
+}
+
+// adapters splits a list at its commas and leaves out what is in without. nil if nothing is left.
+func adapters(text string, without []string) []string {
+	if text == "" {
+		return nil
+	}
+	list := make([]string, 0, min(strings.Count(text, ",")+1, maxAdapters))
+	for range maxAdapters {
+		name, rest, more := strings.Cut(text, ",")
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(without, name) {
+			list = append(list, name)
+		}
+		if text = rest; !more {
+			break
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func (t tally) total() float64 {
+	if t.samples == 0 {
+		return messages.Unknown
+	}
+	return t.sum
+}
+
+func (t tally) mean() float64 {
+	if t.samples == 0 {
+		return messages.Unknown
+	}
+	return t.sum / float64(t.samples)
+}
+
+func (t tally) top() float64 {
+	if t.samples == 0 {
+		return messages.Unknown
+	}
+	return t.highest
+}

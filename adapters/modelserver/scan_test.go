@@ -1,0 +1,252 @@
+package modelserver
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var everything = Wanted{Load: true, LoRA: true}
+
+func page(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// nothing is a reading of an empty page.
+func nothing() messages.Reading {
+	return messages.Reading{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+}
+
+func list(names ...string) messages.List[string] { return messages.ListOf(names...) }
+
+func TestPagesOfRealServersReadAsByHand(t *testing.T) {
+	vllm := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09, MaxAdapters: -1}
+	withLoRA := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09, MaxAdapters: 2}
+	llama := messages.Reading{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+	with := func(r messages.Reading, change func(*messages.Reading)) messages.Reading { change(&r); return r }
+	for name, want := range map[string]messages.Reading{
+		"vllm-0.32.0/metrics_idle.txt":                vllm,
+		"vllm-0.32.0/metrics_idle_after_requests.txt": vllm,
+		"vllm-0.32.0/metrics_under_load.txt": with(vllm, func(r *messages.Reading) {
+			r.Waiting, r.Running, r.KVUsed = 38, 42, 1
+		}),
+		"vllm-0.32.0/metrics_lora_idle.txt": withLoRA,
+		"vllm-0.32.0/metrics_lora_under_load.txt": with(withLoRA, func(r *messages.Reading) {
+			r.Running, r.KVUsed, r.ActiveLoRAs = 48, 0.18786692759295498, list("lora-a", "lora-b")
+		}),
+		"vllm-0.32.0/metrics_lora_after.txt": withLoRA,
+		"llama.cpp-11434/metrics_idle.txt":   llama,
+		"llama.cpp-11434/metrics_under_load.txt": with(llama, func(r *messages.Reading) {
+			r.Waiting, r.Running = 28, 4
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, engine := range []string{"", want.Engine, "no-such-engine"} {
+				if got := Scan(page(t, name), engine, everything); !reflect.DeepEqual(got, want) {
+					t.Errorf("engine %q:\n got %+v\nwant %+v", engine, got, want)
+				}
+			}
+			if crlf := strings.ReplaceAll(string(page(t, name)), "\n", "\r\n"); !reflect.DeepEqual(Scan([]byte(crlf), "", everything), want) {
+				t.Errorf("with CRLF: got %+v", Scan([]byte(crlf), "", everything))
+			}
+		})
+	}
+}
+
+func TestEveryCapturedPageIsInTheTable(t *testing.T) {
+	pages, err := filepath.Glob("testdata/*/metrics_*.txt")
+	if err != nil || len(pages) != 8 {
+		t.Errorf("%d pages, want the 8 of the table above (%v)", len(pages), err)
+	}
+}
+
+func TestSeriesOfEachEngine(t *testing.T) {
+	for name, c := range map[string]struct {
+		page string
+		want func(*messages.Reading)
+	}{
+		"vllm, two engines behind one page": {
+			`vllm:num_requests_waiting{engine="0",model_name="m"} 3.0
+vllm:num_requests_waiting{engine="1",model_name="m"} 4.0
+vllm:num_requests_running{engine="0",model_name="m"} 1
+vllm:num_requests_running{engine="1",model_name="m"} 2
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="120"} 1.0
+`, func(r *messages.Reading) {
+				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "vllm", 7, 3, 0.5, 16, 220
+			}},
+		"vllm, older name of the KV usage": {
+			"vllm:num_requests_waiting 0\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.4\n",
+			func(r *messages.Reading) { r.Engine, r.Waiting, r.KVUsed = "vllm", 0, 0.4 }},
+		"vllm, both names of the KV usage": {
+			"vllm:gpu_cache_usage_perc 0.9\nvllm:kv_cache_usage_perc 0.3\n",
+			func(r *messages.Reading) { r.Engine, r.KVUsed = "vllm", 0.3 }},
+		"vllm, cache not sized yet": {
+			`vllm:cache_config_info{block_size="16",num_gpu_blocks="None",num_gpu_blocks_override="7"} 1` + "\n",
+			func(r *messages.Reading) { r.Engine, r.BlockTokens = "vllm", 16 }},
+		"vllm, adapters waited for": {
+			`vllm:num_requests_waiting 2
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters="old"} 5
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters="b, c"} 1.5e9
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="x",waiting_lora_adapters="y"} 1.4e9
+`, func(r *messages.Reading) {
+				r.Engine, r.Waiting, r.MaxAdapters = "vllm", 2, 4
+				r.ActiveLoRAs, r.WaitingLoRAs = list("a", "b"), list("c")
+			}},
+		"sglang": {
+			`sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="0",priority=""} 2
+sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="0",priority="5"} 2
+sglang:num_queue_reqs{model_name="m",tp_rank="1",pp_rank="0",dp_rank="0",priority=""} 2
+sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="1",priority=""} 3
+sglang:num_running_reqs{model_name="m"} 9
+sglang:num_running_reqs_offline_batch{model_name="m"} 100
+sglang:token_usage{model_name="m"} 0.37
+sglang:cache_config_info{page_size="64",num_pages="11147"} 1
+`, func(r *messages.Reading) {
+				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "sglang", 5, 9, 0.37, 64, 11147
+			}},
+		"sglang, cache in gauges": {
+			"sglang:num_queue_reqs 1\nsglang:page_size 32\nsglang:num_pages 77\n",
+			func(r *messages.Reading) { r.Engine, r.Waiting, r.BlockTokens, r.Blocks = "sglang", 1, 32, 77 }},
+		"triton": {
+			`nv_inference_pending_request_count{model="m",version="1"} 8
+nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 3
+nv_trt_llm_request_metrics{model="m",request_type="context",version="1"} 1
+nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 4
+nv_trt_llm_request_metrics{model="m",request_type="max",version="1"} 512
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.6
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="m",version="1"} 60
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100
+`, func(r *messages.Reading) {
+				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "triton-tensorrt-llm", 3, 4, 0.6, 64, 100
+			}},
+		"trtllm-serve": {
+			`trtllm_num_requests_waiting{model_name="m"} 3
+trtllm_num_requests_running{model_name="m"} 4
+trtllm_kv_cache_utilization{model_name="m"} 0.62
+trtllm_kv_cache_tokens_per_block 32
+trtllm_kv_cache_max_blocks 900
+`, func(r *messages.Reading) {
+				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "trtllm-serve", 3, 4, 0.62, 32, 900
+			}},
+		"llamacpp, older": {
+			"llamacpp:kv_cache_usage_ratio 0.5\nllamacpp:requests_processing 1\n",
+			func(r *messages.Reading) { r.Engine, r.KVUsed, r.Running = "llamacpp", 0.5, 1 }},
+		"the first engine of a page with two": {
+			"sglang:num_queue_reqs 1\nvllm:num_requests_waiting 2\n",
+			func(r *messages.Reading) { r.Engine, r.Waiting = "sglang", 1 }},
+	} {
+		t.Run(name, func(t *testing.T) { reads(t, c.page, everything, c.want) })
+	}
+}
+
+func reads(t *testing.T, page string, wanted Wanted, change func(*messages.Reading)) {
+	t.Helper()
+	want := nothing()
+	change(&want)
+	if got := Scan([]byte(page), "", wanted); !reflect.DeepEqual(got, want) {
+		t.Errorf("%.300s\n got %+v\nwant %+v", page, got, want)
+	}
+}
+
+func TestWaysToWriteASample(t *testing.T) {
+	for name, c := range map[string]struct {
+		line string
+		want float64 // waiting
+	}{
+		"bare":                   {"vllm:num_requests_waiting 3\n", 3},
+		"blanks everywhere":      {" \tvllm:num_requests_waiting \t { engine = \"0\" , } \t 3 \n", 3},
+		"exponent":               {"vllm:num_requests_waiting 3.5e+01\n", 35},
+		"timestamp":              {"vllm:num_requests_waiting 3 1795251471470\n", 3},
+		"OpenMetrics timestamp":  {"vllm:num_requests_waiting{a=\"b\"} 3 1795251471.470\n# EOF\n", 3},
+		"exemplar":               {"vllm:num_requests_waiting 3 # {trace=\"x\"} 1 2\n", 3},
+		"escapes":                {`vllm:num_requests_waiting{model_name="a\"} 7 \\",b="{}"} 3` + "\n", 3},
+		"name in braces":         {`{"vllm:num_requests_waiting",engine="0"} 3` + "\n", 3},
+		"only the name inside":   {`{"vllm:num_requests_waiting"} 3` + "\n", 3},
+		"quoted label name":      {`vllm:num_requests_waiting{"some.label"="x"} 3` + "\n", 3},
+		"not a number":           {"vllm:num_requests_waiting NaN\n", -1},
+		"infinite":               {"vllm:num_requests_waiting +Inf\n", -1},
+		"negative":               {"vllm:num_requests_waiting -3\n", -1},
+		"no number":              {"vllm:num_requests_waiting three\n", -1},
+		"no value":               {"vllm:num_requests_waiting\n", -1},
+		"no value after labels":  {"vllm:num_requests_waiting{a=\"b\"}\n", -1},
+		"braces without an end":  {"vllm:num_requests_waiting{a=\"b 3\n", -1},
+		"longer name":            {"vllm:num_requests_waiting_by_reason{reason=\"capacity\"} 3\n", -1},
+		"comment":                {"# vllm:num_requests_waiting 3\n", -1},
+		"line that may be cut":   {"vllm:num_requests_waiting 3", -1},
+		"NaN beside a number":    {"vllm:num_requests_waiting{engine=\"0\"} NaN\nvllm:num_requests_waiting{engine=\"1\"} 2\n", 2},
+		"after a line of 1 MiB":  {"x{a=\"" + strings.Repeat("y", 1<<20) + "\"} 1\nvllm:num_requests_waiting 3\n", 3},
+		"in a line of 1 MiB":     {"vllm:num_requests_waiting{a=\"" + strings.Repeat("}", 1<<20) + "\"} 3\n", 3},
+		"after bytes of no text": {"\x00\xff\xfe{\"\\\n\n\r\nvllm:num_requests_waiting 3\n", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Scan([]byte(c.line), "vllm", everything).Waiting; got != c.want {
+				t.Errorf("%.100q: got %v, want %v", c.line, got, c.want)
+			}
+		})
+	}
+}
+
+func TestOnlyWhatIsWantedIsRead(t *testing.T) {
+	const both = `process_start_time_seconds 5
+vllm:num_requests_waiting 2
+vllm:num_requests_running 3
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adapters=""} 5
+`
+	reads(t, both, Wanted{Load: true}, func(r *messages.Reading) {
+		r.Engine, r.StartedAt, r.Waiting, r.Running = "vllm", 5, 2, 3
+	})
+	reads(t, both, Wanted{LoRA: true}, func(r *messages.Reading) {
+		r.Engine, r.StartedAt, r.Waiting, r.MaxAdapters, r.ActiveLoRAs = "vllm", 5, 2, 4, list("a")
+	})
+	reads(t, both, Wanted{}, func(r *messages.Reading) { r.StartedAt = 5 })
+}
+
+func TestListOfAdaptersIsBounded(t *testing.T) {
+	line := `vllm:lora_requests_info{running_lora_adapters="` + strings.Repeat("a,", 100_000) + `"} 1` + "\n"
+	if got := Scan([]byte(line), "", everything).ActiveLoRAs.Len(); got != maxAdapters {
+		t.Errorf("%d adapters, want %d", got, maxAdapters)
+	}
+}
+
+func TestEngineByLabel(t *testing.T) {
+	for name, c := range map[string]struct {
+		labels map[string]string
+		want   string
+	}{
+		"none":    {nil, ""},
+		"current": {map[string]string{EngineLabel: "sglang", LegacyEngineLabel: "vllm"}, "sglang"},
+		"legacy":  {map[string]string{LegacyEngineLabel: "vllm"}, "vllm"},
+		"empty":   {map[string]string{EngineLabel: "", LegacyEngineLabel: "vllm"}, "vllm"},
+	} {
+		if got := EngineOf(messages.MapOf(c.labels)); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestScanAllocatesNothingButAdapters(t *testing.T) {
+	for name, want := range map[string]float64{
+		"vllm-0.32.0/metrics_under_load.txt":      0,
+		"llama.cpp-11434/metrics_under_load.txt":  0,
+		"vllm-0.32.0/metrics_lora_idle.txt":       0,
+		"vllm-0.32.0/metrics_lora_under_load.txt": 2, // the text of the adapters, and the list
+	} {
+		p := page(t, name)
+		if got := testing.AllocsPerRun(100, func() { Scan(p, "", everything) }); got != want {
+			t.Errorf("%s: %v allocations, want %v", name, got, want)
+		}
+	}
+}

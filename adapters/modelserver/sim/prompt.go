@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// mediaTokens is what a part of a message counts that is not text.
+const mediaTokens = 256
+
+// message is one message of a chat. Content is a string, a list of parts, or null.
+type message struct {
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	ToolCalls json.RawMessage `json:"tool_calls"`
+}
+
+// part is one part of a message's content.
+type part struct {
+	Type string  `json:"type"`
+	Text *string `json:"text"`
+}
+
+// chatPrompt applies the chat template: what tools there are, then each message between two tokens of its own, then the
+// token that begins the answer.
+func (s *Server) chatPrompt(o object) ([]uint32, *failure) {
+	if !o.has("messages") {
+		return nil, missing("messages", len(o))
+	}
+	var messages []message
+	if f := o.decode("messages", &messages, "list_type", "Input should be a valid list"); f != nil {
+		return nil, f
+	}
+	if len(messages) == 0 {
+		return nil, &failure{http.StatusBadRequest, "BadRequestError", "messages: the list is empty", "messages"}
+	}
+	prompt := s.tokens.Special(nil, "<|begin|>")
+	if o.has("tools") {
+		prompt = s.tokens.Encode(prompt, string(o["tools"]))
+	}
+	for _, m := range messages {
+		prompt = s.tokens.Special(prompt, "<|"+m.Role+"|>")
+		var f *failure
+		if prompt, f = s.encodeContent(prompt, m.Content); f != nil {
+			return nil, f
+		}
+		if len(m.ToolCalls) > 0 {
+			prompt = s.tokens.Encode(prompt, string(m.ToolCalls))
+		}
+		prompt = s.tokens.Special(prompt, "<|end|>")
+	}
+	return s.tokens.Special(prompt, "<|assistant|>"), nil
+}
+
+func (s *Server) encodeContent(prompt []uint32, content json.RawMessage) ([]uint32, *failure) {
+	var text string
+	if len(content) == 0 || json.Unmarshal(content, &text) == nil {
+		return s.tokens.Encode(prompt, text), nil
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(content, &parts) != nil {
+		return nil, wrongContent()
+	}
+	for _, raw := range parts {
+		var p part
+		if json.Unmarshal(raw, &p) != nil {
+			return nil, wrongContent()
+		}
+		if p.Text != nil {
+			prompt = s.tokens.Encode(prompt, *p.Text)
+			continue
+		}
+		// Equal media give equal tokens, as many for a small picture as for a large one.
+		media := s.tokens.Special(nil, string(raw))[0]
+		for i := range uint32(mediaTokens) {
+			prompt = append(prompt, media+i)
+		}
+	}
+	return prompt, nil
+}
+
+func wrongContent() *failure {
+	return invalid("body.messages", "{'type': 'string_type', 'loc': 'body.messages', 'msg': 'Input should be a valid string or a list of parts'}")
+}
+
+// completionPrompts reads the prompt of a completion: a string, an array of tokens, or an array of either.
+func (s *Server) completionPrompts(o object) ([][]uint32, *failure) {
+	if !o.has("prompt") {
+		return nil, missing("prompt", len(o))
+	}
+	raw := o["prompt"]
+	if one, ok := s.onePrompt(raw); ok {
+		return [][]uint32{one}, nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && len(list) <= choiceLimit {
+		prompts := make([][]uint32, 0, len(list))
+		for _, each := range list {
+			if one, ok := s.onePrompt(each); ok {
+				prompts = append(prompts, one)
+			}
+		}
+		if len(prompts) == len(list) {
+			return prompts, nil
+		}
+	}
+	return nil, invalid("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string, a list of tokens, or a list of either'}")
+}
+
+func (s *Server) onePrompt(raw json.RawMessage) ([]uint32, bool) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return s.tokens.Encode(nil, text), true
+	}
+	var tokens []uint32
+	if json.Unmarshal(raw, &tokens) == nil && len(tokens) > 0 {
+		return tokens, true
+	}
+	return nil, false
+}
+
+// onTokenize answers with the tokens of a prompt or of a chat.
+func (s *Server) onTokenize(w http.ResponseWriter, r *http.Request) {
+	o, f := readObject(w, r)
+	var tokens []uint32
+	if f == nil && o.has("messages") {
+		tokens, f = s.chatPrompt(o)
+	} else if f == nil {
+		var text string
+		if !o.has("prompt") {
+			f = missing("prompt", len(o))
+		} else {
+			f = o.text("prompt", &text)
+		}
+		tokens = s.tokens.Encode([]uint32{}, text)
+	}
+	if f != nil {
+		f.write(w)
+		return
+	}
+	writeJSON(w, 200, struct {
+		Count       int      `json:"count"`
+		MaxModelLen int      `json:"max_model_len"`
+		Tokens      []uint32 `json:"tokens"`
+		TokenStrs   *string  `json:"token_strs"`
+	}{len(tokens), s.contextLength(), tokens, nil})
+}

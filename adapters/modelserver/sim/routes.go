@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/page"
+)
+
+// version is the vLLM whose answers these are.
+const version = "0.32.0"
+
+// routes maps path and method to handlers. Errors for other paths and methods are those of vLLM's web framework.
+func (s *Server) routes() http.Handler {
+	table := map[string]map[string]http.HandlerFunc{
+		"/health":              {"GET": func(http.ResponseWriter, *http.Request) {}},
+		"/ping":                {"GET": func(http.ResponseWriter, *http.Request) {}, "POST": func(http.ResponseWriter, *http.Request) {}},
+		"/version":             {"GET": func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]string{"version": version}) }},
+		"/load":                {"GET": s.onLoad},
+		"/metrics":             {"GET": s.onMetrics},
+		"/v1/models":           {"GET": s.onModels},
+		"/v1/chat/completions": {"POST": s.onChat},
+		"/v1/completions":      {"POST": s.onCompletion},
+		"/tokenize":            {"POST": s.onTokenize},
+		"/reset_prefix_cache":  {"POST": s.onResetPrefixCache},
+	}
+	if s.cfg.MaxLoRAs > 0 {
+		table["/v1/load_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onLoadLoRA}
+		table["/v1/unload_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onUnloadLoRA}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("x-served-by", s.addr)
+		w.Header().Set("x-sim-name", s.cfg.Name)
+		w.Header().Set("Server", "signalbox-sim")
+		methods, known := table[r.URL.Path]
+		if !known {
+			writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+			return
+		}
+		handle, allowed := methods[r.Method]
+		if !allowed {
+			names := make([]string, 0, 2)
+			for name := range methods {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			w.Header().Set("Allow", strings.Join(names, ", "))
+			writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
+			return
+		}
+		handle(w, r)
+	})
+}
+
+// failure is an error as vLLM answers it. Its type is the status text for errors found before the engine was asked.
+type failure struct {
+	status  int
+	kind    string
+	message string
+	param   string // "" = null
+}
+
+func (f *failure) write(w http.ResponseWriter) {
+	var param *string
+	if f.param != "" {
+		param = &f.param
+	}
+	type inner struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    int     `json:"code"`
+	}
+	writeJSON(w, f.status, struct {
+		Error inner `json:"error"`
+	}{inner{f.message, f.kind, param, f.status}})
+}
+
+// invalid is a field that does not validate; detail is what vLLM's validation library says of it.
+func invalid(loc, detail string) *failure {
+	return &failure{http.StatusBadRequest, "Bad Request", "1 validation error:\n  " + detail, loc}
+}
+
+func missing(field string, fields int) *failure {
+	loc := "body." + field
+	return invalid(loc, fmt.Sprintf("{'type': 'missing', 'loc': '%s', 'msg': 'Field required', 'input': '<dict of %d items>'}", loc, fields))
+}
+
+func (s *Server) unknownModel(name string) *failure {
+	return &failure{
+		http.StatusNotFound, "NotFoundError",
+		fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", name, s.cfg.Model), "model",
+	}
+}
+
+func overloaded() *failure {
+	return &failure{
+		http.StatusServiceUnavailable, "Service Unavailable",
+		"The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.", "",
+	}
+}
+
+// writeJSON answers with v, which is one of our own structs and always encodes. A client that left is not our error.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	var body strings.Builder
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	text := strings.TrimSuffix(body.String(), "\n")
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text))
+}
+
+func (s *Server) onMetrics(w http.ResponseWriter, _ *http.Request) {
+	b := make([]byte, 0, 48<<10)
+	s.mu.Lock()
+	s.deliver()
+	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: s.core.Stats(), LoRAs: s.core.LoRAs(), Rejected: s.rejected})
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	_, _ = w.Write(b) // a client that left has nobody to tell
+}
+
+func (s *Server) onLoad(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	load := len(s.answers)
+	s.mu.Unlock()
+	writeJSON(w, 200, map[string]int{"server_load": load})
+}
+
+func (s *Server) onResetPrefixCache(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	s.deliver()
+	done := s.core.ResetPrefixCache()
+	s.mu.Unlock()
+	writeJSON(w, 200, map[string]bool{"success": done})
+}

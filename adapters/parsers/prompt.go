@@ -1,0 +1,211 @@
+package parsers
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Marks stand between the parts of a prompt in what is hashed, so that parts which are cut differently do not collide.
+const (
+	markOpen  = 1 // an object or array begins
+	markClose = 2 // it ends
+	markKey   = 3 // behind an object key
+	markValue = 4 // behind a string, number or word
+)
+
+// mediaBytes is what an image, sound or file in a message stands for at most: 256 tokens. The bytes of its transport say
+// nothing about its tokens, and would push the text behind it out of the hashed part.
+const mediaBytes = 1024
+
+// mark writes p and a mark.
+func (r *reader) mark(m byte, p []byte) {
+	r.hasher.Write(p)
+	r.chunk[0] = m
+	r.hasher.Write(r.chunk[:1])
+}
+
+// feed reads a value of any kind and hashes it: decoded, without white space, with its keys and marks. Bytes of strings,
+// numbers and words count as prompt. media says that a long string is an image, a sound or a file.
+func (r *reader) feed(media bool) bool {
+	switch r.peek() {
+	case '{':
+		return r.feedObject()
+	case '[':
+		r.mark(markOpen, nil)
+		for more := r.open(']'); more; more = r.next(']') {
+			if !r.feed(false) {
+				return false
+			}
+		}
+		r.mark(markClose, nil)
+		return r.want == ""
+	case '"':
+		raw, escaped, ok := r.str()
+		if !ok {
+			return false
+		}
+		if media && len(raw) > mediaBytes {
+			r.feedMedia(raw)
+		} else {
+			r.feedText(raw, escaped)
+		}
+		r.mark(markValue, nil)
+		return true
+	}
+	word, ok := r.scalar()
+	r.mark(markValue, word)
+	r.promptBytes += len(word)
+	return ok
+}
+
+func (r *reader) feedObject() bool {
+	r.mark(markOpen, nil)
+	for more := r.open('}'); more; more = r.next('}') {
+		key, ok := r.key()
+		if !ok {
+			return false
+		}
+		if string(key) == "cache_control" { // for the server's cache, not in the prompt; clients move it from turn to turn
+			if !r.skip() {
+				return false
+			}
+			continue
+		}
+		r.mark(markKey, key)
+		before, keyBytes, marker := r.promptBytes, len(key), isMarker(key)
+		if !r.feed(isMedia(key)) {
+			return false
+		}
+		if r.countKeys {
+			r.promptBytes += keyBytes
+		} else if marker {
+			r.promptBytes = before
+		}
+	}
+	r.mark(markClose, nil)
+	return r.want == ""
+}
+
+// isMarker says whether the value of a key in a message says what stands beside it, and is no text itself.
+func isMarker(key []byte) bool { return string(key) == "role" || string(key) == "type" }
+
+// isMedia says whether messages carry media under a key: image_url.url, input_audio.data, file.file_data.
+func isMedia(key []byte) bool {
+	switch string(key) {
+	case "url", "data", "file_data", "image_url":
+		return true
+	}
+	return false
+}
+
+// feedMedia hashes the fingerprint of the bytes, repeated, instead of the bytes.
+func (r *reader) feedMedia(raw []byte) {
+	sum := xxhash.Sum64(raw)
+	for i := 0; i < len(r.chunk); i += 8 {
+		binary.LittleEndian.PutUint64(r.chunk[i:], sum)
+	}
+	for range mediaBytes / len(r.chunk) {
+		r.hasher.Write(r.chunk[:])
+	}
+	r.promptBytes += mediaBytes
+}
+
+// feedText hashes a string of the body, decoded. Bytes that are not UTF-8 are hashed as they are.
+func (r *reader) feedText(raw []byte, escaped bool) {
+	if !escaped {
+		r.hasher.Write(raw)
+		r.promptBytes += len(raw)
+		return
+	}
+	out := r.chunk[:0]
+	for len(raw) > 0 {
+		if len(out) > len(r.chunk)-utf8.UTFMax {
+			out = r.flush(out)
+		}
+		if raw[0] == '\\' {
+			c, n := unescape(raw)
+			out = utf8.AppendRune(out, c)
+			raw = raw[n:]
+			continue
+		}
+		n := bytes.IndexByte(raw, '\\')
+		if n < 0 {
+			n = len(raw)
+		}
+		out = r.flush(out)
+		r.hasher.Write(raw[:n])
+		r.promptBytes += n
+		raw = raw[n:]
+	}
+	r.flush(out)
+}
+
+func (r *reader) flush(out []byte) []byte {
+	r.hasher.Write(out)
+	r.promptBytes += len(out)
+	return out[:0]
+}
+
+// prompt reads the prompt of a completion: a string, strings, tokens, or arrays of tokens. Several prompts of one request
+// are hashed one behind the other; the first one is what other requests can share.
+func (r *reader) prompt() bool {
+	switch r.peek() {
+	case '"':
+		raw, escaped, ok := r.str()
+		if ok {
+			r.feedText(raw, escaped)
+		}
+		return ok
+	case '[':
+	default:
+		return r.skip()
+	}
+	for more := r.open(']'); more; more = r.next(']') {
+		if !r.promptItem() {
+			return false
+		}
+	}
+	return r.want == ""
+}
+
+func (r *reader) promptItem() bool {
+	switch c := r.peek(); {
+	case c == '"':
+		raw, escaped, ok := r.str()
+		if ok {
+			r.feedText(raw, escaped)
+			r.mark(markValue, nil)
+		}
+		return ok
+	case c == '[':
+		for more := r.open(']'); more; more = r.next(']') {
+			if !r.token() {
+				return false
+			}
+		}
+		r.mark(markValue, nil)
+		return r.want == ""
+	}
+	return r.token()
+}
+
+// token reads one token of a prompt: 4 bytes of what is hashed, wrapped if it is none. Anything but a number is skipped.
+func (r *reader) token() bool {
+	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+		return r.skip()
+	}
+	digits, ok := r.number()
+	if !ok {
+		return false
+	}
+	n := uint32(0)
+	for _, c := range digits {
+		n = n*10 + uint32(c-'0')
+	}
+	r.tokens++
+	r.hasher.Write(binary.LittleEndian.AppendUint32(r.chunk[:0], n))
+	return true
+}

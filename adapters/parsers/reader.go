@@ -1,0 +1,156 @@
+package parsers
+
+import "github.com/signalbox-epp/signalbox/engine/blockindex"
+
+// reader takes the facts out of one request body while the scanner walks it.
+type reader struct {
+	scanner
+	format format
+	hasher blockindex.Hasher
+
+	model, salt   text
+	stream, usage bool
+	limit         int // max_tokens
+	newLimit      int // max_completion_tokens, of chat only; it wins
+
+	promptBytes int  // of text in the prompt
+	tokens      int  // of token arrays
+	fed         bool // messages, or prompt, was there
+	countKeys   bool // keys are prompt text, too
+	chunk       [256]byte
+}
+
+// request reads the whole body.
+func (r *reader) request() bool {
+	if r.peek() != '{' {
+		return r.fail(wantObject)
+	}
+	for more := r.open('}'); more; more = r.next('}') {
+		key, ok := r.key()
+		if !ok || !r.member(key) {
+			return false
+		}
+	}
+	if r.want != "" {
+		return false
+	}
+	r.peek()
+	return r.pos == len(r.body) || r.fail("nothing behind the object")
+}
+
+// member reads the value of a key of the top object.
+func (r *reader) member(key []byte) (ok bool) {
+	switch string(key) {
+	case "model":
+		r.model, ok = r.text()
+	case "cache_salt":
+		r.salt, ok = r.text()
+	case "stream":
+		r.stream, ok = r.isTrue()
+	case "stream_options":
+		ok = r.streamOptions()
+	case "max_tokens":
+		r.limit, ok = r.count()
+	case "max_completion_tokens":
+		n := 0
+		if n, ok = r.count(); r.format == chatFormat {
+			r.newLimit = n
+		}
+	case "messages", "tools", "functions", "documents", "chat_template", "chat_template_kwargs":
+		ok = r.chatMember(key)
+	case "prompt":
+		if r.format != completionFormat {
+			return r.skip()
+		}
+		r.promptBegins()
+		ok = r.prompt()
+	default:
+		ok = r.skip()
+	}
+	return ok
+}
+
+// text reads a value that should be a string; another one is skipped and gives none.
+func (r *reader) text() (text, bool) {
+	if r.peek() != '"' {
+		return text{}, r.skip()
+	}
+	raw, escaped, ok := r.str()
+	return text{raw: raw, escaped: escaped}, ok
+}
+
+// isTrue reads a value that should be a bool; another one is skipped and is not true.
+func (r *reader) isTrue() (bool, bool) {
+	if r.peek() != 't' {
+		return false, r.skip()
+	}
+	_, ok := r.word("true")
+	return ok, ok
+}
+
+// count reads a value that should be a number of tokens; another one is skipped and counts 0.
+func (r *reader) count() (int, bool) {
+	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+		return 0, r.skip()
+	}
+	n, ok := r.number()
+	return count(n), ok
+}
+
+func (r *reader) streamOptions() (ok bool) {
+	r.usage = false
+	if r.peek() != '{' {
+		return r.skip()
+	}
+	for more := r.open('}'); more; more = r.next('}') {
+		key, ok := r.key()
+		if !ok {
+			return false
+		}
+		if string(key) == "include_usage" {
+			r.usage, ok = r.isTrue()
+		} else {
+			ok = r.skip()
+		}
+		if !ok {
+			return false
+		}
+	}
+	return r.want == ""
+}
+
+// chatMember reads a member of which a chat template makes the prompt. They are hashed in the order of the body, which
+// for one client is always the same, though templates put tools first.
+func (r *reader) chatMember(key []byte) bool {
+	if r.format != chatFormat {
+		return r.skip()
+	}
+	isMessages := key[0] == 'm'
+	if isMessages {
+		if r.peek() != '[' {
+			return r.skip()
+		}
+		r.promptBegins()
+	}
+	r.countKeys = !isMessages
+	before := r.promptBytes
+	r.mark(markKey, key)
+	isTemplate := key[0] == 'c'
+	if !r.feed(false) {
+		return false
+	}
+	if isTemplate { // it shapes the prompt, but is not in it
+		r.promptBytes = before
+	}
+	return true
+}
+
+// promptBegins makes room for the hashes. The second time in one body, what was hashed so far is void.
+func (r *reader) promptBegins() {
+	if r.fed {
+		r.hasher.Reset()
+		r.promptBytes, r.tokens = 0, 0
+	}
+	r.fed = true
+	r.hasher.Expect(len(r.body))
+}

@@ -1,0 +1,185 @@
+package exchange
+
+import (
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// steps: H headers, h headers with the end, B body, E body with the end, T trailers are sent;
+// ">h" headers, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">t" trailers, ">m" trailers with a mutation are answered.
+func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
+	streamed := func(end bool) *extprocv3.BodyResponse {
+		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
+			Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{EndOfStream: end}},
+		}}}
+	}
+	answers := map[string]func() []*Violation{
+		">h": func() []*Violation { return l.gotHeaders(&extprocv3.HeadersResponse{}) },
+		">b": func() []*Violation { return l.gotBody(streamed(false)) },
+		">e": func() []*Violation { return l.gotBody(streamed(true)) },
+		">p": func() []*Violation { return l.gotBody(&extprocv3.BodyResponse{}) },
+		">t": func() []*Violation { return l.gotTrailers(&extprocv3.TrailersResponse{}) },
+		">m": func() []*Violation {
+			return l.gotTrailers(&extprocv3.TrailersResponse{HeaderMutation: &extprocv3.HeaderMutation{}})
+		},
+	}
+	sends := map[string]func(){
+		"H": func() { l.sentHeaders(false) }, "h": func() { l.sentHeaders(true) },
+		"B": func() { l.sentBody(false) }, "E": func() { l.sentBody(true) }, "T": func() { l.sentTrailers() },
+	}
+	for _, step := range steps {
+		if send := sends[step]; send != nil {
+			send()
+			continue
+		}
+		for _, v := range answers[step]() {
+			found, fatal = append(found, v.Rule), fatal || v.Fatal
+		}
+	}
+	return found, fatal
+}
+
+func TestFullDuplexLane(t *testing.T) {
+	tests := map[string]struct {
+		steps    []string
+		found    []Rule
+		fatal    bool
+		complete bool
+	}{
+		"headers only":                    {steps: []string{"h", ">h"}, complete: true},
+		"streamed as it comes":            {steps: []string{"H", ">h", "B", ">b", "E", ">e"}, complete: true},
+		"headers after the whole body":    {steps: []string{"H", "B", "E", ">h", ">b", ">b", ">e"}, complete: true},
+		"body then trailers":              {steps: []string{"H", "B", "T", ">h", ">b", ">t"}, complete: true},
+		"trailers only":                   {steps: []string{"H", "T", ">h", ">t"}, complete: true},
+		"end not answered":                {steps: []string{"H", "E", ">h", ">b"}},
+		"nothing sent: headers":           {steps: []string{">h"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing sent: body":              {steps: []string{">b"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing sent: trailers":          {steps: []string{">t"}, found: []Rule{WrongLane}, fatal: true},
+		"second headers":                  {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true},
+		"second headers amid the body":    {steps: []string{"H", "B", ">h", ">b", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true},
+		"body before headers":             {steps: []string{"H", "B", ">b"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
+		"body before any was sent":        {steps: []string{"H", ">h", ">b"}, found: []Rule{BodyNotSent}, fatal: true},
+		"body to headers with end":        {steps: []string{"h", ">h", ">e"}, found: []Rule{BodyNotSent}, fatal: true, complete: true},
+		"plain body":                      {steps: []string{"H", "B", ">h", ">p"}, found: []Rule{PlainBody}, fatal: true},
+		"body after the end":              {steps: []string{"H", "E", ">h", ">e", ">b"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
+		"second end":                      {steps: []string{"H", "E", ">h", ">e", ">e"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
+		"body after the trailers":         {steps: []string{"H", "B", "T", ">h", ">t", ">b"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
+		"chunk in headers and trailers":   {steps: []string{"H", "T", ">h", ">b"}, found: []Rule{BodyBeforeTrailers}, fatal: true},
+		"trailers before headers":         {steps: []string{"H", "T", ">t"}, found: []Rule{TrailersBeforeHeaders}, fatal: true},
+		"trailers not sent, headers open": {steps: []string{"H", ">t"}, found: []Rule{TrailersNotSent}, fatal: true},
+		"trailers not sent, body open":    {steps: []string{"H", "B", ">h", ">t"}, found: []Rule{TrailersNotSent}, fatal: true},
+		"trailers not sent, complete":     {steps: []string{"H", "E", ">h", ">e", ">t"}, found: []Rule{TrailersNotSent}, complete: true},
+		"the same with a mutation":        {steps: []string{"H", "E", ">h", ">e", ">m"}, found: []Rule{TrailersNotSent}, fatal: true, complete: true},
+		"trailers twice":                  {steps: []string{"H", "T", ">h", ">t", ">t"}, found: []Rule{TrailersNotSent}, complete: true},
+		"end before the input's end":      {steps: []string{"H", "B", ">h", ">e"}, found: []Rule{EarlyEnd}, complete: true},
+		"end although trailers follow":    {steps: []string{"H", "B", "T", ">h", ">e", ">t"}, found: []Rule{EndBeforeTrailers}, complete: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := &lane{mode: FullDuplex()}
+			found, fatal := walk(l, test.steps...)
+			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || l.complete() != test.complete {
+				t.Errorf("steps %v: fatal %v, complete %v, rules (-want +got):\n%s", test.steps, fatal, l.complete(), diff)
+			}
+		})
+	}
+}
+
+func TestHeadersAreHeldOnlyBehindAWholeBody(t *testing.T) {
+	tests := map[string]struct {
+		steps []string
+		held  bool
+	}{
+		"whole body": {[]string{"H", "E", ">h"}, true},
+		"part":       {[]string{"H", "B", ">h"}, false},
+		"no body":    {[]string{"h", ">h"}, false},
+	}
+	for name, test := range tests {
+		l := &lane{mode: FullDuplex()}
+		if walk(l, test.steps...); l.held != test.held {
+			t.Errorf("%s: held %v, want %v", name, l.held, test.held)
+		}
+	}
+}
+
+func TestNoBodyLane(t *testing.T) {
+	l := &lane{}
+	if found, _ := walk(l, "H", ">h"); found != nil || !l.complete() {
+		t.Errorf("found %v, complete %v", found, l.complete())
+	}
+	if found, fatal := walk(l, ">e"); !fatal || found[0] != StreamedBody {
+		t.Errorf("streamed_response in mode NONE: %v", found)
+	}
+	if found, fatal := walk(l, ">t"); !fatal || found[0] != TrailersNotSent {
+		t.Errorf("trailers in mode NONE: %v", found)
+	}
+}
+
+func TestLaneModeValidate(t *testing.T) {
+	tests := map[string]struct {
+		mode LaneMode
+		good bool
+	}{
+		"none":                    {LaneMode{}, true},
+		"skip":                    {LaneMode{SkipHeaders: true}, true},
+		"full duplex":             {FullDuplex(), true},
+		"full duplex no trailers": {LaneMode{Body: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED}, false},
+		"buffered":                {LaneMode{Body: filterv3.ProcessingMode_BUFFERED}, false},
+	}
+	for name, test := range tests {
+		if err := test.mode.Validate(); (err == nil) != test.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func option(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, RawValue: []byte(value)}}
+}
+
+func TestHeaderMutations(t *testing.T) {
+	appended := option("a", "3")
+	appended.Append = wrapperspb.Bool(true)
+	action := option("a", "3")
+	action.AppendAction = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+	start := Headers{{":method", "GET"}, {":path", "/"}, {"a", "1"}, {"a", "2"}}
+	tests := map[string]struct {
+		mutation *extprocv3.HeaderMutation
+		limits   Limits
+		want     Headers
+		rule     Rule
+	}{
+		"none":                      {want: start},
+		"overwrite all lines":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("A", "3")}}, want: Headers{start[0], start[1], {"a", "3"}}},
+		"append counts":             {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{appended}}, want: append(start[:4:4], Field{"a", "3"})},
+		"append_action does not":    {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{action}}, want: Headers{start[0], start[1], {"a", "3"}}},
+		"remove before set":         {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{"a"}, SetHeaders: []*corev3.HeaderValueOption{option("a", "4")}}, want: Headers{start[0], start[1], {"a", "4"}}},
+		"path may change":           {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":path", "/b")}}, want: Headers{start[0], start[2], start[3], {":path", "/b"}}},
+		"method may not":            {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":method", "PUT")}}, want: start, rule: IgnoredHeader},
+		"host may not":              {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("Host", "x")}}, want: start, rule: IgnoredHeader},
+		"content-length is dropped": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("content-length", "1")}}, want: start, rule: IgnoredHeader},
+		"path is not removed":       {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{":path"}}, want: start, rule: IgnoredHeader},
+		"rejected as a whole":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1"), option("c", "\n")}}, want: start, rule: InvalidMutation},
+		"result has too many lines": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1")}}, limits: Limits{Lines: 4}, want: start, rule: InvalidMutation},
+		"result is too large":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "123456789012345")}}, limits: Limits{Bytes: 30}, want: start, rule: InvalidMutation},
+		"bytes beyond ASCII pass":   {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("a", "\xff")}}, want: Headers{start[0], start[1], {"a", "\xff"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := append(Headers(nil), start...)
+			found := got.apply(&lane{mode: FullDuplex()}, test.mutation, test.limits)
+			var rule Rule
+			if len(found) > 0 {
+				rule = found[0].Rule
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" || rule != test.rule || len(found) > 1 {
+				t.Errorf("rule %q, want %q; headers (-want +got):\n%s", rule, test.rule, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package exchange
+
+import "fmt"
+
+// Lane is one direction of an exchange. Order holds inside a lane only.
+type Lane uint8
+
+// The two lanes of an exchange.
+const (
+	RequestLane Lane = iota
+	ResponseLane
+)
+
+func (l Lane) String() string {
+	if l == ResponseLane {
+		return "response"
+	}
+	return "request"
+}
+
+// Rule names what an answer broke. The text is stable: it is used in reports and as a metric label.
+type Rule string
+
+// Spurious answers: Envoy gives the exchange up for each of them.
+const (
+	// WrongLane is an answer in a lane that has sent nothing yet.
+	WrongLane Rule = "wrong-lane"
+	// DuplicateHeaders is a second headers answer in a lane.
+	DuplicateHeaders Rule = "duplicate-headers"
+	// BodyBeforeHeaders is a body answer while the headers answer is outstanding.
+	BodyBeforeHeaders Rule = "body-before-headers"
+	// BodyNotSent is a body answer although no body was sent.
+	BodyNotSent Rule = "body-not-sent"
+	// BodyBeforeTrailers is a body answer in a lane of headers and trailers only, even an empty one.
+	BodyBeforeTrailers Rule = "body-before-trailers"
+	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED.
+	PlainBody Rule = "plain-body"
+	// StreamedBody is a streamed_response in a mode that has none.
+	StreamedBody Rule = "streamed-body"
+	// AfterEnd is a body answer after the lane's end of stream.
+	AfterEnd Rule = "after-end"
+	// TrailersNotSent is a trailers answer that nobody asked for. It is tolerated when the lane is complete and it is empty.
+	TrailersNotSent Rule = "trailers-not-sent"
+	// TrailersBeforeHeaders is a trailers answer while the headers answer is outstanding.
+	TrailersBeforeHeaders Rule = "trailers-before-headers"
+	// UnknownAnswer is an answer of no kind, or of a kind this side does not speak.
+	UnknownAnswer Rule = "unknown-answer"
+	// ImmediateDisabled is an immediate response where the configuration forbids them.
+	ImmediateDisabled Rule = "immediate-disabled"
+	// ReplaceInDuplex is CONTINUE_AND_REPLACE in FULL_DUPLEX_STREAMED.
+	ReplaceInDuplex Rule = "replace-in-duplex"
+	// InvalidMutation is a header mutation that is rejected as a whole: bad characters, both values set, too many.
+	// It is never forgiven by fail-open.
+	InvalidMutation Rule = "invalid-mutation"
+)
+
+// Tolerated answers: Envoy goes on, but drops something or passes on something harmful.
+const (
+	// EarlyEnd is an end of stream in a lane whose input has not ended.
+	EarlyEnd Rule = "early-end"
+	// EndBeforeTrailers is an end of stream on a body chunk although trailers were sent: the trailers are lost.
+	EndBeforeTrailers Rule = "end-before-trailers"
+	// EndedEarly is an EPP that closed its stream while a lane still owed body bytes or an end.
+	EndedEarly Rule = "ended-early"
+	// IgnoredField is a field that has no effect where it stands.
+	IgnoredField Rule = "ignored-field"
+	// IgnoredHeader is a header that may not be changed (:method, host, x-envoy-* ...).
+	IgnoredHeader Rule = "ignored-header"
+	// ValueNotRaw is a header mutation that used value where only raw_value is read.
+	ValueNotRaw Rule = "value-not-raw"
+	// ConnectionHeader is a mutation of a header that belongs to the connection, such as transfer-encoding.
+	ConnectionHeader Rule = "connection-header"
+	// MetadataNamespace is dynamic metadata in a namespace that is not received, or one that is no struct.
+	MetadataNamespace Rule = "metadata-namespace"
+	// ChunkTooLarge is a body chunk of more than 64 KiB, the size other proxies may refuse.
+	ChunkTooLarge Rule = "chunk-too-large"
+	// DestinationInvalid is an endpoint that is not address:port.
+	DestinationInvalid Rule = "destination-invalid"
+	// DestinationMismatch is a destination header that differs from the destination in the metadata.
+	DestinationMismatch Rule = "destination-mismatch"
+)
+
+// Violation is one answer that broke a rule. It is an error only when Fatal.
+type Violation struct {
+	Rule   Rule
+	Lane   Lane
+	Fatal  bool   // the exchange is over, as it would be in Envoy
+	Detail string // what was seen, for people
+}
+
+func (v *Violation) Error() string {
+	return fmt.Sprintf("ext_proc %s lane: %s: %s", v.Lane, v.Rule, v.Detail)
+}
+
+// Spurious says whether fail-open may forgive the violation; an invalid mutation is never forgiven.
+func (v *Violation) Spurious() bool { return v.Fatal && v.Rule != InvalidMutation }

@@ -1,0 +1,118 @@
+package exchange
+
+import (
+	"io"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// attributesKey is the key Envoy's filter files its attributes under.
+const attributesKey = "envoy.filters.http.ext_proc"
+
+// Context goes with the messages of a lane: metadata with each, attributes with the first.
+type Context struct {
+	Metadata   map[string]*structpb.Struct // by namespace
+	Attributes map[string]string           // such as upstream.address
+}
+
+func (c Context) metadata() *corev3.Metadata {
+	if len(c.Metadata) == 0 {
+		return nil
+	}
+	return &corev3.Metadata{FilterMetadata: c.Metadata}
+}
+
+func (c Context) attributes() map[string]*structpb.Struct {
+	if len(c.Attributes) == 0 {
+		return nil
+	}
+	fields := make(map[string]*structpb.Value, len(c.Attributes))
+	for name, value := range c.Attributes {
+		fields[name] = structpb.NewStringValue(value)
+	}
+	return map[string]*structpb.Struct{attributesKey: {Fields: fields}}
+}
+
+// SendHeaders sends the headers of a lane; end means that neither body nor trailers follow.
+func (s *Stream) SendHeaders(id Lane, headers Headers, end bool, c Context) error {
+	h := &extprocv3.HttpHeaders{Headers: headers.proto(), EndOfStream: end}
+	m := &extprocv3.ProcessingRequest{Attributes: c.attributes()}
+	if id == RequestLane {
+		m.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: h}
+	} else {
+		m.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: h}
+	}
+	s.mu.Lock()
+	s.context[id] = c
+	s.mu.Unlock()
+	return s.send(id, m, func(l *lane) { l.sentHeaders(end) })
+}
+
+// SendBody sends a chunk, which may be empty, and which must not be changed before it returns.
+func (s *Stream) SendBody(id Lane, chunk []byte, end bool) error {
+	b := &extprocv3.HttpBody{Body: chunk, EndOfStream: end}
+	m := &extprocv3.ProcessingRequest{}
+	if id == RequestLane {
+		m.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}
+	} else {
+		m.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: b}
+	}
+	return s.send(id, m, func(l *lane) { l.sentBody(end) })
+}
+
+// SendTrailers sends the trailers of a lane, its last message.
+func (s *Stream) SendTrailers(id Lane, trailers Headers) error {
+	t := &extprocv3.HttpTrailers{Trailers: trailers.proto()}
+	m := &extprocv3.ProcessingRequest{}
+	if id == RequestLane {
+		m.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: t}
+	} else {
+		m.Request = &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: t}
+	}
+	return s.send(id, m, (*lane).sentTrailers)
+}
+
+// SendMessage sends a message as it is, without touching the lanes: for messages that no HTTP exchange makes.
+func (s *Stream) SendMessage(m *extprocv3.ProcessingRequest) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.first = false
+	return s.client.Send(m)
+}
+
+// send notes the message in its lane before it goes out, so that no answer can overtake the note.
+func (s *Stream) send(id Lane, m *extprocv3.ProcessingRequest, note func(*lane)) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return io.EOF
+	}
+	before := s.lanes[id]
+	note(&s.lanes[id])
+	m.MetadataContext = s.context[id].metadata()
+	s.mu.Unlock()
+	if s.first {
+		s.first = false
+		m.ProtocolConfig = &extprocv3.ProtocolConfiguration{
+			RequestBodyMode:  s.config.Request.Body,
+			ResponseBodyMode: s.config.Response.Body,
+		}
+	}
+	err := s.client.Send(m)
+	if err != nil {
+		s.takeBack(id, before)
+	}
+	return err
+}
+
+// takeBack forgets a message that the ended stream did not take: its bytes are still with the caller.
+func (s *Stream) takeBack(id Lane, before lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.lanes[id]
+	l.bodySent, l.trailersSent, l.inputEnded = before.bodySent, before.trailersSent, before.inputEnded
+}

@@ -1,0 +1,184 @@
+package exchange
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Config is what the exchanges of a proxy share.
+type Config struct {
+	Request, Response LaneMode
+	Receive           []string // metadata namespaces that are accepted, default envoy.lb
+	Limits            Limits
+	DisableImmediate  bool
+	OnViolation       func(Violation) // called from Recv and Apply, may be nil
+}
+
+// Validate reports the first lane mode that cannot be served.
+func (c Config) Validate() error {
+	if err := c.Request.Validate(); err != nil {
+		return fmt.Errorf("request lane: %w", err)
+	}
+	if err := c.Response.Validate(); err != nil {
+		return fmt.Errorf("response lane: %w", err)
+	}
+	return nil
+}
+
+// FullDuplex is the lane mode the endpoint picker protocol asks for.
+func FullDuplex() LaneMode {
+	return LaneMode{Body: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED, Trailers: true}
+}
+
+// Stream is one exchange: one HTTP request, one gRPC stream. Any goroutine may send; one goroutine receives.
+type Stream struct {
+	config Config
+	client extprocv3.ExternalProcessor_ProcessClient
+	cancel context.CancelFunc
+
+	sending sync.Mutex // gRPC allows one sender; also makes lane state and wire order agree
+	first   bool
+
+	mu       sync.Mutex
+	lanes    [2]lane
+	context  [2]Context
+	received map[string]*structpb.Struct
+	over     bool // the EPP ended the stream: nothing is sent any more
+	answered bool // an immediate response came: what follows is ignored
+}
+
+// Open starts an exchange. It blocks until the EPP's connection is ready or has failed.
+func Open(ctx context.Context, client extprocv3.ExternalProcessorClient, config Config) (*Stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	process, err := client.Process(ctx)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("open ext_proc stream: %w", err)
+	}
+	if config.Receive == nil {
+		config.Receive = []string{"envoy.lb"}
+	}
+	s := &Stream{config: config, client: process, cancel: cancel, first: true, received: map[string]*structpb.Struct{}}
+	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request}
+	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response}
+	return s, nil
+}
+
+// Close resets the stream, as Envoy does at the end of a request. It may be called more than once.
+func (s *Stream) Close() { s.cancel() }
+
+// HalfClose ends the sending side and leaves the EPP to end the stream.
+func (s *Stream) HalfClose() error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.client.CloseSend()
+}
+
+// Recv returns the next answer. Errors are a fatal *Violation, io.EOF when the EPP ended the stream, or the gRPC error.
+// Tolerated violations go to OnViolation only.
+func (s *Stream) Recv() (Answer, error) {
+	for {
+		message, err := s.client.Recv()
+		if err != nil {
+			return Answer{}, s.ended(err)
+		}
+		s.mu.Lock()
+		ignored := s.answered
+		var answer Answer
+		var found []*Violation
+		if !ignored {
+			answer, found = s.judge(message)
+		}
+		s.mu.Unlock()
+		if ignored {
+			continue
+		}
+		if v := s.report(found); v != nil {
+			return answer, v
+		}
+		if answer.Kind != Nothing {
+			return answer, nil
+		}
+	}
+}
+
+// ended waits for a send that is under way, which fails, and reports body bytes that are lost because the EPP closed the
+// stream without an error.
+func (s *Stream) ended(err error) error {
+	s.sending.Lock()
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.sending.Unlock()
+	if err != io.EOF {
+		return fmt.Errorf("ext_proc stream: %w", err)
+	}
+	s.mu.Lock()
+	var found []*Violation
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		if l.owesBody() && !s.answered {
+			found = append(found, l.tolerated(EndedEarly, "the EPP ended the stream and still owed body or its end"))
+		}
+	}
+	s.mu.Unlock()
+	s.report(found)
+	return io.EOF
+}
+
+// report tells every violation and returns the fatal one.
+func (s *Stream) report(found []*Violation) error {
+	for _, v := range found {
+		if s.config.OnViolation != nil {
+			s.config.OnViolation(*v)
+		}
+	}
+	for _, v := range found {
+		if v.Fatal {
+			return v
+		}
+	}
+	return nil
+}
+
+// Report tells a violation that was found outside the stream, such as an endpoint that cannot be parsed.
+func (s *Stream) Report(v Violation) { _ = s.report([]*Violation{&v}) }
+
+// Apply changes headers as the lane's answer says and returns a fatal *Violation if the answer is rejected.
+func (s *Stream) Apply(id Lane, headers *Headers, m *extprocv3.HeaderMutation) error {
+	l := lane{id: id, mode: s.lanes[id].mode}
+	return s.report(headers.apply(&l, m, s.config.Limits))
+}
+
+// Metadata returns the struct received in a namespace so far, nil if there is none. It must not be changed.
+func (s *Stream) Metadata(namespace string) *structpb.Struct {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received[namespace]
+}
+
+// BodySent says whether a lane has sent body bytes: from then on an EPP failure cannot be forgiven.
+func (s *Stream) BodySent(id Lane) bool { return s.peek(id, func(l *lane) bool { return l.bodySent }) }
+
+// OwesBody says whether a lane would lose bytes if the stream ended now.
+func (s *Stream) OwesBody(id Lane) bool { return s.peek(id, (*lane).owesBody) }
+
+// InputEnded says whether the end of the lane's input was sent.
+func (s *Stream) InputEnded(id Lane) bool {
+	return s.peek(id, func(l *lane) bool { return l.inputEnded })
+}
+
+// Complete says whether the EPP owes nothing more in a lane.
+func (s *Stream) Complete(id Lane) bool { return s.peek(id, (*lane).complete) }
+
+func (s *Stream) peek(id Lane, ask func(*lane) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ask(&s.lanes[id])
+}

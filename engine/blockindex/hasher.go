@@ -1,0 +1,98 @@
+package blockindex
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// BlockBytes is the size of a block: 64 tokens of 4 bytes.
+const BlockBytes = 256
+
+// DefaultMaxBlocks is how much of a prompt is hashed unless configured: 2 MiB.
+const DefaultMaxBlocks = 8192
+
+const chainBytes = 8 // the hash of the block before, which stands in front of each block
+
+// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: block i is the xxhash64 of hash
+// i-1 and the bytes of the block. Two prompts that share their first n blocks share their first n hashes, and only those.
+// A Hasher is a value for one prompt; where the pieces are cut does not matter. A rest of less than a block is not hashed.
+type Hasher struct {
+	buf    [chainBytes + BlockBytes]byte
+	fill   int // bytes of the block that is being filled
+	seed   uint64
+	max    int
+	blocks []uint64
+}
+
+// NewHasher makes a hasher. Hashes compare only under the same seed. maxBlocks 0 or less = DefaultMaxBlocks; what comes
+// behind so many blocks is not hashed.
+func NewHasher(seed uint64, maxBlocks int) Hasher {
+	if maxBlocks <= 0 {
+		maxBlocks = DefaultMaxBlocks
+	}
+	h := Hasher{seed: seed, max: maxBlocks}
+	h.Reset()
+	return h
+}
+
+// Reset forgets everything written.
+func (h *Hasher) Reset() {
+	h.fill = 0
+	h.blocks = h.blocks[:0]
+	binary.LittleEndian.PutUint64(h.buf[:], h.seed)
+}
+
+// Expect makes room for a prompt of so many bytes at once.
+func (h *Hasher) Expect(promptBytes int) {
+	n := min(promptBytes/BlockBytes, h.max)
+	if cap(h.blocks) == 0 && n > 0 {
+		h.blocks = make([]uint64, 0, n)
+	}
+}
+
+// Write adds a piece of the prompt.
+func (h *Hasher) Write(p []byte) {
+	for len(p) > 0 && len(h.blocks) < h.max {
+		n := copy(h.buf[chainBytes+h.fill:], p)
+		p = p[n:]
+		h.filled(n)
+	}
+}
+
+// WriteString adds a piece of the prompt. It is not shared with Write by a type parameter: that makes every Hasher escape.
+func (h *Hasher) WriteString(p string) {
+	for len(p) > 0 && len(h.blocks) < h.max {
+		n := copy(h.buf[chainBytes+h.fill:], p)
+		p = p[n:]
+		h.filled(n)
+	}
+}
+
+// filled says that n bytes more of the block are there.
+func (h *Hasher) filled(n int) {
+	h.fill += n
+	if h.fill < BlockBytes {
+		return
+	}
+	h.fill = 0
+	sum := xxhash.Sum64(h.buf[:])
+	binary.LittleEndian.PutUint64(h.buf[:], sum)
+	h.blocks = append(h.blocks, sum)
+}
+
+// Blocks gives the hashes, first block first, and resets the hasher.
+func (h *Hasher) Blocks() messages.List[uint64] {
+	blocks := h.blocks
+	h.blocks = nil
+	h.Reset()
+	if len(blocks) == 0 {
+		return messages.List[uint64]{}
+	}
+	if len(blocks) < cap(blocks)/2 { // a body that was mostly not prompt: do not keep its room for the request's life
+		return messages.ListOf(blocks...)
+	}
+	return messages.TakeList(blocks)
+}

@@ -1,0 +1,88 @@
+// Package config turns the bytes of a configuration file into plugins and plain values, or into every problem at once,
+// each with its line. It owns the file's format, its defaults and the parameters of what has no plugin of its own. It
+// never reads files, and never starts or runs what it configures.
+package config
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// Settings are what the command line decides where the file says nothing.
+type Settings struct {
+	Destinations int // how many endpoints a picker picks, at least 1
+}
+
+// Config is a configuration in force: checked, complete, and never changed.
+type Config struct {
+	Profiles []schedule.Profile // at least one, each step with type, name and reads; meters are left 0
+	Handler  Handler
+	Reads    schedule.Reads // what the plugins of all profiles look at
+
+	Discovery       Discovery
+	Metrics         Source
+	Models          Source
+	EngineLabelKeys []string // labels that may name an endpoint's engine, the first present one counts
+	ParseOpenAI     bool     // false = no request body is parsed
+
+	Warnings []Problem // what the file says without effect, in the order of its lines
+}
+
+// Handler is the profile handler.
+type Handler struct {
+	Type, Name string
+	Plugin     schedule.Handler
+}
+
+// Discovery is a file of endpoints.
+type Discovery struct {
+	Path  string // "" = the configuration names no file
+	Watch bool   // changes on disk take effect
+}
+
+// Source is a page that every model server has.
+type Source struct {
+	Enabled            bool // false = it is not read
+	Scheme             string
+	Path               string
+	Port               int           // 0 = the endpoint's
+	Interval           time.Duration // 0 = not set here
+	InsecureSkipVerify bool          // with https any certificate is accepted
+}
+
+// builtIn is the configuration without a file.
+const builtIn = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- type: prefix-cache-scorer
+- type: metrics-data-source
+- type: core-metrics-extractor
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
+`
+
+// Load reads a configuration file, YAML or JSON. Empty data is the default configuration: queue-scorer 2,
+// kv-cache-utilization-scorer 2, prefix-cache-scorer 3. The error is an *Error with every problem.
+func Load(data []byte, defaults Settings) (*Config, error) {
+	root, problem := parse(data)
+	if root == nil && problem == nil {
+		root, problem = parse([]byte(builtIn))
+	}
+	if problem != nil {
+		return nil, &Error{Problems: []Problem{*problem}}
+	}
+	l := &loader{reader: newReader(), defaults: defaults, named: map[string]*instance{}, config: new(Config)}
+	l.load(root)
+	if len(l.problems) > 0 {
+		return nil, &Error{Problems: sorted(l.problems), More: l.more}
+	}
+	l.config.Warnings = sorted(l.warnings)
+	return l.config, nil
+}

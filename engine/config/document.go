@@ -1,0 +1,92 @@
+package config
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is the file as it is written. The tag effect says which values are read and mean nothing: of those marked none
+// only the default is accepted, those marked warning are accepted with one.
+type document struct {
+	APIVersion         string             `json:"apiVersion"`
+	Kind               string             `json:"kind"`
+	FeatureGates       []string           `json:"featureGates"`
+	Plugins            []pluginSection    `json:"plugins"`
+	SchedulingProfiles []profileSection   `json:"schedulingProfiles"`
+	DataLayer          dataLayerSection   `json:"dataLayer"`
+	FlowControl        flowControlSection `json:"flowControl"`
+	RequestHandler     requestSection     `json:"requestHandler"`
+	SaturationDetector *pluginRef         `json:"saturationDetector"`
+	Parser             *pluginRef         `json:"parser"`
+}
+
+// pluginRef names one plugin.
+type pluginRef struct {
+	PluginRef string `json:"pluginRef"`
+}
+
+type pluginSection struct {
+	Name       string     `json:"name"`
+	Type       string     `json:"type"`
+	Parameters *yaml.Node `json:"parameters"`
+}
+
+type profileSection struct {
+	Name    string         `json:"name"`
+	Plugins []entrySection `json:"plugins"`
+}
+
+type entrySection struct {
+	PluginRef string   `json:"pluginRef"`
+	Weight    *float64 `json:"weight"`
+}
+
+type requestSection struct {
+	Parsers []pluginRef `json:"parsers"`
+}
+
+type dataLayerSection struct {
+	InjectDefaults              *bool           `json:"injectDefaults"`
+	Sources                     []sourceSection `json:"sources"`
+	Discovery                   *pluginRef      `json:"discovery"`
+	PeerDiscovery               *pluginRef      `json:"peerDiscovery" effect:"none"`
+	CrossReplicaSyncerPluginRef string          `json:"crossReplicaSyncerPluginRef" effect:"none"`
+	CrossReplicaSyncInterval    time.Duration   `json:"crossReplicaSyncInterval" effect:"none"`
+}
+
+type sourceSection struct {
+	PluginRef  string      `json:"pluginRef"`
+	Extractors []pluginRef `json:"extractors"`
+}
+
+type flowControlSection struct {
+	MaxBytes                    quantity       `json:"maxBytes" effect:"none"`
+	MaxRequests                 quantity       `json:"maxRequests" effect:"none"`
+	DefaultRequestTTL           time.Duration  `json:"defaultRequestTTL" effect:"none"`
+	NoEndpointRequestTTL        *time.Duration `json:"noEndpointRequestTTL"`
+	DefaultPriorityBand         *bandSection   `json:"defaultPriorityBand"`
+	DefaultNegativePriorityBand *bandSection   `json:"defaultNegativePriorityBand"`
+	PriorityBands               []bandSection  `json:"priorityBands"`
+	UsageLimitPolicyPluginRef   string         `json:"usageLimitPolicyPluginRef"`
+	SaturationDetector          *pluginRef     `json:"saturationDetector"`
+	EnableEviction              bool           `json:"enableEviction" effect:"none"`
+}
+
+type bandSection struct {
+	Priority          int      `json:"priority" effect:"none"`
+	MaxBytes          quantity `json:"maxBytes"`
+	MaxRequests       quantity `json:"maxRequests"`
+	FairnessPolicyRef string   `json:"fairnessPolicyRef"`
+	OrderingPolicyRef string   `json:"orderingPolicyRef"`
+}
+
+const defaultTTL = 60 * time.Second
+
+// newDocument holds the defaults of everything that stands outside lists.
+func newDocument() document {
+	return document{
+		DataLayer:   dataLayerSection{CrossReplicaSyncInterval: 200 * time.Millisecond},
+		FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL},
+	}
+}

@@ -1,0 +1,254 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
+	"go.yaml.in/yaml/v3"
+)
+
+// loader turns a document into a Config.
+type loader struct {
+	*reader
+	defaults  Settings
+	instances []*instance // in the order of the file
+	named     map[string]*instance
+	config    *Config
+}
+
+// instance is one entry of plugins.
+type instance struct {
+	name, typ, path string
+	plugin          any // nil = its type is missing, unknown or not supported
+	used            bool
+}
+
+func (l *loader) load(root *yaml.Node) {
+	doc := newDocument()
+	l.decode(root, "", reflect.ValueOf(&doc).Elem())
+	if l.failed[""] {
+		return
+	}
+	l.header(&doc)
+	l.gates(doc.FeatureGates)
+	l.instantiate(doc.Plugins)
+	l.schedule(doc.SchedulingProfiles)
+	l.dataLayer(&doc.DataLayer)
+	l.parsers(&doc)
+	l.flowControl(&doc)
+	for _, x := range l.instances {
+		if !x.used && x.plugin != nil {
+			l.warn(x.path, "nothing names %s, so it has no effect", x.name)
+		}
+	}
+}
+
+func (l *loader) header(doc *document) {
+	switch doc.APIVersion {
+	case "llm-d.ai/v1alpha1":
+	case "inference.networking.x-k8s.io/v1alpha1":
+		l.warn("apiVersion", "%s is deprecated, write llm-d.ai/v1alpha1", doc.APIVersion)
+	case "":
+		l.fail("apiVersion", "missing, want llm-d.ai/v1alpha1")
+	default:
+		l.fail("apiVersion", "got %q, want llm-d.ai/v1alpha1", clip(doc.APIVersion))
+	}
+	if doc.Kind == "" {
+		l.fail("kind", "missing, want EndpointPickerConfig")
+	} else if doc.Kind != "EndpointPickerConfig" {
+		l.fail("kind", "got %q, want EndpointPickerConfig", clip(doc.Kind))
+	}
+}
+
+// gates are the feature gates with the only value that each may have.
+var gates = map[string]bool{"flowControl": false, "haPopulateNonLeaderDatastore": true}
+
+func (l *loader) gates(list []string) {
+	for i, gate := range list {
+		at := item("featureGates", i)
+		name, value, given := strings.Cut(gate, "=")
+		want, known := gates[name]
+		switch {
+		case !known:
+			l.fail(at, "unknown feature gate %q, %s", clip(name), didYouMean(name, slices.Sorted(maps.Keys(gates))))
+		case given && value != "true" && value != "false":
+			l.fail(at, "got %q, want %s=true or %s=false", clip(gate), name, name)
+		case !given && !want || given && (value == "true") != want:
+			l.fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, want)
+		}
+	}
+}
+
+// construct makes a plugin with its defaults; nil = the type is not known.
+func construct(typ string) any {
+	if f, ok := scorers.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := filters.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := pickers.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := profiles.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := others[typ]; ok {
+		return f()
+	}
+	return nil
+}
+
+// knownTypes lists every type that construct knows.
+func knownTypes() []string {
+	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
+		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)), slices.Sorted(maps.Keys(others)))
+}
+
+func (l *loader) instantiate(sections []pluginSection) {
+	for i := range sections {
+		s, at := &sections[i], item("plugins", i)
+		if s.Name == "" {
+			s.Name = s.Type
+		}
+		x := &instance{name: clip(s.Name), typ: s.Type, path: at}
+		l.instances = append(l.instances, x)
+		if first, taken := l.named[s.Name]; taken {
+			l.fail(at+".name", "%s stands twice, first as %s; give one of them another name", x.name, first.path)
+		} else if s.Name != "" {
+			l.named[s.Name] = x
+		}
+		if x.plugin = l.construct(s.Type, at+".type"); x.plugin != nil {
+			l.configure(x, s.Parameters)
+		}
+	}
+	for _, x := range l.instances {
+		if x.plugin != nil {
+			l.checkNames(x)
+		}
+	}
+}
+
+func (l *loader) construct(typ, path string) any {
+	plugin := construct(typ)
+	switch {
+	case plugin != nil:
+	case typ == "":
+		l.fail(path, "missing")
+	case slices.Contains(unsupported, typ):
+		l.fail(path, "%s is not supported yet", typ)
+	default:
+		if n := nearest(typ, slices.Concat(knownTypes(), unsupported)); n != "" {
+			l.fail(path, "unknown plugin type %q, did you mean %s?", clip(typ), n)
+		} else {
+			l.fail(path, "unknown plugin type %q, known are %s", clip(typ), strings.Join(knownTypes(), ", "))
+		}
+	}
+	return plugin
+}
+
+// configure decodes parameters onto a plugin and has it check them.
+func (l *loader) configure(x *instance, parameters *yaml.Node) {
+	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
+	if parameters != nil {
+		l.decode(parameters, at, plugin.Elem())
+	}
+	if v, ok := x.plugin.(interface{ Validate() error }); ok {
+		l.invalid(at, v.Validate())
+	}
+	l.effects(at, plugin.Elem(), reflect.ValueOf(construct(x.typ)).Elem())
+	if p, ok := x.plugin.(interface{ Default(destinations int) }); ok {
+		p.Default(l.defaults.Destinations)
+	}
+	switch x.plugin.(type) {
+	case *ApproxPrefixCache, *InflightLoad, *UtilizationDetector, *OpenAIParser:
+		x.used = true // always there
+	}
+}
+
+// invalid enters what a Validate says: errors joined, each beginning with the parameter's path and a colon.
+func (l *loader) invalid(path string, err error) {
+	if err == nil {
+		return
+	}
+	list := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		list = joined.Unwrap()
+	}
+	for _, e := range list {
+		name, text, _ := strings.Cut(e.Error(), ": ")
+		l.fail(path+"."+name, "%s", text)
+	}
+}
+
+// effects compares a section with its defaults where other values mean nothing.
+func (l *loader) effects(path string, got, standard reflect.Value) {
+	for _, f := range fieldsOf(got.Type()) {
+		g, s := got.FieldByIndex(f.index), standard.FieldByIndex(f.index)
+		same := reflect.DeepEqual(g.Interface(), s.Interface()) || g.Kind() == reflect.Slice && g.Len() == 0
+		if f.effect == "" || same {
+			continue
+		}
+		text := "has no effect yet, remove it"
+		if !s.IsZero() || s.Kind() == reflect.Bool || s.CanInt() {
+			text = "has no effect yet, only " + show(s) + " does"
+		}
+		if f.effect == "warning" {
+			l.warn(path+"."+f.name, "has no effect")
+		} else {
+			l.fail(path+"."+f.name, "%s", text)
+		}
+	}
+}
+
+// checkNames looks for the plugins that a plugin's parameters name. The default producers are there without being named.
+func (l *loader) checkNames(x *instance) {
+	plugin := reflect.ValueOf(x.plugin).Elem()
+	for _, f := range fieldsOf(plugin.Type()) {
+		if f.names == "" {
+			continue
+		}
+		name := plugin.FieldByIndex(f.index).String()
+		if name == "" || name == f.names && l.named[name] == nil {
+			continue
+		}
+		l.find(x.path+".parameters."+f.name, name, f.names)
+	}
+}
+
+// find is the plugin that a reference names, or nil after entering why there is none of one of the wanted types.
+func (l *loader) find(path, name string, wanted ...string) *instance {
+	x := l.named[name]
+	switch {
+	case name == "":
+		l.fail(path, "missing")
+		return nil
+	case x == nil:
+		l.fail(path, "no plugin is named %q, %s", clip(name), l.didYouMeanPlugin(name))
+		return nil
+	case x.plugin == nil:
+		return nil // its type has a problem already
+	case len(wanted) > 0 && !slices.Contains(wanted, x.typ):
+		l.fail(path, "%s is a %s, want a %s", x.name, x.typ, strings.Join(wanted, " or "))
+		return nil
+	}
+	x.used = true
+	return x
+}
+
+func (l *loader) didYouMeanPlugin(name string) string {
+	var names []string
+	for _, x := range l.instances {
+		names = append(names, x.name)
+	}
+	if n := nearest(name, names); n != "" {
+		return "did you mean " + n + "?"
+	}
+	return "add it to plugins"
+}

@@ -1,0 +1,111 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Problem is one thing that is wrong, or has no effect, in a configuration file.
+type Problem struct {
+	Line int    // 1 is the first; 0 = no line
+	Path string // of the value, such as schedulingProfiles[0].plugins[2].weight; "" = the whole file
+	Text string
+}
+
+func (p Problem) String() string {
+	text := p.Text
+	if p.Path != "" {
+		text = p.Path + ": " + text
+	}
+	if p.Line == 0 {
+		return text
+	}
+	return fmt.Sprintf("line %d: %s", p.Line, text)
+}
+
+// Error is everything that is wrong with a configuration, one problem a line.
+type Error struct {
+	Problems []Problem // at least one, in the order of their lines
+	More     int       // problems that were found beyond those, and are not listed
+}
+
+func (e *Error) Error() string {
+	lines := make([]string, 0, len(e.Problems)+1)
+	for _, p := range e.Problems {
+		lines = append(lines, p.String())
+	}
+	if e.More > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", e.More))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted orders by line; what stands on one line keeps the order in which it was found.
+func sorted(list []Problem) []Problem {
+	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return list
+}
+
+// clip bounds what a problem repeats of the file, in bytes.
+func clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:77], "") + "..."
+	}
+	return s
+}
+
+// oneLine keeps a problem on its line, whatever the file holds.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// nearest is the known name that differs from name in the fewest letters, or "" if none is near.
+func nearest(name string, known []string) string {
+	if len(name) > 80 {
+		return ""
+	}
+	found, least := "", max(2, len(name)/3)+1
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			found, least = k, d
+		}
+	}
+	return found
+}
+
+// distance counts the letters to insert, remove or replace.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// didYouMean names the nearest known name, or lists all if none is near.
+func didYouMean(name string, known []string) string {
+	if n := nearest(name, known); n != "" {
+		return fmt.Sprintf("did you mean %s?", n)
+	}
+	return "known are " + strings.Join(known, ", ")
+}

@@ -1,0 +1,189 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	maxBytes    = 1 << 20
+	maxNodes    = 100_000 // values that are looked at, each alias counted as what it stands for
+	maxProblems = 100
+	maxMerges   = 10 // depth of merge keys
+)
+
+// parse finds the mapping that a file holds; nil = the file is empty.
+func parse(data []byte) (root *yaml.Node, problem *Problem) {
+	if len(data) > maxBytes {
+		return nil, &Problem{Text: fmt.Sprintf("got %d bytes, limit %d", len(data), maxBytes)}
+	}
+	defer func() {
+		if cause := recover(); cause != nil { // of the YAML reader, which bytes from outside must not end us with
+			root, problem = nil, &Problem{Text: fmt.Sprintf("not readable as YAML: %v", cause)}
+		}
+	}()
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, syntax(err)
+	}
+	if err := documents.Decode(&second); err == nil {
+		return nil, &Problem{Line: second.Line, Text: "got a second document, want one"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, syntax(err)
+	}
+	root = first.Content[0]
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, nil
+	}
+	return root, nil
+}
+
+// syntax finds the line in an error of the YAML reader.
+func syntax(err error) *Problem {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, what, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil {
+			return &Problem{Line: line, Text: "not readable as YAML: " + what}
+		}
+	}
+	return &Problem{Text: "not readable as YAML: " + text}
+}
+
+// reader collects what is found in a file, and remembers where each value stands.
+type reader struct {
+	lines    map[string]int // path -> line
+	failed   map[string]bool
+	problems []Problem
+	warnings []Problem
+	more     int
+	nodes    int // that may still be looked at
+}
+
+func newReader() *reader {
+	return &reader{lines: map[string]int{"": 1}, failed: map[string]bool{}, nodes: maxNodes}
+}
+
+// fail enters a problem of the value at path. One value has one problem: the first.
+func (r *reader) fail(path, format string, args ...any) {
+	if r.failed[path] {
+		return
+	}
+	if len(r.problems) == maxProblems {
+		r.more++
+		return
+	}
+	r.failed[path] = true
+	r.problems = append(r.problems, Problem{r.line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+}
+
+// warn enters something that has no effect.
+func (r *reader) warn(path, format string, args ...any) {
+	if len(r.warnings) < maxProblems {
+		r.warnings = append(r.warnings, Problem{r.line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+	}
+}
+
+// line is where the value at path stands, or, if it was not written, where the value stands that should hold it.
+func (r *reader) line(path string) int {
+	for {
+		if line, ok := r.lines[path]; ok {
+			return line
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+}
+
+// follow is the node that an alias stands for; nil once too many were looked at.
+func (r *reader) follow(n *yaml.Node) *yaml.Node {
+	r.nodes--
+	if r.nodes < 0 {
+		r.fail("", "got more than %d values, aliases counted as what they stand for", maxNodes)
+		return nil
+	}
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// pair is a key of a mapping and its value.
+type pair struct {
+	name  string
+	line  int
+	value *yaml.Node
+}
+
+// pairs lists a mapping, merge keys included. A key that stands twice is a problem.
+func (r *reader) pairs(n *yaml.Node, path string, depth int) []pair {
+	var list, merged []pair
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := r.follow(n.Content[i]), n.Content[i+1]
+		switch {
+		case key == nil:
+			return nil
+		case key.Kind != yaml.ScalarNode:
+			r.lines[path+"."] = key.Line
+			r.fail(path+".", "got a key that is a list or a mapping, want a word")
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, r.merge(value, path, depth+1)...)
+		case seen[key.Value]:
+			r.duplicate(join(path, clip(key.Value)), key.Line)
+		default:
+			seen[key.Value] = true
+			list = append(list, pair{key.Value, n.Content[i].Line, value})
+		}
+	}
+	for _, p := range merged {
+		if !seen[p.name] {
+			seen[p.name] = true
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (r *reader) duplicate(path string, line int) {
+	r.lines[path] = line
+	r.fail(path, "this key stands twice")
+}
+
+// merge lists what a merge key brings.
+func (r *reader) merge(n *yaml.Node, path string, depth int) []pair {
+	n = r.follow(n)
+	switch {
+	case n == nil:
+		return nil
+	case depth > maxMerges:
+		r.fail(path, "merge keys are nested deeper than %d levels", maxMerges)
+	case n.Kind == yaml.MappingNode:
+		return r.pairs(n, path, depth)
+	case n.Kind == yaml.SequenceNode:
+		var list []pair
+		for _, item := range n.Content {
+			list = append(list, r.merge(item, path, depth+1)...)
+		}
+		return list
+	default:
+		r.fail(path, "got a merge key with a plain value, want a mapping")
+	}
+	return nil
+}
+
+// join extends a path by a key.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

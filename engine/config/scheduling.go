@@ -1,0 +1,158 @@
+package config
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+const (
+	defaultPicker  = "max-score-picker"
+	defaultHandler = "single-profile-handler"
+)
+
+// schedule builds the profiles and their handler.
+func (l *loader) schedule(sections []profileSection) {
+	if len(sections) == 0 {
+		l.config.Profiles = []schedule.Profile{l.onlyProfile()}
+	}
+	seen := map[string]bool{}
+	for i := range sections {
+		s, at := &sections[i], item("schedulingProfiles", i)
+		switch {
+		case s.Name == "":
+			l.fail(at+".name", "missing")
+		case seen[s.Name]:
+			l.fail(at+".name", "%s stands twice; give one of them another name", clip(s.Name))
+		}
+		seen[s.Name] = true
+		l.config.Profiles = append(l.config.Profiles, l.profile(s, at))
+	}
+	for i := range l.config.Profiles {
+		l.finish(&l.config.Profiles[i])
+	}
+	l.handler()
+}
+
+// onlyProfile is the profile of a file that has none: every filter, scorer and picker in the order of the file.
+func (l *loader) onlyProfile() schedule.Profile {
+	p := schedule.Profile{Name: "default"}
+	for _, x := range l.instances {
+		if x.runsInProfile() {
+			l.add(&p, x, x.path, 1)
+		}
+	}
+	return p
+}
+
+func (l *loader) profile(s *profileSection, path string) schedule.Profile {
+	p := schedule.Profile{Name: s.Name}
+	seen := map[*instance]bool{}
+	for i, entry := range s.Plugins {
+		at := path + "." + item("plugins", i)
+		weight := 1.0
+		if entry.Weight != nil {
+			weight = *entry.Weight
+		}
+		if !(weight >= 0 && weight <= math.MaxFloat32) {
+			l.fail(at+".weight", "got %v, want 0 or more", weight)
+		}
+		x := l.find(at+".pluginRef", entry.PluginRef)
+		switch {
+		case x == nil:
+			continue
+		case seen[x]:
+			l.warn(at, "%s stands twice in this profile", x.name)
+		}
+		seen[x] = true
+		if _, ok := x.plugin.(schedule.Scorer); !ok && entry.Weight != nil {
+			l.warn(at+".weight", "%s is no scorer, so its weight has no effect", x.name)
+		}
+		l.add(&p, x, at, weight)
+	}
+	return p
+}
+
+// runsInProfile says whether a plugin is a filter, scorer or picker.
+func (x *instance) runsInProfile() bool {
+	switch x.plugin.(type) {
+	case schedule.Filter, schedule.Scorer, schedule.Picker:
+		return true
+	}
+	return false
+}
+
+// add appends a plugin to a profile as all that it is.
+func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float64) {
+	x.used = true
+	step := schedule.Step{Type: x.typ, Name: x.name}
+	if r, ok := x.plugin.(interface{ Reads() schedule.Reads }); ok {
+		step.Reads = r.Reads()
+	}
+	l.config.Reads |= step.Reads
+	if f, ok := x.plugin.(schedule.Filter); ok {
+		p.Filters = append(p.Filters, schedule.FilterStep{Step: step, Filter: f})
+	}
+	if s, ok := x.plugin.(schedule.Scorer); ok {
+		p.Scorers = append(p.Scorers, schedule.ScorerStep{Step: step, Scorer: s, Weight: float32(weight)})
+	}
+	if k, ok := x.plugin.(schedule.Picker); ok {
+		if p.Picker.Picker != nil {
+			l.fail(path, "%s is a second picker beside %s, want one in each profile", x.name, p.Picker.Name)
+		}
+		p.Picker = schedule.PickerStep{Step: step, Picker: k}
+	}
+	if _, detector := x.plugin.(*UtilizationDetector); detector {
+		l.fail(path, "%s as a filter is not supported yet", x.typ)
+	} else if !x.runsInProfile() {
+		l.warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
+	}
+}
+
+// finish gives a profile the picker that it lacks: the first of the file, or the default.
+func (l *loader) finish(p *schedule.Profile) {
+	for _, x := range l.instances {
+		if _, ok := x.plugin.(schedule.Picker); ok && p.Picker.Picker == nil {
+			l.add(p, x, x.path, 1)
+		}
+	}
+	if p.Picker.Picker == nil {
+		x := &instance{name: defaultPicker, typ: defaultPicker, path: "", plugin: construct(defaultPicker)}
+		x.plugin.(interface{ Default(destinations int) }).Default(l.defaults.Destinations)
+		l.add(p, x, x.path, 1)
+	}
+	if len(p.Scorers) == 0 {
+		l.warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", clip(p.Name))
+	}
+}
+
+// handler finds the profile handler, or gives a single profile its default.
+func (l *loader) handler() {
+	var found *instance
+	for _, x := range l.instances {
+		h, ok := x.plugin.(schedule.Handler)
+		switch {
+		case x.plugin == nil:
+			return // it may have been meant as one, and its type is a problem already
+		case ok && found != nil:
+			l.fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
+		case ok:
+			found, x.used = x, true
+			l.config.Handler = Handler{Type: x.typ, Name: x.name, Plugin: h}
+		}
+	}
+	n := len(l.config.Profiles)
+	switch {
+	case found == nil && n == 1:
+		plugin := construct(defaultHandler).(schedule.Handler)
+		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler, Plugin: plugin}
+	case found == nil:
+		l.fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", n)
+	case found.typ == defaultHandler && n != 1:
+		l.fail("schedulingProfiles", "got %d profiles, %s wants one", n, found.name)
+	}
+}
+
+// item extends a path by a position.
+func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -1,0 +1,213 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// dataLayer finds out where endpoints and their numbers come from.
+func (l *loader) dataLayer(s *dataLayerSection) {
+	l.effects("dataLayer", reflect.ValueOf(*s), reflect.ValueOf(newDocument().DataLayer))
+	if s.Discovery != nil {
+		if x := l.find("dataLayer.discovery.pluginRef", s.Discovery.PluginRef, "file-discovery"); x != nil {
+			p := x.plugin.(*FileDiscovery)
+			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile}
+		}
+	}
+	for i := range s.Sources {
+		l.source(&s.Sources[i], "dataLayer."+item("sources", i))
+	}
+	inject := s.InjectDefaults == nil || *s.InjectDefaults
+	if inject && !l.config.Metrics.Enabled {
+		l.config.Metrics = l.oneOf("metrics-data-source").(*MetricsSource).page()
+	}
+	reads := l.config.Reads & (schedule.ReadsSample | schedule.ReadsLoRA)
+	if !l.config.Metrics.Enabled && reads != 0 {
+		l.warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
+	}
+	label := l.oneOf("core-metrics-extractor").(*CoreMetrics).EngineLabelKey
+	l.config.EngineLabelKeys = []string{label}
+	if label == engineLabel {
+		l.config.EngineLabelKeys = append(l.config.EngineLabelKeys, legacyEngineLabel)
+	}
+}
+
+// oneOf is the first plugin of a type in the file, or one with the defaults.
+func (l *loader) oneOf(typ string) any {
+	for _, x := range l.instances {
+		if x.typ == typ {
+			x.used = true
+			return x.plugin
+		}
+	}
+	return construct(typ)
+}
+
+// source switches on what an entry of dataLayer.sources names.
+func (l *loader) source(s *sourceSection, path string) {
+	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "models-data-source")
+	extractor := ""
+	if x != nil {
+		var into *Source
+		switch p := x.plugin.(type) {
+		case *MetricsSource:
+			into, extractor = &l.config.Metrics, "core-metrics-extractor"
+			l.enable(into, p.page(), path)
+		case *ModelsSource:
+			into, extractor = &l.config.Models, "models-data-extractor"
+			l.enable(into, p.page(), path)
+		}
+	}
+	seen := map[string]bool{}
+	for i, e := range s.Extractors {
+		at := path + "." + item("extractors", i) + ".pluginRef"
+		wanted := []string{extractor}
+		if extractor == "" {
+			wanted = []string{"core-metrics-extractor", "models-data-extractor"}
+		}
+		if y := l.find(at, e.PluginRef, wanted...); y != nil {
+			if seen[y.typ] {
+				l.fail(at, "a second %s on one source, want one", y.typ)
+			}
+			seen[y.typ] = true
+		}
+	}
+}
+
+func (l *loader) enable(into *Source, page Source, path string) {
+	if into.Enabled {
+		l.fail(path, "a second source of this type, want one")
+	}
+	*into = page
+}
+
+// page is a source that is read.
+func (p *HTTPSource) page() Source {
+	return Source{Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval, InsecureSkipVerify: p.InsecureSkipVerify}
+}
+
+// parsers finds out whether request bodies are parsed.
+func (l *loader) parsers(doc *document) {
+	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
+	if doc.Parser != nil {
+		l.warn("parser", "deprecated, write requestHandler.parsers")
+		if len(list) == 0 {
+			l.parserList([]pluginRef{*doc.Parser}, func(int) string { return "parser" })
+			return
+		}
+	}
+	l.parserList(list, func(i int) string { return item(path, i) })
+}
+
+func (l *loader) parserList(list []pluginRef, path func(int) string) {
+	l.config.ParseOpenAI = len(list) == 0
+	var seen []string
+	for i, ref := range list {
+		at := path(i) + ".pluginRef"
+		x := l.find(at, ref.PluginRef, "openai-parser", "passthrough-parser")
+		switch {
+		case x == nil:
+			continue
+		case slices.Contains(seen, "passthrough-parser"):
+			l.warn(at, "%s stands after a parser that takes every request, so it has no effect", x.name)
+		case slices.Contains(seen, x.typ):
+			l.fail(at, "a second %s, want one", x.typ)
+		case x.typ == "openai-parser":
+			l.config.ParseOpenAI = true
+		}
+		seen = append(seen, x.typ)
+	}
+}
+
+// flowControl accepts what says the same as the default: first come, first served, one band, no limit of its own.
+func (l *loader) flowControl(doc *document) {
+	s := &doc.FlowControl
+	l.positive("flowControl.maxBytes", s.MaxBytes)
+	l.positive("flowControl.maxRequests", s.MaxRequests)
+	l.ttl("flowControl.defaultRequestTTL", s.DefaultRequestTTL)
+	if s.NoEndpointRequestTTL != nil && *s.NoEndpointRequestTTL != s.DefaultRequestTTL {
+		l.ttl("flowControl.noEndpointRequestTTL", *s.NoEndpointRequestTTL)
+		l.only("flowControl.noEndpointRequestTTL", s.NoEndpointRequestTTL.String(), s.DefaultRequestTTL.String())
+	}
+	l.effects("flowControl", reflect.ValueOf(*s), reflect.ValueOf(newDocument().FlowControl))
+	l.band("flowControl.defaultPriorityBand", s.DefaultPriorityBand)
+	l.band("flowControl.defaultNegativePriorityBand", s.DefaultNegativePriorityBand)
+	for i := range s.PriorityBands {
+		at := "flowControl." + item("priorityBands", i)
+		l.band(at, &s.PriorityBands[i])
+		if i > 0 && s.PriorityBands[i].Priority == 0 {
+			l.fail(at+".priority", "a second band of priority 0, want one")
+		}
+	}
+	l.only("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, "", "static-usage-limit-policy")
+	l.detector("flowControl.saturationDetector", s.SaturationDetector)
+	if doc.SaturationDetector != nil {
+		l.warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
+		l.detector("saturationDetector", doc.SaturationDetector)
+	}
+	if _, written := l.lines["flowControl"]; written {
+		l.warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	}
+}
+
+func (l *loader) band(path string, b *bandSection) {
+	if b == nil {
+		return
+	}
+	l.positive(path+".maxBytes", b.MaxBytes)
+	l.positive(path+".maxRequests", b.MaxRequests)
+	l.only(path+".maxBytes", strconv.FormatInt(int64(b.MaxBytes), 10), "0", "1000000000")
+	l.only(path+".maxRequests", strconv.FormatInt(int64(b.MaxRequests), 10), "0", "5000")
+	l.only(path+".fairnessPolicyRef", b.FairnessPolicyRef, "", "global-strict-fairness-policy")
+	l.only(path+".orderingPolicyRef", b.OrderingPolicyRef, "", "fcfs-ordering-policy")
+	l.effects(path, reflect.ValueOf(*b), reflect.ValueOf(bandSection{}))
+}
+
+func (l *loader) detector(path string, ref *pluginRef) {
+	if ref == nil || ref.PluginRef == "utilization-detector" && l.named["utilization-detector"] == nil {
+		return // the default one is there without being listed
+	}
+	l.find(path+".pluginRef", ref.PluginRef, "utilization-detector")
+}
+
+func (l *loader) positive(path string, q quantity) {
+	if q < 0 {
+		l.fail(path, "got %d, want 0 or more", q)
+	}
+}
+
+func (l *loader) ttl(path string, d time.Duration) {
+	if d < 0 {
+		l.fail(path, "got %v, want 0s or more", d)
+	}
+}
+
+// only accepts values that say the same as the default, the last of them is the one to name.
+func (l *loader) only(path, got string, accepted ...string) {
+	if !slices.Contains(accepted, got) {
+		l.fail(path, "got %s, which has no effect yet; only %s does", clip(got), accepted[len(accepted)-1])
+	}
+}
+
+// show prints a default the way a file has it.
+func show(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.String()
+	case string:
+		return strconv.Quote(x)
+	case int:
+		return strconv.Itoa(x)
+	case float64:
+		return strconv.FormatFloat(x, 'g', -1, 64)
+	case bool:
+		return strconv.FormatBool(x)
+	case quantity:
+		return strconv.FormatInt(int64(x), 10)
+	}
+	return "none"
+}

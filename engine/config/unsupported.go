@@ -1,0 +1,39 @@
+package config
+
+// unsupported lists the plugin types of the reference that have no counterpart here.
+var unsupported = []string{
+	// Scorers.
+	"precise-prefix-cache-scorer", "token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
+	"mm-embeddings-cache-scorer", "session-affinity-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
+	"endpoint-attribute-scorer", "multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
+	"multicluster-prefix-cache-scorer",
+
+	// Filters.
+	"encode-filter", "by-label", "by-label-selector", "prefix-cache-affinity-filter", "slo-headroom-tier-filter",
+	"utilization-filter", "endpoint-attribute-filter", "topology-affinity-filter", "session-affinity-filter",
+	"multicluster-session-affinity-filter", "header-based-testing-filter",
+
+	// Profile handlers and deciders.
+	"data-parallel-profile-handler", "disagg-profile-handler", "pd-profile-handler", "header-profile-handler",
+	"prefix-based-pd-decider", "always-disagg-pd-decider", "always-disagg-multimodal-decider", "disagg-headers-handler",
+	"prefill-header-handler",
+
+	// Request control.
+	"token-producer", "tokenizer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
+	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",
+	"p2p-source-producer", "agent-identity", "disaggregatedset-rollout-screener", "latency-slo-admitter",
+	"probabilistic-admitter", "request-attribute-reporter", "destination-endpoint-served-verifier",
+
+	// Parsers.
+	"anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", "vllmgrpc-parser", "vertexai-parser",
+
+	// Data layer.
+	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source", "endpoint-notification-source",
+	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
+
+	// Flow control.
+	"concurrency-detector", "global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness",
+	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
+	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
+	"priority-then-time-eviction-order-policy",
+}

@@ -1,0 +1,23 @@
+package filters
+
+import "github.com/signalbox-epp/signalbox/engine/schedule"
+
+// Decode keeps the servers that generate tokens: label llm-d.ai/role is decode, prefill-decode, both or
+// encode-prefill-decode, or the server has no such label.
+type Decode struct{}
+
+// Validate accepts everything: there are no parameters.
+func (Decode) Validate() error { return nil }
+
+// Filter keeps by role.
+func (Decode) Filter(in *schedule.Input, keep []bool) {
+	for i := range in.Candidates {
+		role, labelled := in.Candidates[i].Labels[roleLabel]
+		switch role {
+		case "decode", "prefill-decode", "both", "encode-prefill-decode":
+			keep[i] = true
+		default:
+			keep[i] = !labelled
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package filters
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// LabelSelector keeps the servers whose labels match a Kubernetes label selector: all of matchLabels and all of
+// matchExpressions. Without either it keeps every server.
+type LabelSelector struct {
+	// MatchLabels are labels that a server must have, with these values.
+	MatchLabels map[string]string `json:"matchLabels"`
+	// MatchExpressions are conditions that a server must meet.
+	MatchExpressions []Requirement `json:"matchExpressions"`
+}
+
+// Requirement is one condition on one label.
+type Requirement struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"` // In, NotIn, Exists or DoesNotExist
+	Values   []string `json:"values"`   // at least one for In and NotIn, else none
+}
+
+// Validate says what is no selector.
+func (f *LabelSelector) Validate() error {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(f.MatchLabels)) {
+		if !validKey(key) {
+			errs = append(errs, fmt.Errorf("matchLabels.%s: want a label key such as app or example.com/app", clip(key)))
+		}
+		if v := f.MatchLabels[key]; !validValue(v) {
+			errs = append(errs, fmt.Errorf("matchLabels.%s: got %q, %s", clip(key), clip(v), wantValue))
+		}
+	}
+	for i := range f.MatchExpressions {
+		errs = append(errs, f.MatchExpressions[i].validate(fmt.Sprintf("matchExpressions[%d]", i))...)
+	}
+	return errors.Join(errs...)
+}
+
+const wantValue = "want a label value: at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+
+func (r *Requirement) validate(path string) (errs []error) {
+	if !validKey(r.Key) {
+		errs = append(errs, fmt.Errorf("%s.key: got %q, want a label key such as app or example.com/app", path, clip(r.Key)))
+	}
+	switch r.Operator {
+	case "In", "NotIn":
+		if len(r.Values) == 0 {
+			errs = append(errs, fmt.Errorf("%s.values: got none, want at least one for %s", path, r.Operator))
+		}
+	case "Exists", "DoesNotExist":
+		if len(r.Values) > 0 {
+			errs = append(errs, fmt.Errorf("%s.values: got %d, want none for %s", path, len(r.Values), r.Operator))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("%s.operator: got %q, want In, NotIn, Exists or DoesNotExist", path, clip(r.Operator)))
+	}
+	for i, v := range r.Values {
+		if !validValue(v) {
+			errs = append(errs, fmt.Errorf("%s.values[%d]: got %q, %s", path, i, clip(v), wantValue))
+		}
+	}
+	return errs
+}
+
+// Filter keeps what matches.
+func (f *LabelSelector) Filter(in *schedule.Input, keep []bool) {
+	for i := range in.Candidates {
+		keep[i] = f.matches(in.Candidates[i].Labels)
+	}
+}
+
+func (f *LabelSelector) matches(labels schedule.Labels) bool {
+	for key, want := range f.MatchLabels {
+		if got, ok := labels[key]; !ok || got != want {
+			return false
+		}
+	}
+	for i := range f.MatchExpressions {
+		if !f.MatchExpressions[i].met(labels) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Requirement) met(labels schedule.Labels) bool {
+	got, ok := labels[r.Key]
+	switch r.Operator {
+	case "In":
+		return ok && slices.Contains(r.Values, got)
+	case "NotIn":
+		return !ok || !slices.Contains(r.Values, got)
+	case "Exists":
+		return ok
+	}
+	return !ok // DoesNotExist
+}
+
+// validKey follows Kubernetes: an optional DNS name and a slash, then a name.
+func validKey(key string) bool {
+	prefix, name, found := strings.Cut(key, "/")
+	if !found {
+		prefix, name = "", key
+	}
+	return name != "" && validValue(name) && (!found || validPrefix(prefix))
+}
+
+func validPrefix(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || part != strings.ToLower(part) || strings.Contains(part, "_") || !validValue(part) {
+			return false
+		}
+	}
+	return true
+}
+
+func validValue(s string) bool {
+	if len(s) > 63 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		inner := c == '-' || c == '_' || c == '.'
+		word := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !word && (!inner || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// clip bounds what an error repeats.
+func clip(s string) string { return s[:min(len(s), 80)] }

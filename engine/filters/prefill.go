@@ -1,0 +1,22 @@
+package filters
+
+import "github.com/signalbox-epp/signalbox/engine/schedule"
+
+// Prefill keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill, prefill-decode,
+// both or encode-prefill-decode. A server without the label goes.
+type Prefill struct{}
+
+// Validate accepts everything: there are no parameters.
+func (Prefill) Validate() error { return nil }
+
+// Filter keeps by role.
+func (Prefill) Filter(in *schedule.Input, keep []bool) {
+	for i := range in.Candidates {
+		switch in.Candidates[i].Labels[roleLabel] {
+		case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
+			keep[i] = true
+		default:
+			keep[i] = false
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package pickers
+
+import (
+	"math"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// MaxScore picks the endpoints with the highest totals, best first. Endpoints with equal totals are ordered at random.
+type MaxScore struct{ Destinations }
+
+// Pick selects the best that is left, as often as there are destinations.
+func (p *MaxScore) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
+	ranked, start, n := p.begin(len(totals), ranked)
+	left := ranked[start:]
+	for range n {
+		j := best(in, totals, left)
+		left[0], left[j] = left[j], left[0]
+		left = left[1:]
+	}
+	return ranked[:start+n]
+}
+
+// best returns the position in left of the highest total, one of several at random.
+func best(in *schedule.Input, totals []float32, left []int) int {
+	at, top, ties := 0, ordered(totals[left[0]]), 1
+	for j, i := range left[1:] {
+		switch total := ordered(totals[i]); {
+		case total > top:
+			at, top, ties = j+1, total, 1
+		case total == top:
+			ties++
+			if in.Rand.IntN(ties) == 0 { // so each of the ties is as likely as the others
+				at = j + 1
+			}
+		}
+	}
+	return at
+}
+
+// ordered is a total that can be compared: NaN is below every number.
+func ordered(total float32) float32 {
+	if math.IsNaN(float64(total)) {
+		return float32(math.Inf(-1))
+	}
+	return total
+}

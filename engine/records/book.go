@@ -1,0 +1,106 @@
+// Package records holds what one loop remembers of requests: the cycles that run on it, and a ring of what became of those
+// that ended. Everything in it belongs to its loop; others ask the loop's shard. It never holds text of a prompt.
+package records
+
+import (
+	"unsafe"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Book is the memory of one loop.
+type Book struct {
+	running map[messages.RequestID]messages.Sink[messages.CycleMsg]
+	ring    []messages.Record
+	next    uint64
+	bytes   int
+	limit   int
+	lost    uint64
+}
+
+// NewBook remembers at most entries records of at most limit bytes together.
+func NewBook(entries, limit int) *Book {
+	return &Book{
+		running: map[messages.RequestID]messages.Sink[messages.CycleMsg]{},
+		ring:    make([]messages.Record, max(entries, 1)),
+		limit:   limit,
+	}
+}
+
+// Begin notes that a cycle runs.
+func (b *Book) Begin(id messages.RequestID, cycle messages.Sink[messages.CycleMsg]) {
+	b.running[id] = cycle
+}
+
+// End puts the record of a request in the place of its cycle.
+func (b *Book) End(r messages.Record) {
+	delete(b.running, r.Request)
+	at := b.next % uint64(len(b.ring))
+	if b.ring[at].Request != 0 {
+		b.drop(at)
+	}
+	b.ring[at] = r
+	b.bytes += size(&r)
+	b.next++
+	for old := b.oldest(); b.bytes > b.limit && old < b.next-1; old++ {
+		if i := old % uint64(len(b.ring)); b.ring[i].Request != 0 {
+			b.drop(i)
+		}
+	}
+}
+
+func (b *Book) oldest() uint64 {
+	if n := uint64(len(b.ring)); b.next > n {
+		return b.next - n
+	}
+	return 0
+}
+
+func (b *Book) drop(at uint64) {
+	b.bytes -= size(&b.ring[at])
+	b.ring[at] = messages.Record{}
+	b.lost++
+}
+
+// Lost is how many records made way for newer ones.
+func (b *Book) Lost() uint64 { return b.lost }
+
+// Live is how many cycles run.
+func (b *Book) Live() int { return len(b.running) }
+
+// Running is the cycle of a request, nil if none runs.
+func (b *Book) Running(id messages.RequestID) messages.Sink[messages.CycleMsg] { return b.running[id] }
+
+// RunningIDs are the requests whose cycles run, in no order.
+func (b *Book) RunningIDs() []messages.RequestID {
+	ids := make([]messages.RequestID, 0, len(b.running))
+	for id := range b.running {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Newest gives the newest records that match, newest first, at most n.
+func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Record {
+	var out []messages.Record
+	for i := b.next; i > b.oldest() && len(out) < n; i-- {
+		r := &b.ring[(i-1)%uint64(len(b.ring))]
+		if r.Request != 0 && match(r) {
+			out = append(out, *r)
+		}
+	}
+	return out
+}
+
+// size is what a record takes, in bytes, by its lists.
+func size(r *messages.Record) int {
+	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.Model) + len(r.Flow.Fairness)
+	n += r.Events.Len() * int(unsafe.Sizeof(messages.RecordEvent{}))
+	n += r.Decision.Endpoints.Len() * int(unsafe.Sizeof(messages.EndpointID{}))
+	for _, p := range r.Decision.Profiles.All() {
+		per := p.Filters.Len() + 4*p.Scorers.Len() + 4
+		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len()
+		n += p.Filters.Len()*int(unsafe.Sizeof(messages.FilterRun{})) + p.Scorers.Len()*int(unsafe.Sizeof(messages.ScorerRun{}))
+	}
+	return n
+}

@@ -1,0 +1,55 @@
+package runtime
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Actor handles one message at a time, on one loop. It never blocks. A new incarnation after a panic is a new value.
+type Actor[M any] interface {
+	Receive(ctx Context[M], m M)
+	// Stopped runs once in each incarnation, however it ends: stopped, crashed or shut down. It gives back what the actor
+	// holds and answers what it owes. Only Now, Self and Rand of ctx do anything in it.
+	Stopped(ctx Context[M])
+}
+
+// Context is what an actor may use while it handles one message. It is not valid afterwards.
+type Context[M any] interface {
+	// Now is the time at which the handling of this message began.
+	Now() time.Time
+	// Elapsed is how long the handling of this message has taken so far.
+	Elapsed() time.Duration
+	// Arrival is what the loop noted about the message in hand.
+	Arrival() Arrival
+	// Rand is the loop's source, seeded in stepped mode.
+	Rand() *rand.Rand
+	// Self is the actor's inner address, for other actors to hold.
+	Self() messages.Sink[M]
+	// Stop ends the actor when the handler returns: what is queued for it is dropped, Tell gives false from now on.
+	Stop()
+	// After tells the actor m once d has passed, unless it has ended or the timer was cancelled.
+	After(d time.Duration, m M) Timer
+	// Watch tells the actor notice exactly once when this incarnation of who has ended, at once if it has already.
+	Watch(who Target, notice M)
+}
+
+// Target is what can be watched: an address of this runtime.
+type Target interface{ Alive() bool }
+
+// Timer is a message to come.
+type Timer interface {
+	// Cancel takes the message back; false means that it is on its way or was handled.
+	Cancel() bool
+}
+
+// Arrival says how the message in hand came to its actor.
+type Arrival struct {
+	Kind     Kind          // of the message
+	Waited   time.Duration // in the inbox; precise to the sender's clock reading
+	Messages uint64        // handled by this loop before it
+}
+
+// Kind is a message type, as a number that the ring can hold. KindName gives its name.
+type Kind uint16

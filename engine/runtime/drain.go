@@ -1,0 +1,141 @@
+package runtime
+
+import "math"
+
+// makeReady puts a loop that has items in line for whoever drains.
+func (s *System) makeReady(l *Loop) {
+	switch s.cfg.Mode {
+	case Goroutine:
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	case Combining:
+		s.mu.Lock()
+		s.ready = append(s.ready, l)
+		s.nready.Store(int64(len(s.ready)))
+		s.mu.Unlock()
+	case Stepped: // Step looks at every inbox itself
+	}
+}
+
+func (s *System) takeReady() *Loop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) == 0 {
+		return nil
+	}
+	l := s.ready[0]
+	n := copy(s.ready, s.ready[1:])
+	s.ready[n] = nil
+	s.ready = s.ready[:n]
+	s.nready.Store(int64(n))
+	return l
+}
+
+// drain runs what is ready, at most Budget items; the rest goes to a goroutine of its own.
+func (s *System) drain() {
+	if s.cfg.Mode != Combining {
+		return
+	}
+	budget := s.cfg.Budget
+	for {
+		l := s.takeReady()
+		if l == nil {
+			return
+		}
+		if !s.runReady(l, &budget) {
+			s.handOver(l)
+			return
+		}
+	}
+}
+
+// runReady runs items of one loop until it is idle, another loop is ready, or the budget is spent: false.
+func (s *System) runReady(l *Loop, budget *int) bool {
+	for {
+		if *budget <= 0 {
+			return false
+		}
+		if !l.step() {
+			return true
+		}
+		*budget--
+		if s.nready.Load() > 0 {
+			s.makeReady(l) // behind the others: no loop waits for all of another's items
+			return true
+		}
+	}
+}
+
+func (s *System) handOver(l *Loop) {
+	l.stats.handoffs.Add(1)
+	s.makeReady(l)
+	s.mu.Lock()
+	start := s.helpers < len(s.loops)
+	if start {
+		s.helpers++
+	}
+	s.mu.Unlock()
+	if start {
+		s.wg.Go(s.help)
+	}
+}
+
+// help drains until nothing is ready. It leaves under the lock that also guards the ready list, so nothing stays behind.
+func (s *System) help() {
+	budget := math.MaxInt
+	for {
+		l := s.takeReady()
+		if l != nil {
+			s.runReady(l, &budget)
+			continue
+		}
+		s.mu.Lock()
+		if len(s.ready) == 0 {
+			s.helpers--
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+// serve is a loop's own goroutine.
+func (l *Loop) serve() {
+	for range l.wake {
+		for l.step() {
+			continue
+		}
+	}
+}
+
+// Step runs one item of a loop that the seed chooses; with nothing to run it moves the clock to the next timer. False
+// means that nothing is left to happen. Stepped mode only.
+func (s *System) Step() bool {
+	var busy []*Loop
+	for _, l := range s.loops {
+		if l.pos < len(l.out) || len(l.in) > 0 {
+			busy = append(busy, l)
+		}
+	}
+	if len(busy) > 0 {
+		return busy[s.order.IntN(len(busy))].step()
+	}
+	return s.advance(math.MaxInt64)
+}
+
+// advance moves the clock to the next timer, if that is not after limit, and puts it in its loop.
+func (s *System) advance(limit int64) bool {
+	var next *Loop
+	for _, l := range s.loops {
+		if len(l.timers) > 0 && (next == nil || l.timers[0].at < next.timers[0].at) {
+			next = l
+		}
+	}
+	if next == nil || next.timers[0].at > limit {
+		return false
+	}
+	s.clock.now = max(s.clock.now, next.timers[0].at)
+	return next.post(item{kind: itemTimers}, false)
+}

@@ -1,0 +1,234 @@
+package runtime
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// Loop runs the actors that were spawned on it, one item at a time.
+type Loop struct {
+	sys   *System
+	index int
+
+	mu    sync.Mutex
+	in    []item
+	state loopState
+	left  atomic.Int64 // items taken from in and not run yet
+
+	// All below belongs to whoever drains the loop.
+	out      []item
+	pos      int
+	now      int64 // nanoseconds at which the item in hand began
+	system   []systemItem
+	timers   timerHeap
+	timerSeq uint64
+	armed    int64
+	alarm    *time.Timer
+	ring     ring
+	kinds    map[reflect.Type]Kind
+	rand     *rand.Rand
+	hand     *mailbox // whose message is in hand, or who is being spawned
+	arrival  Arrival
+	props    *actor.Props
+	root     *mailbox
+	stats    loopStats
+	ringHash uint64
+	wake     chan struct{} // goroutine mode
+}
+
+type loopState uint8
+
+const (
+	idle    loopState = iota
+	ready             // has items, waits for somebody who drains
+	running           // somebody drains it
+)
+
+type itemKind uint8
+
+const (
+	itemUser itemKind = iota
+	itemSpawn
+	itemWatch
+	itemUnwatch
+	itemNotice
+	itemStop
+	itemTimers
+	itemCall
+)
+
+// item is one place in an inbox, by value: a message costs no allocation of ours.
+type item struct {
+	box  *mailbox
+	msg  any
+	at   int64 // nanoseconds at which it was posted
+	kind itemKind
+}
+
+// systemItem is a message of protoactor's own. They come only from the loop itself, and are settled before the next item.
+type systemItem struct {
+	box *mailbox
+	msg any
+}
+
+type loopStats struct {
+	messages, dropped, panics, refused, handoffs, waitedNanos atomic.Uint64
+}
+
+const smallInbox = 4096 // items; a larger buffer is given back once it is mostly empty
+
+// post puts an item in the inbox; outer says that the caller drains. False means that the inbox is full.
+func (l *Loop) post(it item, outer bool) bool {
+	it.at = l.sys.clock.nanos()
+	l.mu.Lock()
+	if len(l.in)+int(l.left.Load()) >= l.sys.cfg.HighWater && refusable(it) {
+		l.mu.Unlock()
+		l.stats.refused.Add(1)
+		return false
+	}
+	l.in = append(l.in, it)
+	woken := l.state == idle
+	if woken {
+		l.state = ready
+	}
+	l.mu.Unlock()
+	if woken {
+		l.sys.makeReady(l)
+	}
+	if outer {
+		l.sys.drain()
+	}
+	return true
+}
+
+func refusable(it item) bool {
+	m := it.msg
+	if it.kind == itemSpawn {
+		m = it.box.host.first()
+	}
+	_, ok := m.(interface{ Refusable() })
+	return ok
+}
+
+// take makes the inbox the batch in hand. False means that there is nothing, and the loop is idle.
+func (l *Loop) take() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.in) == 0 {
+		l.state = idle
+		return false
+	}
+	spare := l.out[:0]
+	if cap(spare) > smallInbox && len(l.in) < cap(spare)/8 {
+		spare = nil
+	}
+	l.out, l.in, l.pos = l.in, spare, 0
+	l.left.Store(int64(len(l.out)))
+	l.state = running
+	return true
+}
+
+// step runs one item. False means that there is none, and the loop is idle.
+func (l *Loop) step() bool {
+	if l.pos == len(l.out) && !l.take() {
+		return false
+	}
+	it := l.out[l.pos]
+	l.out[l.pos] = item{}
+	l.pos++
+	l.left.Store(int64(len(l.out) - l.pos))
+	l.run(it)
+	return true
+}
+
+func (l *Loop) run(it item) {
+	l.now = l.sys.clock.nanos()
+	switch it.kind {
+	case itemUser:
+		l.user(it.box, it.msg, it.at)
+	case itemSpawn:
+		l.spawn(it)
+	case itemNotice:
+		n := it.msg.(*notice)
+		delete(it.box.watching, n.from)
+		l.user(it.box, n.msg, it.at)
+	case itemWatch:
+		it.box.addWatcher(it.msg.(*watch))
+	case itemUnwatch:
+		delete(it.box.watchers, it.msg.(*mailbox))
+	case itemStop:
+		it.box.stop()
+	case itemTimers:
+		l.fire()
+	case itemCall:
+		it.msg.(func())()
+	}
+	l.settle()
+}
+
+// settle handles what protoactor told its own actors meanwhile: starts, stops, failures.
+func (l *Loop) settle() {
+	for i := 0; i < len(l.system); i++ {
+		s := l.system[i]
+		l.system[i] = systemItem{}
+		s.box.invokeSystem(s.msg)
+	}
+	l.system = l.system[:0]
+}
+
+// user gives one message to its actor and notes it in the ring.
+func (l *Loop) user(box *mailbox, msg any, posted int64) {
+	if box.closed.Load() || box.inv == nil {
+		l.stats.dropped.Add(1)
+		return
+	}
+	if box.suspended {
+		box.keep(msg)
+		return
+	}
+	waited := l.now - posted
+	l.arrival = Arrival{Kind: l.kindOf(msg), Waited: time.Duration(waited), Messages: l.stats.messages.Load()}
+	kind := l.arrival.Kind
+	ok := box.invokeUser(msg)
+	took := int64(0)
+	if l.ring.events != nil {
+		end := l.sys.clock.nanos()
+		took = end - l.now
+		begin := l.now
+		l.now = end
+		if !ok {
+			took = -took - 1
+		}
+		e := Event{Begin: begin, Waited: waited, Took: took, Actor: box.id, Message: kind, Kind: box.kind}
+		l.ring.add(e)
+		if l.sys.clock.virtual {
+			l.ringHash = foldEvent(l.ringHash, l.index, e)
+		}
+	}
+	l.stats.messages.Add(1)
+	l.stats.waitedNanos.Add(uint64(max(waited, 0)))
+}
+
+func (l *Loop) spawn(it item) {
+	child := it.box
+	parent := child.parent
+	if parent.closed.Load() || parent.inv == nil {
+		child.closed.Store(true)
+		child.gone()
+		l.stats.dropped.Add(1)
+		return
+	}
+	if parent.suspended {
+		parent.keep(it)
+		return
+	}
+	l.hand = child
+	parent.invokeUser(child)
+	l.settle()
+	l.user(child, child.host.first(), it.at)
+}

@@ -1,0 +1,131 @@
+package runtime
+
+import (
+	"reflect"
+	"sync"
+	"time"
+)
+
+// Event is one message that a loop handled. It holds numbers only: names come from System.KindName and ActorName.
+type Event struct {
+	Begin   int64 // nanoseconds since the system started
+	Waited  int64 // nanoseconds in the inbox
+	Took    int64 // nanoseconds to handle; negative = it panicked
+	Actor   uint64
+	Message Kind
+	Kind    uint16 // of the actor
+}
+
+// ring is the flight recorder of one loop: the newest events, overwritten for ever.
+type ring struct {
+	events []Event
+	next   uint64
+}
+
+func newRing(size int) ring {
+	n := 1
+	for n < size {
+		n *= 2
+	}
+	if size <= 0 {
+		return ring{}
+	}
+	return ring{events: make([]Event, n)}
+}
+
+func (r *ring) add(e Event) {
+	if r.events == nil {
+		return
+	}
+	r.events[r.next&uint64(len(r.events)-1)] = e
+	r.next++
+}
+
+// newest copies the events, oldest first.
+func (r *ring) newest() []Event {
+	n := min(r.next, uint64(len(r.events)))
+	out := make([]Event, 0, n)
+	for i := r.next - n; i < r.next; i++ {
+		out = append(out, r.events[i&uint64(len(r.events)-1)])
+	}
+	return out
+}
+
+// names numbers message types and actor kinds in the order in which they are first seen.
+type names struct {
+	mu     sync.RWMutex
+	types  map[reflect.Type]Kind
+	names  []string
+	actors map[string]uint16
+	actor  []string
+}
+
+func newNames() *names {
+	return &names{types: map[reflect.Type]Kind{}, names: []string{""}, actors: map[string]uint16{}, actor: []string{""}}
+}
+
+func (n *names) kind(t reflect.Type) Kind {
+	n.mu.RLock()
+	k, ok := n.types[t]
+	n.mu.RUnlock()
+	if ok {
+		return k
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if k, ok := n.types[t]; ok {
+		return k
+	}
+	k = Kind(len(n.names))
+	n.types[t] = k
+	n.names = append(n.names, t.Name())
+	return k
+}
+
+func (n *names) actorKind(name string) uint16 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if k, ok := n.actors[name]; ok {
+		return k
+	}
+	k := uint16(len(n.actor))
+	n.actors[name] = k
+	n.actor = append(n.actor, name)
+	return k
+}
+
+// KindName is the name of a message type, "" if no such kind was seen.
+func (s *System) KindName(k Kind) string {
+	s.names.mu.RLock()
+	defer s.names.mu.RUnlock()
+	if int(k) >= len(s.names.names) {
+		return ""
+	}
+	return s.names.names[k]
+}
+
+// ActorName is the name of an actor kind, "" if there is none.
+func (s *System) ActorName(k uint16) string {
+	s.names.mu.RLock()
+	defer s.names.mu.RUnlock()
+	if int(k) >= len(s.names.actor) {
+		return ""
+	}
+	return s.names.actor[k]
+}
+
+// clock is monotonic: nanoseconds since start, so that no jump of the wall clock reaches an actor.
+type clock struct {
+	start   time.Time
+	virtual bool
+	now     int64 // in stepped mode only
+}
+
+func (c *clock) nanos() int64 {
+	if c.virtual {
+		return c.now
+	}
+	return int64(time.Since(c.start))
+}
+
+func (c *clock) time(nanos int64) time.Time { return c.start.Add(time.Duration(nanos)) }

@@ -1,0 +1,186 @@
+// Package runtimetest runs one actor on the test's goroutine, among probes, with a clock that only the test moves.
+package runtimetest
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Stage is the address and the context of one actor.
+type Stage[M any] struct {
+	t       *testing.T
+	now     time.Time
+	rand    *rand.Rand
+	actor   runtime.Actor[M]
+	ended   bool
+	timers  []*stageTimer[M]
+	watches []watch[M]
+	handled uint64
+}
+
+type watch[M any] struct {
+	who    runtime.Target
+	notice M
+}
+
+type stageTimer[M any] struct {
+	stage *Stage[M]
+	at    time.Time
+	msg   M
+	done  bool
+}
+
+// NewStage is an empty stage; Play puts the actor on it.
+func NewStage[M any](t *testing.T) *Stage[M] {
+	return &Stage[M]{t: t, now: time.Unix(1_800_000_000, 0), rand: rand.New(rand.NewPCG(1, 2))}
+}
+
+// Play puts the actor on the stage.
+func (s *Stage[M]) Play(a runtime.Actor[M]) { s.actor, s.ended = a, false }
+
+// Tell hands the actor one message and returns when it has handled it.
+func (s *Stage[M]) Tell(m M) bool {
+	if s.ended {
+		return false
+	}
+	s.handled++
+	s.actor.Receive(s, m)
+	return true
+}
+
+// Advance moves the clock and fires what falls due, in order.
+func (s *Stage[M]) Advance(d time.Duration) {
+	until := s.now.Add(d)
+	for {
+		next := s.due(until)
+		if next == nil {
+			s.now = until
+			return
+		}
+		next.done = true
+		s.now = next.at
+		s.Tell(next.msg)
+	}
+}
+
+func (s *Stage[M]) due(until time.Time) *stageTimer[M] {
+	var next *stageTimer[M]
+	for _, t := range s.timers {
+		if !t.done && !t.at.After(until) && (next == nil || t.at.Before(next.at)) {
+			next = t
+		}
+	}
+	return next
+}
+
+// Timers is how many are set.
+func (s *Stage[M]) Timers() int {
+	n := 0
+	for _, t := range s.timers {
+		if !t.done {
+			n++
+		}
+	}
+	return n
+}
+
+// Crash does what the runtime does when Receive panicked in an actor that is not restarted.
+func (s *Stage[M]) Crash() { s.Stop() }
+
+// Ended says that the actor has stopped.
+func (s *Stage[M]) Ended() bool { return s.ended }
+
+// Clock is what Now says.
+func (s *Stage[M]) Clock() time.Time { return s.now }
+
+// Alive makes a stage a target for others' watches.
+func (s *Stage[M]) Alive() bool { return !s.ended }
+
+// Die tells the actor the notices of its watches of who.
+func (s *Stage[M]) Die(who runtime.Target) {
+	for _, w := range s.watches {
+		if w.who == who {
+			s.Tell(w.notice)
+		}
+	}
+}
+
+func (s *Stage[M]) Now() time.Time           { return s.now }
+func (s *Stage[M]) Elapsed() time.Duration   { return 0 }
+func (s *Stage[M]) Arrival() runtime.Arrival { return runtime.Arrival{Messages: s.handled} }
+func (s *Stage[M]) Rand() *rand.Rand         { return s.rand }
+func (s *Stage[M]) Self() messages.Sink[M]   { return s }
+
+// Stop ends the actor at once.
+func (s *Stage[M]) Stop() {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	for _, t := range s.timers {
+		t.done = true
+	}
+	s.actor.Stopped(s)
+}
+
+func (s *Stage[M]) After(d time.Duration, m M) runtime.Timer {
+	t := &stageTimer[M]{stage: s, at: s.now.Add(d), msg: m, done: s.ended}
+	s.timers = append(s.timers, t)
+	return t
+}
+
+func (s *Stage[M]) Watch(who runtime.Target, notice M) {
+	s.watches = append(s.watches, watch[M]{who, notice})
+}
+
+func (t *stageTimer[M]) Cancel() bool {
+	was := !t.done
+	t.done = true
+	return was
+}
+
+// Probe stands in for another actor and remembers what it was told.
+type Probe[M any] struct {
+	t      *testing.T
+	got    []M
+	closed bool
+}
+
+// NewProbe is a probe that takes everything.
+func NewProbe[M any](t *testing.T) *Probe[M] { return &Probe[M]{t: t} }
+
+// Tell is false once the probe was closed.
+func (p *Probe[M]) Tell(m M) bool {
+	if p.closed {
+		return false
+	}
+	p.got = append(p.got, m)
+	return true
+}
+
+// Alive is false once the probe was closed.
+func (p *Probe[M]) Alive() bool { return !p.closed }
+
+// Close makes the probe refuse, as a full or dead actor does.
+func (p *Probe[M]) Close() { p.closed = true }
+
+// Told is what the probe was told since the last call of Told or Got.
+func (p *Probe[M]) Told() []M {
+	got := p.got
+	p.got = nil
+	return got
+}
+
+// Got fails the test unless the probe was told exactly these since the last call of Told or Got.
+func (p *Probe[M]) Got(want ...M) {
+	p.t.Helper()
+	got := p.Told()
+	if !(len(want) == 0 && len(got) == 0) && !reflect.DeepEqual(got, want) {
+		p.t.Errorf("told:\n\t%+v\nwant:\n\t%+v", got, want)
+	}
+}

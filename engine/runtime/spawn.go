@@ -1,0 +1,228 @@
+package runtime
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Policy says what a panic does to an actor.
+type Policy uint8
+
+const (
+	// StopOnPanic ends the actor: what it was about fails, and nothing else.
+	StopOnPanic Policy = iota
+	// RestartOnPanic begins a new incarnation with the first message; from the third panic in a row after a pause.
+	RestartOnPanic
+)
+
+// Role is what the actors of one kind have in common.
+type Role[M any] struct {
+	Name   string // of the kind, in rings and reports
+	Policy Policy
+	New    func() Actor[M] // a new incarnation; runs on the actor's loop
+}
+
+// Ref is an actor's inner address, for other actors to hold: Tell only enqueues.
+type Ref[M any] struct{ box *mailbox }
+
+// Tell gives the actor a message. True does not mean that it will be handled: it may die first.
+func (r Ref[M]) Tell(m M) bool { return r.box.tell(m, false) }
+
+// Alive is false once the actor takes no more messages.
+func (r Ref[M]) Alive() bool { return !r.box.closed.Load() }
+
+// Outer is the address for whoever is no actor.
+func (r Ref[M]) Outer() Outer[M] { return Outer[M](r) }
+
+func (r Ref[M]) target() *mailbox { return r.box }
+
+// Outer is an actor's address for adapters: Tell enqueues, and then drains what is ready. Hold no lock.
+type Outer[M any] struct{ box *mailbox }
+
+// Tell gives the actor a message and runs loops that are ready, a bounded number of items.
+func (o Outer[M]) Tell(m M) bool { return o.box.tell(m, true) }
+
+// Inner is the address for actors.
+func (o Outer[M]) Inner() Ref[M] { return Ref[M](o) }
+
+// Alive is false once the actor takes no more messages.
+func (o Outer[M]) Alive() bool { return !o.box.closed.Load() }
+
+func (o Outer[M]) target() *mailbox { return o.box }
+
+func (m *mailbox) tell(msg any, outer bool) bool {
+	if m.closed.Load() {
+		return false
+	}
+	return m.loop.post(item{box: m, msg: msg}, outer)
+}
+
+// Parent is an address under which actors can be spawned.
+type Parent interface{ target() *mailbox }
+
+// Spawn makes an actor under parent, on its loop, with its first message: one item, taken or refused as a whole. The
+// address is valid at once. For actors; adapters use SpawnOuter.
+func Spawn[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
+	box := newHost(parent.target(), role, first)
+	return Ref[M]{box}, box.enter(false)
+}
+
+// SpawnOuter is Spawn for whoever is no actor: it drains.
+func SpawnOuter[M any](parent Parent, role Role[M], first M) (Outer[M], bool) {
+	box := newHost(parent.target(), role, first)
+	return Outer[M]{box}, box.enter(true)
+}
+
+func (m *mailbox) enter(outer bool) bool {
+	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outer) {
+		m.closed.Store(true)
+		return false
+	}
+	return true
+}
+
+// host is the typed side of a mailbox.
+type host interface {
+	actor.Actor
+	first() any
+}
+
+// typed is one actor: its mailbox, its incarnation and the Context that it is given.
+type typed[M any] struct {
+	mailbox
+	role  Role[M]
+	begin M
+	actor Actor[M]
+	live  bool // an incarnation has begun and Stopped has not run for it
+}
+
+func newHost[M any](parent *mailbox, role Role[M], first M) *mailbox {
+	t := &typed[M]{role: role, begin: first}
+	sys := parent.loop.sys
+	t.loop, t.parent, t.host, t.policy = parent.loop, parent, t, role.Policy
+	t.id = sys.nextID.Add(1)
+	t.kind = sys.names.actorKind(role.Name)
+	return &t.mailbox
+}
+
+func (t *typed[M]) first() any { return t.begin }
+
+// Receive is what protoactor calls, for user messages and for its own.
+func (t *typed[M]) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *mailbox:
+		m.loop.spawnChild(ctx, m)
+	case *actor.Started:
+		t.onStarted(ctx)
+	case *actor.Restarting:
+		t.end()
+		t.incarnationEnded()
+	case *actor.Stopped:
+		t.end()
+		t.gone()
+	case *actor.Stopping, *actor.Terminated:
+	default:
+		t.actor.Receive(t, m.(M))
+	}
+}
+
+func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
+	l.hand = child
+	if _, err := ctx.SpawnNamed(l.props, strconv.FormatUint(child.id, 36)); err != nil {
+		panic(err)
+	}
+}
+
+func (t *typed[M]) onStarted(ctx actor.Context) {
+	pid, system := ctx.Self(), ctx.ActorSystem()
+	t.self = func() { system.Root.Stop(pid) }
+	again := t.actor != nil
+	t.actor, t.live = t.role.New(), true
+	if again {
+		t.actor.Receive(t, t.begin)
+	}
+}
+
+// end runs Stopped once for the incarnation, whatever it does.
+func (t *typed[M]) end() {
+	if !t.live {
+		return
+	}
+	t.live = false
+	defer func() {
+		if r := recover(); r != nil {
+			t.loop.stats.panics.Add(1)
+		}
+	}()
+	t.actor.Stopped(t)
+}
+
+func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.now) }
+func (t *typed[M]) Elapsed() time.Duration {
+	return time.Duration(t.loop.sys.clock.nanos() - t.loop.now)
+}
+func (t *typed[M]) Arrival() Arrival       { return t.loop.arrival }
+func (t *typed[M]) Rand() *rand.Rand       { return t.loop.rand }
+func (t *typed[M]) Self() messages.Sink[M] { return Ref[M]{&t.mailbox} }
+func (t *typed[M]) Stop()                  { t.stop() }
+
+func (t *typed[M]) After(d time.Duration, m M) Timer {
+	if !t.live {
+		return &timer{index: -1}
+	}
+	return t.loop.after(&t.mailbox, d, m)
+}
+
+func (t *typed[M]) Watch(who Target, notice M) {
+	of := who.(Parent).target()
+	if !t.live {
+		return
+	}
+	if t.watching == nil {
+		t.watching = map[*mailbox]struct{}{}
+	}
+	t.watching[of] = struct{}{}
+	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{by: &t.mailbox, notice: notice}}, false)
+}
+
+func typeName(msg any) string {
+	if m, ok := msg.(*mailbox); ok {
+		return "spawn of " + m.loop.sys.ActorName(m.kind)
+	}
+	if t := reflect.TypeOf(msg); t != nil {
+		return t.Name()
+	}
+	return ""
+}
+
+// kindOf numbers a message type; what the loop has seen before takes no lock.
+func (l *Loop) kindOf(msg any) Kind {
+	t := reflect.TypeOf(msg)
+	k, ok := l.kinds[t]
+	if !ok {
+		k = l.sys.names.kind(t)
+		l.kinds[t] = k
+	}
+	return k
+}
+
+// sortedBoxes gives the keys in the order of birth, so that no order comes from a map.
+func sortedBoxes[V any](m map[*mailbox]V) []*mailbox {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make([]*mailbox, 0, len(m))
+	for b := range m {
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b *mailbox) int { return cmp.Compare(a.id, b.id) })
+	return out
+}

@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"container/heap"
+	"time"
+)
+
+// timer is a message to come. Only its loop touches it.
+type timer struct {
+	at    int64
+	seq   uint64 // breaks ties in the order of setting
+	box   *mailbox
+	msg   any
+	index int // in the heap; -1 = not there
+	next  *timer
+	prev  *timer
+}
+
+// Cancel takes the message back. Only the actor that set the timer may call it.
+func (t *timer) Cancel() bool {
+	if t.index < 0 {
+		return false
+	}
+	heap.Remove(&t.box.loop.timers, t.index)
+	t.box.unlink(t)
+	return true
+}
+
+type timerHeap []*timer
+
+func (h timerHeap) Len() int { return len(h) }
+func (h timerHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *timerHeap) Push(x any) {
+	t := x.(*timer)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+func (h *timerHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.index = -1
+	return t
+}
+
+// after sets a timer of a box. On the box's loop only.
+func (l *Loop) after(box *mailbox, d time.Duration, msg any) *timer {
+	l.timerSeq++
+	t := &timer{at: l.now + max(int64(d), 0), seq: l.timerSeq, box: box, msg: msg}
+	heap.Push(&l.timers, t)
+	box.link(t)
+	if l.timers[0] == t {
+		l.arm(t.at)
+	}
+	return t
+}
+
+// arm makes the loop wake by at. An earlier alarm that finds nothing due arms itself again.
+func (l *Loop) arm(at int64) {
+	if l.sys.clock.virtual || l.armed != 0 && l.armed <= at {
+		return
+	}
+	l.armed = at
+	d := time.Duration(at - l.sys.clock.nanos())
+	if l.alarm == nil {
+		l.alarm = time.AfterFunc(d, func() { l.post(item{kind: itemTimers}, true) })
+		return
+	}
+	l.alarm.Reset(d)
+}
+
+// fire runs what is due, in order.
+func (l *Loop) fire() {
+	l.armed = 0
+	l.now = l.sys.clock.nanos()
+	for len(l.timers) > 0 && l.timers[0].at <= l.now {
+		t := heap.Pop(&l.timers).(*timer)
+		t.box.unlink(t)
+		if call, ok := t.msg.(func()); ok {
+			call()
+		} else {
+			l.user(t.box, t.msg, t.at)
+		}
+		l.settle()
+	}
+	if len(l.timers) > 0 {
+		l.arm(l.timers[0].at)
+	}
+}
+
+func (m *mailbox) link(t *timer) {
+	t.next = m.timers
+	if m.timers != nil {
+		m.timers.prev = t
+	}
+	m.timers = t
+}
+
+func (m *mailbox) unlink(t *timer) {
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else if m.timers == t {
+		m.timers = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	t.next, t.prev = nil, nil
+}
+
+func (m *mailbox) cancelTimers() {
+	for m.timers != nil {
+		t := m.timers
+		if t.index >= 0 {
+			heap.Remove(&m.loop.timers, t.index)
+		}
+		m.unlink(t)
+	}
+}

@@ -1,0 +1,166 @@
+package schedule
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Plan is a configuration ready to run. Immutable; shared by all loops.
+type Plan struct {
+	Profiles []Profile
+	Handler  Handler
+	Stale    time.Duration // a sample older than this, and than three of its intervals, is stale
+}
+
+// Profile is a named set of filters, scorers and one picker.
+type Profile struct {
+	Name    string
+	Filters []FilterStep
+	Scorers []ScorerStep
+	Picker  PickerStep
+}
+
+// Step is what all plugins of a profile have in common.
+type Step struct {
+	Type  string // as in the configuration
+	Name  string // of the instance
+	Meter int    // what the observer knows this step by
+	Reads Reads
+}
+
+// FilterStep is a filter at its place in a profile.
+type FilterStep struct {
+	Step
+	Filter Filter
+}
+
+// ScorerStep is a scorer with its weight.
+type ScorerStep struct {
+	Step
+	Scorer Scorer
+	Weight float32
+}
+
+// PickerStep is the picker of a profile.
+type PickerStep struct {
+	Step
+	Picker Picker
+}
+
+// Clock times plugins. The loop supplies it.
+type Clock interface {
+	Nanos() int64 // monotonic
+}
+
+// Observer is told what plugins cost and what they did wrong. The loop supplies it; it must not block.
+type Observer interface {
+	PluginRan(meter int, took time.Duration)
+	ScoreClamped(meter int) // out of [0,1]
+	ScoreNaN(meter int)
+	AllStale()
+}
+
+// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks.
+type Matcher interface {
+	Match(model, salt string, blocks messages.List[uint64], out []int)
+}
+
+// Scratch are the buffers of one loop. They grow to the largest pool seen and hold nothing between requests.
+type Scratch struct {
+	Clock    Clock
+	Observer Observer
+	Matcher  Matcher // nil = no prefix index
+	Rand     *rand.Rand
+
+	in      Input
+	all     []Endpoint // every endpoint of the snapshot, read once
+	sources []*endpoints.Endpoint
+	cand    []Endpoint // those that are left
+	place   []int      // of cand[i] in all
+	keep    []bool
+	scores  []float32
+	totals  []float32
+	ranked  []int
+	matches []int
+	names   []string
+	results []Result
+}
+
+// Outcome is what a scheduling cycle came to.
+type Outcome struct {
+	Ranked   []*endpoints.Endpoint // of the primary profile, best first; empty if Reason is set. Valid until the next Run
+	Reason   messages.Reason
+	Detail   string
+	Decision messages.Decision
+}
+
+// reads is everything that the plan looks at.
+func (p *Plan) reads() Reads {
+	var r Reads
+	for i := range p.Profiles {
+		for _, f := range p.Profiles[i].Filters {
+			r |= f.Reads
+		}
+		for _, s := range p.Profiles[i].Scorers {
+			r |= s.Reads
+		}
+	}
+	return r
+}
+
+// gather reads every endpoint once, so that all profile runs of the request see the same.
+func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
+	s.all, s.sources = s.all[:0], s.sources[:0]
+	for _, e := range snap.Endpoints {
+		if req.Subset.Given && !in(req.Subset.Addresses, e.Spec.Address) {
+			continue
+		}
+		s.sources = append(s.sources, e)
+		s.all = append(s.all, read(e, now, plan.Stale))
+	}
+	if len(s.all) == 0 || plan.reads()&ReadsPrefix == 0 || s.Matcher == nil || req.Blocks.Len() == 0 {
+		return
+	}
+	s.matches = grow(s.matches, snap.Slots())
+	clear(s.matches)
+	s.Matcher.Match(req.Model, req.Salt, req.Blocks, s.matches)
+	for i := range s.all {
+		s.all[i].PrefixBlocks = s.matches[s.all[i].ID.Slot]
+	}
+}
+
+func read(e *endpoints.Endpoint, now time.Time, stale time.Duration) Endpoint {
+	out := Endpoint{
+		ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
+		InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(),
+	}
+	smp := e.Sample()
+	if smp == nil {
+		return out
+	}
+	out.Fresh = smp.Fresh(now, stale)
+	out.Waiting = smp.Waiting + e.Load().Since()
+	out.Running, out.KVUsed = smp.Running, smp.KVUsed
+	out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
+	return out
+}
+
+func in(list messages.List[messages.Address], a messages.Address) bool {
+	for i := range list.Len() {
+		if list.At(i) == a {
+			return true
+		}
+	}
+	return false
+}
+
+// grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.
+func grow[T any](buf []T, n int) []T {
+	if cap(buf) >= n {
+		return buf[:n]
+	}
+	return make([]T, n, n+n/2)
+}

@@ -1,0 +1,86 @@
+package schedule
+
+import (
+	"math/rand/v2"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Labels are an endpoint's labels; nil reads as empty. Read only.
+type Labels map[string]string
+
+// Endpoint is one candidate as this request sees it: values are read once, so that every plugin sees the same.
+type Endpoint struct {
+	ID      messages.EndpointID
+	Address messages.Address
+	Labels  Labels
+
+	Fresh   bool    // the sample below is not older than the staleness threshold
+	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
+	Running int     // requests in the server's batch, sampled
+	KVUsed  float64 // 0 to 1, sampled
+
+	ActiveLoRAs  []string // adapters in use, sampled. Read only
+	WaitingLoRAs []string // adapters that requests wait for, sampled. Read only
+	MaxLoRAs     int      // adapter slots; 0 = none, or not known
+
+	InflightRequests int // that we sent and have not seen end
+	InflightTokens   int // prompt tokens of those, estimated
+	PrefixBlocks     int // of the request's blocks, how many lead blocks the endpoint holds; filled only if a scorer reads it
+}
+
+// Input is what a plugin may look at. It may keep none of it, change none of it, and is never called with zero candidates.
+type Input struct {
+	Request    *messages.Request
+	Profile    string     // the profile that runs
+	Earlier    []Result   // what profiles before it picked for this request
+	Candidates []Endpoint // those that are left
+	Rand       *rand.Rand // the loop's: seeded, so that a run can be repeated
+}
+
+// Result is what one profile run picked: best first.
+type Result struct {
+	Profile string
+	Ranked  []messages.EndpointID
+}
+
+// Filter says which candidates stay: keep[i] belongs to in.Candidates[i] and comes in as true. Keeping none is a result,
+// not an error: the framework turns it into a refusal. Called once in each run of a profile, in the order of the
+// configuration, with what the filters before it left; not called once nothing is left.
+type Filter interface {
+	Filter(in *Input, keep []bool)
+}
+
+// Scorer writes one score for each candidate: scores[i] belongs to in.Candidates[i] and comes in as 0. It normalises what
+// it reads to [0,1], 1 the best; the profile multiplies by the weight and sums. A score outside is clamped, NaN counts as
+// 0, and both are counted. It must not allocate per candidate, keep memory, or look at a clock. Called once in each run of
+// a profile, after all filters, if any candidate is left.
+type Scorer interface {
+	Score(in *Input, scores []float32)
+}
+
+// Picker appends indexes of candidates to ranked, best first: at least one, none twice. totals are the weighted sums, in
+// the order of in.Candidates. Called once in each run of a profile, last, if any candidate is left. A picker that returns
+// nothing, an index twice or one out of range costs its request a 500.
+type Picker interface {
+	Pick(in *Input, totals []float32, ranked []int) []int
+}
+
+// Reads says what a plugin looks at beyond labels and in-flight load, so that nothing is gathered that nobody reads.
+// A scorer or filter that reads more than labels and in-flight load has a method Reads() Reads.
+type Reads uint8
+
+const (
+	ReadsSample Reads = 1 << iota // Waiting, Running, KVUsed: the sample must be fresh
+	ReadsLoRA                     // ActiveLoRAs, WaitingLoRAs, MaxLoRAs: the sample must be fresh
+	ReadsPrefix                   // PrefixBlocks
+)
+
+// Handler chooses which profiles run for a request, one after the other.
+type Handler interface {
+	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says -1, at
+	// most once more than there are profiles.
+	Next(in *messages.Request, profiles []string, earlier []Result) int
+	// Primary is the index in results whose pick serves the request.
+	Primary(results []Result) int
+}

@@ -1,0 +1,48 @@
+package scorers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// ActiveRequest prefers servers to which few requests have been sent that have not ended yet. It counts them itself and
+// needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between maxBusyScore and
+// 0, where 0 is the busiest candidate.
+type ActiveRequest struct {
+	// RequestTimeout is read from older files only. Requests count until they end.
+	RequestTimeout string `json:"requestTimeout" effect:"warning"`
+	// IdleThreshold is the number of requests up to which a server counts as idle; 0 or more.
+	IdleThreshold int `json:"idleThreshold"`
+	// MaxBusyScore is the highest score of a server that is not idle, 0 to 1.
+	MaxBusyScore float64 `json:"maxBusyScore"`
+	// InFlightLoadProducerName names the inflight-load-producer that counts; empty = the only one.
+	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`
+}
+
+// Validate says which parameters are out of range.
+func (s *ActiveRequest) Validate() error {
+	var errs []error
+	if s.IdleThreshold < 0 {
+		errs = append(errs, fmt.Errorf("idleThreshold: got %d, want 0 or more", s.IdleThreshold))
+	}
+	if !(s.MaxBusyScore >= 0 && s.MaxBusyScore <= 1) {
+		errs = append(errs, fmt.Errorf("maxBusyScore: got %v, want 0 to 1", s.MaxBusyScore))
+	}
+	return errors.Join(errs...)
+}
+
+// Score compares the candidates' requests in flight.
+func (s *ActiveRequest) Score(in *schedule.Input, scores []float32) {
+	most := 0
+	for i := range in.Candidates {
+		most = max(most, in.Candidates[i].InflightRequests)
+	}
+	for i := range in.Candidates {
+		scores[i] = 1
+		if n := in.Candidates[i].InflightRequests; n > s.IdleThreshold {
+			scores[i] = float32(float64(most-n) / float64(most) * s.MaxBusyScore)
+		}
+	}
+}

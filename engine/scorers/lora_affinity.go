@@ -1,0 +1,35 @@
+package scorers
+
+import (
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8 where a
+// slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request names.
+type LoRAAffinity struct{}
+
+// Validate accepts everything: there are no parameters.
+func (LoRAAffinity) Validate() error { return nil }
+
+// Reads says that the adapters must be known and fresh.
+func (LoRAAffinity) Reads() schedule.Reads { return schedule.ReadsLoRA }
+
+// Score looks for the request's model among the adapters of each candidate.
+func (LoRAAffinity) Score(in *schedule.Input, scores []float32) {
+	model := in.Request.Model
+	for i := range in.Candidates {
+		e := &in.Candidates[i]
+		switch {
+		case slices.Contains(e.ActiveLoRAs, model):
+			scores[i] = 1
+		case len(e.ActiveLoRAs)+len(e.WaitingLoRAs) < e.MaxLoRAs:
+			scores[i] = 0.8
+		case slices.Contains(e.WaitingLoRAs, model):
+			scores[i] = 0.6
+		default:
+			scores[i] = 0
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package scorers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// blockTokens is the size of a prompt block: 256 bytes at 4 bytes a token.
+const blockTokens = 64
+
+// PrefixCache prefers servers that hold the beginning of the prompt in their prefix cache. The score is a weighted mean of
+// two numbers: the part of the prompt's blocks that match, and the square of the matched length on a fixed scale. With the
+// default weight only the first counts. A prompt without a whole block of 64 tokens scores 0 everywhere.
+type PrefixCache struct {
+	// MatchLengthWeight is the share of the matched length in the score, 0 to 1; the matched part of the prompt has the rest.
+	MatchLengthWeight float64 `json:"matchLengthWeight"`
+	// MatchLengthScaleTokens is the matched length, in tokens, that scores 1; at least 1.
+	MatchLengthScaleTokens int `json:"matchLengthScaleTokens"`
+	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
+	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
+}
+
+// Validate says which parameters are out of range.
+func (s *PrefixCache) Validate() error {
+	var errs []error
+	if !(s.MatchLengthWeight >= 0 && s.MatchLengthWeight <= 1) {
+		errs = append(errs, fmt.Errorf("matchLengthWeight: got %v, want 0 to 1", s.MatchLengthWeight))
+	}
+	if s.MatchLengthScaleTokens < 1 {
+		errs = append(errs, fmt.Errorf("matchLengthScaleTokens: got %d, want 1 or more", s.MatchLengthScaleTokens))
+	}
+	return errors.Join(errs...)
+}
+
+// Reads says that matching blocks must be counted.
+func (*PrefixCache) Reads() schedule.Reads { return schedule.ReadsPrefix }
+
+// Score weighs the matched part and the matched length.
+func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
+	total := in.Request.Blocks.Len()
+	for i := range in.Candidates {
+		scores[i] = 0
+		match := min(in.Candidates[i].PrefixBlocks, total)
+		if match <= 0 {
+			continue
+		}
+		part := float64(match) / float64(total)
+		length := min(1, float64(match)*blockTokens/float64(s.MatchLengthScaleTokens))
+		scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*part)
+	}
+}

@@ -1,0 +1,24 @@
+package scorers
+
+import "github.com/signalbox-epp/signalbox/engine/schedule"
+
+// RunningRequests prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the one
+// that runs most 0, in between in proportion; all equal score 1.
+type RunningRequests struct{}
+
+// Validate accepts everything: there are no parameters.
+func (RunningRequests) Validate() error { return nil }
+
+// Reads says that the sample must be fresh.
+func (RunningRequests) Reads() schedule.Reads { return schedule.ReadsSample }
+
+// Score compares the candidates' batches.
+func (RunningRequests) Score(in *schedule.Input, scores []float32) {
+	lo, hi := in.Candidates[0].Running, in.Candidates[0].Running
+	for i := range in.Candidates {
+		lo, hi = min(lo, in.Candidates[i].Running), max(hi, in.Candidates[i].Running)
+	}
+	for i := range in.Candidates {
+		scores[i] = below(in.Candidates[i].Running, lo, hi)
+	}
+}

@@ -1,0 +1,147 @@
+package messages
+
+import "time"
+
+// CycleMsg is what a scheduling cycle receives, in the order of a request's life.
+type CycleMsg interface{ cycleMsg() }
+
+// RequestArrived begins a cycle: the whole request is here, parsed.
+//
+//	From:  stream
+//	To:    cycle, once, as its first message
+//	Reply: exactly one of PickMade, PickFailed to Stream, by the last AnswerDue
+type RequestArrived struct {
+	Request   Request
+	Flow      FlowKey
+	ArrivedAt time.Time // when the request's headers came
+	Deadline  time.Time // of the whole request; never zero, no limit is carried as 24 h
+	Stream    Sink[StreamMsg]
+}
+
+// Dispatched ends the wait: the request may run now.
+//
+//	From:  flow
+//	To:    cycle
+//	Reply: RequestEnded, when the cycle ends
+type Dispatched struct {
+	Waited time.Duration // in line; 0 = did not wait
+}
+
+// Rejected ends the wait: the request will not run.
+//
+//	From:  flow
+//	To:    cycle
+//	Reply: none
+type Rejected struct {
+	Reason     Reason
+	RetryAfter time.Duration // 0 = unknown
+}
+
+// Evicted ends the wait after it began: time is up, or something more important took the place.
+//
+//	From:  flow
+//	To:    cycle
+//	Reply: none
+type Evicted struct {
+	Reason     Reason
+	RetryAfter time.Duration // 0 = unknown
+}
+
+// Revoked takes back what Dispatched gave: the request shall stop running.
+//
+//	From:  flow, at most once, after Dispatched
+//	To:    cycle
+//	Reply: RequestEnded, when the cycle ends
+type Revoked struct {
+	Reason     Reason
+	RetryAfter time.Duration // 0 = unknown
+}
+
+// ResponseStarted says that the model server's response headers passed.
+//
+//	From:  stream
+//	To:    cycle, at most once
+//	Reply: none
+type ResponseStarted struct {
+	Status int     // HTTP
+	Served Address // who answered, as Envoy says; "" = it did not say: the first of the list
+	At     time.Time
+}
+
+// FirstTokenSeen says that the first byte of the response body passed.
+//
+//	From:  stream
+//	To:    cycle, at most once, after ResponseStarted
+//	Reply: none
+type FirstTokenSeen struct{ At time.Time }
+
+// ResponseProgressed says that a response is alive: the idle deadline starts anew. Told at most every few seconds.
+//
+//	From:  stream
+//	To:    cycle
+//	Reply: none
+type ResponseProgressed struct{ At time.Time }
+
+// ResponseEnded says that the last byte passed.
+//
+//	From:  stream
+//	To:    cycle, at most once
+//	Reply: none
+type ResponseEnded struct {
+	At            time.Time
+	ResponseBytes int64
+	Usage         Usage
+}
+
+// Usage is what the model server reported. Zero fields were not reported.
+type Usage struct {
+	PromptTokens int
+	CachedTokens int // of the prompt
+	OutputTokens int
+}
+
+// StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it.
+//
+//	From:  stream
+//	To:    cycle, at any time, last
+//	Reply: none
+type StreamGone struct {
+	Answered   Reason // what the stream told the client on its own, without a PickFailed; NoReason = nothing
+	Completed  bool   // the response had ended before
+	FrameCount int    // frames that Envoy sent on the stream
+}
+
+// CycleDeadlinePassed is the cycle's timer.
+//
+//	From:  cycle, to itself
+//	To:    cycle
+//	Reply: none
+type CycleDeadlinePassed struct {
+	Generation uint32 // of the timer; an older one is void
+}
+
+// CycleQueried asks a running cycle what has happened so far.
+//
+//	From:  shard, on behalf of the recorder; a query
+//	To:    cycle
+//	Reply: RecordsFound to Recorder, at once
+type CycleQueried struct {
+	Query    uint64
+	Recorder Sink[RecorderMsg]
+}
+
+func (RequestArrived) cycleMsg()      {}
+func (Dispatched) cycleMsg()          {}
+func (Rejected) cycleMsg()            {}
+func (Evicted) cycleMsg()             {}
+func (Revoked) cycleMsg()             {}
+func (ResponseStarted) cycleMsg()     {}
+func (FirstTokenSeen) cycleMsg()      {}
+func (ResponseProgressed) cycleMsg()  {}
+func (ResponseEnded) cycleMsg()       {}
+func (StreamGone) cycleMsg()          {}
+func (CycleDeadlinePassed) cycleMsg() {}
+func (CycleQueried) cycleMsg()        {}
+
+func (RequestArrived) Refusable() {}
+func (CycleQueried) Refusable()   {}

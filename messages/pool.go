@@ -1,0 +1,56 @@
+package messages
+
+// PoolMsg is what the pool receives: the owner of the endpoint set and its version.
+type PoolMsg interface{ poolMsg() }
+
+// PoolStarted begins an incarnation of the pool.
+//
+//	From:  runtime root
+//	To:    pool, first
+//	Reply: none
+type PoolStarted struct{}
+
+// EndpointSpec is one endpoint as discovery found it.
+type EndpointSpec struct {
+	Name      string // of the entry, for people; several addresses of one name share it
+	Namespace string
+	Address   Address
+	Labels    Map[string, string]
+}
+
+// EndpointsDiscovered is the whole set of endpoints of a source. An address that stands twice counts once, the last wins.
+//
+//	From:  discovery
+//	To:    pool
+//	Reply: none
+type EndpointsDiscovered struct {
+	Version   uint64 // rises with each set of this source; an older one is dropped
+	Endpoints List[EndpointSpec]
+}
+
+// EndpointRestarted says that a model server began anew: caches, queues and adapters are gone.
+//
+//	From:  scraper
+//	To:    pool
+//	Reply: none; the incarnation leaves and another one takes its place
+type EndpointRestarted struct{ Endpoint EndpointID }
+
+// SlotCleared says that the prefix index holds nothing of a slot any more.
+//
+//	From:  prefix
+//	To:    pool
+//	Reply: none
+type SlotCleared struct{ Endpoint EndpointID }
+
+// PrefixLost says that the prefix actor ended or restarted: all slots that it had yet to clear are clear.
+//
+//	From:  runtime, the notice of a watch
+//	To:    pool
+//	Reply: none
+type PrefixLost struct{}
+
+func (PoolStarted) poolMsg()         {}
+func (EndpointsDiscovered) poolMsg() {}
+func (EndpointRestarted) poolMsg()   {}
+func (SlotCleared) poolMsg()         {}
+func (PrefixLost) poolMsg()          {}

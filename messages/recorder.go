@@ -1,0 +1,116 @@
+package messages
+
+import "time"
+
+// RecorderMsg is what the recorder receives: the actor that answers what happened to a request.
+type RecorderMsg interface{ recorderMsg() }
+
+// RecorderStarted begins an incarnation of the recorder.
+//
+//	From:  runtime root
+//	To:    recorder, first
+//	Reply: none
+type RecorderStarted struct{}
+
+// RequestQueried asks for the records of one request, or of the newest ones; a query.
+//
+//	From:  admin adapter
+//	To:    recorder
+//	Reply: RecordsAnswered to Admin, within one second
+type RequestQueried struct {
+	Request  RequestID // 0 = not by our id
+	ClientID string    // x-request-id; "" = not by the client's id
+	Newest   int       // how many, if neither is given
+	Admin    Sink[AdminMsg]
+}
+
+// RecordsFound is what one shard, or one running cycle, knows of a query.
+//
+//	From:  shard, cycle
+//	To:    recorder
+//	Reply: none
+type RecordsFound struct {
+	Query   uint64
+	Running int // cycles that were asked as well and answer by themselves
+	Lost    uint64
+	Records List[Record]
+}
+
+// RecorderDeadlinePassed is the recorder's timer: a query is answered with what has come so far.
+//
+//	From:  recorder, to itself
+//	To:    recorder
+//	Reply: none
+type RecorderDeadlinePassed struct{ Query uint64 }
+
+// Record is what became of one request. It holds numbers and short labels, never text of a prompt.
+type Record struct {
+	Request  RequestID
+	ClientID string
+	Model    string
+	Flow     FlowKey
+	Stream   bool
+	Running  bool // it has not ended yet
+
+	ArrivedAt     time.Time
+	Ended         time.Duration // since ArrivedAt; 0 = it has not
+	QueueWait     time.Duration
+	FirstToken    time.Duration // since ArrivedAt; 0 = none seen
+	PromptTokens  int
+	BodyBytes     int64
+	Reason        Reason // NoReason = it was served
+	Status        int    // HTTP, of the model server or of our refusal; 0 = none
+	Served        EndpointID
+	Usage         Usage
+	ResponseBytes int64
+
+	Events   List[RecordEvent]
+	Dropped  int // events that found no slot
+	Decision Decision
+}
+
+// RecordEvent is one message that a cycle handled.
+type RecordEvent struct {
+	Name   string        // of the message type
+	At     time.Duration // since ArrivedAt
+	Waited time.Duration // in the inbox
+	Took   time.Duration // to handle
+}
+
+// Decision is one scheduling cycle in numbers. The zero Decision is none.
+type Decision struct {
+	PoolVersion uint64
+	Endpoints   List[EndpointID] // the dense order of everything below
+	Profiles    List[ProfileRun]
+	Stale       bool // all samples were stale: scorers that read them were skipped
+}
+
+// ProfileRun is what one profile did.
+type ProfileRun struct {
+	Profile string
+	Filters List[FilterRun]
+	Scorers List[ScorerRun]
+	Totals  List[float32] // a number for each endpoint; negative = filtered out
+	Ranked  List[uint32]  // positions in Endpoints, best first
+	Runner  int           // position in Endpoints of the second best total; -1 = none
+}
+
+// FilterRun is one filter's verdict.
+type FilterRun struct {
+	Plugin string
+	Kept   List[bool] // for each endpoint, after this filter
+}
+
+// ScorerRun is one scorer's scores, before the weight.
+type ScorerRun struct {
+	Plugin string
+	Weight float32
+	Scores List[float32] // for each endpoint; negative = not asked
+}
+
+func (RecorderStarted) recorderMsg()        {}
+func (RequestQueried) recorderMsg()         {}
+func (RecordsFound) recorderMsg()           {}
+func (RecorderDeadlinePassed) recorderMsg() {}
+
+func (RequestQueried) Refusable() {}

@@ -1,0 +1,80 @@
+package messages
+
+import "time"
+
+// ScraperMsg is what the scraper of one endpoint receives.
+type ScraperMsg interface{ scraperMsg() }
+
+// EndpointAssigned begins an incarnation of a scraper.
+//
+//	From:  pool
+//	To:    scraper, first
+//	Reply: none
+type EndpointAssigned struct {
+	Endpoint EndpointID
+	Spec     EndpointSpec
+	Pool     Sink[PoolMsg]
+}
+
+// ScrapeDue is the scraper's timer.
+//
+//	From:  scraper, to itself
+//	To:    scraper
+//	Reply: none
+type ScrapeDue struct {
+	Generation uint32 // of the timer; an older one is void
+}
+
+// ScrapeFinished brings one page of metrics, or says why there is none.
+//
+//	From:  the fetcher of adapters/modelserver
+//	To:    scraper, exactly once for each fetch
+//	Reply: none
+type ScrapeFinished struct {
+	Number    uint32        // of the scrape that asked
+	Failure   string        // why there is no page; "" = there is one
+	Took      time.Duration // from request to last byte
+	PageBytes int
+	Reading   Reading
+}
+
+// Reading is what one page said. A field that the page did not have is Unknown (a negative number), or empty.
+type Reading struct {
+	Engine       string  // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"; "" = not recognised
+	Waiting      float64 // requests
+	Running      float64 // requests
+	KVUsed       float64 // 0 to 1
+	BlockTokens  float64 // tokens in one KV block
+	Blocks       float64 // KV blocks in all
+	StartedAt    float64 // unix seconds, of the server's process
+	MaxAdapters  float64 // LoRA slots
+	ActiveLoRAs  List[string]
+	WaitingLoRAs List[string]
+}
+
+// Unknown stands for a number that a page did not have.
+const Unknown = -1
+
+// ModelsListed brings the model list of an endpoint, or says why there is none.
+//
+//	From:  the fetcher of adapters/modelserver
+//	To:    scraper, exactly once for each fetch
+//	Reply: none
+type ModelsListed struct {
+	Number  uint32 // of the fetch that asked
+	Failure string // "" = there is a list
+	Models  List[string]
+}
+
+// EndpointWithdrawn ends a scraper: its endpoint left the pool.
+//
+//	From:  pool
+//	To:    scraper
+//	Reply: none
+type EndpointWithdrawn struct{}
+
+func (EndpointAssigned) scraperMsg()  {}
+func (ScrapeDue) scraperMsg()         {}
+func (ScrapeFinished) scraperMsg()    {}
+func (ModelsListed) scraperMsg()      {}
+func (EndpointWithdrawn) scraperMsg() {}

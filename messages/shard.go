@@ -1,0 +1,29 @@
+package messages
+
+// ShardMsg is what the shard of one loop receives: the parent of the loop's flow shard and cycles.
+type ShardMsg interface{ shardMsg() }
+
+// ShardStarted begins an incarnation of a shard.
+//
+//	From:  runtime root
+//	To:    shard, first
+//	Reply: none
+type ShardStarted struct{ Shard int }
+
+// RecordsQueried asks for this loop's records; a query.
+//
+//	From:  recorder
+//	To:    shard
+//	Reply: RecordsFound to Recorder, at once; CycleQueried goes to running cycles that match
+type RecordsQueried struct {
+	Query    uint64
+	Request  RequestID // 0 = not by our id
+	ClientID string    // "" = not by the client's id
+	Newest   int       // how many, if neither is given
+	Recorder Sink[RecorderMsg]
+}
+
+func (ShardStarted) shardMsg()   {}
+func (RecordsQueried) shardMsg() {}
+
+func (RecordsQueried) Refusable() {}

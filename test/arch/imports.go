@@ -1,0 +1,197 @@
+package arch
+
+import (
+	"go/ast"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// part is a line of the import table: what one folder may import.
+type part struct {
+	folder string
+	own    []string // folders of ours it may import, beside its own unit
+	unit   int      // path elements that make one unit, inside which imports are free; 0 = none
+	third  bool     // third-party packages are allowed, but for bans
+	bans   []ban
+	advice string // what to do instead of importing another part
+}
+
+// ban forbids import paths in one part of the tree. A prefix ends at a path element.
+type ban struct {
+	prefix string
+	except []string // import paths below the prefix that are allowed
+	tests  bool     // holds for test files too
+	advice string
+}
+
+var (
+	protoactor = ban{"github.com/asynkron/protoactor-go", nil, true, "only engine/runtime knows protoactor; use the loops, addresses and timers of engine/runtime"}
+	grpc       = ban{"google.golang.org/grpc", nil, true, "gRPC belongs to adapters; put what you need into a message or an argument"}
+	envoy      = ban{"github.com/envoyproxy", nil, true, "Envoy's types belong to adapters; put the facts you need into a message"}
+	kubernetes = ban{"k8s.io", nil, true, "Kubernetes belongs to adapters/discovery; take endpoints from the pool's snapshot"}
+	kubeSigs   = ban{"sigs.k8s.io", []string{"sigs.k8s.io/yaml"}, true, kubernetes.advice}
+	prom       = ban{"github.com/prometheus", nil, true, "engine never counts; return the figure, or call an observer interface, and let the actor that owns the metric count it"}
+	xsync      = ban{"golang.org/x/sync", nil, false, "it starts goroutines and locks; let one actor own the state and tell it messages"}
+	maphash    = ban{"hash/maphash", nil, true, "its seed differs from run to run, so that a seeded run cannot be replayed; use xxhash"}
+)
+
+// probes is the package that only tests may import.
+const probes = "engine/runtime/runtimetest"
+
+// engineIO bans what touches the world; tests of engine may read files.
+var engineIO = []ban{
+	{"os", nil, false, "engine does no I/O; take bytes or values as arguments and let an adapter or cmd read them"},
+	{"io/ioutil", nil, false, "engine does no I/O; take bytes as an argument"},
+	{"syscall", nil, false, "engine does no I/O; take the value as an argument"},
+	{"net", []string{"net/netip"}, false, "engine does no I/O; of net only net/netip is allowed; let an adapter dial, resolve and listen"},
+	{"crypto/rand", nil, false, "engine gets its random source as an argument, so that a seeded run can be replayed"},
+}
+
+// table is the import table of the house. The first line whose folder holds a package is its line.
+var table = []part{
+	{folder: "messages", advice: "messages import the standard library only; move the value into messages, or the behaviour out"},
+	{folder: "engine", own: []string{"messages", "engine"}, third: true,
+		bans:   append([]ban{protoactor, grpc, envoy, kubernetes, kubeSigs, prom, xsync, maphash}, engineIO...),
+		advice: "engine imports messages and engine; declare the interface that you need here, and let the caller pass it in"},
+	{folder: "actors", own: []string{"messages", "engine"}, unit: 2, third: true,
+		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
+		advice: "actors import messages and engine; tell the other side a message through its Sink instead"},
+	{folder: "adapters", own: []string{"messages", "engine"}, unit: 2, third: true, bans: []ban{protoactor},
+		advice: "adapters import messages, engine and their own sub-folders; declare a small interface and let cmd wire the two"},
+	{folder: "cmd", own: []string{"messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
+	{folder: "test/e2e", third: true, bans: []ban{protoactor},
+		advice: "e2e is a black box; start the binary and speak HTTP to it"},
+	{folder: "test", own: []string{"messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
+	{folder: "deploy", advice: "deploy holds files and what embeds them; it imports the standard library only"},
+}
+
+// checkImports holds every import against the table.
+func checkImports(t *Tree) []Violation {
+	r := &report{tree: t}
+	for _, p := range t.Packages {
+		i := slices.IndexFunc(table, func(x part) bool { return under(p.Dir, x.folder) })
+		if i < 0 {
+			continue // the layout check speaks of it
+		}
+		for _, f := range p.Files {
+			table[i].check(r, p.Dir, f)
+		}
+	}
+	return r.list
+}
+
+func (x part) check(r *report, dir string, f *File) {
+	for _, spec := range f.AST.Imports {
+		target := importPath(spec)
+		if advice := x.objection(r.tree, dir, f.Test, target); advice != "" {
+			r.at(spec.Pos(), "import", target, "%s must not import %s; %s", dir, target, advice)
+		}
+	}
+}
+
+// importPath is the path of an import. The parser has accepted it, so it is a string.
+func importPath(spec *ast.ImportSpec) string {
+	s, _ := strconv.Unquote(spec.Path.Value)
+	return s
+}
+
+// objection says what to do instead of an import, or nothing if it is allowed.
+func (x part) objection(t *Tree, dir string, test bool, target string) string {
+	if own, ok := t.ownDir(target); ok {
+		if own == probes && !test && !under(dir, "test") {
+			return "probes and fake contexts are for tests; use engine/runtime itself"
+		}
+		if x.mayOwn(dir, own) {
+			return ""
+		}
+		return x.advice
+	}
+	if !x.third && !isStd(target) {
+		return x.advice
+	}
+	for _, b := range x.bans {
+		if b.prefix == protoactor.prefix && dir == "engine/runtime" {
+			continue
+		}
+		if under(target, b.prefix) && !slices.Contains(b.except, target) && (b.tests || !test) {
+			return b.advice
+		}
+	}
+	return ""
+}
+
+func (x part) mayOwn(dir, own string) bool {
+	if dir == own { // an external test package imports what it tests
+		return true
+	}
+	if x.unit > 0 && head(dir, x.unit) == head(own, x.unit) {
+		return true
+	}
+	return slices.ContainsFunc(x.own, func(folder string) bool { return under(own, folder) })
+}
+
+// head is the first n elements of a path.
+func head(dir string, n int) string {
+	parts := strings.SplitN(dir, "/", n+1)
+	return strings.Join(parts[:min(n, len(parts))], "/")
+}
+
+var (
+	plainWord    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+	emptyNames   = []string{"util", "utils", "common", "types", "helper", "helpers", "mock", "mocks", "manager", "misc", "shared", "base"}
+	topLevel     = []string{"actors", "messages", "engine", "adapters", "cmd", "deploy", "test"}
+	deepestLevel = 3
+)
+
+// checkLayout holds folders and package names against the layout of the house.
+func checkLayout(t *Tree) []Violation {
+	r := &report{tree: t}
+	for _, p := range t.Packages {
+		if !slices.Contains(topLevel, head(p.Dir, 1)) {
+			r.on(p.Dir, "top-level", "Go files outside the fixed top level; move them into one of %s", strings.Join(topLevel, ", "))
+		}
+		if n := strings.Count(p.Dir, "/") + 1; n > deepestLevel {
+			r.on(p.Dir, "depth", "%d levels deep, limit %d; move the package up", n, deepestLevel)
+		}
+		name := strings.TrimSuffix(p.Files[0].AST.Name.Name, "_test")
+		if slices.Contains(emptyNames, name) {
+			r.on(p.Dir, "package-name", "package %s says nothing of what it holds; name it after its content", name)
+		}
+		if base := path.Base(p.Dir); !plainWord.MatchString(name) || (name != base && name != "main") {
+			r.on(p.Dir, "package-name", "package %s in folder %s; the package is named like its folder, one lower-case word", name, base)
+		}
+		r.packageDoc(p, name)
+	}
+	return r.list
+}
+
+// packageDoc wants one package comment, in one file; where all files are tests, in one of these.
+func (r *report) packageDoc(p *Package, name string) {
+	var docs, files int
+	onlyTests := !slices.ContainsFunc(p.Files, func(f *File) bool { return !f.Test })
+	want := "Package " + name + " "
+	if name == "main" {
+		want = "Command " + path.Base(p.Dir) + " "
+	}
+	for _, f := range p.Files {
+		if f.Test && !onlyTests {
+			continue
+		}
+		files++
+		if f.AST.Doc == nil {
+			continue
+		}
+		docs++
+		if !strings.HasPrefix(f.AST.Doc.Text(), want) {
+			r.at(f.AST.Doc.Pos(), "package-doc", name, "the package comment does not begin with %q; say what the package owns and what it never does", want+"...")
+		}
+	}
+	if docs != 1 {
+		r.on(p.Dir, "package-doc", "%d package comments in %d files, want one; say what the package owns and what it never does", docs, files)
+	}
+}

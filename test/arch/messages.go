@@ -1,0 +1,166 @@
+package arch
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"path"
+	"slices"
+	"strings"
+)
+
+// vocabulary is the messages package as the rules see it.
+type vocabulary struct {
+	pkg      *Package
+	sealed   []*sealedInterface
+	messages []*message // in the order of files and declarations
+	structs  []*message // every struct type, messages and values
+	types    map[string]bool
+}
+
+// sealedInterface is what one actor receives.
+type sealedInterface struct {
+	name  string // CycleMsg
+	file  string // path of its file
+	decl  *ast.TypeSpec
+	doc   *ast.CommentGroup
+	iface *types.Interface
+}
+
+// receiver is the actor's name: cycle for CycleMsg.
+func (s *sealedInterface) receiver() string {
+	return strings.ToLower(strings.TrimSuffix(s.name, "Msg"))
+}
+
+// marker is the one method of a sealed interface: cycleMsg for CycleMsg.
+func (s *sealedInterface) marker() string { return strings.ToLower(s.name[:1]) + s.name[1:] }
+
+// message is a struct type of the messages package.
+type message struct {
+	name      string
+	file      string
+	spec      *ast.TypeSpec
+	fields    *ast.StructType
+	doc       *ast.CommentGroup
+	typ       *types.Named
+	in        []*sealedInterface // the sealed interfaces that it implements by value
+	byPointer bool               // a marker method has a pointer receiver
+	refusable bool
+}
+
+// vocabulary reads the messages package, or reports that there is none.
+func (r *report) vocabulary(rule string) *vocabulary {
+	p := r.tree.pkg("messages")
+	if p == nil || p.Types == nil {
+		r.on("messages", rule, "no package here; write every message in messages, one file for each receiving actor")
+		return nil
+	}
+	v := &vocabulary{pkg: p, types: map[string]bool{}}
+	for _, f := range p.Files {
+		if f.Test {
+			continue
+		}
+		for _, g := range declarations(f.AST, token.TYPE) {
+			v.declare(f, g)
+		}
+	}
+	for _, m := range v.structs {
+		v.classify(m)
+	}
+	return v
+}
+
+func (v *vocabulary) declare(f *File, g *ast.GenDecl) {
+	for _, spec := range g.Specs {
+		ts := spec.(*ast.TypeSpec)
+		obj := v.pkg.Types.Scope().Lookup(ts.Name.Name)
+		if obj == nil {
+			continue
+		}
+		v.types[ts.Name.Name] = true
+		named, ok := obj.Type().(*types.Named)
+		if !ok {
+			continue
+		}
+		doc := typeDoc(g, ts)
+		switch x := ts.Type.(type) {
+		case *ast.InterfaceType:
+			if strings.HasSuffix(ts.Name.Name, "Msg") {
+				v.sealed = append(v.sealed, &sealedInterface{ts.Name.Name, f.Path, ts, doc, named.Underlying().(*types.Interface)})
+			}
+		case *ast.StructType:
+			v.structs = append(v.structs, &message{name: ts.Name.Name, file: f.Path, spec: ts, fields: x, doc: doc, typ: named})
+		}
+	}
+}
+
+// classify finds the sealed interfaces of a struct. It is a message if it has one.
+func (v *vocabulary) classify(m *message) {
+	if m.typ.TypeParams().Len() > 0 {
+		return
+	}
+	pointer := types.NewPointer(m.typ)
+	for _, s := range v.sealed {
+		switch {
+		case s.iface.NumMethods() == 0: // the sealed check speaks of it
+		case types.Implements(m.typ, s.iface):
+			m.in = append(m.in, s)
+		case types.Implements(pointer, s.iface):
+			m.in, m.byPointer = append(m.in, s), true
+		}
+	}
+	obj, _, _ := types.LookupFieldOrMethod(pointer, true, v.pkg.Types, "Refusable")
+	_, m.refusable = obj.(*types.Func)
+	if len(m.in) > 0 {
+		v.messages = append(v.messages, m)
+	}
+}
+
+// sealedIn returns the sealed interfaces declared in a file.
+func (v *vocabulary) sealedIn(file string) []*sealedInterface {
+	var list []*sealedInterface
+	for _, s := range v.sealed {
+		if s.file == file {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// carried lists the struct types that some message or value has as a field, however deep in lists and arrays.
+func (v *vocabulary) carried() map[string]bool {
+	seen := map[string]bool{}
+	for _, m := range v.structs {
+		ast.Inspect(m.fields, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && id.Name != m.name {
+				seen[id.Name] = true
+			}
+			return true
+		})
+	}
+	return seen
+}
+
+// contract returns the From, To and Reply lines of the doc comment, each with its continuation lines joined.
+func (m *message) contract() map[string]string {
+	lines := map[string]string{}
+	key := ""
+	for line := range strings.Lines(m.doc.Text()) {
+		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, " ") {
+			key = ""
+			continue
+		}
+		line = strings.TrimSpace(line)
+		if k, rest, ok := strings.Cut(line, ":"); ok && slices.Contains(contractKeys, k) {
+			key, line = k, rest
+		}
+		if key != "" {
+			lines[key] = strings.TrimSpace(lines[key] + " " + strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+var contractKeys = []string{"From", "To", "Reply"}
+
+func base(file string) string { return path.Base(file) }

@@ -1,0 +1,7 @@
+package scorers
+
+// KVCacheUtilization prefers free memory.
+type KVCacheUtilization struct{}
+
+// Run does nothing.
+func (KVCacheUtilization) Run() {}

@@ -1,0 +1,14 @@
+// Package cycle knows too many.
+package cycle
+
+import (
+	_ "example.test/planted/actors/cycle/inner"
+	_ "example.test/planted/actors/flow"
+	_ "example.test/planted/adapters/extproc"
+	_ "example.test/planted/engine/runtime/runtimetest"
+	_ "example.test/planted/engine/schedule"
+	_ "github.com/asynkron/protoactor-go/actor"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "google.golang.org/grpc"
+	_ "k8s.io/client-go/rest"
+)

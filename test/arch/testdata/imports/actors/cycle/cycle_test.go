@@ -1,0 +1,3 @@
+package cycle
+
+import _ "example.test/planted/engine/runtime/runtimetest"

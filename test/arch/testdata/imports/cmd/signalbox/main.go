@@ -1,0 +1,12 @@
+// Command signalbox wires everything, but nothing from test.
+package main
+
+import (
+	_ "example.test/planted/actors/cycle"
+	_ "example.test/planted/adapters/extproc"
+	_ "example.test/planted/deploy"
+	_ "example.test/planted/test/sim"
+	_ "os"
+)
+
+func main() {}

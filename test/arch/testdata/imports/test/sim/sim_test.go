@@ -1,0 +1,8 @@
+// Package sim may know all but commands and other tests.
+package sim
+
+import (
+	_ "example.test/planted/actors/cycle"
+	_ "example.test/planted/cmd/signalbox"
+	_ "example.test/planted/test/bench"
+)

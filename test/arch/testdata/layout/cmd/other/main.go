@@ -1,0 +1,4 @@
+// This command says something else.
+package main
+
+func main() {}

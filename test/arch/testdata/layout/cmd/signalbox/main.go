@@ -1,0 +1,4 @@
+// Command signalbox is well kept.
+package main
+
+func main() {}

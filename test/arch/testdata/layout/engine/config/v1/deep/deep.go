@@ -1,0 +1,2 @@
+// Package deep stands four levels down.
+package deep

@@ -1,0 +1,2 @@
+// This comment does not begin as package comments do.
+package filters

@@ -1,0 +1,2 @@
+// Package queues has another name than its folder.
+package queues

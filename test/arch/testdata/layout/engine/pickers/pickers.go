@@ -1,0 +1,2 @@
+// Package pickers is well kept.
+package pickers

@@ -1,0 +1,2 @@
+// A comment on a test file is free.
+package pickers_test

@@ -1,0 +1,2 @@
+// Package queueDepth has a capital in its name.
+package queueDepth

@@ -1,0 +1,2 @@
+// Package scorers is documented here.
+package scorers

@@ -1,0 +1,2 @@
+// Package util has a name that says nothing.
+package util

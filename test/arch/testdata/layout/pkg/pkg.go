@@ -1,0 +1,2 @@
+// Package pkg stands outside the top level.
+package pkg

@@ -1,0 +1,3 @@
+module example.test/tools
+
+go 1.26

@@ -1,0 +1,3 @@
+module example.test/planted
+
+go 1.26

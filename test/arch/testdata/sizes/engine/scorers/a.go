@@ -1,0 +1,2 @@
+// Package scorers is a family and has as many files as plugins.
+package scorers

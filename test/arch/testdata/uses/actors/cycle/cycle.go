@@ -1,0 +1,6 @@
+// Package cycle is an actor with a clock of its own.
+package cycle
+
+import "time"
+
+func onTimer() { <-time.After(time.Second) }

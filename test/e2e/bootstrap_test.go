@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+var bootstraps = map[string]string{"override-host": overrideHost, "original-dst": originalDst}
+
+func TestEnvoyAcceptsTheBootstraps(t *testing.T) {
+	for name, path := range bootstraps {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.Command(envoyPath, "--mode", "validate", "--disable-hot-restart", "-c", path).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestEnvoyBootstrapsFitTheDefaults runs each file as it is shipped before a Signalbox without any flag but its
+// endpoints. What counts is its picks: an Envoy that never asks would answer 200 as well.
+func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
+	for name, path := range bootstraps {
+		t.Run(name, func(t *testing.T) {
+			mustBeFree(t, 8001, 8002, 8080, 9002, 9003, 9090, 19000)
+			_, servers := simulatedProcess(t, 2, append(quick, "--port", "8001")...)
+			file := filepath.Join(t.TempDir(), "endpoints.yaml")
+			writeFile(t, file, endpointsFile(t, servers))
+			p := &picker{file: file, flags: []string{"serve", "--endpoints", file}, metrics: "http://127.0.0.1:9090"}
+			p.startAgain(t)
+			p.pooled(t, 2)
+			e := &envoy{}
+			e.run(t, path, t.TempDir())
+			if e.url != "http://127.0.0.1:8080" || e.admin != "http://127.0.0.1:19000" {
+				t.Errorf("listener %s, admin %s", e.url, e.admin)
+			}
+			e.asksPicker(t)
+			countPicks(t, p, e, servers)
+		})
+	}
+}
+
+func countPicks(t *testing.T, p *picker, e *envoy, servers []string) {
+	t.Helper()
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	const requests = 40
+	for n := range requests {
+		if a := c.chat(model, fmt.Sprintf("question %d", n), 2); !a.whole() {
+			t.Fatal(a.String())
+		}
+	}
+	if p.picks() != requests {
+		t.Errorf("%d picks for %d requests", p.picks(), requests)
+	}
+	// A request without a body takes another way through Envoy's filter.
+	if a := c.do(t.Context(), http.MethodGet, "/v1/models", "", nil); a.status != http.StatusOK {
+		t.Error(a.String())
+	}
+	if p.picks() != requests+1 {
+		t.Errorf("%d picks after one more request without a body, want %d", p.picks(), requests+1)
+	}
+	total := 0
+	for _, server := range servers {
+		total += served(server)
+	}
+	if total != requests {
+		t.Errorf("the servers finished %d of %d requests", total, requests)
+	}
+	for _, counter := range []string{"streams_failed", "failure_mode_allowed", "spurious_msgs_received", "rejected_header_mutations"} {
+		if n := e.stat("http.llm.ext_proc.epp." + counter); n != 0 {
+			t.Errorf("envoy counts %d %s", n, counter)
+		}
+	}
+	if n := e.stat("http.llm.ext_proc.epp.streams_started"); n != requests+1 {
+		t.Errorf("envoy started %d streams for %d requests", n, requests+1)
+	}
+	p.idle(t)
+}
+
+// mustBeFree names the port that something else holds, and waits a moment for one that was closed just now.
+func mustBeFree(t *testing.T, ports ...int) {
+	t.Helper()
+	for _, port := range ports {
+		eventually(t, 5*time.Second, fmt.Sprintf("port %d on 127.0.0.1 is free for this test", port), func() bool {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				return false
+			}
+			return l.Close() == nil
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEnvoyFollowsTheEndpointsFile: with ORIGINAL_DST an edit of the file adds and removes servers, and nothing fails.
+func TestEnvoyFollowsTheEndpointsFile(t *testing.T) {
+	servers := simulated(t, 2, quick...)
+	first, second := servers[0], servers[1]
+	s := startStackWith(t, originalDst, servers[:1], "--single-destination")
+	work := startLoad(4, func(client, n int) answer {
+		return s.client.chat(model, fmt.Sprintf("client %d, question %d", client, n), 20)
+	})
+	eventually(t, 5*time.Second, "the first server serves", func() bool { return served(first) > 10 })
+
+	s.picker.setEndpoints(t, servers)
+	t.Logf("the added endpoint was known after %v", s.picker.pooled(t, 2))
+	eventually(t, 5*time.Second, "the added server serves", func() bool { return served(second) > 10 })
+
+	s.picker.setEndpoints(t, servers[1:])
+	if took := s.picker.pooled(t, 1); took > time.Second {
+		t.Errorf("the removed endpoint was known for another %v, want at most 1s", took)
+	}
+	// What was picked before the removal may still be running.
+	eventually(t, 5*time.Second, "the removed server runs nothing", func() bool {
+		return seriesSum("http://"+first+"/metrics", "vllm:num_requests_running") == 0
+	})
+	atFirst, atSecond := served(first), served(second)
+	eventually(t, 5*time.Second, "the other one serves on", func() bool { return served(second) > atSecond+20 })
+	if now := served(first); now != atFirst {
+		t.Errorf("the removed server finished %d more requests", now-atFirst)
+	}
+
+	// A file that cannot be read as endpoints keeps the last good set.
+	writeFile(t, s.picker.file, "endpoints: [{name: x, address: ")
+	eventually(t, 5*time.Second, "signalbox complains about the file", func() bool {
+		return strings.Contains(s.picker.log.text(), s.picker.file) && strings.Contains(s.picker.log.text(), "error")
+	})
+	atSecond = served(second)
+	eventually(t, 5*time.Second, "the last good set serves", func() bool { return served(second) > atSecond+20 })
+
+	answers := work.stop()
+	failed := 0
+	for _, a := range answers {
+		if !a.whole() {
+			failed++
+			t.Error(a.String())
+		}
+	}
+	t.Logf("%d requests, %d failed", len(answers), failed)
+	s.picker.idle(t)
+}
+
+// TestEnvoySurvivesAServersDeath: a server is killed under load. No request fails that had not been sent to it, and
+// none of the others ends without the client being told.
+func TestEnvoySurvivesAServersDeath(t *testing.T) {
+	doomedProcess, doomed := simulatedProcess(t, 1, slow...)
+	survivor := simulated(t, 1, slow...)
+	s := startStack(t, []string{doomed[0], survivor[0]})
+	const clients = 16
+	work := startLoad(clients, func(client, n int) answer {
+		return s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 10)
+	})
+	eventually(t, 20*time.Second, "both servers are at work", func() bool {
+		return served(doomed[0]) >= clients && served(survivor[0]) >= clients
+	})
+	doomedProcess.kill()
+	killed := work.count()
+	eventually(t, 20*time.Second, "clients go on", func() bool { return work.count() > killed+10*clients })
+	answers := work.stop()
+
+	log := s.envoy.attempts(t, len(answers))
+	whole, lost := 0, 0
+	for _, a := range answers {
+		if a.whole() {
+			whole++
+			continue
+		}
+		lost++
+		entry, ok := log[a.name]
+		switch {
+		case !ok:
+			t.Errorf("failed, and not in the access log: %s", a.String())
+		case !strings.Contains(entry.Hosts, doomed[0]) || entry.SentBytes == 0:
+			t.Errorf("failed without having been sent to the dead server: %s, %+v", a.String(), entry)
+		case a.err == nil && a.status == 200:
+			t.Errorf("cut short without a word: %s, %+v", a.String(), entry)
+		}
+	}
+	t.Logf("%d requests: %d whole, %d that were on the dead server ended visibly", len(answers), whole, lost)
+	if lost > clients {
+		t.Errorf("%d requests failed, but no more than %d were in flight when the server died", lost, clients)
+	}
+	s.picker.idle(t)
+}

@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	overrideHost = "../../deploy/envoy/override-host.yaml"
+	originalDst  = "../../deploy/envoy/original-dst.yaml"
+)
+
+// logField is the request header by which a test finds its request in Envoy's access log.
+const logField = "x-e2e-request"
+
+type envoy struct {
+	*process
+	url       string // of the listener
+	admin     string
+	accessLog string // path
+}
+
+// attempt is one line of the access log.
+type attempt struct {
+	Request   string `json:"request"`
+	Status    int    `json:"status"`
+	Flags     string `json:"flags"`
+	Hosts     string `json:"hosts"` // every server tried, in order
+	SentBytes int    `json:"sent_bytes"`
+}
+
+// startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace the
+// two that override-host.yaml lists; original-dst.yaml lists none.
+func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string) *envoy {
+	t.Helper()
+	folder := t.TempDir()
+	e := &envoy{accessLog: filepath.Join(folder, "access.log")}
+	text := readFile(t, bootstrap)
+	text = replaceOnce(t, text, "port_value: 8080", "port_value: 0")
+	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
+	text = replaceOnce(t, text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
+	if bootstrap == overrideHost {
+		if len(servers) != 2 {
+			t.Fatalf("%s has room for 2 servers, got %d", bootstrap, len(servers))
+		}
+		for i, shipped := range []string{"port_value: 8001", "port_value: 8002"} {
+			text = replaceOnce(t, text, shipped, "port_value: "+portOf(t, servers[i]))
+		}
+	}
+	text = replaceOnce(t, text, "          stat_prefix: llm\n", "          stat_prefix: llm\n"+accessLogText(e.accessLog))
+	config := filepath.Join(folder, "envoy.yaml")
+	writeFile(t, config, text)
+	e.run(t, config, folder)
+	return e
+}
+
+func accessLogText(path string) string {
+	return `          access_log:
+          - name: envoy.access_loggers.file
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
+              path: ` + path + `
+              log_format:
+                json_format:
+                  request: "%REQ(` + logField + `)%"
+                  status: "%RESPONSE_CODE%"
+                  flags: "%RESPONSE_FLAGS%"
+                  hosts: "%UPSTREAM_HOSTS_ATTEMPTED%"
+                  sent_bytes: "%UPSTREAM_WIRE_BYTES_SENT%"
+`
+}
+
+// run starts Envoy with the file as it is and learns where it listens.
+func (e *envoy) run(t *testing.T, config, folder string) {
+	t.Helper()
+	adminPath := filepath.Join(folder, "admin")
+	e.process = start(t, "envoy", envoyPath, "-c", config, "--concurrency", "2", "--disable-hot-restart",
+		"--admin-address-path", adminPath, "--drain-time-s", "1", "-l", "warning")
+	eventually(t, 10*time.Second, "envoy is live", func() bool {
+		if e.gone() {
+			t.Fatalf("envoy ended: %v", e.result)
+		}
+		address, err := os.ReadFile(adminPath)
+		if err != nil {
+			return false
+		}
+		e.admin = "http://" + string(address)
+		status, _ := get(e.admin + "/ready")
+		return status == http.StatusOK
+	})
+	_, text := get(e.admin + "/listeners?format=json")
+	var listeners struct {
+		Statuses []struct {
+			Local struct {
+				Socket struct {
+					Address string `json:"address"`
+					Port    int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal([]byte(text), &listeners); err != nil || len(listeners.Statuses) != 1 {
+		t.Fatalf("envoy's listeners: %v in %q", err, text)
+	}
+	socket := listeners.Statuses[0].Local.Socket
+	e.url = "http://" + net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port))
+}
+
+// asksPicker waits until Envoy's health check has passed, so that picks count from the first request on.
+func (e *envoy) asksPicker(t *testing.T) {
+	t.Helper()
+	eventually(t, 10*time.Second, "envoy holds the picker healthy", func() bool {
+		return e.stat("cluster.epp.membership_healthy") == 1
+	})
+}
+
+// stat reads one counter or gauge; one that does not exist is zero.
+func (e *envoy) stat(name string) int {
+	_, text := get(e.admin + "/stats?filter=^" + strings.ReplaceAll(name, ".", `\.`) + "$")
+	_, value, ok := strings.Cut(text, ": ")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// attempts reads the access log, by the request's own name. Envoy writes it every second or so.
+func (e *envoy) attempts(t *testing.T, want int) map[string]attempt {
+	t.Helper()
+	var found map[string]attempt
+	eventually(t, 15*time.Second, fmt.Sprintf("%d requests in the access log", want), func() bool {
+		found = map[string]attempt{}
+		text, err := os.ReadFile(e.accessLog)
+		if err != nil {
+			return false
+		}
+		for line := range strings.Lines(string(text)) {
+			var a attempt
+			if json.Unmarshal([]byte(line), &a) == nil && a.Request != "" {
+				found[a.Request] = a
+			}
+		}
+		return len(found) >= want
+	})
+	return found
+}
+
+// stack is the usual trio: servers, picker, Envoy in front, ready to pick.
+type stack struct {
+	servers []string
+	picker  *picker
+	envoy   *envoy
+	client  *client
+}
+
+// startStack puts Envoy and Signalbox before two servers that list themselves in override-host.yaml.
+func startStack(t *testing.T, servers []string, flags ...string) *stack {
+	t.Helper()
+	return startStackWith(t, overrideHost, servers, flags...)
+}
+
+func startStackWith(t *testing.T, bootstrap string, servers []string, flags ...string) *stack {
+	t.Helper()
+	s := &stack{servers: servers}
+	s.picker = serve(t, servers, flags...)
+	s.picker.pooled(t, len(servers))
+	s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, servers)
+	s.envoy.asksPicker(t)
+	s.client = newClient(s.envoy.url)
+	t.Cleanup(s.client.close)
+	return s
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func replaceOnce(t *testing.T, text, old, replacement string) string {
+	t.Helper()
+	if n := strings.Count(text, old); n != 1 {
+		t.Fatalf("%q stands %d times in the bootstrap, want once", old, n)
+	}
+	return strings.Replace(text, old, replacement, 1)
+}
+
+func portOf(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

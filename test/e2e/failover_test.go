@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// outcome counts the answers of requests that were sent in one phase.
+type outcome struct{ sent, whole, refused, cut int }
+
+func (o *outcome) add(a answer) {
+	o.sent++
+	switch {
+	case a.whole():
+		o.whole++
+	case a.err == nil && a.status != http.StatusOK:
+		o.refused++
+	default:
+		o.cut++
+	}
+}
+
+// TestEnvoyFailsOpen: Signalbox is killed under load and started again. What was on its streams may end, visibly; of
+// what is sent later at most one request per ejection fails; after the restart it picks again within ten seconds.
+func TestEnvoyFailsOpen(t *testing.T) {
+	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"))
+	work := startLoad(8, func(client, n int) answer {
+		return s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 10)
+	})
+	eventually(t, 10*time.Second, "picks are made", func() bool { return s.picker.picks() >= 50 })
+
+	s.picker.kill()
+	killed := time.Now()
+	// Long enough for the first ejection, of five seconds, to end while Signalbox is still away.
+	eventually(t, 20*time.Second, "seven seconds without Signalbox", func() bool { return time.Since(killed) > 7*time.Second })
+	restarted := time.Now()
+	s.picker.startAgain(t)
+	took := eventually(t, 10*time.Second, "picks again", func() bool { return s.picker.picks() > 0 })
+	picking := time.Now()
+	before := s.picker.picks()
+	eventually(t, 10*time.Second, "and goes on", func() bool { return s.picker.picks() >= before+50 })
+	answers := work.stop()
+
+	ejections := s.envoy.stat("cluster.epp.outlier_detection.ejections_enforced_total")
+	var inFlight, away, back outcome
+	for _, a := range answers {
+		switch {
+		case a.sent.Before(killed):
+			inFlight.add(a)
+		case a.sent.Before(picking):
+			away.add(a)
+		default:
+			back.add(a)
+		}
+		if a.err == nil && a.status == http.StatusOK && !a.whole() {
+			t.Errorf("cut short without a word: %s", a.String())
+		}
+		if a.err == nil && a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
+			t.Errorf("an answer other than 200 and 503: %s", a.String())
+		}
+	}
+	t.Logf("sent before the kill: %+v", inFlight)
+	t.Logf("sent while away (%v): %+v, ejections: %d", restarted.Sub(killed).Round(time.Millisecond), away, ejections)
+	t.Logf("sent after: %+v; picks again %v after the restart", back, took.Round(time.Millisecond))
+	if lost := inFlight.refused + inFlight.cut; lost > 8 {
+		t.Errorf("%d requests sent before the kill failed, but only 8 clients were waiting", lost)
+	}
+	if failed := away.refused + away.cut; failed > ejections {
+		t.Errorf("%d requests sent while Signalbox was away failed in %d ejections", failed, ejections)
+	}
+	if away.whole == 0 {
+		t.Error("no request was served while Signalbox was away")
+	}
+	if back.whole != back.sent {
+		t.Errorf("requests failed after the restart: %+v", back)
+	}
+	s.picker.idle(t)
+}
+
+// TestEnvoyBeforeSignalbox: an Envoy that was started first finds Signalbox as soon as it is there.
+func TestEnvoyBeforeSignalbox(t *testing.T) {
+	servers := simulated(t, 2, quick...)
+	p := serve(t, servers)
+	p.stop()
+	e := startEnvoy(t, overrideHost, p.grpcPort, servers)
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	eventually(t, 10*time.Second, "envoy knows that the picker is away", func() bool {
+		return e.stat("cluster.epp.membership_total") == 1 && e.stat("cluster.epp.health_check.failure") >= 1
+	})
+	p.startAgain(t)
+	e.asksPicker(t)
+	if a := c.chat(model, "hello", 2); !a.whole() {
+		t.Error(a.String())
+	}
+	if p.picks() != 1 {
+		t.Errorf("%d picks for one request", p.picks())
+	}
+}

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// refusal is what a client must be able to rely on when Signalbox itself says no.
+func refusal(t *testing.T, a answer, status int, reason string) {
+	t.Helper()
+	if a.err != nil || a.status != status || a.header.Get("x-llm-d-request-dropped-reason") != reason {
+		t.Fatalf("%s; want %d %s", a.String(), status, reason)
+	}
+	if got := a.header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("content-type %q, want application/json", got)
+	}
+	var body struct {
+		Error *struct {
+			Message string
+			Type    string
+			Code    any
+		}
+	}
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil || body.Error == nil || body.Error.Message == "" {
+		t.Errorf("%v: want OpenAI's error object, got %q", err, a.body)
+	}
+	if a.header.Get("x-signalbox-request-id") == "" {
+		t.Error("the refusal carries no x-signalbox-request-id")
+	}
+}
+
+func TestEnvoyRefusesBadInput(t *testing.T) {
+	s := startStack(t, simulated(t, 2, quick...))
+	cases := map[string]struct {
+		path, body string
+		status     int
+		reason     string
+	}{
+		"broken JSON":          {"/v1/chat/completions", `{"model":"` + model + `","messages":[`, 400, "invalid-request"},
+		"one byte":             {"/v1/chat/completions", `x`, 400, "invalid-request"},
+		"array":                {"/v1/completions", `[1,2,3]`, 400, "invalid-request"},
+		"null":                 {"/v1/completions", `null`, 400, "invalid-request"},
+		"a million brackets":   {"/v1/chat/completions", strings.Repeat("[", 1<<20), 400, "invalid-request"},
+		"two objects":          {"/v1/chat/completions", `{"model":"a"}{"model":"b"}`, 400, "invalid-request"},
+		"longer than the most": {"/v1/chat/completions", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413, "body-too-large"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			refusal(t, s.client.post(c.path, c.body), c.status, c.reason)
+		})
+	}
+	t.Run("empty body", func(t *testing.T) {
+		// Signalbox picks without looking; the model server knows what to say.
+		before := s.picker.picks()
+		if a := s.client.post("/v1/chat/completions", ""); a.err != nil || a.status < 400 || a.status > 499 {
+			t.Errorf("%s; want the server's own refusal", a.String())
+		}
+		if picks := s.picker.picks() - before; picks != 1 {
+			t.Errorf("%d picks", picks)
+		}
+	})
+	t.Run("any other path", func(t *testing.T) {
+		before := s.picker.picks()
+		if a := s.client.post("/v1/whatever", `{"model":`); a.err != nil || a.status != http.StatusNotFound {
+			t.Errorf("%s; want the server's 404", a.String())
+		}
+		if picks := s.picker.picks() - before; picks != 1 {
+			t.Errorf("%d picks", picks)
+		}
+	})
+	stillWell(t, s)
+}
+
+// TestEnvoyOddWire sends by hand what no HTTP library would.
+func TestEnvoyOddWire(t *testing.T) {
+	s := startStack(t, simulated(t, 2, quick...))
+	body := chatBody(model, "hello", 2, false)
+	const post = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+	sized := func(headers string) string {
+		return post + headers + "content-length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	}
+	cases := map[string]struct {
+		request  string
+		statuses string // one of these; "" = the connection may end without an answer
+	}{
+		"header that is not UTF-8":     {sized("x-odd: \xff\xfe\r\n"), "200"},
+		"header repeated 50 times":     {sized(strings.Repeat("x-again: y\r\n", 50)), "200"},
+		"two content types":            {sized("content-type: text/plain\r\n"), "200 400"},
+		"header of 50 KB":              {sized("x-big: " + strings.Repeat("b", 50<<10) + "\r\n"), "200"},
+		"header of 70 KB":              {sized("x-big: " + strings.Repeat("b", 70<<10) + "\r\n"), "431"},
+		"content-length 10^12":         {post + "content-length: 1000000000000\r\n\r\n" + body, ""},
+		"chunked, cut in the middle":   {post + "transfer-encoding: chunked\r\n\r\nff\r\n{\"model\"", ""},
+		"chunked, in pieces of 1 byte": {post + "transfer-encoding: chunked\r\n\r\n" + chunks(body) + "0\r\n\r\n", "200"},
+		"chunked, with trailers":       {post + "transfer-encoding: chunked\r\n\r\n" + chunks(body) + "0\r\nx-end: 1\r\n\r\n", "200"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			status := raw(t, s.envoy.url, c.request, c.statuses != "")
+			if c.statuses != "" && (status == "" || !strings.Contains(c.statuses, status)) {
+				t.Errorf("answered %q, want %s", status, c.statuses)
+			}
+		})
+	}
+	stillWell(t, s)
+}
+
+// TestEnvoyEndlessBody: a body that never ends is answered by Signalbox's deadline, and holds nothing afterwards.
+func TestEnvoyEndlessBody(t *testing.T) {
+	s := startStack(t, simulated(t, 2, quick...), "--body-timeout", "1s")
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	go func() { _, _ = writer.Write([]byte(`{"model":"` + model + `","messages":[`)) }()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.envoy.url+"/v1/chat/completions", reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.client.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	refusal(t, answer{status: response.StatusCode, header: response.Header, body: string(text), err: err}, 408, "body-timeout")
+	stillWell(t, s)
+}
+
+func TestEnvoyWithoutEndpoints(t *testing.T) {
+	servers := simulated(t, 2, quick...)
+	s := startStack(t, servers)
+	s.picker.setEndpoints(t, nil)
+	s.picker.pooled(t, 0)
+	refusal(t, s.client.chat(model, "anyone?", 2), 503, "rejected-no-endpoints")
+	refusal(t, s.client.do(t.Context(), http.MethodGet, "/v1/models", "", nil), 503, "rejected-no-endpoints")
+	s.picker.setEndpoints(t, servers)
+	s.picker.pooled(t, 2)
+	stillWell(t, s)
+}
+
+// stillWell: the same process serves, and nothing is held for what went wrong.
+func stillWell(t *testing.T, s *stack) {
+	t.Helper()
+	if s.picker.gone() {
+		t.Fatalf("signalbox ended: %v", s.picker.result)
+	}
+	if a := s.client.chat(model, "still well?", 2); !a.whole() {
+		t.Error(a.String())
+	}
+	s.picker.idle(t)
+}
+
+// raw writes the bytes as they are and returns the status of the answer. Without wait it hangs up at once.
+func raw(t *testing.T, url, request string, wait bool) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	// Envoy may refuse, and close, before it has read everything: the answer tells.
+	_, _ = io.WriteString(conn, request)
+	if !wait {
+		return ""
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Errorf("no answer: %v", err)
+		return ""
+	}
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		t.Errorf("not a status line: %q", line)
+		return ""
+	}
+	return fields[1]
+}
+
+func chunks(body string) string {
+	var out strings.Builder
+	for i := range len(body) {
+		fmt.Fprintf(&out, "1\r\n%c\r\n", body[i])
+	}
+	return out.String()
+}

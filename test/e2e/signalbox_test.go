@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// simulated starts count model servers in one process and returns their addresses.
+func simulated(t *testing.T, count int, args ...string) []string {
+	t.Helper()
+	_, addresses := simulatedProcess(t, count, args...)
+	return addresses
+}
+
+func simulatedProcess(t *testing.T, count int, args ...string) (*process, []string) {
+	t.Helper()
+	// The last of two equal flags wins, so a test may still choose its port and its rates.
+	all := append([]string{"sim", "--count", strconv.Itoa(count), "--port", "0"}, args...)
+	p := start(t, "sim", binary, all...)
+	return p, p.linesAfter(t, "listening ", count, 10*time.Second)
+}
+
+// picker is one `signalbox serve` and the endpoints file that it watches.
+type picker struct {
+	*process
+	file     string
+	flags    []string
+	grpcPort int
+	metrics  string // URL of its metrics page's server
+}
+
+// serve starts Signalbox on free ports with an endpoints file for the addresses.
+func serve(t *testing.T, addresses []string, flags ...string) *picker {
+	t.Helper()
+	ports := freePorts(t, 3)
+	p := &picker{
+		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0],
+		metrics: fmt.Sprintf("http://127.0.0.1:%d", ports[2]),
+	}
+	p.flags = append([]string{
+		"serve", "--endpoints", p.file, "--bind", "127.0.0.1", "--grpc-port", strconv.Itoa(ports[0]),
+		"--grpc-health-port", strconv.Itoa(ports[1]), "--metrics-port", strconv.Itoa(ports[2]),
+	}, flags...)
+	p.setEndpoints(t, addresses)
+	p.startAgain(t)
+	return p
+}
+
+// startAgain starts the process with the same flags and waits until it answers.
+func (p *picker) startAgain(t *testing.T) {
+	t.Helper()
+	p.process = start(t, "signalbox", binary, p.flags...)
+	eventually(t, 10*time.Second, "signalbox serves its health page", func() bool {
+		if p.gone() {
+			t.Fatalf("signalbox ended: %v", p.result)
+		}
+		status, _ := get(p.metrics + "/healthz")
+		return status == http.StatusOK
+	})
+}
+
+func (p *picker) setEndpoints(t *testing.T, addresses []string) {
+	t.Helper()
+	writeFile(t, p.file, endpointsFile(t, addresses))
+}
+
+// pooled waits until the picker knows exactly n endpoints.
+func (p *picker) pooled(t *testing.T, n int) time.Duration {
+	t.Helper()
+	return eventually(t, 5*time.Second, fmt.Sprintf("%d endpoints in the pool", n), func() bool {
+		return p.metric("signalbox_endpoints") == float64(n)
+	})
+}
+
+// picks is the number of requests that Signalbox itself gave a destination.
+func (p *picker) picks() int {
+	return int(p.metric("llm_d_epp_scheduler_attempts_total", `status="success"`))
+}
+
+// metric sums the series of that name whose line has all of the labels.
+func (p *picker) metric(name string, labels ...string) float64 {
+	return seriesSum(p.metrics+"/metrics", name, labels...)
+}
+
+// idle waits until nothing is in flight any more, neither in total nor at any endpoint.
+func (p *picker) idle(t *testing.T) {
+	t.Helper()
+	eventually(t, 10*time.Second, "in-flight gauges at zero", func() bool {
+		return p.metric("signalbox_inflight_requests") == 0 && p.metric("llm_d_epp_request_running") == 0
+	})
+}
+
+func endpointsFile(t *testing.T, addresses []string) string {
+	t.Helper()
+	if len(addresses) == 0 {
+		return "endpoints: []\n"
+	}
+	var out strings.Builder
+	out.WriteString("endpoints:\n")
+	for _, address := range addresses {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "- {name: server-%s, address: %s, port: %q}\n", port, host, port)
+	}
+	return out.String()
+}
+
+// served is how many requests a model server has finished, by its own count.
+func served(address string) int {
+	return int(seriesSum("http://"+address+"/metrics", "vllm:request_success_total"))
+}
+
+// seriesSum reads a metrics page. A page that cannot be read counts as zero: the caller waits or compares.
+func seriesSum(url, name string, labels ...string) float64 {
+	_, page := get(url)
+	sum := 0.0
+	lines := bufio.NewScanner(strings.NewReader(page))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || (!strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ")) || !containsAll(rest, labels) {
+			continue
+		}
+		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err == nil {
+			sum += value
+		}
+	}
+	return sum
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// get returns status 0 if there was no answer.
+func get(url string) (int, string) {
+	client := http.Client{Timeout: 5 * time.Second}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return response.StatusCode, string(body)
+}
