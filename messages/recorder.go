@@ -61,6 +61,7 @@ type Record struct {
 	Reason        Reason // NoReason = it was served
 	Status        int    // HTTP, of the model server or of our refusal; 0 = none
 	Served        EndpointID
+	SampleAge     time.Duration // of the picked endpoint's sample, at the pick; 0 = it had none
 	Usage         Usage
 	ResponseBytes int64
 

@@ -133,6 +133,9 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	c.hold(out.Ranked[0])
+	if s := c.served.Sample(); s != nil {
+		c.rec.SampleAge = ctx.Now().Sub(s.At)
+	}
 	c.place()
 	to := make([]messages.Address, len(out.Ranked))
 	for i, e := range out.Ranked {

@@ -96,7 +96,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		"model, salt, blocks": {chatPath, chatBody(), 3},
 		"short prompt":        {chatPath, `{"model":"a-model","messages":[{"role":"user","content":"hi"}]}`, 1},
-		"tokens":              {completionPath, `{"model":"a-model","prompt":[` + strings.Repeat("7,", 999) + `7]}`, 2},
+		"tokens":              {completionPath, `{"model":"a-model","prompt":[` + strings.Repeat("12345,", 999) + `7]}`, 2},
 		"no model":            {completionPath, `{"\u0061":[{"b":null}]}`, 0},
 	}
 	for name, tt := range tests {

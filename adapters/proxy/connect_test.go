@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
@@ -84,6 +85,15 @@ func TestEarlyAnswerWhileTheRequestGoesOn(t *testing.T) {
 	}
 }
 
+func TestSilentEPPTimesOutOutsideFullDuplex(t *testing.T) {
+	epp := startEPP(t, "127.0.0.1:1")
+	epp.fault = plant("qH")
+	r := startRig(t, Config{EPP: epp.address, Response: exchange.FullDuplex(), MessageTimeout: 10 * time.Millisecond})
+	if response, body := r.post(strings.NewReader("x"), nil); response == nil || response.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("got %v %q, want 504", response, body)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	tests := map[string]Config{
 		"no EPP":                    {},
@@ -95,6 +105,48 @@ func TestConfigIsChecked(t *testing.T) {
 		if p, err := New(config); err == nil {
 			t.Errorf("%s: accepted", name)
 			_ = p.Close()
+		}
+	}
+}
+
+func TestResponseModeNoneEndsStreamEarly(t *testing.T) {
+	release := make(chan struct{})
+	upstream := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.(http.Flusher).Flush()
+		<-release
+		_, _ = w.Write([]byte("late"))
+	})
+	epp := startEPP(t, upstream)
+	r := startRig(t, Config{EPP: epp.address, Request: exchange.FullDuplex(), Response: exchange.LaneMode{}})
+	response, err := r.client.Post(r.front.URL, "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	until(t, "EPP stream ended before the body", func() bool { epp.mu.Lock(); defer epp.mu.Unlock(); return epp.ended == 1 })
+	close(release)
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != "late" || response.Header.Get("X-Seen") != "yes" {
+		t.Errorf("got %q, %v, %v", body, err, response.Header)
+	}
+	if s := r.proxy.Stats(); s.Failures != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestRequestModeNonePicksFromHeaders(t *testing.T) {
+	upstream := startUpstream(t, echoUpstream)
+	epp := startEPP(t, upstream)
+	epp.fault = func(step string, s *eppStream) (bool, error) { return step == "qH", s.pick() }
+	r := startRig(t, Config{EPP: epp.address, Response: exchange.FullDuplex()})
+	response, got := r.post(strings.NewReader("hello"), nil)
+	if response == nil || got != "hello" || response.Header.Get("X-Got-Length") != "5" {
+		t.Fatalf("response %v: %s", response, got)
+	}
+	for _, m := range epp.asks {
+		if _, body := m.Request.(*extprocv3.ProcessingRequest_RequestBody); body {
+			t.Error("the body reached the EPP in mode NONE")
 		}
 	}
 }

@@ -111,12 +111,29 @@ func (t *transaction) readBody() {
 	t.tasks.Add(1)
 	go func() {
 		defer t.tasks.Done()
-		defer close(t.readDone)
+		source := &noticed{Reader: t.r.Body, done: t.readDone}
 		trailers := func() exchange.Headers { return appendFields(nil, t.r.Trailer, noField) }
-		if err := t.pump(exchange.RequestLane, t.r.Body, trailers, through); err != nil {
+		if err := t.pump(exchange.RequestLane, source, trailers, through); err != nil {
 			t.cancel() // the client broke its request off
 		}
 	}()
+}
+
+// noticed closes done when the body has been read to its end or to an error, before anybody can act on it: from then on
+// the connection must not be touched any more.
+type noticed struct {
+	io.Reader
+	done  chan struct{}
+	ended bool
+}
+
+func (n *noticed) Read(p []byte) (int, error) {
+	count, err := n.Reader.Read(p)
+	if err != nil && !n.ended {
+		n.ended = true
+		close(n.done)
+	}
+	return count, err
 }
 
 func noField(string) bool { return false }

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -106,7 +108,7 @@ func (r *reader) list(n *yaml.Node, path string, into reflect.Value) {
 	}
 	into.SetZero()
 	for i, item := range n.Content {
-		if r.nodes <= 0 {
+		if r.exhausted() {
 			return
 		}
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -197,4 +199,40 @@ func fieldsOf(t reflect.Type) []field {
 		}
 	}
 	return list
+}
+
+// quantity is a number as Kubernetes writes it: 5000, "512Mi", 1G, 1e9. Fractions are rounded up.
+type quantity int64
+
+var quantityUnits = []struct {
+	suffix string
+	factor float64
+}{
+	{"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {"Ti", 1 << 40}, {"Pi", 1 << 50}, {"Ei", 1 << 60},
+	{"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"P", 1e15}, {"E", 1e18},
+}
+
+var errNoQuantity = errors.New("not a quantity")
+
+func parseQuantity(s string) (quantity, error) {
+	factor := 1.0
+	for _, u := range quantityUnits {
+		if number, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, factor = number, u.factor
+			break
+		}
+	}
+	if strings.Trim(s, "+-.0123456789eE") != "" { // so that hexadecimal numbers, underscores, inf and nan are none
+		return 0, errNoQuantity
+	}
+	if factor == 1 {
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return quantity(n), nil
+		}
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if n = math.Ceil(n * factor); err != nil || math.Abs(n) >= 1<<63 {
+		return 0, errNoQuantity
+	}
+	return quantity(n), nil
 }

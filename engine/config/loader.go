@@ -144,7 +144,7 @@ func (l *loader) construct(typ, path string) any {
 	case slices.Contains(unsupported, typ):
 		l.fail(path, "%s is not supported yet", typ)
 	default:
-		if n := nearest(typ, slices.Concat(knownTypes(), unsupported)); n != "" {
+		if n := l.nearest(typ, slices.Concat(knownTypes(), unsupported)); n != "" {
 			l.fail(path, "unknown plugin type %q, did you mean %s?", clip(typ), n)
 		} else {
 			l.fail(path, "unknown plugin type %q, known are %s", clip(typ), strings.Join(knownTypes(), ", "))
@@ -235,7 +235,7 @@ func (l *loader) find(path, name string, wanted ...string) *instance {
 	case x.plugin == nil:
 		return nil // its type has a problem already
 	case len(wanted) > 0 && !slices.Contains(wanted, x.typ):
-		l.fail(path, "%s is a %s, want a %s", x.name, x.typ, strings.Join(wanted, " or "))
+		l.fail(path, "%s is of type %s, want %s", x.name, x.typ, strings.Join(wanted, " or "))
 		return nil
 	}
 	x.used = true
@@ -244,11 +244,19 @@ func (l *loader) find(path, name string, wanted ...string) *instance {
 
 func (l *loader) didYouMeanPlugin(name string) string {
 	var names []string
-	for _, x := range l.instances {
+	for _, x := range l.instances[:min(len(l.instances), maxProblems)] {
 		names = append(names, x.name)
 	}
-	if n := nearest(name, names); n != "" {
+	if n := l.nearest(name, names); n != "" {
 		return "did you mean " + n + "?"
 	}
 	return "add it to plugins"
+}
+
+// nearest looks for a known name as long as problems are still listed.
+func (l *loader) nearest(name string, known []string) string {
+	if len(l.problems) == maxProblems {
+		return ""
+	}
+	return nearest(name, known)
 }

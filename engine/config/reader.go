@@ -56,7 +56,7 @@ func syntax(err error) *Problem {
 			return &Problem{Line: line, Text: "not readable as YAML: " + what}
 		}
 	}
-	return &Problem{Text: "not readable as YAML: " + text}
+	return &Problem{Line: 1, Text: "not readable as YAML: " + text} // the reader names no line where it is the first
 }
 
 // reader collects what is found in a file, and remembers where each value stands.
@@ -103,13 +103,20 @@ func (r *reader) line(path string) int {
 	}
 }
 
+// exhausted says, and enters, that the file has more values than are looked at.
+func (r *reader) exhausted() bool {
+	if r.nodes == 0 {
+		r.fail("", "got more than %d values, aliases counted as what they stand for", maxNodes)
+	}
+	return r.nodes == 0
+}
+
 // follow is the node that an alias stands for; nil once too many were looked at.
 func (r *reader) follow(n *yaml.Node) *yaml.Node {
-	r.nodes--
-	if r.nodes < 0 {
-		r.fail("", "got more than %d values, aliases counted as what they stand for", maxNodes)
+	if r.exhausted() {
 		return nil
 	}
+	r.nodes--
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
 	}

@@ -29,8 +29,15 @@ func (l *loader) schedule(sections []profileSection) {
 		seen[s.Name] = true
 		l.config.Profiles = append(l.config.Profiles, l.profile(s, at))
 	}
+	shared := l.firstPicker()
 	for i := range l.config.Profiles {
-		l.finish(&l.config.Profiles[i])
+		p := &l.config.Profiles[i]
+		if p.Picker.Picker == nil {
+			l.add(p, shared, shared.path, 1)
+		}
+		if len(p.Scorers) == 0 {
+			l.warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", clip(p.Name))
+		}
 	}
 	l.handler()
 }
@@ -110,21 +117,16 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 	}
 }
 
-// finish gives a profile the picker that it lacks: the first of the file, or the default.
-func (l *loader) finish(p *schedule.Profile) {
+// firstPicker is the picker of profiles that list none: the first of the file, or the default.
+func (l *loader) firstPicker() *instance {
 	for _, x := range l.instances {
-		if _, ok := x.plugin.(schedule.Picker); ok && p.Picker.Picker == nil {
-			l.add(p, x, x.path, 1)
+		if _, ok := x.plugin.(schedule.Picker); ok {
+			return x
 		}
 	}
-	if p.Picker.Picker == nil {
-		x := &instance{name: defaultPicker, typ: defaultPicker, path: "", plugin: construct(defaultPicker)}
-		x.plugin.(interface{ Default(destinations int) }).Default(l.defaults.Destinations)
-		l.add(p, x, x.path, 1)
-	}
-	if len(p.Scorers) == 0 {
-		l.warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", clip(p.Name))
-	}
+	plugin := construct(defaultPicker)
+	plugin.(interface{ Default(destinations int) }).Default(l.defaults.Destinations)
+	return &instance{name: defaultPicker, typ: defaultPicker, plugin: plugin}
 }
 
 // handler finds the profile handler, or gives a single profile its default.

@@ -126,8 +126,8 @@ func (l *loader) parserList(list []pluginRef, path func(int) string) {
 // flowControl accepts what says the same as the default: first come, first served, one band, no limit of its own.
 func (l *loader) flowControl(doc *document) {
 	s := &doc.FlowControl
-	l.positive("flowControl.maxBytes", s.MaxBytes)
-	l.positive("flowControl.maxRequests", s.MaxRequests)
+	l.nonNegative("flowControl.maxBytes", s.MaxBytes)
+	l.nonNegative("flowControl.maxRequests", s.MaxRequests)
 	l.ttl("flowControl.defaultRequestTTL", s.DefaultRequestTTL)
 	if s.NoEndpointRequestTTL != nil && *s.NoEndpointRequestTTL != s.DefaultRequestTTL {
 		l.ttl("flowControl.noEndpointRequestTTL", *s.NoEndpointRequestTTL)
@@ -158,8 +158,8 @@ func (l *loader) band(path string, b *bandSection) {
 	if b == nil {
 		return
 	}
-	l.positive(path+".maxBytes", b.MaxBytes)
-	l.positive(path+".maxRequests", b.MaxRequests)
+	l.nonNegative(path+".maxBytes", b.MaxBytes)
+	l.nonNegative(path+".maxRequests", b.MaxRequests)
 	l.only(path+".maxBytes", strconv.FormatInt(int64(b.MaxBytes), 10), "0", "1000000000")
 	l.only(path+".maxRequests", strconv.FormatInt(int64(b.MaxRequests), 10), "0", "5000")
 	l.only(path+".fairnessPolicyRef", b.FairnessPolicyRef, "", "global-strict-fairness-policy")
@@ -174,7 +174,7 @@ func (l *loader) detector(path string, ref *pluginRef) {
 	l.find(path+".pluginRef", ref.PluginRef, "utilization-detector")
 }
 
-func (l *loader) positive(path string, q quantity) {
+func (l *loader) nonNegative(path string, q quantity) {
 	if q < 0 {
 		l.fail(path, "got %d, want 0 or more", q)
 	}

@@ -34,6 +34,7 @@ func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
 			writeFile(t, file, endpointsFile(t, servers))
 			p := &picker{file: file, flags: []string{"serve", "--endpoints", file}, metrics: "http://127.0.0.1:9090"}
 			p.startAgain(t)
+			defer func() { p.kill() }() // it would wait for its drain delay
 			p.pooled(t, 2)
 			e := &envoy{}
 			e.run(t, path, t.TempDir())

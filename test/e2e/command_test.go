@@ -88,7 +88,7 @@ func TestCommandAnswers(t *testing.T) {
 
 // TestCommandStops: SIGTERM ends an idle Signalbox with code 0, well within its drain timeout.
 func TestCommandStops(t *testing.T) {
-	p := serve(t, simulated(t, 1, quick...), "--drain-delay", "0s")
+	p := serve(t, simulated(t, 1, quick...))
 	p.pooled(t, 1)
 	p.stop()
 	if code := p.exitCode(t, time.Second); code != 0 {

@@ -165,9 +165,7 @@ func TestEnvoyClientsMayLeave(t *testing.T) {
 	for range clients {
 		go func() { answers <- s.client.stream(ctx, "A very long story, please.", 2000) }()
 	}
-	eventually(t, 10*time.Second, "all requests are in flight", func() bool {
-		return s.picker.metric("signalbox_inflight_requests") == clients
-	})
+	s.picker.inFlight(t, clients)
 	leave()
 	for range clients {
 		if a := <-answers; a.err == nil {

@@ -48,6 +48,7 @@ func serve(t *testing.T, addresses []string, flags ...string) *picker {
 	p.flags = append([]string{
 		"serve", "--endpoints", p.file, "--bind", "127.0.0.1", "--grpc-port", strconv.Itoa(ports[0]),
 		"--grpc-health-port", strconv.Itoa(ports[1]), "--metrics-port", strconv.Itoa(ports[2]),
+		"--drain-delay", "0s",
 	}, flags...)
 	p.setEndpoints(t, addresses)
 	p.startAgain(t)
@@ -76,7 +77,7 @@ func (p *picker) setEndpoints(t *testing.T, addresses []string) {
 func (p *picker) pooled(t *testing.T, n int) time.Duration {
 	t.Helper()
 	return eventually(t, 5*time.Second, fmt.Sprintf("%d endpoints in the pool", n), func() bool {
-		return p.metric("signalbox_endpoints") == float64(n)
+		return p.metric("signalbox_pool_endpoints") == float64(n)
 	})
 }
 
@@ -90,12 +91,24 @@ func (p *picker) metric(name string, labels ...string) float64 {
 	return seriesSum(p.metrics+"/metrics", name, labels...)
 }
 
-// idle waits until nothing is in flight any more, neither in total nor at any endpoint.
+// gauges count the requests in flight: the streams, the model requests, and the load at each endpoint.
+var gauges = []string{"signalbox_streams", "llm_d_epp_request_running", "signalbox_endpoint_inflight_requests"}
+
+// inFlight waits until every gauge shows n.
+func (p *picker) inFlight(t *testing.T, n int) {
+	t.Helper()
+	for _, gauge := range gauges {
+		eventually(t, 10*time.Second, fmt.Sprintf("%s at %d", gauge, n), func() bool {
+			status, page := get(p.metrics + "/metrics")
+			return status == http.StatusOK && sumOf(page, gauge) == float64(n)
+		})
+	}
+}
+
+// idle waits until nothing is in flight any more.
 func (p *picker) idle(t *testing.T) {
 	t.Helper()
-	eventually(t, 10*time.Second, "in-flight gauges at zero", func() bool {
-		return p.metric("signalbox_inflight_requests") == 0 && p.metric("llm_d_epp_request_running") == 0
-	})
+	p.inFlight(t, 0)
 }
 
 func endpointsFile(t *testing.T, addresses []string) string {
@@ -123,6 +136,10 @@ func served(address string) int {
 // seriesSum reads a metrics page. A page that cannot be read counts as zero: the caller waits or compares.
 func seriesSum(url, name string, labels ...string) float64 {
 	_, page := get(url)
+	return sumOf(page, name, labels...)
+}
+
+func sumOf(page, name string, labels ...string) float64 {
 	sum := 0.0
 	lines := bufio.NewScanner(strings.NewReader(page))
 	lines.Buffer(nil, 1<<20)

@@ -239,7 +239,8 @@ var nestings = map[string]func(n int) []byte{
 			b = protowire.AppendBytes([]byte{2<<3 | 2}, b)
 			b = protowire.AppendBytes([]byte{1<<3 | 2}, b)
 		}
-		return protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
+		b = protowire.AppendBytes([]byte{2<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b)) // HttpHeaders.attributes
+		return protowire.AppendBytes([]byte{2<<3 | 2}, b)
 	},
 }
 

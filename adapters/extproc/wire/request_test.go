@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -98,10 +99,8 @@ type metaView struct {
 var names = []string{"", "envoy.lb", "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", "served", attributesKey}
 
 func viewOf(r *Request) view {
-	v := view{
-		Kind: r.Kind, EndOfStream: r.EndOfStream, Observability: r.Observability(), Body: string(r.AppendBody(nil)),
-		Meta: map[string]metaView{}, Attr: map[string]string{},
-	}
+	v := view{Kind: r.Kind, EndOfStream: r.EndOfStream, Observability: r.Observability(), Body: string(r.AppendBody(nil))}
+	v.Meta, v.Attr = map[string]metaView{}, map[string]string{}
 	v.Modes, v.HasModes = r.Modes()
 	r.Headers(func(key, value []byte) bool {
 		v.Headers = append(v.Headers, string(key)+"="+string(value))
@@ -280,18 +279,15 @@ func TestSplitBodyIsNotCopied(t *testing.T) {
 	defer r.Release()
 	pieces := 0
 	r.BodyPieces(func([]byte) bool { pieces++; return true })
-	if want := 3; pieces != want {
-		t.Errorf("body of 40000 bytes received in 16 KiB pieces is held in %d pieces, want %d", pieces, want)
+	if pieces != 3 {
+		t.Errorf("body of 40000 bytes received in 16 KiB pieces is held in %d pieces, want 3", pieces)
 	}
 }
 
 func TestVisitsStop(t *testing.T) {
 	frame, err := proto.Marshal(goldenRequests(t)["request headers"])
-	if err != nil {
-		t.Fatal(err)
-	}
 	var r Request
-	if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(frame)}, &r); err != nil {
+	if err = errors.Join(err, Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(frame)}, &r)); err != nil {
 		t.Fatal(err)
 	}
 	headers, elements := 0, 0

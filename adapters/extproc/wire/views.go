@@ -179,7 +179,7 @@ func readValue(b []byte) (num protowire.Number, content []byte) {
 		if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
 			continue
 		}
-		if num == 0 {
+		if c.num != num {
 			num, run = c.num, at
 		}
 		content = c.bytes

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -238,15 +239,6 @@ func TestStopGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
-func TestStartRefusesBadConfig(t *testing.T) {
-	for _, cfg := range []Config{{KVBlocks: -1}, {Tick: -1}, {MaxModelLen: -1}, {Address: "127.0.0.1:99999"}, {DecodeTokensPerSecond: -1}} {
-		if s, err := Start(cfg); err == nil {
-			s.Kill()
-			t.Errorf("%+v: no error", cfg)
-		}
-	}
-}
-
 func TestManyStreamsOnManyServers(t *testing.T) {
 	var servers []*Server
 	for range 4 {
@@ -270,4 +262,37 @@ func TestManyStreamsOnManyServers(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// alarmCount counts how often the server asks to be woken.
+type alarmCount struct {
+	*VirtualClock
+	alarms atomic.Int64
+}
+
+func (c *alarmCount) AfterFunc(d time.Duration, f func()) func() {
+	c.alarms.Add(1)
+	return c.VirtualClock.AfterFunc(d, f)
+}
+
+func TestTokensAreDeliveredInTicks(t *testing.T) {
+	clock := &alarmCount{VirtualClock: NewVirtualClock(time.Unix(1_800_000_000, 0))}
+	s := start(t, func(c *Config) {
+		c.Clock, c.MaxModelLen, c.DecodeTokensPerSecond, c.Tick = clock, 0, 1000, 100*time.Millisecond
+	})
+	_, cancel := open(t, s, endless)
+	clock.Advance(time.Second)
+	if got := clock.alarms.Load(); got < 10 || got > 13 {
+		t.Errorf("1000 tokens in 1 s: woken %d times, want once in 100 ms", got)
+	}
+	if got := s.Stats().AnswerTokens; got < 998 || got > 1001 {
+		t.Errorf("ticks change the speed: %d tokens in 1 s, want 1000", got)
+	}
+	cancel()
+	until(t, "the client's leaving", func() bool { return s.Stats().Aborted == 1 })
+	before := clock.alarms.Load()
+	clock.Advance(time.Hour)
+	if got := clock.alarms.Load() - before; got > 1 {
+		t.Errorf("woken %d times in an hour without work", got)
+	}
 }

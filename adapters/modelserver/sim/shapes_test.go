@@ -277,3 +277,12 @@ func readEvent(r *bufio.Reader) (string, error) {
 		b.WriteString(line)
 	}
 }
+
+func TestStartRefusesBadConfig(t *testing.T) {
+	for _, cfg := range []Config{{KVBlocks: -1}, {Tick: -1}, {MaxModelLen: -1}, {Address: "127.0.0.1:99999"}, {DecodeTokensPerSecond: -1}} {
+		if s, err := Start(cfg); err == nil {
+			s.Kill()
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
+}

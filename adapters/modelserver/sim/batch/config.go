@@ -21,7 +21,7 @@ type Config struct {
 	KVBlocks int
 	// BlockTokens is how many tokens a KV block holds, 1 or more.
 	BlockTokens int
-	// MaxLoRAs is how many different adapters run in one batch. 0 = no adapter can run.
+	// MaxLoRAs is how many different adapters run in one batch. 0 = LoRA is off.
 	MaxLoRAs int
 	// PrefillTokensPerSecond is the speed at which prompt tokens are computed, above 0.
 	PrefillTokensPerSecond float64

@@ -8,7 +8,8 @@ type Request struct {
 	Prompt []uint32
 	// Salt separates prefix caches: blocks are shared only between sequences of equal Salt and Adapter.
 	Salt string
-	// Adapter is the LoRA adapter to run with; "" = the base model.
+	// Adapter is the LoRA adapter to run with; "" = the base model. An engine without slots runs every adapter as the
+	// base model, with a prefix cache of its own.
 	Adapter string
 	// MaxTokens is where the answer is cut, 1 or more.
 	MaxTokens int
@@ -85,7 +86,7 @@ func (c *Core) Submit(now time.Time, r Request) (id, key uint64) {
 	s := newSequence(c, c.lastID, r)
 	c.live[s.id] = s
 	c.waiting = append(c.waiting, s)
-	c.loras.wait(r.Adapter, +1)
+	c.loras.wait(s.req.Adapter, +1)
 	c.tally.Submitted++
 	c.begin()
 	return s.id, s.key

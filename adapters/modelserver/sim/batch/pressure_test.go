@@ -155,6 +155,16 @@ func TestResetForgetsPrefixesWhenIdle(t *testing.T) {
 	}
 }
 
+func TestEngineWithoutSlotsRunsAdapters(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.MaxLoRAs = 0 })
+	s.submit(Request{Prompt: prompt(1, 100), Adapter: "a"})
+	s.submit(Request{Prompt: prompt(1, 100)})
+	s.finish()
+	if got := s.core.Tally(); got.Finished[Length] != 2 || got.HitTokens != 0 || len(s.core.LoRAs()) != 0 {
+		t.Errorf("%v finished, %d hit tokens, %v; want two, no shared blocks, no adapter sets", got.Finished, got.HitTokens, s.core.LoRAs())
+	}
+}
+
 // Whatever happens, every sequence ends once, and nothing is held in the end.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -162,54 +172,45 @@ func TestNothingIsLost(t *testing.T) {
 			c.KVBlocks = rapid.IntRange(1, 40).Draw(rt, "blocks")
 			c.MaxRunning = rapid.IntRange(1, 6).Draw(rt, "running")
 			c.MaxBatchedTokens = rapid.IntRange(1, 100).Draw(rt, "batched")
-			c.MaxLoRAs = rapid.IntRange(1, 2).Draw(rt, "loras")
+			c.MaxLoRAs = rapid.IntRange(0, 2).Draw(rt, "loras")
 		})
 		ends, cancelled := map[uint64]int{}, map[uint64]bool{}
-		advance := func(now time.Time) {
-			for _, p := range s.core.Advance(now) {
-				if p.Ended != Running {
-					ends[p.ID]++
-				}
-			}
-		}
 		n := rapid.IntRange(1, 25).Draw(rt, "sequences")
 		for i := range n {
 			s.submit(Request{
-				Prompt:  prompt(rapid.IntRange(0, 3).Draw(rt, "kind"), rapid.IntRange(0, 200).Draw(rt, "tokens")),
-				Adapter: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "adapter"), MaxTokens: rapid.IntRange(1, 60).Draw(rt, "max"),
+				Prompt:    prompt(rapid.IntRange(0, 3).Draw(rt, "kind"), rapid.IntRange(0, 200).Draw(rt, "tokens")),
+				Adapter:   rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "adapter"),
+				MaxTokens: rapid.IntRange(1, 60).Draw(rt, "max"),
 			})
-			if rapid.IntRange(0, 4).Draw(rt, "cancel") == 0 {
-				victim := uint64(rapid.IntRange(1, i+1).Draw(rt, "victim"))
-				advance(s.now)
-				if ends[victim] == 0 {
-					s.core.Cancel(s.now, victim)
-					cancelled[victim] = true
-				}
+			s.countEnds(s.now, ends)
+			victim := uint64(rapid.IntRange(1, i+1).Draw(rt, "victim"))
+			if rapid.IntRange(0, 4).Draw(rt, "cancel") == 0 && ends[victim] == 0 {
+				s.core.Cancel(s.now, victim)
+				cancelled[victim] = true
 			}
 			s.now = s.now.Add(ms(rapid.IntRange(0, 50).Draw(rt, "pause")))
 		}
-		for steps := 0; ; steps++ {
-			at, ok := s.core.NextEvent()
-			if !ok {
-				break
-			}
-			if steps > 50_000 {
-				rt.Fatal("the engine does not come to rest")
-			}
-			advance(at)
+		steps := 0
+		for at, busy := s.core.NextEvent(); busy && steps < 50_000; at, busy = s.core.NextEvent() {
+			s.countEnds(at, ends)
+			steps++
 		}
-		advance(s.now.Add(time.Hour))
 		for id := uint64(1); id <= uint64(n); id++ {
-			want := 1
-			if cancelled[id] {
-				want = 0
-			}
-			if ends[id] != want {
-				rt.Errorf("sequence %d ended %d times, want %d", id, ends[id], want)
+			if want := map[bool]int{false: 1, true: 0}[cancelled[id]]; ends[id] != want {
+				rt.Errorf("after %d steps sequence %d ended %d times, want %d", steps, id, ends[id], want)
 			}
 		}
-		if got := s.core.Stats(); got != (Stats{}) || len(s.core.live) != 0 || len(s.core.loras.running)+len(s.core.loras.waiting) != 0 {
+		if got := s.core.Stats(); got != (Stats{}) || len(s.core.live)+len(s.core.loras.running)+len(s.core.loras.waiting) != 0 {
 			rt.Errorf("at rest: %+v, %d live, %v", got, len(s.core.live), s.core.loras)
 		}
 	})
+}
+
+// countEnds advances and counts the last words of sequences.
+func (s *scene) countEnds(now time.Time, ends map[uint64]int) {
+	for _, p := range s.core.Advance(now) {
+		if p.Ended != Running {
+			ends[p.ID]++
+		}
+	}
 }

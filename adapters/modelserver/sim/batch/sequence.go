@@ -30,6 +30,9 @@ func newSequence(c *Core, id uint64, r Request) *sequence {
 	if len(r.Prompt) == 0 {
 		r.Prompt = c.tokens.Special(nil, "<|begin|>")
 	}
+	if c.cfg.MaxLoRAs == 0 {
+		r.Adapter, r.Salt = "", r.Adapter+"\x00"+r.Salt
+	}
 	s := &sequence{id: id, req: r, arrived: c.now, hashes: make([]uint64, 0, min(len(r.Prompt)/c.cfg.BlockTokens, c.cfg.KVBlocks)+1)}
 	h := hashText(r.Adapter + "\x00" + r.Salt)
 	for p := 0; p < len(r.Prompt); p += c.cfg.BlockTokens {

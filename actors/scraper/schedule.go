@@ -1,0 +1,51 @@
+package scraper
+
+import "time"
+
+const (
+	// A page costs its server 0.2 ms of CPU per KiB: vLLM takes 10 ms for 48 KiB.
+	costPerKiB = 200 * time.Microsecond
+	// share is how much of one of its cores a server may spend on our pages.
+	share = 0.02
+
+	loadedFloor = 500 * time.Millisecond // between two scrapes while requests are in flight
+	idleFloor   = time.Second            // between two scrapes while none is
+	startSpread = 100 * time.Millisecond // the first scrape comes within this time
+
+	backoffCap       = 10 * time.Second
+	backoffCapLoaded = time.Second // while requests are in flight
+	lostMargin       = time.Second // beyond the timeout, until a fetch that nobody answers is given up
+	newAdapterPause  = 5 * time.Second
+)
+
+// interval is the time from the begin of one scrape to the begin of the next, if nothing fails: what share of a core the
+// page may cost, and not less than the floor. fixed > 0 overrides.
+func interval(fixed time.Duration, pageBytes int, loaded bool) time.Duration {
+	if fixed > 0 {
+		return fixed
+	}
+	cost := float64(costPerKiB) * float64(pageBytes) / 1024
+	floor := idleFloor
+	if loaded {
+		floor = loadedFloor
+	}
+	return max(floor, time.Duration(cost/share))
+}
+
+// backoff is the time from the begin of a scrape that failed to the begin of the next, after so many failures in a row,
+// at least 1.
+func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
+	most := backoffCap
+	if loaded {
+		most = backoffCapLoaded
+	}
+	d := interval
+	for i := 1; i < failures && d < most; i++ {
+		d *= 2
+	}
+	return max(interval, min(d, most))
+}
+
+// StaleAfter is the age from which on a sample no longer counts: the threshold, or three intervals of its scraper if that
+// is longer.
+func StaleAfter(threshold, interval time.Duration) time.Duration { return max(threshold, 3*interval) }

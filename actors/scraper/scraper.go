@@ -1,0 +1,227 @@
+package scraper
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Target is the endpoint whose samples a scraper owns.
+type Target interface {
+	Publish(*endpoints.Sample)
+	BeginScrape() uint32         // a scrape begins; gives its number
+	SampleInForce(number uint32) // the sample of a scrape was published
+	ScrapeFailed(number uint32)
+	Inflight() int // requests that were sent to it and have not ended
+}
+
+// Fetcher fetches pages and tells sink exactly once what came of it. False: it is closed and tells nothing.
+type Fetcher interface {
+	FetchMetrics(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool
+	FetchModels(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool
+}
+
+// Config is what all scrapers have in common.
+type Config struct {
+	Metrics     bool          // ask for the metrics page
+	Models      bool          // ask for the model list
+	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
+	ModelsEvery time.Duration // between two model lists; 30 s by default
+	Timeout     time.Duration // of a fetch, as the fetcher has it; 1 s by default
+
+	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
+	// (failure says why), and when it answers again (failure is ""). It must not block.
+	Turned func(of messages.EndpointSpec, failure string)
+}
+
+// Scraper is the actor of one endpoint.
+type Scraper struct {
+	cfg     Config
+	target  Target
+	fetcher Fetcher
+	metrics *Metrics
+
+	endpoint messages.EndpointID
+	spec     messages.EndpointSpec
+	pool     messages.Sink[messages.PoolMsg]
+
+	page  source
+	list  source
+	timer runtime.Timer
+	armed uint32 // generation of the timer
+
+	pageBytes int // of the newest page
+	engine    string
+	models    []string  // of the newest list
+	askedNew  time.Time // when the list was last asked for because of an adapter that it did not have
+	startedAt float64   // of the server's process, unix seconds; Unknown before a page said it
+	restarted bool      // the pool has yet to hear of a restart
+}
+
+// source is the state of one thing that is fetched again and again.
+type source struct {
+	pending  bool      // a fetch runs
+	number   uint32    // of the newest fetch
+	began    time.Time // the newest fetch
+	due      time.Time // of the next fetch, if not zero; else the interval decides
+	answered bool      // once at least
+	failures int       // in a row
+}
+
+// New is a scraper that waits for EndpointAssigned.
+func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
+	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, 30*time.Second)
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
+	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, startedAt: messages.Unknown}
+}
+
+// Receive follows an endpoint from assignment to withdrawal.
+func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.ScraperMsg) {
+	switch m := m.(type) {
+	case messages.EndpointAssigned:
+		s.onEndpointAssigned(ctx, m)
+	case messages.ScrapeDue:
+		s.onScrapeDue(ctx, m)
+	case messages.ScrapeFinished:
+		s.onScrapeFinished(ctx, m)
+	case messages.ModelsListed:
+		s.onModelsListed(ctx, m)
+	case messages.EndpointWithdrawn:
+		ctx.Stop()
+	}
+}
+
+// Stopped takes back the scrape that runs: nobody will hear of it.
+func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
+	if s.page.pending {
+		s.target.ScrapeFailed(s.page.number)
+	}
+}
+
+func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m messages.EndpointAssigned) {
+	s.endpoint, s.spec, s.pool = m.Endpoint, m.Spec, m.Pool
+	first := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
+	s.page.due, s.list.due = first, first
+	s.arm(ctx)
+}
+
+func (s *Scraper) onScrapeDue(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeDue) {
+	if m.Generation != s.armed {
+		return
+	}
+	s.step(ctx)
+}
+
+func (s *Scraper) onScrapeFinished(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeFinished) {
+	if !s.page.pending || m.Number != s.page.number {
+		return // given up before
+	}
+	if m.Failure != "" {
+		s.metrics.metrics.fail()
+		s.pageFailed(m.Failure)
+	} else {
+		s.pageCame(ctx, m)
+	}
+	s.step(ctx)
+}
+
+func (s *Scraper) onModelsListed(ctx runtime.Context[messages.ScraperMsg], m messages.ModelsListed) {
+	if !s.list.pending || m.Number != s.list.number {
+		return
+	}
+	s.list.pending = false
+	if m.Failure != "" {
+		s.metrics.models.fail()
+		s.list.failures++
+	} else {
+		s.metrics.models.succeed(ctx.Now().Sub(s.list.began))
+		s.list.answered, s.list.failures = true, 0
+		s.models = m.Models.Append(nil)
+	}
+	s.step(ctx)
+}
+
+// pageCame publishes a sample. It is published before the load cell hears of it: between the two a reader counts some
+// picks twice, and never misses one.
+func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeFinished) {
+	s.metrics.metrics.succeed(m.Took)
+	s.metrics.pageBytes.Add(float64(m.PageBytes))
+	if s.cfg.Turned != nil && s.page.failures > 0 {
+		s.cfg.Turned(s.spec, "")
+	}
+	first := !s.page.answered
+	s.page.pending, s.page.answered, s.page.failures = false, true, 0
+	s.pageBytes = m.PageBytes
+	s.engine = cmp.Or(m.Reading.Engine, s.engine)
+	s.noticeRestart(m.Reading.StartedAt)
+	s.noticeAdapters(ctx.Now(), m.Reading)
+	every := s.interval()
+	s.target.Publish(s.sample(m.Reading, every))
+	s.target.SampleInForce(s.page.number)
+	if first { // endpoints that came at the same moment part ways here
+		s.page.due = ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(every))))
+	}
+}
+
+func (s *Scraper) pageFailed(why string) {
+	s.page.pending = false
+	s.page.failures++
+	s.target.ScrapeFailed(s.page.number)
+	if s.cfg.Turned != nil && s.page.failures == 1 {
+		s.cfg.Turned(s.spec, why)
+	}
+}
+
+func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
+	return &endpoints.Sample{
+		At: s.page.began, Interval: every, Number: s.page.number,
+		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: max(r.KVUsed, 0),
+		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil), MaxLoRAs: count(r.MaxAdapters),
+		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.startedAt, 0), Models: s.models,
+	}
+}
+
+// count is a number of a page as an int; Unknown is 0.
+func count(x float64) int {
+	if !(x > 0) {
+		return 0
+	}
+	return int(min(x, math.MaxInt32))
+}
+
+// sameStart is how far apart, in seconds, two statements of one process's start may lie: clocks are corrected meanwhile.
+const sameStart = 2
+
+// noticeRestart tells the pool when the server's process is another one than before.
+func (s *Scraper) noticeRestart(startedAt float64) {
+	if startedAt < 0 {
+		return
+	}
+	if s.startedAt >= 0 && math.Abs(startedAt-s.startedAt) > sameStart {
+		s.restarted = true
+		s.metrics.restarts.Inc()
+		s.models, s.list.due, s.list.answered = nil, s.page.began, false
+	}
+	s.startedAt = startedAt
+	if s.restarted { // the pool may be about to come back itself: then it hears of it with the next page
+		s.restarted = !s.pool.Tell(messages.EndpointRestarted{Endpoint: s.endpoint})
+	}
+}
+
+// noticeAdapters asks for the model list early when the page names an adapter that the list does not have.
+func (s *Scraper) noticeAdapters(now time.Time, r messages.Reading) {
+	if !s.list.answered || now.Sub(s.askedNew) < newAdapterPause {
+		return
+	}
+	for _, name := range r.ActiveLoRAs.All() {
+		if !slices.Contains(s.models, name) {
+			s.askedNew, s.list.due, s.list.answered = now, now, false
+			return
+		}
+	}
+}

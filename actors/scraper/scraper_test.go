@@ -1,0 +1,293 @@
+package scraper_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var pages = scraper.Config{Metrics: true}
+
+func TestPageBecomesTheSample(t *testing.T) {
+	s := newScene(t, pages)
+	_, n := s.asks()
+	at := s.fetcher.pages[0].at
+	if !reflect.DeepEqual(s.fetcher.pages[0].of, spec) {
+		t.Errorf("asked %+v", s.fetcher.pages[0].of)
+	}
+	s.stage.Advance(30 * time.Millisecond)
+	s.stage.Tell(messages.ScrapeFinished{Number: n, Took: 30 * time.Millisecond, PageBytes: 50 << 10, Reading: messages.Reading{
+		Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25, BlockTokens: 16, Blocks: 100, StartedAt: 5, MaxAdapters: 2,
+		ActiveLoRAs: messages.ListOf("x"), WaitingLoRAs: messages.ListOf("y", "z"),
+	}})
+	want := &endpoints.Sample{
+		At: at, Interval: time.Second, Number: n, Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25,
+		ActiveLoRAs: []string{"x"}, WaitingLoRAs: []string{"y", "z"}, MaxLoRAs: 2, BlockTokens: 16, Blocks: 100, StartedAt: 5,
+	}
+	if got := s.target.Sample(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	s.counts("signalbox_fetches_total", 1, "answered", "metrics-data-source")
+	s.counts("signalbox_metrics_page_bytes_total", 50<<10)
+}
+
+func TestWhatAPageDoesNotSayReadsAsZero(t *testing.T) {
+	s := newScene(t, pages)
+	_, n := s.asks()
+	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: messages.Reading{
+		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}})
+	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1}
+	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
+		t.Errorf("got %+v, want %+v", *got, want)
+	}
+}
+
+func TestSampleInForceDropsThePicksThatItKnows(t *testing.T) {
+	s := newScene(t, pages)
+	s.target.Load().Add(1)
+	_, n := s.asks()
+	s.target.Load().Add(1)
+	s.stage.Tell(answer(n, 1))
+	if got := s.target.Load().Since(); got != 1 {
+		t.Errorf("%d picks that the sample does not know, want 1", got)
+	}
+}
+
+func TestIntervalIsWhatThePageCosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		fixed      time.Duration
+		pageBytes  int
+		idle, busy time.Duration
+	}{
+		"small page":            {0, 2600, time.Second, 500 * time.Millisecond},
+		"vllm, 60 KiB":          {0, 60 << 10, time.Second, 600 * time.Millisecond},
+		"huge page":             {0, 300 << 10, 3 * time.Second, 3 * time.Second},
+		"fixed below the floor": {50 * time.Millisecond, 300 << 10, 50 * time.Millisecond, 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, scraper.Config{Metrics: true, Interval: c.fixed})
+			s.settled()
+			tell := func(n uint32, interval time.Duration) {
+				m := answer(n, 0)
+				m.PageBytes = c.pageBytes
+				s.stage.Tell(m)
+				if got := s.target.Sample().Interval; got != interval {
+					t.Errorf("the sample says %v, want %v", got, interval)
+				}
+			}
+			_, n := s.asks()
+			tell(n, c.idle)
+			n = s.asksAfter(c.idle)
+			pick := s.target.Load().Add(1)
+			tell(n, c.busy)
+			n = s.asksAfter(c.busy)
+			s.target.Load().Remove(pick)
+			tell(n, c.idle)
+			s.asksAfter(c.idle)
+		})
+	}
+}
+
+func TestLoadThatComesBetweenTwoPagesBringsTheNextForward(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	s.stage.Tell(answer(s.asksAfter(time.Second), 0))
+	s.stage.Advance(300 * time.Millisecond)
+	s.target.Load().Add(1)
+	s.asksAfter(500 * time.Millisecond)
+}
+
+func TestFirstPagesAreSpread(t *testing.T) {
+	s := newScene(t, pages)
+	first, n := s.asks()
+	if first < time.Millisecond || first > 100*time.Millisecond {
+		t.Errorf("first after %v, want within 100 ms", first)
+	}
+	s.stage.Tell(answer(n, 0))
+	second, _ := s.asks()
+	if second > time.Second+time.Millisecond {
+		t.Errorf("second after %v, want within an interval", second)
+	}
+}
+
+func TestPagesNeverOverlapAndALostOneIsGivenUp(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	n := s.asksAfter(time.Second)
+	s.stage.Advance(1999 * time.Millisecond)
+	if got := len(s.fetcher.pages); got != s.begun {
+		t.Fatalf("%d fetches at once", got-s.begun+1)
+	}
+	next := s.asksAfter(2 * time.Second) // timeout and margin are over
+	s.stage.Tell(answer(n, 77))
+	if got := s.target.Sample(); got.Waiting == 77 {
+		t.Errorf("a page that was given up became the sample: %+v", got)
+	}
+	s.stage.Tell(answer(next, 5))
+	if got := s.target.Sample().Waiting; got != 5 {
+		t.Errorf("waiting %d, want 5", got)
+	}
+	s.stage.Tell(answer(next, 6)) // told twice
+	if got := s.target.Sample().Waiting; got != 5 {
+		t.Errorf("waiting %d, want 5", got)
+	}
+	s.counts("signalbox_fetches_total", 1, "lost", "metrics-data-source")
+	s.counts("llm_d_epp_datalayer_poll_errors_total", 1, "metrics-data-source")
+}
+
+func TestPageThatTakesLongerThanTheIntervalIsFollowedAtOnce(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	n := s.asksAfter(time.Second)
+	s.stage.Advance(1500 * time.Millisecond)
+	s.stage.Tell(answer(n, 0))
+	s.asksAfter(1500 * time.Millisecond)
+}
+
+func TestFailuresBackOffAndLeaveTheSample(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	before := s.target.Sample()
+	n := s.asksAfter(time.Second)
+	for _, wait := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		s.stage.Tell(failure(n))
+		n = s.asksAfter(wait * time.Second)
+	}
+	if s.target.Sample() != before {
+		t.Error("a failure changed the sample")
+	}
+	s.stage.Tell(answer(n, 4))
+	if got := s.target.Sample(); got.Waiting != 4 || !got.Fresh(s.stage.Clock(), time.Second) {
+		t.Errorf("got %+v, want a fresh sample", got)
+	}
+	s.stage.Tell(failure(s.asksAfter(time.Second)))
+	s.asksAfter(time.Second) // counts from the start again
+	if want := []string{"a: status 500", "a: ", "a: status 500"}; !reflect.DeepEqual(s.turns, want) {
+		t.Errorf("turned %q, want %q", s.turns, want)
+	}
+	s.counts("llm_d_epp_datalayer_poll_errors_total", 7, "metrics-data-source")
+}
+
+func TestFailuresAreRetriedSoonWhileRequestsAreInFlight(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	n := s.asksAfter(time.Second)
+	s.target.Load().Add(1)
+	for _, wait := range []time.Duration{500, 1000, 1000, 1000} {
+		s.stage.Tell(failure(n))
+		n = s.asksAfter(wait * time.Millisecond)
+	}
+}
+
+func TestLoadEndsALongPause(t *testing.T) {
+	s := newScene(t, pages)
+	s.settled()
+	n := s.asksAfter(time.Second)
+	for range 5 {
+		s.stage.Tell(failure(n))
+		_, n = s.asks()
+	}
+	s.stage.Tell(failure(n))
+	s.stage.Advance(2200 * time.Millisecond)
+	s.target.Load().Add(1)
+	s.asksAfter(2500 * time.Millisecond)
+}
+
+func TestRestartOfTheServerIsToldToThePool(t *testing.T) {
+	s := newScene(t, pages)
+	started := func(at float64) {
+		t.Helper()
+		_, n := s.asks()
+		m := answer(n, 0)
+		m.Reading.StartedAt = at
+		s.stage.Tell(m)
+	}
+	started(1000)
+	started(1000.5) // the same process after a correction of the clock
+	started(-1)     // a page that does not say
+	s.pool.Got()
+	started(1060)
+	s.pool.Got(messages.EndpointRestarted{Endpoint: id})
+	started(1060)
+	s.pool.Got()
+	s.counts("signalbox_endpoint_restarts_total", 1)
+}
+
+// lateSink refuses what it is told until it is open.
+type lateSink struct {
+	messages.Sink[messages.PoolMsg]
+	open *bool
+}
+
+func (l lateSink) Tell(m messages.PoolMsg) bool { return *l.open && l.Sink.Tell(m) }
+
+func TestRestartIsToldAgainUntilThePoolTakesIt(t *testing.T) {
+	s := newScene(t, pages)
+	open := false
+	s.stage.Tell(messages.EndpointAssigned{Endpoint: id, Spec: spec, Pool: lateSink{s.pool, &open}})
+	for i, at := range []float64{1000, 2000, 2000, 2000} {
+		open = i == 2
+		_, n := s.asks()
+		m := answer(n, 0)
+		m.Reading.StartedAt = at
+		s.stage.Tell(m)
+	}
+	s.pool.Got(messages.EndpointRestarted{Endpoint: id})
+}
+
+func TestWithdrawnScraperAsksNoMore(t *testing.T) {
+	s := newScene(t, pages)
+	_, n := s.asks()
+	s.stage.Tell(messages.EndpointWithdrawn{})
+	if !s.stage.Ended() || s.stage.Tell(answer(n, 1)) {
+		t.Error("it lives")
+	}
+	s.stage.Advance(time.Minute)
+	if len(s.fetcher.pages) != 1 || s.stage.Timers() != 0 || s.target.Sample() != nil {
+		t.Errorf("%d fetches, %d timers, sample %+v", len(s.fetcher.pages), s.stage.Timers(), s.target.Sample())
+	}
+}
+
+func TestClosedFetcherIsAFailure(t *testing.T) {
+	s := newScene(t, scraper.Config{Metrics: true, Models: true})
+	s.fetcher.closed = true
+	s.stage.Advance(500 * time.Millisecond)
+	s.counts("signalbox_fetches_total", 1, "failed", "metrics-data-source")
+	s.counts("signalbox_fetches_total", 1, "failed", "models-data-source")
+	s.fetcher.closed = false
+	s.asks()
+}
+
+func TestTimerThatIsVoidDoesNothing(t *testing.T) {
+	s := newScene(t, pages)
+	s.stage.Tell(messages.ScrapeDue{Generation: 0})
+	s.stage.Tell(messages.ScrapeDue{Generation: 99})
+	if len(s.fetcher.pages) != 0 {
+		t.Error("asked before it was due")
+	}
+	s.settled()
+	s.stage.Advance(10 * time.Minute)
+	if s.stage.Timers() > 1 {
+		t.Errorf("%d timers, want one", s.stage.Timers())
+	}
+}
+
+func TestNothingIsFetchedThatNobodyReads(t *testing.T) {
+	s := newScene(t, scraper.Config{})
+	s.stage.Advance(time.Hour)
+	if len(s.fetcher.pages)+len(s.fetcher.lists)+s.stage.Timers() != 0 {
+		t.Error("something was fetched, or is going to be")
+	}
+}
+
+func TestStaleAfter(t *testing.T) {
+	for _, c := range [][3]time.Duration{{2, 1, 3}, {2, 0, 2}, {5, 1, 5}} {
+		if got := scraper.StaleAfter(c[0], c[1]); got != c[2] {
+			t.Errorf("threshold %d, interval %d: %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+}

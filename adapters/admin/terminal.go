@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// width is how many columns a page takes at most.
+const width = 120
+
+// seen says whether a terminal shows a character as one sign and obeys nothing in it. Marks are not seen: they pile up on
+// the sign before them, and their width differs between terminals.
+func seen(r rune) bool { return strconv.IsPrint(r) && !unicode.Is(unicode.M, r) }
+
+// clean makes text harmless for a terminal: what is not seen becomes an escape as in Go, bytes that are not UTF-8 too.
+func clean(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case seen(r):
+			b.WriteString(s[:n])
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// columns is how many columns a character takes: two from the first wide script on, which errs on the safe side.
+func columns(r rune) int {
+	if r >= 0x1100 {
+		switch {
+		case r >= 0x2000 && r <= 0x22ff: // punctuation, arrows, operators
+			return 1
+		}
+		return 2
+	}
+	return 1
+}
+
+func columnsOf(s string) int {
+	n := 0
+	for _, r := range s {
+		n += columns(r)
+	}
+	return n
+}
+
+// split cuts s where it reaches n columns. The head is never empty unless s is.
+func split(s string, n int) (head, tail string) {
+	used := 0
+	for i, r := range s {
+		used += columns(r)
+		if used > n && i > 0 {
+			return s[:i], s[i:]
+		}
+	}
+	return s, ""
+}
+
+// clip shortens s to n columns and shows that it did.
+func clip(s string, n int) string {
+	if columnsOf(s) <= n {
+		return s
+	}
+	head, _ := split(s, max(n-1, 1))
+	return head + "…"
+}
+
+// fields writes "label  text" lines; long text goes on below itself, at a space if there is one near.
+func field(b *strings.Builder, label, text string) {
+	const at = 14
+	lead := fmt.Sprintf("%-*s", at, label)
+	for {
+		head, tail := split(text, width-at)
+		if i := strings.LastIndexByte(head, ' '); tail != "" && i > len(head)/2 {
+			head, tail = text[:i], text[i+1:]
+		}
+		b.WriteString(strings.TrimRight(lead+head, " ") + "\n")
+		if tail == "" {
+			return
+		}
+		lead, text = strings.Repeat(" ", at), tail
+	}
+}
+
+// table writes rows in columns two spaces apart. sides has an l or an r for each column: the side to which it is set.
+func table(b *strings.Builder, indent, sides string, rows [][]string) {
+	wide := make([]int, len(sides))
+	for _, row := range rows {
+		for i, cell := range row {
+			wide[i] = max(wide[i], columnsOf(cell))
+		}
+	}
+	for _, row := range rows {
+		line := indent
+		for i, cell := range row {
+			if i > 0 {
+				line += "  "
+			}
+			pad := strings.Repeat(" ", wide[i]-columnsOf(cell))
+			if sides[i] == 'r' {
+				cell = pad + cell
+			} else {
+				cell += pad
+			}
+			line += cell
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// short is a duration in three significant digits, in at most seven columns up to 100 days.
+func short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + short(-d)
+	case d == 0:
+		return "0"
+	case d < time.Microsecond:
+		return fmt.Sprintf("%dns", d)
+	case d < time.Millisecond:
+		return digits(float64(d)/float64(time.Microsecond)) + "µs"
+	case d < time.Second:
+		return digits(float64(d)/float64(time.Millisecond)) + "ms"
+	case d < time.Minute:
+		return digits(d.Seconds()) + "s"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+func digits(v float64) string {
+	switch {
+	case v < 9.995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 99.95:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// orDash is a duration whose zero means that there is none.
+func orDash(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return short(d)
+}
+
+// size is a number of bytes for people.
+func size(bytes int64) string {
+	switch {
+	case bytes < 1<<10:
+		return plural(int(bytes), "byte")
+	case bytes < 1<<20:
+		return digits(float64(bytes)/(1<<10)) + " KiB"
+	}
+	return digits(float64(bytes)/(1<<20)) + " MiB"
+}
+
+// plural is a number and what it counts.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

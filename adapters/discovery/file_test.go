@@ -1,0 +1,351 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// scene is a file that is followed, and the pool that hears of it.
+type scene struct {
+	t        *testing.T
+	path     string
+	file     *File
+	sets     chan messages.EndpointsDiscovered
+	problems chan error
+	refuse   chan struct{} // each item is one refusal of the pool
+	version  uint64
+}
+
+func (s *scene) Tell(m messages.PoolMsg) bool {
+	select {
+	case <-s.refuse:
+		return false
+	default:
+		s.sets <- m.(messages.EndpointsDiscovered)
+		return true
+	}
+}
+
+func newScene(t *testing.T) *scene {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	return &scene{t: t, path: filepath.Join(t.TempDir(), "endpoints.yaml"), sets: make(chan messages.EndpointsDiscovered, 100),
+		problems: make(chan error, 100), refuse: make(chan struct{}, 100)}
+}
+
+func (s *scene) run(cfg Config) {
+	s.t.Helper()
+	cfg.Path, cfg.Problem = s.path, func(err error) { s.problems <- err }
+	f, err := Open(cfg, s)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.file = f
+	go f.Run(s.t.Context())
+	s.t.Cleanup(f.Close)
+}
+
+func (s *scene) write(text string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// rename puts a file in place the way editors and configuration tools do.
+func (s *scene) rename(text string) {
+	s.t.Helper()
+	if err := errors.Join(os.WriteFile(s.path+".new", []byte(text), 0o644), os.Rename(s.path+".new", s.path)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tells waits at most a second, the time within which a change is in force, for a set with these addresses.
+func (s *scene) tells(want ...string) messages.EndpointsDiscovered {
+	s.t.Helper()
+	select {
+	case m := <-s.sets:
+		got := make([]string, 0, len(want))
+		for _, e := range m.Endpoints.All() {
+			got = append(got, string(e.Address))
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") || m.Version != s.version+1 {
+			s.t.Errorf("version %d: %v, want version %d: %v", m.Version, got, s.version+1, want)
+		}
+		s.version = m.Version
+		return m
+	case <-time.After(time.Second):
+		s.t.Fatalf("nothing told within a second, want %v", want)
+	}
+	return messages.EndpointsDiscovered{}
+}
+
+func (s *scene) reports(want string) {
+	s.t.Helper()
+	select {
+	case err := <-s.problems:
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			s.t.Errorf("reported %v, want %q", err, want)
+		}
+	case <-time.After(2 * time.Second):
+		s.t.Fatalf("nothing reported, want %q", want)
+	}
+}
+
+// endpointsAt is a file with one entry for each address, all with port 8000.
+func endpointsAt(addresses ...string) string {
+	var b strings.Builder
+	b.WriteString("endpoints:\n")
+	for i, a := range addresses {
+		fmt.Fprintf(&b, "- {name: e%d, address: %q, port: 8000}\n", i, a)
+	}
+	return b.String()
+}
+
+const hour = time.Hour
+
+func TestSetIsToldAtStartAndAfterEachChange(t *testing.T) {
+	s := newScene(t)
+	s.write("endpoints:\n- {name: a, namespace: n, address: 10.0.0.1, port: 8000, labels: {role: decode}}\n")
+	s.run(Config{LookEvery: hour}) // by the watch alone
+	m := s.tells("10.0.0.1:8000")
+	want := messages.EndpointSpec{Name: "a", Namespace: "n", Address: "10.0.0.1:8000", Labels: messages.MapOf(map[string]string{"role": "decode"})}
+	if !reflect.DeepEqual(m.Endpoints.At(0), want) {
+		t.Errorf("got %+v, want %+v", m.Endpoints.At(0), want)
+	}
+	s.write(endpointsAt("10.0.0.2", "2001:db8::1"))
+	s.tells("10.0.0.2:8000", "[2001:db8::1]:8000")
+	s.rename(endpointsAt("10.0.0.3"))
+	s.tells("10.0.0.3:8000")
+	s.write("# the same\n" + endpointsAt("10.0.0.3"))
+	s.write("endpoints: []")
+	s.tells() // and nothing for the one before
+}
+
+func TestFileIsLookedAtWithoutAWatch(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	folder := t.TempDir()
+	real := filepath.Join(folder, "v1", "e.yaml")
+	other := filepath.Join(folder, "v2", "e.yaml")
+	for path, address := range map[string]string{real: "10.0.0.1", other: "10.0.0.2"} {
+		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(endpointsAt(address)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	current := filepath.Join(folder, "current") // a link in the middle of the path, which no watch hears of
+	s.path = filepath.Join(current, "e.yaml")
+	if err := os.Symlink("v1", current); err != nil {
+		t.Fatal(err)
+	}
+	s.run(Config{})
+	s.tells("10.0.0.1:8000")
+	if err := errors.Join(os.Symlink("v2", current+".new"), os.Rename(current+".new", current)); err != nil {
+		t.Fatal(err)
+	}
+	s.tells("10.0.0.2:8000")
+}
+
+// Kubernetes mounts a ConfigMap as links: the file leads to ..data, and ..data to a folder with the time in its name.
+func TestLinkSwapOfAKubernetesMount(t *testing.T) {
+	s := newScene(t)
+	folder := filepath.Dir(s.path)
+	mount := func(version, text string) {
+		t.Helper()
+		dir := filepath.Join(folder, version)
+		data := filepath.Join(folder, "..data")
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "endpoints.yaml"), []byte(text), 0o644),
+			os.Symlink(version, data+"_tmp"), os.Rename(data+"_tmp", data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount("..2026_1", endpointsAt("10.0.0.1"))
+	if err := os.Symlink("..data/endpoints.yaml", s.path); err != nil {
+		t.Fatal(err)
+	}
+	s.run(Config{LookEvery: hour})
+	s.tells("10.0.0.1:8000")
+	mount("..2026_2", endpointsAt("10.0.0.2"))
+	s.tells("10.0.0.2:8000")
+	if err := os.RemoveAll(filepath.Join(folder, "..2026_1")); err != nil {
+		t.Fatal(err)
+	}
+	mount("..2026_3", endpointsAt("10.0.0.3"))
+	s.tells("10.0.0.3:8000")
+}
+
+func TestBadFileKeepsTheLastGoodSet(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.run(Config{})
+	s.tells("10.0.0.1:8000")
+	s.rename("endpoints:\n- {name: a, address: 10.0.0.1}\n")
+	s.reports("line 2: endpoints[0].port: is missing")
+	s.rename("endpoints:\n- {name: a, address: 10.0.0.1 }\n") // the same problem is reported once
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	s.reports("no such file")
+	s.rename(endpointsAt("10.0.0.1"))
+	s.reports("")
+	s.rename(endpointsAt("10.0.0.2"))
+	s.tells("10.0.0.2:8000")
+}
+
+func TestStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no path":    {Config{}, "no path"},
+		"no file":    {Config{Path: filepath.Join(t.TempDir(), "none.yaml")}, "there is no file /"},
+		"a folder":   {Config{Path: t.TempDir()}, "not a regular file"},
+		"a bad file": {Config{Path: "parse_test.go"}, "line "},
+	} {
+		if _, err := Open(c.cfg, newScene(t)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestFileMayComeLater(t *testing.T) {
+	s := newScene(t)
+	s.run(Config{AllowMissing: true})
+	s.tells()
+	s.rename(endpointsAt("10.0.0.1"))
+	s.tells("10.0.0.1:8000")
+}
+
+func TestFixedFileIsReadOnce(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.run(Config{Fixed: true, LookEvery: time.Millisecond, ResolveEvery: time.Millisecond})
+	s.tells("10.0.0.1:8000")
+	s.write(endpointsAt("10.0.0.2"))
+	select {
+	case m := <-s.sets:
+		t.Errorf("told %+v", m)
+	case <-time.After(400 * time.Millisecond):
+	}
+}
+
+func TestPoolThatRefusesIsToldAgain(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.refuse <- struct{}{}
+	s.refuse <- struct{}{}
+	s.run(Config{LookEvery: 10 * time.Millisecond})
+	s.tells("10.0.0.1:8000")
+}
+
+func TestCloseBeforeRun(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	f, err := Open(Config{Path: s.path}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	f.Run(t.Context())
+	f.Close()
+	if len(s.sets) != 0 {
+		t.Error("a closed one told a set")
+	}
+}
+
+// phonebook is a resolver whose answers a test writes. A host without an entry hangs until it has one.
+type phonebook struct {
+	mu    sync.Mutex
+	lines map[string]any // string of addresses, or error
+	asked chan string
+}
+
+func newPhonebook() *phonebook {
+	return &phonebook{lines: map[string]any{}, asked: make(chan string, 10_000)}
+}
+
+func (p *phonebook) set(host string, answer any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines[host] = answer
+}
+
+func (p *phonebook) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	p.asked <- network + " " + host
+	p.mu.Lock()
+	answer := p.lines[host]
+	p.mu.Unlock()
+	switch answer := answer.(type) {
+	case error:
+		return nil, answer
+	case string:
+		var all []netip.Addr
+		for _, a := range strings.Fields(answer) {
+			all = append(all, netip.MustParseAddr(a))
+		}
+		return all, nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestEachAddressOfANameIsAnEndpoint(t *testing.T) {
+	s, book := newScene(t), newPhonebook()
+	book.set("vllm", "10.0.0.2 2001:db8::1 10.0.0.1 10.0.0.1 0.0.0.0")
+	s.write(endpointsAt("vllm", "10.9.9.9"))
+	s.run(Config{Resolver: book, ResolveEvery: 20 * time.Millisecond})
+	m := s.tells("10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000", "10.9.9.9:8000")
+	for i := range 3 {
+		if got := m.Endpoints.At(i).Name; got != "e0" {
+			t.Errorf("name %q, want e0", got)
+		}
+	}
+	book.set("vllm", "2001:db8::1 10.0.0.1 10.0.0.2") // another order is no change
+	book.set("vllm", "10.0.0.3")
+	s.tells("10.0.0.3:8000", "10.9.9.9:8000")
+	if got := <-book.asked; got != "ip vllm" {
+		t.Errorf("asked %q", got)
+	}
+}
+
+func TestNameThatFailsKeepsItsAddresses(t *testing.T) {
+	s, book := newScene(t), newPhonebook()
+	book.set("vllm", "10.0.0.1")
+	s.write(endpointsAt("vllm"))
+	s.run(Config{Resolver: book, ResolveEvery: 20 * time.Millisecond})
+	s.tells("10.0.0.1:8000")
+	book.set("vllm", errors.New("server misbehaving"))
+	s.reports("vllm: server misbehaving; its last 1 addresses stay")
+	book.set("vllm", errors.New("misbehaving otherwise")) // reported once
+	book.set("vllm", "")
+	book.set("vllm", "10.0.0.2")
+	s.reports("")
+	s.tells("10.0.0.2:8000")
+	book.set("vllm", errors.New("gone"))
+	s.reports("gone")
+	s.rename(endpointsAt("10.0.0.9")) // nobody asks for the name any more
+	s.reports("")
+	s.tells("10.0.0.9:8000")
+}
+
+func TestNameThatHangsHoldsNothingBackForLong(t *testing.T) {
+	s, book := newScene(t), newPhonebook()
+	s.write(endpointsAt("10.0.0.1", "hangs"))
+	s.run(Config{Resolver: book})
+	s.tells("10.0.0.1:8000")
+	s.rename(endpointsAt("10.0.0.2", "hangs"))
+	s.tells("10.0.0.2:8000")
+	s.file.Close() // ends the lookup, too
+}

@@ -1,0 +1,138 @@
+package discovery
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func TestFilesThatAreGood(t *testing.T) {
+	a := Entry{Name: "a", Namespace: "default", IP: ip("10.0.0.1"), Port: 8000}
+	for name, c := range map[string]struct {
+		file string
+		want []Entry
+	}{
+		"all keys": {"endpoints:\n- name: a\n  namespace: prod\n  address: 10.0.0.1\n  port: \"8000\"\n  labels: {role: decode, \"n\": 1}\n",
+			[]Entry{{Name: "a", Namespace: "prod", IP: ip("10.0.0.1"), Port: 8000, Labels: map[string]string{"role": "decode", "n": "1"}}}},
+		"port as a number":  {"endpoints: [{name: a, address: 10.0.0.1, port: 8000}]", []Entry{a}},
+		"JSON":              {"{\n\t\"endpoints\": [\n\t\t{\"name\": \"a\", \"address\": \"10.0.0.1\", \"port\": \"8000\"}\n\t]\n}\n", []Entry{a}},
+		"IPv6":              {`endpoints: [{name: a, address: "2001:db8::1", port: 1}]`, []Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
+		"IPv6 in brackets":  {`endpoints: [{name: a, address: "[2001:db8::1]", port: 1}]`, []Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
+		"IPv4 within IPv6":  {`endpoints: [{name: a, address: "::ffff:10.0.0.1", port: 8000}]`, []Entry{a}},
+		"host name":         {"endpoints: [{name: a, address: vLLM-0.my_pods.svc., port: 8000}]", []Entry{{Name: "a", Namespace: "default", Host: "vllm-0.my_pods.svc", Port: 8000}}},
+		"last of a name":    {"endpoints: [{name: a, address: 10.0.0.9, port: 1}, {name: a, namespace: n, address: h, port: 2}, {name: a, address: 10.0.0.1, port: 8000}]", []Entry{{Name: "a", Namespace: "n", Host: "h", Port: 2}, a}},
+		"no endpoints":      {"endpoints: []", []Entry{}},
+		"no labels":         {"endpoints: [{name: a, address: 10.0.0.1, port: 8000, labels: }]", []Entry{a}},
+		"comments and CRLF": {"# mine\r\nendpoints:\r\n- {name: a, address: 10.0.0.1, port: 8000} # one\r\n", []Entry{a}},
+	} {
+		got, err := Parse([]byte(c.file))
+		if err != nil || !(len(got) == 0 && len(c.want) == 0) && !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v, %v\nwant %+v", name, got, err, c.want)
+		}
+	}
+}
+
+func TestEveryProblemIsNamedWithItsLineAndPath(t *testing.T) {
+	const file = `endpoint: []
+endpoints:
+- name: a
+  address: 10.0.0.300
+  port: "0"
+- address: 10.0.0.1:8000
+  port: [8000]
+  labels: {x: {y: z}, w: }
+  weight: 3
+- just text
+- name: ""
+  name: b
+  address: fe80::1%eth0
+  port: 65536
+- {name: c, namespace: , address: 0.0.0.0, port: 8000}
+endpoints: []
+`
+	want := []string{
+		"line 1: endpoint: unknown key; the only one is endpoints",
+		"line 16: endpoints: stands twice, first in line 2",
+		`line 4: endpoints[0].address: got "10.0.0.300", want an IPv4 or IPv6 address or a host name, without port`,
+		`line 5: endpoints[0].port: got "0", want 1 to 65535`,
+		`line 6: endpoints[1].address: got "10.0.0.1:8000", want an IPv4 or IPv6 address or a host name, without port`,
+		"line 7: endpoints[1].port: got a list, want text",
+		"line 8: endpoints[1].labels.x: got names with values, want text",
+		"line 8: endpoints[1].labels.w: got nothing, want text",
+		"line 9: endpoints[1].weight: unknown key; the keys are name, namespace, address, port, labels",
+		"line 6: endpoints[1].name: is missing",
+		`line 10: endpoints[2]: got "just text", want names with values`,
+		"line 11: endpoints[3].name: got 0 bytes, want 1 to 253",
+		"line 12: endpoints[3].name: stands twice, first in line 11",
+		`line 13: endpoints[3].address: got "fe80::1%eth0", want no zone: Envoy cannot reach it`,
+		`line 14: endpoints[3].port: got "65536", want 1 to 65535`,
+		"line 15: endpoints[4].namespace: got nothing, want text",
+		`line 15: endpoints[4].address: got "0.0.0.0", want the address of one server`,
+	}
+	entries, err := Parse([]byte(file))
+	if err == nil || entries != nil {
+		t.Fatalf("got %+v, %v", entries, err)
+	}
+	if got := strings.Split(err.Error(), "\n"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+}
+
+func TestFilesThatAreNoSet(t *testing.T) {
+	many := strings.Repeat("- {}\n", 10_001)
+	labels := ""
+	for i := range 65 {
+		labels += fmt.Sprintf("l%d: x, ", i)
+	}
+	for name, c := range map[string]struct{ file, want string }{
+		"empty":             {"", "empty; a file without endpoints says endpoints: []"},
+		"comment only":      {"# nothing\n", "endpoints: []"},
+		"null":              {"---\n", "got nothing, want names with values"},
+		"a list":            {"- name: a\n", "line 1: got a list, want names with values"},
+		"no key":            {"{}", "no key endpoints"},
+		"key without value": {"endpoints:\n", "line 1: endpoints: got nothing, want a list"},
+		"no YAML":           {"endpoints: [\n", "line "},
+		"tab":               {"endpoints:\n\t- name: a\n", "line 2: found character that cannot start any token"},
+		"two documents":     {"endpoints: []\n---\nendpoints: []\n", "a second document"},
+		"alias":             {"endpoints:\n- &a {name: a, address: h, port: 1}\n- *a\n", "line 3: endpoints[1]: got an alias, which is not supported"},
+		"merge":             {"endpoints:\n- {<<: {name: a}, address: h, port: 1}\n", "line 2: endpoints[0]: got <<, which is not supported as a key"},
+		"too long":          {"endpoints: [] #" + strings.Repeat("x", 1<<20), "more than 1048576 bytes"},
+		"too many entries":  {"endpoints:\n" + many, "line 2: endpoints: got 10001 entries, want at most 10000"},
+		"too many problems": {"endpoints:\n" + many[:5*200], "and more"},
+		"too many labels":   {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]", "one label too many, want at most 64"},
+		"long name":         {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]", "got 254 bytes, want 1 to 253"},
+		"no text":           {"\x00\x01\xff", ""},
+	} {
+		entries, err := Parse([]byte(c.file))
+		if err == nil || entries != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %+v, %v\nwant %q", name, entries, err, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("endpoints:\n- {name: a, address: 10.0.0.1, port: 8000, labels: {a: b}}\n"))
+	f.Add([]byte("{\"endpoints\": [{\"name\": \"a\", \"address\": \"::1\", \"port\": \"1\"}]}"))
+	f.Add([]byte("endpoints: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		entries, err := Parse(file)
+		if err != nil {
+			if entries != nil || len(err.(Problems)) == 0 || err.Error() == "" {
+				t.Errorf("%q: %+v, %v", file, entries, err)
+			}
+			return
+		}
+		names := map[string]bool{}
+		for _, e := range entries {
+			key := e.Namespace + "\x00" + e.Name
+			if e.Name == "" || e.Namespace == "" || names[key] || e.Port == 0 || e.IP.IsValid() == (e.Host != "") {
+				t.Errorf("%q: %+v", file, e)
+			}
+			names[key] = true
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package modelserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	idleConnection = 30 * time.Second // longer than the slowest interval, the time-out of servers notwithstanding
+	headerBytes    = 64 << 10
+	failureBytes   = 200 // of the text that says why there is no page
+	largestKept    = 1 << 20
+	redirects      = 3
+)
+
+// bodies are buffers for pages, so that a page of the usual size costs no allocation.
+var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
+
+var errNoTurn = errors.New("no turn within the timeout: too many fetches at once")
+
+// newClient keeps connections, asks for no compression (model servers do not compress, and unpacking costs), goes through
+// no proxy, and follows redirects to the same host only.
+func newClient(cfg Config) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
+			TLSClientConfig:        cfg.TLS,
+			TLSHandshakeTimeout:    cfg.Timeout,
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    2,
+			IdleConnTimeout:        idleConnection,
+			MaxResponseHeaderBytes: headerBytes,
+		},
+		CheckRedirect: func(next *http.Request, before []*http.Request) error {
+			if first := before[0].URL; next.URL.Host != first.Host || next.URL.Scheme != first.Scheme {
+				return fmt.Errorf("redirect to %s, another host", next.URL.Redacted())
+			}
+			if len(before) > redirects {
+				return fmt.Errorf("more than %d redirects", redirects)
+			}
+			return nil
+		},
+	}
+}
+
+// get waits for its turn and reads the whole answer, at most limit bytes, into body.
+func (f *Fetcher) get(address string, limit int64, body *[]byte) error {
+	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
+	defer cancel()
+	select {
+	case f.turns <- struct{}{}:
+		defer func() { <-f.turns }()
+	case <-ctx.Done():
+		if f.ctx.Err() != nil {
+			return f.ctx.Err()
+		}
+		return errNoTurn
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "signalbox")
+	answer, err := f.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, answer.Body, headerBytes) // read to its end, the connection can be used again
+		return fmt.Errorf("status %d", answer.StatusCode)
+	}
+	return readAll(answer, limit, body)
+}
+
+// readAll reads an answer into body, which it overwrites.
+func readAll(answer *http.Response, limit int64, body *[]byte) error {
+	if answer.ContentLength > limit {
+		return fmt.Errorf("%d bytes, limit %d", answer.ContentLength, limit)
+	}
+	b := (*body)[:0]
+	if cap(b) > largestKept {
+		b = nil
+	}
+	defer func() { *body = b }()
+	b = slices.Grow(b, int(answer.ContentLength+1)) // one more, so that the last Read finds room to say that it is the last
+	for {
+		b = slices.Grow(b, 1)
+		n, err := answer.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if int64(len(b)) > limit {
+			return fmt.Errorf("more than %d bytes, the limit", limit)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %d bytes: %w", len(b), err)
+		}
+	}
+}
+
+// reason is an error in one short line.
+func reason(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the address, which everybody knows who reads this
+	}
+	text := []byte(err.Error())
+	text = text[:min(len(text), failureBytes)]
+	for i, c := range text {
+		if c < ' ' || c > '~' {
+			text[i] = '?'
+		}
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "the fetcher was closed"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case len(text) == 0:
+		return "unknown"
+	}
+	return string(text)
+}

@@ -1,0 +1,175 @@
+package modelserver
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Config is how pages are fetched. The zero value of a field means its default.
+type Config struct {
+	Want        Wanted
+	Scheme      string        // "http" by default, or "https"
+	Port        int           // where metrics are served; 0 = the endpoint's own port. Models are asked for at its own port
+	MetricsPath string        // "/metrics" by default
+	ModelsPath  string        // "/v1/models" by default
+	Timeout     time.Duration // of one fetch, waiting for its turn included; 1 s by default
+	PageBytes   int64         // the longest metrics page that is read; 8 MiB by default
+	ListBytes   int64         // the longest model list that is read; 1 MiB by default
+	Concurrent  int           // fetches at once; 64 by default. More wait for their turn
+	TLS         *tls.Config   // for https; nil = the system's roots
+}
+
+func (c Config) withDefaults() Config {
+	c.Scheme = cmp.Or(c.Scheme, "http")
+	c.MetricsPath = cmp.Or(c.MetricsPath, "/metrics")
+	c.ModelsPath = cmp.Or(c.ModelsPath, "/v1/models")
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
+	c.PageBytes = cmp.Or(c.PageBytes, 8<<20)
+	c.ListBytes = cmp.Or(c.ListBytes, 1<<20)
+	c.Concurrent = cmp.Or(c.Concurrent, 64)
+	return c
+}
+
+func (c Config) check() error {
+	if c.Scheme != "http" && c.Scheme != "https" {
+		return fmt.Errorf("scheme: got %q, want http or https", c.Scheme)
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("port: got %d, want 0 to 65535", c.Port)
+	}
+	for name, path := range map[string]string{"metrics path": c.MetricsPath, "models path": c.ModelsPath} {
+		if path[0] != '/' {
+			return fmt.Errorf("%s: got %q, want a path that begins with /", name, path)
+		}
+	}
+	if c.Timeout < 0 || c.PageBytes < 0 || c.ListBytes < 0 || c.Concurrent < 0 {
+		return fmt.Errorf("timeout %v, page bytes %d, list bytes %d, concurrent %d: want none below 0",
+			c.Timeout, c.PageBytes, c.ListBytes, c.Concurrent)
+	}
+	return nil
+}
+
+// Fetcher fetches pages, each on a goroutine of its own, and tells what came of it. All endpoints share one.
+type Fetcher struct {
+	cfg    Config
+	client *http.Client
+	turns  chan struct{} // one place for each fetch at once
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+// NewFetcher is a fetcher with the settings of cfg.
+func NewFetcher(cfg Config) (*Fetcher, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("model servers: %w", err)
+	}
+	f := &Fetcher{cfg: cfg, client: newClient(cfg), turns: make(chan struct{}, cfg.Concurrent)}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// FetchMetrics begins a fetch of an endpoint's metrics page. It tells sink ScrapeFinished with this number exactly once,
+// within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells nothing.
+// It does not block. sink must be an address for adapters.
+func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, sink)
+}
+
+// FetchModels begins a fetch of an endpoint's model list. It tells sink ModelsListed as FetchMetrics does ScrapeFinished.
+func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, sink)
+}
+
+// Close ends all fetches, which are told as failed, waits for their goroutines, and closes idle connections.
+func (f *Fetcher) Close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.cancel()
+	f.running.Wait()
+	f.client.CloseIdleConnections()
+}
+
+func (f *Fetcher) run(fetch func() messages.ScraperMsg, sink messages.Sink[messages.ScraperMsg]) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.running.Go(func() { sink.Tell(fetch()) }) // false: the scraper has ended, and nobody wants to know
+	return true
+}
+
+func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told messages.ScrapeFinished) {
+	began := time.Now()
+	fail := func(err error) {
+		told = messages.ScrapeFinished{Number: number, Failure: reason(err), Took: time.Since(began)}
+	}
+	defer caught(fail)
+	body := bodies.Get().(*[]byte)
+	defer bodies.Put(body)
+	address, err := f.metricsAddress(of.Address)
+	if err == nil {
+		err = f.get(address+f.cfg.MetricsPath, f.cfg.PageBytes, body)
+	}
+	if err != nil {
+		fail(err)
+		return told
+	}
+	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
+	told.Reading = Scan(*body, EngineOf(of.Labels), f.cfg.Want)
+	if r := told.Reading; f.cfg.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
+		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
+	}
+	return told
+}
+
+func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages.ModelsListed) {
+	fail := func(err error) { told = messages.ModelsListed{Number: number, Failure: reason(err)} }
+	defer caught(fail)
+	body := bodies.Get().(*[]byte)
+	defer bodies.Put(body)
+	var names []string
+	err := f.get(f.cfg.Scheme+"://"+string(of.Address)+f.cfg.ModelsPath, f.cfg.ListBytes, body)
+	if err == nil {
+		names, err = DecodeModels(*body)
+	}
+	if err != nil {
+		fail(err)
+		return told
+	}
+	return messages.ModelsListed{Number: number, Models: messages.TakeList(names)}
+}
+
+// metricsAddress is scheme, host and port of an endpoint's metrics page.
+func (f *Fetcher) metricsAddress(of messages.Address) (string, error) {
+	if f.cfg.Port == 0 {
+		return f.cfg.Scheme + "://" + string(of), nil
+	}
+	at, err := netip.ParseAddrPort(string(of))
+	if err != nil {
+		return "", err
+	}
+	return f.cfg.Scheme + "://" + netip.AddrPortFrom(at.Addr(), uint16(f.cfg.Port)).String(), nil
+}
+
+// caught makes a failure of a panic.
+func caught(fail func(error)) {
+	if r := recover(); r != nil {
+		fail(fmt.Errorf("panic: %s", strconv.Quote(fmt.Sprint(r))))
+	}
+}

@@ -1,0 +1,290 @@
+package modelserver
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// ear is a sink that a test waits on.
+type ear chan messages.ScraperMsg
+
+func (e ear) Tell(m messages.ScraperMsg) bool { e <- m; return true }
+
+// scene is a server, a fetcher and an ear. Its end checks that nothing runs on and nothing was told twice.
+type scene struct {
+	t       *testing.T
+	server  *httptest.Server
+	fetcher *Fetcher
+	ear     ear
+}
+
+func newScene(t *testing.T, cfg Config, handler http.HandlerFunc) *scene {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	if cfg.Want == (Wanted{}) {
+		cfg.Want = everything
+	}
+	f, err := NewFetcher(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{t: t, server: httptest.NewServer(handler), fetcher: f, ear: make(ear, 1000)}
+	t.Cleanup(s.end)
+	return s
+}
+
+func (s *scene) end() {
+	s.fetcher.Close()
+	s.server.CloseClientConnections()
+	s.server.Close()
+	if n := len(s.ear); n > 0 {
+		s.t.Errorf("%d messages that nobody asked for, the first: %+v", n, <-s.ear)
+	}
+}
+
+func (s *scene) spec() messages.EndpointSpec {
+	return messages.EndpointSpec{Name: "a", Address: messages.Address(s.server.Listener.Addr().String())}
+}
+
+func (s *scene) told() messages.ScraperMsg {
+	s.t.Helper()
+	select {
+	case m := <-s.ear:
+		return m
+	case <-time.After(10 * time.Second):
+		s.t.Fatal("nothing was told")
+		return nil
+	}
+}
+
+func (s *scene) scrape(number uint32) messages.ScrapeFinished {
+	s.t.Helper()
+	if !s.fetcher.FetchMetrics(s.spec(), number, s.ear) {
+		s.t.Fatal("refused")
+	}
+	m, ok := s.told().(messages.ScrapeFinished)
+	if !ok || m.Number != number {
+		s.t.Fatalf("told %+v, want ScrapeFinished %d", m, number)
+	}
+	return m
+}
+
+func (s *scene) failsWith(number uint32, part string) {
+	s.t.Helper()
+	m := s.scrape(number)
+	if !strings.Contains(m.Failure, part) {
+		s.t.Errorf("failure %q, want it to say %q", m.Failure, part)
+	}
+	if m.PageBytes != 0 || !reflect.DeepEqual(m.Reading, messages.Reading{}) {
+		s.t.Errorf("a failure with a page: %+v", m)
+	}
+}
+
+func say(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
+}
+
+func TestPageIsFetchedReadAndToldOnce(t *testing.T) {
+	p := page(t, "vllm-0.32.0/metrics_lora_under_load.txt")
+	var paths, connections atomic.Int32
+	s := newScene(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" && r.Method == http.MethodGet && r.Header.Get("Accept-Encoding") == "" {
+			paths.Add(1)
+		}
+		_, _ = w.Write(p)
+	})
+	s.server.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	for i := range uint32(5) {
+		got := s.scrape(i)
+		if got.Took <= 0 || got.Took > time.Second {
+			t.Errorf("took %v", got.Took)
+		}
+		got.Took = 0
+		want := messages.ScrapeFinished{Number: i, PageBytes: len(p), Reading: Scan(p, "vllm", everything)}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
+	if paths.Load() != 5 || connections.Load() > 1 {
+		t.Errorf("%d requests as they should be on %d connections, want 5 on one", paths.Load(), connections.Load())
+	}
+}
+
+func TestFetchFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg     Config
+		handler http.HandlerFunc
+		want    string
+	}{
+		"status":              {Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503"},
+		"too long, announced": {Config{PageBytes: 10}, say("vllm:num_requests_waiting 3\n"), "28 bytes, limit 10"},
+		"too long, not announced": {Config{PageBytes: 10}, func(w http.ResponseWriter, _ *http.Request) {
+			for range 100 {
+				_, _ = fmt.Fprintln(w, "vllm:num_requests_waiting 3")
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, "more than 10 bytes"},
+		"nothing known": {Config{}, say("up 1\n"), "without the load of any engine"},
+		"empty":         {Config{}, say(""), "0 bytes without the load"},
+		"redirect to another host": {Config{}, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/metrics", http.StatusFound)
+		}, "another host"},
+		"redirects without end": {Config{}, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		}, "more than 3 redirects"},
+		"silence": {Config{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "timeout"},
+		"cut in the page": {Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = fmt.Fprintln(w, "vllm:num_requests_waiting 3")
+		}, "unexpected EOF"},
+		"closed without an answer": {Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) { newScene(t, c.cfg, c.handler).failsWith(7, c.want) })
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	s := newScene(t, Config{}, say(""))
+	s.server.Listener.Close()
+	s.failsWith(1, "refused")
+}
+
+func TestRedirectOnTheSameHostIsFollowed(t *testing.T) {
+	s := newScene(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			http.Redirect(w, r, "/metrics/", http.StatusTemporaryRedirect)
+			return
+		}
+		say("vllm:num_requests_waiting 3\n")(w, r)
+	})
+	if got := s.scrape(1); got.Reading.Waiting != 3 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestPortAndPathFromConfiguration(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		say(map[string]string{"/prom": "vllm:num_requests_waiting 9\n"}[r.URL.Path])(w, r)
+	}))
+	defer other.Close()
+	s := newScene(t, Config{Port: other.Listener.Addr().(*net.TCPAddr).Port, MetricsPath: "/prom", ModelsPath: "/list"},
+		func(w http.ResponseWriter, r *http.Request) { say(`{"data":[{"id":"at `+r.URL.Path+`"}]}`)(w, r) })
+	if got := s.scrape(1); got.Reading.Waiting != 9 {
+		t.Errorf("got %+v", got)
+	}
+	s.fetcher.FetchModels(s.spec(), 2, s.ear)
+	if got, want := s.told(), (messages.ModelsListed{Number: 2, Models: list("at /list")}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestModelsAreListed(t *testing.T) {
+	body := string(page(t, "vllm-0.32.0/models_lora.json"))
+	s := newScene(t, Config{}, func(w http.ResponseWriter, r *http.Request) { say(body)(w, r) })
+	s.fetcher.FetchModels(s.spec(), 3, s.ear)
+	if got, want := s.told(), (messages.ModelsListed{Number: 3, Models: list("tiny", "lora-a", "lora-b")}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	body = "no list"
+	s.fetcher.FetchModels(s.spec(), 4, s.ear)
+	if got := s.told().(messages.ModelsListed); got.Number != 4 || !strings.Contains(got.Failure, "invalid character") || got.Models.Len() != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
+	s := newScene(t, Config{Timeout: time.Minute, Concurrent: 3}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	const fetches = 10 // three that hang and seven that wait for their turn
+	for i := range uint32(fetches) {
+		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+	}
+	s.fetcher.Close()
+	if len(s.ear) != fetches {
+		t.Fatalf("%d told when Close returned, want %d", len(s.ear), fetches)
+	}
+	seen := map[uint32]bool{}
+	for range fetches {
+		m := s.told().(messages.ScrapeFinished)
+		if m.Failure != "the fetcher was closed" || seen[m.Number] {
+			t.Errorf("told %+v, want each number once, as closed", m)
+		}
+		seen[m.Number] = true
+	}
+	if s.fetcher.FetchMetrics(s.spec(), 1, s.ear) || s.fetcher.FetchModels(s.spec(), 1, s.ear) {
+		t.Error("a closed fetcher took a fetch")
+	}
+}
+
+func TestFetchesAtOnceAreBounded(t *testing.T) {
+	var now, most atomic.Int32
+	s := newScene(t, Config{Concurrent: 4, Timeout: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		say("vllm:num_requests_waiting 3\n")(w, r)
+	})
+	for i := range uint32(200) {
+		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+	}
+	for range 200 {
+		if m := s.told().(messages.ScrapeFinished); m.Failure != "" {
+			t.Errorf("failed: %s", m.Failure)
+		}
+	}
+	if most.Load() > 4 {
+		t.Errorf("%d at once, want at most 4", most.Load())
+	}
+}
+
+func TestWaitForATurnEndsAtTheTimeout(t *testing.T) {
+	s := newScene(t, Config{Concurrent: 1, Timeout: 100 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s.fetcher.turns <- struct{}{}
+	s.failsWith(1, "no turn")
+	<-s.fetcher.turns
+}
+
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("in\nthe transport") }
+
+func TestPanicIsToldAsAFailure(t *testing.T) {
+	s := newScene(t, Config{}, say(""))
+	s.fetcher.client.Transport = panics{}
+	s.failsWith(5, `panic: "in\nthe transport"`)
+	s.fetcher.FetchModels(s.spec(), 6, s.ear)
+	if got := s.told().(messages.ModelsListed); got.Number != 6 || !strings.Contains(got.Failure, "panic") {
+		t.Errorf("got %+v", got)
+	}
+	if len(s.fetcher.turns) != 0 {
+		t.Error("a panic kept its turn")
+	}
+}
+
+func TestConfigThatCannotWork(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		`scheme: got "ftp"`:     {Scheme: "ftp"},
+		"port: got 70000":       {Port: 70000},
+		`metrics path: got "m"`: {MetricsPath: "m"},
+		"concurrent -1":         {Concurrent: -1},
+	} {
+		if _, err := NewFetcher(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package parsers
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// usageKey begins what a response says about its tokens. In JSON these seven bytes, without a backslash before and with a
+// colon behind, can only be an object key: inside a string the quotes would be escaped.
+const usageKey = `"usage"`
+
+// UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
+// usage objects and looks at nothing else. The body may be cut anywhere. The zero UsageScanner is ready; it keeps some 150
+// bytes and never allocates. Not for concurrent use.
+type UsageScanner struct {
+	state   usageState
+	matched int  // bytes of usageKey seen while searching
+	last    byte // the byte before those
+
+	depth   int      // of objects and arrays; the usage object itself is 1
+	key     [24]byte // the last string
+	keyLen  int      // its length; longer than the array if it did not fit
+	escaped bool     // the last byte was a backslash
+	details bool     // inside prompt_tokens_details
+	number  int      // the one in hand; -1 = not a whole number
+	named   bool     // the last string was a key
+
+	found, usage messages.Usage // the one being read, and the last whole one
+	any          bool           // found holds something
+}
+
+type usageState uint8
+
+const (
+	searching  usageState = iota
+	afterKey              // the key is there; its colon is due
+	afterColon            // its object is due
+	inObject
+	inString
+	inNumber
+)
+
+// Usage is what the last whole usage object said. Zero fields were not there.
+func (u *UsageScanner) Usage() messages.Usage { return u.usage }
+
+// Write looks at the next piece of the body, and keeps nothing of it.
+func (u *UsageScanner) Write(p []byte) {
+	for len(p) > 0 {
+		if u.state == searching {
+			p = u.search(p)
+			continue
+		}
+		if u.step(p[0]) {
+			p = p[1:]
+		}
+	}
+}
+
+// search looks for the key and returns what stands behind it.
+func (u *UsageScanner) search(p []byte) []byte {
+	for u.matched > 0 && len(p) > 0 { // the piece before ended with a part of it
+		if p[0] != usageKey[u.matched] {
+			u.last, u.matched = usageKey[u.matched-1], 0
+			break
+		}
+		u.matched++
+		if p = p[1:]; u.matched == len(usageKey) {
+			u.begin()
+			return p
+		}
+	}
+	for len(p) > 0 {
+		i := bytes.Index(p, []byte(usageKey))
+		if i < 0 {
+			u.keepTail(p)
+			return nil
+		}
+		if i > 0 {
+			u.last = p[i-1]
+		}
+		p = p[i+len(usageKey):]
+		if u.last != '\\' {
+			u.begin()
+			return p
+		}
+		u.last = '"'
+	}
+	return nil
+}
+
+// keepTail notes how much of the key p ends with.
+func (u *UsageScanner) keepTail(p []byte) {
+	for n := min(len(p), len(usageKey)-1); n > 0; n-- {
+		if string(p[len(p)-n:]) != usageKey[:n] {
+			continue
+		}
+		if len(p) > n {
+			u.last = p[len(p)-n-1]
+		}
+		u.matched = n
+		return
+	}
+	u.last = p[len(p)-1]
+}
+
+func (u *UsageScanner) begin() {
+	escaped := u.last == '\\'
+	u.last, u.matched = '"', 0
+	if !escaped {
+		u.state = afterKey
+	}
+}
+
+// step takes one byte; false = not yet, the state has changed. Inside the object what is not JSON, such as the prefix of a
+// further data line, is passed over.
+func (u *UsageScanner) step(c byte) bool {
+	switch u.state {
+	case searching:
+		return false
+	case afterKey, afterColon:
+		return u.stepBefore(c)
+	case inObject:
+		u.stepObject(c)
+	case inString:
+		u.stepString(c)
+	case inNumber:
+		if c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-' {
+			u.number = -1
+		} else if c < '0' || c > '9' {
+			u.set()
+			u.state = inObject
+			return false
+		} else if u.number >= 0 {
+			u.number = min(u.number*10+int(c-'0'), math.MaxInt32)
+		}
+	}
+	return true
+}
+
+// stepBefore waits for the colon and the brace behind the key. Anything else means that there is no usage object.
+func (u *UsageScanner) stepBefore(c byte) bool {
+	switch {
+	case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+		return true
+	case c == ':' && u.state == afterKey:
+		u.state = afterColon
+		return true
+	case c == '{' && u.state == afterColon:
+		u.state, u.depth, u.details, u.named, u.any = inObject, 1, false, false, false
+		u.found = messages.Usage{}
+		return true
+	}
+	u.state = searching
+	return false
+}
+
+func (u *UsageScanner) stepObject(c byte) {
+	switch {
+	case c == '"':
+		u.state, u.keyLen, u.escaped, u.named = inString, 0, false, false
+	case c == ':':
+		u.named = true
+	case c == ',':
+		u.named = false
+	case c == '{' || c == '[':
+		u.details = u.depth == 1 && u.named && u.keyIs("prompt_tokens_details")
+		u.depth++
+		u.named = false
+	case c == '}' || c == ']':
+		u.close()
+	case c >= '0' && c <= '9' && u.named:
+		u.state, u.number = inNumber, int(c-'0')
+	case c == '-':
+		u.named = false
+	}
+}
+
+func (u *UsageScanner) close() {
+	u.named = false
+	u.depth--
+	if u.depth == 1 {
+		u.details = false
+	}
+	if u.depth > 0 {
+		return
+	}
+	u.state, u.last = searching, '}'
+	if u.any {
+		u.usage = u.found
+	}
+}
+
+func (u *UsageScanner) stepString(c byte) {
+	switch {
+	case u.escaped:
+		u.escaped = false
+	case c == '\\':
+		u.escaped = true
+	case c == '"':
+		u.state = inObject
+		return
+	}
+	if u.keyLen < len(u.key) {
+		u.key[u.keyLen] = c
+	}
+	u.keyLen = min(u.keyLen+1, len(u.key)+1)
+}
+
+func (u *UsageScanner) keyIs(s string) bool {
+	return u.keyLen == len(s) && string(u.key[:u.keyLen]) == s
+}
+
+// set gives the number in hand to the field that its key names.
+func (u *UsageScanner) set() {
+	u.named = false
+	if u.number < 0 {
+		return
+	}
+	switch {
+	case u.depth == 1 && u.keyIs("prompt_tokens"):
+		u.found.PromptTokens = u.number
+	case u.depth == 1 && u.keyIs("completion_tokens"):
+		u.found.OutputTokens = u.number
+	case u.depth == 2 && u.details && u.keyIs("cached_tokens"):
+		u.found.CachedTokens = u.number
+	default:
+		return
+	}
+	u.any = true
+}

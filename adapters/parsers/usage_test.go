@@ -1,0 +1,170 @@
+package parsers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func scan(pieces ...[]byte) messages.Usage {
+	var u parsers.UsageScanner
+	for _, p := range pieces {
+		u.Write(p)
+	}
+	return u.Usage()
+}
+
+// decodedUsage is what encoding/json finds: in the body, or in the last event that has one.
+func decodedUsage(body []byte) (last messages.Usage) {
+	docs := [][]byte{body}
+	if !bytes.HasPrefix(body, []byte("{")) {
+		docs = bytes.Split(body, []byte("\n"))
+	}
+	for _, doc := range docs {
+		var answer struct {
+			Usage *struct {
+				PromptTokens     *int `json:"prompt_tokens"`
+				CompletionTokens int  `json:"completion_tokens"`
+				Details          struct {
+					CachedTokens int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			} `json:"usage"`
+		}
+		doc = bytes.TrimSpace(bytes.TrimPrefix(doc, []byte("data:")))
+		if json.Unmarshal(doc, &answer) == nil && answer.Usage != nil && answer.Usage.PromptTokens != nil {
+			u := answer.Usage
+			last = messages.Usage{PromptTokens: *u.PromptTokens, CachedTokens: u.Details.CachedTokens, OutputTokens: u.CompletionTokens}
+		}
+	}
+	return last
+}
+
+func TestUsageOfRealAnswers(t *testing.T) {
+	files, err := filepath.Glob("testdata/captures/*.txt")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d captures, error %v; want 15 or more", len(files), err)
+	}
+	withUsage := 0
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, body, ok := bytes.Cut(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), []byte("\n\n"))
+			if !ok {
+				t.Fatal("no blank line behind the headers")
+			}
+			want := decodedUsage(body)
+			if want.PromptTokens > 0 {
+				withUsage++
+			}
+			checkCuts(t, body, want)
+			checkCuts(t, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
+			checkCuts(t, bytes.ReplaceAll(body, []byte("data: "), []byte("data:")), want)
+			checkCuts(t, bytes.TrimSpace(bytes.ReplaceAll(body, []byte("data: [DONE]"), nil)), want)
+		})
+	}
+	if withUsage < 10 {
+		t.Errorf("%d captures with usage, want 10 or more", withUsage)
+	}
+}
+
+// checkCuts cuts the body in two at every byte, and into single bytes.
+func checkCuts(t *testing.T, body []byte, want messages.Usage) {
+	t.Helper()
+	for i := range len(body) + 1 {
+		if got := scan(body[:i], body[i:]); got != want {
+			t.Fatalf("cut at byte %d: %+v, want %+v", i, got, want)
+		}
+	}
+	var u parsers.UsageScanner
+	for i := range body {
+		u.Write(body[i : i+1])
+	}
+	if got := u.Usage(); got != want {
+		t.Fatalf("byte by byte: %+v, want %+v", got, want)
+	}
+}
+
+func TestUsageForms(t *testing.T) {
+	five := messages.Usage{PromptTokens: 5}
+	tests := map[string]struct {
+		body string
+		want messages.Usage
+	}{
+		"in content":          {`{"x":"\"usage\":{\"prompt_tokens\":9}","usage":{"prompt_tokens":5}}`, five},
+		"content behind":      {`{"usage":{"prompt_tokens":5},"x":"\"usage\":{\"prompt_tokens\":9}"}`, five},
+		"a value":             {`{"x":"usage","y":{"prompt_tokens":9},"usage":{"prompt_tokens":5}}`, five},
+		"ends in the word":    {`{"x\"usage":{"prompt_tokens":9}}`, messages.Usage{}},
+		"null":                {`{"usage":{"prompt_tokens":5}} {"usage":null}`, five},
+		"nothing known":       {`{"usage":{"prompt_tokens":5}} {"usage":{"total_tokens":3}}`, five},
+		"cut":                 {`{"usage":{"prompt_tokens":5}} {"usage":{"prompt_tokens":7`, five},
+		"last wins":           {`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`, five},
+		"other objects in it": {`{"usage":{"a":{"prompt_tokens":9},"b":[1,{"x":2}],"prompt_tokens":5,"completion_tokens_details":{"cached_tokens":3}}}`, five},
+		"cached": {`{"usage":{"prompt_tokens_details":{"audio_tokens":1,"cached_tokens":4},"prompt_tokens":5,"cached_tokens":8}}`,
+			messages.Usage{PromptTokens: 5, CachedTokens: 4}},
+		"strings and words":  {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`, five},
+		"not whole":          {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
+		"exponent":           {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
+		"negative":           {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
+		"huge":               {`{"usage":{"prompt_tokens":99999999999999999999999}}`, messages.Usage{PromptTokens: 1<<31 - 1}},
+		"long key":           {`{"usage":{"` + strings.Repeat("prompt_tokens", 99) + `":9,"prompt_tokens":5}}`, five},
+		"escaped quote":      {`{"usage":{"a\"prompt_tokens":9,"x\\":1,"prompt_tokens":5}}`, five},
+		"events over lines":  {"data: {\"usage\": {\ndata: \"prompt_tokens\":\ndata: 5}}\n\n", five},
+		"key begins twice":   {`{"""usage":{"prompt_tokens":5}}`, five},
+		"no usage":           {`{"choices":[]}`, messages.Usage{}},
+		"empty usage object": {`{"usage":{}}`, messages.Usage{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { checkCuts(t, []byte(tt.body), tt.want) })
+	}
+}
+
+// FuzzUsage cuts any bytes in three: no panic, and the cuts change nothing. On JSON it agrees with encoding/json.
+func FuzzUsage(f *testing.F) {
+	f.Add([]byte(`{"usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":1}}}`), 3, 20)
+	f.Add([]byte("data: {\"usage\":null}\r\n\r\ndata: {\"usage\":{\"prompt_tokens\":5}}"), 11, 12)
+	f.Add([]byte(`\"usage"usage"":{{"[]}`), 1, 2)
+	f.Fuzz(func(t *testing.T, body []byte, i, j int) {
+		want := scan(body)
+		i = min(max(i, 0), len(body))
+		j = min(max(j, i), len(body))
+		if got := scan(body[:i], body[i:j], body[j:]); got != want {
+			t.Fatalf("%q cut at %d and %d: %+v, whole: %+v", body, i, j, got, want)
+		}
+		tail, err := json.Marshal(string(body)) // whatever it is as text, it does not speak of usage
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := `{"usage":{"prompt_tokens":5},"text":` + string(tail) + `}`
+		if got := scan([]byte(answer)); got != (messages.Usage{PromptTokens: 5}) {
+			t.Fatalf("%s: %+v, want 5 prompt tokens", answer, got)
+		}
+	})
+}
+
+func TestUsageAllocatesNothing(t *testing.T) {
+	chunk := []byte(`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n")
+	var u parsers.UsageScanner
+	if n := testing.AllocsPerRun(100, func() { u.Write(chunk) }); n != 0 {
+		t.Errorf("%v allocations for a chunk, want 0", n)
+	}
+}
+
+func BenchmarkUsage(b *testing.B) {
+	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
+		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
+	var u parsers.UsageScanner
+	b.SetBytes(int64(len(chunk)))
+	b.ReportAllocs()
+	for b.Loop() {
+		u.Write(chunk)
+	}
+}

@@ -1,0 +1,92 @@
+// Package telemetry is what Signalbox says of itself: plugin and loop metrics for Prometheus, and the log lines of
+// requests. It reads what others count, and never decides anything.
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// Plugins are the metrics of plugins. Register once; each configuration gets an observer of its own.
+type Plugins struct {
+	fine, coarse *prometheus.HistogramVec
+	faults       *prometheus.CounterVec
+	stale        prometheus.Counter
+}
+
+// NewPlugins registers them.
+func NewPlugins(r prometheus.Registerer) *Plugins {
+	labels := []string{"extension_point", "plugin_type", "plugin_name"}
+	p := &Plugins{
+		fine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "signalbox_plugin_duration_seconds", Help: "Time in a plugin, for one profile run.",
+			Buckets: prometheus.ExponentialBucketsRange(100e-9, 0.1, 19),
+		}, labels),
+		coarse: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "llm_d_epp_plugin_duration_seconds", Help: "Time in a plugin, for one profile run.",
+			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1},
+		}, labels),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_plugin_bad_scores_total", Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
+		}, append(labels[:3:3], "fault")),
+		stale: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "signalbox_all_samples_stale_total", Help: "Profile runs in which in-flight load stood in, all samples being stale.",
+		}),
+	}
+	r.MustRegister(p.fine, p.coarse, p.faults, p.stale)
+	return p
+}
+
+// Observer observes the plugins of one plan, whose meters it numbers. Handles are looked up here, once.
+type Observer struct {
+	stale prometheus.Counter
+	steps []meters
+}
+
+type meters struct {
+	fine, coarse prometheus.Observer
+	clamped, nan prometheus.Counter
+}
+
+// Observe numbers the steps of profiles and gives their observer.
+func (p *Plugins) Observe(profiles []schedule.Profile) *Observer {
+	o := &Observer{stale: p.stale}
+	for i := range profiles {
+		for j := range profiles[i].Filters {
+			p.meter(o, "Filter", &profiles[i].Filters[j].Step)
+		}
+		for j := range profiles[i].Scorers {
+			p.meter(o, "Scorer", &profiles[i].Scorers[j].Step)
+		}
+		p.meter(o, "Picker", &profiles[i].Picker.Step)
+	}
+	return o
+}
+
+func (p *Plugins) meter(o *Observer, point string, s *schedule.Step) {
+	s.Meter = len(o.steps)
+	o.steps = append(o.steps, meters{
+		fine:    p.fine.WithLabelValues(point, s.Type, s.Name),
+		coarse:  p.coarse.WithLabelValues(point, s.Type, s.Name),
+		clamped: p.faults.WithLabelValues(point, s.Type, s.Name, "clamped"),
+		nan:     p.faults.WithLabelValues(point, s.Type, s.Name, "nan"),
+	})
+}
+
+// PluginRan notes the time of one call.
+func (o *Observer) PluginRan(meter int, took time.Duration) {
+	o.steps[meter].fine.Observe(took.Seconds())
+	o.steps[meter].coarse.Observe(took.Seconds())
+}
+
+// ScoreClamped counts a score that was out of range.
+func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }
+
+// ScoreNaN counts a score that was none.
+func (o *Observer) ScoreNaN(meter int) { o.steps[meter].nan.Inc() }
+
+// AllStale counts a profile run without a fresh sample.
+func (o *Observer) AllStale() { o.stale.Inc() }

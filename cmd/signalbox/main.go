@@ -1,0 +1,56 @@
+// Command signalbox is an Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server serves a
+// request. It wires actors, engine and adapters together, and never does their work itself.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "signalbox:", err)
+		var quiet exitError
+		if errors.As(err, &quiet) {
+			os.Exit(int(quiet))
+		}
+		os.Exit(1)
+	}
+}
+
+// exitError is an exit status without a fault: a check that did not hold.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// newRoot is the command tree. Without a command it serves.
+func newRoot() *cobra.Command {
+	o := newOptions()
+	root := &cobra.Command{
+		Use:           "signalbox",
+		Short:         "Endpoint Picker for LLM inference behind Envoy",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o) },
+	}
+	o.register(root.Flags())
+	so := newOptions()
+	serving := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve ext_proc to Envoy (the default command)",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
+	}
+	so.register(serving.Flags())
+	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo())
+	return root
+}

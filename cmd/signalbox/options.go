@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/config"
+)
+
+// options are the flags of serve. Names and defaults are the reference's where it has the flag.
+type options struct {
+	grpcPort, healthPort, metricsPort int
+	bind                              string
+	poolName, poolNamespace           string
+	configFile, configText            string
+	endpointsFile                     string
+	secure                            bool
+	certPath                          string
+	healthChecking                    bool
+	singleDestination                 bool
+	openDebug                         bool
+	shards                            int
+	maxBody                           int64
+	refresh, staleness                time.Duration
+	drainTimeout, drainDelay          time.Duration
+	bodyTimeout, queueTimeout         time.Duration
+	pickTimeout, idleTimeout          time.Duration
+	requestTimeout                    time.Duration
+	log                               telemetry.LogOptions
+}
+
+func newOptions() *options { return &options{} }
+
+func (o *options) register(f *pflag.FlagSet) {
+	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
+	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
+	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
+	f.StringVar(&o.bind, "bind", "127.0.0.1", "address that all ports listen on; 0.0.0.0 or :: for all")
+	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
+	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
+	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
+	f.StringVar(&o.poolName, "pool-name", "", "name of the pool, a label of metrics")
+	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
+	f.BoolVar(&o.secure, "secure-serving", true, "TLS on the ext_proc port")
+	f.StringVar(&o.certPath, "cert-path", "", "directory with tls.crt and tls.key; empty is self-signed")
+	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too")
+	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
+	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
+	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
+	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core allow, 0.5 s at least")
+	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
+	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change")
+	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
+	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
+	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
+	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
+	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
+	o.log.Register(f)
+}
+
+// check gives every problem of the flags at once.
+func (o *options) check() error {
+	var all []error
+	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	for _, p := range []struct {
+		flag string
+		port int
+	}{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}} {
+		if p.port < 0 || p.port > 65535 {
+			bad("--%s: got %d, want 0 to 65535", p.flag, p.port)
+		}
+	}
+	if _, err := netip.ParseAddr(o.bind); err != nil {
+		bad("--bind: got %q, want an IP address", o.bind)
+	}
+	if o.configFile != "" && o.configText != "" {
+		bad("--config-file and --config-text: want one of them")
+	}
+	if o.shards < 1 {
+		bad("--shards: got %d, want 1 or more", o.shards)
+	}
+	if o.maxBody < 1 || o.maxBody > 1<<30 {
+		bad("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30)
+	}
+	for _, d := range []struct {
+		flag string
+		d    time.Duration
+	}{
+		{"refresh-metrics-interval", o.refresh}, {"metrics-staleness-threshold", o.staleness}, {"drain-timeout", o.drainTimeout},
+		{"drain-delay", o.drainDelay}, {"body-timeout", o.bodyTimeout}, {"queue-timeout", o.queueTimeout},
+		{"pick-timeout", o.pickTimeout}, {"response-idle-timeout", o.idleTimeout}, {"request-timeout", o.requestTimeout},
+	} {
+		if d.d < 0 {
+			bad("--%s: got %v, want 0 or more", d.flag, d.d)
+		}
+	}
+	if err := o.log.Check(); err != nil {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// limit carries "none" as 24 hours: no deadline is zero.
+func limit(d time.Duration) time.Duration {
+	if d == 0 {
+		return 24 * time.Hour
+	}
+	return d
+}
+
+// load reads the configuration, and puts --endpoints in the place of its discovery.
+func (o *options) load() (*config.Config, error) {
+	data, name := []byte(o.configText), "--config-text"
+	if o.configFile != "" {
+		var err error
+		if data, err = os.ReadFile(o.configFile); err != nil {
+			return nil, fmt.Errorf("--config-file: %w", err)
+		}
+		name = o.configFile
+	}
+	destinations := 3
+	if o.singleDestination {
+		destinations = 1
+	}
+	c, err := config.Load(data, config.Settings{Destinations: destinations})
+	if err != nil {
+		return nil, fmt.Errorf("%s:\n%w", name, err)
+	}
+	if o.endpointsFile != "" {
+		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}
+	}
+	if c.Discovery.Path == "" {
+		return nil, errors.New("no endpoints: name a file with --endpoints, or configure file-discovery")
+	}
+	return c, nil
+}
+
+func (o *options) namespace() string {
+	if o.poolNamespace != "" {
+		return o.poolNamespace
+	}
+	if n := os.Getenv("NAMESPACE"); n != "" {
+		return n
+	}
+	return "default"
+}

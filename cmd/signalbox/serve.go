@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+)
+
+// healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
+var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
+
+// server is a running Signalbox.
+type server struct {
+	opts   *options
+	log    *zap.Logger
+	tree   *tree
+	grpc   *grpc.Server // ext_proc
+	checks *grpc.Server // health alone
+	health *health.Server
+	http   *http.Server
+	failed chan error
+	addrs  map[string]netip.AddrPort
+}
+
+// serve runs until ctx is done, then drains.
+func serve(ctx context.Context, o *options) error {
+	s, err := start(ctx, o)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		s.log.Info("shutting down", zap.Duration("drain_timeout", o.drainTimeout))
+	case err = <-s.failed:
+	}
+	return errors.Join(err, s.stop())
+}
+
+// start brings everything up, or nothing.
+func start(ctx context.Context, o *options) (_ *server, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	log, err := o.log.New()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration", zap.String("warning", w.String()))
+	}
+	s := &server{opts: o, log: log, failed: make(chan error, 3), addrs: map[string]netip.AddrPort{}}
+	listeners, err := s.listen()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close()
+			}
+		}
+	}()
+	creds, err := s.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if s.tree, err = newTree_(ctx, o, cfg, log); err != nil {
+		return nil, err
+	}
+	s.serveAll(listeners, creds)
+	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),
+		zap.Stringer("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
+	return s, nil
+}
+
+func (s *server) listen() (map[string]net.Listener, error) {
+	all := map[string]net.Listener{}
+	var problems []error
+	for _, p := range []struct {
+		flag string
+		port int
+	}{{"grpc-port", s.opts.grpcPort}, {"grpc-health-port", s.opts.healthPort}, {"metrics-port", s.opts.metricsPort}} {
+		l, err := net.Listen("tcp", net.JoinHostPort(s.opts.bind, strconv.Itoa(p.port)))
+		if err != nil {
+			problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
+			continue
+		}
+		all[p.flag] = l
+		s.addrs[p.flag] = netip.MustParseAddrPort(l.Addr().String())
+	}
+	if len(problems) > 0 {
+		for _, l := range all {
+			_ = l.Close()
+		}
+		return nil, errors.Join(problems...)
+	}
+	return all, nil
+}
+
+func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.TransportCredentials) {
+	s.health = health.NewServer()
+	for _, name := range healthServices {
+		s.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	// One message can be as large as Envoy's buffer, whatever the body limit is.
+	options := append(wire.ServerOptions(), grpc.Creds(creds), grpc.MaxRecvMsgSize(int(s.opts.maxBody)+1<<20),
+		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20), grpc.NumStreamWorkers(64),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	s.grpc = grpc.NewServer(options...)
+	wire.Register(s.grpc, s.tree.streams)
+	if s.opts.healthChecking {
+		healthpb.RegisterHealthServer(s.grpc, s.health)
+	}
+	s.checks = grpc.NewServer()
+	healthpb.RegisterHealthServer(s.checks, s.health)
+	s.http = &http.Server{Handler: s.tree.admin, ReadHeaderTimeout: 10 * time.Second}
+	run := func(what string, f func() error) {
+		go func() {
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+				s.failed <- fmt.Errorf("%s: %w", what, err)
+			}
+		}()
+	}
+	run("ext_proc", func() error { return s.grpc.Serve(listeners["grpc-port"]) })
+	run("health", func() error { return s.checks.Serve(listeners["grpc-health-port"]) })
+	run("http", func() error { return s.http.Serve(listeners["metrics-port"]) })
+}
+
+// stop is the one order of shutdown: say so, let Envoy notice, let streams end, cut the rest, then end the actors.
+func (s *server) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.drainTimeout)
+	defer cancel()
+	s.health.Shutdown()
+	s.tree.draining.Store(true)
+	s.pause(ctx)
+	graceful := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop() // GOAWAY, then waits for the streams
+		close(graceful)
+	}()
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		s.tree.streams.Drain()
+		s.log.Warn("streams cut", zap.Int("streams", s.tree.streams.Open()))
+		s.grpc.Stop()
+		<-graceful
+	}
+	s.checks.Stop()
+	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancelLast()
+	err := errors.Join(s.tree.close(last), s.http.Shutdown(last))
+	s.log.Info("stopped")
+	_ = s.log.Sync()
+	return err
+}
+
+// pause keeps accepting while Envoy's health checks notice. With no stream open there is nobody to wait for.
+func (s *server) pause(ctx context.Context) {
+	delay := time.NewTimer(s.opts.drainDelay)
+	defer delay.Stop()
+	if s.tree.streams.Open() == 0 {
+		return
+	}
+	select {
+	case <-delay.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim"
+)
+
+type simOptions struct {
+	count, port int
+	bind        string
+	server      sim.Config
+}
+
+func newSim() *cobra.Command {
+	o := &simOptions{}
+	c := &cobra.Command{
+		Use:   "sim",
+		Short: "Run simulated vLLM servers",
+		Long:  "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd) },
+	}
+	f := c.Flags()
+	f.IntVar(&o.count, "count", 1, "how many servers")
+	f.IntVar(&o.port, "port", 8001, "port of the first; the others follow. 0 is any free port for each")
+	f.StringVar(&o.bind, "bind", "127.0.0.1", "address to listen on")
+	f.StringVar(&o.server.Model, "model", "sim-model", "name of the base model")
+	f.StringSliceVar(&o.server.Adapters, "adapters", nil, "LoRA adapters loaded at the start")
+	f.IntVar(&o.server.MaxLoRAs, "max-loras", 0, "adapters in one batch; 0 is 4 with --adapters")
+	f.IntVar(&o.server.MaxRunning, "max-num-seqs", 128, "sequences in one batch")
+	f.IntVar(&o.server.MaxQueued, "max-num-queued-reqs", 0, "sequences that may wait before new ones get 503; 0 is any number")
+	f.IntVar(&o.server.KVBlocks, "num-gpu-blocks", 4096, "KV blocks")
+	f.IntVar(&o.server.BlockTokens, "block-size", 16, "tokens in a KV block")
+	f.IntVar(&o.server.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together; 0 is any number")
+	f.Float64Var(&o.server.PrefillTokensPerSecond, "prefill-rate", 8000, "prompt tokens a second")
+	f.Float64Var(&o.server.DecodeTokensPerSecond, "decode-rate", 50, "tokens a second of a sequence that runs alone")
+	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256, "mean length of an answer")
+	f.BoolVar(&o.server.PromptTokensDetails, "enable-prompt-tokens-details", false, "cached_tokens in usage")
+	f.Uint64Var(&o.server.Seed, "seed", 0, "seed of texts, lengths and ids")
+	return c
+}
+
+func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
+	if o.count < 1 {
+		return fmt.Errorf("--count: got %d, want 1 or more", o.count)
+	}
+	servers := make([]*sim.Server, 0, o.count)
+	defer func() {
+		last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		for _, s := range servers {
+			if err := s.Stop(last); err != nil {
+				s.Kill()
+			}
+		}
+	}()
+	for i := range o.count {
+		c := o.server
+		port := o.port
+		if port != 0 {
+			port += i
+		}
+		c.Address, c.Name, c.Seed = net.JoinHostPort(o.bind, strconv.Itoa(port)), fmt.Sprintf("sim-%d", i), o.server.Seed+uint64(i)
+		s, err := sim.Start(c)
+		if err != nil {
+			return fmt.Errorf("server %d: %w", i, err)
+		}
+		servers = append(servers, s)
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), "listening", s.Addr()); err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,189 @@
+package blockindex
+
+import "sync/atomic"
+
+// table maps keys to the slots that hold them, by open addressing. One goroutine writes, any number read.
+//
+// Readers are safe because a place is never used twice: a key, once written, stays where it is until the whole table is
+// replaced, and so does the row of an entry that outgrew its word. An entry that nobody holds any more is a dead one
+// until then. So a reader sees the holders of its own key, or none, but never those of another key.
+type table struct {
+	words []uint64 // pairs: key, holders. Key 0 = free. Readers and the writer use atomic loads and stores
+	rows  []uint64 // bitmaps of rowWords words each
+	mask  uint64   // pairs - 1
+
+	rowWords int // of one row; slots from 64*rowWords on do not fit
+	used     int // pairs with a key, dead ones included; writer only
+	usedRows int // writer only
+	live     int // pairs that somebody holds; writer only
+}
+
+// Holders are one word: up to inlineSlots slots of slotBits each, their number in the top bits; or, if those say isRow, the
+// number of a row.
+const (
+	slotBits    = 12
+	inlineSlots = 5
+	countShift  = 60
+	isRow       = 15
+	slotMask    = 1<<slotBits - 1
+	rowMask     = 1<<countShift - 1
+)
+
+// MaxSlots is how many slots the index can tell apart. What is entered for a slot beyond is not kept.
+const MaxSlots = 1 << slotBits
+
+const maxWords = MaxSlots / 64
+
+const minPairs = 8
+
+func newTable(pairs, rows, rowWords int) *table {
+	return &table{
+		words: make([]uint64, 2*pairs), rows: make([]uint64, rows*rowWords), mask: uint64(pairs - 1), rowWords: rowWords,
+	}
+}
+
+// find is the index of the key's pair, or of the free one where it would stand. There is always a free one.
+func (t *table) find(key uint64) (i uint64, ok bool) {
+	for i = key & t.mask; ; i = (i + 1) & t.mask {
+		switch atomic.LoadUint64(&t.words[2*i]) {
+		case key:
+			return i, true
+		case 0:
+			return i, false
+		}
+	}
+}
+
+// holders copies the set of slots that hold the key, cut to len(set) words, and says whether there are any.
+func (t *table) holders(key uint64, set []uint64) (any bool) {
+	clear(set)
+	i, ok := t.find(key)
+	if !ok {
+		return false
+	}
+	h := atomic.LoadUint64(&t.words[2*i+1])
+	if h>>countShift == isRow {
+		row := t.row(h)
+		for w := range min(len(set), len(row)) {
+			set[w] = atomic.LoadUint64(&row[w])
+			any = any || set[w] != 0
+		}
+		return any
+	}
+	for n := h >> countShift; n > 0; n-- {
+		if slot := h & slotMask; slot/64 < uint64(len(set)) {
+			set[slot/64] |= 1 << (slot % 64)
+			any = true
+		}
+		h >>= slotBits
+	}
+	return any
+}
+
+func (t *table) row(h uint64) []uint64 {
+	r := int(h&rowMask) * t.rowWords
+	return t.rows[r : r+t.rowWords]
+}
+
+// add enters a holder; false = the table has no room for it. The slot does not hold the key yet.
+func (t *table) add(key uint64, slot uint32) bool {
+	i, ok := t.find(key)
+	if !ok {
+		if 4*(t.used+1) > 3*(int(t.mask)+1) {
+			return false
+		}
+		atomic.StoreUint64(&t.words[2*i+1], 1<<countShift|uint64(slot))
+		atomic.StoreUint64(&t.words[2*i], key) // last: who sees the key sees its holder
+		t.used++
+		t.live++
+		return true
+	}
+	h := t.words[2*i+1]
+	if h>>countShift == isRow {
+		row := t.row(h)
+		if int(slot/64) >= len(row) {
+			return false
+		}
+		if empty(row) {
+			t.live++
+		}
+		atomic.StoreUint64(&row[slot/64], row[slot/64]|1<<(slot%64))
+		return true
+	}
+	n := h >> countShift
+	if n == inlineSlots {
+		return t.spill(i, h, slot)
+	}
+	if n == 0 {
+		t.live++
+	}
+	slots := h & rowMask
+	atomic.StoreUint64(&t.words[2*i+1], (n+1)<<countShift|slots<<slotBits|uint64(slot))
+	return true
+}
+
+// spill moves the holders of a full word, and one more, to a row of their own.
+func (t *table) spill(i, h uint64, slot uint32) bool {
+	if (t.usedRows+1)*t.rowWords > len(t.rows) {
+		return false
+	}
+	moved := uint64(isRow)<<countShift | uint64(t.usedRows)
+	row := t.row(moved)
+	slots := h&rowMask<<slotBits | uint64(slot)<<countShift>>countShift
+	for n := range inlineSlots + 1 {
+		s := uint64(slot)
+		if n > 0 {
+			s = h >> ((n - 1) * slotBits) & slotMask
+		}
+		if int(s/64) >= len(row) {
+			clear(row)
+			return false
+		}
+		row[s/64] |= 1 << (s % 64)
+	}
+	_ = slots
+	t.usedRows++
+	atomic.StoreUint64(&t.words[2*i+1], moved)
+	return true
+}
+
+// remove takes a holder out, if it is one.
+func (t *table) remove(key uint64, slot uint32) {
+	i, ok := t.find(key)
+	if !ok {
+		return
+	}
+	h := t.words[2*i+1]
+	if h>>countShift == isRow {
+		row := t.row(h)
+		bit := uint64(1) << (slot % 64)
+		if int(slot/64) >= len(row) || row[slot/64]&bit == 0 {
+			return
+		}
+		atomic.StoreUint64(&row[slot/64], row[slot/64]&^bit)
+		if empty(row) {
+			t.live--
+		}
+		return
+	}
+	n, kept, keptSlots := h>>countShift, uint64(0), uint64(0)
+	for k := range n {
+		if s := h >> (k * slotBits) & slotMask; s != uint64(slot) {
+			keptSlots |= s << (kept * slotBits)
+			kept++
+		}
+	}
+	atomic.StoreUint64(&t.words[2*i+1], kept<<countShift|keptSlots)
+	if n > 0 && kept == 0 {
+		t.live--
+	}
+}
+
+func empty(row []uint64) bool {
+	for _, w := range row {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}

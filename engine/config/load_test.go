@@ -1,0 +1,218 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+const head = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+
+var three = Settings{Destinations: 3}
+
+// shape is a configuration in few words.
+func shape(c *Config) string {
+	var b strings.Builder
+	for _, p := range c.Profiles {
+		fmt.Fprintf(&b, "%s:", p.Name)
+		for _, f := range p.Filters {
+			fmt.Fprintf(&b, " %s", f.Name)
+		}
+		for _, s := range p.Scorers {
+			fmt.Fprintf(&b, " %s*%v", s.Name, s.Weight)
+		}
+		fmt.Fprintf(&b, " > %s;", p.Picker.Name)
+	}
+	return b.String() + " " + c.Handler.Name
+}
+
+func TestLoad(t *testing.T) {
+	const standard = "default: queue-scorer*2 kv-cache-utilization-scorer*2 prefix-cache-scorer*3 > max-score-picker; single-profile-handler"
+	for name, c := range map[string]struct{ data, want string }{
+		"empty is the default":       {"", standard},
+		"only a comment":             {"# nothing\n", standard},
+		"null":                       {"null", standard},
+		"the default written out":    {builtIn, standard},
+		"no plugins":                 {head, "default: > max-score-picker; single-profile-handler"},
+		"profile in order of file":   {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, {type: decode-filter}]", "default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
+		"JSON":                       {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n\t\"kind\": \"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}", "default: queue-scorer*1 > max-score-picker; single-profile-handler"},
+		"weight defaults to 1":       {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
+		"first picker is shared":     {head + "plugins: [{type: random-picker, name: r}, {type: max-score-picker}]\nschedulingProfiles: [{name: p}]", "p: > r; single-profile-handler"},
+		"picker before scorer":       {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: random-picker}, {pluginRef: q, weight: 0}]}]", "p: q*0 > random-picker; single-profile-handler"},
+		"handler by name":            {head + "plugins: [{type: single-profile-handler, name: h}]", "default: > max-score-picker; h"},
+		"older group":                {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "default: > max-score-picker; single-profile-handler"},
+		"gates with their defaults":  {head + "featureGates: [flowControl=false, haPopulateNonLeaderDatastore]", "default: > max-score-picker; single-profile-handler"},
+		"aliases and merge keys":     {head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]", "default: queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
+		"flow control as it is":      {head + "flowControl: {maxBytes: \"0\", defaultRequestTTL: 60s, priorityBands: [{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], saturationDetector: {pluginRef: utilization-detector}}", "default: > max-score-picker; single-profile-handler"},
+		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\nsaturationDetector: {pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(c.data), three)
+			if err != nil {
+				t.Fatalf("Load(%q): %v", c.data, err)
+			}
+			if shape(got) != c.want {
+				t.Errorf("Load(%q) = %s, want %s", c.data, shape(got), c.want)
+			}
+		})
+	}
+}
+
+func TestLoadValues(t *testing.T) {
+	data := head + `plugins:
+- type: file-discovery
+  parameters: {path: endpoints.yaml, watchFile: true}
+- type: metrics-data-source
+  name: page
+  parameters: {scheme: https, path: /stats, port: 9000, interval: 250ms}
+- type: core-metrics-extractor
+  parameters: {engineLabelKey: engine}
+- type: models-data-source
+- type: models-data-extractor
+- type: passthrough-parser
+- type: queue-scorer
+- type: lora-affinity-scorer
+- type: max-score-picker
+  parameters: {maxNumOfEndpoints: 1}
+dataLayer:
+  discovery: {pluginRef: file-discovery}
+  sources:
+  - {pluginRef: page, extractors: [{pluginRef: core-metrics-extractor}]}
+  - {pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}
+requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
+`
+	got, err := Load([]byte(data), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.Profiles[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
+		t.Errorf("destinations: got %d, want the file's 1", n)
+	}
+	got.Profiles, got.Handler = nil, Handler{}
+	want := &Config{
+		Reads:           schedule.ReadsSample | schedule.ReadsLoRA,
+		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true},
+		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
+		Models:          Source{true, "http", "/v1/models", 0, 0, true},
+		EngineLabelKeys: []string{"engine"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("Load: want -, got +\n%s", d)
+	}
+}
+
+func TestLoadDefaults(t *testing.T) {
+	got, err := Load(nil, Settings{Destinations: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.Profiles[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
+		t.Errorf("destinations: got %d, want 1 of the settings", n)
+	}
+	if want := schedule.ReadsSample | schedule.ReadsPrefix; got.Reads != want {
+		t.Errorf("reads: got %b, want %b", got.Reads, want)
+	}
+	if !got.ParseOpenAI || got.Models.Enabled || got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 || len(got.Warnings) > 0 {
+		t.Errorf("got %+v, want OpenAI parsed, metrics only, two engine labels, no warning", got)
+	}
+}
+
+func TestLoadWarns(t *testing.T) {
+	for name, c := range map[string]struct{ data, want string }{
+		"older group":           {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
+		"block size":            {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
+		"LRU capacity":          {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: {lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
+		"unused":                {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]", "line 4: plugins[0]: nothing names queue-scorer"},
+		"flow control":          {head + "flowControl: {}", "line 3: flowControl: the feature gate flowControl is off"},
+		"weight of a filter":    {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]", "line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
+		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]", "line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
+		"no metrics":            {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read"},
+		"older parser":          {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}", "line 4: parser: deprecated"},
+		"parser after all":      {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}", "line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(c.data), three)
+			if err != nil {
+				t.Fatalf("Load(%q): %v", c.data, err)
+			}
+			if !slices.ContainsFunc(got.Warnings, func(p Problem) bool { return strings.HasPrefix(p.String(), c.want) }) {
+				t.Errorf("Load(%q) warns %v, want %q", c.data, got.Warnings, c.want)
+			}
+		})
+	}
+}
+
+// TestLoadAllAtOnce wants every problem of a file, in the order of its lines.
+func TestLoadAllAtOnce(t *testing.T) {
+	data := `apiVersion: llm-d.ai/v2
+kind: EndpointPickerConfig
+plugin: []
+plugins:
+- type: queue-scorer
+- type: load-aware-scorer
+  parameters:
+    threshold: 0
+    treshold: 5
+- type: que-scorer
+- type: disagg-profile-handler
+- name: queue-scorer
+  type: random-picker
+- name: x
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - pluginRef: queue-scorerr
+  - pluginRef: load-aware-scorer
+    weight: -1
+  - weight: heavy
+`
+	want := `line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1alpha1
+line 3: plugin: unknown key, did you mean plugins?
+line 8: plugins[1].parameters.threshold: got 0, want 1 or more
+line 9: plugins[1].parameters.treshold: unknown key, did you mean threshold?
+line 10: plugins[2].type: unknown plugin type "que-scorer", did you mean queue-scorer?
+line 11: plugins[3].type: disagg-profile-handler is not supported yet
+line 12: plugins[4].name: queue-scorer stands twice, first as plugins[0]; give one of them another name
+line 14: plugins[5].type: missing
+line 19: schedulingProfiles[0].plugins[1].pluginRef: no plugin is named "queue-scorerr", did you mean queue-scorer?
+line 21: schedulingProfiles[0].plugins[2].weight: got -1, want 0 or more
+line 22: schedulingProfiles[0].plugins[3].weight: got "heavy", want a number
+line 22: schedulingProfiles[0].plugins[3].pluginRef: missing`
+	_, err := Load([]byte(data), three)
+	if got := fmt.Sprint(err); got != want {
+		t.Errorf("want -, got +\n%s", cmp.Diff(want, got))
+	}
+	var list *Error
+	if !errors.As(err, &list) || len(list.Problems) != 12 {
+		t.Errorf("got %T, want *Error with 12 problems", err)
+	}
+}
+
+// TestParametersHaveDefaults fails when a parameter that only its default may have does not accept it.
+func TestParametersHaveDefaults(t *testing.T) {
+	for _, typ := range knownTypes() {
+		p := construct(typ)
+		v, ok := p.(interface{ Validate() error })
+		if _, required := p.(*FileDiscovery); !ok || required {
+			continue
+		}
+		if err := v.Validate(); err != nil {
+			t.Errorf("%s: its own defaults are refused: %v", typ, err)
+		}
+		if reflect.ValueOf(p).Kind() != reflect.Pointer {
+			t.Errorf("%s: the constructor gives no pointer, so that parameters cannot be decoded", typ)
+		}
+		if slices.Contains(unsupported, typ) {
+			t.Errorf("%s is known and listed as unsupported", typ)
+		}
+	}
+}

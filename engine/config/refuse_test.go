@@ -1,0 +1,162 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestLoadRefuses(t *testing.T) {
+	plugin := func(typ, parameters string) string {
+		return head + "plugins:\n- type: " + typ + "\n  parameters: {" + parameters + "}\n"
+	}
+	for name, c := range map[string]struct{ data, want string }{
+		"not YAML":            {"a: b: c", "line 1: not readable as YAML: "},
+		"not a mapping":       {"- a", "line 1: got a list, want a mapping"},
+		"a word":              {"hello", `line 1: got "hello", want a mapping`},
+		"two documents":       {head + "---\n" + head, "line 3: got a second document, want one"},
+		"no header":           {"plugins: []", "line 1: apiVersion: missing"},
+		"another kind":        {"apiVersion: llm-d.ai/v1alpha1\nkind: Pod", `line 2: kind: got "Pod", want`},
+		"key twice":           {head + "kind: x", "line 3: kind: this key stands twice"},
+		"key twice, deep":     {plugin("load-aware-scorer", "threshold: 1, threshold: 2"), "line 5: plugins[0].parameters.threshold: this key stands twice"},
+		"key is a list":       {head + "[a]: x", "line 3: .: got a key that is a list or a mapping"},
+		"unknown gate":        {head + "featureGates: [flowControll]", `line 3: featureGates[0]: unknown feature gate "flowControll", did you mean flowControl?`},
+		"bad gate":            {head + "featureGates: [flowControl=maybe]", `line 3: featureGates[0]: got "flowControl=maybe", want flowControl=true or`},
+		"gate without effect": {head + "featureGates:\n- flowControl", "line 4: featureGates[0]: got \"flowControl\", which has no effect yet"},
+		"gate off":            {head + "featureGates: [haPopulateNonLeaderDatastore=false]", "line 3: featureGates[0]: got "},
+		"type is a list":      {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},
+		"type far from all":   {head + "plugins: [{type: zzz}]", `line 3: plugins[0].type: unknown plugin type "zzz", known are active-request-scorer, `},
+		"no parameters":       {plugin("queue-scorer", "x: 1"), "line 5: plugins[0].parameters.x: unknown key, there are none"},
+		"parameters a list":   {head + "plugins: [{type: queue-scorer, parameters: []}]", "line 3: plugins[0].parameters: got a list, want a mapping"},
+		"number as text":      {plugin("load-aware-scorer", "threshold: '5'"), `line 5: plugins[0].parameters.threshold: got "5", want a whole number`},
+		"fraction":            {plugin("load-aware-scorer", "threshold: 5.5"), "line 5: plugins[0].parameters.threshold: got 5.5, want a whole number"},
+		"huge number":         {plugin("load-aware-scorer", "threshold: 99999999999999999999"), "line 5: plugins[0].parameters.threshold: got 99999999999999999999, want a whole"},
+		"weight NaN":          {plugin("prefix-cache-scorer", "matchLengthWeight: .nan"), "line 5: plugins[0].parameters.matchLengthWeight: got NaN, want 0 to 1"},
+		"too many endpoints":  {plugin("max-score-picker", "maxNumOfEndpoints: 101"), "line 5: plugins[0].parameters.maxNumOfEndpoints: got 101, want 0 to 100"},
+		"selector operator":   {plugin("label-selector-filter", "matchExpressions: [{key: a, operator: Is}]"), `line 5: plugins[0].parameters.matchExpressions[0].operator: got "Is", want In`},
+		"selector bool":       {plugin("label-selector-filter", "matchLabels: {gpu: true}"), "line 5: plugins[0].parameters.matchLabels.gpu: got true, want a string"},
+		"producer name":       {plugin("prefix-cache-scorer", "prefixMatchInfoProducerName: nobody"), `line 5: plugins[0].parameters.prefixMatchInfoProducerName: no plugin is named "nobody"`},
+		"producer type":       {plugin("active-request-scorer", "inFlightLoadProducerName: active-request-scorer"), "line 5: plugins[0].parameters.inFlightLoadProducerName: active-request-scorer is of type active-request-scorer, want inflight-load-producer"},
+		"auto tune off":       {plugin("approx-prefix-cache-producer", "autoTune: false"), "line 5: plugins[0].parameters.autoTune: has no effect yet, only true does"},
+		"threshold":           {plugin("utilization-detector", "queueDepthThreshold: 6"), "line 5: plugins[0].parameters.queueDepthThreshold: has no effect yet, only 5 does"},
+		"staleness":           {plugin("utilization-detector", "metricsStalenessThreshold: 2"), "line 5: plugins[0].parameters.metricsStalenessThreshold: got 2, want a duration"},
+		"own series":          {plugin("core-metrics-extractor", "engineConfigs: [{name: x, loraSpec: y}]"), "line 5: plugins[0].parameters.engineConfigs: has no effect yet, remove it"},
+		"own series, typo":    {plugin("core-metrics-extractor", "engineConfigs: [{nam: x}]"), "line 5: plugins[0].parameters.engineConfigs[0].nam: unknown key, did you mean name?"},
+		"client key":          {plugin("metrics-data-source", "clientKeyPath: k"), "line 5: plugins[0].parameters.clientKeyPath: has no effect yet, remove it"},
+		"scheme":              {plugin("metrics-data-source", "scheme: ftp"), `line 5: plugins[0].parameters.scheme: got "ftp", want http or https`},
+		"interval":            {plugin("models-data-source", "interval: -1s"), "line 5: plugins[0].parameters.interval: got -1s, want 0s or more"},
+		"output tokens":       {plugin("inflight-load-producer", "maxEstimatedOutputTokens: 5"), "line 5: plugins[0].parameters.maxEstimatedOutputTokens: has no effect yet"},
+		"discovery path":      {plugin("file-discovery", "watchFile: true"), "line 5: plugins[0].parameters.path: missing"},
+		"discovery type":      {head + "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: queue-scorer}}", "line 4: dataLayer.discovery.pluginRef: queue-scorer is of type queue-scorer, want file-discovery"},
+		"peers":               {head + "dataLayer: {peerDiscovery: {pluginRef: x}}", "line 3: dataLayer.peerDiscovery: has no effect yet"},
+		"sync interval":       {head + "dataLayer: {crossReplicaSyncInterval: 1s}", "line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
+		"no source":           {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, want metrics-data-source or models-data-source"},
+		"no extractor":        {head + "plugins: [{type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}", `line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
+		"wrong extractor":     {head + "plugins: [{type: metrics-data-source}, {type: models-data-extractor}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: models-data-extractor}]}]}", "line 4: dataLayer.sources[0].extractors[0].pluginRef: models-data-extractor is of type models-data-extractor, want core"},
+		"extractor twice":     {head + "plugins: [{type: metrics-data-source, name: m}, {type: core-metrics-extractor, name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, {pluginRef: e}]}]}", "line 4: dataLayer.sources[0].extractors[1].pluginRef: a second core-metrics-extractor"},
+		"source twice":        {head + "plugins: [{type: metrics-data-source, name: m}]\ndataLayer: {sources: [{pluginRef: m}, {pluginRef: m}]}", "line 4: dataLayer.sources[1]: a second source"},
+		"parser missing":      {head + "requestHandler: {parsers: [{pluginRef: openai-parser}]}", `line 3: requestHandler.parsers[0].pluginRef: no plugin is named "openai-parser", add it to plugins`},
+		"parser type":         {head + "plugins: [{type: queue-scorer}]\nparser: {pluginRef: queue-scorer}", "line 4: parser.pluginRef: queue-scorer is of type queue-scorer, want openai-parser or passthrough-parser"},
+		"profile name":        {head + "schedulingProfiles:\n- plugins: []", "line 4: schedulingProfiles[0].name: missing"},
+		"profile twice":       {head + "schedulingProfiles: [{name: a}, {name: a}]", "line 3: schedulingProfiles[1].name: a stands twice"},
+		"two profiles":        {head + "schedulingProfiles: [{name: a}, {name: b}]", "line 3: schedulingProfiles: got 2 profiles and no profile handler"},
+		"two for a single":    {head + "plugins: [{type: single-profile-handler, name: h}]\nschedulingProfiles: [{name: a}, {name: b}]", "line 4: schedulingProfiles: got 2 profiles, h wants one"},
+		"two handlers":        {head + "plugins:\n- {type: single-profile-handler}\n- {type: single-profile-handler, name: h}", "line 5: plugins[1]: h is a second profile handler"},
+		"two pickers":         {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}", "line 5: plugins[1]: max-score-picker is a second picker"},
+		"detector as filter":  {head + "plugins: [{type: utilization-detector, name: u}]\nschedulingProfiles: [{name: a, plugins: [{pluginRef: u}]}]", "line 4: schedulingProfiles[0].plugins[0]: utilization-detector as a filter is not supported yet"},
+		"detector undefined":  {head + "flowControl: {saturationDetector: {pluginRef: x}}", `line 3: flowControl.saturationDetector.pluginRef: no plugin is named "x"`},
+		"detector type":       {head + "plugins: [{type: queue-scorer}]\nsaturationDetector: {pluginRef: queue-scorer}", "line 4: saturationDetector.pluginRef: queue-scorer is of type queue-scorer, want utilization-detector"},
+		"bytes":               {head + "flowControl: {maxBytes: 5Gi}", "line 3: flowControl.maxBytes: has no effect yet, only 0 does"},
+		"no quantity":         {head + "flowControl: {maxBytes: lots}", `line 3: flowControl.maxBytes: got "lots", want a quantity`},
+		"less than none":      {head + "flowControl: {maxRequests: -1}", "line 3: flowControl.maxRequests: got -1, want 0 or more"},
+		"negative bytes":      {head + "flowControl: {maxBytes: -1k}", "line 3: flowControl.maxBytes: got -1000, want 0 or more"},
+		"band negative":       {head + "flowControl: {priorityBands: [{priority: 0, maxBytes: -1}]}", "line 3: flowControl.priorityBands[0].maxBytes: got -1, want 0 or more"},
+		"band requests":       {head + "flowControl: {priorityBands: [{priority: 0, maxRequests: -1}]}", "line 3: flowControl.priorityBands[0].maxRequests: got -1, want 0 or more"},
+		"template":            {head + "flowControl: {defaultPriorityBand: {maxRequests: -1}}", "line 3: flowControl.defaultPriorityBand.maxRequests: got -1, want 0 or more"},
+		"negative template":   {head + "flowControl: {defaultNegativePriorityBand: {maxBytes: 2G}}", "line 3: flowControl.defaultNegativePriorityBand.maxBytes: got 2000000000, which has no effect yet"},
+		"band of priority":    {head + "flowControl:\n  priorityBands:\n  - priority: 10", "line 5: flowControl.priorityBands[0].priority: has no effect yet, only 0 does"},
+		"fairness":            {head + "flowControl: {priorityBands: [{fairnessPolicyRef: round-robin-fairness-policy}]}", "line 3: flowControl.priorityBands[0].fairnessPolicyRef: got round-robin-fairness-policy, which has no effect yet"},
+		"TTL":                 {head + "flowControl: {defaultRequestTTL: 5s}", "line 3: flowControl.defaultRequestTTL: has no effect yet, only 1m0s does"},
+		"no-endpoint TTL":     {head + "flowControl: {noEndpointRequestTTL: 5s}", "line 3: flowControl.noEndpointRequestTTL: got 5s, which has no effect yet; only 1m0s does"},
+		"eviction":            {head + "flowControl: {enableEviction: true}", "line 3: flowControl.enableEviction: has no effect yet, only false does"},
+		"control characters":  {head + "\"a\\nb\": x", "line 3: a?b: unknown key"},
+		"itself":              {head + "plugins: &a [*a]", "line 3: plugins[0]: got a list, want a mapping"},
+		"merges itself":       {head + "plugins: [&a {<<: *a}]", "line 3: plugins[0]: merge keys are nested deeper"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load([]byte(c.data), three)
+			found := false
+			for _, line := range strings.Split(fmt.Sprint(err), "\n") {
+				found = found || strings.HasPrefix(line, c.want)
+			}
+			if !found {
+				t.Errorf("Load(%q): got\n%v\nwant a line %q", c.data, err, c.want)
+			}
+		})
+	}
+}
+
+func TestLoadBounds(t *testing.T) {
+	aliases := head + "x: &a [" + strings.Repeat("r, ", 1000) + "]\nplugins: [{type: label-selector-filter, parameters: {matchExpressions: ["
+	for name, c := range map[string]struct{ data, want string }{
+		"size":     {strings.Repeat("#", maxBytes+1), "got 1048577 bytes, limit 1048576"},
+		"aliases":  {aliases + strings.Repeat("{key: k, operator: In, values: *a}, ", 1000) + "]}}]", "line 1: got more than 100000 values"},
+		"names":    {head + "plugins: [" + strings.Repeat("{type: zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz}, ", 20_000) + "]", "more"},
+		"profiles": {head + "plugins: [" + strings.Repeat("{type: queue-scorer}, ", 10_000) + "]\nschedulingProfiles: [" + strings.Repeat("{name: a, plugins: [{pluginRef: x}]}, ", 10_000) + "]", "more"},
+		"problems": {head + "featureGates: [" + strings.Repeat("x, ", 1000) + "]", "and 900 more"},
+		"depth":    {strings.Repeat("[", 100_000), "not readable as YAML"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Load([]byte(c.data), three); !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %.300v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for in, want := range map[string]quantity{
+		"0": 0, "5000": 5000, "1G": 1e9, "1Gi": 1 << 30, "1.5k": 1500, "1e3": 1000, "2E": 2e18, "1m": 1, "-3k": -3000,
+		"9223372036854775807": 1<<63 - 1,
+	} {
+		if got, err := parseQuantity(in); err != nil || got != want {
+			t.Errorf("parseQuantity(%q) = %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "G", "1_000", "0x10", "inf", "nan", "1e40", "16E", "1 G", "1KB"} {
+		if got, err := parseQuantity(in); err == nil {
+			t.Errorf("parseQuantity(%q) = %d, want an error", in, got)
+		}
+	}
+}
+
+// FuzzLoad wants a configuration or problems of any bytes, each problem on a line of its own.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"", builtIn, head, head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]", head + "flowControl: {maxBytes: 1Gi}",
+		head + "plugins: [{type: label-selector-filter, parameters: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: [b]}]}}]",
+		`{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig","featureGates":["flowControl=false"]}`, "a: b: c", "- &a [*a]",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Load(data, three)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("Load(%q) = %v, %v; want one of both", data, c, err)
+		}
+		if err == nil {
+			if len(c.Profiles) == 0 || c.Handler.Plugin == nil || c.Profiles[0].Picker.Picker == nil {
+				t.Fatalf("Load(%q) = %+v, want a complete configuration", data, c)
+			}
+			return
+		}
+		var list *Error
+		if !errors.As(err, &list) {
+			t.Fatalf("Load(%q): %T, want *Error", data, err)
+		}
+		if lines := len(strings.Split(err.Error(), "\n")); len(list.Problems) == 0 || lines > len(list.Problems)+1 {
+			t.Fatalf("Load(%q): %d problems on %d lines", data, len(list.Problems), lines)
+		}
+	})
+}
