@@ -20,8 +20,8 @@ type Prefix interface {
 type Deps struct {
 	Pool   *endpoints.Pool
 	Prefix Prefix
-	// Scrape spawns the scraper of an endpoint as a child of the pool.
-	Scrape  func(e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
+	// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is.
+	Scrape  func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
 	Metrics *Metrics
 }
 
@@ -130,7 +130,6 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 		next = append(next, p.admit(e.Spec))
 	}
 	if changed {
-		p.deps.Metrics.restarts.Inc()
 		p.publish(ctx, next)
 	}
 }
@@ -201,7 +200,7 @@ func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.
 }
 
 func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
-	s, ok := p.deps.Scrape(e, messages.EndpointAssigned{Endpoint: e.ID, Spec: e.Spec, Pool: ctx.Self()})
+	s, ok := p.deps.Scrape(ctx.Self(), e, messages.EndpointAssigned{Endpoint: e.ID, Spec: e.Spec, Pool: ctx.Self()})
 	if ok {
 		p.scrapers[e.ID] = s
 	}

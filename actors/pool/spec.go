@@ -29,7 +29,6 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 // Metrics are those of the pool.
 type Metrics struct {
 	endpoints, version prometheus.Gauge
-	restarts           prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -37,9 +36,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool."}),
 		version:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_version", Help: "Version of the endpoint set."}),
-		restarts:  prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_endpoint_restarts_total", Help: "Model servers seen to have restarted."}),
 	}
-	r.MustRegister(m.endpoints, m.version, m.restarts)
+	r.MustRegister(m.endpoints, m.version)
 	return m
 }
 

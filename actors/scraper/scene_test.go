@@ -1,11 +1,13 @@
 package scraper_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -127,6 +129,7 @@ func (s *scene) settled() {
 	}
 }
 
+// counts holds a counter against want. labels are its values, in the order of their names.
 func (s *scene) counts(name string, want float64, labels ...string) {
 	s.t.Helper()
 	families, err := s.metrics.Gather()
@@ -134,20 +137,20 @@ func (s *scene) counts(name string, want float64, labels ...string) {
 		s.t.Fatal(err)
 	}
 	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			match := f.GetName() == name
-			for i, l := range labels {
-				match = match && i < len(m.GetLabel()) && m.GetLabel()[i].GetValue() == l
-			}
-			if match {
-				if got := m.GetCounter().GetValue(); got != want {
-					s.t.Errorf("%s%v: %v, want %v", name, labels, got, want)
-				}
-				return
-			}
+		if f.GetName() != name {
+			continue
 		}
+		i := slices.IndexFunc(f.GetMetric(), func(m *dto.Metric) bool {
+			return slices.EqualFunc(m.GetLabel(), labels, func(l *dto.LabelPair, v string) bool { return l.GetValue() == v })
+		})
+		if i < 0 {
+			s.t.Errorf("%s%v: not there", name, labels)
+		} else if got := f.GetMetric()[i].GetCounter().GetValue(); got != want {
+			s.t.Errorf("%s%v: %v, want %v", name, labels, got, want)
+		}
+		return
 	}
-	s.t.Errorf("%s%v: not there", name, labels)
+	s.t.Errorf("%s: not there", name)
 }
 
 func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {

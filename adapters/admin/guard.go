@@ -36,7 +36,7 @@ func (h *handler) guard(next http.HandlerFunc) http.Handler {
 func notLocal(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch {
-	case err != nil || !peer.Addr().Unmap().IsLoopback():
+	case err != nil || !peer.Addr().IsLoopback():
 		return "the peer is " + clean(r.RemoteAddr)
 	case r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "":
 		return "a proxy passed this request on"

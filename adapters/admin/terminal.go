@@ -76,7 +76,7 @@ func clip(s string, n int) string {
 	return head + "…"
 }
 
-// fields writes "label  text" lines; long text goes on below itself, at a space if there is one near.
+// field writes a "label  text" line; long text goes on below itself, at a space if there is one near.
 func field(b *strings.Builder, label, text string) {
 	const at = 14
 	lead := fmt.Sprintf("%-*s", at, label)

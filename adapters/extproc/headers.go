@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"bytes"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -37,7 +38,8 @@ func (f *facts) read(in *wire.Request) {
 	in.Headers(func(key, value []byte) bool {
 		switch string(key) {
 		case ":path":
-			first(&f.path, value)
+			path, _, _ := bytes.Cut(value, []byte{'?'})
+			first(&f.path, path)
 		case "content-type":
 			first(&f.contentType, value)
 		case "content-encoding":
@@ -73,18 +75,21 @@ func first(dst *string, value []byte) {
 	}
 }
 
-// label cuts a client's text to what we keep of it, at a character, and makes it clean UTF-8.
+// label cuts a client's text to what we keep of it, at a character, and makes it clean UTF-8. What it cuts is not kept in
+// memory by what it gives.
 func label(s string) string {
-	if len(s) > labelBytes {
-		s = s[:labelBytes]
-		for i := 0; i < utf8.UTFMax && len(s) > 0 && !utf8.ValidString(s[len(s)-1:]); i++ {
-			if r, n := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || n > 1 {
-				break
-			}
-			s = s[:len(s)-1]
-		}
+	if len(s) <= labelBytes && utf8.ValidString(s) {
+		return s
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ToValidUTF8(s[:min(len(s), labelBytes+utf8.UTFMax)], "\uFFFD")
+	if len(s) > labelBytes {
+		end := labelBytes
+		for !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end]
+	}
+	return strings.Clone(s)
 }
 
 // readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port is
@@ -96,8 +101,8 @@ func (f *facts) readSubset(in *wire.Request) {
 	var list []messages.Address
 	kind := in.Meta(subsetNamespace, []string{subsetKey}, func(value []byte) bool {
 		for part := range strings.SplitSeq(string(value), ",") {
-			if a, err := netip.ParseAddrPort(strings.TrimSpace(part)); err == nil && len(list) < maxSubsetEntries {
-				list = append(list, messages.Address(a.String()))
+			if a := address(part); a != "" && len(list) < maxSubsetEntries {
+				list = append(list, a)
 			}
 		}
 		return true
@@ -117,8 +122,14 @@ func readServed(in *wire.Request) messages.Address {
 	if served == "" {
 		served = in.Attr(upstreamAddress)
 	}
-	if a, err := netip.ParseAddrPort(strings.TrimSpace(served)); err == nil {
-		return messages.Address(a.String())
+	return address(served)
+}
+
+// address is an ip:port as the pool writes it: an IPv4 address in IPv6 form is that IPv4 address. "" = it is none.
+func address(s string) messages.Address {
+	a, err := netip.ParseAddrPort(strings.TrimSpace(s))
+	if err != nil {
+		return ""
 	}
-	return ""
+	return messages.Address(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String())
 }

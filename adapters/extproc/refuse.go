@@ -57,17 +57,29 @@ func (st *stream) refuseNow(m messages.PickFailed) error {
 func (st *stream) refuse(m messages.PickFailed) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.refuseLocked(m)
+	if st.refuseLocked(m) {
+		st.said = m.Reason
+	}
 }
 
-func (st *stream) refuseLocked(m messages.PickFailed) {
-	if st.over {
-		return
+// relay is refuse with what the cycle said, which it need not be told.
+func (st *stream) relay(m messages.PickFailed) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.refuseLocked(m)
+	return errOver
+}
+
+// refuseLocked tells whether it refused. A reason without a status of its own is a fault of ours.
+func (st *stream) refuseLocked(m messages.PickFailed) bool {
+	if st.over || st.passed {
+		return false
 	}
-	st.over, st.said = true, m.Reason
+	st.over = true
 	r, ok := refusals[m.Reason]
 	if !ok {
-		r = refusals[messages.Internal]
+		m.Reason = messages.Internal
+		r = refusals[m.Reason]
 	}
 	st.srv.cfg.Metrics.refused.WithLabelValues(m.Reason.String(), strconv.Itoa(r.status)).Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
@@ -75,15 +87,19 @@ func (st *stream) refuseLocked(m messages.PickFailed) {
 	})
 	st.out.SetFrame(frame)
 	_ = st.wire.Send(&st.out) // it fails only if nobody is there to be refused
+	return true
 }
 
+// refusalHeaders name a request that never became whole too, so that the client has a word for what it saw.
 func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
+	id := st.id
+	if id == 0 {
+		id = st.srv.nextID()
+	}
 	h := []wire.Header{
 		{Key: "content-type", Value: "application/json"},
 		{Key: reasonHeader, Value: m.Reason.String()},
-	}
-	if st.id != 0 {
-		h = append(h, wire.Header{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)})
+		{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, id)},
 	}
 	if m.RetryAfter > 0 {
 		seconds := int((m.RetryAfter + time.Second - 1) / time.Second)

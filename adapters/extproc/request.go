@@ -36,8 +36,8 @@ func (st *stream) onRequestBody() error {
 	if st.request == laneEnded {
 		return nil // bytes after the end belong to nothing
 	}
-	if st.request == laneNew { // no headers: they are not sent to us
-		st.request, st.arrived = laneHeaders, st.srv.deps.Now()
+	if st.request == laneNew {
+		return st.refuseHeadless()
 	}
 	st.facts.readSubset(&st.in)
 	if int64(st.body.Len()+st.in.BodyLen()) > st.srv.cfg.MaxBodyBytes {
@@ -53,19 +53,33 @@ func (st *stream) onRequestBody() error {
 }
 
 func (st *stream) onRequestTrailers() error {
-	if st.request == laneEnded {
+	switch st.request {
+	case laneEnded:
 		return nil
+	case laneNew:
+		return st.refuseHeadless()
+	case laneHeaders:
 	}
+	st.facts.readSubset(&st.in)
 	st.request = laneEnded
 	return st.onArrival(true)
+}
+
+// refuseHeadless refuses a request whose headers are not sent to us: nothing could carry its pick, and an answer to headers
+// that the proxy does not wait for breaks the stream.
+func (st *stream) refuseHeadless() error {
+	return st.refuseNow(messages.PickFailed{
+		Reason: messages.Unsupported, Detail: "request header mode SKIP is not supported, want SEND",
+	})
 }
 
 // onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins.
 func (st *stream) onBodyTimeout() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.id == 0 {
-		st.refuseLocked(messages.PickFailed{Reason: messages.BodyTimeout})
+	m := messages.PickFailed{Reason: messages.BodyTimeout}
+	if st.id == 0 && st.refuseLocked(m) {
+		st.said = m.Reason
 	}
 }
 
@@ -76,7 +90,7 @@ func (st *stream) bodyIsWhole() bool {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	st.id = messages.RequestID(st.srv.last.Add(1))
+	st.id = st.srv.nextID()
 	return !st.over
 }
 
@@ -86,14 +100,15 @@ func (st *stream) onArrival(trailers bool) error {
 		return errOver
 	}
 	hasBody := st.in.Kind != wire.RequestHeaders && (st.body.Len() > 0 || !trailers)
+	st.in.Release() // the frame is copied, and the wait may be long
 	if st.srv.draining.Load() {
 		return st.refuseNow(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
 	}
 	req := messages.Request{
-		ID: st.id, ClientID: label(st.facts.clientID), Path: label(cutQuery(st.facts.path)),
+		ID: st.id, ClientID: label(st.facts.clientID), Path: label(st.facts.path),
 		BodyBytes: int64(st.body.Len()), Subset: st.facts.subset,
 	}
-	if err := st.parse(&req); err != nil {
+	if err := st.parse(hasBody, &req); err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
 	cycle, ok := st.srv.deps.Start(messages.RequestArrived{
@@ -108,20 +123,21 @@ func (st *stream) onArrival(trailers bool) error {
 	case messages.PickMade:
 		return st.forward(m, hasBody, trailers)
 	case messages.PickFailed:
-		return st.refuseNow(m)
+		return st.relay(m)
 	}
-	return errOver // the client left
+	return errOver // the client left, or was refused
 }
 
 // parse reads the body's facts. Only a body that claims to be of a form that we know can be the client's fault.
-func (st *stream) parse(req *messages.Request) error {
-	if st.body.Len() == 0 && st.in.Kind == wire.RequestHeaders {
+func (st *stream) parse(hasBody bool, req *messages.Request) error {
+	if !hasBody {
 		return nil
 	}
 	return st.srv.deps.Parser.Parse(st.facts.path, st.facts.contentType, st.facts.contentEncoding, st.body.Bytes(), req)
 }
 
-// await waits for the cycle's answer: most often it is there already, given while the cycle was started.
+// await waits for the cycle's answer: most often it is there already, given while the cycle was started. Nil means that the
+// client left, or that the answer is overdue and the client was refused.
 func (st *stream) await() messages.StreamMsg {
 	select {
 	case m := <-st.answer:
@@ -139,7 +155,8 @@ func (st *stream) await() messages.StreamMsg {
 		case <-patience.C:
 			later := time.Duration(st.due.Load()-st.srv.deps.Now().UnixNano()) + time.Second
 			if st.due.Load() == 0 || later <= 0 {
-				return messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second}
+				st.refuse(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+				return nil
 			}
 			patience.Reset(later)
 		}
@@ -188,11 +205,4 @@ func (st *stream) destinations(m messages.PickMade) string {
 		b.WriteString(string(m.Destinations.At(i)))
 	}
 	return b.String()
-}
-
-func cutQuery(path string) string {
-	if i := strings.IndexByte(path, '?'); i >= 0 {
-		return path[:i]
-	}
-	return path
 }

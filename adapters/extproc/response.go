@@ -35,6 +35,9 @@ func (st *stream) onResponseHeaders() error {
 		return true
 	})
 	served, end := readServed(&st.in), st.in.EndOfStream
+	if end {
+		st.pass()
+	}
 	if err := st.answerResponseHeaders(); err != nil {
 		return err
 	}
@@ -75,6 +78,9 @@ func (st *stream) onResponseBody() error {
 			return true
 		})
 	}
+	if end {
+		st.pass()
+	}
 	var e wire.Echo
 	e.StartRequest(&st.in)
 	if err := st.echo(&e); err != nil {
@@ -108,6 +114,7 @@ func (st *stream) onResponseTrailers() error {
 	if st.response == laneEnded {
 		return nil
 	}
+	st.pass()
 	if err := st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.ResponseLane) }); err != nil {
 		return err
 	}

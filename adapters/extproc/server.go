@@ -78,12 +78,14 @@ func (s *Server) Process(w wire.Stream) error {
 	return st.serve()
 }
 
+func (s *Server) nextID() messages.RequestID { return messages.RequestID(s.last.Add(1)) }
+
 func instanceHex(n uint64) string {
 	h := strconv.FormatUint(n, 16)
 	return "0000000000000000"[len(h):] + h
 }
 
-// ParseID reads a request id as wireID wrote it. False if it is another process's, or none.
+// ParseID reads a request id as FormatID wrote it. False if it is another process's, or none.
 func ParseID(instance uint64, s string) (messages.RequestID, bool) {
 	prefix := instanceHex(instance) + "-"
 	if len(s) <= len(prefix) || s[:len(prefix)] != prefix {

@@ -19,12 +19,13 @@ type stream struct {
 	answer chan messages.StreamMsg // PickMade or PickFailed, once
 	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
 
-	mu    sync.Mutex // held while anything is sent
-	out   wire.Response
-	over  bool               // an immediate response was sent, or the handler has returned: nothing may follow
-	said  messages.Reason    // what we refused with; NoReason = we did not
-	timer *time.Timer        // of the body
-	id    messages.RequestID // 0 until the body is whole; written by the handler only
+	mu     sync.Mutex // held while anything is sent
+	out    wire.Response
+	over   bool               // an immediate response was sent, or the handler has returned: nothing may follow
+	passed bool               // the response's end has been sent, or is about to be: it is too late to refuse
+	said   messages.Reason    // what we refused with on our own; NoReason = we did not
+	timer  *time.Timer        // of the body
+	id     messages.RequestID // 0 until the body is whole; written by the handler only
 
 	// All below belongs to the handler's goroutine.
 	frames   int
@@ -135,6 +136,13 @@ func (st *stream) isOver() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.over
+}
+
+// pass puts the response beyond recall; called right before its end is sent.
+func (st *stream) pass() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.passed = true
 }
 
 // send sends what set makes, unless the stream is over.

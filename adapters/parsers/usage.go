@@ -81,13 +81,11 @@ func (u *UsageScanner) search(p []byte) []byte {
 			u.last = p[i-1]
 		}
 		p = p[i+len(usageKey):]
-		if u.last != '\\' {
-			u.begin()
-			return p
+		if u.begin(); u.state != searching {
+			break
 		}
-		u.last = '"'
 	}
-	return nil
+	return p
 }
 
 // keepTail notes how much of the key p ends with.
@@ -105,6 +103,7 @@ func (u *UsageScanner) keepTail(p []byte) {
 	u.last = p[len(p)-1]
 }
 
+// begin starts on the object behind the key, unless the key was the end of some string.
 func (u *UsageScanner) begin() {
 	escaped := u.last == '\\'
 	u.last, u.matched = '"', 0

@@ -82,7 +82,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.tree, err = newTree_(ctx, o, cfg, log); err != nil {
+	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {
 		return nil, err
 	}
 	s.serveAll(listeners, creds)

@@ -129,19 +129,11 @@ func (t *table) spill(i, h uint64, slot uint32) bool {
 	}
 	moved := uint64(isRow)<<countShift | uint64(t.usedRows)
 	row := t.row(moved)
-	slots := h&rowMask<<slotBits | uint64(slot)<<countShift>>countShift
-	for n := range inlineSlots + 1 {
-		s := uint64(slot)
-		if n > 0 {
-			s = h >> ((n - 1) * slotBits) & slotMask
-		}
-		if int(s/64) >= len(row) {
-			clear(row)
-			return false
-		}
-		row[s/64] |= 1 << (s % 64)
+	if !fill(row, h) || int(slot/64) >= len(row) {
+		clear(row)
+		return false
 	}
-	_ = slots
+	row[slot/64] |= 1 << (slot % 64)
 	t.usedRows++
 	atomic.StoreUint64(&t.words[2*i+1], moved)
 	return true
@@ -177,6 +169,19 @@ func (t *table) remove(key uint64, slot uint32) {
 	if n > 0 && kept == 0 {
 		t.live--
 	}
+}
+
+// fill sets the bits of the slots that are in a word; false = one does not fit.
+func fill(row []uint64, h uint64) bool {
+	for n := h >> countShift; n > 0; n-- {
+		s := h & slotMask
+		if int(s/64) >= len(row) {
+			return false
+		}
+		row[s/64] |= 1 << (s % 64)
+		h >>= slotBits
+	}
+	return true
 }
 
 func empty(row []uint64) bool {

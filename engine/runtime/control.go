@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -14,6 +15,12 @@ func (s *System) Root(i int) Parent { return Ref[any]{s.loops[i].root} }
 
 // Now is the system's clock, which no jump of the wall clock moves.
 func (s *System) Now() time.Time { return s.clock.time(s.clock.nanos()) }
+
+// Nanos is the same clock in nanoseconds since the start.
+func (s *System) Nanos() int64 { return s.clock.nanos() }
+
+// Rand is loop i's source. Only what runs on the loop may use it.
+func (s *System) Rand(i int) *rand.Rand { return s.loops[i].rand }
 
 // End stops an actor and its children, in the order of its inbox. The channel closes when it has ended.
 func End(who Target) <-chan struct{} {

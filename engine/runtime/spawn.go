@@ -81,6 +81,12 @@ func SpawnOuter[M any](parent Parent, role Role[M], first M) (Outer[M], bool) {
 	return Outer[M]{box}, box.enter(true)
 }
 
+// SpawnInner is SpawnOuter for whoever brings actors up and hands their inner addresses to other actors.
+func SpawnInner[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
+	o, ok := SpawnOuter(parent, role, first)
+	return o.Inner(), ok
+}
+
 func (m *mailbox) enter(outer bool) bool {
 	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outer) {
 		m.closed.Store(true)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -63,9 +64,9 @@ type Observer interface {
 	AllStale()
 }
 
-// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks.
+// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks. It gives the largest.
 type Matcher interface {
-	Match(model, salt string, blocks messages.List[uint64], out []int)
+	Match(p blockindex.Prompt, out []int) int
 }
 
 // Scratch are the buffers of one loop. They grow to the largest pool seen and hold nothing between requests.
@@ -126,7 +127,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 	}
 	s.matches = grow(s.matches, snap.Slots())
 	clear(s.matches)
-	s.Matcher.Match(req.Model, req.Salt, req.Blocks, s.matches)
+	s.Matcher.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, s.matches)
 	for i := range s.all {
 		s.all[i].PrefixBlocks = s.matches[s.all[i].ID.Slot]
 	}

@@ -1,0 +1,134 @@
+package prefix
+
+import (
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Prefix is the actor. The index outlives its incarnations, so that readers need no new address: it is cleared in place
+// when one ends, whatever state a panic left it in.
+type Prefix struct {
+	index   *blockindex.Index
+	metrics *Metrics
+	placed  map[messages.RequestID]placement
+	floors  []uint32 // by slot: the oldest generation that is not gone
+}
+
+// placement is a prompt that a live request has in the index.
+type placement struct {
+	endpoint messages.EndpointID
+	prompt   blockindex.Prompt
+	entry    blockindex.Entry
+	served   bool // confirmed by response headers
+}
+
+// New makes an incarnation, which is the only writer of the index from now on.
+func New(index *blockindex.Index, metrics *Metrics) *Prefix {
+	return &Prefix{index: index, metrics: metrics, placed: map[messages.RequestID]placement{}}
+}
+
+// Receive follows a prompt from the pick to the end of its request.
+func (p *Prefix) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.PrefixMsg) {
+	switch m := m.(type) {
+	case messages.PrefixStarted:
+		p.index.Reset()
+	case messages.PromptPlaced:
+		p.onPromptPlaced(m)
+	case messages.PromptServed:
+		p.onPromptServed(m)
+	case messages.PromptEnded:
+		p.onPromptEnded(m)
+	case messages.EndpointLeft:
+		p.onEndpointLeft(m)
+	}
+	p.metrics.show(p.index.Stats(), len(p.placed))
+}
+
+func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
+	p.withdraw(m.Request) // a request is at one place only
+	if !p.admits(m.Endpoint) {
+		return
+	}
+	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
+	p.placed[m.Request] = placement{
+		endpoint: m.Endpoint, prompt: prompt, entry: p.index.Enter(m.Endpoint.Slot, prompt),
+	}
+}
+
+func (p *Prefix) onPromptServed(m messages.PromptServed) {
+	at, ok := p.placed[m.Request]
+	if !ok {
+		return
+	}
+	if at.endpoint == m.Endpoint && p.admits(m.Endpoint) {
+		at.served = true
+		p.placed[m.Request] = at
+		return
+	}
+	p.withdraw(m.Request)
+	if !p.admits(m.Endpoint) {
+		return
+	}
+	at.endpoint, at.served = m.Endpoint, true
+	at.entry = p.index.Enter(m.Endpoint.Slot, at.prompt)
+	p.placed[m.Request] = at
+}
+
+// onPromptEnded counts the end of a served request as a use: a server lets go of its blocks only then.
+func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
+	at, ok := p.placed[m.Request]
+	if !ok || !at.served || m.Failed {
+		p.withdraw(m.Request)
+		return
+	}
+	if p.admits(at.endpoint) {
+		p.index.Touch(at.endpoint.Slot, at.prompt)
+	}
+	delete(p.placed, m.Request)
+}
+
+func (p *Prefix) onEndpointLeft(m messages.EndpointLeft) {
+	if p.admits(m.Endpoint) {
+		p.index.ClearSlot(m.Endpoint.Slot)
+		p.floors[m.Endpoint.Slot] = m.Endpoint.Generation + 1
+	}
+	m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
+}
+
+// withdraw takes a request's own blocks out, and forgets it.
+func (p *Prefix) withdraw(id messages.RequestID) {
+	at, ok := p.placed[id]
+	if !ok {
+		return
+	}
+	delete(p.placed, id)
+	if p.admits(at.endpoint) {
+		p.index.Withdraw(at.endpoint.Slot, at.prompt, at.entry)
+	}
+}
+
+// admits says whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any seen
+// before it clears the slot: the pool takes care that it is clear, but blocks that were picked for the older one on an old
+// snapshot may have come after a restart of this actor.
+func (p *Prefix) admits(e messages.EndpointID) bool {
+	if e.Generation == 0 || e.Slot >= blockindex.MaxSlots {
+		return false
+	}
+	for int(e.Slot) >= len(p.floors) {
+		p.floors = append(p.floors, 0)
+	}
+	floor := &p.floors[e.Slot]
+	if e.Generation > *floor {
+		p.index.ClearSlot(e.Slot)
+		*floor = e.Generation
+	}
+	return e.Generation == *floor
+}
+
+// Stopped leaves the index empty: nobody would withdraw what is provisional, or forget an endpoint that leaves.
+func (p *Prefix) Stopped(runtime.Context[messages.PrefixMsg]) {
+	p.index.Reset()
+	clear(p.placed)
+	p.metrics.show(p.index.Stats(), 0)
+}

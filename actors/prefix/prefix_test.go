@@ -1,0 +1,254 @@
+package prefix_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var (
+	a1 = messages.EndpointID{Slot: 0, Generation: 1}
+	a2 = messages.EndpointID{Slot: 0, Generation: 2}
+	b1 = messages.EndpointID{Slot: 1, Generation: 1}
+
+	prompt = messages.ListOf[uint64](11, 12, 13, 14)
+	other  = messages.ListOf[uint64](11, 12, 23)
+)
+
+func TestPickEntersProvisionally(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.holds(prompt, 4, 0)
+}
+
+func TestRequestThatNobodyServedIsWithdrawn(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.holds(prompt, 0, 0)
+}
+
+func TestServedPromptStays(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: a1})
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.holds(prompt, 4, 0)
+}
+
+func TestPromptServedElsewhereMoves(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: b1})
+	s.holds(prompt, 0, 4)
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.holds(prompt, 0, 4)
+}
+
+func TestPromptServedByAStrangerIsWithdrawn(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1})
+	s.holds(prompt, 0, 0)
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.holds(prompt, 0, 0)
+}
+
+func TestFailureBeforeTheFirstTokenWithdrawsWhatWasConfirmed(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: a1})
+	s.actor.Tell(messages.PromptEnded{Request: 1, Failed: true})
+	s.holds(prompt, 0, 0)
+}
+
+func TestFailureLeavesWhatAnotherRequestUsed(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.place(2, a1, other)
+	s.actor.Tell(messages.PromptEnded{Request: 1, Failed: true})
+	s.holds(prompt, 2, 0)
+	s.holds(other, 3, 0)
+}
+
+func TestSecondPlaceReplacesTheFirst(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.place(1, b1, prompt)
+	s.holds(prompt, 0, 4)
+}
+
+func TestUnknownRequestIsNoError(t *testing.T) {
+	s := newScene(t)
+	s.actor.Tell(messages.PromptServed{Request: 9, Endpoint: a1})
+	s.actor.Tell(messages.PromptEnded{Request: 9, Failed: true})
+	s.holds(prompt, 0, 0)
+}
+
+func TestEndOfAServedRequestIsAUse(t *testing.T) {
+	s := newSceneOf(t, 6)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: a1})
+	s.place(2, a1, messages.ListOf[uint64](31, 32))
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.place(3, a1, messages.ListOf[uint64](41, 42))
+	s.holds(prompt, 4, 0)
+	s.holds(messages.ListOf[uint64](31, 32), 0, 0)
+}
+
+func TestEndpointThatLeavesIsForgottenAndReported(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.place(2, b1, prompt)
+	s.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: s.pool})
+	s.pool.Got(messages.SlotCleared{Endpoint: a1})
+	s.holds(prompt, 0, 4)
+}
+
+func TestOldGenerationIsDropped(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: s.pool})
+	s.pool.Got(messages.SlotCleared{Endpoint: a1})
+
+	s.place(2, a1, prompt) // picked before the endpoint left
+	s.holds(prompt, 0, 0)
+
+	s.place(3, a2, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: a1})
+	s.actor.Tell(messages.PromptEnded{Request: 1, Failed: true})
+	s.holds(prompt, 4, 0)
+
+	s.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: s.pool}) // once more: answered, without harm to the new one
+	s.pool.Got(messages.SlotCleared{Endpoint: a1})
+	s.holds(prompt, 4, 0)
+}
+
+func TestNewerGenerationFindsItsSlotEmpty(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.place(2, a2, messages.ListOf[uint64](51))
+	s.holds(prompt, 0, 0)
+	s.actor.Tell(messages.PromptEnded{Request: 1})
+	s.holds(messages.ListOf[uint64](51), 1, 0)
+}
+
+func TestCrashLeavesAnEmptyIndexForTheNextIncarnation(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Crash()
+	s.holds(prompt, 0, 0)
+
+	s.play()
+	s.actor.Tell(messages.PromptEnded{Request: 1}) // of the life before
+	s.place(2, b1, prompt)
+	s.holds(prompt, 0, 4)
+}
+
+func TestSaltAndModelSeparate(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptPlaced{Request: 2, Endpoint: b1, Model: "m", Salt: "s", Blocks: prompt})
+	s.holds(prompt, 4, 0)
+	out := make([]int, 2)
+	if s.index.Match(blockindex.Prompt{Model: "m", Salt: "s", Blocks: prompt}, out); out[0] != 0 || out[1] != 4 {
+		t.Errorf("with salt: %v, want [0 4]", out)
+	}
+	if best := s.index.Match(blockindex.Prompt{Model: "n", Blocks: prompt}, out); best != 0 {
+		t.Errorf("other model: %v, want nothing", out)
+	}
+}
+
+func TestMetricsFollow(t *testing.T) {
+	s := newSceneOf(t, 4)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptServed{Request: 1, Endpoint: a1})
+	s.place(2, a1, other) // 1 of 5 blocks evicted
+	s.actor.Tell(messages.PromptEnded{Request: 2})
+	s.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: s.pool})
+	s.place(3, a2, other)
+	want := map[string]float64{
+		"llm_d_epp_prefix_indexer_size":           3,
+		"signalbox_prefix_held_blocks":            3,
+		"signalbox_prefix_bytes":                  float64(s.index.Stats().Bytes),
+		"signalbox_prefix_placed_prompts":         2,
+		"signalbox_prefix_entered_blocks_total":   8,
+		"signalbox_prefix_evicted_blocks_total":   1,
+		"signalbox_prefix_withdrawn_blocks_total": 1,
+		"signalbox_prefix_forgotten_blocks_total": 3,
+	}
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		got[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("metrics:\n\t%v\nwant:\n\t%v", got, want)
+	}
+}
+
+func TestMetricsRegisterOnce(t *testing.T) {
+	s := newScene(t)
+	if _, err := prefix.NewMetrics(s.registry); err == nil {
+		t.Error("second registration: no error, want one")
+	}
+}
+
+// scene is the prefix actor between a probe for the pool and the index that cycles read.
+type scene struct {
+	t        *testing.T
+	index    *blockindex.Index
+	registry *prometheus.Registry
+	metrics  *prefix.Metrics
+	pool     *runtimetest.Probe[messages.PoolMsg]
+	actor    *runtimetest.Stage[messages.PrefixMsg]
+}
+
+func newScene(t *testing.T) *scene { return newSceneOf(t, 0) }
+
+// newSceneOf is a scene with so many blocks for each endpoint.
+func newSceneOf(t *testing.T, capacity int) *scene {
+	s := &scene{
+		t:        t,
+		index:    blockindex.NewIndex(capacity),
+		registry: prometheus.NewRegistry(),
+		pool:     runtimetest.NewProbe[messages.PoolMsg](t),
+		actor:    runtimetest.NewStage[messages.PrefixMsg](t),
+	}
+	var err error
+	if s.metrics, err = prefix.NewMetrics(s.registry); err != nil {
+		t.Fatal(err)
+	}
+	s.play()
+	return s
+}
+
+// play puts a new incarnation on the stage.
+func (s *scene) play() {
+	s.actor.Play(prefix.New(s.index, s.metrics))
+	s.actor.Tell(messages.PrefixStarted{})
+}
+
+func (s *scene) place(id messages.RequestID, e messages.EndpointID, blocks messages.List[uint64]) {
+	s.actor.Tell(messages.PromptPlaced{Request: id, Endpoint: e, Model: "m", Blocks: blocks})
+}
+
+// holds checks how many lead blocks slots 0 and 1 hold.
+func (s *scene) holds(blocks messages.List[uint64], slot0, slot1 int) {
+	s.t.Helper()
+	out := make([]int, 2)
+	s.index.Match(blockindex.Prompt{Model: "m", Blocks: blocks}, out)
+	if out[0] != slot0 || out[1] != slot1 {
+		s.t.Errorf("lead blocks of %v held: %v, want [%d %d]", blocks.Append(nil), out, slot0, slot1)
+	}
+}

@@ -1,0 +1,89 @@
+package scraper_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// handing is a fetcher that hands the test what it was asked, for the test to answer: it is no actor either.
+type handing struct{ asked chan asked }
+
+type asked struct {
+	number uint32
+	sink   messages.Sink[messages.ScraperMsg]
+}
+
+func (h handing) FetchMetrics(_ messages.EndpointSpec, n uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+	h.asked <- asked{n, sink}
+	return true
+}
+
+func (h handing) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.ScraperMsg]) bool {
+	return false
+}
+
+// telling is a target that tells the test of each sample.
+type telling struct {
+	target
+	published chan *endpoints.Sample
+}
+
+func (t telling) Publish(s *endpoints.Sample) { t.published <- s }
+
+func within[T any](t *testing.T, c chan T) T {
+	t.Helper()
+	select {
+	case x := <-c:
+		return x
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing within 5 s")
+		panic("unreachable")
+	}
+}
+
+// A fetcher is no actor: what it tells must reach the loop without anybody else's help.
+func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
+	system := runtime.New(runtime.Config{})
+	t.Cleanup(func() { shutdown(t, system) })
+	metrics, err := scraper.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := telling{target{endpoints.New(id, spec)}, make(chan *endpoints.Sample, 100)}
+	fetches := handing{make(chan asked, 100)}
+	role := runtime.Role[messages.ScraperMsg]{Name: "scraper", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.ScraperMsg] {
+			return scraper.New(scraper.Config{Metrics: true}, to, fetches, metrics)
+		}}
+	var first messages.ScraperMsg = messages.EndpointAssigned{Endpoint: id, Spec: spec, Pool: runtimetest.NewProbe[messages.PoolMsg](t)}
+	address, ok := runtime.SpawnOuter(system.Root(0), role, first)
+	if !ok {
+		t.Fatal("refused")
+	}
+	f := within(t, fetches.asked)
+	if _, ok := f.sink.(runtime.Outer[messages.ScraperMsg]); !ok {
+		t.Errorf("the fetcher was given %T, want an address for adapters", f.sink)
+	}
+	f.sink.Tell(answer(f.number, 9))
+	if got := within(t, to.published); got.Waiting != 9 {
+		t.Errorf("sample %+v", got)
+	}
+	address.Tell(messages.EndpointWithdrawn{})
+}
+
+func shutdown(t *testing.T, system *runtime.System) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := system.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,257 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const instance = "00000000000000ab-"
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// recorder stands for the recorder's inbox: it notes the query and answers at once, or refuses it, or never answers.
+type recorder struct {
+	asked  *messages.RequestQueried
+	answer *messages.RecordsAnswered // nil = never
+	full   bool
+}
+
+func (r *recorder) Tell(m messages.RecorderMsg) bool {
+	if r.full {
+		return false
+	}
+	q := m.(messages.RequestQueried)
+	r.asked = &q
+	if r.answer != nil && !q.Admin.Tell(*r.answer) {
+		panic("the answer was refused")
+	}
+	return true
+}
+
+func answering(records ...messages.Record) *recorder {
+	return &recorder{answer: &messages.RecordsAnswered{Records: messages.ListOf(records...), Lost: 7}}
+}
+
+func config(rec *recorder) Config {
+	return Config{
+		Gatherer: prometheus.NewRegistry(), Recorder: rec,
+		FormatID: func(id messages.RequestID) string { return instance + strconv.FormatUint(uint64(id), 10) },
+		ParseID: func(s string) (messages.RequestID, bool) {
+			n, err := strconv.ParseUint(strings.TrimPrefix(s, instance), 10, 64)
+			return messages.RequestID(n), err == nil && strings.HasPrefix(s, instance)
+		},
+		Address: func(id messages.EndpointID) messages.Address {
+			if id.Slot >= 1000 {
+				return "" // not known any more
+			}
+			return messages.Address(fmt.Sprintf("10.0.0.%d:8000", id.Slot))
+		},
+		Now: func() time.Time { return noon },
+	}
+}
+
+// get asks as a peer on this machine.
+func get(cfg Config, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr, r.Host = "127.0.0.1:50000", "localhost:9090"
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	NewHandler(cfg).ServeHTTP(w, r)
+	return w
+}
+
+func TestMetricsAndHealthAreOpenToAll(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	picks := prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_picks_total", Help: "Picks."})
+	registry.MustRegister(picks)
+	picks.Add(3)
+	cfg := config(answering())
+	cfg.Gatherer = registry
+	cfg.Ready = func() error { return nil }
+	notReady := cfg
+	notReady.Ready = func() error { return errors.New("no endpoints\x1b[2J") }
+	for name, c := range map[string]struct {
+		cfg    Config
+		path   string
+		status int
+		body   string
+	}{
+		"metrics":   {cfg, "/metrics", 200, "signalbox_picks_total 3\n"},
+		"healthz":   {cfg, "/healthz", 200, "ok\n"},
+		"readyz":    {cfg, "/readyz", 200, "ok\n"},
+		"not ready": {notReady, "/readyz", 503, `no endpoints\x1b[2J` + "\n"},
+		"alive":     {notReady, "/healthz", 200, "ok\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := get(c.cfg, c.path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1234" })
+			if w.Code != c.status || !strings.HasSuffix(w.Body.String(), c.body) {
+				t.Errorf("GET %s = %d %q, want %d ending in %q", c.path, w.Code, w.Body, c.status, c.body)
+			}
+		})
+	}
+}
+
+func TestDebugAnswersLoopbackPeersOnly(t *testing.T) {
+	header := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
+	peer := func(a string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = a } }
+	host := func(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		open   bool
+		status int
+	}{
+		"IPv4":             {peer("127.0.0.1:1"), false, 200},
+		"IPv6":             {peer("[::1]:1"), false, 200},
+		"mapped":           {peer("[::ffff:127.0.0.1]:1"), false, 200},
+		"by address":       {host("127.0.0.1:9090"), false, 200},
+		"by IPv6 address":  {host("[::1]:9090"), false, 200},
+		"stranger":         {peer("192.0.2.1:1"), false, 403},
+		"IPv6 stranger":    {peer("[2001:db8::1]:1"), false, 403},
+		"no address":       {peer("@"), false, 403},
+		"forwarded":        {header("X-Forwarded-For", "192.0.2.1"), false, 403},
+		"forwarded, new":   {header("Forwarded", "for=192.0.2.1"), false, 403},
+		"by another name":  {host("evil.example:9090"), false, 403},
+		"open to all":      {peer("192.0.2.1:1"), true, 200},
+		"open, other name": {host("epp.example"), true, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, path := range []string{"/debug/requests", "/debug/requests/x", "/debug/endpoints", "/debug/config"} {
+				cfg := config(answering(messages.Record{Request: 1}))
+				cfg.OpenDebug = c.open
+				cfg.Endpoints = func() []EndpointView { return nil }
+				cfg.Configuration = func() string { return "plugins: []\n" }
+				w := get(cfg, path, c.change)
+				if w.Code != c.status {
+					t.Errorf("GET %s = %d, want %d: %s", path, w.Code, c.status, w.Body)
+				}
+				if c.status == 403 && (code(t, w) != "not-loopback" || cfg.Recorder.(*recorder).asked != nil) {
+					t.Errorf("GET %s refused as %s, recorder asked: %v", path, w.Body, cfg.Recorder.(*recorder).asked)
+				}
+			}
+		})
+	}
+}
+
+// code is the code of an error body, which must be JSON of the one form.
+func code(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var f failure
+	d := json.NewDecoder(w.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil || f.Error == "" || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("error body is %+v (%v), type %q", f, err, w.Header().Get("Content-Type"))
+	}
+	return f.Code
+}
+
+func TestErrors(t *testing.T) {
+	partial := &recorder{answer: &messages.RecordsAnswered{Partial: true}}
+	for name, c := range map[string]struct {
+		rec    *recorder
+		path   string
+		status int
+		code   string
+	}{
+		"busy":             {&recorder{full: true}, "/debug/requests", 503, "busy"},
+		"busy, one":        {&recorder{full: true}, "/debug/requests/x", 503, "busy"},
+		"late":             {&recorder{}, "/debug/requests", 503, "late"},
+		"nothing in time":  {partial, "/debug/requests/x", 503, "partial"},
+		"not found":        {answering(), "/debug/requests/x", 404, "not-found"},
+		"ours, not found":  {answering(), "/debug/requests/" + instance + "9", 404, "not-found"},
+		"no number":        {answering(), "/debug/requests?n=many", 400, "bad-number"},
+		"nothing asked":    {answering(), "/debug/requests?n=0", 400, "bad-number"},
+		"too many":         {answering(), "/debug/requests?n=1001", 400, "bad-number"},
+		"no such form":     {answering(), "/debug/requests?format=xml", 400, "bad-format"},
+		"no such path":     {answering(), "/debug/pprof", 404, "no-such-path"},
+		"endpoints hidden": {answering(), "/debug/endpoints", 404, "not-shown"},
+		"config hidden":    {answering(), "/debug/config", 404, "not-shown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(c.rec)
+			cfg.AnswerWithin = time.Millisecond
+			if c.rec.answer != nil {
+				cfg.AnswerWithin = time.Minute
+			}
+			w := get(cfg, c.path)
+			if got := code(t, w); w.Code != c.status || got != c.code {
+				t.Errorf("GET %s = %d %s, want %d %s", c.path, w.Code, got, c.status, c.code)
+			}
+		})
+	}
+	post := get(config(answering()), "/debug/requests", func(r *http.Request) { r.Method = http.MethodPost })
+	if post.Code != 405 || code(t, post) != "method-not-allowed" {
+		t.Errorf("POST = %d, want 405", post.Code)
+	}
+}
+
+func TestClientThatLeavesEndsTheWait(t *testing.T) {
+	cfg := config(&recorder{})
+	cfg.AnswerWithin = time.Hour
+	server := httptest.NewServer(NewHandler(cfg))
+	defer server.Close() // returns when all handlers have
+	client := http.Client{Timeout: 20 * time.Millisecond}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(server.URL + "/debug/requests")
+	if err == nil {
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		t.Errorf("answered %d %q, want none", resp.StatusCode, body)
+	}
+}
+
+func TestLateAnswerBlocksNobody(t *testing.T) {
+	rec := &recorder{}
+	cfg := config(rec)
+	cfg.AnswerWithin = time.Millisecond
+	get(cfg, "/debug/requests")
+	if first, second := rec.asked.Admin.Tell(messages.RecordsAnswered{}), rec.asked.Admin.Tell(messages.RecordsAnswered{}); !first || second {
+		t.Errorf("late answers taken: %v, %v, want true, false", first, second)
+	}
+}
+
+func TestWhatTheRecorderIsAsked(t *testing.T) {
+	long := strings.Repeat("a", 127) + "é" + "tail"
+	for name, c := range map[string]struct {
+		path string
+		want messages.RequestQueried
+	}{
+		"newest":       {"/debug/requests", messages.RequestQueried{Newest: 50}},
+		"some":         {"/debug/requests?n=3", messages.RequestQueried{Newest: 3}},
+		"by client id": {"/debug/requests?x-request-id=a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
+		"ours":         {"/debug/requests/" + instance + "12", messages.RequestQueried{Request: 12}},
+		"theirs":       {"/debug/requests/a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
+		"foreign":      {"/debug/requests/00000000000000cd-12", messages.RequestQueried{ClientID: "00000000000000cd-12"}},
+		"cut":          {"/debug/requests/" + long, messages.RequestQueried{ClientID: strings.Repeat("a", 127)}},
+		"dots":         {"/debug/requests/%2E%2E", messages.RequestQueried{ClientID: ".."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := answering(messages.Record{Request: 1})
+			w := get(config(rec), c.path)
+			if rec.asked == nil {
+				t.Fatalf("GET %s = %d, recorder not asked", c.path, w.Code)
+			}
+			got := *rec.asked
+			got.Admin = nil
+			if got != c.want {
+				t.Errorf("GET %s asks %+v, want %+v", c.path, got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package admin
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// decisionView is one scheduling cycle.
+type decisionView struct {
+	PoolVersion uint64        `json:"pool_version"`
+	Candidates  int           `json:"candidates"`        // endpoints of the pool, or of the request's subset
+	AllStale    bool          `json:"all_samples_stale"` // in-flight load stood in for the scorers that read samples
+	Profiles    []profileView `json:"profiles"`
+}
+
+// profileView is what one profile did.
+type profileView struct {
+	Profile   string          `json:"profile"`
+	Filters   []filterView    `json:"filters"`
+	Stale     []endpoint      `json:"dropped_as_stale"` // by no filter: others had fresh samples
+	Scorers   []scorerView    `json:"scorers"`
+	Picked    *endpoint       `json:"picked"`
+	RunnerUp  *endpoint       `json:"runner_up"` // the best total apart from the pick
+	Margin    *float32        `json:"margin"`    // total of the pick less that of the runner-up; the picker may prefer a lower one
+	Endpoints []candidateView `json:"endpoints"` // by total, best first; those that were dropped come last
+}
+
+type filterView struct {
+	Plugin  string     `json:"plugin"`
+	Kept    int        `json:"kept"`
+	Dropped []endpoint `json:"dropped"`
+}
+
+type scorerView struct {
+	Plugin string  `json:"plugin"`
+	Weight float32 `json:"weight"`
+}
+
+// candidateView is how one endpoint did in a profile.
+type candidateView struct {
+	endpoint
+	Rank      int        `json:"rank"`       // 1 = the pick, then whom Envoy tries next; 0 = not chosen
+	Total     *float32   `json:"total"`      // null = dropped, or no endpoint was scored
+	Scores    []*float32 `json:"scores"`     // before the weight, in the order of scorers; null = not asked
+	DroppedBy string     `json:"dropped_by"` // a filter's name, or "stale-sample"; "" = not dropped
+
+	runnerUp bool
+}
+
+const staleSample = "stale-sample"
+
+func (h *handler) decision(d *messages.Decision) *decisionView {
+	if d.Profiles.Len() == 0 && d.Endpoints.Len() == 0 && d.PoolVersion == 0 {
+		return nil
+	}
+	v := &decisionView{
+		PoolVersion: d.PoolVersion, Candidates: d.Endpoints.Len(), AllStale: d.Stale,
+		Profiles: make([]profileView, 0, d.Profiles.Len()),
+	}
+	all := make([]endpoint, 0, d.Endpoints.Len())
+	for _, id := range d.Endpoints.All() {
+		all = append(all, h.endpoint(id))
+	}
+	for _, run := range d.Profiles.All() {
+		v.Profiles = append(v.Profiles, profile(&run, all))
+	}
+	return v
+}
+
+func profile(run *messages.ProfileRun, all []endpoint) profileView {
+	v := profileView{
+		Profile: run.Profile, Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
+		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
+	}
+	for i := range all {
+		v.Endpoints[i] = candidateView{endpoint: all[i], Scores: make([]*float32, 0, run.Scorers.Len())}
+	}
+	for _, f := range run.Filters.All() {
+		v.Filters = append(v.Filters, v.filter(&f))
+	}
+	for _, s := range run.Scorers.All() {
+		v.Scorers = append(v.Scorers, scorerView{s.Plugin, s.Weight})
+		for i := range v.Endpoints {
+			c := &v.Endpoints[i]
+			c.Scores = append(c.Scores, scored(s.Scores, i))
+		}
+	}
+	v.total(run)
+	v.rank(run)
+	slices.SortStableFunc(v.Endpoints, better)
+	return v
+}
+
+// filter notes whom one filter dropped that was there before it.
+func (v *profileView) filter(f *messages.FilterRun) filterView {
+	out := filterView{Plugin: f.Plugin, Dropped: []endpoint{}}
+	for i := range v.Endpoints {
+		c := &v.Endpoints[i]
+		if c.DroppedBy != "" {
+			continue
+		}
+		if kept, ok := at(f.Kept, i); ok && !kept {
+			c.DroppedBy = f.Plugin
+			out.Dropped = append(out.Dropped, c.endpoint)
+			continue
+		}
+		out.Kept++
+	}
+	return out
+}
+
+// total notes the totals. Who passed all filters and has none where others do was left out for its old sample.
+func (v *profileView) total(run *messages.ProfileRun) {
+	if run.Totals.Len() == 0 {
+		return
+	}
+	for i := range v.Endpoints {
+		c := &v.Endpoints[i]
+		c.Total = scored(run.Totals, i)
+		if c.Total == nil && c.DroppedBy == "" {
+			c.DroppedBy = staleSample
+			v.Stale = append(v.Stale, c.endpoint)
+		}
+	}
+}
+
+func (v *profileView) rank(run *messages.ProfileRun) {
+	var pick, runner *float32
+	for rank, i := range run.Ranked.All() {
+		if int(i) >= len(v.Endpoints) {
+			continue
+		}
+		c := &v.Endpoints[i]
+		c.Rank = rank + 1
+		if rank == 0 {
+			e := c.endpoint
+			v.Picked, pick = &e, c.Total
+		}
+	}
+	if i := run.Runner; i >= 0 && i < len(v.Endpoints) && v.Picked != nil {
+		c := &v.Endpoints[i]
+		c.runnerUp = true
+		e := c.endpoint
+		v.RunnerUp, runner = &e, c.Total
+	}
+	if pick != nil && runner != nil {
+		margin := *pick - *runner
+		v.Margin = &margin
+	}
+}
+
+// scored is number i of scores or totals; nil = there is none, which a negative number says too.
+func scored(l messages.List[float32], i int) *float32 {
+	v, ok := at(l, i)
+	if !ok || !(v >= 0) || math.IsInf(float64(v), 0) { // NaN and infinity have no JSON form
+		return nil
+	}
+	return &v
+}
+
+// better orders candidates: by total, then as the picker had them; without a total last.
+func better(a, b candidateView) int {
+	if (a.Total == nil) != (b.Total == nil) {
+		return cmp.Compare(order(a.Total == nil), order(b.Total == nil))
+	}
+	if a.Total != nil && *a.Total != *b.Total {
+		return cmp.Compare(*b.Total, *a.Total)
+	}
+	if (a.Rank == 0) != (b.Rank == 0) {
+		return cmp.Compare(order(a.Rank == 0), order(b.Rank == 0))
+	}
+	if a.Rank != b.Rank {
+		return cmp.Compare(a.Rank, b.Rank)
+	}
+	return cmp.Compare(order(!a.runnerUp), order(!b.runnerUp))
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}

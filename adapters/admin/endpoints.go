@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+)
+
+// EndpointView is what is shown of one endpoint of the pool.
+type EndpointView struct {
+	Name       string            `json:"name"`
+	Namespace  string            `json:"namespace"`
+	Address    string            `json:"address"`
+	Slot       uint32            `json:"slot"`
+	Generation uint32            `json:"generation"`
+	Labels     map[string]string `json:"labels,omitempty"`
+
+	Failing          bool   `json:"failing"`           // the newest scrape failed
+	InflightRequests int    `json:"inflight_requests"` // sent by this process, not ended
+	InflightTokens   int    `json:"inflight_tokens"`   // their prompts, estimated
+	Picks            uint64 `json:"picks"`             // since this incarnation
+
+	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet
+}
+
+// SampleView is what the newest successful scrape said.
+type SampleView struct {
+	AgeSeconds   float64  `json:"age_seconds"`
+	Fresh        bool     `json:"fresh"`
+	Engine       string   `json:"engine"`
+	Waiting      int      `json:"waiting_requests"`
+	Running      int      `json:"running_requests"`
+	KVUsedRatio  float64  `json:"kv_used_ratio"` // 0 to 1
+	BlockTokens  int      `json:"block_tokens"`
+	Blocks       int      `json:"blocks"`
+	Models       []string `json:"models,omitempty"`
+	ActiveLoRAs  []string `json:"active_loras,omitempty"`
+	WaitingLoRAs []string `json:"waiting_loras,omitempty"`
+	MaxLoRAs     int      `json:"max_loras"`
+}
+
+// Views shows a snapshot of the pool. threshold is the age from which on a sample is stale.
+func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []EndpointView {
+	out := make([]EndpointView, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		v := EndpointView{
+			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(),
+			InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(), Picks: e.Picks.Load(),
+		}
+		if s := e.Sample(); s != nil {
+			v.Sample = &SampleView{
+				AgeSeconds: now.Sub(s.At).Seconds(), Fresh: s.Fresh(now, threshold), Engine: s.Engine,
+				Waiting: s.Waiting, Running: s.Running, KVUsedRatio: s.KVUsed, BlockTokens: s.BlockTokens, Blocks: s.Blocks,
+				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs, MaxLoRAs: s.MaxLoRAs,
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
+	if h.Endpoints == nil {
+		fail(w, http.StatusNotFound, "not-shown", "this process does not show its endpoints")
+		return
+	}
+	list := append([]EndpointView{}, h.Endpoints()...)
+	slices.SortFunc(list, func(a, b EndpointView) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Slot, b.Slot))
+	})
+	if wantsJSON(r) {
+		writeJSON(w, http.StatusOK, struct {
+			Endpoints []EndpointView `json:"endpoints"`
+		}{list})
+		return
+	}
+	plain(w, http.StatusOK, pool(list))
+}
+
+func pool(list []EndpointView) string {
+	if len(list) == 0 {
+		return "no endpoints\n"
+	}
+	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks"}}
+	for i := range list {
+		e := &list[i]
+		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-", "-"}
+		if s := e.Sample; s != nil {
+			row[3], row[4], row[5] = clip(orNone(clean(s.Engine)), 10), strconv.Itoa(s.Waiting), strconv.Itoa(s.Running)
+			row[6] = fmt.Sprintf("%.0f%%", 100*s.KVUsedRatio)
+			if s.MaxLoRAs > 0 {
+				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
+			}
+		}
+		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10)))
+	}
+	var b strings.Builder
+	table(&b, "", "llllrrrrrrr", rows)
+	return b.String()
+}
+
+// state is in a word whether the sample counts, and its age.
+func (e *EndpointView) state() string {
+	if e.Sample == nil {
+		if e.Failing {
+			return "none, failing"
+		}
+		return "none yet"
+	}
+	age := short(time.Duration(e.Sample.AgeSeconds * float64(time.Second)))
+	switch {
+	case e.Failing:
+		return age + " failing"
+	case !e.Sample.Fresh:
+		return age + " stale"
+	}
+	return age
+}

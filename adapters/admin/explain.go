@@ -1,0 +1,169 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// explain is one request as a page for a terminal. all shows every endpoint, however many.
+func explain(r *requestView, all bool) string {
+	var b strings.Builder
+	who(&b, r)
+	b.WriteString("\n")
+	times(&b, r)
+	b.WriteString("\n")
+	ending(&b, r)
+	b.WriteString("\n")
+	handled(&b, r)
+	if r.Decision == nil {
+		b.WriteString("\nno endpoint was looked for\n")
+		return b.String()
+	}
+	decision(&b, r, all)
+	return b.String()
+}
+
+func who(b *strings.Builder, r *requestView) {
+	field(b, "request", r.ID)
+	if r.XRequestID != "" {
+		field(b, "x-request-id", clean(r.XRequestID))
+	}
+	form := "one answer"
+	if r.Stream {
+		form = "streamed"
+	}
+	field(b, "model", orNone(clean(r.Model))+", "+form)
+	field(b, "flow", fmt.Sprintf("%s, priority %d", clean(r.FairnessID), r.Priority))
+	body := size(r.BodyBytes)
+	if r.PromptTokensGuessed > 0 {
+		body += fmt.Sprintf(", about %s of prompt", plural(r.PromptTokensGuessed, "token"))
+	}
+	field(b, "body", body)
+}
+
+func times(b *strings.Builder, r *requestView) {
+	age := short(time.Duration(r.AgeSeconds))
+	field(b, "arrived", r.ArrivedAt.Format("2006-01-02 15:04:05.000000 MST")+", "+age+" ago")
+	field(b, "queue", short(time.Duration(r.QueueWaitSeconds)))
+	for _, t := range []struct {
+		label string
+		at    *seconds
+	}{{"pick", r.PickedAfterSeconds}, {"first token", r.FirstTokenSeconds}, {"end", r.DurationSeconds}} {
+		text := "-"
+		if t.at != nil {
+			text = "after " + t.at.text()
+		}
+		if t.label == "pick" && t.at != nil && r.why == messages.NoEndpoints {
+			text = "none; that was clear " + text
+		}
+		field(b, t.label, text)
+	}
+}
+
+// because says in a few words what each reason means.
+var because = [...]string{
+	messages.NoReason:       "",
+	messages.InvalidRequest: "the body is not what its path promises",
+	messages.BodyTooLarge:   "the body is larger than the limit",
+	messages.BodyTimeout:    "the body did not come in time",
+	messages.NoEndpoints:    "no endpoint was left to choose from",
+	messages.NoCapacity:     "the pool is full",
+	messages.TTLExpired:     "it waited in line for too long",
+	messages.PickTimeout:    "no pick was made in time",
+	messages.ResponseIdle:   "the model server went silent",
+	messages.RequestTimeout: "the whole request took too long",
+	messages.Overloaded:     "Signalbox itself is full",
+	messages.ShuttingDown:   "Signalbox is shutting down",
+	messages.Unsupported:    "Envoy uses a body mode that is not supported",
+	messages.Internal:       "a fault of Signalbox",
+	messages.ClientGone:     "the client left",
+}
+
+func ending(b *strings.Builder, r *requestView) {
+	var said []string
+	if r.Running {
+		said = append(said, "still running")
+	}
+	if r.Status != 0 {
+		said = append(said, "HTTP "+strconv.Itoa(r.Status))
+	}
+	if r.Reason != "" {
+		text := r.Reason
+		if int(r.why) < len(because) {
+			text += " (" + because[r.why] + ")"
+		}
+		said = append(said, text)
+	}
+	if len(said) == 0 {
+		said = append(said, "ended without a response")
+	}
+	field(b, "outcome", strings.Join(said, ", "))
+	if r.Picked != nil {
+		field(b, "picked", r.Picked.text())
+	}
+	served := r.Served.text()
+	if r.Picked != nil && r.Served != nil && *r.Picked != *r.Served {
+		served += ", not the endpoint that was picked"
+	}
+	if r.Picked != nil && r.Served == nil {
+		served = "an endpoint outside the pool"
+	}
+	if r.Status == 0 && r.Served != nil {
+		yet := ""
+		if r.Running {
+			yet = " yet"
+		}
+		served = "- (sent to " + served + "; no response headers came" + yet + ")"
+	}
+	field(b, "served by", served)
+	field(b, "usage", used(r))
+}
+
+func used(r *requestView) string {
+	u := r.Usage
+	if u == (usageView{}) {
+		return "not reported; response " + size(r.ResponseBytes)
+	}
+	text := "prompt " + plural(u.PromptTokens, "token")
+	if u.PromptTokens > 0 {
+		text += fmt.Sprintf(", %d of them cached (%d%%)", u.CachedTokens, 100*u.CachedTokens/u.PromptTokens)
+	}
+	return text + "; output " + plural(u.OutputTokens, "token") + "; response " + size(r.ResponseBytes)
+}
+
+// handled lists the messages.
+func handled(b *strings.Builder, r *requestView) {
+	if len(r.Messages) == 0 {
+		field(b, "messages", "none were noted")
+		return
+	}
+	b.WriteString("messages\n")
+	rows := [][]string{{"at", "waited", "took", "message"}}
+	for _, m := range r.Messages {
+		rows = append(rows, []string{
+			short(time.Duration(m.AtSeconds)), short(time.Duration(m.WaitedSeconds)), short(time.Duration(m.TookSeconds)), clean(m.Name),
+		})
+	}
+	table(b, "  ", "rrrl", rows)
+	if r.MessagesDropped > 0 {
+		fmt.Fprintf(b, "  %d more found no room in the record\n", r.MessagesDropped)
+	}
+}
+
+func decision(b *strings.Builder, r *requestView, all bool) {
+	d := r.Decision
+	fmt.Fprintf(b, "\ndecision over %s, pool version %d\n", plural(d.Candidates, "endpoint"), d.PoolVersion)
+	if d.Candidates == 0 {
+		b.WriteString("  the pool, or the subset that the request is restricted to, is empty\n")
+	}
+	if d.AllStale {
+		b.WriteString("  every sample was stale: in-flight load stood in for the scorers that read samples\n")
+	}
+	for i := range d.Profiles {
+		chosen(b, &d.Profiles[i], r.Served, all)
+	}
+}

@@ -1,0 +1,276 @@
+package admin
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var update = flag.Bool("update", false, "write the transcripts in testdata")
+
+// served is a request with all there is: of five endpoints one is filtered out, one is stale.
+func served() messages.Record {
+	return messages.Record{
+		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1}, Stream: true,
+		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond,
+		FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250, Status: 200, ResponseBytes: 34567,
+		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
+		Events: messages.ListOf(
+			messages.RecordEvent{Name: "RequestArrived", Waited: 1200, Took: 34000},
+			messages.RecordEvent{Name: "Dispatched", At: 12400 * time.Microsecond, Waited: 900, Took: 61 * time.Microsecond},
+			messages.RecordEvent{Name: "FirstTokenSeen", At: 230 * time.Millisecond, Waited: 2100, Took: 800},
+		),
+		Dropped: 2,
+		Decision: messages.Decision{PoolVersion: 9, Endpoints: ids(5), Profiles: messages.ListOf(messages.ProfileRun{
+			Profile: "default",
+			Filters: messages.ListOf(messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, true, true, false, true)}),
+			Scorers: messages.ListOf(
+				messages.ScorerRun{Plugin: "queue-scorer", Weight: 2, Scores: messages.ListOf[float32](0.5, 1, 0, -1, -1)},
+				messages.ScorerRun{Plugin: "prefix-cache-scorer", Weight: 3, Scores: messages.ListOf[float32](0.25, 0.3, 1, -1, -1)},
+			),
+			Totals: messages.ListOf[float32](1.75, 2.9, 3, -1, -1), Ranked: messages.ListOf[uint32](2, 1), Runner: 1,
+		})},
+	}
+}
+
+func ids(n int) messages.List[messages.EndpointID] {
+	list := make([]messages.EndpointID, n)
+	for i := range list {
+		list[i] = messages.EndpointID{Slot: uint32(i + 1), Generation: 1}
+	}
+	return messages.TakeList(list)
+}
+
+// crowd is a request over n endpoints and many scorers, whose client means harm.
+func crowd(n int) messages.Record {
+	kept, totals := make([]bool, n), make([]float32, n)
+	var runs []messages.ScorerRun
+	for i := range n {
+		kept[i], totals[i] = i%10 != 0, -1
+	}
+	for _, name := range []string{"queue", "kv-cache-utilization", "prefix-cache", "lora-affinity", "running-requests-size", "active-request"} {
+		scores := make([]float32, n)
+		for i := range n {
+			scores[i] = -1
+			if kept[i] {
+				scores[i] = float32((i*7+len(name)*13)%n) / float32(n)
+				totals[i] = max(totals[i], 0) + 1.5*scores[i]
+			}
+		}
+		runs = append(runs, messages.ScorerRun{Plugin: name + "-scorer", Weight: 1.5, Scores: messages.TakeList(scores)})
+	}
+	return messages.Record{
+		Request: 1234567, ClientID: "\x1b[31m" + strings.Repeat("x", 100) + "\u202e", Model: "evil\r\nmodel\u009b" + strings.Repeat("字", 60),
+		Flow: messages.FlowKey{Fairness: "a\tb"}, ArrivedAt: noon.Add(-50 * time.Hour), Running: true, Status: 200,
+		Served: messages.EndpointID{Slot: 2, Generation: 1},
+		Decision: messages.Decision{Endpoints: ids(n), Stale: true, Profiles: messages.ListOf(messages.ProfileRun{
+			Profile: "default", Filters: messages.ListOf(messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.TakeList(kept)}),
+			Scorers: messages.TakeList(runs), Totals: messages.TakeList(totals), Ranked: messages.ListOf[uint32](1, 2, 3), Runner: 31,
+		})},
+	}
+}
+
+// unplaced is a request whose filters left nothing.
+func unplaced() messages.Record {
+	return messages.Record{
+		Request: 43, Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-90 * time.Second), Ended: 300 * time.Microsecond,
+		Reason: messages.NoEndpoints,
+		Events: messages.ListOf(messages.RecordEvent{Name: "Dispatched", At: 200 * time.Microsecond, Took: 40 * time.Microsecond}),
+		Decision: messages.Decision{PoolVersion: 9, Endpoints: ids(2), Profiles: messages.ListOf(messages.ProfileRun{
+			Profile: "default", Runner: -1, Filters: messages.ListOf(
+				messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, false)},
+				messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.ListOf(false, false)},
+			),
+		})},
+	}
+}
+
+// elsewhere is a request that an endpoint apart from the pick served, and that ended badly.
+func elsewhere() messages.Record {
+	r := served()
+	r.Served, r.Reason, r.Usage = messages.EndpointID{Slot: 1, Generation: 1}, messages.ResponseIdle, messages.Usage{}
+	return r
+}
+
+// prefilled is a request for which two profiles picked; it still waits for response headers.
+func prefilled() messages.Record {
+	r := served()
+	one := r.Decision.Profiles.At(0)
+	two := one
+	one.Profile, two.Profile = "prefill", "decode"
+	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
+	r.Decision.Profiles = messages.ListOf(one, two)
+	r.Served, r.Status, r.Running, r.Ended, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0, true, 0, 0
+	return r
+}
+
+// rejected is a request for which no endpoint was looked for.
+func rejected() messages.Record {
+	return messages.Record{
+		Request: 44, Model: "llama-3", Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-2 * time.Second),
+		Ended: 1500 * time.Millisecond, QueueWait: 1500 * time.Millisecond, Reason: messages.TTLExpired,
+	}
+}
+
+func TestTranscripts(t *testing.T) {
+	one := "/debug/requests/x"
+	for name, c := range map[string]struct {
+		path    string
+		records []messages.Record
+	}{
+		"served":        {one, []messages.Record{served()}},
+		"served-json":   {one + "?format=json", []messages.Record{served()}},
+		"elsewhere":     {one, []messages.Record{elsewhere()}},
+		"prefilled":     {one, []messages.Record{prefilled()}},
+		"unplaced":      {one, []messages.Record{unplaced()}},
+		"rejected":      {one, []messages.Record{rejected()}},
+		"crowd":         {one, []messages.Record{crowd(100)}},
+		"crowd-all":     {one + "?all", []messages.Record{crowd(100)}},
+		"list":          {"/debug/requests", []messages.Record{crowd(100), rejected(), unplaced(), served()}},
+		"list-short":    {"/debug/requests?n=1", []messages.Record{rejected(), served()}},
+		"list-json":     {"/debug/requests?format=json", []messages.Record{rejected(), crowd(100)}},
+		"list-none":     {"/debug/requests", nil},
+		"several":       {one, []messages.Record{rejected(), served()}},
+		"endpoints":     {"/debug/endpoints", nil},
+		"config":        {"/debug/config", nil},
+		"unknown-place": {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2}, Status: 502, ArrivedAt: noon}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(answering(c.records...))
+			cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
+			cfg.Configuration = func() string { return "plugins: []\n" }
+			w := get(cfg, c.path)
+			got := w.Body.String()
+			for line := range strings.SplitSeq(got, "\n") {
+				if columnsOf(line) > width && w.Header().Get("Content-Type") != "application/json" {
+					t.Errorf("line of %d columns, limit %d: %s", columnsOf(line), width, line)
+				}
+				if i := strings.IndexFunc(line, func(r rune) bool { return !seen(r) }); i >= 0 {
+					t.Errorf("character at %d is not harmless: %q", i, line)
+				}
+			}
+			golden(t, filepath.Join("testdata", name+".txt"), got)
+		})
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s, -want +got:\n%s", file, diff)
+	}
+}
+
+func poolOfThree() *endpoints.Snapshot {
+	var list []*endpoints.Endpoint
+	for i := range uint32(3) {
+		e := endpoints.New(messages.EndpointID{Slot: i, Generation: 1}, messages.EndpointSpec{
+			Name: fmt.Sprintf("vllm-%d\x1b", i), Namespace: "llm", Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i)),
+		})
+		list = append(list, e)
+	}
+	list[0].Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond), Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
+	list[0].Load().Add(500)
+	list[0].Picks.Add(1)
+	list[1].Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang"})
+	list[2].Failing.Store(true)
+	return endpoints.NewSnapshot(4, list)
+}
+
+// TestJSONKeepsValuesExact decodes what programs get, by the names that they rely on.
+func TestJSONKeepsValuesExact(t *testing.T) {
+	evil := crowd(100)
+	w := get(config(answering(evil)), "/debug/requests/x", func(r *http.Request) { r.Header.Set("Accept", "text/html, application/json;q=0.9") })
+	var got struct {
+		Requests []struct {
+			ID       string   `json:"id"`
+			ClientID string   `json:"x_request_id"`
+			Model    string   `json:"model"`
+			Running  bool     `json:"running"`
+			Seconds  float64  `json:"age_seconds"`
+			Duration *float64 `json:"duration_seconds"`
+			Decision struct {
+				Profiles []struct {
+					Margin    float32 `json:"margin"`
+					Endpoints []struct {
+						Address   string     `json:"address"`
+						Rank      int        `json:"rank"`
+						Total     *float32   `json:"total"`
+						Scores    []*float32 `json:"scores"`
+						DroppedBy string     `json:"dropped_by"`
+					} `json:"endpoints"`
+				} `json:"profiles"`
+			} `json:"decision"`
+		} `json:"requests"`
+		Lost uint64 `json:"lost_records"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Requests) != 1 || got.Lost != 7 {
+		t.Fatalf("%d requests, %d lost, error %v", len(got.Requests), got.Lost, err)
+	}
+	r := got.Requests[0]
+	if r.ID != instance+"1234567" || r.ClientID != evil.ClientID || r.Model != evil.Model || !r.Running || r.Seconds != 180000 || r.Duration != nil {
+		t.Errorf("request is %q %q %q, %v, %v s, lasted %v", r.ID, r.ClientID, r.Model, r.Running, r.Seconds, r.Duration)
+	}
+	list := r.Decision.Profiles[0].Endpoints
+	first, last := list[0], list[99]
+	if len(list) != 100 || first.Total == nil || len(first.Scores) != 6 || first.DroppedBy != "" {
+		t.Errorf("best of %d is %+v", len(list), first)
+	}
+	if last.Total != nil || last.Scores[0] != nil || last.DroppedBy != "label-selector-filter" {
+		t.Errorf("last is %+v, want a dropped one without scores", last)
+	}
+}
+
+func TestEveryReasonHasWords(t *testing.T) {
+	for r := messages.NoReason + 1; r.String() != "unknown"; r++ {
+		if int(r) >= len(because) || because[r] == "" {
+			t.Errorf("reason %s has no words", r)
+		}
+	}
+}
+
+func TestShortDurations(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", 5: "5ns", 1500: "1.50µs", 999999: "1000µs", 12345678: "12.3ms", 999 * time.Millisecond: "999ms",
+		59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 90 * time.Minute: "1h30m", 72 * time.Hour: "3d", -time.Second: "-1.00s",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("short(%d) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestTornRecordsEndNothing shows records whose lists do not agree.
+func TestTornRecordsEndNothing(t *testing.T) {
+	torn := served()
+	run := torn.Decision.Profiles.At(0)
+	run.Ranked, run.Runner, run.Totals = messages.ListOf[uint32](9, 2), 77, messages.ListOf[float32](1)
+	run.Filters = messages.ListOf(messages.FilterRun{Plugin: "f"})
+	torn.Decision.Profiles = messages.ListOf(run)
+	torn.Reason = 200
+	for _, form := range []string{"text", "json"} {
+		if w := get(config(answering(torn)), "/debug/requests/x?format="+form); w.Code != 200 {
+			t.Errorf("%s: %d %s", form, w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	fewRows  = 20 // endpoints that a table shows unless all are asked for; chosen ones always
+	fewNames = 6  // endpoints that a line names unless all are asked for
+
+	nameColumns   = 40 // of an endpoint in a table
+	scorerColumns = 22 // of a scorer's name over its column
+)
+
+// chosen shows what one profile did: filters, scores, pick.
+func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
+	fmt.Fprintf(b, "\nprofile %s\n", clip(clean(p.Profile), width-10))
+	for i := range p.Filters {
+		f := &p.Filters[i]
+		text := fmt.Sprintf("%s kept %d of %d", clean(f.Plugin), f.Kept, f.Kept+len(f.Dropped))
+		if f.Kept == 0 {
+			text += ": none was left"
+		}
+		dropped(b, "  filter", text, f.Dropped, all)
+	}
+	if len(p.Stale) > 0 {
+		dropped(b, "  freshness", "stale samples were left out, since others are fresh", p.Stale, all)
+	}
+	scored := 0
+	for scored < len(p.Endpoints) && p.Endpoints[scored].Total != nil {
+		scored++
+	}
+	if scored > 0 {
+		b.WriteString("\n")
+		rows := shown(p.Endpoints[:scored], served, all)
+		scores(b, p, rows)
+		if hidden := scored - len(rows); hidden > 0 {
+			fmt.Fprintf(b, "  %s not shown (?all)\n", plural(hidden, "endpoint"))
+		}
+	}
+	verdict(b, p)
+}
+
+func dropped(b *strings.Builder, label, text string, list []endpoint, all bool) {
+	if len(list) == 0 {
+		field(b, label, text)
+		return
+	}
+	names := make([]string, 0, len(list))
+	for i := range list {
+		if i == fewNames && !all && len(list) > fewNames+1 {
+			names = append(names, fmt.Sprintf("and %d more (?all)", len(list)-i))
+			break
+		}
+		names = append(names, list[i].text())
+	}
+	field(b, label, text+"; dropped "+strings.Join(names, ", "))
+}
+
+// shown picks the rows of a table: the best, and all that were chosen, are next to the pick, or served.
+func shown(list []candidateView, served *endpoint, all bool) []*candidateView {
+	var rows []*candidateView
+	for i := range list {
+		c := &list[i]
+		if all || i < fewRows || c.Rank > 0 || c.runnerUp || (served != nil && c.endpoint == *served) {
+			rows = append(rows, c)
+		}
+	}
+	return rows
+}
+
+// scores writes the table of endpoints and scorers, in several parts if it is too wide for one.
+func scores(b *strings.Builder, p *profileView, rows []*candidateView) {
+	lead := leading(p, rows)
+	narrow := 0
+	for i := range lead[0] {
+		narrow += 2 + widest(lead, i)
+	}
+	used := narrow
+	var columns [][]string
+	for i := range p.Scorers {
+		column := scorer(p, i, rows)
+		wide := 2 + widest([][]string{column}, -1)
+		if used+wide > width && len(columns) > 0 {
+			part(b, lead, columns)
+			b.WriteString("\n")
+			used, columns = narrow, nil
+		}
+		columns = append(columns, column)
+		used += wide
+	}
+	part(b, lead, columns)
+}
+
+// leading are the columns that every part of the table has: what was chosen, the endpoint, its total.
+func leading(p *profileView, rows []*candidateView) [][]string {
+	out := [][]string{{"", "endpoint", "total"}, {"", "", ""}}
+	for _, c := range rows {
+		out = append(out, []string{mark(c), clip(c.text(), nameColumns), number(*c.Total)})
+	}
+	if len(p.Scorers) > 0 {
+		out[1][2] = "weight"
+	}
+	return out
+}
+
+func mark(c *candidateView) string {
+	switch {
+	case c.Rank == 1:
+		return "pick"
+	case c.Rank > 1 && c.runnerUp:
+		return fmt.Sprintf("%d. runner-up", c.Rank)
+	case c.Rank > 1:
+		return fmt.Sprintf("%d.", c.Rank)
+	case c.runnerUp:
+		return "runner-up"
+	}
+	return ""
+}
+
+// scorer is one column: the name, the weight, then score and weighted score of each row.
+func scorer(p *profileView, i int, rows []*candidateView) []string {
+	s := p.Scorers[i]
+	out := []string{clip(strings.TrimSuffix(clean(s.Plugin), "-scorer"), scorerColumns), "× " + weight(s.Weight)}
+	for _, c := range rows {
+		if v := c.Scores[i]; v != nil {
+			out = append(out, number(*v)+" = "+number(*v*s.Weight))
+		} else {
+			out = append(out, "not asked")
+		}
+	}
+	return out
+}
+
+// widest is the width of column i of rows; -1 takes all cells.
+func widest(rows [][]string, i int) int {
+	most := 0
+	for _, row := range rows {
+		cells := row
+		if i >= 0 {
+			cells = row[i : i+1]
+		}
+		for _, cell := range cells {
+			most = max(most, columnsOf(cell))
+		}
+	}
+	return most
+}
+
+func part(b *strings.Builder, lead, columns [][]string) {
+	rows := make([][]string, len(lead))
+	for i := range lead {
+		rows[i] = append(rows[i], lead[i]...)
+		for _, column := range columns {
+			rows[i] = append(rows[i], column[i])
+		}
+	}
+	table(b, "  ", "llr"+strings.Repeat("r", len(columns)), rows)
+}
+
+// verdict says who was picked, and by how much.
+func verdict(b *strings.Builder, p *profileView) {
+	if p.Picked == nil {
+		b.WriteString("  no pick\n")
+		return
+	}
+	b.WriteString("\n")
+	field(b, "  pick", p.Picked.text())
+	switch {
+	case p.RunnerUp == nil:
+		field(b, "  runner-up", "none: the pick was alone")
+	case p.Margin == nil:
+		field(b, "  runner-up", p.RunnerUp.text())
+	case *p.Margin == 0:
+		field(b, "  runner-up", p.RunnerUp.text()+", with the same total")
+	case *p.Margin < 0:
+		field(b, "  runner-up", p.RunnerUp.text()+", ahead by "+number(-*p.Margin)+": this picker does not always take the best")
+	default:
+		field(b, "  runner-up", p.RunnerUp.text()+", behind by "+number(*p.Margin))
+	}
+}
+
+// number has three decimals; smaller ones show their first digits.
+func number(v float32) string {
+	if v != 0 && v < 0.001 {
+		return strconv.FormatFloat(float64(v), 'g', 2, 32)
+	}
+	return strconv.FormatFloat(float64(v), 'f', 3, 32)
+}
+
+func weight(v float32) string { return strconv.FormatFloat(float64(v), 'g', -1, 32) }

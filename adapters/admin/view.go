@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// page is the JSON form of a list of requests. A single request has all its parts; those of a list have no messages,
+// profiles and endpoints.
+type page struct {
+	Requests    []requestView `json:"requests"`
+	LeftOut     int           `json:"left_out"`     // that were found and are not listed
+	LostRecords uint64        `json:"lost_records"` // that made way for newer ones since the start
+	Partial     bool          `json:"partial"`      // some part of the process did not answer in time
+}
+
+// requestView is what is shown of a request: the JSON form, and all that the text is made of.
+type requestView struct {
+	ID         string `json:"id"`
+	XRequestID string `json:"x_request_id"`
+	Model      string `json:"model"`
+	FairnessID string `json:"fairness_id"`
+	Priority   int    `json:"priority"`
+	Stream     bool   `json:"stream"`
+	Running    bool   `json:"running"` // it has not ended
+
+	ArrivedAt           time.Time `json:"arrived_at"`
+	AgeSeconds          seconds   `json:"age_seconds"`           // since it arrived
+	QueueWaitSeconds    seconds   `json:"queue_wait_seconds"`    // 0 = did not wait
+	PickedAfterSeconds  *seconds  `json:"picked_after_seconds"`  // since it arrived; null = no pick was tried
+	FirstTokenSeconds   *seconds  `json:"first_token_seconds"`   // since it arrived; null = none was seen
+	DurationSeconds     *seconds  `json:"duration_seconds"`      // since it arrived; null = it has not ended
+	PromptTokensGuessed int       `json:"prompt_tokens_guessed"` // from the body's bytes; 0 = unknown
+	BodyBytes           int64     `json:"body_bytes"`
+	ResponseBytes       int64     `json:"response_bytes"`
+
+	Reason string    `json:"reason"` // why it was not served, or not to its end; "" = it was
+	Status int       `json:"status"` // HTTP; 0 = none
+	Picked *endpoint `json:"picked"` // null = none, or several profiles picked and none of them what served
+	Served *endpoint `json:"served"` // null = none that is known
+	Usage  usageView `json:"usage"`
+
+	Messages        []messageView `json:"messages,omitempty"`
+	MessagesDropped int           `json:"messages_dropped"` // that found no slot
+	Decision        *decisionView `json:"decision,omitempty"`
+
+	why messages.Reason
+}
+
+// seconds is a duration; JSON has it as a number of seconds.
+type seconds time.Duration
+
+// MarshalJSON writes all nanoseconds, and no exponent.
+func (s seconds) MarshalJSON() ([]byte, error) {
+	sign, d := "", time.Duration(s)
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	text := fmt.Sprintf("%s%d.%09d", sign, d/time.Second, d%time.Second)
+	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
+}
+
+func (s *seconds) text() string {
+	if s == nil {
+		return "-"
+	}
+	return short(time.Duration(*s))
+}
+
+// usageView is what the model server reported; 0 = not reported.
+type usageView struct {
+	PromptTokens int `json:"prompt_tokens"`
+	CachedTokens int `json:"cached_tokens"` // of the prompt
+	OutputTokens int `json:"output_tokens"`
+}
+
+type messageView struct {
+	Name          string  `json:"name"`
+	AtSeconds     seconds `json:"at_seconds"`     // since the request arrived
+	WaitedSeconds seconds `json:"waited_seconds"` // in the inbox
+	TookSeconds   seconds `json:"took_seconds"`   // to handle
+}
+
+// endpoint is one incarnation of an endpoint.
+type endpoint struct {
+	Address    string `json:"address"` // "" = not known any more
+	Slot       uint32 `json:"slot"`
+	Generation uint32 `json:"generation"`
+}
+
+func (e *endpoint) text() string {
+	switch {
+	case e == nil:
+		return "-"
+	case e.Address == "":
+		return fmt.Sprintf("slot %d generation %d", e.Slot, e.Generation)
+	}
+	return clean(e.Address)
+}
+
+func (h *handler) endpoint(id messages.EndpointID) endpoint {
+	return endpoint{Address: string(h.Address(id)), Slot: id.Slot, Generation: id.Generation}
+}
+
+// summary is what a list shows of a record.
+func (h *handler) summary(r *messages.Record) requestView {
+	v := requestView{
+		ID: h.FormatID(r.Request), XRequestID: r.ClientID, Model: r.Model,
+		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running,
+		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
+		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
+		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
+		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Usage: usageView(r.Usage), MessagesDropped: r.Dropped,
+	}
+	for _, e := range r.Events.All() {
+		if e.Name == "Dispatched" {
+			v.PickedAfterSeconds = known(e.At+e.Took, true)
+			break
+		}
+	}
+	if r.Served.Generation != 0 {
+		served := h.endpoint(r.Served)
+		v.Served = &served
+	}
+	if id, ok := picked(r); ok {
+		p := h.endpoint(id)
+		v.Picked = &p
+	}
+	return v
+}
+
+// full is a record with all its parts.
+func (h *handler) full(r *messages.Record) requestView {
+	v := h.summary(r)
+	v.Messages = make([]messageView, 0, r.Events.Len())
+	for _, e := range r.Events.All() {
+		v.Messages = append(v.Messages, messageView{e.Name, seconds(e.At), seconds(e.Waited), seconds(e.Took)})
+	}
+	v.Decision = h.decision(&r.Decision)
+	return v
+}
+
+func known(d time.Duration, is bool) *seconds {
+	if !is {
+		return nil
+	}
+	s := seconds(d)
+	return &s
+}
+
+// picked is the endpoint that the request was sent to first. A record does not say which of several profiles counts: the
+// one that picked what served the request does.
+func picked(r *messages.Record) (messages.EndpointID, bool) {
+	profiles := r.Decision.Profiles
+	for _, p := range profiles.All() {
+		if p.Ranked.Len() == 0 {
+			continue
+		}
+		id, ok := at(r.Decision.Endpoints, int(p.Ranked.At(0)))
+		if ok && (profiles.Len() == 1 || id == r.Served) {
+			return id, true
+		}
+	}
+	return messages.EndpointID{}, false
+}
+
+// at is item i of a list, if it has one: lists of a record that do not agree must not end the process.
+func at[T any](l messages.List[T], i int) (T, bool) {
+	if i < 0 || i >= l.Len() {
+		var none T
+		return none, false
+	}
+	return l.At(i), true
+}

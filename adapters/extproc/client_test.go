@@ -1,0 +1,248 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+type (
+	ask    = extprocv3.ProcessingRequest
+	answer = extprocv3.ProcessingResponse
+	modes  = filterv3.ProcessingMode_BodySendMode
+)
+
+const (
+	chatPath = "/v1/chat/completions"
+	fds      = filterv3.ProcessingMode_FULL_DUPLEX_STREAMED
+	last     = true
+	more     = false
+)
+
+// headerMap makes headers of "key: value" lines; a key may begin with a colon.
+func headerMap(lines ...string) *corev3.HeaderMap {
+	m := &corev3.HeaderMap{}
+	for _, line := range lines {
+		i := strings.Index(line[1:], ": ") + 1
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: line[:i], RawValue: []byte(line[i+2:])})
+	}
+	return m
+}
+
+func qH(eos bool, lines ...string) *ask {
+	if len(lines) == 0 {
+		lines = []string{":method: POST", ":path: " + chatPath, ":authority: llm", "content-type: application/json"}
+	}
+	return &ask{
+		Request:        &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos}},
+		ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: fds, ResponseBodyMode: fds},
+	}
+}
+
+func qB(body string, eos bool) *ask {
+	return &ask{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(body), EndOfStream: eos}}}
+}
+
+func qT() *ask {
+	return &ask{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
+}
+
+func rH(eos bool, lines ...string) *ask {
+	if len(lines) == 0 {
+		lines = []string{":status: 200", "content-type: application/json"}
+	}
+	return &ask{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos}}}
+}
+
+func rB(body string, eos bool) *ask {
+	return &ask{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte(body), EndOfStream: eos}}}
+}
+
+func rT() *ask {
+	return &ask{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}}
+}
+
+// withMeta adds filter metadata to a message.
+func withMeta(m *ask, namespace string, fields map[string]any) *ask {
+	s, err := structpb.NewStruct(fields)
+	if err != nil {
+		panic(err)
+	}
+	m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{namespace: s}}
+	return m
+}
+
+func withModes(m *ask, request, response modes) *ask {
+	m.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: request, ResponseBodyMode: response}
+	return m
+}
+
+// call is one stream of the client.
+type call struct {
+	t      *testing.T
+	stream extprocv3.ExternalProcessor_ProcessClient
+	cancel context.CancelFunc
+}
+
+func open(t *testing.T, client extprocv3.ExternalProcessorClient) *call {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	stream, err := client.Process(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &call{t: t, stream: stream, cancel: cancel}
+}
+
+// send sends messages; what the server no longer takes is the business of whoever receives.
+func (c *call) send(list ...*ask) {
+	c.t.Helper()
+	for _, m := range list {
+		if err := c.stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
+			c.t.Fatalf("Send: %v", err)
+		}
+	}
+}
+
+func (c *call) receive() *answer {
+	c.t.Helper()
+	m, err := c.stream.Recv()
+	if err != nil {
+		c.t.Fatalf("Recv: %v", err)
+	}
+	return m
+}
+
+// finish half-closes and gives what the server still has to say; it must end without an error.
+func (c *call) finish() []*answer {
+	c.t.Helper()
+	if err := c.stream.CloseSend(); err != nil {
+		c.t.Fatal(err)
+	}
+	var all []*answer
+	for {
+		m, err := c.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			c.t.Fatalf("the stream ends with %v, want OK", err)
+		}
+		all = append(all, m)
+	}
+}
+
+// exchange sends everything, half-closes, and gives all answers.
+func exchange(t *testing.T, client extprocv3.ExternalProcessorClient, list ...*ask) []*answer {
+	t.Helper()
+	c := open(t, client)
+	c.send(list...)
+	return c.finish()
+}
+
+// transcript writes answers one a line, and fails on a mutation that we never make.
+func transcript(t *testing.T, all []*answer) []string {
+	t.Helper()
+	out := make([]string, len(all))
+	for i, m := range all {
+		out[i] = line(t, m)
+	}
+	return out
+}
+
+func line(t *testing.T, m *answer) string {
+	t.Helper()
+	switch r := m.GetResponse().(type) {
+	case *extprocv3.ProcessingResponse_RequestHeaders:
+		set := mutations(t, r.RequestHeaders.GetResponse(), destinationKey, requestIDHeader)
+		to := set[destinationKey]
+		checkPick(t, m, to)
+		return "qH " + to
+	case *extprocv3.ProcessingResponse_ResponseHeaders:
+		mutations(t, r.ResponseHeaders.GetResponse(), requestIDHeader)
+		return "rH"
+	case *extprocv3.ProcessingResponse_RequestBody:
+		return "qB " + chunk(t, r.RequestBody)
+	case *extprocv3.ProcessingResponse_ResponseBody:
+		return "rB " + chunk(t, r.ResponseBody)
+	case *extprocv3.ProcessingResponse_RequestTrailers:
+		return "qT"
+	case *extprocv3.ProcessingResponse_ResponseTrailers:
+		return "rT"
+	case *extprocv3.ProcessingResponse_ImmediateResponse:
+		set := headers(t, r.ImmediateResponse.GetHeaders())
+		return fmt.Sprintf("%d %s", r.ImmediateResponse.GetStatus().GetCode(), set[reasonHeader])
+	}
+	t.Errorf("unknown answer %v", m)
+	return "?"
+}
+
+// checkPick holds the pick against the metadata: one namespace, one string, equal to the header.
+func checkPick(t *testing.T, m *answer, to string) {
+	t.Helper()
+	if !m.GetRequestHeaders().GetResponse().GetClearRouteCache() {
+		t.Error("the pick does not clear the route cache")
+	}
+	want := fmt.Sprint(map[string]any{lbNamespace: map[string]any{destinationKey: to}})
+	if got := fmt.Sprint(m.GetDynamicMetadata().AsMap()); got != want {
+		t.Errorf("dynamic metadata is %s, want %s", got, want)
+	}
+}
+
+// chunk is a streamed response: its body in quotes, and its end of stream.
+func chunk(t *testing.T, r *extprocv3.BodyResponse) string {
+	t.Helper()
+	s := r.GetResponse().GetBodyMutation().GetStreamedResponse()
+	if s == nil || r.GetResponse().GetHeaderMutation() != nil {
+		t.Errorf("a body is answered with %v, want a streamed response and nothing else", r)
+	}
+	if len(s.GetBody()) > 62000 {
+		t.Errorf("a chunk has %d bytes, want at most 62000", len(s.GetBody()))
+	}
+	if s.GetEndOfStream() {
+		return fmt.Sprintf("%q eos", s.GetBody())
+	}
+	return fmt.Sprintf("%q", s.GetBody())
+}
+
+// mutations are the headers that an answer sets. They may be those allowed, and nothing is ever removed.
+func mutations(t *testing.T, r *extprocv3.CommonResponse, allowed ...string) map[string]string {
+	t.Helper()
+	set := headers(t, r.GetHeaderMutation())
+	for key := range set {
+		found := false
+		for _, a := range allowed {
+			found = found || a == key
+		}
+		if !found {
+			t.Errorf("header %q is set, want only %q", key, allowed)
+		}
+	}
+	return set
+}
+
+func headers(t *testing.T, m *extprocv3.HeaderMutation) map[string]string {
+	t.Helper()
+	if n := len(m.GetRemoveHeaders()); n > 0 {
+		t.Errorf("%d headers are removed, want none", n)
+	}
+	set := map[string]string{}
+	for _, h := range m.GetSetHeaders() {
+		key := h.GetHeader().GetKey()
+		if _, twice := set[key]; twice || h.GetHeader().GetValue() != "" || h.GetAppend() != nil ||
+			h.GetAppendAction() != corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD {
+			t.Errorf("header is set by %v, want once, as raw_value, overwriting", h)
+		}
+		set[key] = string(h.GetHeader().GetRawValue())
+	}
+	return set
+}

@@ -1,0 +1,186 @@
+package extproc
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func hint(m *ask, value any) *ask {
+	return withMeta(m, subsetNamespace, map[string]any{subsetKey: value})
+}
+
+func TestSubset(t *testing.T) {
+	given := func(list ...messages.Address) messages.Subset {
+		return messages.Subset{Given: true, Addresses: messages.ListOf(list...)}
+	}
+	tests := map[string]struct {
+		sent []*ask
+		want messages.Subset
+	}{
+		"none":            {[]*ask{qH(last)}, messages.Subset{}},
+		"another key":     {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{"x": "10.0.0.1:1"})}, messages.Subset{}},
+		"a list":          {[]*ask{hint(qH(last), []any{"10.0.0.2:2", "10.0.0.1:1"})}, given("10.0.0.2:2", "10.0.0.1:1")},
+		"a comma string":  {[]*ask{hint(qH(last), "10.0.0.2:2,10.0.0.1:1")}, given("10.0.0.2:2", "10.0.0.1:1")},
+		"spaces":          {[]*ask{hint(qH(last), " 10.0.0.2:2 ,\t10.0.0.1:1 ,, ")}, given("10.0.0.2:2", "10.0.0.1:1")},
+		"IPv6":            {[]*ask{hint(qH(last), []any{"[2001:DB8::1]:80", "[::ffff:10.0.0.1]:80"})}, given("[2001:db8::1]:80", "10.0.0.1:80")},
+		"junk":            {[]*ask{hint(qH(last), []any{1, nil, true, "host:80", "10.0.0.1", "::1:80", map[string]any{}, "10.0.0.1:1"})}, given("10.0.0.1:1")},
+		"only junk":       {[]*ask{hint(qH(last), []any{1, "x"})}, given()},
+		"a number":        {[]*ask{hint(qH(last), 7)}, given()},
+		"an empty list":   {[]*ask{hint(qH(last), []any{})}, given()},
+		"an empty string": {[]*ask{hint(qH(last), "")}, given()},
+		"on the body":     {[]*ask{qH(more), hint(qB("{}", last), "10.0.0.1:1")}, given("10.0.0.1:1")},
+		"on the trailers": {[]*ask{qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")}, given("10.0.0.1:1")},
+		"the first wins":  {[]*ask{hint(qH(more), "10.0.0.1:1"), hint(qB("{}", last), "10.0.0.2:2")}, given("10.0.0.1:1")},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			exchange(t, r.serve(t), tc.sent...)
+			got := r.only(t).arrived.Request.Subset
+			if got.Given != tc.want.Given || !cmp.Equal(got.Addresses.Append(nil), tc.want.Addresses.Append(nil)) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestServed(t *testing.T) {
+	meta := func(m *ask, v any) *ask { return withMeta(m, lbNamespace, map[string]any{servedKey: v}) }
+	attr := func(m *ask, v string) *ask {
+		m.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {
+			Fields: map[string]*structpb.Value{upstreamAddress: structpb.NewStringValue(v)},
+		}}
+		return m
+	}
+	tests := map[string]struct {
+		sent *ask
+		want string
+	}{
+		"absent":               {rH(last), "started 200"},
+		"the second of a list": {meta(rH(last), "10.0.0.2:8000"), "started 200 10.0.0.2:8000"},
+		"IPv6":                 {meta(rH(last), "[2001:db8::1]:80"), "started 200 [2001:db8::1]:80"},
+		"attribute":            {attr(rH(last), "10.0.0.3:1"), "started 200 10.0.0.3:1"},
+		"attribute, mapped":    {attr(rH(last), "[::ffff:10.0.0.3]:1"), "started 200 10.0.0.3:1"},
+		"both":                 {attr(meta(rH(last), "10.0.0.2:8000"), "10.0.0.3:1"), "started 200 10.0.0.2:8000"},
+		"a stranger":           {meta(rH(last), "192.0.2.1:9"), "started 200 192.0.2.1:9"},
+		"junk":                 {meta(rH(last), "somewhere"), "started 200"},
+		"no string":            {meta(rH(last), 7), "started 200"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{script: pick("10.0.0.1:8000", "10.0.0.2:8000")})
+			exchange(t, r.serve(t), qH(last), tc.sent)
+			if got := r.only(t).lines()[0]; got != tc.want {
+				t.Errorf("told %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// plainValues moves header values to the older field.
+func plainValues(m *ask) *ask {
+	for _, h := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
+		h.Value, h.RawValue = string(h.GetRawValue()), nil
+	}
+	return m
+}
+
+func TestRequestFacts(t *testing.T) {
+	type want struct{ Path, ClientID, Fairness string }
+	flood := []string{":path: /p"}
+	for range 200 {
+		flood = append(flood, "x-filler: y")
+	}
+	tests := map[string]struct {
+		sent *ask
+		want want
+	}{
+		"plain":              {qH(last, ":path: /p", "x-request-id: id", "x-llm-d-inference-fairness-id: f"), want{"/p", "id", "f"}},
+		"value, not raw":     {plainValues(qH(last, ":path: /p", "x-request-id: id")), want{"/p", "id", defaultFairness}},
+		"query":              {qH(last, ":path: /p?q=1?2"), want{"/p", "", defaultFairness}},
+		"the first counts":   {qH(last, ":path: /p", ":path: /q", "x-request-id: a", "x-request-id: b"), want{"/p", "a", defaultFairness}},
+		"no path":            {qH(last, ":method: GET"), want{"", "", defaultFairness}},
+		"odd paths":          {qH(last, ":path: http://h//a/%2e"), want{"http://h//a/%2e", "", defaultFairness}},
+		"old fairness":       {qH(last, "x-gateway-inference-fairness-id: old"), want{"", "", "old"}},
+		"new beats old":      {qH(last, "x-gateway-inference-fairness-id: old", "x-llm-d-inference-fairness-id: new"), want{"", "", "new"}},
+		"empty":              {qH(last, "x-request-id: ", "x-llm-d-inference-fairness-id: "), want{"", "", defaultFairness}},
+		"not UTF-8":          {qH(last, "x-request-id: a\xff\xfeb", ":path: /\xc3"), want{"/\uFFFD", "a\uFFFDb", defaultFairness}},
+		"60 KiB":             {qH(last, "x-request-id: "+strings.Repeat("x", 60<<10)), want{"", strings.Repeat("x", 128), defaultFairness}},
+		"cut in a character": {qH(last, "x-request-id: "+strings.Repeat("x", 127)+"é"), want{"", strings.Repeat("x", 127), defaultFairness}},
+		"200 headers":        {qH(last, flood...), want{"/p", "", defaultFairness}},
+		"absurd length":      {qH(last, ":path: /p", "content-length: 1000000000000"), want{"/p", "", defaultFairness}},
+		"negative length":    {qH(last, ":path: /p", "content-length: -5"), want{"/p", "", defaultFairness}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			exchange(t, r.serve(t), tc.sent)
+			m := r.only(t).arrived
+			if diff := cmp.Diff(tc.want, want{m.Request.Path, m.Request.ClientID, m.Flow.Fairness}); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLabel(t *testing.T) {
+	for _, s := range []string{"", "a", strings.Repeat("\xffa", 100), strings.Repeat("🙂", 40), "x" + strings.Repeat("🙂", 40), strings.Repeat("\x80", 500)} {
+		got := label(s)
+		if len(got) > labelBytes || !utf8.ValidString(got) {
+			t.Errorf("label(%q) is %q: %d bytes, want at most %d of UTF-8", s, got, len(got), labelBytes)
+		}
+	}
+}
+
+// A length that the client only claims takes no memory, and the body is what came.
+func TestClaimedLength(t *testing.T) {
+	for _, claim := range []string{"1000000000000", "1048576", "1", "x", "99999999999999999999"} {
+		r := newRig(setup{config: func(c *Config) { c.MaxBodyBytes = 1 << 50 }})
+		got := transcript(t, exchange(t, r.serve(t), qH(more, ":path: /p", "content-length: "+claim), qB("{}", last)))
+		if diff := cmp.Diff(served(), got); diff != "" {
+			t.Errorf("content-length %s: want -, got +:\n%s", claim, diff)
+		}
+	}
+}
+
+// What the client says of destinations, tracing and lengths is neither obeyed nor repeated: transcript fails on any other mutation.
+func TestForeignHeaders(t *testing.T) {
+	r := newRig(setup{script: pick("10.0.0.1:1", "[2001:db8::1]:2", "10.0.0.3:3"), config: func(c *Config) { c.Destinations = 2 }})
+	lines := []string{
+		":method: POST", ":path: " + chatPath, ":authority: a", ":scheme: http", "host: h", "content-length: 2", "transfer-encoding: chunked",
+		"connection: close", "x-envoy-retry-on: 5xx", "traceparent: 00-1-2-01", "tracestate: a=b", destinationKey + ": 6.6.6.6:6",
+	}
+	m := qH(more, lines...)
+	m.MetadataContext = &corev3.Metadata{}
+	got := transcript(t, exchange(t, r.serve(t), m, qB("{}", last), rH(last, ":status: 200", "traceparent: 00-1-2-01", "set-cookie: a")))
+	want := []string{"qH 10.0.0.1:1,[2001:db8::1]:2", `qB "{}" eos`, "rH"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want -, got +:\n%s", diff)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	s := FormatID(testInstance, 42)
+	tests := map[string]struct {
+		in   string
+		want messages.RequestID
+		ok   bool
+	}{
+		"ours": {s, 42, true}, "another process": {FormatID(7, 42), 42, false}, "none": {"", 0, false}, "no number": {s[:17], 0, false},
+		"zero": {s[:17] + "0", 0, false}, "junk": {s + "x", 0, false},
+	}
+	for name, tc := range tests {
+		got, ok := ParseID(testInstance, tc.in)
+		if ok != tc.ok || ok && got != tc.want {
+			t.Errorf("%s: ParseID(%q) = %d, %v, want %d, %v", name, tc.in, got, ok, tc.want, tc.ok)
+		}
+	}
+}

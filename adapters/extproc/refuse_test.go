@@ -1,0 +1,274 @@
+package extproc
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// unanswered are the reasons that no client ever hears.
+var unanswered = map[messages.Reason]bool{messages.NoReason: true, messages.ClientGone: true}
+
+func reasons() (all []messages.Reason) {
+	for r := messages.NoReason; r.String() != "unknown"; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestEveryReasonHasAStatus(t *testing.T) {
+	if n := len(reasons()); n < 14 {
+		t.Fatalf("%d reasons, want all", n)
+	}
+	for _, reason := range reasons() {
+		r, ok := refusals[reason]
+		if ok == unanswered[reason] {
+			t.Errorf("reason %q: has a status: %v, want %v", reason, ok, !unanswered[reason])
+		}
+		if ok && (r.status < 400 || r.status > 599 || r.kind == "" || r.message == "") {
+			t.Errorf("reason %q looks like %+v to a client", reason, r)
+		}
+	}
+}
+
+// refused is what a client sees of a refusal.
+type refused struct {
+	Status                         int
+	ContentType, Reason, Retry, ID string
+	Body                           errorBody
+}
+
+// onlyRefusal is the one answer there is, an immediate response.
+func onlyRefusal(t *testing.T, all []*answer) refused {
+	t.Helper()
+	if len(all) != 1 || all[0].GetImmediateResponse() == nil {
+		t.Fatalf("got %q, want one immediate response", transcript(t, all))
+	}
+	i := all[0].GetImmediateResponse()
+	set := headers(t, i.GetHeaders())
+	got := refused{
+		Status: int(i.GetStatus().GetCode()), ContentType: set["content-type"], Reason: set[reasonHeader],
+		Retry: set["retry-after"], ID: set[requestIDHeader],
+	}
+	for _, known := range []string{"content-type", reasonHeader, "retry-after", requestIDHeader} {
+		delete(set, known)
+	}
+	if len(set) > 0 {
+		t.Errorf("an immediate response sets %v as well", set)
+	}
+	if want := "signalbox_" + got.Reason; i.GetDetails() != want {
+		t.Errorf("details are %q, want %q", i.GetDetails(), want)
+	}
+	var raw map[string]map[string]any
+	if err := json.Unmarshal(i.GetBody(), &raw); err != nil {
+		t.Fatalf("body %q: %v", i.GetBody(), err)
+	}
+	if _, ok := raw["error"]["param"]; !ok {
+		t.Errorf("body %s has no error.param", i.GetBody())
+	}
+	if err := json.Unmarshal(i.GetBody(), &got.Body); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// Whatever the cycle says, the client gets one answer of one form.
+func TestRefusals(t *testing.T) {
+	for _, reason := range reasons() {
+		t.Run(reason.String(), func(t *testing.T) {
+			m := messages.PickFailed{Reason: reason, Detail: "because \xff\n", RetryAfter: 1500 * time.Millisecond}
+			r := newRig(setup{script: fail(m)})
+			got := onlyRefusal(t, exchange(t, r.serve(t), qH(more), qB("{}", last)))
+			if unanswered[reason] {
+				reason = messages.Internal
+			}
+			how := refusals[reason]
+			want := refused{
+				Status: how.status, ContentType: "application/json", Reason: reason.String(), Retry: "2", ID: "0000000000000abc-1",
+				Body: errorBody{errorObject{Message: how.message + ": because \uFFFD\n", Type: how.kind, Code: reason.String()}},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{gone(false, 2)}, r.only(t).lines()); diff != "" {
+				t.Errorf("told, want -, got +:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the stream refuses by itself.
+func TestOwnRefusals(t *testing.T) {
+	parser := func(string, []byte) error { return errors.New("line 1: no") }
+	drain := func(r *rig) { r.srv.Drain() }
+	tests := map[string]struct {
+		setup       setup
+		before      func(*rig)
+		sent        []*ask
+		status      int
+		retry, text string
+		reason      messages.Reason
+	}{
+		"the parser's error": {setup: setup{parser: parser}, status: 400, reason: messages.InvalidRequest, text: ": line 1: no"},
+		"the body's limit": {
+			sent:   []*ask{qH(more), qB(strings.Repeat("x", testLimit), more), qB("x", last)},
+			status: 413, reason: messages.BodyTooLarge, text: "limit",
+		},
+		"the limit while more is sent": {
+			sent:   []*ask{qH(more), qB(strings.Repeat("x", testLimit+1), more), qB("x", more), qB("x", last)},
+			status: 413, reason: messages.BodyTooLarge, text: "limit",
+		},
+		"a full inbox": {setup: setup{full: true}, status: 503, retry: "1", reason: messages.Overloaded, text: "overloaded"},
+		"a drain":      {before: drain, status: 503, retry: "1", reason: messages.ShuttingDown, text: "shutting down"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(tc.setup)
+			client := r.serve(t)
+			if tc.before != nil {
+				tc.before(r)
+			}
+			if tc.sent == nil {
+				tc.sent = []*ask{qH(more), qB("{}", last)}
+			}
+			got := onlyRefusal(t, exchange(t, client, tc.sent...))
+			if got.Status != tc.status || got.Reason != tc.reason.String() || got.Retry != tc.retry ||
+				got.ID != "0000000000000abc-1" || !strings.Contains(got.Body.Error.Message, tc.text) {
+				t.Errorf("got %+v, want %d %s with %q, retry-after %q", got, tc.status, tc.reason, tc.text, tc.retry)
+			}
+			if n := len(r.started()); n > 0 {
+				t.Errorf("%d cycles were started, want none", n)
+			}
+		})
+	}
+}
+
+// A body mode that we do not speak is refused at once, whatever the stream's first message is.
+func TestModes(t *testing.T) {
+	r := newRig(setup{})
+	client := r.serve(t)
+	for number, name := range filterv3.ProcessingMode_BodySendMode_name {
+		mode := modes(number)
+		for lane, m := range map[string]*ask{
+			"request": withModes(qH(more), mode, fds), "response": withModes(qH(more), fds, mode),
+			"response body": withModes(rB("x", more), fds, mode),
+		} {
+			t.Run(lane+" "+name, func(t *testing.T) {
+				if mode == fds {
+					return
+				}
+				c := open(t, client)
+				c.send(m)
+				got := onlyRefusal(t, []*answer{c.receive()}) // before anything else is sent
+				lane, _, _ := strings.Cut(lane, " ")
+				want := lane + " body mode " + name + " is not supported, want FULL_DUPLEX_STREAMED"
+				if got.Status != 500 || got.Reason != "unsupported-mode" || !strings.Contains(got.Body.Error.Message, want) {
+					t.Errorf("got %+v, want 500 with %q", got, want)
+				}
+				if rest := c.finish(); len(rest) > 0 {
+					t.Errorf("then comes %v", rest)
+				}
+			})
+		}
+	}
+	if n := len(r.started()); n > 0 {
+		t.Errorf("%d cycles were started, want none", n)
+	}
+}
+
+func TestObservabilityIsNeverAnswered(t *testing.T) {
+	r := newRig(setup{})
+	sent := []*ask{qH(more), qB("{}", last), rH(more), rB("x", last)}
+	for _, m := range sent {
+		m.ObservabilityMode, m.ProtocolConfig = true, nil
+	}
+	if got := exchange(t, r.serve(t), sent...); len(got) > 0 || len(r.started()) > 0 {
+		t.Errorf("answered with %q, %d cycles, want silence", transcript(t, got), len(r.started()))
+	}
+}
+
+// A panic costs the stream it happens in, and nothing else.
+func TestPanics(t *testing.T) {
+	boom := func() { panic("boom") }
+	full := []*ask{qH(more), qB("{}", last), rH(more), rB("x", last)}
+	tests := map[string]struct {
+		setup  setup
+		answer []string
+		told   []string
+	}{
+		"parser": {setup{parser: func(string, []byte) error { boom(); return nil }}, []string{"500 internal"}, nil},
+		"Start":  {setup{script: func(*cycle) { boom() }}, []string{"500 internal"}, nil},
+		"usage": {
+			setup{usage: func(string) UsageScanner { boom(); return nil }}, served("rH", "500 internal"),
+			[]string{"started 200", "gone completed=false frames=3 internal"},
+		},
+		"scanner": {
+			setup{usage: func(string) UsageScanner { return explosive{} }}, served("rH", "500 internal"),
+			[]string{"started 200", "gone completed=false frames=4 internal"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(tc.setup)
+			client := r.serve(t)
+			other := open(t, client)
+			other.send(qH(more))
+			if diff := cmp.Diff(tc.answer, transcript(t, exchange(t, client, full...))); diff != "" {
+				t.Errorf("answers, want -, got +:\n%s", diff)
+			}
+			if name != "Start" { // a cycle that never came to be cannot be told
+				var told []string
+				for _, c := range r.started() {
+					told = append(told, c.lines()...)
+				}
+				if diff := cmp.Diff(tc.told, told, equateEmpty); diff != "" {
+					t.Errorf("told, want -, got +:\n%s", diff)
+				}
+			}
+			r.mu.Lock()
+			panicked := r.panicked
+			r.cycles = nil
+			r.mu.Unlock()
+			if diff := cmp.Diff([]any{"boom"}, panicked); diff != "" {
+				t.Errorf("Panicked was told, want -, got +:\n%s", diff)
+			}
+			if got := r.gauge(t, "signalbox_stream_panics_total"); got != 1 {
+				t.Errorf("%v panics are counted, want 1", got)
+			}
+			if rest := other.finish(); len(rest) > 0 {
+				t.Errorf("another stream was told %v", rest)
+			}
+		})
+	}
+}
+
+type explosive struct{}
+
+func (explosive) Write([]byte)          { panic("boom") }
+func (explosive) Usage() messages.Usage { return messages.Usage{} }
+
+// gauge is the sum of a family's samples.
+func (r *rig) gauge(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	families, err := prometheus.Gatherers{r.registry}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// envoyOptions are what a run with a real Envoy needs.
+type envoyOptions struct {
+	binary    string
+	bootstrap string // text
+}
+
+// subsetFilter makes the subset hint of the demo's header. It stands before ext_proc.
+const subsetFilter = `          - name: demo_subset
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+              request_rules:
+              - header: ` + demoServersHeader + `
+                on_header_present: {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset, type: STRING}
+                remove: true
+`
+
+// findEnvoy takes $ENVOY, the one that make envoy fetched, or the one on PATH, and reads the bootstrap.
+func findEnvoy(bootstrap string) (*envoyOptions, error) {
+	text, err := os.ReadFile(bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("--envoy-bootstrap: %w; it is meant to be run in Signalbox's source tree", err)
+	}
+	o := &envoyOptions{bootstrap: string(text)}
+	if o.binary = os.Getenv("ENVOY"); o.binary != "" {
+		if _, err := exec.LookPath(o.binary); err != nil {
+			return nil, fmt.Errorf("--envoy: $ENVOY: %w", err)
+		}
+		return o, nil
+	}
+	for _, each := range []string{"./.envoy/envoy", "envoy"} {
+		if path, err := exec.LookPath(each); err == nil {
+			o.binary = path
+			return o, nil
+		}
+	}
+	return nil, errors.New("--envoy: no Envoy: want one in $ENVOY, ./.envoy/envoy (make envoy fetches it) or on PATH")
+}
+
+// fit puts this stack's addresses in the place of the default ones.
+func (o *envoyOptions) fit(epp string) (string, error) {
+	_, port, err := net.SplitHostPort(epp)
+	if err != nil {
+		return "", err
+	}
+	text := o.bootstrap
+	for _, r := range []struct{ old, new string }{
+		{"port_value: 19000}", "port_value: 0}"}, {"port_value: 8080}", "port_value: 0}"}, {"port_value: 9002}", "port_value: " + port + "}"},
+		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter + "          - name: envoy.filters.http.ext_proc\n"},
+	} {
+		if n := strings.Count(text, r.old); n != 1 {
+			return "", fmt.Errorf("--envoy-bootstrap: %q stands in it %d times, want once", r.old, n)
+		}
+		text = strings.Replace(text, r.old, r.new, 1)
+	}
+	return text, nil
+}
+
+// startEnvoy returns when Envoy serves and holds Signalbox healthy.
+func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) error {
+	text, err := o.fit(s.box.addrs["grpc-port"].String())
+	if err != nil {
+		return err
+	}
+	config, adminPath := filepath.Join(folder, "envoy.yaml"), filepath.Join(folder, "admin")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	run := exec.Command(o.binary, "-c", config, "--concurrency", "1", "--disable-hot-restart", "--admin-address-path", adminPath, "-l", "warning")
+	run.Stdout, run.Stderr = &said, &said
+	if err := run.Start(); err != nil {
+		return fmt.Errorf("--envoy: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = run.Wait() // how it ended is seen in what it said
+		close(ended)
+	}()
+	s.ends = append(s.ends, func() error {
+		err := run.Process.Kill()
+		<-ended
+		if errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("envoy ended by itself: %.2000s", said.String())
+		}
+		return err
+	})
+	gone := func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	admin := ""
+	err = s.await(ctx, "Envoy", func() bool {
+		address, _ := os.ReadFile(adminPath)
+		admin = "http://" + string(address)
+		return gone() || len(address) > 0 && strings.Contains(page(ctx, admin+"/clusters"), "::health_flags::healthy")
+	})
+	if err != nil || gone() {
+		return errors.Join(err, errors.New("envoy does not serve"))
+	}
+	s.url, err = listener(page(ctx, admin+"/listeners?format=json"))
+	return err
+}
+
+// listener is where Envoy listens, of its admin page of listeners.
+func listener(page string) (string, error) {
+	var all struct {
+		Statuses []struct {
+			Local struct {
+				Socket struct {
+					Address string `json:"address"`
+					Port    int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal([]byte(page), &all); err != nil || len(all.Statuses) != 1 {
+		return "", fmt.Errorf("envoy's listeners: want one, got %.500q", page)
+	}
+	socket := all.Statuses[0].Local.Socket
+	return "http://" + net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
+}
+
+// page is what a GET brings; nothing if it fails.
+func page(ctx context.Context, url string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return ""
+	}
+	r.Close = true // no idle connection stays behind
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

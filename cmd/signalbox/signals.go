@@ -1,0 +1,113 @@
+package main
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// scrapers makes the function by which the pool spawns its scrapers. What no plugin reads is not scraped.
+func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
+	want := modelserver.Wanted{Load: cfg.Reads&schedule.ReadsSample != 0, LoRA: cfg.Reads&schedule.ReadsLoRA != 0}
+	fetcher, err := modelserver.NewFetcher(modelserver.Config{
+		Want: want, Scheme: cfg.Metrics.Scheme, Port: cfg.Metrics.Port, MetricsPath: cfg.Metrics.Path, ModelsPath: cfg.Models.Path,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.fetcher = fetcher
+	metrics, err := scraper.NewMetrics(t.registry)
+	if err != nil {
+		return nil, err
+	}
+	interval := t.opts.refresh
+	if cfg.Metrics.Interval > 0 {
+		interval = cfg.Metrics.Interval
+	}
+	settings := scraper.Config{
+		Metrics: cfg.Metrics.Enabled && (want.Load || want.LoRA), Models: cfg.Models.Enabled, Interval: interval,
+		Turned: t.turned,
+	}
+	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
+		role := runtime.Role[messages.ScraperMsg]{
+			Name: "scraper", Policy: runtime.RestartOnPanic,
+			New: func() runtime.Actor[messages.ScraperMsg] {
+				return scraper.New(settings, target{e, e.Load()}, fetcher, metrics)
+			},
+		}
+		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
+	}, nil
+}
+
+type spawnScraper = func(messages.Sink[messages.PoolMsg], *endpoints.Endpoint, messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
+
+func (t *tree) turned(of messages.EndpointSpec, failure string) {
+	if failure == "" {
+		t.log.Info("metrics are back", zap.String("endpoint", string(of.Address)))
+		return
+	}
+	t.log.Warn("metrics cannot be read", zap.String("endpoint", string(of.Address)), zap.String("failure", failure))
+}
+
+// target is an endpoint as its scraper sees it.
+type target struct {
+	*endpoints.Endpoint
+	load *endpoints.Load
+}
+
+func (t target) BeginScrape() uint32 { return t.load.BeginScrape() }
+func (t target) Inflight() int       { return t.load.Inflight() }
+
+func (t target) SampleInForce(number uint32) {
+	t.load.SampleInForce(number)
+	t.Failing.Store(false)
+}
+
+func (t target) ScrapeFailed(number uint32) {
+	t.load.ScrapeFailed(number)
+	t.Failing.Store(true)
+}
+
+// serveStreams makes the ext_proc side.
+func (t *tree) serveStreams(cfg *config.Config) {
+	var parser extproc.Parser = noParser{}
+	if cfg.ParseOpenAI {
+		parser = parsers.NewOpenAI(parsers.Config{Seed: t.instance})
+	}
+	t.streams = extproc.NewServer(extproc.Config{
+		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, BodyTimeout: limit(t.opts.bodyTimeout),
+		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), WholeRequest: limit(t.opts.requestTimeout),
+		Metrics: extproc.NewMetrics(t.registry),
+	}, extproc.Deps{
+		Start: t.startCycle, Parser: parser, Now: t.sys.Now,
+		Usage: func(string) extproc.UsageScanner { return new(parsers.UsageScanner) },
+		Panicked: func(value any, stack []byte) {
+			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
+		},
+	})
+}
+
+// noParser leaves every body unread: the configuration says so.
+type noParser struct{}
+
+func (noParser) Parse(string, string, string, []byte, *messages.Request) error { return nil }
+
+// serveAdmin makes the metrics port's side.
+func (t *tree) serveAdmin(c *config.Config) {
+	t.admin = admin.NewHandler(admin.Config{
+		Gatherer: t.registry, Recorder: t.recorder.Outer(), FormatID: t.formatID,
+		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Address: t.endpoint.Address,
+		Ready:   t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
+		Configuration: func() string { return describe(c) },
+	})
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/flow"
+	"github.com/signalbox-epp/signalbox/actors/pool"
+	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/actors/recorder"
+	"github.com/signalbox-epp/signalbox/actors/shard"
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// tree is every actor of a running Signalbox, and the adapters that tell them things.
+type tree struct {
+	opts     *options
+	log      *zap.Logger
+	instance uint64
+	registry *prometheus.Registry
+	sys      *runtime.System
+	endpoint *endpoints.Pool
+	plan     *schedule.Plan
+	observer *telemetry.Observer
+
+	prefix   runtime.Ref[messages.PrefixMsg]
+	index    *blockindex.Index
+	pool     runtime.Ref[messages.PoolMsg]
+	recorder runtime.Ref[messages.RecorderMsg]
+	shards   []runtime.Ref[messages.ShardMsg]
+	flows    []runtime.Ref[messages.FlowMsg]
+	cycles   []runtime.Role[messages.CycleMsg] // one for each loop
+
+	fetcher  *modelserver.Fetcher
+	file     *discovery.File
+	follow   context.CancelFunc
+	streams  *extproc.Server
+	admin    http.Handler
+	draining atomic.Bool
+}
+
+const (
+	recordEntries = 4096     // of ended requests, in all loops together
+	recordBytes   = 16 << 20 // likewise
+)
+
+// buildTree brings the actors up in the order in which they need each other.
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Logger) (*tree, error) {
+	t := &tree{opts: o, log: log, instance: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
+	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
+	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName))
+	t.observer = telemetry.NewPlugins(t.registry).Observe(cfg.Profiles)
+	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
+	if err := t.spawnAll(cfg); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	t.serveStreams(cfg)
+	t.serveAdmin(cfg)
+	if err := t.discover(ctx, cfg); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	return t, nil
+}
+
+func (t *tree) onPanic(p runtime.Panic) {
+	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID), zap.String("message", p.Message),
+		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack))
+}
+
+func (t *tree) spawnAll(cfg *config.Config) error {
+	prefixMetrics, err := prefix.NewMetrics(t.registry)
+	if err != nil {
+		return err
+	}
+	t.index = blockindex.NewIndex(0)
+	var ok bool
+	t.prefix, ok = runtime.SpawnInner(t.sys.Root(t.sys.Loops()-1), runtime.Role[messages.PrefixMsg]{
+		Name: "prefix", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.PrefixMsg] { return prefix.New(t.index, prefixMetrics) },
+	}, messages.PrefixMsg(messages.PrefixStarted{}))
+	if !ok {
+		return errors.New("the prefix actor was refused")
+	}
+	if err := t.spawnPool(cfg); err != nil {
+		return err
+	}
+	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry)
+	requests := telemetry.NewRequests(t.log, t.endpoint.Address, t.formatID)
+	for i := range t.sys.Loops() {
+		t.spawnShard(i, flowMetrics, cycleMetrics.ForLoop(), requests)
+	}
+	sinks := make([]messages.Sink[messages.ShardMsg], len(t.shards))
+	for i, s := range t.shards {
+		sinks[i] = s
+	}
+	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
+		Name: "recorder", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) },
+	}, messages.RecorderMsg(messages.RecorderStarted{}))
+	return nil
+}
+
+func (t *tree) spawnPool(cfg *config.Config) error {
+	scrape, err := t.scrapers(cfg)
+	if err != nil {
+		return err
+	}
+	deps := pool.Deps{Pool: t.endpoint, Prefix: t.prefix, Scrape: scrape, Metrics: pool.NewMetrics(t.registry)}
+	t.pool, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.PoolMsg]{
+		Name: "pool", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) },
+	}, messages.PoolMsg(messages.PoolStarted{}))
+	return nil
+}
+
+// spawnShard brings up what one loop carries. All of it shares the loop's scratch and book.
+func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *telemetry.Requests) {
+	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
+	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
+		Name: "shard", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.ShardMsg] { return shard.New(book) },
+	}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
+	f, _ := runtime.SpawnInner(s, runtime.Role[messages.FlowMsg]{
+		Name: "flow", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) },
+	}, messages.FlowMsg(messages.FlowStarted{Shard: i}))
+	t.shards, t.flows = append(t.shards, s), append(t.flows, f)
+	deps := &cycle.Deps{
+		Flow: t.flowOf, Prefix: t.prefix, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
+		Scratch: &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
+		Names:   t.sys.KindName, Metrics: cm, Report: requests.Report,
+		Limits: cycle.Limits{
+			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
+		},
+	}
+	t.cycles = append(t.cycles, runtime.Role[messages.CycleMsg]{
+		Name: "cycle", Policy: runtime.StopOnPanic,
+		New: func() runtime.Actor[messages.CycleMsg] { return cycle.New(deps) },
+	})
+}
+
+// flowOf is the flow shard of a flow: by its key, so that a flow has one line.
+func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
+	return t.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%uint64(len(t.flows))]
+}
+
+// startCycle spawns a cycle on the loop that its request's id names.
+func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
+	i := uint64(first.Request.ID) % uint64(len(t.shards))
+	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+}
+
+func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
+
+func (t *tree) ready() error {
+	if t.draining.Load() {
+		return errors.New("shutting down")
+	}
+	return nil
+}
+
+// discover follows the file of endpoints. A bad one at the start is an error; later it changes nothing.
+func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
+	file, err := discovery.Open(discovery.Config{
+		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch,
+		Problem: func(err error) {
+			if err != nil {
+				t.log.Error("endpoints: the last good set stays in force", zap.Error(err))
+				return
+			}
+			t.log.Info("endpoints: all is well again")
+		},
+	}, t.pool.Outer())
+	if err != nil {
+		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+	}
+	t.file = file
+	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t.follow = cancel
+	go file.Run(follow)
+	return nil
+}
+
+// close ends what tells actors things, and then the actors: cycles and flows with their shards, then the rest.
+func (t *tree) close(ctx context.Context) error {
+	if t.file != nil {
+		t.follow()
+		t.file.Close()
+	}
+	var late error
+	end := func(who runtime.Target) {
+		select {
+		case <-runtime.End(who):
+		case <-ctx.Done():
+			late = fmt.Errorf("actors: %w", ctx.Err())
+		}
+	}
+	for _, s := range t.shards {
+		end(s)
+	}
+	if t.fetcher != nil {
+		t.fetcher.Close()
+	}
+	if late != nil {
+		return late
+	}
+	return t.sys.Close(ctx)
+}

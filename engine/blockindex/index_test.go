@@ -1,0 +1,166 @@
+package blockindex_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// chain makes a prompt of random blocks behind those of another one.
+func chain(r *rand.Rand, before []uint64, n int) blockindex.Prompt {
+	blocks := slices.Clone(before)
+	for range n {
+		blocks = append(blocks, r.Uint64())
+	}
+	return blockindex.Prompt{Model: "m", Blocks: messages.TakeList(blocks)}
+}
+
+// TestReadersDuringWrites lets readers look up a prompt that some endpoints hold all the time, while the writer enters,
+// withdraws, evicts and clears around it, so that tables are replaced and rows spill under the readers.
+func TestReadersDuringWrites(t *testing.T) {
+	const stable, length = 7, 700
+	index := blockindex.NewIndex(5000)
+	r := rand.New(rand.NewPCG(1, 2))
+	prompt := chain(r, nil, length)
+	index.Enter(stable, prompt)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			out := make([]int, 200)
+			for !stop.Load() {
+				index.Match(prompt, out)
+				if out[stable] != length {
+					t.Errorf("slot %d: %d blocks, want %d", stable, out[stable], length)
+					return
+				}
+				for slot, n := range out {
+					if n < 0 || n > length || slot >= 150 && n != 0 {
+						t.Errorf("slot %d: %d blocks of %d", slot, n, length)
+						return
+					}
+				}
+			}
+		})
+	}
+	base := prompt.Blocks.Append(nil)
+	for range 3000 {
+		slot := r.Uint32N(150)
+		if slot == stable {
+			continue
+		}
+		p := chain(r, base[:r.IntN(length)], r.IntN(50)+1)
+		switch e := index.Enter(slot, p); r.IntN(4) {
+		case 0:
+			index.ClearSlot(slot)
+		case 1:
+			index.Withdraw(slot, p, e)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	out := make([]int, 200)
+	for slot := range uint32(150) {
+		want := index.Touch(slot, prompt)
+		if index.Match(prompt, out); out[slot] != want {
+			t.Errorf("at rest, slot %d: %d blocks, want %d", slot, out[slot], want)
+		}
+	}
+}
+
+func TestWithdrawStopsAtWhatWasUsedSince(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	index := blockindex.NewIndex(0)
+	first := chain(r, nil, 10)
+	entry := index.Enter(1, first)
+	second := chain(r, first.Blocks.Append(nil)[:4], 2)
+	if got := index.Enter(1, second); got.From != 4 || got.To != 6 {
+		t.Errorf("second entered %d to %d, want 4 to 6", got.From, got.To)
+	}
+	if got := index.Withdraw(1, first, entry); got != 6 {
+		t.Errorf("withdrew %d blocks, want the 6 behind what the second used", got)
+	}
+	out := make([]int, 2)
+	if best := index.Match(first, out); best != 4 || out[1] != 4 {
+		t.Errorf("first still held: %v, best %d; want 4", out, best)
+	}
+	if best := index.Match(second, out); best != 6 {
+		t.Errorf("second: best %d, want 6", best)
+	}
+}
+
+func TestSlotBeyondTheLimitIsNotKept(t *testing.T) {
+	index := blockindex.NewIndex(0)
+	p := chain(rand.New(rand.NewPCG(5, 6)), nil, 3)
+	if e := index.Enter(blockindex.MaxSlots, p); e != (blockindex.Entry{}) {
+		t.Errorf("entered %+v, want nothing", e)
+	}
+	if n := index.Match(p, make([]int, blockindex.MaxSlots+1)); n != 0 {
+		t.Errorf("best %d, want 0", n)
+	}
+}
+
+// TestMemoryOfFullEndpoints keeps entering new prompts at full endpoints: memory stays within what the index states.
+func TestMemoryOfFullEndpoints(t *testing.T) {
+	const endpoints = 3
+	index := blockindex.NewIndex(0)
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 1200 {
+		index.Enter(r.Uint32N(endpoints), chain(r, nil, 100))
+	}
+	s := index.Stats()
+	if s.Held != endpoints*blockindex.DefaultCapacity || s.Evicted == 0 {
+		t.Errorf("%d blocks held, %d evicted; want %d endpoints full", s.Held, s.Evicted, endpoints)
+	}
+	if limit := endpoints * (1_300_000 + 64*blockindex.DefaultCapacity); s.Bytes > limit {
+		t.Errorf("%d bytes, want %d at most", s.Bytes, limit)
+	}
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	index, prompt := hundredEndpoints()
+	out := make([]int, 100)
+	if n := testing.AllocsPerRun(100, func() { index.Match(prompt, out) }); n != 0 {
+		t.Errorf("%v allocations for a lookup, want 0", n)
+	}
+}
+
+// hundredEndpoints hold a system prompt of 40 blocks; each tenth of them a part of a conversation of 2000.
+func hundredEndpoints() (*blockindex.Index, blockindex.Prompt) {
+	index := blockindex.NewIndex(0)
+	prompt := chain(rand.New(rand.NewPCG(9, 10)), nil, 2000)
+	all := prompt.Blocks.Append(nil)
+	for slot := range uint32(100) {
+		n := 40
+		if slot%10 == 0 {
+			n = 1000 + 10*int(slot)
+		}
+		index.Enter(slot, blockindex.Prompt{Model: "m", Blocks: messages.ListOf(all[:n]...)})
+	}
+	return index, prompt
+}
+
+func BenchmarkMatch(b *testing.B) {
+	index, prompt := hundredEndpoints()
+	out := make([]int, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		index.Match(prompt, out)
+	}
+}
+
+func BenchmarkEnterAtFullEndpoint(b *testing.B) {
+	index, r := blockindex.NewIndex(0), rand.New(rand.NewPCG(11, 12))
+	for range 400 {
+		index.Enter(0, chain(r, nil, 100))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		index.Enter(0, chain(r, nil, 64))
+	}
+}

@@ -1,0 +1,107 @@
+package blockindex
+
+// lru is what one endpoint holds: its keys in the order of their last use. Only the writer touches it.
+//
+// Every key is used after those behind it in its chain were, so the least recently used one has no successor that is held:
+// to evict from that end keeps the rest closed under prefix.
+type lru struct {
+	nodes   []node   // a ring; 0 is its start: next the most, prev the least recently used
+	free    uint32   // a list through next; 0 = none
+	size    int      // keys held
+	buckets []uint32 // node by key, open addressing; 0 = free
+}
+
+type node struct {
+	key, stamp uint64 // stamp: of the last use
+	prev, next uint32
+}
+
+const nodeBytes = 24
+
+func (l *lru) bytes() int { return nodeBytes*cap(l.nodes) + 4*cap(l.buckets) }
+
+// find is the node of a key; 0 = it is not held.
+func (l *lru) find(key uint64) uint32 {
+	if len(l.buckets) == 0 {
+		return 0
+	}
+	return l.buckets[l.bucket(key)]
+}
+
+// bucket is where the key stands or would stand.
+func (l *lru) bucket(key uint64) int {
+	mask := len(l.buckets) - 1
+	for b := int(key) & mask; ; b = (b + 1) & mask {
+		if n := l.buckets[b]; n == 0 || l.nodes[n].key == key {
+			return b
+		}
+	}
+}
+
+// insert enters a key that is not held, as used right before the node pos.
+func (l *lru) insert(key, stamp uint64, pos uint32) uint32 {
+	if 2*(l.size+1) > len(l.buckets) {
+		l.grow()
+	}
+	n := l.free
+	if n == 0 {
+		n = uint32(len(l.nodes))
+		l.nodes = append(l.nodes, node{})
+	} else {
+		l.free = l.nodes[n].next
+	}
+	l.nodes[n] = node{key: key, stamp: stamp}
+	l.link(n, pos)
+	l.buckets[l.bucket(key)] = n
+	l.size++
+	return n
+}
+
+func (l *lru) grow() {
+	if len(l.nodes) == 0 {
+		l.nodes = append(l.nodes, node{})
+	}
+	l.buckets = make([]uint32, max(16, 2*len(l.buckets)))
+	for n := l.nodes[0].next; n != 0; n = l.nodes[n].next {
+		l.buckets[l.bucket(l.nodes[n].key)] = n
+	}
+}
+
+// remove forgets a node and its key.
+func (l *lru) remove(n uint32) {
+	mask := len(l.buckets) - 1
+	hole := l.bucket(l.nodes[n].key)
+	l.buckets[hole] = 0
+	for b := (hole + 1) & mask; l.buckets[b] != 0; b = (b + 1) & mask { // close the gap behind it
+		home := int(l.nodes[l.buckets[b]].key) & mask
+		if (b-home)&mask >= (b-hole)&mask {
+			l.buckets[hole], l.buckets[b] = l.buckets[b], 0
+			hole = b
+		}
+	}
+	l.unlink(n)
+	l.nodes[n] = node{next: l.free}
+	l.free = n
+	l.size--
+}
+
+// use makes a node the most recently used.
+func (l *lru) use(n uint32, stamp uint64) {
+	l.unlink(n)
+	l.link(n, 0)
+	l.nodes[n].stamp = stamp
+}
+
+// oldest is the least recently used node; 0 = none.
+func (l *lru) oldest() uint32 { return l.nodes[0].prev }
+
+func (l *lru) link(n, pos uint32) {
+	after := l.nodes[pos].next
+	l.nodes[n].prev, l.nodes[n].next = pos, after
+	l.nodes[pos].next, l.nodes[after].prev = n, n
+}
+
+func (l *lru) unlink(n uint32) {
+	prev, next := l.nodes[n].prev, l.nodes[n].next
+	l.nodes[prev].next, l.nodes[next].prev = next, prev
+}

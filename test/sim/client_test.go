@@ -1,0 +1,170 @@
+package sim_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// patience is how long a stream waits for its answer: a second more than the limits allow.
+var patience = limits.Queue + limits.Pick + time.Second
+
+// clientMsg is what a client is told: the stream of one request, and who is behind it.
+type clientMsg interface{ clientMsg() }
+
+type clientCame struct{}
+
+// clientTold is a message of the cycle.
+type clientTold struct{ what messages.StreamMsg }
+
+// clientLeaves says that the client hangs up now, whatever it waits for.
+type clientLeaves struct{ generation int }
+
+// answerMissing says that the stream's own deadline passed.
+type answerMissing struct{}
+
+// responseMoves plays the next scene of the response.
+type responseMoves struct{}
+
+func (clientCame) clientMsg()    {}
+func (clientTold) clientMsg()    {}
+func (clientLeaves) clientMsg()  {}
+func (answerMissing) clientMsg() {}
+func (responseMoves) clientMsg() {}
+
+// client is one request from outside.
+type client struct {
+	*world
+	line     *line
+	request  messages.Request
+	flow     messages.FlowKey
+	deadline time.Duration
+	leaves   time.Duration // after it came; 0 = it does not leave before an answer
+
+	cycle      messages.Sink[messages.CycleMsg]
+	scenes     []scene
+	generation int
+}
+
+// scene is one step of a response: what the stream says, and how long after the one before.
+type scene struct {
+	after time.Duration
+	says  func(now time.Time) messages.CycleMsg
+}
+
+// mouth is the address that the cycle tells. It writes down every word before anybody can lose it.
+type mouth struct {
+	line *line
+	self messages.Sink[clientMsg]
+}
+
+func (o mouth) Tell(m messages.StreamMsg) bool {
+	o.line.heard(m)
+	return o.self.Tell(clientTold{m})
+}
+
+func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
+	switch m := m.(type) {
+	case clientCame:
+		c.onClientCame(ctx)
+	case clientTold:
+		c.onClientTold(ctx, m)
+	case clientLeaves:
+		if m.generation == c.generation {
+			c.hangUp(ctx, messages.StreamGone{})
+		}
+	case answerMissing:
+		c.onAnswerMissing(ctx)
+	case responseMoves:
+		c.onResponseMoves(ctx)
+	}
+}
+
+func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
+	i := c.loopOf(c.request.ID)
+	cycle, ok := runtime.SpawnOuter(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
+		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
+	}))
+	if !ok {
+		c.line.refused = true
+		ctx.Stop()
+		return
+	}
+	c.cycle = cycle
+	switch {
+	case c.leaves == 1: // in the same breath
+		c.hangUp(ctx, messages.StreamGone{})
+	case c.leaves > 0:
+		ctx.After(c.leaves, clientLeaves{})
+	}
+	ctx.After(patience, answerMissing{})
+}
+
+func (c *client) hangUp(ctx runtime.Context[clientMsg], why messages.StreamGone) {
+	c.line.gone = true
+	c.cycle.Tell(why)
+	ctx.Stop()
+}
+
+func (c *client) onAnswerMissing(ctx runtime.Context[clientMsg]) {
+	if c.line.answers() > 0 {
+		return
+	}
+	c.line.late = true
+	c.hangUp(ctx, messages.StreamGone{Answered: messages.PickTimeout})
+}
+
+func (c *client) onClientTold(ctx runtime.Context[clientMsg], m clientTold) {
+	switch m := m.what.(type) {
+	case messages.PickMade:
+		c.generation++ // whoever left before the answer would have left by now
+		c.onPickMade(ctx, m)
+	case messages.PickFailed, messages.ServingRevoked:
+		c.hangUp(ctx, messages.StreamGone{})
+	case messages.AnswerDue:
+	}
+}
+
+func (c *client) onPickMade(ctx runtime.Context[clientMsg], m messages.PickMade) {
+	if fault := distinct(m.Destinations); fault != "" {
+		c.line.faulty = fault
+	}
+	c.scenes = c.response(m.Destinations)
+	c.next(ctx)
+}
+
+func distinct(to messages.List[messages.Address]) string {
+	seen := map[messages.Address]bool{}
+	for _, a := range to.All() {
+		seen[a] = true
+	}
+	if to.Len() == 0 || len(seen) != to.Len() || to.Len() > 3 {
+		return fmt.Sprintf("destinations %v", to.Append(nil))
+	}
+	return ""
+}
+
+func (c *client) next(ctx runtime.Context[clientMsg]) {
+	if len(c.scenes) > 0 {
+		ctx.After(c.scenes[0].after, responseMoves{})
+	}
+}
+
+func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
+	now := c.scenes[0]
+	c.scenes = c.scenes[1:]
+	says := now.says(ctx.Now())
+	if gone, ok := says.(messages.StreamGone); ok {
+		if now.after > limits.ResponseIdle && c.line.ends < c.line.begun {
+			c.line.faulty = "nobody ended a response that was silent for too long"
+		}
+		c.hangUp(ctx, gone)
+		return
+	}
+	c.cycle.Tell(says)
+	c.next(ctx)
+}
+
+func (c *client) Stopped(runtime.Context[clientMsg]) { c.ledger.present-- }

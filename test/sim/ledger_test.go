@@ -1,0 +1,137 @@
+package sim_test
+
+import (
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// line is what the ledger says of one request.
+type line struct {
+	id      messages.RequestID
+	picked  int
+	failed  int
+	reason  messages.Reason // of the newest refusal
+	revoked int
+	refused bool // at the door: there was never a cycle
+	gone    bool // the stream has ended, for whatever reason
+	late    bool // the stream answered by itself, after its own deadline
+	excused bool // ... and nobody could have answered: the cycle died before it had heard of the request
+	begun   int  // cycles that heard of the request
+	ends    int  // of these, how many ended
+	reports int
+	faulty  string
+}
+
+func (l *line) answers() int { return l.picked + l.failed }
+
+func (l *line) heard(m messages.StreamMsg) {
+	switch m := m.(type) {
+	case messages.PickMade:
+		l.picked++
+	case messages.PickFailed:
+		l.failed++
+		l.reason = m.Reason
+	case messages.ServingRevoked:
+		l.revoked++
+		if l.picked == 0 {
+			l.faulty = "revoked before it was picked"
+		}
+	case messages.AnswerDue:
+	}
+}
+
+// ledger is what is written down about a run.
+type ledger struct {
+	lines     []*line // by request id - 1
+	present   int     // clients
+	endpoints map[messages.EndpointID]*endpoints.Endpoint
+	scrapers  map[messages.EndpointID]int
+	most      int // scrapers of one endpoint at once
+	panics    map[string]int
+	born      map[string]int
+	died      map[string]int
+	plugins   int // faults of plugins
+	queries   []*query
+	reused    []messages.EndpointID // ids of endpoints that were another one's before
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		endpoints: map[messages.EndpointID]*endpoints.Endpoint{}, scrapers: map[messages.EndpointID]int{},
+		panics: map[string]int{}, born: map[string]int{}, died: map[string]int{},
+	}
+}
+
+func (g *ledger) open(id messages.RequestID) *line {
+	l := &line{id: id}
+	g.lines = append(g.lines, l)
+	return l
+}
+
+func (g *ledger) of(id messages.RequestID) *line { return g.lines[id-1] }
+
+// reported hears of the end of a request, from its cycle.
+func (g *ledger) reported(r *messages.Record) { g.of(r.Request).reports++ }
+
+// met writes down an incarnation of an endpoint. No two endpoints may have the same id.
+func (g *ledger) met(e *endpoints.Endpoint) {
+	if other := g.endpoints[e.ID]; other != nil && other != e {
+		g.reused = append(g.reused, e.ID)
+	}
+	g.endpoints[e.ID] = e
+}
+
+// query is one question to the recorder.
+type query struct{ answers int }
+
+// followed is a cycle whose begin and end are written down.
+type followed struct {
+	runtime.Actor[messages.CycleMsg]
+	ledger *ledger
+	line   *line
+}
+
+func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
+	if m, ok := m.(messages.RequestArrived); ok {
+		f.line = f.ledger.of(m.Request.ID)
+		f.line.begun++
+	}
+	f.Actor.Receive(ctx, m)
+}
+
+func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
+	f.Actor.Stopped(ctx)
+	if f.line != nil {
+		f.line.ends++
+	}
+}
+
+// counted is a scraper; there is one of an endpoint at a time.
+type counted struct {
+	runtime.Actor[messages.ScraperMsg]
+	ledger *ledger
+	id     messages.EndpointID
+}
+
+func (g *ledger) counts(id messages.EndpointID, a runtime.Actor[messages.ScraperMsg]) runtime.Actor[messages.ScraperMsg] {
+	g.scrapers[id]++
+	g.most = max(g.most, g.scrapers[id])
+	return &counted{a, g, id}
+}
+
+func (c *counted) Stopped(ctx runtime.Context[messages.ScraperMsg]) {
+	c.Actor.Stopped(ctx)
+	if c.ledger.scrapers[c.id]--; c.ledger.scrapers[c.id] == 0 {
+		delete(c.ledger.scrapers, c.id)
+	}
+}
+
+// live is how many scrapers there are.
+func (g *ledger) live() int {
+	n := 0
+	for _, k := range g.scrapers {
+		n += k
+	}
+	return n
+}

@@ -1,0 +1,121 @@
+package sim_test
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// othersMsg is what discovery and the admin side are told.
+type othersMsg interface{ othersMsg() }
+
+type othersCame struct{}
+
+// setChanges is discovery's timer.
+type setChanges struct{}
+
+// somebodyAsks is the admin side's timer.
+type somebodyAsks struct{}
+
+func (othersCame) othersMsg()   {}
+func (setChanges) othersMsg()   {}
+func (somebodyAsks) othersMsg() {}
+
+// others stand in for discovery and for the admin side.
+type others struct {
+	*world
+	absent  map[int]bool
+	labels  map[int]int
+	version uint64
+	changes int
+}
+
+func newOthers(w *world) *others {
+	return &others{world: w, absent: map[int]bool{}, labels: map[int]int{}}
+}
+
+func (o *others) Receive(ctx runtime.Context[othersMsg], m othersMsg) {
+	switch m.(type) {
+	case othersCame:
+		o.found(servers)
+		ctx.After(time.Second, setChanges{})
+		ctx.After(time.Second, somebodyAsks{})
+	case setChanges:
+		o.onSetChanges(ctx)
+	case somebodyAsks:
+		o.onSomebodyAsks(ctx)
+	}
+}
+
+// found tells the pool the set: of the first n servers those that are there.
+func (o *others) found(n int) {
+	o.version++
+	var specs []messages.EndpointSpec
+	for i := range n {
+		if o.absent[i] {
+			continue
+		}
+		specs = append(specs, messages.EndpointSpec{
+			Name: "server-" + strconv.Itoa(i), Namespace: "sim", Address: addressOf(i),
+			Labels: messages.MapOf(map[string]string{"round": strconv.Itoa(o.labels[i])}),
+		})
+	}
+	o.pools.Tell(messages.EndpointsDiscovered{Version: o.version, Endpoints: messages.TakeList(specs)})
+}
+
+func (o *others) onSetChanges(ctx runtime.Context[othersMsg]) {
+	if o.faults.off {
+		return
+	}
+	o.changes++
+	i := o.dice.IntN(servers)
+	switch p := o.dice.Float64(); {
+	case p < .6:
+		o.absent[i] = !o.absent[i]
+		o.found(servers)
+	case p < .8:
+		o.labels[i]++
+		o.found(servers)
+	case p < .9: // gone and back in the same breath, under the requests that are on it
+		was := o.absent[i]
+		o.absent[i] = true
+		o.found(servers)
+		o.absent[i] = was
+		o.found(servers)
+	case p < .95: // an old set, which the pool drops
+		o.pools.Tell(messages.EndpointsDiscovered{Version: o.version - 1})
+	default:
+		o.found(0)
+	}
+	ctx.After(o.upTo(2*time.Second), setChanges{})
+}
+
+// asker is the address that the recorder answers.
+type asker struct{ query *query }
+
+func (a asker) Tell(messages.AdminMsg) bool {
+	a.query.answers++
+	return true
+}
+
+func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
+	if o.faults.off {
+		return
+	}
+	q := &query{}
+	ask := messages.RequestQueried{Newest: 1 + o.dice.IntN(20), Admin: asker{q}}
+	switch o.dice.IntN(3) {
+	case 0:
+		ask.Request = 1 + messages.RequestID(o.dice.IntN(len(o.ledger.lines)+5))
+	case 1:
+		ask.ClientID = "client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2)
+	}
+	if o.recorder.Tell(ask) {
+		o.ledger.queries = append(o.ledger.queries, q)
+	}
+	ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
+}
+
+func (o *others) Stopped(runtime.Context[othersMsg]) {}
