@@ -126,7 +126,7 @@ type CycleDeadlinePassed struct {
 //	To:    cycle
 //	Reply: RecordsFound to Recorder, at once
 type CycleQueried struct {
-	Query    uint64
+	Query    QueryID
 	Recorder Sink[RecorderMsg]
 }
 

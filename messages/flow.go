@@ -10,7 +10,9 @@ type FlowMsg interface{ flowMsg() }
 //	From:  shard
 //	To:    flow, first
 //	Reply: none
-type FlowStarted struct{ Shard int }
+type FlowStarted struct {
+	Shard int // index of the loop, from 0
+}
 
 // AdmissionRequested asks for a place in line, or to go at once.
 //

@@ -2,6 +2,9 @@ package messages
 
 import "time"
 
+// QueryID numbers the queries of a recorder, from 1.
+type QueryID uint64
+
 // RecorderMsg is what the recorder receives: the actor that answers what happened to a request.
 type RecorderMsg interface{ recorderMsg() }
 
@@ -30,9 +33,9 @@ type RequestQueried struct {
 //	To:    recorder
 //	Reply: none
 type RecordsFound struct {
-	Query   uint64
-	Running int // cycles that were asked as well and answer by themselves
-	Lost    uint64
+	Query   QueryID
+	Running int    // cycles that were asked as well and answer by themselves
+	Lost    uint64 // records that made way for newer ones since the start
 	Records List[Record]
 }
 
@@ -41,7 +44,7 @@ type RecordsFound struct {
 //	From:  recorder, to itself
 //	To:    recorder
 //	Reply: none
-type RecorderDeadlinePassed struct{ Query uint64 }
+type RecorderDeadlinePassed struct{ Query QueryID }
 
 // Record is what became of one request. It holds numbers and short labels, never text of a prompt.
 type Record struct {
@@ -54,7 +57,7 @@ type Record struct {
 
 	ArrivedAt     time.Time
 	Ended         time.Duration // since ArrivedAt; 0 = it has not
-	QueueWait     time.Duration
+	QueueWait     time.Duration // in line; 0 = did not wait
 	FirstToken    time.Duration // since ArrivedAt; 0 = none seen
 	PromptTokens  int
 	BodyBytes     int64
@@ -80,7 +83,7 @@ type RecordEvent struct {
 
 // Decision is one scheduling cycle in numbers. The zero Decision is none.
 type Decision struct {
-	PoolVersion uint64
+	PoolVersion uint64           // of the snapshot; 0 = before the first
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
 	Stale       bool // all samples were stale: scorers that read them were skipped
@@ -105,7 +108,7 @@ type FilterRun struct {
 // ScorerRun is one scorer's scores, before the weight.
 type ScorerRun struct {
 	Plugin string
-	Weight float32
+	Weight float32       // factor of the score in the total; 0 = it does not count
 	Scores List[float32] // for each endpoint; negative = not asked
 }
 

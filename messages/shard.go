@@ -8,7 +8,9 @@ type ShardMsg interface{ shardMsg() }
 //	From:  runtime root
 //	To:    shard, first
 //	Reply: none
-type ShardStarted struct{ Shard int }
+type ShardStarted struct {
+	Shard int // index of the loop, from 0
+}
 
 // RecordsQueried asks for this loop's records; a query.
 //
@@ -16,7 +18,7 @@ type ShardStarted struct{ Shard int }
 //	To:    shard
 //	Reply: RecordsFound to Recorder, at once; CycleQueried goes to running cycles that match
 type RecordsQueried struct {
-	Query    uint64
+	Query    QueryID
 	Request  RequestID // 0 = not by our id
 	ClientID string    // "" = not by the client's id
 	Newest   int       // how many, if neither is given

@@ -46,6 +46,7 @@ type Cycle struct {
 
 	admission bool // the flow shard may hold a place for us
 	answered  bool // the stream has its answer, or nobody waits for one
+	finished  bool // the cycle came to its end by itself
 	begun     bool // the book knows us
 	placed    bool // the prefix actor knows our prompt
 
@@ -133,6 +134,8 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	c.hold(out.Ranked[0])
+	c.served.Picks.Add(1)
+	c.deps.Metrics.picked(c.served)
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
@@ -150,8 +153,7 @@ func (c *Cycle) hold(e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
 	c.rec.Served = e.ID
-	e.Picks.Add(1)
-	c.deps.Metrics.picked(e)
+	c.deps.Metrics.held(e)
 }
 
 func (c *Cycle) letGo() {
@@ -207,7 +209,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
 	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
-	ctx.Stop()
+	c.finish(ctx)
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
@@ -221,7 +223,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.rec.Reason = messages.ClientGone
 	}
 	c.answered = true // nobody is left to answer
-	ctx.Stop()
+	c.finish(ctx)
 }
 
 func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFailed) {
@@ -230,7 +232,7 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 	}
 	c.rec.Reason = m.Reason
 	c.answer(m)
-	ctx.Stop()
+	c.finish(ctx)
 }
 
 // revoke ends a request that runs.
@@ -241,6 +243,11 @@ func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reas
 	}
 	c.rec.Reason = why
 	c.stream.Tell(messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	c.finish(ctx)
+}
+
+func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
+	c.finished = true
 	ctx.Stop()
 }
 

@@ -75,6 +75,9 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.rec.Reason = messages.Internal
 		c.answer(messages.PickFailed{Reason: messages.Internal})
 	}
+	if !c.finished { // it crashed, perhaps while the response ran
+		c.rec.Reason = messages.Internal
+	}
 	if c.admission {
 		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
 	}

@@ -174,10 +174,10 @@ func (m *Metrics) endpoint(e *endpoints.Endpoint) *endpointHandles {
 }
 
 func (m *Metrics) picked(e *endpoints.Endpoint) {
-	h := m.endpoint(e)
-	h.inflight.Inc()
-	h.picks.Inc()
+	m.endpoint(e).picks.Inc()
 }
+
+func (m *Metrics) held(e *endpoints.Endpoint) { m.endpoint(e).inflight.Inc() }
 
 func (m *Metrics) released(e *endpoints.Endpoint) { m.endpoint(e).inflight.Dec() }
 

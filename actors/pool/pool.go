@@ -3,7 +3,9 @@
 package pool
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -45,18 +47,30 @@ const goneNames = 4096 // incarnations that left and whose addresses are kept
 func New(deps Deps) *Pool {
 	p := &Pool{
 		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
-		clearing: map[uint32]messages.EndpointID{}, names: map[messages.EndpointID]messages.Address{},
+		clearing: map[uint32]messages.EndpointID{}, names: maps.Clone(deps.Pool.Names()),
 	}
-	used := map[uint32]bool{}
+	used := map[uint32]messages.EndpointID{}
 	for _, e := range p.set.Endpoints {
-		used[e.ID.Slot] = true
-		p.slots = max(p.slots, e.ID.Slot+1)
-		p.latest = max(p.latest, e.ID.Generation)
+		used[e.ID.Slot] = e.ID
 		p.names[e.ID] = e.Spec.Address
 	}
+	newest := map[uint32]messages.EndpointID{} // the last incarnation of each slot
+	for id := range p.names {                  // also those that are gone: no generation is ever given out again
+		p.slots = max(p.slots, id.Slot+1)
+		p.latest = max(p.latest, id.Generation)
+		if newest[id.Slot].Generation < id.Generation {
+			newest[id.Slot] = id
+		}
+		if used[id.Slot] != id {
+			p.gone = append(p.gone, id)
+		}
+	}
+	slices.SortFunc(p.gone, func(a, b messages.EndpointID) int { return cmp.Compare(a.Generation, b.Generation) })
 	for slot := range p.slots {
-		if !used[slot] { // whether prefix has cleared it is not known any more: let it say so
-			p.leave(messages.EndpointID{Slot: slot}, nil)
+		if _, ok := used[slot]; !ok { // whether prefix has cleared it is not known any more: let it say so
+			id := newest[slot]
+			id.Slot = slot
+			p.leave(id, nil)
 		}
 	}
 	return p

@@ -19,8 +19,8 @@ const (
 // Recorder is the actor.
 type Recorder struct {
 	shards  []messages.Sink[messages.ShardMsg]
-	queries map[uint64]*query
-	next    uint64
+	queries map[messages.QueryID]*query
+	next    messages.QueryID
 }
 
 type query struct {
@@ -34,13 +34,14 @@ type query struct {
 
 // New is a recorder over the shards of all loops.
 func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
-	return &Recorder{shards: shards, queries: map[uint64]*query{}}
+	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}}
 }
 
 // Receive takes queries and what comes back for them.
 func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages.RecorderMsg) {
 	switch m := m.(type) {
 	case messages.RecorderStarted:
+		r.next = messages.QueryID(ctx.Now().UnixNano()) // what comes for queries of an earlier incarnation finds none
 	case messages.RequestQueried:
 		r.onRequestQueried(ctx, m)
 	case messages.RecordsFound:
@@ -99,7 +100,7 @@ func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
 	}
 }
 
-func (r *Recorder) finish(id uint64) {
+func (r *Recorder) finish(id messages.QueryID) {
 	q := r.queries[id]
 	delete(r.queries, id)
 	if q.timer != nil {
@@ -115,7 +116,7 @@ func (r *Recorder) finish(id uint64) {
 
 // Stopped answers the queries that are still open with what has come.
 func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
-	ids := make([]uint64, 0, len(r.queries))
+	ids := make([]messages.QueryID, 0, len(r.queries))
 	for id := range r.queries {
 		ids = append(ids, id)
 	}

@@ -27,8 +27,8 @@ func (s *Shard) Receive(_ runtime.Context[messages.ShardMsg], m messages.ShardMs
 }
 
 func (s *Shard) onRecordsQueried(m messages.RecordsQueried) {
-	asked := s.askRunning(m)
-	n := m.Newest
+	m.Newest = max(m.Newest, 0)
+	asked, n := s.askRunning(m), m.Newest
 	if m.Request != 0 || m.ClientID != "" {
 		n = 16 // several requests may share the client's id
 	}

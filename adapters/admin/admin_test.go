@@ -203,9 +203,9 @@ func TestErrors(t *testing.T) {
 
 func TestClientThatLeavesEndsTheWait(t *testing.T) {
 	cfg := config(&recorder{})
-	cfg.AnswerWithin = time.Hour
+	cfg.AnswerWithin = 20 * time.Second
 	server := httptest.NewServer(NewHandler(cfg))
-	defer server.Close() // returns when all handlers have
+	began := time.Now()
 	client := http.Client{Timeout: 20 * time.Millisecond}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(server.URL + "/debug/requests")
@@ -213,6 +213,10 @@ func TestClientThatLeavesEndsTheWait(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		t.Errorf("answered %d %q, want none", resp.StatusCode, body)
+	}
+	server.Close() // returns when all handlers have
+	if took := time.Since(began); took > cfg.AnswerWithin/2 {
+		t.Errorf("the handler waited %v for a client that left", took)
 	}
 }
 

@@ -47,7 +47,7 @@ func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.Request
 		}
 	case <-patience.C:
 		fail(w, http.StatusServiceUnavailable, "late", "the recorder did not answer within "+short(h.AnswerWithin)+"; ask again")
-	case <-make(chan int):
+	case <-r.Context().Done():
 	}
 	return messages.RecordsAnswered{}, false
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -137,6 +138,14 @@ func TestLabel(t *testing.T) {
 		if len(got) > labelBytes || !utf8.ValidString(got) {
 			t.Errorf("label(%q) is %q: %d bytes, want at most %d of UTF-8", s, got, len(got), labelBytes)
 		}
+	}
+}
+
+// A label that was cut holds on to no more than itself.
+func TestLabelLetsGo(t *testing.T) {
+	long := strings.Repeat("x", 60<<10)
+	if unsafe.StringData(label(long)) == unsafe.StringData(long) {
+		t.Error("the label of a long text keeps the text in memory")
 	}
 }
 

@@ -74,7 +74,7 @@ func (o *demoOptions) run(ctx context.Context, out io.Writer) error {
 	d := newDisplay(out, o.plain)
 	var states []*demoState
 	for _, r := range []struct{ title, config string }{{"default", ""}, {"random", randomPicking}} {
-		state, err := o.measure(ctx, run{r.title, r.config, envoy, load, d})
+		state, err := o.measure(ctx, demoRun{r.title, r.config, envoy, load, d})
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.title, err)
 		}
@@ -98,8 +98,8 @@ func verdict(out io.Writer, standard, random *demoState) error {
 	return nil
 }
 
-// run is one of the two plays of the load.
-type run struct {
+// demoRun is one of the two plays of the load.
+type demoRun struct {
 	title, config string
 	envoy         *envoyOptions
 	load          []conversation
@@ -107,7 +107,7 @@ type run struct {
 }
 
 // measure plays the load on fresh servers.
-func (o *demoOptions) measure(ctx context.Context, r run) (_ *demoState, err error) {
+func (o *demoOptions) measure(ctx context.Context, r demoRun) (_ *demoState, err error) {
 	s, err := newStack(ctx, o.seed, r.config, r.envoy)
 	if err != nil {
 		return nil, err
@@ -123,21 +123,15 @@ func (o *demoOptions) measure(ctx context.Context, r run) (_ *demoState, err err
 		close(played)
 	}()
 	state := &demoState{Title: r.title, Planned: countTurns(r.load)}
-	tick := time.NewTicker(drawEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := s.state(p, state, began); err != nil {
-				cancel()
-				<-played
-				return nil, err
-			}
-			r.display.show(state)
-			continue
-		case <-played:
-		}
-		break
+	err = follow(played, func() error {
+		err := s.state(p, state, began)
+		r.display.show(state)
+		return err
+	})
+	cancel()
+	<-played
+	if err != nil {
+		return nil, err
 	}
 	if err := errors.Join(ctx.Err(), s.state(p, state, began)); err != nil {
 		return nil, err
@@ -147,6 +141,22 @@ func (o *demoOptions) measure(ctx context.Context, r run) (_ *demoState, err err
 		fmt.Fprintf(r.display.out, "first failure: %v\n\n", p.problem)
 	}
 	return state, nil
+}
+
+// follow calls show now and then, until done is closed or show fails.
+func follow(done <-chan struct{}, show func() error) error {
+	tick := time.NewTicker(drawEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := show(); err != nil {
+				return err
+			}
+		case <-done:
+			return nil
+		}
+	}
 }
 
 // state is how the run stands now.

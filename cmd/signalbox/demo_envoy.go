@@ -35,24 +35,31 @@ const subsetFilter = `          - name: demo_subset
 
 // findEnvoy takes $ENVOY, the one that make envoy fetched, or the one on PATH, and reads the bootstrap.
 func findEnvoy(bootstrap string) (*envoyOptions, error) {
+	binary, err := envoyBinary()
+	if err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(bootstrap)
 	if err != nil {
-		return nil, fmt.Errorf("--envoy-bootstrap: %w; it is meant to be run in Signalbox's source tree", err)
+		return nil, fmt.Errorf("--envoy-bootstrap: %w; the default is a path in Signalbox's source tree", err)
 	}
-	o := &envoyOptions{bootstrap: string(text)}
-	if o.binary = os.Getenv("ENVOY"); o.binary != "" {
-		if _, err := exec.LookPath(o.binary); err != nil {
-			return nil, fmt.Errorf("--envoy: $ENVOY: %w", err)
+	return &envoyOptions{binary: binary, bootstrap: string(text)}, nil
+}
+
+func envoyBinary() (string, error) {
+	if binary := os.Getenv("ENVOY"); binary != "" {
+		path, err := exec.LookPath(binary)
+		if err != nil {
+			return "", fmt.Errorf("--envoy: $ENVOY: %w", err)
 		}
-		return o, nil
+		return path, nil
 	}
 	for _, each := range []string{"./.envoy/envoy", "envoy"} {
 		if path, err := exec.LookPath(each); err == nil {
-			o.binary = path
-			return o, nil
+			return path, nil
 		}
 	}
-	return nil, errors.New("--envoy: no Envoy: want one in $ENVOY, ./.envoy/envoy (make envoy fetches it) or on PATH")
+	return "", errors.New("--envoy: no Envoy: want one in $ENVOY, ./.envoy/envoy (make envoy fetches it) or on PATH")
 }
 
 // fit puts this stack's addresses in the place of the default ones.
@@ -115,17 +122,17 @@ func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) 
 	err = s.await(ctx, "Envoy", func() bool {
 		address, _ := os.ReadFile(adminPath)
 		admin = "http://" + string(address)
-		return gone() || len(address) > 0 && strings.Contains(page(ctx, admin+"/clusters"), "::health_flags::healthy")
+		return gone() || len(address) > 0 && strings.Contains(adminPage(ctx, admin+"/clusters"), "::health_flags::healthy")
 	})
 	if err != nil || gone() {
 		return errors.Join(err, errors.New("envoy does not serve"))
 	}
-	s.url, err = listener(page(ctx, admin+"/listeners?format=json"))
+	s.url, err = listenerURL(adminPage(ctx, admin+"/listeners?format=json"))
 	return err
 }
 
-// listener is where Envoy listens, of its admin page of listeners.
-func listener(page string) (string, error) {
+// listenerURL is where Envoy listens, of its admin page of listeners.
+func listenerURL(page string) (string, error) {
 	var all struct {
 		Statuses []struct {
 			Local struct {
@@ -143,8 +150,8 @@ func listener(page string) (string, error) {
 	return "http://" + net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
 }
 
-// page is what a GET brings; nothing if it fails.
-func page(ctx context.Context, url string) string {
+// adminPage is what a GET brings; nothing if it fails.
+func adminPage(ctx context.Context, url string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

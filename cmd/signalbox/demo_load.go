@@ -16,8 +16,8 @@ import (
 
 // The demo's load: users in groups, each group with a long system prompt of its own, each user with a few turns.
 const (
-	demoGroups        = 12
-	demoConversations = 7.0  // that begin each second, in the mean
+	demoGroups        = 16
+	demoConversations = 6.0  // that begin each second, in the mean
 	demoAdapterShare  = 0.08 // of conversations
 	demoOpenRequests  = 192  // at once, further ones wait at the client
 	demoTokenBytes    = 4    // of the simulated servers
@@ -42,7 +42,7 @@ func newLoad(seed uint64, length time.Duration) []conversation {
 	r := rand.New(rand.NewPCG(seed, 0x64656d6f))
 	systems := make([]string, demoGroups)
 	for i := range systems {
-		systems[i] = demoText(r, 1600+r.IntN(1200))
+		systems[i] = demoText(r, 1000+r.IntN(800))
 	}
 	var all []conversation
 	for at := time.Duration(0); ; {

@@ -34,7 +34,7 @@ func demoServers(seed uint64) []sim.Config {
 		name            string
 		prefill, decode float64 // tokens a second
 		blocks          int
-	}{{"fast-1", 14000, 60, 1100}, {"fast-2", 14000, 60, 1100}, {"lora", 11000, 50, 1100}, {"slow", 7000, 40, 900}}
+	}{{"fast-1", 12000, 60, 800}, {"fast-2", 12000, 60, 800}, {"lora", 9000, 50, 800}, {"slow", 6000, 40, 600}}
 	var all []sim.Config
 	for _, s := range speeds {
 		c := sim.Config{

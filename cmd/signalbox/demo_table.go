@@ -90,7 +90,7 @@ func (d *display) show(s *demoState) {
 	}
 	d.last = time.Now()
 	if !d.live {
-		fmt.Fprintln(d.out, line(s))
+		fmt.Fprintln(d.out, stateLine(s))
 		return
 	}
 	d.draw(s)
@@ -104,7 +104,7 @@ func (d *display) end(s *demoState) {
 }
 
 func (d *display) draw(s *demoState) {
-	text := table(s)
+	text := stateTable(s)
 	var b strings.Builder
 	if d.live && d.height > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", d.height)
@@ -114,8 +114,8 @@ func (d *display) draw(s *demoState) {
 	fmt.Fprint(d.out, b.String())
 }
 
-// line is a run in one line.
-func line(s *demoState) string {
+// stateLine is a run in one line.
+func stateLine(s *demoState) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %4.0fs  %d/%d done", s.Title, s.Elapsed.Seconds(), s.Done, s.Planned)
 	if s.Failed+s.Cut > 0 {
@@ -128,8 +128,8 @@ func line(s *demoState) string {
 	return b.String()
 }
 
-// table is a run in full.
-func table(s *demoState) string {
+// stateTable is a run in full.
+func stateTable(s *demoState) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s   %.0f s   %d of %d requests done, %d open, %d failed, %d cut\n", s.Title, s.Elapsed.Seconds(),
 		s.Done, s.Planned, s.Sent-s.Done-s.Failed-s.Cut, s.Failed, s.Cut)
@@ -153,7 +153,7 @@ func gain(a, b *demoState) float64 {
 	if b.TTFTMean <= 0 {
 		return 0
 	}
-	return 1 - float64(a.TTFTMean)/float64(b.TTFTMean)
+	return float64(b.TTFTMean-a.TTFTMean) / float64(b.TTFTMean)
 }
 
 // compare is two runs side by side.

@@ -109,5 +109,8 @@ func (p *Pool) Publish(s *Snapshot, names map[messages.EndpointID]messages.Addre
 	p.snapshot.Store(s)
 }
 
+// Names are the addresses of all incarnations that a record may name. Nobody changes the map.
+func (p *Pool) Names() map[messages.EndpointID]messages.Address { return *p.names.Load() }
+
 // Address is the address of an incarnation, also of one that is gone; "" if it is no longer known.
 func (p *Pool) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }

@@ -13,6 +13,7 @@ type Book struct {
 	running map[messages.RequestID]messages.Sink[messages.CycleMsg]
 	ring    []messages.Record
 	next    uint64
+	first   uint64 // of the oldest that is kept; next if none is
 	bytes   int
 	limit   int
 	lost    uint64
@@ -35,30 +36,22 @@ func (b *Book) Begin(id messages.RequestID, cycle messages.Sink[messages.CycleMs
 // End puts the record of a request in the place of its cycle.
 func (b *Book) End(r messages.Record) {
 	delete(b.running, r.Request)
-	at := b.next % uint64(len(b.ring))
-	if b.ring[at].Request != 0 {
-		b.drop(at)
+	bytes := size(&r)
+	for b.first < b.next && (b.next-b.first == uint64(len(b.ring)) || b.bytes+bytes > b.limit) {
+		b.dropOldest()
 	}
-	b.ring[at] = r
-	b.bytes += size(&r)
+	*b.at(b.next) = r
+	b.bytes += bytes
 	b.next++
-	for old := b.oldest(); b.bytes > b.limit && old < b.next-1; old++ {
-		if i := old % uint64(len(b.ring)); b.ring[i].Request != 0 {
-			b.drop(i)
-		}
-	}
 }
 
-func (b *Book) oldest() uint64 {
-	if n := uint64(len(b.ring)); b.next > n {
-		return b.next - n
-	}
-	return 0
-}
+func (b *Book) at(i uint64) *messages.Record { return &b.ring[i%uint64(len(b.ring))] }
 
-func (b *Book) drop(at uint64) {
-	b.bytes -= size(&b.ring[at])
-	b.ring[at] = messages.Record{}
+func (b *Book) dropOldest() {
+	old := b.at(b.first)
+	b.bytes -= size(old)
+	*old = messages.Record{}
+	b.first++
 	b.lost++
 }
 
@@ -83,9 +76,8 @@ func (b *Book) RunningIDs() []messages.RequestID {
 // Newest gives the newest records that match, newest first, at most n.
 func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Record {
 	var out []messages.Record
-	for i := b.next; i > b.oldest() && len(out) < n; i-- {
-		r := &b.ring[(i-1)%uint64(len(b.ring))]
-		if r.Request != 0 && match(r) {
+	for i := b.next; i > b.first && len(out) < n; i-- {
+		if r := b.at(i - 1); match(r) {
 			out = append(out, *r)
 		}
 	}

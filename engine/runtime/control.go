@@ -73,8 +73,8 @@ func (s *System) quiet(l *Loop) {
 		close(done)
 	}}, true)
 	<-done
-	if l.wake != nil {
-		close(l.wake)
+	if l.quit != nil {
+		close(l.quit)
 	}
 }
 

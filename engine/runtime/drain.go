@@ -101,11 +101,16 @@ func (s *System) help() {
 	}
 }
 
-// serve is a loop's own goroutine.
+// serve is a loop's own goroutine. wake is never closed: an alarm that was on its way may still find the loop.
 func (l *Loop) serve() {
-	for range l.wake {
-		for l.step() {
-			continue
+	for {
+		select {
+		case <-l.wake:
+			for l.step() {
+				continue
+			}
+		case <-l.quit:
+			return
 		}
 	}
 }

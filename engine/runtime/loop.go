@@ -25,6 +25,7 @@ type Loop struct {
 	pos      int
 	now      int64 // nanoseconds at which the item in hand began
 	system   []systemItem
+	settled  int // of these, how many were taken
 	timers   timerHeap
 	timerSeq uint64
 	armed    int64
@@ -39,6 +40,7 @@ type Loop struct {
 	stats    loopStats
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
+	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
 }
 
 type loopState uint8
@@ -171,14 +173,16 @@ func (l *Loop) run(it item) {
 	l.settle()
 }
 
-// settle handles what protoactor told its own actors meanwhile: starts, stops, failures.
+// settle handles what protoactor told its own actors meanwhile: starts, stops, failures. What it handles may settle, too: an
+// actor that resumes spawns the children that waited for it. The inner run takes all that is left, in order.
 func (l *Loop) settle() {
-	for i := 0; i < len(l.system); i++ {
-		s := l.system[i]
-		l.system[i] = systemItem{}
+	for l.settled < len(l.system) {
+		s := l.system[l.settled]
+		l.system[l.settled] = systemItem{}
+		l.settled++
 		s.box.invokeSystem(s.msg)
 	}
-	l.system = l.system[:0]
+	l.system, l.settled = l.system[:0], 0
 }
 
 // user gives one message to its actor and notes it in the ring.
@@ -217,8 +221,7 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 func (l *Loop) spawn(it item) {
 	child := it.box
 	parent := child.parent
-	if parent.closed.Load() || parent.inv == nil {
-		child.closed.Store(true)
+	if parent.closed.Load() || parent.inv == nil || child.bound && child.under != parent.fallen.Load() {
 		child.gone()
 		l.stats.dropped.Add(1)
 		return

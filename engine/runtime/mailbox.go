@@ -19,11 +19,14 @@ type mailbox struct {
 	kind   uint16
 	policy Policy
 
-	closed    atomic.Bool // takes no message any more
-	ended     bool        // Stopped has run for the last time
-	suspended bool        // a panic waits for its supervisor
-	backlog   []any       // messages, and children to spawn, that came meanwhile
-	failures  int         // panics since the last message that was handled well
+	closed    atomic.Bool   // takes no message any more
+	fallen    atomic.Uint32 // incarnations that have ended
+	bound     bool          // an actor asked for this one: it is born only under the incarnation that asked
+	under     uint32        // fallen of the parent, when it was asked for
+	ended     bool          // Stopped has run for the last time
+	suspended bool          // a panic waits for its supervisor
+	backlog   []any         // messages, and children to spawn, that came meanwhile
+	failures  int           // panics since the last message that was handled well
 	timers    *timer
 	watchers  map[*mailbox]any      // who is told, and what
 	watching  map[*mailbox]struct{} // whose deaths this actor waits for
@@ -141,6 +144,7 @@ func (m *mailbox) addWatcher(w *watch) {
 
 // incarnationEnded tells the watchers and drops what the incarnation had asked for.
 func (m *mailbox) incarnationEnded() {
+	m.fallen.Add(1)
 	m.cancelTimers()
 	for _, by := range sortedBoxes(m.watchers) {
 		by.loop.post(item{kind: itemNotice, box: by, msg: &notice{from: m, msg: m.watchers[by]}}, false)
@@ -156,6 +160,11 @@ func (m *mailbox) incarnationEnded() {
 func (m *mailbox) gone() {
 	m.closed.Store(true)
 	m.ended = true
+	for _, x := range m.backlog {
+		if it, ok := x.(item); ok {
+			it.box.gone() // a child that waited to be born
+		}
+	}
 	m.backlog = nil
 	m.incarnationEnded()
 	for _, c := range m.onEnd {

@@ -69,9 +69,11 @@ func (m *mailbox) tell(msg any, outer bool) bool {
 type Parent interface{ target() *mailbox }
 
 // Spawn makes an actor under parent, on its loop, with its first message: one item, taken or refused as a whole. The
-// address is valid at once. For actors; adapters use SpawnOuter.
+// address is valid at once. If parent falls before the child is born, it never is: the next incarnation of parent asks for
+// what it needs. For actors; adapters use SpawnOuter.
 func Spawn[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
+	box.bound, box.under = true, box.parent.fallen.Load()
 	return Ref[M]{box}, box.enter(false)
 }
 

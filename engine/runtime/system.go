@@ -100,7 +100,7 @@ func (s *System) newLoop(i int) *Loop {
 	}
 	l.settle()
 	if s.cfg.Mode == Goroutine {
-		l.wake = make(chan struct{}, 1)
+		l.wake, l.quit = make(chan struct{}, 1), make(chan struct{})
 		s.wg.Go(l.serve)
 	}
 	return l

@@ -28,6 +28,9 @@ func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Tim
 		if i < 0 {
 			break
 		}
+		if i >= len(p.Profiles) {
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.Profiles)))
+		}
 		run, reason, detail := s.profile(req, &p.Profiles[i], &out.Decision)
 		runs = append(runs, run)
 		out.Decision.Profiles = messages.TakeList(runs)

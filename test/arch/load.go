@@ -87,10 +87,11 @@ func (t *Tree) visit(name string, d fs.DirEntry, err error) error {
 	f := &File{Path: t.rel(name), AST: parsed, Lines: bytes.Count(src, []byte("\n")), Test: strings.HasSuffix(name, "_test.go"),
 		Generated: ast.IsGenerated(parsed)}
 	dir := path.Dir(f.Path)
-	if n := len(t.Packages); n == 0 || t.Packages[n-1].Dir != dir {
-		t.Packages = append(t.Packages, &Package{Dir: dir})
+	p := t.pkg(dir) // a walk leaves a folder for its sub-folders and comes back
+	if p == nil {
+		p = &Package{Dir: dir}
+		t.Packages = append(t.Packages, p)
 	}
-	p := t.Packages[len(t.Packages)-1]
 	p.Files = append(p.Files, f)
 	return nil
 }

@@ -45,23 +45,7 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	answers := work.stop()
 
 	ejections := s.envoy.stat("cluster.epp.outlier_detection.ejections_enforced_total")
-	var inFlight, away, back outcome
-	for _, a := range answers {
-		switch {
-		case a.sent.Before(killed):
-			inFlight.add(a)
-		case a.sent.Before(picking):
-			away.add(a)
-		default:
-			back.add(a)
-		}
-		if a.err == nil && a.status == http.StatusOK && !a.whole() {
-			t.Errorf("cut short without a word: %s", a.String())
-		}
-		if a.err == nil && a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
-			t.Errorf("an answer other than 200 and 503: %s", a.String())
-		}
-	}
+	inFlight, away, back := sorted(t, answers, killed, picking)
 	t.Logf("sent before the kill: %+v", inFlight)
 	t.Logf("sent while away (%v): %+v, ejections: %d", restarted.Sub(killed).Round(time.Millisecond), away, ejections)
 	t.Logf("sent after: %+v; picks again %v after the restart", back, took.Round(time.Millisecond))
@@ -78,6 +62,28 @@ func TestEnvoyFailsOpen(t *testing.T) {
 		t.Errorf("requests failed after the restart: %+v", back)
 	}
 	s.picker.idle(t)
+}
+
+// sorted tells apart what was sent before the kill, while Signalbox was away, and after. Nothing may end without a word.
+func sorted(t *testing.T, answers []answer, killed, picking time.Time) (inFlight, away, back outcome) {
+	t.Helper()
+	for _, a := range answers {
+		switch {
+		case a.sent.Before(killed):
+			inFlight.add(a)
+		case a.sent.Before(picking):
+			away.add(a)
+		default:
+			back.add(a)
+		}
+		if a.err == nil && a.status == http.StatusOK && !a.whole() {
+			t.Errorf("cut short without a word: %s", a.String())
+		}
+		if a.err == nil && a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
+			t.Errorf("an answer other than 200 and 503: %s", a.String())
+		}
+	}
+	return inFlight, away, back
 }
 
 // TestEnvoyBeforeSignalbox: an Envoy that was started first finds Signalbox as soon as it is there.

@@ -102,7 +102,7 @@ schedulingProfiles:
 `)
 	eventually(t, 10*time.Second, "the adapter's requests go to its server only", func() bool {
 		before := served(without[0])
-		for range 3 {
+		for range 12 { // by chance it is one in 4 096
 			if a := s.client.chat(adapter, "SELECT", 2); !a.whole() {
 				return false
 			}

@@ -80,7 +80,7 @@ func (w *world) zero(name string) {
 			}
 		}
 	}
-	if !found {
+	if !found && slices.ContainsFunc(w.ledger.lines, func(l *line) bool { return l.picked > 0 }) {
 		w.Errorf("there is no metric %s", name)
 	}
 }
@@ -102,6 +102,33 @@ func (w *world) scraped() {
 	}
 	if len(w.ledger.reused) > 0 {
 		w.Errorf("endpoint ids given out twice: %v", w.ledger.reused)
+	}
+}
+
+// varied checks that the run met what it is about: a run without faults proves nothing.
+func (w *world) varied() {
+	w.Helper()
+	met := map[string]int{"plugin fault": w.ledger.plugins, "server restart": w.farm.reborn, "change of the set": w.other.changes}
+	met["score that is no number"], met["score out of range"], met["plan on stale samples"] = w.observed.nan, w.observed.clamped, w.observed.stale
+	for name := range rates {
+		met["panic of "+name] = w.ledger.panics[name]
+	}
+	served := 0
+	for _, l := range w.ledger.lines {
+		met["refusal at the door"] += one(l.refused)
+		met["client that left unanswered"] += one(l.gone && l.answers() == 0 && !l.late)
+		met["answer of the stream itself"] += one(l.late)
+		met["revocation"] += l.revoked
+		met["refusal"] += l.failed
+		served += l.picked
+	}
+	for what, n := range met {
+		if n == 0 {
+			w.Errorf("the run met no %s", what)
+		}
+	}
+	if 2*served < len(w.ledger.lines) {
+		w.Errorf("%d of %d requests were picked for, want half at least", served, len(w.ledger.lines))
 	}
 }
 

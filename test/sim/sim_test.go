@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"flag"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -34,8 +35,9 @@ func TestEqualSeedsGiveEqualRuns(t *testing.T) {
 }
 
 func TestFurtherSeedsLoseNothing(t *testing.T) {
-	for i := range uint64(6) {
-		run(t, *seedFlag+100+i, max(*requestsFlag/20, 100))
+	for i := range uint64(20) {
+		seed := *seedFlag + 100 + i
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { run(t, seed, max(*requestsFlag/20, 100)) })
 	}
 }
 
@@ -51,6 +53,9 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 	w.storm()
 	w.calm(50)
 	w.emptied()
+	if requests >= 10_000 {
+		w.varied()
+	}
 	got := outcome{w.sys.Hash(), w.summary()}
 	w.close()
 	t.Logf("seed %d: %#x: %s", seed, got.hash, got.summary)

@@ -147,7 +147,7 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics) {
 	book := records.NewBook(256, 1<<20)
 	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
 		func() runtime.Actor[messages.ShardMsg] { return shard.New(book) })
-	f := spawn[messages.FlowMsg](w, s, "flow", messages.FlowStarted{Shard: i},
+	f := spawn[messages.FlowMsg](w, w.sys.Root(i), "flow", messages.FlowStarted{Shard: i},
 		func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) })
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{

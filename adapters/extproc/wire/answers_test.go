@@ -218,17 +218,22 @@ func TestEchoSizes(t *testing.T) {
 	}
 	for size, want := range tests {
 		for _, lane := range []Lane{RequestLane, ResponseLane} {
-			for _, eos := range []bool{false, true} {
-				for source, start := range sources {
-					var e Echo
-					body := pattern(size)
-					start(t, &e, lane, body, eos)
-					got, sizes, end := echoed(t, lane, &e)
-					if !bytes.Equal(got, body) || !cmp.Equal(sizes, want) || end != eos {
-						t.Errorf("%s, %d bytes, %v lane, eos %v: got %d bytes in %v, eos %v", source, size, lane, eos, len(got), sizes, end)
-					}
-				}
+			for source := range sources {
+				echoSize(t, source, lane, size, want)
 			}
+		}
+	}
+}
+
+func echoSize(t *testing.T, source string, lane Lane, size int, want []int) {
+	t.Helper()
+	for _, eos := range []bool{false, true} {
+		var e Echo
+		body := pattern(size)
+		sources[source](t, &e, lane, body, eos)
+		got, sizes, end := echoed(t, lane, &e)
+		if !bytes.Equal(got, body) || !cmp.Equal(sizes, want) || end != eos {
+			t.Errorf("%s, %d bytes, %v lane, eos %v: got %d bytes in %v, eos %v", source, size, lane, eos, len(got), sizes, end)
 		}
 	}
 }

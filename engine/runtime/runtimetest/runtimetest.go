@@ -18,6 +18,7 @@ type Stage[M any] struct {
 	rand    *rand.Rand
 	actor   runtime.Actor[M]
 	ended   bool
+	inside  bool // a handler runs
 	timers  []*stageTimer[M]
 	watches []watch[M]
 	handled uint64
@@ -49,8 +50,17 @@ func (s *Stage[M]) Tell(m M) bool {
 		return false
 	}
 	s.handled++
-	s.actor.Receive(s, m)
+	s.receive(m)
+	if s.ended {
+		s.actor.Stopped(s)
+	}
 	return true
+}
+
+func (s *Stage[M]) receive(m M) {
+	s.inside = true
+	defer func() { s.inside = false }()
+	s.actor.Receive(s, m)
 }
 
 // Advance moves the clock and fires what falls due, in order.
@@ -116,7 +126,7 @@ func (s *Stage[M]) Arrival() runtime.Arrival { return runtime.Arrival{Messages: 
 func (s *Stage[M]) Rand() *rand.Rand         { return s.rand }
 func (s *Stage[M]) Self() messages.Sink[M]   { return s }
 
-// Stop ends the actor at once.
+// Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
 func (s *Stage[M]) Stop() {
 	if s.ended {
 		return
@@ -125,7 +135,9 @@ func (s *Stage[M]) Stop() {
 	for _, t := range s.timers {
 		t.done = true
 	}
-	s.actor.Stopped(s)
+	if !s.inside {
+		s.actor.Stopped(s)
+	}
 }
 
 func (s *Stage[M]) After(d time.Duration, m M) runtime.Timer {

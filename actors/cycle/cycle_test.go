@@ -1,0 +1,238 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
+	s := serving(t)
+	s.cycle.Advance(2 * time.Second)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.load(1, 0)
+	s.cycle.Advance(time.Second)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Usage: messages.Usage{OutputTokens: 4}})
+	s.stream.Got()
+	s.prefix.Got(messages.PromptEnded{Request: 7})
+	r := s.over(messages.NoReason)
+	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 || r.FirstToken != 2*time.Second ||
+		r.Ended != 3*time.Second || r.QueueWait != 3*time.Second || r.Dropped != 0 || r.ArrivedAt != s.began {
+		t.Errorf("record %+v", r)
+	}
+	if r.Decision.PoolVersion != 3 || r.Decision.Profiles.Len() != 1 || r.Decision.Endpoints.At(1) != second {
+		t.Errorf("decision %+v", r.Decision)
+	}
+	if r.Events.Len() != 5 || r.Events.At(4).At != 3*time.Second || r.Events.At(0).Name != "kind" {
+		t.Errorf("events %+v, want arrival, dispatch, headers, first token, end", r.Events)
+	}
+}
+
+func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		tell messages.CycleMsg
+		want messages.PickFailed
+	}{
+		"rejected": {messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2}, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 2}},
+		"evicted":  {messages.Evicted{Reason: messages.TTLExpired, RetryAfter: 3}, messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3}},
+		"revoked before the pick": {
+			messages.Revoked{Reason: messages.NoCapacity, RetryAfter: 4}, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := waiting(t)
+			s.cycle.Tell(c.tell)
+			s.stream.Got(c.want)
+			s.prefix.Got()
+			if r := s.over(c.want.Reason); r.Events.Len() != 2 {
+				t.Errorf("%d events, want 2", r.Events.Len())
+			}
+			if s.metric("llm_d_epp_request_error_total") != 1 || s.metric("llm_d_epp_request_running") != 0 {
+				t.Error("the refusal is not counted, or still runs")
+			}
+		})
+	}
+}
+
+func TestFlowThatTakesNoWorkIsOverload(t *testing.T) {
+	s := newScene(t)
+	s.flow.Close()
+	s.arrive(time.Hour)
+	s.stream.Got(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	s.recorded(messages.Overloaded)
+}
+
+func TestPickThatFailsIsAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*scene)
+		want  messages.PickFailed
+	}{
+		"empty pool": {
+			func(s *scene) { s.pool.Publish(endpoints.NewSnapshot(4, nil), nil) },
+			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "the pool has no endpoints"},
+		},
+		"filtered": {
+			func(s *scene) {
+				s.plan.Profiles[0].Filters = []schedule.FilterStep{{Step: schedule.Step{Name: "strict"}, Filter: none{}}}
+			},
+			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "filter strict left no endpoint"},
+		},
+		"picker at fault": {
+			func(s *scene) {
+				s.plan.Profiles[0].Picker.Picker = pickFunc(func() []int { return nil })
+			},
+			messages.PickFailed{Reason: messages.Internal, Detail: "picker all picked nothing"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := waiting(t)
+			c.spoil(s)
+			s.cycle.Tell(messages.Dispatched{})
+			s.stream.Got(c.want)
+			s.prefix.Got()
+			if n := s.over(c.want.Reason).Events.Len(); n != 2 {
+				t.Errorf("%d events, want 2", n)
+			}
+		})
+	}
+}
+
+func TestSecondDispatchChangesNothing(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.Dispatched{})
+	s.cycle.Tell(messages.Rejected{Reason: messages.NoCapacity})
+	s.cycle.Tell(messages.Evicted{Reason: messages.TTLExpired})
+	s.stream.Got()
+	s.prefix.Got()
+	s.load(1, 0)
+	if s.metric("llm_d_epp_scheduler_attempts_total") != 1 {
+		t.Error("the pick counts twice")
+	}
+}
+
+func TestLoadMovesToWhoServed(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: second})
+	s.load(0, 1)
+	if n := s.metric("llm_d_epp_scheduler_attempts_total"); n != 1 {
+		t.Errorf("%v scheduling cycles counted, want 1: a move is no pick", n)
+	}
+	if n := s.metric("signalbox_endpoint_inflight_requests"); n != 1 {
+		t.Errorf("%v requests in flight, want 1", n)
+	}
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock().Add(time.Second)})
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.prefix.Got(messages.PromptEnded{Request: 7})
+	if r := s.over(messages.NoReason); r.Served != second {
+		t.Errorf("served by %v, want %v", r.Served, second)
+	}
+	if n := s.metric("signalbox_endpoint_inflight_requests"); n != 0 {
+		t.Errorf("%v requests in flight, want 0", n)
+	}
+}
+
+func TestUnknownServerReleasesTheLoad(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: "10.9.9.9:1"})
+	s.prefix.Got(messages.PromptServed{Request: 7})
+	s.load(0, 0)
+	s.cycle.Tell(messages.Dispatched{}) // no reason to pick again
+	s.load(0, 0)
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
+	if r := s.over(messages.NoReason); r.Served != (messages.EndpointID{}) {
+		t.Errorf("served by %v, want nobody", r.Served)
+	}
+}
+
+func TestLoadIsGivenBackToTheIncarnationThatHadIt(t *testing.T) {
+	s := serving(t)
+	old := s.pool.Snapshot().Endpoints[0]
+	anew := endpoints.New(messages.EndpointID{Slot: 0, Generation: 9}, old.Spec)
+	s.pool.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil)
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.over(messages.NoReason)
+	if old.Load().Inflight() != 0 {
+		t.Errorf("the incarnation that left has %d in flight, want 0", old.Load().Inflight())
+	}
+}
+
+func TestClientThatLeaves(t *testing.T) {
+	gone := messages.StreamGone{}
+	for name, c := range map[string]struct {
+		before func(*testing.T) *scene
+		gone   messages.StreamGone
+		want   messages.Reason
+		prefix []messages.PrefixMsg
+	}{
+		"while it waits": {waiting, gone, messages.ClientGone, nil},
+		"after the pick": {serving, gone, messages.ClientGone, []messages.PrefixMsg{messages.PromptEnded{Request: 7, Failed: true}}},
+		"in the response": {responding, gone, messages.ClientGone, []messages.PrefixMsg{
+			messages.PromptEnded{Request: 7},
+		}},
+		"once all is done": {responding, messages.StreamGone{Completed: true}, messages.NoReason, []messages.PrefixMsg{
+			messages.PromptEnded{Request: 7},
+		}},
+		"answered by the stream": {waiting, messages.StreamGone{Answered: messages.PickTimeout}, messages.PickTimeout, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.before(t)
+			s.cycle.Tell(c.gone)
+			s.stream.Got()
+			s.prefix.Got(c.prefix...)
+			s.over(c.want)
+		})
+	}
+}
+
+// responding is a scene whose client has the first token.
+func responding(t *testing.T) *scene {
+	t.Helper()
+	s := serving(t)
+	s.cycle.Advance(time.Second)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	return s
+}
+
+func TestFailedResponseWithdrawsThePrompt(t *testing.T) {
+	s := serving(t)
+	s.cycle.Advance(time.Second)
+	s.cycle.Tell(messages.ResponseStarted{Status: 500})
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first}, messages.PromptEnded{Request: 7, Failed: true})
+	if r := s.over(messages.NoReason); r.Status != 500 {
+		t.Errorf("status %d, want 500", r.Status)
+	}
+	if s.metric("llm_d_epp_request_error_total") != 1 {
+		t.Error("the model server's 500 is not counted")
+	}
+}
+
+func TestRunningRequestTellsWhatHappenedSoFar(t *testing.T) {
+	s := serving(t)
+	asker := runtimetest.NewProbe[messages.RecorderMsg](t)
+	for range 30 {
+		s.cycle.Tell(messages.Dispatched{})
+		s.cycle.Tell(messages.ResponseProgressed{})
+	}
+	s.cycle.Tell(messages.CycleQueried{Query: 4, Recorder: asker})
+	told := asker.Told()
+	if len(told) != 1 {
+		t.Fatalf("told %d times, want 1", len(told))
+	}
+	found := told[0].(messages.RecordsFound)
+	r := found.Records.At(0)
+	if found.Query != 4 || !r.Running || r.Ended != 0 || r.Served != first || r.Events.Len() != 16 || r.Dropped != 16 {
+		t.Errorf("found %+v, want a running record with 16 events and 16 dropped", found)
+	}
+}

@@ -1,0 +1,124 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestPickThatDoesNotComeInTimeIsRefused(t *testing.T) {
+	s := waiting(t)
+	s.cycle.Advance(queueLimit + pickLimit - 1)
+	s.stream.Got()
+	s.cycle.Advance(1)
+	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+	s.over(messages.PickTimeout)
+}
+
+func TestSilentResponseIsRevoked(t *testing.T) {
+	s := serving(t)
+	s.cycle.Advance(idleLimit - 1)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200}) // each sign of life puts it off
+	s.cycle.Advance(idleLimit - 1)
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.cycle.Advance(idleLimit - 1)
+	s.cycle.Tell(messages.ResponseProgressed{})
+	s.cycle.Advance(idleLimit - 1)
+	s.stream.Got()
+	s.load(1, 0)
+	s.cycle.Advance(1)
+	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+	s.over(messages.ResponseIdle)
+}
+
+func TestDeadlineOfTheWholeRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(*scene)
+		want   messages.StreamMsg
+	}{
+		"while it waits": {func(*scene) {}, messages.PickFailed{Reason: messages.RequestTimeout}},
+		"in the response": {func(s *scene) {
+			s.cycle.Tell(messages.Dispatched{})
+			s.stream.Told()
+			s.cycle.Tell(messages.ResponseStarted{Status: 200})
+		}, messages.ServingRevoked{Reason: messages.RequestTimeout}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.arrive(10 * time.Second)
+			s.flow.Told()
+			c.before(s)
+			s.cycle.Advance(10*time.Second - 1)
+			s.stream.Got()
+			s.cycle.Advance(1)
+			s.stream.Got(c.want)
+			s.over(messages.RequestTimeout)
+		})
+	}
+}
+
+func TestTimerOfAnEarlierWaitIsVoid(t *testing.T) {
+	s := waiting(t)
+	s.cycle.Advance(queueLimit + pickLimit - 1)
+	s.cycle.Tell(messages.CycleDeadlinePassed{Generation: 99})
+	s.stream.Got()
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Told()
+	s.cycle.Advance(time.Minute) // the wait's timer fires, and finds that the cycle waits for something else
+	s.stream.Got()
+	s.load(1, 0)
+	if n := s.cycle.Timers(); n != 1 {
+		t.Errorf("%d timers, want 1", n)
+	}
+}
+
+func TestRevokedServingIsToldOnce(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
+	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
+	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
+	s.over(messages.NoCapacity)
+}
+
+func TestCrashWhileWaitingIsAnsweredAndGivesBack(t *testing.T) {
+	s := waiting(t)
+	s.cycle.Crash()
+	s.stream.Got(messages.PickFailed{Reason: messages.Internal})
+	s.prefix.Got()
+	s.over(messages.Internal)
+}
+
+func TestCrashOfAPluginHoldsNothing(t *testing.T) {
+	s := waiting(t)
+	s.plan.Profiles[0].Picker.Picker = pickFunc(func() []int { panic("plugin") })
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		s.cycle.Tell(messages.Dispatched{})
+	}()
+	s.cycle.Crash()
+	s.stream.Got(messages.PickFailed{Reason: messages.Internal})
+	s.over(messages.Internal)
+}
+
+func TestCrashInTheResponseOwesNoAnswerButGivesBack(t *testing.T) {
+	s := serving(t)
+	s.cycle.Crash()
+	s.stream.Got()
+	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
+	s.over(messages.Internal)
+}
+
+func TestCrashBeforeTheFirstMessageIsNobodys(t *testing.T) {
+	s := newScene(t)
+	s.cycle.Crash()
+	s.stream.Got()
+	s.flow.Got()
+	if len(s.ended) != 0 {
+		t.Errorf("%d records, want none", len(s.ended))
+	}
+}

@@ -1,0 +1,205 @@
+package cycle_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	queueLimit = 60 * time.Second
+	pickLimit  = time.Second
+	idleLimit  = 15 * time.Minute
+)
+
+var (
+	first, second = endpoint(0, 1, "10.0.0.1:8000"), endpoint(1, 2, "10.0.0.2:8000")
+	hello         = messages.Request{
+		ID: 7, ClientID: "mine", Model: "m", Salt: "s", PromptTokens: 12, BodyBytes: 100, Blocks: messages.ListOf[uint64](1, 2),
+	}
+	line = messages.FlowKey{Fairness: "default"}
+)
+
+func endpoint(slot, generation uint32, a messages.Address) messages.EndpointID {
+	addresses[messages.EndpointID{Slot: slot, Generation: generation}] = a
+	return messages.EndpointID{Slot: slot, Generation: generation}
+}
+
+var addresses = map[messages.EndpointID]messages.Address{}
+
+// scene is one cycle among probes, with two real endpoints of which the plan ranks the first best.
+type scene struct {
+	*testing.T
+	cycle  *runtimetest.Stage[messages.CycleMsg]
+	flow   *runtimetest.Probe[messages.FlowMsg]
+	stream *runtimetest.Probe[messages.StreamMsg]
+	prefix *runtimetest.Probe[messages.PrefixMsg]
+	pool   *endpoints.Pool
+	book   *records.Book
+	reg    *prometheus.Registry
+	ended  []messages.Record
+	plan   schedule.Plan
+	began  time.Time
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{
+		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
+		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
+		pool: endpoints.NewPool(), book: records.NewBook(16, 1<<20), reg: prometheus.NewRegistry(),
+	}
+	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
+		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
+		endpoints.New(second, messages.EndpointSpec{Address: addresses[second]}),
+	}), nil)
+	s.plan = schedule.Plan{Handler: once{}, Profiles: []schedule.Profile{{
+		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
+	}}}
+	s.play()
+	return s
+}
+
+func (s *scene) play() {
+	kinds := func(runtime.Kind) string { return "kind" }
+	s.cycle.Play(cycle.New(&cycle.Deps{
+		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
+		Prefix: s.prefix, Pool: s.pool, Book: s.book, Names: kinds, Plan: func() *schedule.Plan { return &s.plan },
+		Scratch: &schedule.Scratch{Clock: frozen{}, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
+		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit},
+		Metrics: cycle.NewFamilies(s.reg).ForLoop(),
+		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
+	}))
+}
+
+// arrive brings the request, whose whole life may take limit.
+func (s *scene) arrive(limit time.Duration) {
+	s.Helper()
+	s.began = s.cycle.Clock()
+	s.cycle.Tell(messages.RequestArrived{
+		Request: hello, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Stream: s.stream,
+	})
+}
+
+// waiting is a scene whose cycle has asked for admission.
+func waiting(t *testing.T) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.arrive(24 * time.Hour)
+	s.flow.Got(messages.AdmissionRequested{
+		Request: 7, Flow: line, Bytes: 100, Tokens: 12, Deadline: s.began.Add(queueLimit), Cycle: s.cycle,
+	})
+	s.load(0, 0)
+	return s
+}
+
+// serving is a scene whose cycle has picked the first endpoint.
+func serving(t *testing.T) *scene {
+	t.Helper()
+	s := waiting(t)
+	s.cycle.Tell(messages.Dispatched{Waited: 3 * time.Second})
+	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Model: "m", Salt: "s", Blocks: hello.Blocks})
+	s.load(1, 0)
+	return s
+}
+
+func (s *scene) load(want ...int) {
+	s.Helper()
+	for i, e := range s.pool.Snapshot().Endpoints {
+		if got := e.Load(); got.Inflight() != want[i] || got.Tokens() != 12*want[i] || got.Since() != want[i] {
+			s.Errorf("endpoint %d: in flight %d, tokens %d, since %d, want %d", i, got.Inflight(), got.Tokens(), got.Since(), want[i])
+		}
+	}
+}
+
+// over checks that everything was given back, once, and gives the record. Dead cycles take nothing.
+func (s *scene) over(why messages.Reason) messages.Record {
+	s.Helper()
+	s.flow.Got(messages.RequestEnded{Request: 7})
+	s.load(0, 0)
+	return s.recorded(why)
+}
+
+func (s *scene) recorded(why messages.Reason) messages.Record {
+	s.Helper()
+	if !s.cycle.Ended() || s.cycle.Tell(messages.Dispatched{}) || s.cycle.Timers() != 0 || s.book.Live() != 0 {
+		s.Errorf("ended %t, timers %d, live %d", s.cycle.Ended(), s.cycle.Timers(), s.book.Live())
+	}
+	if len(s.ended) != 1 {
+		s.Fatalf("%d records reported, want 1", len(s.ended))
+	}
+	r := s.ended[0]
+	if kept := s.book.Newest(9, func(*messages.Record) bool { return true }); len(kept) != 1 || kept[0].Reason != r.Reason {
+		s.Errorf("the book holds %+v", kept)
+	}
+	if r.Reason != why || r.Request != 7 || r.ClientID != "mine" || r.Model != "m" || r.Flow != line || r.Running {
+		s.Errorf("record %+v, want reason %v", r, why)
+	}
+	return r
+}
+
+// metric is the sum of a family's counters and gauges.
+func (s *scene) metric(name string) float64 {
+	s.Helper()
+	families, err := s.reg.Gather()
+	if err != nil {
+		s.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+type once struct{}
+
+func (once) Next(_ *messages.Request, _ []string, earlier []schedule.Result) int {
+	if len(earlier) == 0 {
+		return 0
+	}
+	return -1
+}
+func (once) Primary([]schedule.Result) int { return 0 }
+
+type inOrder struct{}
+
+func (inOrder) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
+	for i := range in.Candidates {
+		ranked = append(ranked, i)
+	}
+	return ranked
+}
+
+type pickFunc func() []int
+
+func (f pickFunc) Pick(*schedule.Input, []float32, []int) []int { return f() }
+
+type none struct{}
+
+func (none) Filter(_ *schedule.Input, keep []bool) { clear(keep) }
+
+type frozen struct{}
+
+func (frozen) Nanos() int64 { return 0 }
+
+type deaf struct{}
+
+func (deaf) PluginRan(int, time.Duration) {}
+func (deaf) ScoreClamped(int)             {}
+func (deaf) ScoreNaN(int)                 {}
+func (deaf) AllStale()                    {}

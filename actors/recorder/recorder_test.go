@@ -1,0 +1,133 @@
+package recorder_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/actors/recorder"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+type scene struct {
+	*testing.T
+	actor  *runtimetest.Stage[messages.RecorderMsg]
+	shards [2]*runtimetest.Probe[messages.ShardMsg]
+	admin  *runtimetest.Probe[messages.AdminMsg]
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{T: t, actor: runtimetest.NewStage[messages.RecorderMsg](t), admin: runtimetest.NewProbe[messages.AdminMsg](t)}
+	var sinks []messages.Sink[messages.ShardMsg]
+	for i := range s.shards {
+		s.shards[i] = runtimetest.NewProbe[messages.ShardMsg](t)
+		sinks = append(sinks, s.shards[i])
+	}
+	s.actor.Play(recorder.New(sinks))
+	s.actor.Tell(messages.RecorderStarted{})
+	return s
+}
+
+// ask tells a query and gives the number under which the shards got it.
+func (s *scene) ask(m messages.RequestQueried) messages.QueryID {
+	s.Helper()
+	m.Admin = s.admin
+	s.actor.Tell(m)
+	told := s.shards[1].Told()
+	if len(told) != 1 {
+		s.Fatalf("told %+v, want one query", told)
+	}
+	q := told[0].(messages.RecordsQueried)
+	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, ClientID: m.ClientID, Newest: m.Newest, Recorder: s.actor}
+	if q != want {
+		s.Errorf("told %+v, want %+v", q, want)
+	}
+	return q.Query
+}
+
+func record(id messages.RequestID, client string) messages.Record {
+	return messages.Record{Request: id, ClientID: client}
+}
+
+func found(query messages.QueryID, running int, lost uint64, r ...messages.Record) messages.RecordsFound {
+	return messages.RecordsFound{Query: query, Running: running, Lost: lost, Records: messages.ListOf(r...)}
+}
+
+func TestAllShardsAndRunningCyclesAreGathered(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 2})
+	s.actor.Tell(found(q, 1, 5, record(3, "")))
+	s.actor.Tell(found(q, 0, 6, record(9, "")))
+	s.admin.Got()
+	s.actor.Tell(found(q, 0, 0, record(4, ""))) // the cycle
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(9, ""), record(4, "")), Lost: 11})
+	s.actor.Tell(found(q, 0, 0, record(1, ""))) // late
+	s.actor.Advance(time.Minute)
+	s.admin.Got()
+}
+
+func TestOnlyTheClientsOwnAreListed(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{ClientID: "x"})
+	s.actor.Tell(found(q, 1, 0, record(1, "x")))
+	s.actor.Tell(found(q, 0, 0))
+	s.actor.Tell(found(q, 0, 0, record(2, "y"))) // a cycle that ran, of somebody else
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(1, "x"))})
+}
+
+func TestShardThatDoesNotAnswerMakesItPartial(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Request: 1})
+	s.actor.Tell(found(q, 0, 0, record(1, "")))
+	s.actor.Advance(time.Second - 1)
+	s.admin.Got()
+	s.actor.Advance(1)
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(1, "")), Partial: true})
+}
+
+func TestShardsThatRefuseMakeItPartialAtOnce(t *testing.T) {
+	s := newScene(t)
+	s.shards[0].Close()
+	q := s.ask(messages.RequestQueried{Request: 1})
+	s.actor.Tell(found(q, 0, 0))
+	s.admin.Got(messages.RecordsAnswered{Partial: true, Records: messages.TakeList[messages.Record](nil)})
+	s.shards[1].Close()
+	s.actor.Tell(messages.RequestQueried{Request: 1, Admin: s.admin})
+	s.admin.Got(messages.RecordsAnswered{Partial: true})
+	if n := s.actor.Timers(); n != 0 {
+		t.Errorf("%d timers, want 0", n)
+	}
+}
+
+func TestTooManyQueriesAreAnsweredEmpty(t *testing.T) {
+	s := newScene(t)
+	for range 64 {
+		s.ask(messages.RequestQueried{Newest: 1})
+	}
+	s.admin.Got()
+	s.actor.Tell(messages.RequestQueried{Newest: 1, Admin: s.admin})
+	s.admin.Got(messages.RecordsAnswered{Partial: true})
+}
+
+func TestCrashAnswersWhatIsOpen(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(found(q, 0, 1, record(1, "")))
+	s.actor.Crash()
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(1, "")), Lost: 1, Partial: true})
+}
+
+func TestAnswerForAnEarlierIncarnationFindsNoQuery(t *testing.T) {
+	s := newScene(t)
+	old := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Crash()
+	s.admin.Told()
+	s.actor.Advance(time.Millisecond)
+	s.actor.Play(recorder.New([]messages.Sink[messages.ShardMsg]{s.shards[1]}))
+	s.actor.Tell(messages.RecorderStarted{})
+	now := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(found(old, 0, 0, record(1, "")))
+	s.admin.Got()
+	s.actor.Tell(found(now, 0, 0, record(2, "")))
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(2, ""))})
+}

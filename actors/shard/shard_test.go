@@ -1,0 +1,95 @@
+package shard_test
+
+import (
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/actors/shard"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+type scene struct {
+	*testing.T
+	actor  *runtimetest.Stage[messages.ShardMsg]
+	asker  *runtimetest.Probe[messages.RecorderMsg]
+	cycles map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
+}
+
+// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s, and runs 4 to 6.
+func newScene(t *testing.T) *scene {
+	s := &scene{
+		T: t, actor: runtimetest.NewStage[messages.ShardMsg](t), asker: runtimetest.NewProbe[messages.RecorderMsg](t),
+		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{},
+	}
+	book := records.NewBook(8, 1<<20)
+	for id := messages.RequestID(1); id <= 6; id++ {
+		s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](t)
+		book.Begin(id, s.cycles[id])
+	}
+	book.End(messages.Record{Request: 1, ClientID: "x"})
+	book.End(messages.Record{Request: 2})
+	book.End(messages.Record{Request: 3, ClientID: "x"})
+	s.actor.Play(shard.New(book))
+	s.actor.Tell(messages.ShardStarted{})
+	return s
+}
+
+// asked checks whom the shard asked, and what it answered itself.
+func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID) {
+	s.Helper()
+	for _, id := range running {
+		s.cycles[id].Got(messages.CycleQueried{Query: 8, Recorder: s.asker})
+	}
+	for id, c := range s.cycles {
+		if got := c.Told(); len(got) != 0 {
+			s.Errorf("cycle %d was told %+v", id, got)
+		}
+	}
+	told := s.asker.Told()
+	if len(told) != 1 {
+		s.Fatalf("%d answers, want 1", len(told))
+	}
+	got := told[0].(messages.RecordsFound)
+	if got.Query != 8 || got.Running != len(running) || got.Records.Len() != len(ended) {
+		s.Fatalf("answered %+v, want %d running and %v", got, len(running), ended)
+	}
+	for i, id := range ended {
+		if r := got.Records.At(i); r.Request != id {
+			s.Errorf("record %d is of request %d, want %d", i, r.Request, id)
+		}
+	}
+}
+
+func TestQueries(t *testing.T) {
+	type ids = []messages.RequestID
+	for name, c := range map[string]struct {
+		query   messages.RecordsQueried
+		running ids
+		ended   ids
+	}{
+		"a request that ended":  {messages.RecordsQueried{Request: 2}, nil, ids{2}},
+		"a request that runs":   {messages.RecordsQueried{Request: 5}, ids{5}, nil},
+		"an unknown request":    {messages.RecordsQueried{Request: 50}, nil, nil},
+		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{4, 5, 6}, ids{3, 1}},
+		"the newest":            {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
+		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
+		"none":                  {messages.RecordsQueried{}, nil, nil},
+		"fewer than none":       {messages.RecordsQueried{Newest: -3}, nil, nil},
+		"not that client's one": {messages.RecordsQueried{Request: 2, ClientID: "x"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			c.query.Query, c.query.Recorder = 8, s.asker
+			s.actor.Tell(c.query)
+			s.asked(c.running, c.ended...)
+		})
+	}
+}
+
+func TestCycleThatIsGoneIsNotWaitedFor(t *testing.T) {
+	s := newScene(t)
+	s.cycles[5].Close()
+	s.actor.Tell(messages.RecordsQueried{Query: 8, Newest: 9, Recorder: s.asker})
+	s.asked([]messages.RequestID{6, 4}, 3, 2, 1)
+}
