@@ -67,7 +67,8 @@ func ratio(part, whole uint64) float64 {
 type display struct {
 	out    io.Writer
 	live   bool
-	height int // lines of the table that is on the screen
+	width  func() int // of the terminal, columns
+	height int        // lines of the table that is on the screen
 	every  time.Duration
 	last   time.Time
 }
@@ -79,6 +80,12 @@ func newDisplay(out io.Writer, plain bool) *display {
 	d := &display{out: out, live: !plain && isFile && term.IsTerminal(int(f.Fd())), every: 2 * time.Second}
 	if d.live {
 		d.every = drawEvery
+		d.width = func() int {
+			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+				return width
+			}
+			return 80
+		}
 	}
 	return d
 }
@@ -105,6 +112,9 @@ func (d *display) end(s *demoState) {
 
 func (d *display) draw(s *demoState) {
 	text := stateTable(s)
+	if d.live {
+		text = narrow(text, d.width())
+	}
 	var b strings.Builder
 	if d.live && d.height > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", d.height)
@@ -112,6 +122,16 @@ func (d *display) draw(s *demoState) {
 	b.WriteString(text)
 	d.height = strings.Count(text, "\n")
 	fmt.Fprint(d.out, b.String())
+}
+
+// narrow cuts lines that the terminal would wrap, or the next table would not be drawn over all of this one.
+func narrow(text string, columns int) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		letters := []rune(strings.TrimSuffix(line, "\n"))
+		b.WriteString(string(letters[:min(len(letters), columns)]) + "\n")
+	}
+	return b.String()
 }
 
 // stateLine is a run in one line.

@@ -87,3 +87,38 @@ func is(t *testing.T, what string, got, want int) {
 		t.Errorf("%s: %d, want %d", what, got, want)
 	}
 }
+
+func TestAllocationsOfLoad(t *testing.T) {
+	var l Load
+	if n := testing.AllocsPerRun(100, func() { l.Remove(l.Add(3)) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// With n writers, each of which picks the endpoint it sees least loaded, one may miss the n-1 picks made at the same moment.
+func TestConcurrentPicksMissAtMostOneForEachOtherLoop(t *testing.T) {
+	const loops, rounds = 8, 200
+	var cells [4]Load
+	for range rounds {
+		var wg sync.WaitGroup
+		for range loops {
+			wg.Go(func() {
+				best := 0
+				for i := range cells {
+					if cells[i].Since() < cells[best].Since() {
+						best = i
+					}
+				}
+				cells[best].Add(1)
+			})
+		}
+		wg.Wait()
+		lo, hi := cells[0].Since(), cells[0].Since()
+		for i := range cells {
+			lo, hi = min(lo, cells[i].Since()), max(hi, cells[i].Since())
+		}
+		if hi-lo > loops {
+			t.Fatalf("endpoints have %d to %d, want at most %d apart", lo, hi, loops)
+		}
+	}
+}

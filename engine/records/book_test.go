@@ -1,8 +1,10 @@
 package records
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -37,5 +39,41 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 	if got := b.Newest(100, all); len(got) != 3 || got[0].Request != 50 {
 		t.Errorf("%d records, first %d, want 3 and 50", len(got), got[0].Request)
+	}
+}
+
+func TestRunningCyclesAreFoundUntilTheyEnd(t *testing.T) {
+	b := NewBook(0, 1<<20) // room for one at least
+	p := runtimetest.NewProbe[messages.CycleMsg](t)
+	b.Begin(4, p)
+	if b.Running(4) != p || b.Running(5) != nil || !slices.Equal(b.RunningIDs(), []messages.RequestID{4}) {
+		t.Errorf("running %v", b.RunningIDs())
+	}
+	b.End(messages.Record{Request: 4})
+	if b.Running(4) != nil || len(b.RunningIDs()) != 0 || len(b.Newest(9, all)) != 1 {
+		t.Error("request 4 still runs, or was forgotten")
+	}
+}
+
+func TestNewestMatchesAndStopsAtItsNumber(t *testing.T) {
+	b := NewBook(8, 1<<20)
+	for id := messages.RequestID(1); id <= 8; id++ {
+		b.End(messages.Record{Request: id})
+	}
+	even := func(r *messages.Record) bool { return r.Request%2 == 0 }
+	if got := b.Newest(2, even); len(got) != 2 || got[0].Request != 8 || got[1].Request != 6 {
+		t.Errorf("Newest = %+v, want 8 and 6", got)
+	}
+	if got := b.Newest(0, all); len(got) != 0 {
+		t.Errorf("Newest(0) = %+v", got)
+	}
+}
+
+func TestNewestRecordStaysEvenIfItAloneIsTooLarge(t *testing.T) {
+	b := NewBook(8, 1)
+	b.End(messages.Record{Request: 1})
+	b.End(messages.Record{Request: 2})
+	if got := b.Newest(9, all); len(got) != 1 || got[0].Request != 2 || b.Lost() != 1 {
+		t.Errorf("Newest = %+v with %d lost, want 2 and 1 lost", got, b.Lost())
 	}
 }

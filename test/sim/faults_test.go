@@ -11,11 +11,11 @@ import (
 
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after.
 var rates = map[string]float64{
-	"cycle": .003, "flow": .001, "prefix": .001, "pool": .03, "recorder": .004, "scraper": .01, "shard": .01,
+	"cycle": .003, "flow": .001, "prefix": .001, "pool": .1, "recorder": .004, "scraper": .01, "shard": .01,
 }
 
 const (
-	again  = .2   // the chance that the next message of the same kind of actor meets a fault too
+	again  = .35  // the chance that the next message of the same kind of actor meets a fault too
 	plugin = 1e-3 // the chance of a fault in one call of a plugin
 )
 

@@ -65,6 +65,7 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 // storm lets all clients come and go, among faults.
 func (w *world) storm() {
 	w.until("the last client has left", time.Hour, func() bool { return w.crowd.left == 0 && w.ledger.present == 0 })
+	w.sys.StepUntil(10 * time.Millisecond) // what they said last has arrived
 	w.answered(w.ledger.lines)
 }
 
@@ -76,15 +77,16 @@ func (w *world) calm(requests int) {
 	w.sys.StepUntil(30 * time.Second)
 	w.unloaded()
 	w.scraped()
-	if n, most := w.timers(), w.ledger.live()+w.farm.pending; n > most {
-		w.Errorf("%d timers in a tree at rest, want at most %d: one of each scraper, and of each page on its way", n, most)
-	}
 	before := len(w.ledger.lines)
 	for range requests {
 		w.crowd.send()
 		w.sys.StepUntil(10 * time.Millisecond)
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
+	w.sys.StepUntil(10 * time.Millisecond)
+	if n, most := w.timers(), w.ledger.live()+w.farm.pending; n > most {
+		w.Errorf("%d timers in a tree at rest, want at most %d: one of each scraper, and of each page on its way", n, most)
+	}
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
 		if l.picked != 1 || l.revoked != 0 {

@@ -1,4 +1,4 @@
-// Package sim_test runs the whole actor tree on the test's goroutine, from a seed: requests, faults and the order of all
+// Package sim runs the whole actor tree on the test's goroutine, from a seed: requests, faults and the order of all
 // messages. It owns the probes that stand in for streams, model servers, discovery and the admin side. It never opens a
 // connection and never looks at the wall clock.
 package sim_test

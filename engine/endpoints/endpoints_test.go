@@ -1,0 +1,66 @@
+package endpoints
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestFreshness(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	for name, c := range map[string]struct {
+		sample    *Sample
+		age       time.Duration
+		threshold time.Duration
+		want      bool
+	}{
+		"none":                       {nil, 0, time.Hour, false},
+		"within the threshold":       {&Sample{At: at}, 5 * time.Second, 5 * time.Second, true},
+		"beyond the threshold":       {&Sample{At: at}, 5*time.Second + 1, 5 * time.Second, false},
+		"within three intervals":     {&Sample{At: at, Interval: 4 * time.Second}, 12 * time.Second, 5 * time.Second, true},
+		"beyond three intervals":     {&Sample{At: at, Interval: 4 * time.Second}, 12*time.Second + 1, 5 * time.Second, false},
+		"of a scrape still to begin": {&Sample{At: at}, -time.Second, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.sample.Fresh(at.Add(c.age), c.threshold); got != c.want {
+				t.Errorf("Fresh %v after its scrape, threshold %v = %t, want %t", c.age, c.threshold, got, c.want)
+			}
+		})
+	}
+}
+
+func TestSnapshotFindsAndCounts(t *testing.T) {
+	none := NewSnapshot(0, nil)
+	if none.Slots() != 0 || none.ByAddress("a") != nil {
+		t.Error("an empty snapshot has something")
+	}
+	a := New(messages.EndpointID{Slot: 6, Generation: 2}, messages.EndpointSpec{
+		Address: "a", Labels: messages.MapOf(map[string]string{"k": "v"}),
+	})
+	s := NewSnapshot(3, []*Endpoint{a, New(messages.EndpointID{Slot: 1, Generation: 3}, messages.EndpointSpec{Address: "b"})})
+	if s.Slots() != 7 || s.ByAddress("a") != a || s.ByAddress("c") != nil || a.Labels["k"] != "v" || a.Sample() != nil {
+		t.Errorf("slots %d, a %v", s.Slots(), s.ByAddress("a"))
+	}
+}
+
+func TestPoolKeepsNamesOfWhatIsGone(t *testing.T) {
+	p := NewPool()
+	id := messages.EndpointID{Slot: 0, Generation: 1}
+	if p.Snapshot() == nil || p.Address(id) != "" {
+		t.Error("a new pool has no snapshot, or knows an address")
+	}
+	p.Publish(NewSnapshot(1, nil), map[messages.EndpointID]messages.Address{id: "a"})
+	if p.Address(id) != "a" || p.Snapshot().Version != 1 {
+		t.Errorf("version %d, address %q", p.Snapshot().Version, p.Address(id))
+	}
+}
+
+func TestLoadHasACacheLineOfItsOwn(t *testing.T) {
+	var l Load
+	first, last := unsafe.Offsetof(l.word), unsafe.Offsetof(l.tokens)+unsafe.Sizeof(l.tokens)
+	if first < 64 || unsafe.Sizeof(l)-last < 40 || last-first > 64 {
+		t.Errorf("hot words from %d to %d of %d bytes", first, last, unsafe.Sizeof(l))
+	}
+}

@@ -1,0 +1,127 @@
+package runtime_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+)
+
+func events(t *testing.T, s *runtime.System, loop int) []runtime.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	e, err := s.Events(ctx, loop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestRingHoldsMessagesAndPanics(t *testing.T) {
+	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
+		t.Run(name, func(t *testing.T) {
+			var told []runtime.Panic
+			s := start(t, runtime.Config{Mode: mode, Loops: 2, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
+			log := new(journal)
+			a, _ := runtime.SpawnOuter(s.Root(1), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
+			a.Tell(note{verb: "panic"})
+			a.Tell(workNote{note{verb: "work"}})
+			got := events(t, s, 1)
+			same(t, log.take(), "born0", "stopped", "born0", "work0")
+			if len(got) != 3 {
+				t.Fatalf("%d events, want 3: %+v", len(got), got)
+			}
+			for i, want := range []string{"note", "note", "workNote"} {
+				e := got[i]
+				if s.KindName(e.Message) != want || s.ActorName(e.Kind) != "logger" || e.Actor != got[0].Actor || e.Waited < 0 {
+					t.Errorf("event %d: %+v, a %s to a %s, want a %s", i, e, s.KindName(e.Message), s.ActorName(e.Kind), want)
+				}
+				if (e.Took < 0) != (i == 1) || i > 0 && e.Begin < got[i-1].Begin {
+					t.Errorf("event %d: %+v; only the second panicked", i, e)
+				}
+			}
+			if len(told) != 1 || told[0].Actor != "logger" || told[0].Message != "note" || told[0].Value != "asked to" ||
+				told[0].ID != got[0].Actor || !strings.Contains(string(told[0].Stack), "logger).Receive") {
+				t.Errorf("told of %+v", told)
+			}
+			if other := events(t, s, 0); len(other) != 0 {
+				t.Errorf("the other loop has %+v", other)
+			}
+		})
+	}
+}
+
+func TestRingKeepsTheNewestInOrder(t *testing.T) {
+	s := start(t, runtime.Config{Ring: 6}) // rounded up to 8
+	a, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{}))
+	for range 20 {
+		a.Tell(note{})
+	}
+	got := events(t, s, 0)
+	if len(got) != 8 {
+		t.Fatalf("%d events, want 8", len(got))
+	}
+	for i := 1; i < len(got); i++ {
+		if got[i].Begin < got[i-1].Begin+got[i-1].Took {
+			t.Errorf("event %d begins at %d, before the one before it ended", i, got[i].Begin)
+		}
+	}
+	if none := start(t, runtime.Config{Ring: -1}); len(events(t, none, 0)) != 0 {
+		t.Error("no ring, but events")
+	}
+}
+
+func TestEventsOfABusyLoopGiveUpWithTheirContext(t *testing.T) {
+	s := stepped(t) // nobody steps
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Events(ctx, 0); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestCloseEndsActorsTimersAndGoroutines(t *testing.T) {
+	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
+		t.Run(name, func(t *testing.T) {
+			for range 50 { // an alarm that is on its way while the loops end must find them
+				s, log := runtime.New(runtime.Config{Mode: mode, Loops: 2}), new(journal)
+				set := func(ctx runtime.Context[noteMsg], _ note) { ctx.After(50*time.Microsecond, note{verb: "t"}) }
+				a, _ := runtime.SpawnOuter(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				if err := s.Close(ctx); err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+				lines := log.take()
+				if lines[0] != "born0" || lines[len(lines)-1] != "stopped" || a.Tell(note{}) {
+					t.Fatalf("log %q, or the dead took a message", lines)
+				}
+			}
+		})
+	}
+}
+
+func TestCloseGivesUpWithItsContext(t *testing.T) {
+	s := runtime.New(runtime.Config{Mode: runtime.Goroutine})
+	hold, held := make(chan struct{}), make(chan struct{})
+	a, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
+		if n.verb == "hold" {
+			close(held)
+			<-hold
+		}
+	}), noteMsg(note{}))
+	a.Tell(note{verb: "hold"})
+	<-held
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Close(ctx); err == nil || !strings.Contains(err.Error(), "loop 0 still has actors") {
+		t.Errorf("Close: %v, want that loop 0 still has actors", err)
+	}
+	close(hold)
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,197 @@
+package schedule_test
+
+import (
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestScoresAreWeighedAndSummed(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("a", 2, 0, fixed(0.5, 0.25, 1))
+	s.scorer("b", 1, 0, fixed(0.5, 1, 0))
+	out := s.run()
+	s.ranked(out, 2, 0, 1)
+	run := out.Decision.Profiles.At(0)
+	if got := run.Totals.Append(nil); !reflect.DeepEqual(got, []float32{1.5, 1.5, 2}) {
+		t.Errorf("totals %v", got)
+	}
+	if run.Runner != 0 || run.Scorers.At(1).Plugin != "b" || run.Scorers.At(0).Weight != 2 || out.Decision.PoolVersion != 5 {
+		t.Errorf("run %+v", run)
+	}
+	if s.counts.ran[10] != 1 || s.counts.ran[11] != 1 || s.counts.ran[20] != 1 {
+		t.Errorf("runs %v, want one of each plugin", s.counts.ran)
+	}
+}
+
+func TestOutOfRangeIsClampedAndNaNCountsAsZero(t *testing.T) {
+	s := newScene(t, 5)
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	s.scorer("odd", 1, 0, fixed(-1, 7, nan, inf, -inf))
+	out := s.run()
+	if got := out.Decision.Profiles.At(0).Scorers.At(0).Scores.Append(nil); !reflect.DeepEqual(got, []float32{0, 1, 0, 1, 0}) {
+		t.Errorf("scores %v, want 0 1 0 1 0", got)
+	}
+	if s.counts.clamped[10] != 4 || s.counts.nan[10] != 1 {
+		t.Errorf("%d clamped and %d NaN counted, want 4 and 1", s.counts.clamped[10], s.counts.nan[10])
+	}
+}
+
+func TestPickerFaultsAreOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		picks []int
+		want  string
+	}{
+		"nothing":   {nil, "picker p picked nothing"},
+		"twice":     {[]int{1, 0, 1}, "picker p picked 1 twice"},
+		"too large": {[]int{0, 2}, "picker p picked 2 of 2"},
+		"negative":  {[]int{-1}, "picker p picked -1 of 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.plan.Profiles[0].Picker = picker("p", func(_ *schedule.Input, _ []float32, r []int) []int { return append(r, c.picks...) })
+			s.failed(s.run(), messages.Internal, c.want)
+		})
+	}
+}
+
+type handler struct {
+	next    func(earlier int) int
+	primary int
+}
+
+func (h handler) Next(_ *messages.Request, _ []string, e []schedule.Result) int {
+	return h.next(len(e))
+}
+func (h handler) Primary([]schedule.Result) int { return h.primary }
+
+func TestHandlerFaultsAreOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		h    handler
+		want string
+	}{
+		"no profile ran":  {handler{func(int) int { return -1 }, 0}, "the profile handler named no profile that ran"},
+		"no such result":  {handler{func(n int) int { return -n }, 1}, "the profile handler named no profile that ran"},
+		"no such profile": {handler{func(int) int { return 1 }, 0}, "the profile handler named profile 1 of 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.plan.Handler = c.h
+			s.failed(s.run(), messages.Internal, c.want)
+		})
+	}
+	t.Run("never done", func(t *testing.T) {
+		s, asked := newScene(t, 2), 0
+		s.plan.Handler = handler{func(int) int { asked++; return 0 }, 0}
+		s.run()
+		if asked != 2 {
+			t.Errorf("asked %d times, want 2: once more than there are profiles", asked)
+		}
+	})
+}
+
+func TestFilterThatLeavesNoneIsNamed(t *testing.T) {
+	s := newScene(t, 3)
+	late := 0
+	s.filter("some", only(1, 2))
+	s.filter("strict", only(0))
+	s.filter("never", func(*schedule.Input, []bool) { late++ })
+	s.scorer("never", 1, 0, func(*schedule.Input, []float32) { late++ })
+	out := s.run()
+	s.failed(out, messages.NoEndpoints, "filter strict left no endpoint")
+	run := out.Decision.Profiles.At(0)
+	if late != 0 || run.Filters.Len() != 2 {
+		t.Errorf("%d plugins ran after nothing was left; %d filters in the record, want 2", late, run.Filters.Len())
+	}
+	if got := run.Filters.At(0).Kept.Append(nil); !reflect.DeepEqual(got, []bool{false, true, true}) {
+		t.Errorf("kept %v, want false true true", got)
+	}
+}
+
+func TestFilteredCandidatesAreNotScoredAndPlacesStayRight(t *testing.T) {
+	s := newScene(t, 5)
+	s.filter("some", only(1, 3, 4))
+	s.scorer("a", 1, 0, fixed(0.1, 0.9, 0.5))
+	out := s.run()
+	s.ranked(out, 3, 4, 1)
+	run := out.Decision.Profiles.At(0)
+	if got := run.Totals.Append(nil); !reflect.DeepEqual(got, []float32{-1, 0.1, -1, 0.9, 0.5}) || run.Runner != 4 {
+		t.Errorf("totals %v, runner-up %d, want 4", got, run.Runner)
+	}
+}
+
+func TestNobodyToPickFrom(t *testing.T) {
+	s := newScene(t, 2)
+	s.req.Subset = messages.Subset{Given: true}
+	s.failed(s.run(), messages.NoEndpoints, "no endpoint of the pool is in the subset")
+	s.req.Subset.Addresses = messages.ListOf[messages.Address]("10.9.9.9:1")
+	s.failed(s.run(), messages.NoEndpoints, "no endpoint of the pool is in the subset")
+	s.snap = endpoints.NewSnapshot(6, nil)
+	s.failed(s.run(), messages.NoEndpoints, "the pool has no endpoints")
+}
+
+func TestSubsetRestrictsThePool(t *testing.T) {
+	s := newScene(t, 4)
+	s.req.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(address(3), "10.9.9.9:1", address(1))}
+	s.ranked(s.run(), 1, 3)
+	s.req.Subset.Given = false
+	s.ranked(s.run(), 0, 1, 2, 3)
+}
+
+func TestTiesBreakAtRandomAndRepeatWithTheSeed(t *testing.T) {
+	play := func() (picks [3]int, order []uint32) {
+		s := newScene(t, 3)
+		s.plan.Profiles[0].Picker.Picker = &pickers.MaxScore{}
+		for range 900 {
+			slot := s.run().Ranked[0].ID.Slot
+			picks[slot]++
+			order = append(order, slot)
+		}
+		return picks, order
+	}
+	picks, order := play()
+	for i, n := range picks {
+		if n < 240 || n > 360 {
+			t.Errorf("endpoint %d was picked %d times of 900, want about 300", i, n)
+		}
+	}
+	if _, again := play(); !reflect.DeepEqual(order, again) {
+		t.Error("the same seed gave other picks")
+	}
+}
+
+func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
+	s := newScene(t, 3)
+	asked := 0
+	s.scratch.Matcher = matchFunc(func(p blockindex.Prompt, out []int) int {
+		asked++
+		if p.Model != "m" || p.Salt != "salt" || p.Blocks.Len() != 2 || len(out) != 3 {
+			t.Errorf("asked for %+v in %d slots", p, len(out))
+		}
+		out[2] = 2
+		return 2
+	})
+	s.req.Salt = "salt"
+	s.run()
+	s.req.Blocks = messages.ListOf[uint64](1, 2)
+	s.run()
+	if asked != 0 {
+		t.Error("matched for nobody")
+	}
+	var saw []int
+	s.scorer("prefix", 1, schedule.ReadsPrefix, func(in *schedule.Input, _ []float32) {
+		for i := range in.Candidates {
+			saw = append(saw, in.Candidates[i].PrefixBlocks)
+		}
+	})
+	s.run()
+	if asked != 1 || !reflect.DeepEqual(saw, []int{0, 0, 2}) {
+		t.Errorf("asked %d times, saw %v", asked, saw)
+	}
+}

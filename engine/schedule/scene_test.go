@@ -1,0 +1,144 @@
+package schedule_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total.
+type scene struct {
+	*testing.T
+	snap    *endpoints.Snapshot
+	plan    schedule.Plan
+	scratch schedule.Scratch
+	counts  counts
+	req     messages.Request
+}
+
+func newScene(t *testing.T, n int) *scene {
+	s := &scene{T: t, req: messages.Request{ID: 1, Model: "m"}}
+	es := make([]*endpoints.Endpoint, n)
+	for i := range es {
+		es[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: address(i)})
+		es[i].Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
+	}
+	s.snap = endpoints.NewSnapshot(5, es)
+	s.plan = schedule.Plan{Handler: once{}, Stale: 5 * time.Second, Profiles: []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}}
+	s.scratch = schedule.Scratch{Clock: &ticks{}, Observer: &s.counts, Rand: rand.New(rand.NewPCG(1, 2))}
+	return s
+}
+
+func address(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:80", i)) }
+
+func (s *scene) run() schedule.Outcome { return s.plan.Run(&s.req, s.snap, now, &s.scratch) }
+
+func (s *scene) filter(name string, f filterFunc) {
+	p := &s.plan.Profiles[0]
+	p.Filters = append(p.Filters, schedule.FilterStep{Step: schedule.Step{Name: name, Meter: len(p.Filters)}, Filter: f})
+}
+
+func (s *scene) scorer(name string, weight float32, reads schedule.Reads, f scoreFunc) {
+	p := &s.plan.Profiles[0]
+	p.Scorers = append(p.Scorers, schedule.ScorerStep{Step: schedule.Step{Name: name, Meter: 10 + len(p.Scorers), Reads: reads}, Scorer: f, Weight: weight})
+}
+
+// ranked checks who was picked, best first, by place in the snapshot.
+func (s *scene) ranked(out schedule.Outcome, want ...int) {
+	s.Helper()
+	if out.Reason != messages.NoReason || len(out.Ranked) != len(want) {
+		s.Fatalf("%v %q with %d ranked, want %v", out.Reason, out.Detail, len(out.Ranked), want)
+	}
+	for i, w := range want {
+		if out.Ranked[i] != s.snap.Endpoints[w] {
+			s.Errorf("place %d is %v, want endpoint %d", i, out.Ranked[i].ID, w)
+		}
+	}
+}
+
+func (s *scene) failed(out schedule.Outcome, why messages.Reason, detail string) {
+	s.Helper()
+	if out.Reason != why || out.Detail != detail || out.Ranked != nil {
+		s.Errorf("%v %q with %v, want %v %q and nobody", out.Reason, out.Detail, out.Ranked, why, detail)
+	}
+}
+
+func picker(name string, f pickFunc) schedule.PickerStep {
+	return schedule.PickerStep{Step: schedule.Step{Name: name, Meter: 20}, Picker: f}
+}
+
+// byTotal ranks all, stably.
+func byTotal(_ *schedule.Input, totals []float32, ranked []int) []int {
+	for i := range totals {
+		at := len(ranked)
+		ranked = append(ranked, i)
+		for ; at > 0 && totals[ranked[at-1]] < totals[i]; at-- {
+			ranked[at] = ranked[at-1]
+		}
+		ranked[at] = i
+	}
+	return ranked
+}
+
+func fixed(values ...float32) scoreFunc {
+	return func(_ *schedule.Input, scores []float32) { copy(scores, values) }
+}
+
+func only(places ...int) filterFunc {
+	return func(in *schedule.Input, keep []bool) {
+		for i := range in.Candidates {
+			keep[i] = false
+			for _, p := range places {
+				keep[i] = keep[i] || in.Candidates[i].Address == address(p)
+			}
+		}
+	}
+}
+
+type (
+	filterFunc func(*schedule.Input, []bool)
+	scoreFunc  func(*schedule.Input, []float32)
+	pickFunc   func(*schedule.Input, []float32, []int) []int
+	matchFunc  func(blockindex.Prompt, []int) int
+)
+
+func (f filterFunc) Filter(in *schedule.Input, keep []bool)    { f(in, keep) }
+func (f scoreFunc) Score(in *schedule.Input, scores []float32) { f(in, scores) }
+func (f pickFunc) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
+	return f(in, totals, ranked)
+}
+func (f matchFunc) Match(p blockindex.Prompt, out []int) int { return f(p, out) }
+
+type once struct{}
+
+func (once) Next(_ *messages.Request, _ []string, earlier []schedule.Result) int {
+	if len(earlier) == 0 {
+		return 0
+	}
+	return -1
+}
+func (once) Primary([]schedule.Result) int { return 0 }
+
+// ticks is a clock on which every plugin takes one nanosecond.
+type ticks struct{ n int64 }
+
+func (t *ticks) Nanos() int64 { t.n++; return t.n }
+
+// counts is what the observer was told: how often each step ran, was clamped or gave NaN.
+type counts struct {
+	ran, clamped, nan [32]int
+	stale             int
+}
+
+func (c *counts) PluginRan(meter int, took time.Duration) { c.ran[meter] += int(took) }
+func (c *counts) ScoreClamped(meter int)                  { c.clamped[meter]++ }
+func (c *counts) ScoreNaN(meter int)                      { c.nan[meter]++ }
+func (c *counts) AllStale()                               { c.stale++ }

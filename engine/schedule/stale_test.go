@@ -1,0 +1,147 @@
+package schedule_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func (s *scene) age(place int, d time.Duration) {
+	s.snap.Endpoints[place].Publish(&endpoints.Sample{At: now.Add(-d), Interval: time.Second})
+}
+
+func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
+	s := newScene(t, 3)
+	s.age(0, 5*time.Second+1)
+	s.age(1, 5*time.Second)
+	s.ranked(s.run(), 0, 1, 2) // nobody reads a sample: freshness does not count
+	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.5, 1))
+	out := s.run()
+	s.ranked(out, 2, 1)
+	if out.Decision.Stale || s.counts.stale != 0 || out.Decision.Profiles.At(0).Totals.At(0) != -1 {
+		t.Errorf("decision %+v, all stale %d times", out.Decision, s.counts.stale)
+	}
+	s.filter("stale ones", only(0)) // filters run first, on all
+	s.ranked(s.run(), 0)
+}
+
+func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
+	s := newScene(t, 3)
+	s.snap.Endpoints[2].Publish(nil)
+	s.age(0, time.Minute)
+	s.age(1, time.Minute)
+	for i, n := range []int{4, 0, 1} {
+		for range n {
+			s.snap.Endpoints[i].Load().Add(10)
+		}
+	}
+	asked := 0
+	s.scorer("queue", 2, schedule.ReadsSample, func(*schedule.Input, []float32) { asked++ })
+	s.scorer("lora", 1, schedule.ReadsLoRA, func(*schedule.Input, []float32) { asked++ })
+	s.scorer("own", 1, 0, fixed(1, 0, 0))
+	out := s.run()
+	s.ranked(out, 1, 2, 0)
+	if got := out.Decision.Profiles.At(0).Totals.Append(nil); !reflect.DeepEqual(got, []float32{1, 3, 2.25}) {
+		t.Errorf("totals %v, want 1 3 2.25", got)
+	}
+	if asked != 0 || s.counts.stale != 1 || !out.Decision.Stale || s.counts.ran[12] != 1 {
+		t.Errorf("scorers of samples ran %d times, all stale told %d times, want 0 and 1", asked, s.counts.stale)
+	}
+}
+
+func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
+	s := newScene(t, 2)
+	e := s.snap.Endpoints[1]
+	known := e.Load().Add(1)
+	e.Load().SampleInForce(e.Load().BeginScrape())
+	e.Load().Add(3)
+	var in []schedule.Endpoint
+	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = append(in[:0], i.Candidates...) })
+	s.run()
+	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].InflightRequests != 2 || in[1].InflightTokens != 4 {
+		t.Errorf("candidates %+v, want 1 sampled and 1 since", in)
+	}
+	e.Load().Remove(known)
+	s.run()
+	if in[1].Waiting != 2 || in[1].InflightRequests != 1 {
+		t.Errorf("candidate %+v: the sample knew the one that ended", in[1])
+	}
+}
+
+func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
+	s := newScene(t, 4)
+	for _, e := range s.snap.Endpoints {
+		e.Publish(&endpoints.Sample{At: now, Interval: time.Second})
+	}
+	s.scorer("queue", 1, schedule.ReadsSample, func(in *schedule.Input, scores []float32) {
+		for i := range scores {
+			scores[i] = 1 / float32(1+in.Candidates[i].Waiting)
+		}
+	})
+	for range 40 {
+		s.run().Ranked[0].Load().Add(1)
+	}
+	for i, e := range s.snap.Endpoints {
+		if n := e.Load().Inflight(); n != 10 {
+			t.Errorf("endpoint %d got %d of 40, want 10", i, n)
+		}
+	}
+}
+
+// first picks one without a buffer of its own.
+func first(_ *schedule.Input, _ []float32, ranked []int) []int { return append(ranked, 0) }
+
+func sized(t *testing.T, n int) *scene {
+	s := newScene(t, n)
+	s.filter("all", func(*schedule.Input, []bool) {})
+	s.scorer("a", 1, schedule.ReadsSample, func(*schedule.Input, []float32) {})
+	s.scorer("b", 1, 0, func(*schedule.Input, []float32) {})
+	s.plan.Profiles[0].Picker = picker("first", first)
+	return s
+}
+
+func TestAllocationsDoNotGrowWithEndpoints(t *testing.T) {
+	var counts []float64
+	for _, n := range []int{1, 10, 100, 1000} {
+		s := sized(t, n)
+		s.run()
+		counts = append(counts, testing.AllocsPerRun(100, func() { s.run() }))
+	}
+	for _, n := range counts {
+		if n != 9 {
+			t.Errorf("allocations with 1, 10, 100 and 1000 endpoints: %v, want 9 each time", counts)
+			break
+		}
+	}
+}
+
+func TestScratchHoldsNothingOfALargerPool(t *testing.T) {
+	s := newScene(t, 9)
+	s.scorer("a", 1, 0, fixed(0, 0, 0, 0, 0, 0, 0, 0, 1))
+	s.ranked(s.run(), 8, 0, 1, 2, 3, 4, 5, 6, 7)
+	s.snap = endpoints.NewSnapshot(6, s.snap.Endpoints[:2])
+	out := s.run()
+	s.ranked(out, 0, 1)
+	if out.Decision.Endpoints.Len() != 2 || out.Decision.Profiles.At(0).Totals.Len() != 2 {
+		t.Errorf("decision %+v", out.Decision)
+	}
+	s.req = messages.Request{ID: 2}
+	s.ranked(s.run(), 0, 1)
+}
+
+func BenchmarkRun(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := sized(new(testing.T), n)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.run()
+			}
+		})
+	}
+}
