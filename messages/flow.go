@@ -7,7 +7,7 @@ type FlowMsg interface{ flowMsg() }
 
 // FlowStarted begins an incarnation of a flow shard.
 //
-//	From:  shard
+//	From:  runtime root
 //	To:    flow, first
 //	Reply: none
 type FlowStarted struct {

@@ -2,7 +2,7 @@ package messages
 
 import "time"
 
-// QueryID numbers the queries of a recorder, from 1.
+// QueryID numbers the queries of a recorder. No two incarnations use the same.
 type QueryID uint64
 
 // RecorderMsg is what the recorder receives: the actor that answers what happened to a request.

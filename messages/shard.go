@@ -1,6 +1,6 @@
 package messages
 
-// ShardMsg is what the shard of one loop receives: the parent of the loop's flow shard and cycles.
+// ShardMsg is what the shard of one loop receives: the parent of the cycles on it.
 type ShardMsg interface{ shardMsg() }
 
 // ShardStarted begins an incarnation of a shard.

@@ -194,9 +194,7 @@ func (p *Pool) onSlotCleared(m messages.SlotCleared) {
 }
 
 func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
-	for _, slot := range sortedKeys(p.clearing) {
-		p.free = append(p.free, slot)
-	}
+	p.free = append(p.free, sortedKeys(p.clearing)...)
 	clear(p.clearing)
 	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
 }

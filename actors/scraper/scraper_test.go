@@ -153,9 +153,9 @@ func TestFailuresBackOffAndLeaveTheSample(t *testing.T) {
 	s.settled()
 	before := s.target.Sample()
 	n := s.asksAfter(time.Second)
-	for _, wait := range []time.Duration{1, 2, 4, 8, 10, 10} {
+	for _, wait := range []int{1, 2, 4, 8, 10, 10} {
 		s.stage.Tell(failure(n))
-		n = s.asksAfter(wait * time.Second)
+		n = s.asksAfter(time.Duration(wait) * time.Second)
 	}
 	if s.target.Sample() != before {
 		t.Error("a failure changed the sample")
@@ -177,9 +177,9 @@ func TestFailuresAreRetriedSoonWhileRequestsAreInFlight(t *testing.T) {
 	s.settled()
 	n := s.asksAfter(time.Second)
 	s.target.Load().Add(1)
-	for _, wait := range []time.Duration{500, 1000, 1000, 1000} {
+	for _, wait := range []int{500, 1000, 1000, 1000} {
 		s.stage.Tell(failure(n))
-		n = s.asksAfter(wait * time.Millisecond)
+		n = s.asksAfter(time.Duration(wait) * time.Millisecond)
 	}
 }
 

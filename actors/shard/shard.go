@@ -1,4 +1,4 @@
-// Package shard is the parent of what one loop carries: its flow shard and its cycles. It answers what the loop remembers
+// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers
 // of requests. It holds no request and does nothing that could fail, for its restart would end every cycle of the loop.
 package shard
 

@@ -52,8 +52,9 @@ func ids(n int) messages.List[messages.EndpointID] {
 	return messages.TakeList(list)
 }
 
-// crowd is a request over n endpoints and many scorers, whose client means harm.
-func crowd(n int) messages.Record {
+// crowd is a request over a hundred endpoints and many scorers, whose client means harm.
+func crowd() messages.Record {
+	const n = 100
 	kept, totals := make([]bool, n), make([]float32, n)
 	var runs []messages.ScorerRun
 	for i := range n {
@@ -135,11 +136,11 @@ func TestTranscripts(t *testing.T) {
 		"prefilled":     {one, []messages.Record{prefilled()}},
 		"unplaced":      {one, []messages.Record{unplaced()}},
 		"rejected":      {one, []messages.Record{rejected()}},
-		"crowd":         {one, []messages.Record{crowd(100)}},
-		"crowd-all":     {one + "?all", []messages.Record{crowd(100)}},
-		"list":          {"/debug/requests", []messages.Record{crowd(100), rejected(), unplaced(), served()}},
+		"crowd":         {one, []messages.Record{crowd()}},
+		"crowd-all":     {one + "?all", []messages.Record{crowd()}},
+		"list":          {"/debug/requests", []messages.Record{crowd(), rejected(), unplaced(), served()}},
 		"list-short":    {"/debug/requests?n=1", []messages.Record{rejected(), served()}},
-		"list-json":     {"/debug/requests?format=json", []messages.Record{rejected(), crowd(100)}},
+		"list-json":     {"/debug/requests?format=json", []messages.Record{rejected(), crowd()}},
 		"list-none":     {"/debug/requests", nil},
 		"several":       {one, []messages.Record{rejected(), served()}},
 		"endpoints":     {"/debug/endpoints", nil},
@@ -199,7 +200,7 @@ func poolOfThree() *endpoints.Snapshot {
 
 // TestJSONKeepsValuesExact decodes what programs get, by the names that they rely on.
 func TestJSONKeepsValuesExact(t *testing.T) {
-	evil := crowd(100)
+	evil := crowd()
 	w := get(config(answering(evil)), "/debug/requests/x", func(r *http.Request) { r.Header.Set("Accept", "text/html, application/json;q=0.9") })
 	var got struct {
 		Requests []struct {

@@ -152,14 +152,6 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// orDash is a duration whose zero means that there is none.
-func orDash(d time.Duration) string {
-	if d == 0 {
-		return "-"
-	}
-	return short(d)
-}
-
 // size is a number of bytes for people.
 func size(bytes int64) string {
 	switch {

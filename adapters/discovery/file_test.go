@@ -135,9 +135,9 @@ func TestFileIsLookedAtWithoutAWatch(t *testing.T) {
 	s := newScene(t)
 	s.write(endpointsAt("10.0.0.1"))
 	folder := t.TempDir()
-	real := filepath.Join(folder, "v1", "e.yaml")
+	first := filepath.Join(folder, "v1", "e.yaml")
 	other := filepath.Join(folder, "v2", "e.yaml")
-	for path, address := range map[string]string{real: "10.0.0.1", other: "10.0.0.2"} {
+	for path, address := range map[string]string{first: "10.0.0.1", other: "10.0.0.2"} {
 		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(endpointsAt(address)), 0o644)); err != nil {
 			t.Fatal(err)
 		}

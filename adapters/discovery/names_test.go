@@ -21,10 +21,10 @@ func newPhonebook() *phonebook {
 	return &phonebook{lines: map[string]any{}, asked: make(chan string, 10_000)}
 }
 
-func (p *phonebook) set(host string, answer any) {
+func (p *phonebook) set(answer any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines[host] = answer
+	p.lines["vllm"] = answer
 }
 
 func (p *phonebook) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
@@ -48,7 +48,7 @@ func (p *phonebook) LookupNetIP(ctx context.Context, network, host string) ([]ne
 
 func TestEachAddressOfANameIsAnEndpoint(t *testing.T) {
 	s, book := newScene(t), newPhonebook()
-	book.set("vllm", "10.0.0.2 2001:db8::1 10.0.0.1 10.0.0.1 0.0.0.0")
+	book.set("10.0.0.2 2001:db8::1 10.0.0.1 10.0.0.1 0.0.0.0")
 	s.write(endpointsAt("vllm", "10.9.9.9"))
 	s.run(Config{Resolver: book, ResolveEvery: 20 * time.Millisecond})
 	m := s.tells("10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000", "10.9.9.9:8000")
@@ -57,8 +57,8 @@ func TestEachAddressOfANameIsAnEndpoint(t *testing.T) {
 			t.Errorf("name %q, want e0", got)
 		}
 	}
-	book.set("vllm", "2001:db8::1 10.0.0.1 10.0.0.2") // another order is no change
-	book.set("vllm", "10.0.0.3")
+	book.set("2001:db8::1 10.0.0.1 10.0.0.2") // another order is no change
+	book.set("10.0.0.3")
 	s.tells("10.0.0.3:8000", "10.9.9.9:8000")
 	if got := <-book.asked; got != "ip vllm" {
 		t.Errorf("asked %q", got)
@@ -67,18 +67,18 @@ func TestEachAddressOfANameIsAnEndpoint(t *testing.T) {
 
 func TestNameThatFailsKeepsItsAddresses(t *testing.T) {
 	s, book := newScene(t), newPhonebook()
-	book.set("vllm", "10.0.0.1")
+	book.set("10.0.0.1")
 	s.write(endpointsAt("vllm"))
 	s.run(Config{Resolver: book, ResolveEvery: 20 * time.Millisecond})
 	s.tells("10.0.0.1:8000")
-	book.set("vllm", errors.New("server misbehaving"))
+	book.set(errors.New("server misbehaving"))
 	s.reports("vllm: server misbehaving; its last 1 addresses stay")
-	book.set("vllm", errors.New("misbehaving otherwise")) // reported once
-	book.set("vllm", "")
-	book.set("vllm", "10.0.0.2")
+	book.set(errors.New("misbehaving otherwise")) // reported once
+	book.set("")
+	book.set("10.0.0.2")
 	s.reports("")
 	s.tells("10.0.0.2:8000")
-	book.set("vllm", errors.New("gone"))
+	book.set(errors.New("gone"))
 	s.reports("gone")
 	s.rename(endpointsAt("10.0.0.9")) // nobody asks for the name any more
 	s.reports("")

@@ -68,8 +68,8 @@ func (s *source) watch() error {
 		s.watcher, s.watched = w, map[string]bool{}
 	}
 	folders := map[string]bool{filepath.Dir(s.path): true}
-	if real, err := filepath.EvalSymlinks(s.path); err == nil {
-		folders[filepath.Dir(real)] = true
+	if linked, err := filepath.EvalSymlinks(s.path); err == nil {
+		folders[filepath.Dir(linked)] = true
 	}
 	var problems error
 	for folder := range folders {

@@ -238,7 +238,8 @@ func headers(t *testing.T, m *extprocv3.HeaderMutation) map[string]string {
 	set := map[string]string{}
 	for _, h := range m.GetSetHeaders() {
 		key := h.GetHeader().GetKey()
-		if _, twice := set[key]; twice || h.GetHeader().GetValue() != "" || h.GetAppend() != nil ||
+		if _, twice := set[key]; twice || h.GetHeader().GetValue() != "" || h.GetAppend() != nil || //nolint:staticcheck // deprecated, and the one field that Envoy heeds
+
 			h.GetAppendAction() != corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD {
 			t.Errorf("header is set by %v, want once, as raw_value, overwriting", h)
 		}

@@ -211,7 +211,7 @@ func TestProgress(t *testing.T) {
 		st := &stream{srv: r.srv, cycle: &cycle{}}
 		for range 25 {
 			st.tellProgress(1)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		st.tellProgress(0)
 		want := []string{"first", "progressed", "progressed"}

@@ -172,15 +172,15 @@ func (r *reader) prompt() bool {
 }
 
 func (r *reader) promptItem() bool {
-	switch c := r.peek(); {
-	case c == '"':
+	switch c := r.peek(); c {
+	case '"':
 		raw, escaped, ok := r.str()
 		if ok {
 			r.feedText(raw, escaped)
 			r.mark(markValue, nil)
 		}
 		return ok
-	case c == '[':
+	case '[':
 		for more := r.open(']'); more; more = r.next(']') {
 			if !r.token() {
 				return false

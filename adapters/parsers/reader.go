@@ -52,7 +52,7 @@ func (r *reader) member(key []byte) (ok bool) {
 	case "max_tokens":
 		r.limit, ok = r.count()
 	case "max_completion_tokens":
-		n := 0
+		var n int
 		if n, ok = r.count(); r.format == chatFormat {
 			r.newLimit = n
 		}

@@ -94,10 +94,10 @@ func (c *Config) validate() error {
 		problems = append(problems, errors.New("EPP: address is empty"))
 	}
 	if c.Request.SkipHeaders {
-		problems = append(problems, errors.New("Request: headers must be sent"))
+		problems = append(problems, errors.New("request lane: headers must be sent"))
 	}
 	if c.Response.SkipHeaders && c.Response.Body != 0 {
-		problems = append(problems, errors.New("Response: a body needs its headers"))
+		problems = append(problems, errors.New("response lane: a body needs its headers"))
 	}
 	if c.ChunkBytes < 1 {
 		problems = append(problems, fmt.Errorf("ChunkBytes: got %d, want 1 or more", c.ChunkBytes))

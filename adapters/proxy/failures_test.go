@@ -86,7 +86,7 @@ func TestImmediateResponseWhileClientStillSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if body, _ := io.ReadAll(response.Body); response.StatusCode != 413 || string(body) != "too large" {
+	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusRequestEntityTooLarge || string(body) != "too large" {
 		t.Errorf("got %d %q", response.StatusCode, body)
 	}
 	until(t, "request ended", func() bool { return r.proxy.Stats().Active == 0 })

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -157,8 +158,8 @@ func (t *transaction) pump(id exchange.Lane, body io.Reader, trailers func() exc
 		if len(last) > 0 {
 			t.passTrailers(id, last, through)
 		}
-		if err == io.EOF || t.ctx.Err() != nil {
-			return nil
+		if errors.Is(err, io.EOF) || t.ctx.Err() != nil {
+			return nil //nolint:nilerr // who cancelled knows why
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -105,7 +106,7 @@ func (t *transaction) writeBody(body *spool) error {
 	}
 	for {
 		chunk, more, err := body.reader.take()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -110,12 +110,6 @@ func (s *spool) lift() {
 	s.cond.Broadcast()
 }
 
-func (s *spool) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
 // rewind returns a reader from the first byte and puts any earlier reader out of action. It returns nil when bytes are gone.
 func (s *spool) rewind() *spoolReader {
 	s.mu.Lock()
@@ -170,7 +164,7 @@ func (r *spoolReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		chunk, _, err := r.take()
 		if err != nil {
-			if err == io.EOF && r.onEnd != nil {
+			if errors.Is(err, io.EOF) && r.onEnd != nil {
 				r.onEnd(r.spool.trailers)
 			}
 			return 0, err

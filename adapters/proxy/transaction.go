@@ -198,7 +198,7 @@ func (t *transaction) ended(err error) {
 		t.stop(err)
 		return
 	}
-	failed := err != io.EOF
+	failed := !errors.Is(err, io.EOF)
 	if failed {
 		t.p.counters.failures.Add(1)
 	}

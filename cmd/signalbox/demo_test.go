@@ -153,7 +153,7 @@ func TestVerdict(t *testing.T) {
 		"better, but one failed":   {state(50, 1), state(100, 0), exitError(1)},
 		"better, and random fails": {state(50, 0), state(100, 3), nil},
 	} {
-		if got := verdict(io.Discard, c.standard, c.random); got != c.want {
+		if got := verdict(io.Discard, c.standard, c.random); !errors.Is(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}

@@ -173,8 +173,8 @@ var supervision = role{
 		}},
 		{name: "prefix (last loop)", restart: "always", lost: "the prefix index", notices: "pool, by its watch"},
 		{name: "recorder (loop 0)", restart: "always", lost: "open queries, which are answered first", notices: "the asker, by a partial answer"},
-		{name: "shard/0..n", restart: "always", lost: "its flow and its cycles", notices: "streams, each by its answer", children: []role{
-			{name: "flow/0..n", restart: "always", lost: "the places of requests that run, which run on", notices: "nobody"},
+		{name: "flow/0..n", restart: "always", lost: "the places of requests that run, which run on", notices: "nobody"},
+		{name: "shard/0..n", restart: "always", lost: "its cycles", notices: "streams, each by its answer", children: []role{
 			{name: "cycle/<request>", restart: "never", lost: "its request, which is answered 500", notices: "stream, by its answer"},
 		}},
 	},

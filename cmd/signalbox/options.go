@@ -143,13 +143,3 @@ func (o *options) load() (*config.Config, error) {
 	}
 	return c, nil
 }
-
-func (o *options) namespace() string {
-	if o.poolNamespace != "" {
-		return o.poolNamespace
-	}
-	if n := os.Getenv("NAMESPACE"); n != "" {
-		return n
-	}
-	return "default"
-}

@@ -141,7 +141,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 		Name: "shard", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ShardMsg] { return shard.New(book) },
 	}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
-	f, _ := runtime.SpawnInner(s, runtime.Role[messages.FlowMsg]{
+	f, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.FlowMsg]{
 		Name: "flow", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) },
 	}, messages.FlowMsg(messages.FlowStarted{Shard: i}))

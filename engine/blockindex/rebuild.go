@@ -22,27 +22,27 @@ func (t *table) rebuilt(rowWords int) *table {
 	return n
 }
 
-// adopt takes over a pair of an older table, unless it is dead. Nobody reads n yet.
-func (n *table) adopt(key, h uint64, from *table) {
-	switch {
-	case h>>countShift == 0:
+// adopt takes over a pair of an older table, unless it is dead. Nobody reads t yet.
+func (t *table) adopt(key, h uint64, from *table) {
+	switch h >> countShift {
+	case 0:
 		return
-	case h>>countShift == isRow:
+	case isRow:
 		row := from.row(h)
 		if count := population(row); count == 0 {
 			return
 		} else if count > inlineSlots {
-			h = isRow<<countShift | uint64(n.usedRows)
-			n.usedRows++
-			copy(n.row(h), row)
+			h = isRow<<countShift | uint64(t.usedRows)
+			t.usedRows++
+			copy(t.row(h), row)
 		} else {
 			h = inline(row)
 		}
 	}
-	i, _ := n.find(key)
-	n.words[2*i], n.words[2*i+1] = key, h
-	n.used++
-	n.live++
+	i, _ := t.find(key)
+	t.words[2*i], t.words[2*i+1] = key, h
+	t.used++
+	t.live++
 }
 
 func population(row []uint64) (count int) {

@@ -55,7 +55,7 @@ func (t *table) find(key uint64) (i uint64, ok bool) {
 }
 
 // holders copies the set of slots that hold the key, cut to len(set) words, and says whether there are any.
-func (t *table) holders(key uint64, set []uint64) (any bool) {
+func (t *table) holders(key uint64, set []uint64) (some bool) {
 	clear(set)
 	i, ok := t.find(key)
 	if !ok {
@@ -66,18 +66,18 @@ func (t *table) holders(key uint64, set []uint64) (any bool) {
 		row := t.row(h)
 		for w := range min(len(set), len(row)) {
 			set[w] = atomic.LoadUint64(&row[w])
-			any = any || set[w] != 0
+			some = some || set[w] != 0
 		}
-		return any
+		return some
 	}
 	for n := h >> countShift; n > 0; n-- {
 		if slot := h & slotMask; slot/64 < uint64(len(set)) {
 			set[slot/64] |= 1 << (slot % 64)
-			any = true
+			some = true
 		}
 		h >>= slotBits
 	}
-	return any
+	return some
 }
 
 func (t *table) row(h uint64) []uint64 {

@@ -199,10 +199,9 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 	l.arrival = Arrival{Kind: l.kindOf(msg), Waited: time.Duration(waited), Messages: l.stats.messages.Load()}
 	kind := l.arrival.Kind
 	ok := box.invokeUser(msg)
-	took := int64(0)
 	if l.ring.events != nil {
 		end := l.sys.clock.nanos()
-		took = end - l.now
+		took := end - l.now
 		begin := l.now
 		l.now = end
 		if !ok {

@@ -56,7 +56,6 @@ type System struct {
 	ready   []*Loop
 	nready  atomic.Int64
 	helpers int
-	closed  bool
 	wg      sync.WaitGroup
 	order   *rand.Rand // stepped mode
 }

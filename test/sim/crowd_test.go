@@ -44,7 +44,7 @@ func (c *crowd) Receive(ctx runtime.Context[crowdMsg], _ crowdMsg) {
 func (c *crowd) Stopped(runtime.Context[crowdMsg]) {}
 
 // send lets one client in.
-func (c *crowd) send() *line {
+func (c *crowd) send() {
 	c.last++
 	one := c.newClient(c.last)
 	role := runtime.Role[clientMsg]{Name: "client", New: func() runtime.Actor[clientMsg] { return one }}
@@ -52,7 +52,6 @@ func (c *crowd) send() *line {
 		c.Fatalf("client %d was refused by the runtime", c.last)
 	}
 	c.ledger.present++
-	return one.line
 }
 
 // newClient draws who comes and with what.

@@ -112,9 +112,9 @@ func (c Config) validate() error {
 	case c.MaxQueued < 0:
 		return fmt.Errorf("MaxQueued: got %d, want 0 or more", c.MaxQueued)
 	case c.BytesPerToken < 0:
-		return fmt.Errorf("BytesPerToken: got %d, want 1 or more", c.BytesPerToken)
+		return fmt.Errorf("bytes per token: got %d, want 1 or more", c.BytesPerToken)
 	case c.Tick < 0:
-		return fmt.Errorf("Tick: got %s, want more than 0", c.Tick)
+		return fmt.Errorf("tick: got %s, want more than 0", c.Tick)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func until(t *testing.T, what string, holds func() bool) {
 func open(t *testing.T, s *Server, body string) (*bufio.Reader, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestVirtualClockDrivesTheServer(t *testing.T) {
 		t.Errorf("before the first token: %+v", got)
 	}
 	clock.Advance(time.Millisecond)
-	if _, err := readEvent(stream); err != nil {
+	if err := readEvent(stream); err != nil {
 		t.Fatal(err)
 	}
 	clock.Advance(time.Second)
@@ -208,13 +208,14 @@ func TestStopLetsStreamsEndAndKillCutsThem(t *testing.T) {
 	if err != nil || strings.Count(string(b), "data: {") != 300 || !strings.HasSuffix(string(b), "data: [DONE]\n\n") {
 		t.Errorf("a stream at Stop: %d events, %v", strings.Count(string(b), "data: {"), err)
 	}
-	if _, err := http.Get(s.URL() + "/health"); err == nil {
+	if r, err := http.Get(s.URL() + "/health"); err == nil {
+		_ = r.Body.Close()
 		t.Error("still listening after Stop")
 	}
 
 	k := start(t, func(c *Config) { c.MaxModelLen = 0 })
 	stream, _ = open(t, k, endless)
-	if _, err := readEvent(stream); err != nil {
+	if err := readEvent(stream); err != nil {
 		t.Fatal(err)
 	}
 	k.Kill()

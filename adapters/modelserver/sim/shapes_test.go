@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -266,15 +265,13 @@ func TestRequestIDBecomesTheAnswers(t *testing.T) {
 	}
 }
 
-// readEvent reads one event of a stream.
-func readEvent(r *bufio.Reader) (string, error) {
-	var b bytes.Buffer
+// readEvent reads past one event of a stream.
+func readEvent(r *bufio.Reader) error {
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil || line == "\n" {
-			return b.String(), err
+			return err
 		}
-		b.WriteString(line)
 	}
 }
 

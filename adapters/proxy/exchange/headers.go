@@ -144,7 +144,7 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 	if v := checkName(l, name, value); v != nil {
 		return v
 	}
-	if option.GetAppend().GetValue() && h.has(name) && name[0] != ':' {
+	if option.GetAppend().GetValue() && h.has(name) && name[0] != ':' { //nolint:staticcheck // deprecated, and the one field that Envoy heeds
 		h.Add(name, value)
 	} else {
 		h.Set(name, value)

@@ -144,7 +144,7 @@ func option(name, value string) *corev3.HeaderValueOption {
 
 func TestHeaderMutations(t *testing.T) {
 	appended := option("a", "3")
-	appended.Append = wrapperspb.Bool(true)
+	appended.Append = wrapperspb.Bool(true) //nolint:staticcheck // deprecated, and the one field that Envoy heeds
 	action := option("a", "3")
 	action.AppendAction = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
 	start := Headers{{":method", "GET"}, {":path", "/"}, {"a", "1"}, {"a", "2"}}

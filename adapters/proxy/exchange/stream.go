@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -116,7 +117,7 @@ func (s *Stream) ended(err error) error {
 	s.over = true
 	s.mu.Unlock()
 	s.sending.Unlock()
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("ext_proc stream: %w", err)
 	}
 	s.mu.Lock()
@@ -128,7 +129,7 @@ func (s *Stream) ended(err error) error {
 		}
 	}
 	s.mu.Unlock()
-	s.report(found)
+	_ = s.report(found) // all of them tolerated
 	return io.EOF
 }
 
