@@ -32,8 +32,8 @@ func (r *Request) Headers(visit func(key, value []byte) bool) {
 	default:
 		return
 	}
-	member, _ := merged(r.frame[r.member:], num)
-	list, _ := merged(member, 1)
+	member := merged(r.frame[r.member:], num)
+	list := merged(member, 1)
 	c := cursor{rest: list}
 	for c.next() {
 		if !c.is(1) {
@@ -70,7 +70,7 @@ func readHeader(b []byte) (key, value []byte) {
 // Meta looks up metadata_context.filter_metadata[namespace] and in it path, at least one key. It calls visit with the string found there, or
 // with each string of the list found there (other elements are skipped), until visit gives false. The views die at Release.
 func (r *Request) Meta(namespace string, path []string, visit func(value []byte) bool) MetaKind {
-	context, _ := merged(r.frame, 8)
+	context := merged(r.frame, 8)
 	fields, ok := entry(context, 1, namespace)
 	if !ok || len(path) == 0 {
 		return MetaAbsent
@@ -125,18 +125,20 @@ func (r *Request) Attr(key string) string {
 
 // merged gives the content of the message field num of b. If the field stands there several times the contents are joined, since joining
 // two encodings is how protobuf merges messages; only that allocates.
-func merged(b []byte, num protowire.Number) (content []byte, ok bool) {
+func merged(b []byte, num protowire.Number) []byte {
+	var content []byte
+	found := false
 	c := cursor{rest: b}
 	for c.next() {
 		switch {
 		case !c.is(num):
-		case !ok:
-			content, ok = c.bytes, true
+		case !found:
+			content, found = c.bytes, true
 		default:
 			content = append(content[:len(content):len(content)], c.bytes...)
 		}
 	}
-	return content, ok
+	return content
 }
 
 // entry gives the value of key in the map field num of b; the last entry of a key wins.
@@ -148,7 +150,7 @@ func entry(b []byte, num protowire.Number, key string) (content []byte, ok bool)
 			found, ok = c.bytes, true
 		}
 	}
-	content, _ = merged(found, 2)
+	content = merged(found, 2)
 	return content, ok
 }
 
@@ -185,7 +187,7 @@ func readValue(b []byte) (num protowire.Number, content []byte) {
 		content = c.bytes
 	}
 	if num == 5 || num == 6 {
-		content, _ = merged(b[run:], num)
+		content = merged(b[run:], num)
 	}
 	return num, content
 }
