@@ -73,9 +73,10 @@ type Record struct {
 	Decision Decision
 }
 
-// RecordEvent is one message that a cycle handled.
+// RecordEvent is one message that a cycle handled, or told its stream.
 type RecordEvent struct {
 	Name   string        // of the message type
+	Told   bool          // to the stream, which has no inbox: it neither waits nor takes time
 	At     time.Duration // since ArrivedAt
 	Waited time.Duration // in the inbox
 	Took   time.Duration // to handle

@@ -71,6 +71,7 @@ func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
 
 // Receive follows a request from arrival to end: read it downwards.
 func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
+	defer c.handled(ctx, c.note(ctx, m))
 	switch m := m.(type) {
 	case messages.RequestArrived:
 		c.onRequestArrived(ctx, m)
@@ -97,7 +98,6 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	case messages.CycleQueried:
 		c.onCycleQueried(m)
 	}
-	c.note(ctx, m)
 }
 
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
@@ -145,7 +145,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		to[i] = e.Spec.Address
 	}
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
-	c.answer(messages.PickMade{Destinations: messages.TakeList(to)})
+	c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)})
 }
 
 // hold makes the request part of an endpoint's load, and of no other's.
@@ -231,7 +231,7 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 		return
 	}
 	c.rec.Reason = m.Reason
-	c.answer(m)
+	c.answer(ctx, m)
 	c.finish(ctx)
 }
 
@@ -242,7 +242,7 @@ func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reas
 		return
 	}
 	c.rec.Reason = why
-	c.stream.Tell(messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	c.tell(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
 	c.finish(ctx)
 }
 
@@ -251,7 +251,16 @@ func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
 	ctx.Stop()
 }
 
-func (c *Cycle) answer(m messages.StreamMsg) {
+func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) {
 	c.answered = true
+	c.tell(ctx, m)
+}
+
+// tell tells the stream, which is an actor outside the runtime: ring and record show what it was told.
+func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) {
 	c.stream.Tell(m)
+	kind := ctx.Told("stream", uint64(c.req.ID), m)
+	c.keep(messages.RecordEvent{
+		Name: c.deps.Names(kind), Told: true, At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
+	})
 }

@@ -44,21 +44,34 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	}
 }
 
-// note keeps the message in hand as an event. What finds no slot is counted.
-func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
-	switch m.(type) {
+// note keeps the message in hand as an event, and gives its slot; -1 = it has none.
+func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
+	switch m := m.(type) {
 	case messages.ResponseProgressed, messages.CycleQueried: // many, and they say nothing new
-		return
-	}
-	if c.count == eventSlots {
-		c.rec.Dropped++
-		return
+		return -1
+	case messages.RequestArrived:
+		c.rec.ArrivedAt = m.ArrivedAt
 	}
 	a := ctx.Arrival()
-	c.events[c.count] = messages.RecordEvent{
-		Name: c.deps.Names(a.Kind), At: ctx.Now().Sub(c.rec.ArrivedAt), Waited: a.Waited, Took: ctx.Elapsed(),
+	return c.keep(messages.RecordEvent{Name: c.deps.Names(a.Kind), At: ctx.Now().Sub(c.rec.ArrivedAt), Waited: a.Waited})
+}
+
+// handled says how long the message in hand took, also when its handler panicked.
+func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
+	if slot >= 0 {
+		c.events[slot].Took = ctx.Elapsed()
 	}
+}
+
+// keep keeps an event and gives its slot. What finds none is counted.
+func (c *Cycle) keep(e messages.RecordEvent) int {
+	if c.count == eventSlots {
+		c.rec.Dropped++
+		return -1
+	}
+	c.events[c.count] = e
 	c.count++
+	return c.count - 1
 }
 
 func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
@@ -73,7 +86,7 @@ func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
 func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.stream != nil && !c.answered {
 		c.rec.Reason = messages.Internal
-		c.answer(messages.PickFailed{Reason: messages.Internal})
+		c.answer(ctx, messages.PickFailed{Reason: messages.Internal})
 	}
 	if !c.finished { // it crashed, perhaps while the response ran
 		c.rec.Reason = messages.Internal

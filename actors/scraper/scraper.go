@@ -13,6 +13,7 @@ import (
 
 // Target is the endpoint whose samples a scraper owns.
 type Target interface {
+	Sample() *endpoints.Sample // the newest one, also of an incarnation of the scraper before; nil = none
 	Publish(*endpoints.Sample)
 	BeginScrape() uint32         // a scrape begins; gives its number
 	SampleInForce(number uint32) // the sample of a scrape was published
@@ -107,6 +108,10 @@ func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m
 	s.endpoint, s.spec, s.pool = m.Endpoint, m.Spec, m.Pool
 	first := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
 	s.page.due, s.list.due = first, first
+	s.list.number = uint32(ctx.Now().UnixNano()) // no number of an incarnation before comes again soon
+	if known := s.target.Sample(); known != nil && known.StartedAt > 0 {
+		s.startedAt = known.StartedAt // a panic must not hide a restart of the server
+	}
 	s.arm(ctx)
 }
 

@@ -144,6 +144,10 @@ func handled(b *strings.Builder, r *requestView) {
 	b.WriteString("messages\n")
 	rows := [][]string{{"at", "waited", "took", "message"}}
 	for _, m := range r.Messages {
+		if m.Told {
+			rows = append(rows, []string{short(time.Duration(m.AtSeconds)), "", "", "→ stream: " + clean(m.Name)})
+			continue
+		}
 		rows = append(rows, []string{
 			short(time.Duration(m.AtSeconds)), short(time.Duration(m.WaitedSeconds)), short(time.Duration(m.TookSeconds)), clean(m.Name),
 		})

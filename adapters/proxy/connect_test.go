@@ -89,7 +89,7 @@ func TestSilentEPPTimesOutOutsideFullDuplex(t *testing.T) {
 	epp := startEPP(t, "127.0.0.1:1")
 	epp.fault = plant("qH")
 	r := startRig(t, Config{EPP: epp.address, Response: exchange.FullDuplex(), MessageTimeout: 10 * time.Millisecond})
-	if response, body := r.post(strings.NewReader("x"), nil); response == nil || response.StatusCode != http.StatusGatewayTimeout { //nolint:bodyclose // post reads and closes it
+	if response, body := r.post(strings.NewReader("x"), nil); response == nil || response.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("got %v %q, want 504", response, body)
 	}
 }
@@ -140,7 +140,7 @@ func TestRequestModeNonePicksFromHeaders(t *testing.T) {
 	epp := startEPP(t, upstream)
 	epp.fault = func(step string, s *eppStream) (bool, error) { return step == "qH", s.pick() }
 	r := startRig(t, Config{EPP: epp.address, Response: exchange.FullDuplex()})
-	response, got := r.post(strings.NewReader("hello"), nil) //nolint:bodyclose // post reads and closes it
+	response, got := r.post(strings.NewReader("hello"), nil)
 	if response == nil || got != "hello" || response.Header.Get("X-Got-Length") != "5" {
 		t.Fatalf("response %v: %s", response, got)
 	}

@@ -23,6 +23,9 @@ type Context[M any] interface {
 	Elapsed() time.Duration
 	// Arrival is what the loop noted about the message in hand.
 	Arrival() Arrival
+	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream, and
+	// gives its kind. number is whose it is.
+	Told(outside string, number uint64, m any) Kind
 	// Rand is the loop's source, seeded in stepped mode.
 	Rand() *rand.Rand
 	// Self is the actor's inner address, for other actors to hold.

@@ -207,14 +207,18 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 		if !ok {
 			took = -took - 1
 		}
-		e := Event{Begin: begin, Waited: waited, Took: took, Actor: box.id, Message: kind, Kind: box.kind}
-		l.ring.add(e)
-		if l.sys.clock.virtual {
-			l.ringHash = foldEvent(l.ringHash, l.index, e)
-		}
+		l.note(Event{Begin: begin, Waited: waited, Took: took, Actor: box.id, Message: kind, Kind: box.kind})
 	}
 	l.stats.messages.Add(1)
 	l.stats.waitedNanos.Add(uint64(max(waited, 0)))
+}
+
+// note puts an event in the ring, and in stepped mode in the digest of the run.
+func (l *Loop) note(e Event) {
+	l.ring.add(e)
+	if l.sys.clock.virtual {
+		l.ringHash = foldEvent(l.ringHash, l.index, e)
+	}
 }
 
 func (l *Loop) spawn(it item) {

@@ -58,11 +58,14 @@ func (m *mailbox) UserMessageCount() int                                        
 func (m *mailbox) invokeUser(msg any) (ok bool) {
 	defer m.guard(msg)
 	l := m.loop
-	if _, spawned := msg.(*mailbox); !spawned {
+	_, spawned := msg.(*mailbox)
+	if !spawned {
 		l.hand = m
 	}
 	m.inv.InvokeUserMessage(msg)
-	m.failures = 0
+	if !spawned {
+		m.failures = 0
+	}
 	return true
 }
 

@@ -20,7 +20,6 @@ type note struct {
 	verb   string
 	from   int
 	number int
-	work   bool
 }
 
 type workNote struct{ note }

@@ -177,7 +177,13 @@ func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.now) }
 func (t *typed[M]) Elapsed() time.Duration {
 	return time.Duration(t.loop.sys.clock.nanos() - t.loop.now)
 }
-func (t *typed[M]) Arrival() Arrival       { return t.loop.arrival }
+func (t *typed[M]) Arrival() Arrival { return t.loop.arrival }
+func (t *typed[M]) Told(outside string, number uint64, m any) Kind {
+	l := t.loop
+	kind := l.kindOf(m)
+	l.note(Event{Begin: l.sys.clock.nanos(), Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
+	return kind
+}
 func (t *typed[M]) Rand() *rand.Rand       { return t.loop.rand }
 func (t *typed[M]) Self() messages.Sink[M] { return Ref[M]{&t.mailbox} }
 func (t *typed[M]) Stop()                  { t.stop() }

@@ -120,11 +120,12 @@ func (s *Stage[M]) Die(who runtime.Target) {
 	}
 }
 
-func (s *Stage[M]) Now() time.Time           { return s.now }
-func (s *Stage[M]) Elapsed() time.Duration   { return 0 }
-func (s *Stage[M]) Arrival() runtime.Arrival { return runtime.Arrival{Messages: s.handled} }
-func (s *Stage[M]) Rand() *rand.Rand         { return s.rand }
-func (s *Stage[M]) Self() messages.Sink[M]   { return s }
+func (s *Stage[M]) Now() time.Time                        { return s.now }
+func (s *Stage[M]) Told(string, uint64, any) runtime.Kind { return 0 }
+func (s *Stage[M]) Elapsed() time.Duration                { return 0 }
+func (s *Stage[M]) Arrival() runtime.Arrival              { return runtime.Arrival{Messages: s.handled} }
+func (s *Stage[M]) Rand() *rand.Rand                      { return s.rand }
+func (s *Stage[M]) Self() messages.Sink[M]                { return s }
 
 // Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
 func (s *Stage[M]) Stop() {
