@@ -24,7 +24,7 @@ type EndpointSpec struct {
 //	To:    pool
 //	Reply: none
 type EndpointsDiscovered struct {
-	Version   uint64 // rises with each set of this source; an older one is dropped
+	Version   uint64 // rises with each set of this source, from 1; one that is not newer is dropped
 	Endpoints List[EndpointSpec]
 }
 

@@ -158,6 +158,7 @@ func (f *File) follow(ctx context.Context) {
 			wait.Reset(namesWait)
 		case <-resolve.C:
 			f.names.again(ctx)
+			f.tellAgain()
 		case <-wait.C:
 			waited = true
 		case found := <-f.names.found:
@@ -205,6 +206,13 @@ func (f *File) tell(waited bool) {
 	if f.pool.Tell(messages.EndpointsDiscovered{Version: f.version + 1, Endpoints: messages.ListOf(set...)}) {
 		f.version++
 		f.told, f.dirty = set, false
+	}
+}
+
+// tellAgain repeats what the pool took last. A pool that has it drops it; one that lost it in a panic gets it back.
+func (f *File) tellAgain() {
+	if f.version > 0 {
+		f.pool.Tell(messages.EndpointsDiscovered{Version: f.version, Endpoints: messages.ListOf(f.told...)})
 	}
 }
 

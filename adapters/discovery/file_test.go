@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-epp/signalbox/messages"
@@ -24,6 +25,9 @@ type scene struct {
 	problems chan error
 	refuse   chan struct{} // each item is one refusal of the pool
 	version  uint64
+
+	newest  uint64 // version that Tell took last; what is not newer is a repeat, which a pool drops
+	repeats chan messages.EndpointsDiscovered
 }
 
 func (s *scene) Tell(m messages.PoolMsg) bool {
@@ -31,15 +35,39 @@ func (s *scene) Tell(m messages.PoolMsg) bool {
 	case <-s.refuse:
 		return false
 	default:
-		s.sets <- m.(messages.EndpointsDiscovered)
+	}
+	set := m.(messages.EndpointsDiscovered)
+	if set.Version > s.newest {
+		s.newest = set.Version
+		s.sets <- set
 		return true
+	}
+	select {
+	case s.repeats <- set:
+	default: // nobody looks at so many
+	}
+	return true
+}
+
+func TestSetIsRepeatedForAPoolThatLostIt(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.run(Config{ResolveEvery: 5 * time.Millisecond})
+	first := s.tells("10.0.0.1:8000")
+	select {
+	case again := <-s.repeats:
+		if diff := cmp.Diff(first, again, cmp.AllowUnexported(messages.List[messages.EndpointSpec]{}, messages.Map[string, string]{})); diff != "" {
+			t.Errorf("repeated with a difference: %s", diff)
+		}
+	case <-time.After(time.Second):
+		t.Error("the set was not repeated within a second")
 	}
 }
 
 func newScene(t *testing.T) *scene {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	return &scene{t: t, path: filepath.Join(t.TempDir(), "endpoints.yaml"), sets: make(chan messages.EndpointsDiscovered, 100),
-		problems: make(chan error, 100), refuse: make(chan struct{}, 100)}
+		problems: make(chan error, 100), repeats: make(chan messages.EndpointsDiscovered, 1), refuse: make(chan struct{}, 100)}
 }
 
 func (s *scene) run(cfg Config) {
