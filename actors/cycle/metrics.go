@@ -84,6 +84,7 @@ type Metrics struct {
 	endpoints map[messages.EndpointID]*endpointHandles
 	models    map[string]struct{}
 	flows     map[string]struct{}
+	other     *handles // nil until it is needed
 }
 
 type labelSet struct {
@@ -131,19 +132,32 @@ func (m *Metrics) of(r *messages.Record) *handles {
 	if h, ok := m.sets[key]; ok {
 		return h
 	}
+	if len(m.sets) >= labelValues { // the product of models and flows is bounded too
+		return m.rest()
+	}
 	model := capped(m.models, r.Model)
 	l := []string{model, model, capped(m.flows, r.Flow.Fairness), strconv.Itoa(r.Flow.Priority)}
-	h := &handles{
+	h := m.handles(l)
+	m.sets[key] = h
+	return h
+}
+
+func (m *Metrics) handles(l []string) *handles {
+	return &handles{
 		labels: l, total: m.total.WithLabelValues(l...), running: m.running.WithLabelValues(l...),
 		duration: m.duration.WithLabelValues(l...), size: m.size.WithLabelValues(l...),
 		response: m.response.WithLabelValues(l...), ntpot: m.ntpot.WithLabelValues(l...),
 		input: m.input.WithLabelValues(l...), cached: m.cached.WithLabelValues(l...), output: m.output.WithLabelValues(l...),
 		streamTTFT: m.ttft.WithLabelValues(append(l, "true")...), bodyTTFT: m.ttft.WithLabelValues(append(l, "false")...),
 	}
-	if len(m.sets) < labelValues {
-		m.sets[key] = h
+}
+
+// rest is where all goes that finds no set of its own. It takes the one place beyond the limit.
+func (m *Metrics) rest() *handles {
+	if m.other == nil {
+		m.other = m.handles([]string{"other", "other", "other", "0"})
 	}
-	return h
+	return m.other
 }
 
 func (m *Metrics) arrived(r *messages.Record) {

@@ -17,7 +17,15 @@ type responseFacts struct {
 	told      time.Time // when the cycle was last told that the response lives
 }
 
-const progressEvery = 10 * time.Second
+const progressEvery = 10 * time.Second // at most; a short idle limit is told of more often
+
+// progressAfter is how often the cycle hears that a response lives: often enough for its idle limit.
+func (s *Server) progressAfter() time.Duration {
+	if s.cfg.ResponseIdle <= 0 {
+		return progressEvery
+	}
+	return min(progressEvery, s.cfg.ResponseIdle/4)
+}
 
 func (st *stream) onResponseHeaders() error {
 	if st.response != laneNew {
@@ -104,7 +112,7 @@ func (st *stream) tellProgress(n int) {
 		st.cycle.Tell(messages.FirstTokenSeen{At: st.resp.told})
 		return
 	}
-	if now := st.srv.deps.Now(); now.Sub(st.resp.told) >= progressEvery {
+	if now := st.srv.deps.Now(); now.Sub(st.resp.told) >= st.srv.progressAfter() {
 		st.resp.told = now
 		st.cycle.Tell(messages.ResponseProgressed{At: now})
 	}

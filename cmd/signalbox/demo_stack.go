@@ -115,7 +115,7 @@ func (s *stack) startBox(ctx context.Context, endpoints, config string) error {
 	if s.box, err = start(ctx, o); err != nil {
 		return err
 	}
-	s.ends = append(s.ends, s.box.stop)
+	s.ends = append(s.ends, func() error { return s.box.stop(0) })
 	return s.await(ctx, "Signalbox to know its endpoints", func() bool {
 		return len(s.box.tree.endpoint.Snapshot().Endpoints) == len(s.sims)
 	})

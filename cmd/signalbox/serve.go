@@ -54,9 +54,10 @@ func serve(ctx context.Context, o *options) error {
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down", zap.Duration("drain_timeout", o.drainTimeout))
-	case err = <-s.failed:
+		return s.stop(o.drainDelay)
+	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
+		return errors.Join(err, s.stop(0))
 	}
-	return errors.Join(err, s.stop())
 }
 
 // start brings everything up, or nothing.
@@ -155,12 +156,12 @@ func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.T
 }
 
 // stop is the one order of shutdown: say so, let Envoy notice, let streams end, cut the rest, then end the actors.
-func (s *server) stop() error {
+func (s *server) stop(delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.drainTimeout)
 	defer cancel()
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
-	s.pause(ctx)
+	pause(ctx, delay)
 	graceful := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop() // GOAWAY, then waits for the streams
@@ -183,15 +184,12 @@ func (s *server) stop() error {
 	return err
 }
 
-// pause keeps accepting while Envoy's health checks notice. With no stream open there is nobody to wait for.
-func (s *server) pause(ctx context.Context) {
-	delay := time.NewTimer(s.opts.drainDelay)
-	defer delay.Stop()
-	if s.tree.streams.Open() == 0 {
-		return
-	}
+// pause keeps accepting while Envoy's health checks notice: an idle server may be asked any moment.
+func pause(ctx context.Context, delay time.Duration) {
+	d := time.NewTimer(delay)
+	defer d.Stop()
 	select {
-	case <-delay.C:
+	case <-d.C:
 	case <-ctx.Done():
 	}
 }

@@ -81,11 +81,11 @@ func (t target) ScrapeFailed(number uint32) {
 func (t *tree) serveStreams(cfg *config.Config) {
 	var parser extproc.Parser = noParser{}
 	if cfg.ParseOpenAI {
-		parser = parsers.NewOpenAI(parsers.Config{Seed: t.instance})
+		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed})
 	}
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, BodyTimeout: limit(t.opts.bodyTimeout),
-		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), WholeRequest: limit(t.opts.requestTimeout),
+		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		Start: t.startCycle, Parser: parser, Now: t.sys.Now,

@@ -36,7 +36,8 @@ import (
 type tree struct {
 	opts     *options
 	log      *zap.Logger
-	instance uint64
+	instance uint64 // in request ids, which clients see
+	seed     uint64 // of hashes, which nobody sees
 	registry *prometheus.Registry
 	sys      *runtime.System
 	endpoint *endpoints.Pool
@@ -51,6 +52,7 @@ type tree struct {
 	flows    []runtime.Ref[messages.FlowMsg]
 	cycles   []runtime.Role[messages.CycleMsg] // one for each loop
 
+	spawned  bool // prefix, pool and recorder have addresses
 	fetcher  *modelserver.Fetcher
 	file     *discovery.File
 	follow   context.CancelFunc
@@ -66,7 +68,7 @@ const (
 
 // buildTree brings the actors up in the order in which they need each other.
 func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Logger) (*tree, error) {
-	t := &tree{opts: o, log: log, instance: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
+	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
 	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName))
@@ -118,6 +120,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 		Name: "recorder", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) },
 	}, messages.RecorderMsg(messages.RecorderStarted{}))
+	t.spawned = true
 	return nil
 }
 
@@ -162,7 +165,9 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 
 // flowOf is the flow shard of a flow: by its key, so that a flow has one line.
 func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	return t.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%uint64(len(t.flows))]
+	d := xxhash.NewWithSeed(t.seed)
+	_, _ = d.WriteString(k.Fairness) // never fails
+	return t.flows[(d.Sum64()+uint64(k.Priority))%uint64(len(t.flows))]
 }
 
 // startCycle spawns a cycle on the loop that its request's id names.
@@ -202,7 +207,8 @@ func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
-// close ends what tells actors things, and then the actors: cycles and flows with their shards, then the rest.
+// close ends what tells actors things, and then the actors: cycles with their shards, flows, prefix, scrapers with the pool,
+// recorder.
 func (t *tree) close(ctx context.Context) error {
 	if t.file != nil {
 		t.follow()
@@ -218,6 +224,14 @@ func (t *tree) close(ctx context.Context) error {
 	}
 	for _, s := range t.shards {
 		end(s)
+	}
+	for _, f := range t.flows {
+		end(f)
+	}
+	if t.spawned {
+		end(t.prefix)
+		end(t.pool)
+		end(t.recorder)
 	}
 	if t.fetcher != nil {
 		t.fetcher.Close()
