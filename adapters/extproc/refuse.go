@@ -71,6 +71,15 @@ func (st *stream) relay(m messages.PickFailed) error {
 }
 
 // refuseLocked tells whether it refused. A reason without a status of its own is a fault of ours.
+// refuseWaiting refuses a request that waits for its body or its answer while we shut down. For any goroutine.
+func (st *stream) refuseWaiting() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if began := st.timer != nil || st.id != 0; began && !st.sent {
+		st.refuseLocked(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+	}
+}
+
 func (st *stream) refuseLocked(m messages.PickFailed) bool {
 	if st.over || st.passed {
 		return false

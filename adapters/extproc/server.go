@@ -7,7 +7,10 @@
 package extproc
 
 import (
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,25 +59,46 @@ type Server struct {
 	deps     Deps
 	last     atomic.Uint64 // request id
 	draining atomic.Bool
-	open     atomic.Int64
+	mu       sync.Mutex // of streams
+	streams  map[*stream]struct{}
 }
 
 // NewServer is a server that takes requests.
-func NewServer(cfg Config, deps Deps) *Server { return &Server{cfg: cfg, deps: deps} }
+func NewServer(cfg Config, deps Deps) *Server {
+	return &Server{cfg: cfg, deps: deps, streams: map[*stream]struct{}{}}
+}
 
-// Drain makes new requests be refused.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Drain refuses new requests, and those that still wait for their body or their answer.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.mu.Lock()
+	waiting := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	for _, st := range waiting {
+		st.refuseWaiting()
+	}
+}
 
 // Open is how many streams are open.
-func (s *Server) Open() int { return int(s.open.Load()) }
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {
-	s.open.Add(1)
-	defer s.open.Add(-1)
 	s.cfg.Metrics.streams.Inc()
 	defer s.cfg.Metrics.streams.Dec()
 	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1)}
+	s.mu.Lock()
+	s.streams[st] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.streams, st)
+		s.mu.Unlock()
+	}()
 	defer st.gone()
 	return st.serve()
 }

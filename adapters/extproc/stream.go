@@ -22,6 +22,7 @@ type stream struct {
 	mu     sync.Mutex // held while anything is sent
 	out    wire.Response
 	over   bool               // an immediate response was sent, or the handler has returned: nothing may follow
+	sent   bool               // something was sent: the request has its answer
 	passed bool               // the response's end has been sent, or is about to be: it is too late to refuse
 	said   messages.Reason    // what we refused with on our own; NoReason = we did not
 	timer  *time.Timer        // of the body
@@ -91,6 +92,9 @@ func (st *stream) serve() error {
 func (st *stream) onFirst() bool {
 	if st.in.Observability() {
 		st.observed = true
+		st.mu.Lock()
+		st.over = true
+		st.mu.Unlock()
 		return false
 	}
 	modes, ok := st.in.Modes()
@@ -152,6 +156,7 @@ func (st *stream) send(set func(*wire.Response)) error {
 	if st.over {
 		return errOver
 	}
+	st.sent = true
 	set(&st.out)
 	return st.wire.Send(&st.out)
 }
@@ -164,6 +169,7 @@ func (st *stream) echo(e *wire.Echo) error {
 	if st.over {
 		return errOver
 	}
+	st.sent = true
 	for e.Next(&st.out) {
 		if err := st.wire.Send(&st.out); err != nil {
 			return err

@@ -170,10 +170,7 @@ func (s *server) stop(delay time.Duration) error {
 	select {
 	case <-graceful:
 	case <-ctx.Done():
-		s.tree.streams.Drain()
-		s.log.Warn("streams cut", zap.Int("streams", s.tree.streams.Open()))
-		s.grpc.Stop()
-		<-graceful
+		s.cut(graceful)
 	}
 	s.checks.Stop()
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
@@ -182,6 +179,21 @@ func (s *server) stop(delay time.Duration) error {
 	s.log.Info("stopped")
 	_ = s.log.Sync()
 	return err
+}
+
+// cut ends what is left at the deadline: what waits is refused, and gets a moment to hear of it; the rest is cut.
+func (s *server) cut(graceful <-chan struct{}) {
+	s.tree.streams.Drain()
+	moment := time.NewTimer(250 * time.Millisecond)
+	defer moment.Stop()
+	select {
+	case <-graceful:
+		return
+	case <-moment.C:
+	}
+	s.log.Warn("streams cut", zap.Int("streams", s.tree.streams.Open()))
+	s.grpc.Stop()
+	<-graceful
 }
 
 // pause keeps accepting while Envoy's health checks notice: an idle server may be asked any moment.
