@@ -102,3 +102,13 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	gauge(c.running, running/max(n, 1))
 	gauge(c.kv, kv/max(n, 1))
 }
+
+// PoolInfo says which pool this process picks for.
+func PoolInfo(name, namespace string) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "signalbox_pool_info", Help: "Always 1; the pool that is picked for.",
+		ConstLabels: prometheus.Labels{"name": name, "namespace": namespace},
+	})
+	g.Set(1)
+	return g
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -142,4 +143,9 @@ func (o *options) load() (*config.Config, error) {
 		return nil, errors.New("no endpoints: name a file with --endpoints, or configure file-discovery")
 	}
 	return c, nil
+}
+
+// namespace is the pool's: a label.
+func (o *options) namespace() string {
+	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }

@@ -95,6 +95,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {
 		return nil, err
 	}
+	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
 	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),
 		zap.Stringer("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +72,7 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Log
 	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
-	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName))
+	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName), telemetry.PoolInfo(o.poolName, o.namespace()))
 	t.observer = telemetry.NewPlugins(t.registry).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
 	if err := t.spawnAll(cfg); err != nil {
@@ -205,6 +206,21 @@ func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
 	t.follow = cancel
 	go file.Run(follow)
 	return nil
+}
+
+// awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
+func (t *tree) awaitEndpoints(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for t.endpoint.Snapshot().Version == 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // close ends what tells actors things, and then the actors: cycles with their shards, flows, prefix, scrapers with the pool,
