@@ -42,3 +42,34 @@ func TestDrainRefusesWhatWaits(t *testing.T) {
 		})
 	}
 }
+
+// Bodies that are held count together; what does not fit is refused at once, and what ends makes room.
+func TestHeldBodiesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(setup{script: pick("10.0.0.1:8000"), config: func(c *Config) { c.MaxHeldBytes = 5 }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		slow := newTape(ctx, qH(more), qB("{  ", more), qB("}", last))
+		slow.pauseBefore, slow.pause = 1, 10*time.Second
+		done := make(chan error, 1)
+		go func() { done <- r.srv.Process(slow) }()
+		synctest.Wait()
+		for _, c := range []struct {
+			body, want string
+			held       int64
+		}{{"{  }", "0s 503 overloaded", 3}, {"{}", "0s qH 10.0.0.1:8000", 3}} {
+			short, end := context.WithTimeout(ctx, time.Second)
+			p := newTape(short, qH(more), qB(c.body, last))
+			if err := r.srv.Process(p); err != nil {
+				t.Errorf("Process: %v", err)
+			}
+			end()
+			if got := p.timed(t); len(got) == 0 || got[0] != c.want || r.srv.Held() != c.held {
+				t.Errorf("%q beside 3 bytes of 5: got %v and %d bytes held, want %s and %d", c.body, got, r.srv.Held(), c.want, c.held)
+			}
+		}
+		if err := <-done; err != nil || r.srv.Held() != 0 {
+			t.Errorf("at the end: %v, %d bytes held", err, r.srv.Held())
+		}
+	})
+}

@@ -75,8 +75,9 @@ func (st *stream) relay(m messages.PickFailed) error {
 func (st *stream) refuseWaiting() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if began := st.timer != nil || st.id != 0; began && !st.sent {
-		st.refuseLocked(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+	m := messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second}
+	if began := st.timer != nil || st.id != 0; began && !st.sent && st.refuseLocked(m) {
+		st.said = m.Reason
 	}
 }
 

@@ -44,12 +44,31 @@ func (st *stream) onRequestBody() error {
 		st.refuse(messages.PickFailed{Reason: messages.BodyTooLarge})
 		return errOver
 	}
+	if !st.hold(int64(st.in.BodyLen())) {
+		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	}
 	st.body.Append(&st.in)
 	if !st.in.EndOfStream {
 		return nil
 	}
 	st.request = laneEnded
 	return st.onArrival(false)
+}
+
+// hold counts bytes of the body into what all streams hold. False means that they do not fit.
+func (st *stream) hold(n int64) bool {
+	if st.srv.held.Add(n) > st.srv.cfg.MaxHeldBytes {
+		st.srv.held.Add(-n)
+		return false
+	}
+	st.held += n
+	return true
+}
+
+// letGo takes out what the body counted.
+func (st *stream) letGo() {
+	st.srv.held.Add(-st.held)
+	st.held = 0
 }
 
 func (st *stream) onRequestTrailers() error {
@@ -182,7 +201,9 @@ func (st *stream) forward(m messages.PickMade, hasBody, trailers bool) error {
 	if hasBody {
 		var e wire.Echo
 		e.StartBody(wire.RequestLane, &st.body, !trailers)
-		if err := st.echo(&e); err != nil {
+		err := st.echo(&e)
+		st.letGo()
+		if err != nil {
 			return err
 		}
 	}

@@ -112,7 +112,7 @@ type rig struct {
 func newRig(s setup) *rig {
 	r := &rig{registry: prometheus.NewRegistry()}
 	cfg := Config{
-		Instance: testInstance, MaxBodyBytes: testLimit, BodyTimeout: time.Hour, AnswerWithin: time.Hour,
+		Instance: testInstance, MaxBodyBytes: testLimit, MaxHeldBytes: 1 << 40, BodyTimeout: time.Hour, AnswerWithin: time.Hour,
 		WholeRequest: 24 * time.Hour, Metrics: NewMetrics(r.registry),
 	}
 	if s.config != nil {

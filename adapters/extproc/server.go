@@ -33,6 +33,7 @@ type UsageScanner interface {
 type Config struct {
 	Instance     uint64        // names this process in request ids
 	MaxBodyBytes int64         // a larger request body is refused
+	MaxHeldBytes int64         // of all request bodies held at a time; what goes beyond is refused
 	BodyTimeout  time.Duration // from the request's headers to the end of its body
 	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle says later
 	ResponseIdle time.Duration // between two signs of life of the response, as the cycle has it
@@ -59,7 +60,8 @@ type Server struct {
 	deps     Deps
 	last     atomic.Uint64 // request id
 	draining atomic.Bool
-	mu       sync.Mutex // of streams
+	held     atomic.Int64 // bytes of request bodies
+	mu       sync.Mutex   // of streams
 	streams  map[*stream]struct{}
 }
 
@@ -85,6 +87,9 @@ func (s *Server) Open() int {
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
+
+// Held is how many bytes of request bodies are held.
+func (s *Server) Held() int64 { return s.held.Load() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {

@@ -34,6 +34,7 @@ type stream struct {
 	facts    facts
 	arrived  time.Time
 	body     wire.Body
+	held     int64 // bytes of it that the server counts
 	request  laneState
 	response laneState
 	resp     responseFacts
@@ -197,6 +198,7 @@ func (st *stream) gone() {
 	st.mu.Unlock()
 	st.in.Release()
 	st.body.Release()
+	st.letGo()
 	if st.cycle != nil {
 		st.cycle.Tell(messages.StreamGone{Answered: said, Completed: st.resp.completed, FrameCount: st.frames})
 	}

@@ -28,7 +28,7 @@ type options struct {
 	singleDestination                 bool
 	openDebug                         bool
 	shards                            int
-	maxBody                           int64
+	maxBody, maxHeld                  int64
 	refresh, staleness                time.Duration
 	drainTimeout, drainDelay          time.Duration
 	bodyTimeout, queueTimeout         time.Duration
@@ -56,6 +56,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
 	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
+	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
 	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core allow, 0.5 s at least")
 	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
@@ -91,6 +92,9 @@ func (o *options) check() error {
 	}
 	if o.maxBody < 1 || o.maxBody > 1<<30 {
 		bad("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30)
+	}
+	if o.maxHeld < o.maxBody {
+		bad("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody)
 	}
 	for _, d := range []struct {
 		flag string

@@ -84,7 +84,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed})
 	}
 	t.streams = extproc.NewServer(extproc.Config{
-		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, BodyTimeout: limit(t.opts.bodyTimeout),
+		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld, BodyTimeout: limit(t.opts.bodyTimeout),
 		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
