@@ -157,8 +157,10 @@ func (l *Loop) run(it item) {
 		l.spawn(it)
 	case itemNotice:
 		n := it.msg.(*notice)
-		delete(it.box.watching, n.from)
-		l.user(it.box, n.msg, it.at)
+		if _, waits := it.box.watching[n.from]; waits { // else the incarnation that watched is gone
+			delete(it.box.watching, n.from)
+			l.user(it.box, n.msg, it.at)
+		}
 	case itemWatch:
 		it.box.addWatcher(it.msg.(*watch))
 	case itemUnwatch:

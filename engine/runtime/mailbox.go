@@ -95,14 +95,17 @@ func (m *mailbox) guard(msg any) {
 	if m.policy == StopOnPanic {
 		m.closed.Store(true)
 	}
+	m.report(typeName(msg), r)
+	m.inv.EscalateFailure(r, m)
+}
+
+// report counts a panic and tells whoever wants to know. On the goroutine that panicked.
+func (m *mailbox) report(message string, value any) {
 	l := m.loop
 	l.stats.panics.Add(1)
 	if l.sys.cfg.OnPanic != nil {
-		l.sys.cfg.OnPanic(Panic{
-			Actor: l.sys.ActorName(m.kind), ID: m.id, Message: typeName(msg), Value: r, Stack: debug.Stack(),
-		})
+		l.sys.cfg.OnPanic(Panic{Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack()})
 	}
-	m.inv.EscalateFailure(r, m)
 }
 
 // keep holds what came while the actor waits for its supervisor.

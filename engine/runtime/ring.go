@@ -83,12 +83,18 @@ func (n *names) kind(t reflect.Type) Kind {
 }
 
 func (n *names) actorKind(name string) uint16 {
+	n.mu.RLock()
+	k, ok := n.actors[name]
+	n.mu.RUnlock()
+	if ok {
+		return k
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if k, ok := n.actors[name]; ok {
 		return k
 	}
-	k := uint16(len(n.actor))
+	k = uint16(len(n.actor))
 	n.actors[name] = k
 	n.actor = append(n.actor, name)
 	return k

@@ -167,7 +167,7 @@ func (t *typed[M]) end() {
 	t.live = false
 	defer func() {
 		if r := recover(); r != nil {
-			t.loop.stats.panics.Add(1)
+			t.report("Stopped", r)
 		}
 	}()
 	t.actor.Stopped(t)

@@ -76,21 +76,24 @@ func (l *Loop) arm(at int64) {
 	l.alarm.Reset(d)
 }
 
-// fire runs what is due, in order.
+// fire runs the first timer that is due. What is due besides comes as an item of its own, so that the budget counts it.
 func (l *Loop) fire() {
 	l.armed = 0
-	l.now = l.sys.clock.nanos()
-	for len(l.timers) > 0 && l.timers[0].at <= l.now {
-		t := heap.Pop(&l.timers).(*timer)
-		t.box.unlink(t)
-		if call, ok := t.msg.(func()); ok {
+	if len(l.timers) > 0 && l.timers[0].at <= l.now {
+		due := heap.Pop(&l.timers).(*timer)
+		due.box.unlink(due)
+		if call, ok := due.msg.(func()); ok {
 			call()
 		} else {
-			l.user(t.box, t.msg, t.at)
+			l.user(due.box, due.msg, due.at)
 		}
 		l.settle()
 	}
-	if len(l.timers) > 0 {
+	switch {
+	case len(l.timers) == 0:
+	case l.timers[0].at <= l.sys.clock.nanos():
+		l.post(item{kind: itemTimers}, false)
+	default:
 		l.arm(l.timers[0].at)
 	}
 }
