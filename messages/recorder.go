@@ -50,7 +50,7 @@ type RecorderDeadlinePassed struct{ Query QueryID }
 type Record struct {
 	Request  RequestID
 	ClientID string
-	Model    string
+	Model    string // as the body names it, cut to 128 bytes
 	Flow     FlowKey
 	Stream   bool
 	Running  bool // it has not ended yet

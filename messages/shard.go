@@ -25,7 +25,16 @@ type RecordsQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
+// RequestRefused is the record of a request that never had a cycle: it was refused at the door, or its client left before it
+// was whole. A request that its loop was too full to take has none.
+//
+//	From:  stream
+//	To:    shard, once for such a request
+//	Reply: none
+type RequestRefused struct{ Record Record }
+
 func (ShardStarted) shardMsg()   {}
 func (RecordsQueried) shardMsg() {}
+func (RequestRefused) shardMsg() {}
 
 func (RecordsQueried) Refusable() {}

@@ -225,3 +225,9 @@ func code(r *messages.Record) string {
 	}
 	return strconv.Itoa(r.Status)
 }
+
+// Refused counts a request that never had a cycle.
+func (m *Metrics) Refused(r *messages.Record) {
+	m.arrived(r)
+	m.ended(r)
+}

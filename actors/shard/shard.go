@@ -1,5 +1,6 @@
-// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers
-// of requests. It holds no request and does nothing that could fail, for its restart would end every cycle of the loop.
+// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests, and writes
+// down those that never had a cycle. It holds no request and does nothing that could fail, for its restart would end every
+// cycle of the loop.
 package shard
 
 import (
@@ -12,17 +13,25 @@ import (
 )
 
 // Shard is the shard of one loop.
-type Shard struct{ book *records.Book }
+type Shard struct {
+	book   *records.Book
+	report func(*messages.Record)
+}
 
-// New is a shard over the loop's book.
-func New(book *records.Book) *Shard { return &Shard{book: book} }
+// New is a shard over the loop's book. It reports each request that never had a cycle; report must not block or keep the record.
+func New(book *records.Book, report func(*messages.Record)) *Shard {
+	return &Shard{book: book, report: report}
+}
 
-// Receive answers queries.
+// Receive answers queries and takes records.
 func (s *Shard) Receive(_ runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
 	switch m := m.(type) {
 	case messages.ShardStarted:
 	case messages.RecordsQueried:
 		s.onRecordsQueried(m)
+	case messages.RequestRefused:
+		s.book.End(m.Record)
+		s.report(&m.Record)
 	}
 }
 

@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/actors/shard"
@@ -14,6 +15,8 @@ type scene struct {
 	actor  *runtimetest.Stage[messages.ShardMsg]
 	asker  *runtimetest.Probe[messages.RecorderMsg]
 	cycles map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
+
+	reported []messages.RequestID
 }
 
 // newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s, and runs 4 to 6.
@@ -30,7 +33,7 @@ func newScene(t *testing.T) *scene {
 	book.End(messages.Record{Request: 1, ClientID: "x"})
 	book.End(messages.Record{Request: 2})
 	book.End(messages.Record{Request: 3, ClientID: "x"})
-	s.actor.Play(shard.New(book))
+	s.actor.Play(shard.New(book, func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
 	s.actor.Tell(messages.ShardStarted{})
 	return s
 }
@@ -92,4 +95,14 @@ func TestCycleThatIsGoneIsNotWaitedFor(t *testing.T) {
 	s.cycles[5].Close()
 	s.actor.Tell(messages.RecordsQueried{Query: 8, Newest: 9, Recorder: s.asker})
 	s.asked([]messages.RequestID{6, 4}, 3, 2, 1)
+}
+
+func TestRequestWithoutACycleIsRemembered(t *testing.T) {
+	s := newScene(t)
+	s.actor.Tell(messages.RequestRefused{Record: messages.Record{Request: 9, ClientID: "x", Reason: messages.BodyTimeout}})
+	if !slices.Equal(s.reported, []messages.RequestID{9}) {
+		t.Errorf("reported %v, want 9", s.reported)
+	}
+	s.actor.Tell(messages.RecordsQueried{Query: 8, Request: 9, Recorder: s.asker})
+	s.asked(nil, 9)
 }

@@ -88,7 +88,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		Start: t.startCycle, Parser: parser, Now: t.sys.Now,
+		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now,
 		Usage: func(string) extproc.UsageScanner { return new(parsers.UsageScanner) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))

@@ -143,7 +143,12 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
 	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
 		Name: "shard", Policy: runtime.RestartOnPanic,
-		New: func() runtime.Actor[messages.ShardMsg] { return shard.New(book) },
+		New: func() runtime.Actor[messages.ShardMsg] {
+			return shard.New(book, func(r *messages.Record) {
+				cm.Refused(r)
+				requests.Report(r)
+			})
+		},
 	}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
 	f, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.FlowMsg]{
 		Name: "flow", Policy: runtime.RestartOnPanic,
@@ -153,7 +158,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 	deps := &cycle.Deps{
 		Flow: t.flowOf, Prefix: t.prefix, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
 		Scratch: &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
-		Names:   t.sys.KindName, Metrics: cm, Report: requests.Report,
+		Names:   t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{
 			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
 		},
@@ -175,6 +180,11 @@ func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
 	i := uint64(first.Request.ID) % uint64(len(t.shards))
 	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+}
+
+// noteRefused tells the shard of a request's loop what became of a request that never had a cycle.
+func (t *tree) noteRefused(m messages.RequestRefused) {
+	t.shards[uint64(m.Record.Request)%uint64(len(t.shards))].Outer().Tell(m)
 }
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }

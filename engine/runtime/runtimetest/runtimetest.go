@@ -22,6 +22,7 @@ type Stage[M any] struct {
 	timers  []*stageTimer[M]
 	watches []watch[M]
 	handled uint64
+	delay   time.Duration
 }
 
 type watch[M any] struct {
@@ -99,6 +100,9 @@ func (s *Stage[M]) Timers() int {
 	return n
 }
 
+// Delay makes the messages that follow have waited so long in the inbox.
+func (s *Stage[M]) Delay(d time.Duration) { s.delay = d }
+
 // Crash does what the runtime does when Receive panicked in an actor that is not restarted.
 func (s *Stage[M]) Crash() { s.Stop() }
 
@@ -123,9 +127,11 @@ func (s *Stage[M]) Die(who runtime.Target) {
 func (s *Stage[M]) Now() time.Time                        { return s.now }
 func (s *Stage[M]) Told(string, uint64, any) runtime.Kind { return 0 }
 func (s *Stage[M]) Elapsed() time.Duration                { return 0 }
-func (s *Stage[M]) Arrival() runtime.Arrival              { return runtime.Arrival{Messages: s.handled} }
-func (s *Stage[M]) Rand() *rand.Rand                      { return s.rand }
-func (s *Stage[M]) Self() messages.Sink[M]                { return s }
+func (s *Stage[M]) Arrival() runtime.Arrival {
+	return runtime.Arrival{Messages: s.handled, Waited: s.delay}
+}
+func (s *Stage[M]) Rand() *rand.Rand       { return s.rand }
+func (s *Stage[M]) Self() messages.Sink[M] { return s }
 
 // Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
 func (s *Stage[M]) Stop() {
