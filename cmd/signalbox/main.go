@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 func main() {
@@ -18,13 +21,20 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := newRoot().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "signalbox:", err)
+		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
 		if errors.As(err, &quiet) {
 			os.Exit(int(quiet))
 		}
 		os.Exit(1)
 	}
+}
+
+// lastWords writes to a reader that may have stopped reading, which must not hold up the end.
+func lastWords(w io.Writer, text string) {
+	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
+	_, _ = s.Write([]byte(text))
+	_ = s.Close()
 }
 
 // exitError is an exit status without a fault: a check that did not hold.

@@ -14,8 +14,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,6 +30,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 // healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
@@ -35,7 +39,7 @@ var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_pr
 // server is a running Signalbox.
 type server struct {
 	opts   *options
-	log    *zap.Logger
+	log    *telemetry.Log
 	tree   *tree
 	grpc   *grpc.Server // ext_proc
 	checks *grpc.Server // health alone
@@ -47,6 +51,7 @@ type server struct {
 
 // serve runs until ctx is done, then drains.
 func serve(ctx context.Context, o *options) error {
+	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
 	s, err := start(ctx, o)
 	if err != nil {
 		return err
@@ -65,10 +70,15 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	log, err := o.log.New()
+	log, err := o.log.New(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			_ = log.Close()
+		}
+	}()
 	cfg, err := o.load()
 	if err != nil {
 		return nil, err
@@ -95,6 +105,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {
 		return nil, err
 	}
+	s.tree.registry.MustRegister(log.Sink.Metric())
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
 	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),
@@ -178,7 +189,7 @@ func (s *server) stop(delay time.Duration) error {
 	defer cancelLast()
 	err := errors.Join(s.tree.close(last), s.http.Shutdown(last))
 	s.log.Info("stopped")
-	_ = s.log.Sync()
+	_ = s.log.Close() // a reader that is gone is no fault of the shutdown
 	return err
 }
 

@@ -36,7 +36,7 @@ import (
 // tree is every actor of a running Signalbox, and the adapters that tell them things.
 type tree struct {
 	opts     *options
-	log      *zap.Logger
+	log      *telemetry.Log
 	instance uint64 // in request ids, which clients see
 	seed     uint64 // of hashes, which nobody sees
 	registry *prometheus.Registry
@@ -68,12 +68,12 @@ const (
 )
 
 // buildTree brings the actors up in the order in which they need each other.
-func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Logger) (*tree, error) {
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log) (*tree, error) {
 	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
 	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName), telemetry.PoolInfo(o.poolName, o.namespace()))
-	t.observer = telemetry.NewPlugins(t.registry).Observe(cfg.Profiles)
+	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
 	if err := t.spawnAll(cfg); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
