@@ -48,7 +48,7 @@ type Cycle struct {
 	admission bool // the flow shard may hold a place for us
 	answered  bool // the stream has its answer, or nobody waits for one
 	finished  bool // the cycle came to its end by itself
-	begun     bool // the book knows us
+	begun     bool // the book knows us, and meter is set
 	placed    bool // the prefix actor knows our prompt
 
 	served *endpoints.Endpoint // whose load we are part of; nil = none
@@ -60,6 +60,7 @@ type Cycle struct {
 	timer      runtime.Timer
 	generation uint32
 
+	meter  *meter
 	rec    messages.Record
 	events [eventSlots]messages.RecordEvent
 	count  int
@@ -109,7 +110,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 	}
 	c.deps.Book.Begin(c.req.ID, ctx.Self())
 	c.begun = true
-	c.deps.Metrics.arrived(&c.rec)
+	c.meter = c.deps.Metrics.arrived(&c.rec)
 	c.waitFor(ctx, c.deps.Limits.Queue)
 	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
@@ -126,6 +127,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return // told twice
 	}
 	c.rec.QueueWait = m.Waited
+	c.meter.dispatched(m.Waited)
 	late := ctx.Arrival().Waited
 	if late > c.deps.Limits.Pick {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
@@ -134,7 +136,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	began := c.deps.Scratch.Clock.Nanos()
 	out := c.plan.Run(&c.req, c.deps.Pool.Snapshot(), ctx.Now(), c.deps.Scratch)
 	took := time.Duration(c.deps.Scratch.Clock.Nanos() - began)
-	c.deps.Metrics.scheduled(took, out.Reason)
+	c.meter.scheduled(took, out.Reason)
 	c.rec.Decision = out.Decision
 	switch {
 	case out.Reason != messages.NoReason:
@@ -146,7 +148,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.hold(out.Ranked[0])
 	c.served.Picks.Add(1)
-	c.deps.Metrics.picked(c.served)
+	c.meter.picked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
@@ -157,6 +159,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 	c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)})
+	c.meter.answered(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt))
 }
 
 // hold makes the request part of an endpoint's load, and of no other's.
@@ -164,13 +167,11 @@ func (c *Cycle) hold(e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
 	c.rec.Served = e.ID
-	c.deps.Metrics.held(e)
 }
 
 func (c *Cycle) letGo() {
 	if c.served != nil {
 		c.served.Load().Remove(c.pick)
-		c.deps.Metrics.released(c.served)
 		c.served = nil
 	}
 }

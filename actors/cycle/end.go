@@ -111,7 +111,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
 		c.deps.Book.End(c.rec)
-		c.deps.Metrics.ended(&c.rec)
+		c.meter.ended(&c.rec)
 		c.deps.Report(&c.rec)
 	}
 }

@@ -77,7 +77,7 @@ func (s *scene) play() {
 		Prefix: s.prefix, Pool: s.pool, Book: s.book, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
 		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit},
-		Metrics: cycle.NewFamilies(s.reg).ForLoop(),
+		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))
 }

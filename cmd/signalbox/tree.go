@@ -108,7 +108,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	if err := t.spawnPool(cfg); err != nil {
 		return err
 	}
-	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry)
+	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
 	requests := telemetry.NewRequests(t.log, t.endpoint.Address, t.formatID)
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, cycleMetrics.ForLoop(), requests)

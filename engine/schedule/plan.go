@@ -86,6 +86,7 @@ type Scratch struct {
 	totals  []float32
 	ranked  []int
 	matches []int
+	matched bool // matches are this request's
 	names   []string
 	results []Result
 }
@@ -96,6 +97,8 @@ type Outcome struct {
 	Reason   messages.Reason
 	Detail   string
 	Decision messages.Decision
+
+	PrefixBlocks int // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
 }
 
 // reads is everything that the plan looks at.
@@ -114,7 +117,7 @@ func (p *Plan) reads() Reads {
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
-	s.all, s.sources = s.all[:0], s.sources[:0]
+	s.all, s.sources, s.matched = s.all[:0], s.sources[:0], false
 	for _, e := range snap.Endpoints {
 		if req.Subset.Given && !in(req.Subset.Addresses, e.Spec.Address) {
 			continue
@@ -127,6 +130,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 	}
 	s.matches = grow(s.matches, snap.Slots())
 	clear(s.matches)
+	s.matched = true
 	s.Matcher.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, s.matches)
 	for i := range s.all {
 		s.all[i].PrefixBlocks = s.matches[s.all[i].ID.Slot]

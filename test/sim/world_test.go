@@ -80,7 +80,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.spawnProbes(requests)
 	w.spawnPrefix()
 	w.spawnPool()
-	fm, cm := flow.NewMetrics(w.reg), cycle.NewFamilies(w.reg)
+	fm, cm := flow.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
 		w.spawnShard(i, fm, cm.ForLoop())
 	}
