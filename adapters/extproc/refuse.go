@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -102,7 +100,7 @@ func (st *stream) refuseLocked(m messages.PickFailed) bool {
 		m.Reason = messages.Internal
 		r = refusals[m.Reason]
 	}
-	st.srv.cfg.Metrics.refused.WithLabelValues(m.Reason.String(), strconv.Itoa(r.status)).Inc()
+	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
 		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m), Details: "signalbox_" + m.Reason.String(),
 	})
@@ -138,24 +136,4 @@ func refusalBody(r refusal, m messages.PickFailed) []byte {
 		return []byte(`{"error":{"message":"internal error","type":"internal_error","param":null,"code":"internal"}}`)
 	}
 	return b
-}
-
-// Metrics are those of all streams.
-type Metrics struct {
-	streams prometheus.Gauge
-	refused *prometheus.CounterVec
-	panics  prometheus.Counter
-}
-
-// NewMetrics registers them.
-func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
-		}, []string{"reason", "status"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler."}),
-	}
-	r.MustRegister(m.streams, m.refused, m.panics)
-	return m
 }

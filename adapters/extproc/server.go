@@ -95,9 +95,8 @@ func (s *Server) Held() int64 { return s.held.Load() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {
-	s.cfg.Metrics.streams.Inc()
-	defer s.cfg.Metrics.streams.Dec()
 	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1)}
+	defer s.cfg.Metrics.closed(st, s.cfg.Metrics.opened())
 	s.mu.Lock()
 	s.streams[st] = struct{}{}
 	s.mu.Unlock()

@@ -42,6 +42,7 @@ type stream struct {
 	response laneState
 	resp     responseFacts
 	full     bool // the loop had no room for a cycle
+	panicked bool // the handler
 	observed bool // observability mode: read, never answer
 }
 
@@ -194,6 +195,7 @@ func (st *stream) echo(e *wire.Echo) error {
 // gone runs once, when the handler ends, however it does.
 func (st *stream) gone() {
 	if r := recover(); r != nil {
+		st.panicked = true
 		st.srv.cfg.Metrics.panics.Inc()
 		if st.srv.deps.Panicked != nil {
 			st.srv.deps.Panicked(r, debug.Stack())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -83,6 +84,9 @@ func (o *options) check() error {
 	}
 	if _, err := netip.ParseAddr(o.bind); err != nil {
 		bad("--bind: got %q, want an IP address", o.bind)
+	}
+	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
+		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
 	}
 	if o.configFile != "" && o.configText != "" {
 		bad("--config-file and --config-text: want one of them")

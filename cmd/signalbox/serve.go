@@ -105,7 +105,6 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {
 		return nil, err
 	}
-	s.tree.registry.MustRegister(log.Sink.Metric())
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
 	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),

@@ -94,6 +94,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},
 	})
+	t.registry.MustRegister(extproc.HeldMetrics(t.streams)...)
 }
 
 // noParser leaves every body unread: the configuration says so.

@@ -72,7 +72,8 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
-	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName), telemetry.PoolInfo(o.poolName, o.namespace()))
+	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
+	t.registry.MustRegister(telemetry.BuildInfo(built()), log.Sink.Metric())
 	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
 	if err := t.spawnAll(cfg); err != nil {
