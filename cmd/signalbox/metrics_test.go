@@ -61,13 +61,20 @@ std_dev_queue_size GAUGE name
 std_dev_running_requests GAUGE name
 `
 
-// deaf is a stream that hears nothing.
-type deaf struct{}
+// listener is a stream that keeps its answer.
+type listener chan messages.StreamMsg
 
-func (deaf) Tell(messages.StreamMsg) bool { return true }
+func (l listener) Tell(m messages.StreamMsg) bool {
+	select {
+	case l <- m:
+		return true
+	default:
+		return false
+	}
+}
 
-// quietTree is a tree over one endpoint that nobody serves.
-func quietTree(t *testing.T) (_ *tree, end func()) {
+// quietTree is a tree over one endpoint that nobody serves. Its log goes to out.
+func quietTree(t *testing.T, out io.Writer, more ...string) (_ *tree, end func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
 	if err := os.WriteFile(file, []byte("endpoints:\n- {name: a, address: 127.0.0.1, port: \"9\"}\n"), 0o600); err != nil {
@@ -75,14 +82,14 @@ func quietTree(t *testing.T) (_ *tree, end func()) {
 	}
 	o, flags := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(flags)
-	if err := flags.Parse([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"}); err != nil {
+	if err := flags.Parse(append(more, "--endpoints", file, "--shards", "2", "--pool-name", "pool")); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := o.load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := o.log.New(io.Discard)
+	log, err := o.log.New(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,35 +106,38 @@ func quietTree(t *testing.T) (_ *tree, end func()) {
 }
 
 // request takes a request through the tree: status is its response's.
-func (t *tree) request(id messages.RequestID, status int) bool {
-	now := t.sys.Now()
+func (t *tree) request(tt *testing.T, id messages.RequestID, status int) {
+	tt.Helper()
+	now, answer := t.sys.Now(), make(listener, 1)
 	c, ok := t.startCycle(messages.RequestArrived{
 		Request: messages.Request{ID: id, Model: "m", Stream: true, Blocks: messages.ListOf[uint64](1)},
-		Flow:    messages.FlowKey{Fairness: "f"}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: deaf{},
+		Flow:    messages.FlowKey{Fairness: "f"}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: answer,
 	})
 	if !ok {
-		return false
+		tt.Fatalf("request %d was refused at the door", id)
+	}
+	select {
+	case m := <-answer:
+		if _, picked := m.(messages.PickMade); !picked {
+			tt.Fatalf("request %d was told %+v", id, m)
+		}
+	case <-time.After(20 * time.Second):
+		tt.Fatalf("request %d had no answer", id)
 	}
 	c.Tell(messages.ResponseStarted{Status: status, At: now})
-	c.Tell(messages.FirstTokenSeen{At: now.Add(time.Second)})
+	c.Tell(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
 	c.Tell(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{PromptTokens: 1, OutputTokens: 2}})
-	return true
 }
 
 func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	tr, end := quietTree(t)
+	tr, end := quietTree(t, io.Discard)
 	defer end()
 	tr.endpoint.Snapshot().Endpoints[0].Publish(&endpoints.Sample{At: tr.sys.Now()})
-	if !tr.request(1, 200) || !tr.request(2, 500) {
-		t.Fatal("a request was refused")
-	}
-	families, err := tr.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr.request(t, 1, 200)
+	tr.request(t, 2, 500)
 	var got []string
-	for _, f := range families {
+	for _, f := range tr.settled(t, 2) {
 		if name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_"); ours {
 			got = append(got, strings.TrimSpace(name+" "+f.GetType().String()+" "+shape(f)))
 		}
@@ -154,4 +164,60 @@ func shape(f *dto.MetricFamily) string {
 		out += fmt.Sprintf(" %v..%v/%d", b[0].GetUpperBound(), b[len(b)-1].GetUpperBound(), len(b))
 	}
 	return out
+}
+
+// stuck is a reader that takes nothing before it is freed.
+type stuck chan struct{}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s
+	return len(p), nil
+}
+
+func TestRequestsGoOnWhileNobodyReadsTheLog(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	reader := make(stuck)
+	tr, end := quietTree(t, reader, "-v5")
+	const requests = 3000
+	for id := range messages.RequestID(requests) {
+		tr.request(t, id+1, 200)
+	}
+	if got := sums(tr.settled(t, requests)); got["signalbox_log_lines_dropped_total"] == 0 {
+		t.Error("no line was dropped: the log was never full")
+	}
+	close(reader)
+	end()
+}
+
+// settled waits until so many requests have come and none of them runs, and gives all metrics.
+func (t *tree) settled(tt *testing.T, requests float64) []*dto.MetricFamily {
+	tt.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for late := time.After(20 * time.Second); ; {
+		families, err := t.registry.Gather()
+		if err != nil {
+			tt.Fatal(err)
+		}
+		got := sums(families)
+		if got["llm_d_epp_request_total"] == requests && got["llm_d_epp_request_running"] == 0 {
+			return families
+		}
+		select {
+		case <-look.C:
+		case <-late:
+			tt.Fatalf("%v requests came, %v run; want %v, 0", got["llm_d_epp_request_total"], got["llm_d_epp_request_running"], requests)
+		}
+	}
+}
+
+// sums adds up the counters and gauges of each family.
+func sums(families []*dto.MetricFamily) map[string]float64 {
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			all[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return all
 }
