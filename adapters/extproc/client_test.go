@@ -163,14 +163,17 @@ func line(t *testing.T, m *answer) string {
 	t.Helper()
 	switch r := m.GetResponse().(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
-		set := mutations(t, r.RequestHeaders.GetResponse(), destinationKey, requestIDHeader)
-		to := set[destinationKey]
-		checkPick(t, m, to)
-		return "qH " + to
+		if r.RequestHeaders.GetResponse() == nil && m.GetDynamicMetadata() == nil {
+			return "qH -"
+		}
+		return "qH " + picked(t, m, r.RequestHeaders.GetResponse())
 	case *extprocv3.ProcessingResponse_ResponseHeaders:
 		mutations(t, r.ResponseHeaders.GetResponse(), requestIDHeader)
 		return "rH"
 	case *extprocv3.ProcessingResponse_RequestBody:
+		if c := r.RequestBody.GetResponse(); c.GetHeaderMutation() != nil {
+			return "qB pick " + picked(t, m, c)
+		}
 		return "qB " + chunk(t, r.RequestBody)
 	case *extprocv3.ProcessingResponse_ResponseBody:
 		return "rB " + chunk(t, r.ResponseBody)
@@ -186,32 +189,40 @@ func line(t *testing.T, m *answer) string {
 	return "?"
 }
 
-// checkPick holds the pick against the metadata: one namespace, one string, equal to the header.
-func checkPick(t *testing.T, m *answer, to string) {
+// picked gives the destinations of a pick, and holds them against the metadata: one namespace, one string, equal to the header.
+func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 	t.Helper()
-	if !m.GetRequestHeaders().GetResponse().GetClearRouteCache() {
-		t.Error("the pick does not clear the route cache")
+	to := mutations(t, c, destinationKey, requestIDHeader)[destinationKey]
+	if !c.GetClearRouteCache() || c.GetBodyMutation() != nil {
+		t.Errorf("the pick is %v, want one that clears the route cache and leaves the body", c)
 	}
 	want := fmt.Sprint(map[string]any{lbNamespace: map[string]any{destinationKey: to}})
 	if got := fmt.Sprint(m.GetDynamicMetadata().AsMap()); got != want {
 		t.Errorf("dynamic metadata is %s, want %s", got, want)
 	}
+	return to
 }
 
-// chunk is a streamed response: its body in quotes, and its end of stream.
+// chunk is a streamed response: its body in quotes, and its flags. A body that passes without a change is "-".
 func chunk(t *testing.T, r *extprocv3.BodyResponse) string {
 	t.Helper()
+	if r.GetResponse() == nil {
+		return "-"
+	}
 	s := r.GetResponse().GetBodyMutation().GetStreamedResponse()
 	if s == nil || r.GetResponse().GetHeaderMutation() != nil {
 		t.Errorf("a body is answered with %v, want a streamed response and nothing else", r)
 	}
+	text := fmt.Sprintf("%q", s.GetBody())
+	for flag, set := range map[string]bool{"eos": s.GetEndOfStream(), "none": s.GetEndOfStreamWithoutMessage(), "compressed": s.GetGrpcMessageCompressed()} {
+		if set {
+			text += " " + flag
+		}
+	}
 	if len(s.GetBody()) > 62000 {
 		t.Errorf("a chunk has %d bytes, want at most 62000", len(s.GetBody()))
 	}
-	if s.GetEndOfStream() {
-		return fmt.Sprintf("%q eos", s.GetBody())
-	}
-	return fmt.Sprintf("%q", s.GetBody())
+	return text
 }
 
 // mutations are the headers that an answer sets. They may be those allowed, and nothing is ever removed.

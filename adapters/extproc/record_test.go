@@ -44,7 +44,7 @@ func TestRequestWithoutACycleLeavesARecord(t *testing.T) {
 		"broken":                {broken, []*ask{head(), qB("{}", last)}, false, want(messages.InvalidRequest, 0, 2)},
 		"the loop is full":      {setup{full: true}, []*ask{head(), qB("{}", last)}, false, nil},
 		"draining":              {setup{}, []*ask{head(), qB("{}", last)}, true, want(messages.ShuttingDown, 0, 2)},
-		"another mode":          {setup{}, []*ask{withModes(head(), 0, 0)}, false, want(messages.Unsupported, 0, 0)},
+		"another mode":          {setup{}, []*ask{withModes(head(), 99, fds)}, false, want(messages.Unsupported, 0, 0)},
 		"answered by the proxy": {setup{}, []*ask{head(), rH(more, ":status: 413"), rB("long", last)}, false, answered},
 		"the parser panics":     {setup{parser: func(string, []byte) error { panic("boom") }}, []*ask{head(), qB("{}", last)}, false, want(messages.Internal, 0, 2)},
 	}

@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -149,39 +147,6 @@ func TestOwnRefusals(t *testing.T) {
 				t.Errorf("%d cycles were started, want none", n)
 			}
 		})
-	}
-}
-
-// A body mode that we do not speak is refused at once, whatever the stream's first message is.
-func TestModes(t *testing.T) {
-	r := newRig(setup{})
-	client := r.serve(t)
-	for number, name := range filterv3.ProcessingMode_BodySendMode_name {
-		mode := modes(number)
-		for lane, m := range map[string]*ask{
-			"request": withModes(qH(more), mode, fds), "response": withModes(qH(more), fds, mode),
-			"response body": withModes(rB("x", more), fds, mode),
-		} {
-			t.Run(lane+" "+name, func(t *testing.T) {
-				if mode == fds {
-					return
-				}
-				c := open(t, client)
-				c.send(m)
-				got := onlyRefusal(t, []*answer{c.receive()}) // before anything else is sent
-				lane, _, _ := strings.Cut(lane, " ")
-				want := lane + " body mode " + name + " is not supported, want FULL_DUPLEX_STREAMED"
-				if got.Status != 500 || got.Reason != "unsupported-mode" || !strings.Contains(got.Body.Error.Message, want) {
-					t.Errorf("got %+v, want 500 with %q", got, want)
-				}
-				if rest := c.finish(); len(rest) > 0 {
-					t.Errorf("then comes %v", rest)
-				}
-			})
-		}
-	}
-	if n := len(r.started()); n > 0 {
-		t.Errorf("%d cycles were started, want none", n)
 	}
 }
 

@@ -60,6 +60,8 @@ func (st *stream) onResponseHeaders() error {
 	}
 	if end {
 		st.onResponseEnd()
+	} else if st.modes.ResponseBody == wire.BodyNone {
+		st.resp.completed = true // all that we are shown has passed
 	}
 	return nil
 }
@@ -81,7 +83,10 @@ func (st *stream) onResponseBody() error {
 	if st.response == laneEnded {
 		return nil
 	}
-	end, n := st.in.EndOfStream, st.in.BodyLen()
+	if st.response == laneNew {
+		st.onHeadlessResponse()
+	}
+	end, n := st.in.EndOfStream || st.in.Message.None, st.in.BodyLen()
 	if st.resp.usage != nil {
 		st.in.BodyPieces(func(piece []byte) bool {
 			st.resp.usage.Write(piece)
@@ -91,17 +96,43 @@ func (st *stream) onResponseBody() error {
 	if end {
 		st.pass()
 	}
-	var e wire.Echo
-	e.StartRequest(&st.in)
-	if err := st.echo(&e); err != nil {
+	if err := st.answerResponseBody(); err != nil {
 		return err
 	}
 	st.resp.bytes += int64(n)
 	st.tellProgress(n)
 	if end {
 		st.onResponseEnd()
+	} else if st.modes.ResponseBody == wire.BodyBufferedPartial {
+		st.resp.completed = true // the rest passes by us
 	}
 	return nil
+}
+
+// onHeadlessResponse begins a response whose headers are not shown to us: its status stays unknown.
+func (st *stream) onHeadlessResponse() {
+	st.response = laneHeaders
+	if st.cycle != nil {
+		st.resp.told = st.srv.deps.Now()
+		st.cycle.Tell(messages.ResponseStarted{Served: readServed(&st.in), At: st.resp.told})
+		st.resp.usage = st.srv.deps.Usage("")
+	}
+}
+
+// answerResponseBody gives the bytes back where the proxy keeps no copy; elsewhere it lets them pass.
+func (st *stream) answerResponseBody() error {
+	var e wire.Echo
+	switch st.modes.ResponseBody {
+	case wire.BodyFullDuplexStreamed:
+		e.StartRequest(&st.in)
+	case wire.BodyGRPC:
+		e.StartMessage(&st.in)
+	case wire.BodyNone: // nobody waits for an answer
+		return nil
+	default:
+		return st.send(func(r *wire.Response) { r.SetEmptyBody(wire.ResponseLane) })
+	}
+	return st.echo(&e)
 }
 
 func (st *stream) tellProgress(n int) {

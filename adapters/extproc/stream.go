@@ -17,6 +17,8 @@ type stream struct {
 	wire wire.Stream
 	in   wire.Request
 
+	modes wire.Modes // how the proxy sends bodies; set by the first frame
+
 	answer chan messages.StreamMsg // PickMade or PickFailed, once
 	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
 
@@ -104,22 +106,25 @@ func (st *stream) onFirst() bool {
 		return false
 	}
 	modes, ok := st.in.Modes()
-	if !ok {
-		return false // full duplex
+	if !ok { // the endpoint picker protocol's own
+		modes = wire.Modes{RequestBody: wire.BodyFullDuplexStreamed, ResponseBody: wire.BodyFullDuplexStreamed}
 	}
-	lane, mode := wire.RequestLane, modes.RequestBody
-	if mode == wire.BodyFullDuplexStreamed {
-		lane, mode = wire.ResponseLane, modes.ResponseBody
+	st.modes = modes
+	for lane, mode := range []wire.BodyMode{modes.RequestBody, modes.ResponseBody} {
+		if mode < wire.BodyNone || mode > wire.BodyGRPC {
+			return st.refuseMode(wire.Lane(lane), mode)
+		}
 	}
-	if mode == wire.BodyFullDuplexStreamed {
-		return false
-	}
+	return false
+}
+
+// refuseMode ends the stream: the proxy speaks a body mode that this server does not know.
+func (st *stream) refuseMode(lane wire.Lane, mode wire.BodyMode) bool {
 	if st.in.Kind == wire.RequestHeaders {
 		st.facts.read(&st.in)
 	}
 	st.refuse(messages.PickFailed{
-		Reason: messages.Unsupported,
-		Detail: lane.String() + " body mode " + mode.String() + " is not supported, want FULL_DUPLEX_STREAMED",
+		Reason: messages.Unsupported, Detail: lane.String() + " body mode " + mode.String() + " is not supported",
 	})
 	return true
 }

@@ -23,6 +23,7 @@ func (r *Response) Discard() {
 // The frames of the empty answers: shared and unpooled, so that any number of streams can send them at once.
 var (
 	emptyHeaders  = [2]mem.BufferSlice{fixedFrame(1), fixedFrame(2)}
+	emptyBody     = [2]mem.BufferSlice{fixedFrame(3), fixedFrame(4)}
 	emptyTrailers = [2]mem.BufferSlice{fixedFrame(5), fixedFrame(6)}
 )
 
@@ -34,6 +35,12 @@ func fixedFrame(num protowire.Number) mem.BufferSlice {
 func (r *Response) SetEmptyHeaders(lane Lane) {
 	r.Discard()
 	r.frame = emptyHeaders[lane]
+}
+
+// SetEmptyBody answers a body message of the lane without a change, in modes other than FULL_DUPLEX_STREAMED and GRPC.
+func (r *Response) SetEmptyBody(lane Lane) {
+	r.Discard()
+	r.frame = emptyBody[lane]
 }
 
 // SetEmptyTrailers answers the lane's trailers without a change. Send it only if trailers were received.
@@ -72,9 +79,10 @@ type Namespace struct {
 	Fields []Field
 }
 
-// HeadersAnswer is an answer to the headers of a lane.
+// HeadersAnswer is an answer that changes the headers of a lane.
 type HeadersAnswer struct {
 	Lane            Lane
+	OnBody          bool // it answers the lane's body, which the proxy held together with the headers: mode BUFFERED
 	Set             []Header
 	Remove          []string
 	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response lane
@@ -94,7 +102,11 @@ type Immediate struct {
 // which means the same to Envoy, which ignores it, and to proxies that honour it. Here and in AppendImmediate, names, metadata and details
 // that are not UTF-8 get U+FFFD in the place of what is wrong, since the proxy would refuse the whole frame.
 func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
-	dst, headers := open(dst, 1+protowire.Number(a.Lane))
+	num := 1 + protowire.Number(a.Lane)
+	if a.OnBody {
+		num += 2
+	}
+	dst, headers := open(dst, num)
 	dst, common := open(dst, 1)
 	if len(a.Set)+len(a.Remove) > 0 {
 		dst = appendMutation(dst, 2, a.Set, a.Remove)

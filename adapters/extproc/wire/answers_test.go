@@ -75,6 +75,15 @@ func TestHeadersAnswer(t *testing.T) {
 				"n1": map[string]any{"k": long}, "n2": map[string]any{}, "n\uFFFD": map[string]any{"\uFFFD": "v\uFFFD"},
 			})),
 		},
+		"on the body": {
+			HeadersAnswer{OnBody: true, Set: []Header{{"a", "b"}}, ClearRouteCache: true},
+			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+				Response: &extprocv3.CommonResponse{
+					HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a", "b")}},
+					ClearRouteCache: true,
+				},
+			}}},
+		},
 		"response lane": {
 			HeadersAnswer{Lane: ResponseLane, Set: []Header{{"a", "b"}}},
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
@@ -159,6 +168,10 @@ func TestEmptyAnswers(t *testing.T) {
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}},
 		"response headers": {func(r *Response) { r.SetEmptyHeaders(ResponseLane) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}},
+		"request body": {func(r *Response) { r.SetEmptyBody(RequestLane) },
+			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}},
+		"response body": {func(r *Response) { r.SetEmptyBody(ResponseLane) },
+			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}},
 		"request trailers": {func(r *Response) { r.SetEmptyTrailers(RequestLane) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}},
 		"response trailers": {func(r *Response) { r.SetEmptyTrailers(ResponseLane) },
@@ -276,14 +289,4 @@ var sources = map[string]func(t *testing.T, e *Echo, lane Lane, body []byte, eos
 			t.Fatal("the body still has its buffer after Echo took it")
 		}
 	},
-}
-
-func TestReserveIsCapped(t *testing.T) {
-	var b Body
-	b.Reserve(1_000_000_000_000)
-	if got := cap(*b.buf); got > maxReserveBytes {
-		t.Errorf("Reserve(10^12) took %d bytes, want at most %d", got, maxReserveBytes)
-	}
-	b.Reserve(-1)
-	b.Release()
 }

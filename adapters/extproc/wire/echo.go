@@ -20,6 +20,8 @@ type Echo struct {
 	left  int
 	lane  Lane
 	eos   bool
+	about Message
+	whole bool // one response, however large
 	more  bool
 }
 
@@ -31,6 +33,13 @@ func (e *Echo) StartRequest(r *Request) {
 	e.more = (r.Kind == RequestBody || r.Kind == ResponseBody) && (e.left > 0 || e.eos)
 	e.parts, r.held = r.held, e.parts
 	r.Release()
+}
+
+// StartMessage is StartRequest for mode GRPC: the one message of r comes back whole, also if it is empty.
+func (e *Echo) StartMessage(r *Request) {
+	about, body := r.Message, r.Kind == RequestBody || r.Kind == ResponseBody
+	e.StartRequest(r)
+	e.about, e.whole, e.more = about, true, body
 }
 
 // StartBody takes over the buffer of b, which is empty afterwards. It returns to the pool when the last chunk is written.
@@ -65,9 +74,12 @@ func (e *Echo) Next(out *Response) bool {
 	if !e.more {
 		return false
 	}
-	n := min(e.left, ChunkBytes)
+	n := e.left
+	if !e.whole {
+		n = min(n, ChunkBytes)
+	}
 	e.more = n < e.left
-	head := chunkHead{lane: e.lane, size: n, eos: e.eos && !e.more}
+	head := chunkHead{lane: e.lane, size: n, eos: e.eos && !e.more, about: e.about}
 	if n <= copyBytes {
 		frame := head.append(make([]byte, 0, maxHeadBytes+n))
 		e.advance(n, func(part mem.Buffer, from, to int) {
@@ -120,25 +132,28 @@ func (e *Echo) advance(n int, visit func(part mem.Buffer, from, to int)) {
 	}
 }
 
-// maxHeadBytes is room for what stands before the body in a frame: five tags, five lengths of at most 3 bytes, end_of_stream.
-const maxHeadBytes = 24
+// maxHeadBytes is room for what stands before the body in a frame: five tags, five lengths of at most 5 bytes, three flags.
+const maxHeadBytes = 36
 
 // chunkHead is a streamed response without its body.
 type chunkHead struct {
-	size int
-	lane Lane
-	eos  bool
+	size  int
+	lane  Lane
+	eos   bool
+	about Message
 }
 
 // append writes everything before the body: ProcessingResponse.{request,response}_body(3, 4), BodyResponse.response(1),
-// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then end_of_stream before the body, so that nothing follows it.
+// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then the flags before the body, so that nothing follows it.
 func (h chunkHead) append(dst []byte) []byte {
 	streamed := 0
 	if h.size > 0 {
 		streamed += 1 + protowire.SizeBytes(h.size)
 	}
-	if h.eos {
-		streamed += 2
+	for _, flag := range h.flags() {
+		if flag {
+			streamed += 2
+		}
 	}
 	mutation := 1 + protowire.SizeBytes(streamed)
 	common := 1 + protowire.SizeBytes(mutation)
@@ -147,14 +162,19 @@ func (h chunkHead) append(dst []byte) []byte {
 	dst = appendLength(dst, 1, common)
 	dst = appendLength(dst, 3, mutation)
 	dst = appendLength(dst, 3, streamed)
-	if h.eos {
-		dst = appendUint(dst, 2, 1)
+	for i, flag := range h.flags() {
+		if flag {
+			dst = appendUint(dst, 2+protowire.Number(i), 1)
+		}
 	}
 	if h.size > 0 {
 		dst = appendLength(dst, 1, h.size)
 	}
 	return dst
 }
+
+// flags are the fields 2 to 4 of a StreamedBodyResponse.
+func (h chunkHead) flags() [3]bool { return [3]bool{h.eos, h.about.None, h.about.Compressed} }
 
 func appendLength(dst []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(size))

@@ -53,7 +53,7 @@ func compare(t *testing.T, frame []byte, cuts []int) (accepted bool) {
 
 // equal is cmp.Equal for views, without its cost for the common case of empty maps.
 func equal(a, b *view) bool {
-	same := a.Kind == b.Kind && a.EndOfStream == b.EndOfStream && a.Observability == b.Observability && a.Body == b.Body &&
+	same := a.Kind == b.Kind && a.EndOfStream == b.EndOfStream && a.Message == b.Message && a.Observability == b.Observability && a.Body == b.Body &&
 		a.HasModes == b.HasModes && a.Modes == b.Modes && len(a.Headers) == len(b.Headers)
 	if !same {
 		return false

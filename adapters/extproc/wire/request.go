@@ -10,6 +10,8 @@ type Request struct {
 	Kind Kind
 	// EndOfStream is the end_of_stream of headers and bodies; false for trailers, which end their lane by themselves.
 	EndOfStream bool
+	// Message is what a body in mode GRPC says of its message; the zero Message elsewhere.
+	Message Message
 
 	observability bool
 	hasModes      bool
@@ -21,6 +23,12 @@ type Request struct {
 	bodyOff int             // offset of the body in held, in bytes over all buffers
 	bodyLen int
 	tail    []byte // own memory for a frame that must be joined behind a split body
+}
+
+// Message is what mode GRPC says of the one gRPC message that a body carries.
+type Message struct {
+	None       bool // the end of the stream came without a message
+	Compressed bool
 }
 
 // maxTailBytes bounds the memory that a Request keeps from one message to the next.
@@ -132,7 +140,7 @@ func (r *Request) extract() {
 		switch {
 		case kind != None:
 			if kind != r.Kind {
-				r.Kind, r.member, r.EndOfStream, r.bodyOff, r.bodyLen = kind, at, false, 0, 0
+				r.Kind, r.member, r.EndOfStream, r.Message, r.bodyOff, r.bodyLen = kind, at, false, Message{}, 0, 0
 			}
 			r.extractMember(c.bytes, len(r.frame)-len(c.rest)-len(c.bytes))
 		case c.num == 10 && c.typ == protowire.VarintType:
@@ -160,9 +168,25 @@ func (r *Request) extractMember(b []byte, at int) {
 		if c.num == eos && c.typ == protowire.VarintType {
 			r.EndOfStream = c.varint != 0
 		}
+		if isBody {
+			r.Message.read(&c)
+		}
 		if isBody && c.is(1) {
 			r.bodyOff, r.bodyLen = at+len(b)-len(c.rest)-len(c.bytes), len(c.bytes)
 		}
+	}
+}
+
+// read takes a field of an HttpBody.
+func (m *Message) read(c *cursor) {
+	if c.typ != protowire.VarintType {
+		return
+	}
+	switch c.num {
+	case 3:
+		m.None = c.varint != 0
+	case 4:
+		m.Compressed = c.varint != 0
 	}
 }
 

@@ -56,7 +56,13 @@ func (p *poisonPool) cut(frame []byte, size int) (data mem.BufferSlice) {
 
 func received(t testing.TB, lane Lane, body []byte, eos bool, pieceBytes int) *Request {
 	t.Helper()
-	frame, err := proto.Marshal(bodyMessage(lane, body, eos))
+	return decoded(t, bodyMessage(lane, body, eos), pieceBytes)
+}
+
+// decoded is m as the codec reads it from buffers of at most pieceBytes.
+func decoded(t testing.TB, m *extprocv3.ProcessingRequest, pieceBytes int) *Request {
+	t.Helper()
+	frame, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,18 +75,11 @@ func received(t testing.TB, lane Lane, body []byte, eos bool, pieceBytes int) *R
 	return r
 }
 
-func bodyMessage(lane Lane, body []byte, eos bool) *extprocv3.ProcessingRequest {
-	b := &extprocv3.HttpBody{Body: body, EndOfStream: eos}
-	if lane == ResponseLane {
-		return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: b}}
-	}
-	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}}
-}
-
 // view is everything that a Request shows; viewOf and viewOfProto must agree on each frame.
 type view struct {
 	Kind          Kind
 	EndOfStream   bool
+	Message       Message
 	Observability bool
 	HasModes      bool
 	Modes         Modes
@@ -99,7 +98,7 @@ type metaView struct {
 var names = []string{"", "envoy.lb", "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", "served", attributesKey}
 
 func viewOf(r *Request) view {
-	v := view{Kind: r.Kind, EndOfStream: r.EndOfStream, Observability: r.Observability(), Body: string(r.AppendBody(nil))}
+	v := view{Kind: r.Kind, EndOfStream: r.EndOfStream, Message: r.Message, Observability: r.Observability(), Body: string(r.AppendBody(nil))}
 	v.Meta, v.Attr = map[string]metaView{}, map[string]string{}
 	v.Modes, v.HasModes = r.Modes()
 	r.Headers(func(key, value []byte) bool {
@@ -161,9 +160,11 @@ func viewMember(v *view, m *extprocv3.ProcessingRequest) {
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		v.Kind, v.EndOfStream, headers = ResponseHeaders, o.ResponseHeaders.GetEndOfStream(), o.ResponseHeaders.GetHeaders()
 	case *extprocv3.ProcessingRequest_RequestBody:
-		v.Kind, v.EndOfStream, v.Body = RequestBody, o.RequestBody.GetEndOfStream(), string(o.RequestBody.GetBody())
+		v.Kind = RequestBody
+		v.body(o.RequestBody)
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		v.Kind, v.EndOfStream, v.Body = ResponseBody, o.ResponseBody.GetEndOfStream(), string(o.ResponseBody.GetBody())
+		v.Kind = ResponseBody
+		v.body(o.ResponseBody)
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		v.Kind, headers = RequestTrailers, o.RequestTrailers.GetTrailers()
 	case *extprocv3.ProcessingRequest_ResponseTrailers:

@@ -73,7 +73,7 @@ func (r *Request) readSplit(data mem.BufferSlice) bool {
 	if !check(httpBody, inner, maxDepth-1) || hasBody(inner) {
 		return false
 	}
-	end := endOfStream(inner)
+	end, about := bodyFlags(inner)
 	frame = around(first[:h.msgTag], frame)
 	if !check(request, frame, maxDepth) || hasMember(frame) {
 		return false
@@ -82,7 +82,7 @@ func (r *Request) readSplit(data mem.BufferSlice) bool {
 	r.held = append(r.held, data...)
 	r.frame = frame
 	r.extract()
-	r.Kind, r.EndOfStream = h.kind, end
+	r.Kind, r.EndOfStream, r.Message = h.kind, end, about
 	r.bodyOff, r.bodyLen = h.bodyOff, h.bodyEnd-h.bodyOff
 	return true
 }
@@ -99,15 +99,16 @@ func around(before, after []byte) []byte {
 	return append(append(frame, before...), after...)
 }
 
-// endOfStream reads that field of an HttpBody.
-func endOfStream(httpBody []byte) (end bool) {
+// bodyFlags reads an HttpBody's fields beside the body.
+func bodyFlags(httpBody []byte) (end bool, about Message) {
 	c := cursor{rest: httpBody}
 	for c.next() {
+		about.read(&c)
 		if c.num == 2 && c.typ == protowire.VarintType {
 			end = c.varint != 0
 		}
 	}
-	return end
+	return end, about
 }
 
 // behind gives the bytes of data from offset at on: in place if they lie in the last buffer, else joined in the Request's own memory.
