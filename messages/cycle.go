@@ -82,15 +82,26 @@ type FirstTokenSeen struct{ At time.Time }
 //	Reply: none
 type ResponseProgressed struct{ At time.Time }
 
-// ResponseEnded says that the last byte passed.
+// ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's body, the
+// proxy's access log, which then also knows what the stream did not see.
 //
-//	From:  stream
-//	To:    cycle, at most once
+//	From:  stream; shard, on behalf of the access log
+//	To:    cycle, at most once by each
 //	Reply: none
 type ResponseEnded struct {
 	At            time.Time
 	ResponseBytes int64
-	Usage         Usage
+	Usage         Usage // zero from the access log
+	Logged        Logged
+}
+
+// Logged is what the access log has of a request. The zero Logged is none.
+type Logged struct {
+	Status     int           // HTTP; 0 = no response
+	Served     Address       // who answered; "" = nobody
+	FirstToken time.Duration // since the start of the request; 0 = no byte came
+	ClientLeft bool          // before the response was whole
+	Broken     bool          // the connection to the model server was, before the response was whole
 }
 
 // Usage is what the model server reported. Zero fields were not reported.
@@ -98,9 +109,11 @@ type Usage struct {
 	PromptTokens int
 	CachedTokens int // of the prompt
 	OutputTokens int
+	Estimated    bool // OutputTokens is, from the bytes of the response
 }
 
-// StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it.
+// StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it. A
+// response that the proxy shows without its body outlives the stream.
 //
 //	From:  stream
 //	To:    cycle, at any time, last
@@ -110,6 +123,7 @@ type StreamGone struct {
 	Completed     bool   // the response had ended before
 	FrameCount    int    // frames that Envoy sent on the stream
 	ResponseBytes int64  // of the body that passed; 0 = none did
+	Logged        bool   // the response may go on: the access log tells its end
 }
 
 // CycleDeadlinePassed is the cycle's timer.

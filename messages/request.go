@@ -61,6 +61,7 @@ const (
 	Unsupported // a body mode that we do not speak
 	Internal    // a fault of ours
 	ClientGone  // nobody waits any more: no answer is given
+	ServerGone  // the model server broke off: the client was answered by the proxy
 )
 
 // String is the reason's name, as reason headers and labels carry it.
@@ -76,5 +77,5 @@ var reasonNames = [...]string{
 	NoEndpoints: "rejected-no-endpoints", NoCapacity: "rejected-saturated", TTLExpired: "rejected-ttl-expired",
 	PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout", Overloaded: "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",
-	ClientGone: "rejected-context-cancelled",
+	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone",
 }

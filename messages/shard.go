@@ -33,7 +33,18 @@ type RecordsQueried struct {
 //	Reply: none
 type RequestRefused struct{ Record Record }
 
+// ExchangeLogged says that a request has ended whose response's body the stream was not shown.
+//
+//	From:  accesslog adapter
+//	To:    shard
+//	Reply: none; ResponseEnded goes to the request's cycle, if it runs
+type ExchangeLogged struct {
+	Request RequestID
+	End     ResponseEnded
+}
+
 func (ShardStarted) shardMsg()   {}
+func (ExchangeLogged) shardMsg() {}
 func (RecordsQueried) shardMsg() {}
 func (RequestRefused) shardMsg() {}
 

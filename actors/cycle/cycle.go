@@ -20,21 +20,23 @@ type Limits struct {
 	Queue        time.Duration // from admission asked to dispatched
 	Pick         time.Duration // from dispatched to picked, the time in the inbox included
 	ResponseIdle time.Duration // between two signs of life of the response
+	Logged       time.Duration // from the end of the stream to the access log's entry
 }
 
 // Deps are what the cycles of one loop work with.
 type Deps struct {
-	Flow    func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
-	Prefix  messages.Sink[messages.PrefixMsg]
-	Pool    *endpoints.Pool
-	Plan    func() *schedule.Plan // the configuration in force
-	Scratch *schedule.Scratch     // the loop's
-	Book    *records.Book         // the loop's
-	Names   func(runtime.Kind) string
-	Status  func(messages.Reason) int // the HTTP status of a refusal
-	Limits  Limits
-	Metrics *Metrics
-	Report  func(*messages.Record) // told of each request at its end; must not block or keep the record
+	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
+	Prefix    messages.Sink[messages.PrefixMsg]
+	Pool      *endpoints.Pool
+	Plan      func() *schedule.Plan // the configuration in force
+	Scratch   *schedule.Scratch     // the loop's
+	Book      *records.Book         // the loop's
+	Estimates *records.Estimates    // the loop's
+	Names     func(runtime.Kind) string
+	Status    func(messages.Reason) int // the HTTP status of a refusal
+	Limits    Limits
+	Metrics   *Metrics
+	Report    func(*messages.Record) // told of each request at its end; must not block or keep the record
 }
 
 // Cycle is one request.
@@ -48,6 +50,7 @@ type Cycle struct {
 	admission bool // the flow shard may hold a place for us
 	answered  bool // the stream has its answer, or nobody waits for one
 	finished  bool // the cycle came to its end by itself
+	outlived  bool // the stream is gone, and the access log tells the end
 	begun     bool // the book knows us, and meter is set
 	placed    bool // the prefix actor knows our prompt
 
@@ -221,10 +224,17 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
 	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
+	if m.Logged != (messages.Logged{}) {
+		c.onLogged(ctx, m.Logged)
+	}
 	c.finish(ctx)
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
+	if m.Logged && c.answered && c.served != nil {
+		c.outlive(ctx)
+		return
+	}
 	if !c.answered {
 		c.rec.Reason = messages.ClientGone
 	}
@@ -252,6 +262,9 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
 	if !c.answered {
 		c.refuse(ctx, messages.PickFailed{Reason: why, RetryAfter: retryAfter})
+		return
+	}
+	if c.outlived { // there is no stream that could end it
 		return
 	}
 	c.rec.Reason = why

@@ -35,6 +35,8 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case m.Generation != c.generation:
 	case now.Before(c.due):
 		c.arm(ctx)
+	case c.outlived:
+		c.giveUp(ctx)
 	case !now.Before(c.deadline):
 		c.revoke(ctx, messages.RequestTimeout, 0)
 	case !c.answered:
@@ -82,6 +84,16 @@ func (c *Cycle) keep(e messages.RecordEvent) int {
 	return c.count - 1
 }
 
+// countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was cut, or
+// passed by us.
+func (c *Cycle) countTokens() {
+	if c.rec.Usage == (messages.Usage{}) && c.rec.Status < 400 {
+		c.rec.Usage = c.deps.Estimates.Usage(&c.rec)
+		return
+	}
+	c.deps.Estimates.Learn(&c.rec)
+}
+
 func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
 	rec := c.rec
 	rec.Running = true
@@ -110,6 +122,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.begun {
 		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
+		c.countTokens()
 		c.deps.Book.End(c.rec)
 		c.meter.ended(&c.rec)
 		c.deps.Report(&c.rec)

@@ -15,7 +15,7 @@ type Families struct {
 	duration, size, response, ttft, ntpot, tpot *prometheus.HistogramVec
 	input, cached, output, queued               *prometheus.HistogramVec
 	scheduling, processing, hitRatio, hitBytes  prometheus.Histogram
-	elsewhere                                   prometheus.Counter
+	elsewhere, unlogged                         prometheus.Counter
 	failures                                    endpoints.Tally // scheduling cycles that picked nothing, by model
 }
 
@@ -112,7 +112,10 @@ func (f *Families) picking(r prometheus.Registerer) {
 	f.elsewhere = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_served_elsewhere_total", Help: "Responses from another endpoint than the first of the list.",
 	})
-	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere)
+	f.unlogged = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "signalbox_unlogged_total", Help: "Requests whose access log entry never came.",
+	})
+	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged)
 }
 
 // perToken is the time of one token after the first; false if there is none.

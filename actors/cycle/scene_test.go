@@ -20,6 +20,7 @@ const (
 	queueLimit = 60 * time.Second
 	pickLimit  = time.Second
 	idleLimit  = 15 * time.Minute
+	logLimit   = 20 * time.Minute
 )
 
 var (
@@ -51,13 +52,15 @@ type scene struct {
 	plan   schedule.Plan
 	began  time.Time
 	clock  steps
+
+	estimates *records.Estimates
 }
 
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
-		pool: endpoints.NewPool(), book: records.NewBook(16, 1<<20), reg: prometheus.NewRegistry(),
+		pool: endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(),
 	}
 	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -74,9 +77,9 @@ func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Pool: s.pool, Book: s.book, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
+		Prefix: s.prefix, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
-		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit},
+		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))

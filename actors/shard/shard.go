@@ -14,13 +14,14 @@ import (
 
 // Shard is the shard of one loop.
 type Shard struct {
-	book   *records.Book
-	report func(*messages.Record)
+	book    *records.Book
+	metrics *Metrics
+	report  func(*messages.Record)
 }
 
 // New is a shard over the loop's book. It reports each request that never had a cycle; report must not block or keep the record.
-func New(book *records.Book, report func(*messages.Record)) *Shard {
-	return &Shard{book: book, report: report}
+func New(book *records.Book, metrics *Metrics, report func(*messages.Record)) *Shard {
+	return &Shard{book: book, metrics: metrics, report: report}
 }
 
 // Receive answers queries and takes records.
@@ -29,10 +30,21 @@ func (s *Shard) Receive(_ runtime.Context[messages.ShardMsg], m messages.ShardMs
 	case messages.ShardStarted:
 	case messages.RecordsQueried:
 		s.onRecordsQueried(m)
+	case messages.ExchangeLogged:
+		s.onExchangeLogged(m)
 	case messages.RequestRefused:
 		s.book.End(m.Record)
 		s.report(&m.Record)
 	}
+}
+
+// onExchangeLogged passes the end on. A cycle that is gone has heard of it from its stream, or has given up.
+func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
+	if c := s.book.Running(m.Request); c != nil && c.Tell(m.End) {
+		s.metrics.ended.Inc()
+		return
+	}
+	s.metrics.late.Inc()
 }
 
 func (s *Shard) onRecordsQueried(m messages.RecordsQueried) {

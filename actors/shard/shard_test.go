@@ -2,7 +2,11 @@ package shard_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/signalbox-epp/signalbox/actors/shard"
 	"github.com/signalbox-epp/signalbox/engine/records"
@@ -17,13 +21,14 @@ type scene struct {
 	cycles map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
 
 	reported []messages.RequestID
+	registry *prometheus.Registry
 }
 
 // newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s, and runs 4 to 6.
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.ShardMsg](t), asker: runtimetest.NewProbe[messages.RecorderMsg](t),
-		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{},
+		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{}, registry: prometheus.NewRegistry(),
 	}
 	book := records.NewBook(8, 1<<20)
 	for id := messages.RequestID(1); id <= 6; id++ {
@@ -33,7 +38,7 @@ func newScene(t *testing.T) *scene {
 	book.End(messages.Record{Request: 1, ClientID: "x"})
 	book.End(messages.Record{Request: 2})
 	book.End(messages.Record{Request: 3, ClientID: "x"})
-	s.actor.Play(shard.New(book, func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
+	s.actor.Play(shard.New(book, shard.NewMetrics(s.registry), func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
 	s.actor.Tell(messages.ShardStarted{})
 	return s
 }
@@ -105,4 +110,23 @@ func TestRequestWithoutACycleIsRemembered(t *testing.T) {
 	}
 	s.actor.Tell(messages.RecordsQueried{Query: 8, Request: 9, Recorder: s.asker})
 	s.asked(nil, 9)
+}
+
+func TestLoggedEndGoesToTheCycleThatRuns(t *testing.T) {
+	s := newScene(t)
+	end := messages.ResponseEnded{ResponseBytes: 7}
+	s.cycles[6].Close()
+	for _, id := range []messages.RequestID{5, 6, 2, 77} { // runs; ended just now; ended; never was
+		s.actor.Tell(messages.ExchangeLogged{Request: id, End: end})
+	}
+	s.cycles[5].Got(end)
+	want := `
+# HELP signalbox_logged_ends_total Ends of requests from the access log: ended = told to the request's cycle, late = it had ended already.
+# TYPE signalbox_logged_ends_total counter
+signalbox_logged_ends_total{result="ended"} 1
+signalbox_logged_ends_total{result="late"} 3
+`
+	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
 }

@@ -81,6 +81,7 @@ var because = [...]string{
 	messages.Unsupported:    "Envoy uses a body mode that is not supported",
 	messages.Internal:       "a fault of Signalbox",
 	messages.ClientGone:     "the client left",
+	messages.ServerGone:     "the model server broke off",
 }
 
 func ending(b *strings.Builder, r *requestView) {

@@ -72,9 +72,10 @@ func (s *seconds) text() string {
 
 // usageView is what the model server reported; 0 = not reported.
 type usageView struct {
-	PromptTokens int `json:"prompt_tokens"`
-	CachedTokens int `json:"cached_tokens"` // of the prompt
-	OutputTokens int `json:"output_tokens"`
+	PromptTokens int  `json:"prompt_tokens"`
+	CachedTokens int  `json:"cached_tokens"` // of the prompt
+	OutputTokens int  `json:"output_tokens"`
+	Estimated    bool `json:"estimated,omitempty"` // OutputTokens is
 }
 
 type messageView struct {

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -189,16 +190,23 @@ func line(t *testing.T, m *answer) string {
 	return "?"
 }
 
-// picked gives the destinations of a pick, and holds them against the metadata: one namespace, one string, equal to the header.
+// picked gives the destinations of a pick, and holds them against the metadata: one namespace, and in it the header's string; with
+// it the request's id where the access log is to bring that back.
 func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 	t.Helper()
-	to := mutations(t, c, destinationKey, requestIDHeader)[destinationKey]
+	set := mutations(t, c, destinationKey, requestIDHeader)
+	to := set[destinationKey]
 	if !c.GetClearRouteCache() || c.GetBodyMutation() != nil {
 		t.Errorf("the pick is %v, want one that clears the route cache and leaves the body", c)
 	}
-	want := fmt.Sprint(map[string]any{lbNamespace: map[string]any{destinationKey: to}})
-	if got := fmt.Sprint(m.GetDynamicMetadata().AsMap()); got != want {
-		t.Errorf("dynamic metadata is %s, want %s", got, want)
+	want, got := map[string]any{destinationKey: to}, m.GetDynamicMetadata().AsMap()
+	lb, _ := got[lbNamespace].(map[string]any)
+	if _, logged := lb[requestIDHeader]; logged {
+		want[requestIDHeader] = set[requestIDHeader]
+		to += " logged"
+	}
+	if diff := cmp.Diff(map[string]any{lbNamespace: want}, got); diff != "" {
+		t.Errorf("dynamic metadata, want -, got +:\n%s", diff)
 	}
 	return to
 }

@@ -19,7 +19,10 @@ const (
 	framed   = filterv3.ProcessingMode_GRPC
 )
 
-const onePick = "qH 10.0.0.1:8000"
+const (
+	onePick    = "qH 10.0.0.1:8000"
+	loggedPick = onePick + " logged"
+)
 
 // message is a request body in mode GRPC.
 func message(body string, eos, without, compressed bool) *ask {
@@ -103,12 +106,13 @@ func (w row) check(t *testing.T, r *rig) {
 func TestResponseModes(t *testing.T) {
 	start := func(response modes) *ask { return withModes(qH(last), fds, response) }
 	rows := map[string]row{
-		"NONE": {with(start(none), rH(more)), []string{onePick, "rH"}, []string{"started 200", gone(true, 2)}},
+		"NONE: the access log tells the end": {with(start(none), rH(more)), []string{loggedPick, "rH"}, []string{"started 200", gone(true, 2) + " logged"}},
+		"NONE: headers skipped":              {with(start(none)), []string{loggedPick}, []string{gone(false, 1) + " logged"}},
 		"NONE: no body": {
-			with(start(none), rH(last)), []string{onePick, "rH"}, []string{"started 200", "ended 0 0/0/0", gone(true, 2)},
+			with(start(none), rH(last)), []string{loggedPick, "rH"}, []string{"started 200", "ended 0 0/0/0", gone(true, 2)},
 		},
 		"NONE: trailers": {
-			with(start(none), rH(more), rT()), []string{onePick, "rH", "rT"}, []string{"started 200", "ended 0 0/0/0", gone(true, 3)},
+			with(start(none), rH(more), rT()), []string{loggedPick, "rH", "rT"}, []string{"started 200", "ended 0 0/0/0", gone(true, 3)},
 		},
 		"STREAMED": {
 			with(start(streamed), rH(more), rB("a", more), rB("b", last)), []string{onePick, "rH", "rB -", "rB -"},
@@ -168,7 +172,7 @@ func TestBufferedHeadersAreAnsweredBeforeTheBody(t *testing.T) {
 		t.Fatalf("headers are answered with %q", got)
 	}
 	c.send(qB(chat, last))
-	if got := line(t, c.receive()); got != "qB pick 10.0.0.1:8000" {
+	if got := line(t, c.receive()); got != "qB pick 10.0.0.1:8000 logged" {
 		t.Fatalf("the body is answered with %q", got)
 	}
 	c.finish()

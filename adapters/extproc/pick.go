@@ -107,6 +107,10 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 		ClearRouteCache: true,
 		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: []wire.Field{{Key: destinationKey, Value: list}}}},
 	}
+	if st.passedBy() { // the access log brings it back
+		lb := &answer.Metadata[0]
+		lb.Fields = append(lb.Fields, wire.Field{Key: requestIDHeader, Value: answer.Set[1].Value})
+	}
 	err := st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ type errorObject struct {
 
 // Status is the HTTP status of a refusal; 0 = nobody is answered.
 func Status(why messages.Reason) int {
-	if why == messages.NoReason || why == messages.ClientGone {
+	if why == messages.NoReason || why == messages.ClientGone || why == messages.ServerGone {
 		return 0
 	}
 	if r, ok := refusals[why]; ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// unanswered are the reasons that no client ever hears.
-var unanswered = map[messages.Reason]bool{messages.NoReason: true, messages.ClientGone: true}
+// unanswered are the reasons that no client ever hears from us.
+var unanswered = map[messages.Reason]bool{messages.NoReason: true, messages.ClientGone: true, messages.ServerGone: true}
 
 func reasons() (all []messages.Reason) {
 	for r := messages.NoReason; r.String() != "unknown"; r++ {

@@ -65,7 +65,11 @@ func (c *cycle) lines() []string {
 		case messages.ResponseEnded:
 			out = append(out, fmt.Sprintf("ended %d %d/%d/%d", m.ResponseBytes, m.Usage.PromptTokens, m.Usage.CachedTokens, m.Usage.OutputTokens))
 		case messages.StreamGone:
-			out = append(out, strings.TrimSpace(fmt.Sprintf("gone completed=%v frames=%d %v", m.Completed, m.FrameCount, m.Answered)))
+			line := strings.TrimSpace(fmt.Sprintf("gone completed=%v frames=%d %v", m.Completed, m.FrameCount, m.Answered))
+			if m.Logged {
+				line += " logged"
+			}
+			out = append(out, line)
 		default:
 			out = append(out, fmt.Sprintf("%T", m))
 		}

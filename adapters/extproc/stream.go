@@ -223,10 +223,17 @@ func (st *stream) gone() {
 	case st.cycle != nil:
 		st.cycle.Tell(messages.StreamGone{
 			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
+			Logged: said == messages.NoReason && st.passedBy(),
 		})
 	case st.id != 0 && !st.full:
 		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said, bodyBytes)})
 	}
+}
+
+// passedBy says that the response, if there is one, goes on without us: its body is not shown, and its end is in the proxy's
+// access log alone.
+func (st *stream) passedBy() bool {
+	return st.modes.ResponseBody == wire.BodyNone && st.response != laneEnded
 }
 
 // record is what became of a request that never had a cycle: we refused it, its client left, or the proxy answered it.

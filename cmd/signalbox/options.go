@@ -34,7 +34,7 @@ type options struct {
 	drainTimeout, drainDelay          time.Duration
 	bodyTimeout, queueTimeout         time.Duration
 	pickTimeout, idleTimeout          time.Duration
-	requestTimeout                    time.Duration
+	requestTimeout, logTimeout        time.Duration
 	log                               telemetry.LogOptions
 }
 
@@ -67,6 +67,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
+	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.log.Register(f)
 }
 
@@ -107,6 +108,7 @@ func (o *options) check() error {
 		{"refresh-metrics-interval", o.refresh}, {"metrics-staleness-threshold", o.staleness}, {"drain-timeout", o.drainTimeout},
 		{"drain-delay", o.drainDelay}, {"body-timeout", o.bodyTimeout}, {"queue-timeout", o.queueTimeout},
 		{"pick-timeout", o.pickTimeout}, {"response-idle-timeout", o.idleTimeout}, {"request-timeout", o.requestTimeout},
+		{"access-log-timeout", o.logTimeout},
 	} {
 		if d.d < 0 {
 			bad("--%s: got %v, want 0 or more", d.flag, d.d)

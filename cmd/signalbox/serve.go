@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -148,6 +149,7 @@ func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.T
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	s.grpc = grpc.NewServer(options...)
 	wire.Register(s.grpc, s.tree.streams)
+	accesslogv3.RegisterAccessLogServiceServer(s.grpc, s.tree.logs)
 	if s.opts.healthChecking {
 		healthpb.RegisterHealthServer(s.grpc, s.health)
 	}
@@ -173,6 +175,7 @@ func (s *server) stop(delay time.Duration) error {
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
 	pause(ctx, delay)
+	s.tree.logs.Close()
 	graceful := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop() // GOAWAY, then waits for the streams

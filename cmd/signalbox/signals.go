@@ -4,6 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
@@ -95,6 +96,14 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		},
 	})
 	t.registry.MustRegister(extproc.HeldMetrics(t.streams)...)
+}
+
+// serveLogs makes the access log's side.
+func (t *tree) serveLogs() {
+	t.logs = accesslog.NewServer(accesslog.Deps{
+		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Ended:   t.noteLogged, Metrics: accesslog.NewMetrics(t.registry),
+	})
 }
 
 // noParser leaves every body unread: the configuration says so.

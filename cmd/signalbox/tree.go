@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/actors/shard"
+	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
@@ -58,6 +59,7 @@ type tree struct {
 	file     *discovery.File
 	follow   context.CancelFunc
 	streams  *extproc.Server
+	logs     *accesslog.Server
 	admin    http.Handler
 	draining atomic.Bool
 }
@@ -80,6 +82,7 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 		return nil, errors.Join(err, t.close(ctx))
 	}
 	t.serveStreams(cfg)
+	t.serveLogs()
 	t.serveAdmin(cfg)
 	if err := t.discover(ctx, cfg); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
@@ -109,10 +112,10 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	if err := t.spawnPool(cfg); err != nil {
 		return err
 	}
-	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
+	flowMetrics, shardMetrics, cycleMetrics := flow.NewMetrics(t.registry), shard.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
 	requests := telemetry.NewRequests(t.log, t.endpoint.Address, t.formatID)
 	for i := range t.sys.Loops() {
-		t.spawnShard(i, flowMetrics, cycleMetrics.ForLoop(), requests)
+		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics.ForLoop(), requests)
 	}
 	sinks := make([]messages.Sink[messages.ShardMsg], len(t.shards))
 	for i, s := range t.shards {
@@ -140,12 +143,12 @@ func (t *tree) spawnPool(cfg *config.Config) error {
 }
 
 // spawnShard brings up what one loop carries. All of it shares the loop's scratch and book.
-func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *telemetry.Requests) {
+func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Metrics, requests *telemetry.Requests) {
 	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
 	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
 		Name: "shard", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ShardMsg] {
-			return shard.New(book, func(r *messages.Record) {
+			return shard.New(book, sm, func(r *messages.Record) {
 				cm.Refused(r)
 				requests.Report(r)
 			})
@@ -158,10 +161,12 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 	t.shards, t.flows = append(t.shards, s), append(t.flows, f)
 	deps := &cycle.Deps{
 		Flow: t.flowOf, Prefix: t.prefix, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
-		Scratch: &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
-		Names:   t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
+		Scratch:   &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
+		Estimates: records.NewEstimates(),
+		Names:     t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{
 			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
+			Logged: limit(t.opts.logTimeout),
 		},
 	}
 	t.cycles = append(t.cycles, runtime.Role[messages.CycleMsg]{
@@ -181,6 +186,11 @@ func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
 	i := uint64(first.Request.ID) % uint64(len(t.shards))
 	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+}
+
+// noteLogged tells the shard of a request's loop that the request has ended.
+func (t *tree) noteLogged(m messages.ExchangeLogged) {
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
 }
 
 // noteRefused tells the shard of a request's loop what became of a request that never had a cycle.

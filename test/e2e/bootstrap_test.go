@@ -10,7 +10,9 @@ import (
 	"time"
 )
 
-var bootstraps = map[string]string{"override-host": overrideHost, "original-dst": originalDst}
+var bootstraps = map[string]string{
+	"override-host": overrideHost, "original-dst": originalDst, "override-host-full": overrideHostFull, "original-dst-full": originalDstFull,
+}
 
 func TestEnvoyAcceptsTheBootstraps(t *testing.T) {
 	for name, path := range bootstraps {

@@ -16,6 +16,9 @@ import (
 const (
 	overrideHost = "../../deploy/envoy/override-host.yaml"
 	originalDst  = "../../deploy/envoy/original-dst.yaml"
+
+	overrideHostFull = "../../deploy/envoy/override-host-full.yaml"
+	originalDstFull  = "../../deploy/envoy/original-dst-full.yaml"
 )
 
 // logField is the request header by which a test finds its request in Envoy's access log.
@@ -39,7 +42,8 @@ type attempt struct {
 
 // startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace the
 // two that override-host.yaml lists; original-dst.yaml lists none.
-func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string) *envoy {
+// Changes may follow.
+func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, changes ...func(string) string) *envoy {
 	t.Helper()
 	folder := t.TempDir()
 	e := &envoy{accessLog: filepath.Join(folder, "access.log")}
@@ -47,7 +51,7 @@ func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string) 
 	text = replaceOnce(t, text, "port_value: 8080", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
-	if bootstrap == overrideHost {
+	if bootstrap == overrideHost || bootstrap == overrideHostFull {
 		if len(servers) != 2 {
 			t.Fatalf("%s has room for 2 servers, got %d", bootstrap, len(servers))
 		}
@@ -55,16 +59,29 @@ func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string) 
 			text = replaceOnce(t, text, shipped, "port_value: "+portOf(t, servers[i]))
 		}
 	}
-	text = replaceOnce(t, text, "          stat_prefix: llm\n", "          stat_prefix: llm\n"+accessLogText(e.accessLog))
+	text = addAccessLog(t, text, e.accessLog)
+	for _, change := range changes {
+		text = change(text)
+	}
 	config := filepath.Join(folder, "envoy.yaml")
 	writeFile(t, config, text)
 	e.run(t, config, folder)
 	return e
 }
 
+// addAccessLog adds a log of the test's own to those that the bootstrap has.
+func addAccessLog(t *testing.T, text, path string) string {
+	t.Helper()
+	const logs = "          access_log:\n"
+	if strings.Contains(text, logs) {
+		return replaceOnce(t, text, logs, logs+accessLogText(path))
+	}
+	const prefix = "          stat_prefix: llm\n"
+	return replaceOnce(t, text, prefix, prefix+logs+accessLogText(path))
+}
+
 func accessLogText(path string) string {
-	return `          access_log:
-          - name: envoy.access_loggers.file
+	return `          - name: envoy.access_loggers.file
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
               path: ` + path + `

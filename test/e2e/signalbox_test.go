@@ -91,13 +91,17 @@ func (p *picker) metric(name string, labels ...string) float64 {
 	return seriesSum(p.metrics+"/metrics", name, labels...)
 }
 
-// gauges count the requests in flight: the streams, the model requests, and the load at each endpoint.
-var gauges = []string{"signalbox_streams", "llm_d_epp_request_running", "signalbox_endpoint_inflight_requests"}
+// gauges count the requests in flight: the model requests, and the load at each endpoint.
+var gauges = []string{"llm_d_epp_request_running", "signalbox_endpoint_inflight_requests"}
 
-// inFlight waits until every gauge shows n.
+// inFlight waits until every gauge shows n. Streams are counted only at rest: a response may outlive its own.
 func (p *picker) inFlight(t *testing.T, n int) {
 	t.Helper()
-	for _, gauge := range gauges {
+	all := gauges
+	if n == 0 {
+		all = append(all[:len(all):len(all)], "signalbox_streams")
+	}
+	for _, gauge := range all {
 		eventually(t, 10*time.Second, fmt.Sprintf("%s at %d", gauge, n), func() bool {
 			status, page := get(p.metrics + "/metrics")
 			return status == http.StatusOK && sumOf(page, gauge) == float64(n)

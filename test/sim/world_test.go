@@ -80,9 +80,9 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.spawnProbes(requests)
 	w.spawnPrefix()
 	w.spawnPool()
-	fm, cm := flow.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
+	fm, sm, cm := flow.NewMetrics(w.reg), shard.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
-		w.spawnShard(i, fm, cm.ForLoop())
+		w.spawnShard(i, fm, sm, cm.ForLoop())
 	}
 	w.spawnRecorder()
 	return w
@@ -143,17 +143,18 @@ func (t target) SampleInForce(number uint32) { t.load.SampleInForce(number) }
 func (t target) ScrapeFailed(number uint32)  { t.load.ScrapeFailed(number) }
 func (t target) Inflight() int               { return t.load.Inflight() }
 
-func (w *world) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics) {
+func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Metrics) {
 	book := records.NewBook(256, 1<<20)
 	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
-		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, w.ledger.reported) })
+		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, sm, w.ledger.reported) })
 	f := spawn[messages.FlowMsg](w, w.sys.Root(i), "flow", messages.FlowStarted{Shard: i},
 		func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) })
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
 		Flow: w.flowOf, Prefix: w.prefix, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
-		Scratch: &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
-		Names:   w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
+		Scratch:   &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
+		Estimates: records.NewEstimates(),
+		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
 	}
 	w.cycles = append(w.cycles, runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] {

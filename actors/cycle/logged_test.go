@@ -1,0 +1,126 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// outlived is a scene whose stream is gone after the response's headers.
+func outlived(t *testing.T) *scene {
+	t.Helper()
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
+	s.load(1, 0)
+	return s
+}
+
+func TestResponseOutlivesItsStream(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Advance(logLimit - 1)
+	s.load(1, 0)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
+		Status: 200, Served: addresses[second], FirstToken: 30 * time.Millisecond, // where it was served was known before
+	}})
+	s.prefix.Got(messages.PromptEnded{Request: 7})
+	r := s.over(messages.NoReason)
+	if r.FirstToken != 30*time.Millisecond || r.ResponseBytes != 400 || r.Status != 200 || r.Served != first || r.Usage != (messages.Usage{}) {
+		t.Errorf("record %+v", r)
+	}
+	s.stream.Got()
+}
+
+func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
+	for name, c := range map[string]struct {
+		logged messages.Logged
+		why    messages.Reason
+		failed bool
+		served messages.EndpointID
+	}{
+		"headers skipped":      {messages.Logged{Status: 200, Served: addresses[second], FirstToken: 1}, messages.NoReason, false, second},
+		"the client left":      {messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1, ClientLeft: true}, messages.ClientGone, false, first},
+		"the server broke off": {messages.Logged{Status: 200, Served: addresses[first], Broken: true}, messages.ServerGone, true, first},
+		"nobody answered":      {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
+		"never sent":           {messages.Logged{ClientLeft: true}, messages.ClientGone, true, first},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			s.cycle.Tell(messages.StreamGone{Logged: true})
+			s.cycle.Tell(messages.ResponseEnded{Logged: c.logged})
+			told := s.prefix.Told()
+			if last := told[len(told)-1]; last != (messages.PromptEnded{Request: 7, Failed: c.failed}) {
+				t.Errorf("prefix was told %+v at the end", last)
+			}
+			if r := s.over(c.why); r.Served != c.served || r.Status != c.logged.Status {
+				t.Errorf("record %+v, want served by %v", r, c.served)
+			}
+		})
+	}
+}
+
+func TestEntryThatNeverComesIsCounted(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity}) // nobody is left who could be told
+	s.load(1, 0)
+	s.cycle.Advance(logLimit)
+	s.over(messages.NoReason)
+	s.stream.Got()
+	if n := s.metric("signalbox_unlogged_total"); n != 1 {
+		t.Errorf("%v counted, want 1", n)
+	}
+}
+
+func TestStreamThatGoesBeforeThePickIsNotOutlived(t *testing.T) {
+	s := waiting(t)
+	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.over(messages.ClientGone)
+}
+
+// A stream that goes before the response began is most often that of a client that left; its entry may lack our id.
+func TestRequestThatEndsBeforeItsResponseWaitsAMoment(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.cycle.Advance(time.Second - 1)
+	s.load(1, 0)
+	s.cycle.Advance(1)
+	s.over(messages.ClientGone)
+	if n := s.metric("signalbox_unlogged_total"); n != 0 {
+		t.Errorf("%v counted, want 0", n)
+	}
+}
+
+func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
+	s := newScene(t)
+	s.arrive(time.Minute)
+	s.flow.Told()
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Told()
+	s.prefix.Told()
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.cycle.Advance(logLimit - 1)
+	s.load(1, 0)
+	s.cycle.Advance(1)
+	s.over(messages.NoReason)
+}
+
+// What is read in full teaches what the rest is worth.
+func TestOutputIsEstimatedFromBytes(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 10}})
+	learned := s.over(messages.NoReason)
+	want := messages.Usage{OutputTokens: 5, Estimated: true}
+	if got := s.estimates.Usage(&messages.Record{Model: "m", ResponseBytes: 500}); got != want {
+		t.Errorf("learned %+v, want %+v", got, want)
+	}
+	s = outlived(t)
+	s.estimates.Learn(&learned)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 500, Logged: messages.Logged{Status: 200, FirstToken: 1}})
+	if got := s.over(messages.NoReason).Usage; got != want {
+		t.Errorf("usage %+v, want %+v", got, want)
+	}
+}
