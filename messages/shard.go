@@ -25,7 +25,20 @@ type RecordsQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
+// RingQueried asks what this loop did last; a query.
+//
+//	From:  recorder
+//	To:    shard
+//	Reply: RingFound to Recorder, at once
+type RingQueried struct {
+	Query    QueryID
+	Newest   int // events, at most
+	Recorder Sink[RecorderMsg]
+}
+
 func (ShardStarted) shardMsg()   {}
 func (RecordsQueried) shardMsg() {}
+func (RingQueried) shardMsg()    {}
 
 func (RecordsQueried) Refusable() {}
+func (RingQueried) Refusable()    {}

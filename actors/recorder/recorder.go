@@ -1,9 +1,10 @@
-// Package recorder answers what happened to a request: it asks every loop's shard, gathers for at most a second, and tells
-// the admin adapter. It remembers queries, never requests.
+// Package recorder answers what happened to a request, and what loops did last: it asks every loop's shard, gathers for at
+// most a second, and tells the admin adapter. It remembers queries, never requests.
 package recorder
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ const (
 type Recorder struct {
 	shards  []messages.Sink[messages.ShardMsg]
 	queries map[messages.QueryID]*query
+	rings   map[messages.QueryID]*rings
 	next    messages.QueryID
 }
 
@@ -34,7 +36,7 @@ type query struct {
 
 // New is a recorder over the shards of all loops.
 func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
-	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}}
+	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}, rings: map[messages.QueryID]*rings{}}
 }
 
 // Receive takes queries and what comes back for them.
@@ -46,13 +48,17 @@ func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages
 		r.onRequestQueried(ctx, m)
 	case messages.RecordsFound:
 		r.onRecordsFound(m)
+	case messages.RingsQueried:
+		r.onRingsQueried(ctx, m)
+	case messages.RingFound:
+		r.onRingFound(m)
 	case messages.RecorderDeadlinePassed:
 		r.onRecorderDeadlinePassed(m)
 	}
 }
 
 func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RequestQueried) {
-	if len(r.queries) >= maxQueries {
+	if len(r.queries)+len(r.rings) >= maxQueries {
 		m.Admin.Tell(messages.RecordsAnswered{Partial: true})
 		return
 	}
@@ -98,6 +104,10 @@ func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
 		q.partial = true
 		r.finish(m.Query)
 	}
+	if q := r.rings[m.Query]; q != nil {
+		q.partial = true
+		r.finishRings(m.Query)
+	}
 }
 
 func (r *Recorder) finish(id messages.QueryID) {
@@ -116,14 +126,15 @@ func (r *Recorder) finish(id messages.QueryID) {
 
 // Stopped answers the queries that are still open with what has come.
 func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
-	ids := make([]messages.QueryID, 0, len(r.queries))
-	for id := range r.queries {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
+	for _, id := range sorted(r.queries) {
 		r.queries[id].partial = true
 		r.queries[id].timer = nil
 		r.finish(id)
 	}
+	r.cutRings()
+}
+
+// sorted gives the queries in the order in which they came.
+func sorted[Q any](open map[messages.QueryID]Q) []messages.QueryID {
+	return slices.Sorted(maps.Keys(open))
 }

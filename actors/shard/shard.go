@@ -1,5 +1,5 @@
-// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers
-// of requests. It holds no request and does nothing that could fail, for its restart would end every cycle of the loop.
+// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests, and what
+// it did last. It holds no request and does nothing that could fail, for its restart would end every cycle of the loop.
 package shard
 
 import (
@@ -18,11 +18,13 @@ type Shard struct{ book *records.Book }
 func New(book *records.Book) *Shard { return &Shard{book: book} }
 
 // Receive answers queries.
-func (s *Shard) Receive(_ runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
+func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
 	switch m := m.(type) {
 	case messages.ShardStarted:
 	case messages.RecordsQueried:
 		s.onRecordsQueried(m)
+	case messages.RingQueried:
+		m.Recorder.Tell(messages.RingFound{Query: m.Query, Ring: ctx.Ring(m.Newest)})
 	}
 }
 

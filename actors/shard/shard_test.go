@@ -93,3 +93,13 @@ func TestCycleThatIsGoneIsNotWaitedFor(t *testing.T) {
 	s.actor.Tell(messages.RecordsQueried{Query: 8, Newest: 9, Recorder: s.asker})
 	s.asked([]messages.RequestID{6, 4}, 3, 2, 1)
 }
+
+func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
+	s := newScene(t)
+	for range 5 {
+		s.actor.Tell(messages.ShardStarted{})
+	}
+	s.actor.Tell(messages.RingQueried{Query: 8, Newest: 3, Recorder: s.asker})
+	want := messages.Ring{Total: 7, Events: messages.ListOf(make([]messages.RingEvent, 3)...)}
+	s.asker.Got(messages.RingFound{Query: 8, Ring: want})
+}

@@ -138,7 +138,7 @@ func (s *System) Hash() uint64 {
 func (s *System) Events(ctx context.Context, i int) ([]Event, error) {
 	l := s.loops[i]
 	got := make(chan []Event, 1)
-	l.post(item{kind: itemCall, msg: func() { got <- l.ring.newest() }}, true)
+	l.post(item{kind: itemCall, msg: func() { got <- l.ring.newest(len(l.ring.events)) }}, true)
 	select {
 	case e := <-got:
 		return e, nil

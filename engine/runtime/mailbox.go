@@ -104,7 +104,10 @@ func (m *mailbox) report(message string, value any) {
 	l := m.loop
 	l.stats.panics.Add(1)
 	if l.sys.cfg.OnPanic != nil {
-		l.sys.cfg.OnPanic(Panic{Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack()})
+		l.sys.cfg.OnPanic(Panic{
+			Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack(),
+			Recent: l.ring.newest(recentEvents),
+		})
 	}
 }
 

@@ -184,9 +184,10 @@ func (t *typed[M]) Told(outside string, number uint64, m any) Kind {
 	l.note(Event{Begin: l.sys.clock.nanos(), Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
 	return kind
 }
-func (t *typed[M]) Rand() *rand.Rand       { return t.loop.rand }
-func (t *typed[M]) Self() messages.Sink[M] { return Ref[M]{&t.mailbox} }
-func (t *typed[M]) Stop()                  { t.stop() }
+func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
+func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }
+func (t *typed[M]) Self() messages.Sink[M]        { return Ref[M]{&t.mailbox} }
+func (t *typed[M]) Stop()                         { t.stop() }
 
 func (t *typed[M]) After(d time.Duration, m M) Timer {
 	if !t.live {

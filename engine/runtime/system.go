@@ -41,7 +41,10 @@ type Panic struct {
 	Message string // type of the message in hand
 	Value   any
 	Stack   []byte
+	Recent  []Event // the newest that the loop had handled before, oldest first; Lines writes them
 }
+
+const recentEvents = 32 // that a panic is reported with
 
 // System is a set of loops and the actors on them.
 type System struct {

@@ -125,7 +125,14 @@ func (s *Stage[M]) Told(string, uint64, any) runtime.Kind { return 0 }
 func (s *Stage[M]) Elapsed() time.Duration                { return 0 }
 func (s *Stage[M]) Arrival() runtime.Arrival              { return runtime.Arrival{Messages: s.handled} }
 func (s *Stage[M]) Rand() *rand.Rand                      { return s.rand }
-func (s *Stage[M]) Self() messages.Sink[M]                { return s }
+
+// Ring has an empty event for each message that was handled, the newest at most.
+func (s *Stage[M]) Ring(newest int) messages.Ring {
+	events := make([]messages.RingEvent, min(uint64(newest), s.handled))
+	return messages.Ring{Events: messages.TakeList(events), Total: s.handled}
+}
+
+func (s *Stage[M]) Self() messages.Sink[M] { return s }
 
 // Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
 func (s *Stage[M]) Stop() {
