@@ -27,7 +27,7 @@ func End(who Target) <-chan struct{} {
 	box := who.(Parent).target()
 	done := make(chan struct{})
 	box.loop.post(item{kind: itemCall, msg: func() {
-		if box.ended || box.inv == nil {
+		if box.ended {
 			close(done)
 			return
 		}

@@ -92,6 +92,7 @@ func SpawnInner[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 func (m *mailbox) enter(outer bool) bool {
 	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outer) {
 		m.closed.Store(true)
+		m.ended = true
 		return false
 	}
 	return true
@@ -196,7 +197,7 @@ func (t *typed[M]) After(d time.Duration, m M) Timer {
 	return t.loop.after(&t.mailbox, d, m)
 }
 
-func (t *typed[M]) Watch(who Target, notice M) {
+func (t *typed[M]) Watch(who Target, m M) {
 	of := who.(Parent).target()
 	if !t.live {
 		return
@@ -205,7 +206,7 @@ func (t *typed[M]) Watch(who Target, notice M) {
 		t.watching = map[*mailbox]struct{}{}
 	}
 	t.watching[of] = struct{}{}
-	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{by: &t.mailbox, notice: notice}}, false)
+	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{&t.mailbox, &notice{of, t.fallen.Load(), m}}}, false)
 }
 
 func typeName(msg any) string {

@@ -131,6 +131,7 @@ type supervisor struct{ l *Loop }
 func (s supervisor) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any) {
 	box := msg.(*mailbox)
 	switch {
+	case box.ended: // it had stopped itself before it panicked
 	case box.policy == StopOnPanic:
 		sup.StopChildren(child)
 	case box.failures < 3:
