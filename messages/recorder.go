@@ -34,9 +34,23 @@ type RequestQueried struct {
 //	Reply: none
 type RecordsFound struct {
 	Query   QueryID
-	Running int    // cycles that were asked as well and answer by themselves
-	Lost    uint64 // records that made way for newer ones since the start
+	Shard   Sink[ShardMsg]  // whose answer it is; nil = a cycle's
+	Asked   List[RequestID] // whose cycles the shard asked as well; they answer by themselves, unless they end first
+	Lost    uint64          // records that made way for newer ones since the start
 	Records List[Record]
+}
+
+// MissedFound is what a shard knows of requests whose cycles have not answered.
+//
+//	From:  shard
+//	To:    recorder
+//	Reply: RecordsMissed to Shard, for those of Running that have not answered meanwhile
+type MissedFound struct {
+	Query   QueryID
+	Shard   Sink[ShardMsg]
+	Records List[Record]    // of those that have ended
+	Running List[RequestID] // their answer is still to come, or their end
+	Gone    List[RequestID] // ended, and their records made way for newer ones
 }
 
 // RingsQueried asks what loops did last; a query.
@@ -156,6 +170,7 @@ type RingEvent struct {
 func (RecorderStarted) recorderMsg()        {}
 func (RequestQueried) recorderMsg()         {}
 func (RecordsFound) recorderMsg()           {}
+func (MissedFound) recorderMsg()            {}
 func (RingsQueried) recorderMsg()           {}
 func (RingFound) recorderMsg()              {}
 func (RecorderDeadlinePassed) recorderMsg() {}

@@ -25,6 +25,17 @@ type RecordsQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
+// RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
+//
+//	From:  recorder
+//	To:    shard, once after each RecordsFound or MissedFound that leaves some out
+//	Reply: MissedFound to Recorder, at once
+type RecordsMissed struct {
+	Query    QueryID
+	Requests List[RequestID]
+	Recorder Sink[RecorderMsg]
+}
+
 // RingQueried asks what this loop did last; a query.
 //
 //	From:  recorder
@@ -38,6 +49,7 @@ type RingQueried struct {
 
 func (ShardStarted) shardMsg()   {}
 func (RecordsQueried) shardMsg() {}
+func (RecordsMissed) shardMsg()  {}
 func (RingQueried) shardMsg()    {}
 
 func (RecordsQueried) Refusable() {}

@@ -27,7 +27,9 @@ type Recorder struct {
 
 type query struct {
 	asked   messages.RequestQueried
-	waiting int // answers that are still to come
+	silent  int                             // shards that have not answered
+	missing map[messages.RequestID]struct{} // whose cycles were asked and have not answered
+	heard   map[messages.RequestID]struct{} // whose records came
 	got     []messages.Record
 	lost    uint64
 	partial bool
@@ -47,7 +49,9 @@ func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages
 	case messages.RequestQueried:
 		r.onRequestQueried(ctx, m)
 	case messages.RecordsFound:
-		r.onRecordsFound(m)
+		r.onRecordsFound(ctx, m)
+	case messages.MissedFound:
+		r.onMissedFound(ctx, m)
 	case messages.RingsQueried:
 		r.onRingsQueried(ctx, m)
 	case messages.RingFound:
@@ -63,7 +67,7 @@ func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m
 		return
 	}
 	r.next++
-	q := &query{asked: m}
+	q := &query{asked: m, missing: map[messages.RequestID]struct{}{}, heard: map[messages.RequestID]struct{}{}}
 	r.queries[r.next] = q
 	for _, s := range r.shards {
 		ok := s.Tell(messages.RecordsQueried{
@@ -73,29 +77,81 @@ func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m
 			q.partial = true
 			continue
 		}
-		q.waiting++
+		q.silent++
 	}
-	if q.waiting == 0 {
+	if q.silent == 0 {
 		r.finish(r.next)
 		return
 	}
 	q.timer = ctx.After(patience, messages.RecorderDeadlinePassed{Query: r.next})
 }
 
-func (r *Recorder) onRecordsFound(m messages.RecordsFound) {
+func (r *Recorder) onRecordsFound(ctx runtime.Context[messages.RecorderMsg], m messages.RecordsFound) {
 	q := r.queries[m.Query]
 	if q == nil {
 		return
 	}
-	for _, rec := range m.Records.All() {
+	q.take(m.Records)
+	if m.Shard != nil {
+		q.silent--
+		q.lost += m.Lost
+		q.miss(ctx, m.Query, m.Shard, m.Asked)
+	}
+	r.finishComplete(m.Query)
+}
+
+func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m messages.MissedFound) {
+	q := r.queries[m.Query]
+	if q == nil {
+		return
+	}
+	q.take(m.Records)
+	for _, id := range m.Gone.All() {
+		delete(q.missing, id)
+	}
+	q.miss(ctx, m.Query, m.Shard, m.Running)
+	r.finishComplete(m.Query)
+}
+
+// take keeps records. A cycle that answered and ended since may be told of twice: the first word counts.
+func (q *query) take(records messages.List[messages.Record]) {
+	for _, rec := range records.All() {
+		delete(q.missing, rec.Request)
+		if _, again := q.heard[rec.Request]; again {
+			continue
+		}
+		q.heard[rec.Request] = struct{}{}
 		if q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID {
 			q.got = append(q.got, rec)
 		}
 	}
-	q.lost += m.Lost
-	q.waiting += m.Running - 1
-	if q.waiting <= 0 {
-		r.finish(m.Query)
+}
+
+// miss asks the shard again for those cycles that have not answered: one that ends before it handles its question never
+// will, and only the shard's book says what became of it.
+func (q *query) miss(ctx runtime.Context[messages.RecorderMsg], id messages.QueryID, shard messages.Sink[messages.ShardMsg], asked messages.List[messages.RequestID]) {
+	var missed []messages.RequestID
+	for _, request := range asked.All() {
+		if _, heard := q.heard[request]; !heard {
+			q.missing[request] = struct{}{}
+			missed = append(missed, request)
+		}
+	}
+	if len(missed) == 0 {
+		return
+	}
+	if !shard.Tell(messages.RecordsMissed{Query: id, Requests: messages.TakeList(missed), Recorder: ctx.Self()}) {
+		q.partial = true // the shard has ended, and its cycles before it
+		for _, request := range missed {
+			delete(q.missing, request)
+		}
+	}
+}
+
+// finishComplete answers a query once nothing is to come.
+func (r *Recorder) finishComplete(id messages.QueryID) {
+	if q := r.queries[id]; q.silent <= 0 && len(q.missing) == 0 {
+		r.finish(id)
 	}
 }
 
