@@ -22,6 +22,7 @@ type Stage[M any] struct {
 	timers  []*stageTimer[M]
 	watches []watch[M]
 	handled uint64
+	told    []M // by the actor to itself, while a handler runs
 }
 
 type watch[M any] struct {
@@ -44,13 +45,21 @@ func NewStage[M any](t *testing.T) *Stage[M] {
 // Play puts the actor on the stage.
 func (s *Stage[M]) Play(a runtime.Actor[M]) { s.actor, s.ended = a, false }
 
-// Tell hands the actor one message and returns when it has handled it.
+// Tell hands the actor one message and returns when it has handled it, and then what it told itself meanwhile.
 func (s *Stage[M]) Tell(m M) bool {
 	if s.ended {
 		return false
 	}
-	s.handled++
-	s.receive(m)
+	s.told = append(s.told, m)
+	if s.inside {
+		return true
+	}
+	for len(s.told) > 0 && !s.ended {
+		m, s.told = s.told[0], s.told[1:]
+		s.handled++
+		s.receive(m)
+	}
+	s.told = nil
 	if s.ended {
 		s.actor.Stopped(s)
 	}
