@@ -38,6 +38,8 @@ type Loop struct {
 	arrival  Arrival
 	props    *actor.Props
 	root     *mailbox
+	names    []string // of actors that have ended, for those to come
+	named    uint64   // names made so far
 	stats    loopStats
 	ringHash uint64
 	wake     chan struct{} // goroutine mode

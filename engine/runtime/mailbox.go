@@ -13,9 +13,9 @@ type mailbox struct {
 	loop   *Loop
 	parent *mailbox
 	inv    actor.MessageInvoker
-	self   func() // stops the protoactor side; set with the first incarnation
 	host   host
 	id     uint64
+	name   string // in protoactor's registry, under its parent's; "" = it is not there
 	kind   uint16
 	policy Policy
 
@@ -147,10 +147,12 @@ func (m *mailbox) stop() {
 	if m.closed.Swap(true) && m.ended {
 		return
 	}
-	if m.self != nil {
-		m.self()
+	if m.inv != nil {
+		m.PostSystemMessage(stopMessage)
 	}
 }
+
+var stopMessage = &actor.Stop{}
 
 func (m *mailbox) addWatcher(w *watch) {
 	if m.ended {
@@ -190,6 +192,10 @@ func (m *mailbox) incarnationEnded() {
 func (m *mailbox) gone() {
 	m.closed.Store(true)
 	m.ended = true
+	if m.name != "" {
+		m.loop.names = append(m.loop.names, m.name)
+		m.name = ""
+	}
 	for _, it := range m.drop() {
 		if it.kind == itemSpawn {
 			it.box.gone() // a child that waited to be born

@@ -130,7 +130,7 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 	case *mailbox:
 		m.loop.spawnChild(ctx, m)
 	case *actor.Started:
-		t.onStarted(ctx)
+		t.onStarted()
 	case *actor.Restarting:
 		t.end()
 		t.incarnationEnded()
@@ -145,14 +145,26 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 
 func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
 	l.hand = child
-	if _, err := ctx.SpawnNamed(l.props, strconv.FormatUint(child.id, 36)); err != nil {
+	child.name = l.name()
+	if _, err := ctx.SpawnNamed(l.props, child.name); err != nil {
 		panic(err)
 	}
 }
 
-func (t *typed[M]) onStarted(ctx actor.Context) {
-	pid, system := ctx.Self(), ctx.ActorSystem()
-	t.self = func() { system.Root.Stop(pid) }
+// name is the newest of those that ended actors have left, or one more: protoactor's registry has thousands of maps, and a
+// name that was there a moment ago is the one whose place is still in the processor's cache. No item both ends an actor and
+// gives its name to another, so nothing that is on its way to the first can reach the second.
+func (l *Loop) name() string {
+	if n := len(l.names); n > 0 {
+		name := l.names[n-1]
+		l.names = l.names[:n-1]
+		return name
+	}
+	l.named++
+	return strconv.FormatUint(l.named, 36)
+}
+
+func (t *typed[M]) onStarted() {
 	again := t.actor != nil
 	t.actor, t.live = t.role.New(), true
 	if again {

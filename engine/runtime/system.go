@@ -117,9 +117,6 @@ func (r root) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *mailbox:
 		r.l.spawnChild(ctx, m)
-	case *actor.Started:
-		pid := ctx.Self()
-		r.l.root.self = func() { r.l.sys.actors.Root.Stop(pid) }
 	case *actor.Stopped:
 		r.l.root.gone()
 	}
