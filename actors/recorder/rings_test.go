@@ -7,14 +7,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// askRings tells a query and gives the number under which shard i got it.
-func (s *scene) askRings(m messages.RingsQueried, i int) messages.QueryID {
+// askRings tells a query and gives the number under which shard 1 got it.
+func (s *scene) askRings(m messages.RingsQueried) messages.QueryID {
 	s.Helper()
 	m.Admin = s.admin
 	s.actor.Tell(m)
-	told := s.shards[i].Told()
+	told := s.shards[1].Told()
 	if len(told) != 1 {
-		s.Fatalf("shard %d was told %+v, want one query", i, told)
+		s.Fatalf("told %+v, want one query", told)
 	}
 	q := told[0].(messages.RingQueried)
 	if want := (messages.RingQueried{Query: q.Query, Newest: m.Newest, Recorder: s.actor}); q != want {
@@ -29,7 +29,7 @@ func ring(loop int) messages.Ring {
 
 func TestRingsOfAllLoopsAreGatheredInTheirOrder(t *testing.T) {
 	s := newScene(t)
-	q := s.askRings(messages.RingsQueried{Loop: -1, Newest: 7}, 1)
+	q := s.askRings(messages.RingsQueried{Loop: -1, Newest: 7})
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(1)})
 	s.admin.Got()
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(0)})
@@ -44,7 +44,7 @@ func TestRingsOfAllLoopsAreGatheredInTheirOrder(t *testing.T) {
 
 func TestOneLoopIsAskedAlone(t *testing.T) {
 	s := newScene(t)
-	q := s.askRings(messages.RingsQueried{Loop: 1, Newest: 7}, 1)
+	q := s.askRings(messages.RingsQueried{Loop: 1, Newest: 7})
 	s.shards[0].Got()
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(1)})
 	s.admin.Got(messages.RingsAnswered{Rings: messages.ListOf(ring(1)), Loops: 2})
@@ -58,14 +58,14 @@ func TestLoopThatDoesNotExistIsAnsweredAtOnce(t *testing.T) {
 
 func TestRingsThatDoNotComeMakeItPartial(t *testing.T) {
 	s := newScene(t)
-	q := s.askRings(messages.RingsQueried{Loop: -1}, 1)
+	q := s.askRings(messages.RingsQueried{Loop: -1})
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(1)})
 	s.actor.Advance(time.Second - 1)
 	s.admin.Got()
 	s.actor.Advance(1)
 	s.admin.Got(messages.RingsAnswered{Rings: messages.ListOf(ring(1)), Loops: 2, Partial: true})
 	s.shards[0].Close()
-	q = s.askRings(messages.RingsQueried{Loop: -1}, 1)
+	q = s.askRings(messages.RingsQueried{Loop: -1})
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(1)})
 	s.admin.Got(messages.RingsAnswered{Rings: messages.ListOf(ring(1)), Loops: 2, Partial: true})
 }
@@ -73,7 +73,7 @@ func TestRingsThatDoNotComeMakeItPartial(t *testing.T) {
 func TestQueriesOfBothKindsAreCountedTogether(t *testing.T) {
 	s := newScene(t)
 	for range 32 {
-		s.askRings(messages.RingsQueried{Loop: 1}, 1)
+		s.askRings(messages.RingsQueried{Loop: 1})
 		s.ask(messages.RequestQueried{Newest: 1})
 	}
 	s.actor.Tell(messages.RingsQueried{Loop: 1, Admin: s.admin})
@@ -84,7 +84,7 @@ func TestQueriesOfBothKindsAreCountedTogether(t *testing.T) {
 
 func TestCrashAnswersRingsThatAreOpen(t *testing.T) {
 	s := newScene(t)
-	q := s.askRings(messages.RingsQueried{Loop: -1}, 1)
+	q := s.askRings(messages.RingsQueried{Loop: -1})
 	s.actor.Tell(messages.RingFound{Query: q, Ring: ring(1)})
 	s.actor.Crash()
 	s.admin.Got(messages.RingsAnswered{Rings: messages.ListOf(ring(1)), Loops: 2, Partial: true})

@@ -32,7 +32,7 @@ type Loop struct {
 	armed    int64
 	alarm    *time.Timer
 	ring     ring
-	kinds    map[reflect.Type]Kind
+	kinds    [256]seenKind // by address of the type
 	rand     *rand.Rand
 	hand     *mailbox // whose message is in hand, or who is being spawned
 	arrival  Arrival
@@ -44,6 +44,12 @@ type Loop struct {
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
 	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
+}
+
+// seenKind is a message type that the loop has seen, and its number.
+type seenKind struct {
+	of   reflect.Type
+	kind Kind
 }
 
 type loopState uint8

@@ -231,15 +231,15 @@ func typeName(msg any) string {
 	return ""
 }
 
-// kindOf numbers a message type; what the loop has seen before takes no lock.
+// kindOf numbers a message type; what the loop has seen lately takes neither a lock nor a map.
 func (l *Loop) kindOf(msg any) Kind {
 	t := reflect.TypeOf(msg)
-	k, ok := l.kinds[t]
-	if !ok {
-		k = l.sys.names.kind(t)
-		l.kinds[t] = k
+	at := reflect.ValueOf(t).Pointer()
+	seen := &l.kinds[(at>>5^at>>13)%uintptr(len(l.kinds))] // types stand at multiples of 32 bytes
+	if seen.of != t {
+		*seen = seenKind{t, l.sys.names.kind(t)}
 	}
-	return k
+	return seen.kind
 }
 
 // sortedBoxes gives the keys in the order of birth, so that no order comes from a map.

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -90,7 +89,7 @@ func orDefault(n, d int) int {
 }
 
 func (s *System) newLoop(i int) *Loop {
-	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring), kinds: map[reflect.Type]Kind{}}
+	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring)}
 	l.rand = rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+1))
 	l.props = actor.PropsFromProducer(func() actor.Actor { return l.hand.host },
 		actor.WithMailbox(func() actor.Mailbox { return l.hand }),
