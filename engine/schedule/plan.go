@@ -77,6 +77,7 @@ type Scratch struct {
 	Rand     *rand.Rand
 
 	in      Input
+	allowed allowed
 	all     []Endpoint // every endpoint of the snapshot, read once
 	sources []*endpoints.Endpoint
 	cand    []Endpoint // those that are left
@@ -118,8 +119,10 @@ func (p *Plan) reads() Reads {
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
 	s.all, s.sources, s.matched = s.all[:0], s.sources[:0], false
+	s.allowed.restrict(req.Subset)
+	defer s.allowed.forget()
 	for _, e := range snap.Endpoints {
-		if req.Subset.Given && !in(req.Subset.Addresses, e.Spec.Address) {
+		if !s.allowed.admits(e.Spec.Address) {
 			continue
 		}
 		s.sources = append(s.sources, e)
@@ -151,15 +154,6 @@ func read(e *endpoints.Endpoint, now time.Time, stale time.Duration) Endpoint {
 	out.Running, out.KVUsed = smp.Running, smp.KVUsed
 	out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
 	return out
-}
-
-func in(list messages.List[messages.Address], a messages.Address) bool {
-	for i := range list.Len() {
-		if list.At(i) == a {
-			return true
-		}
-	}
-	return false
 }
 
 // grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.
