@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -28,7 +30,7 @@ import (
 // options are the flags of serve. Names and defaults are the reference's where it has the flag.
 type options struct {
 	grpcPort, healthPort, metricsPort int
-	bind                              string
+	bind                              []string
 	poolName, poolNamespace           string
 	configFile, configText            string
 	endpointsFile                     string
@@ -53,7 +55,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
 	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
 	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
-	f.StringVar(&o.bind, "bind", "127.0.0.1", "address that all ports listen on; 0.0.0.0 or :: for all")
+	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"}, "addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
 	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
@@ -83,16 +85,13 @@ func (o *options) register(f *pflag.FlagSet) {
 func (o *options) check() error {
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
-	for _, p := range []struct {
-		flag string
-		port int
-	}{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}} {
+	for _, p := range o.ports() {
 		if p.port < 0 || p.port > 65535 {
 			bad("--%s: got %d, want 0 to 65535", p.flag, p.port)
 		}
 	}
-	if _, err := netip.ParseAddr(o.bind); err != nil {
-		bad("--bind: got %q, want an IP address", o.bind)
+	if _, err := o.addresses(); err != nil {
+		all = append(all, err)
 	}
 	if o.configFile != "" && o.configText != "" {
 		bad("--config-file and --config-text: want one of them")
@@ -122,6 +121,38 @@ func (o *options) check() error {
 		all = append(all, err)
 	}
 	return errors.Join(all...)
+}
+
+// port is one of ours, and its flag.
+type port struct {
+	flag string
+	port int
+}
+
+func (o *options) ports() []port {
+	return []port{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}}
+}
+
+// addresses are those of --bind, or everything that is wrong with them.
+func (o *options) addresses() ([]netip.Addr, error) {
+	var good []netip.Addr
+	var problems []error
+	for _, text := range o.bind {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		a = a.Unmap()
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("--bind: got %q, want an IP address, without a port", text))
+		case slices.Contains(good, a):
+			problems = append(problems, fmt.Errorf("--bind: %s stands there twice", a))
+		default:
+			good = append(good, a)
+		}
+	}
+	if len(o.bind) == 0 {
+		problems = append(problems, errors.New("--bind: want one IP address or more"))
+	}
+	return good, errors.Join(problems...)
 }
 
 // limit carries "none" as 24 hours: no deadline is zero.

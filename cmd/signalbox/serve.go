@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ type server struct {
 	health *health.Server
 	http   *http.Server
 	failed chan error
-	addrs  map[string]netip.AddrPort
+	addrs  map[string][]netip.AddrPort // by flag, in the order of --bind
 }
 
 // serve runs until ctx is done, then drains.
@@ -67,16 +68,14 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration", zap.String("warning", w.String()))
 	}
-	s := &server{opts: o, log: log, failed: make(chan error, 3), addrs: map[string]netip.AddrPort{}}
+	s := &server{opts: o, log: log, failed: make(chan error, 1), addrs: map[string][]netip.AddrPort{}}
 	listeners, err := s.listen()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			for _, l := range listeners {
-				_ = l.Close()
-			}
+			closeAll(listeners)
 		}
 	}()
 	creds, err := o.credentials()
@@ -88,36 +87,54 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	}
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
-	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),
-		zap.Stringer("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
+	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
 	return s, nil
 }
 
-func (s *server) listen() (map[string]net.Listener, error) {
-	all := map[string]net.Listener{}
+// listen opens every port on every address, or says which cannot be had.
+func (s *server) listen() (map[string][]net.Listener, error) {
+	bind, err := s.opts.addresses()
+	if err != nil {
+		return nil, err
+	}
+	network := "tcp" // :: takes IPv4 too, unless that has an address of its own
+	if slices.ContainsFunc(bind, netip.Addr.Is4) {
+		network = "tcp6"
+	}
+	all := map[string][]net.Listener{}
 	var problems []error
-	for _, p := range []struct {
-		flag string
-		port int
-	}{{"grpc-port", s.opts.grpcPort}, {"grpc-health-port", s.opts.healthPort}, {"metrics-port", s.opts.metricsPort}} {
-		l, err := net.Listen("tcp", net.JoinHostPort(s.opts.bind, strconv.Itoa(p.port)))
-		if err != nil {
-			problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
-			continue
+	for _, p := range s.opts.ports() {
+		for _, a := range bind {
+			family := network
+			if a.Is4() {
+				family = "tcp4"
+			}
+			l, err := net.Listen(family, net.JoinHostPort(a.String(), strconv.Itoa(p.port)))
+			if err != nil {
+				problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
+				continue
+			}
+			all[p.flag] = append(all[p.flag], l)
+			s.addrs[p.flag] = append(s.addrs[p.flag], netip.MustParseAddrPort(l.Addr().String()))
 		}
-		all[p.flag] = l
-		s.addrs[p.flag] = netip.MustParseAddrPort(l.Addr().String())
 	}
 	if len(problems) > 0 {
-		for _, l := range all {
-			_ = l.Close()
-		}
+		closeAll(all)
 		return nil, errors.Join(problems...)
 	}
 	return all, nil
 }
 
-func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.TransportCredentials) {
+func closeAll(all map[string][]net.Listener) {
+	for _, of := range all {
+		for _, l := range of {
+			_ = l.Close()
+		}
+	}
+}
+
+func (s *server) serveAll(listeners map[string][]net.Listener, creds credentials.TransportCredentials) {
 	s.health = health.NewServer()
 	for _, name := range healthServices {
 		s.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
@@ -136,16 +153,25 @@ func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.T
 	s.checks = grpc.NewServer()
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{Handler: s.tree.admin, ReadHeaderTimeout: 10 * time.Second}
-	run := func(what string, f func() error) {
+	s.run("ext_proc", listeners["grpc-port"], s.grpc.Serve)
+	s.run("health", listeners["grpc-health-port"], s.checks.Serve)
+	s.run("http", listeners["metrics-port"], s.http.Serve)
+}
+
+// run serves each listener until it is closed. The first failure ends the server.
+func (s *server) run(what string, listeners []net.Listener, serve func(net.Listener) error) {
+	for _, l := range listeners {
 		go func() {
-			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-				s.failed <- fmt.Errorf("%s: %w", what, err)
+			err := serve(l)
+			if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+				return
+			}
+			select {
+			case s.failed <- fmt.Errorf("%s: %w", what, err):
+			default: // one is enough
 			}
 		}()
 	}
-	run("ext_proc", func() error { return s.grpc.Serve(listeners["grpc-port"]) })
-	run("health", func() error { return s.checks.Serve(listeners["grpc-health-port"]) })
-	run("http", func() error { return s.http.Serve(listeners["metrics-port"]) })
 }
 
 const (

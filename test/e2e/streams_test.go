@@ -22,17 +22,17 @@ import (
 // dial connects to Signalbox as Envoy does: TLS whose certificate nobody checks.
 func dial(t *testing.T, port int) *grpc.ClientConn {
 	t.Helper()
-	return dialWith(t, port, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
+	return dialWith(t, fmt.Sprintf("127.0.0.1:%d", port), credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
 }
 
 func dialPlain(t *testing.T, port int) *grpc.ClientConn {
 	t.Helper()
-	return dialWith(t, port, insecure.NewCredentials())
+	return dialWith(t, fmt.Sprintf("127.0.0.1:%d", port), insecure.NewCredentials())
 }
 
-func dialWith(t *testing.T, port int, how credentials.TransportCredentials) *grpc.ClientConn {
+func dialWith(t *testing.T, address string, how credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(fmt.Sprintf("passthrough:///127.0.0.1:%d", port), grpc.WithTransportCredentials(how))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(how))
 	if err != nil {
 		t.Fatal(err)
 	}
