@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
@@ -94,6 +95,9 @@ func (t *tree) serveStreams(cfg *config.Config) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},
 	})
+	t.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "signalbox_held_body_bytes", Help: "Bytes of request bodies that are held; --max-held-bytes bounds them.",
+	}, func() float64 { return float64(t.streams.Held()) }))
 }
 
 // noParser leaves every body unread: the configuration says so.
