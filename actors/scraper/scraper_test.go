@@ -92,6 +92,39 @@ func TestIntervalIsWhatThePageCosts(t *testing.T) {
 	}
 }
 
+// However many endpoints there are, their pages together take 5 % of one of our cores at most, idle or not.
+func TestIntervalGrowsWithThePool(t *testing.T) {
+	for name, c := range map[string]struct {
+		endpoints, pageBytes int
+		idle, busy           time.Duration
+	}{
+		"a few":                {10, 60 << 10, time.Second, 600 * time.Millisecond},
+		"fifty":                {50, 60 << 10, time.Second, 690 * time.Millisecond},
+		"a thousand":           {1000, 60 << 10, 13800 * time.Millisecond, 13800 * time.Millisecond},
+		"a thousand, no page":  {1000, 0, 9 * time.Second, 9 * time.Second},
+		"a hundred, huge page": {100, 1 << 20, 10240 * time.Millisecond, 10240 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, scraper.Config{Metrics: true, Endpoints: func() int { return c.endpoints }})
+			tell := func(n uint32, want time.Duration) {
+				m := answer(n, 0)
+				m.PageBytes = c.pageBytes
+				s.stage.Tell(m)
+				if got := s.target.Sample().Interval; got != want {
+					t.Errorf("the sample says %v, want %v", got, want)
+				}
+			}
+			s.settled()
+			_, n := s.asks()
+			tell(n, c.idle)
+			n = s.asksAfter(c.idle)
+			s.target.Load().Add(1)
+			tell(n, c.busy)
+			s.asksAfter(c.busy)
+		})
+	}
+}
+
 func TestLoadThatComesBetweenTwoPagesBringsTheNextForward(t *testing.T) {
 	s := newScene(t, pages)
 	s.settled()

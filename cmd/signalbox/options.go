@@ -69,7 +69,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core allow, 0.5 s at least")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core and 5 % of ours allow, 0.5 s at least")
 	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
 	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change")
