@@ -12,7 +12,7 @@ import (
 func TestEnvoyFollowsTheEndpointsFile(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	first, second := servers[0], servers[1]
-	s := startStackWith(t, originalDst, servers[:1], "--single-destination")
+	s := startStackWith(t, originalDst, servers[:1])
 	work := startLoad(4, func(client, n int) answer {
 		return s.client.chat(model, fmt.Sprintf("client %d, question %d", client, n), 20)
 	})
