@@ -154,8 +154,8 @@ func TestCommandEndsAtOnce(t *testing.T) {
 			unserving(t, p, 2*time.Second)
 			again := time.Now()
 			p.signal(t, second)
-			if code := p.exitCode(t, 2*time.Second); code == 0 {
-				t.Error("exit code 0 for a drain that was not waited for")
+			if code := p.exitCode(t, 2*time.Second); code != 128+int(second) {
+				t.Errorf("exit code %d, want %d", code, 128+int(second))
 			}
 			t.Logf("gone %v after the second signal", time.Since(again))
 		})
