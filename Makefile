@@ -48,6 +48,11 @@ e2e: ## Real Envoy, the real binary, simulated model servers
 	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
 	fi
 
+.PHONY: e2e-vllm
+e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port; STOP="command that ends the first"; none = simulated
+	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); \
+	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' $(GO) test -count=1 -v -run '^TestEnvoyModelServers$$' ./test/e2e
+
 .PHONY: ci
 ci: ## Lint, vet, race, then test
 	$(MAKE) lint

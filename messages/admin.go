@@ -1,6 +1,8 @@
 package messages
 
 // AdminMsg is what the admin adapter is told.
+//
+//sumtype:decl
 type AdminMsg interface{ adminMsg() }
 
 // RecordsAnswered is all that is known of a query, the newest first.

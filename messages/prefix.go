@@ -1,6 +1,8 @@
 package messages
 
 // PrefixMsg is what the prefix actor receives: the sole writer of the prefix index.
+//
+//sumtype:decl
 type PrefixMsg interface{ prefixMsg() }
 
 // PrefixStarted begins an incarnation of the prefix actor, with an empty index.

@@ -6,6 +6,8 @@ import "time"
 type QueryID uint64
 
 // RecorderMsg is what the recorder receives: the actor that answers what happened to a request.
+//
+//sumtype:decl
 type RecorderMsg interface{ recorderMsg() }
 
 // RecorderStarted begins an incarnation of the recorder.

@@ -1,6 +1,8 @@
 package messages
 
 // ShardMsg is what the shard of one loop receives: the parent of the cycles on it.
+//
+//sumtype:decl
 type ShardMsg interface{ shardMsg() }
 
 // ShardStarted begins an incarnation of a shard.

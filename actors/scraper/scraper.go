@@ -34,6 +34,7 @@ type Config struct {
 	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
 	ModelsEvery time.Duration // between two model lists; 30 s by default
 	Timeout     time.Duration // of a fetch, as the fetcher has it; 1 s by default
+	Endpoints   func() int    // how many are scraped beside each other, this one included; nil = it is alone
 
 	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
 	// (failure says why), and when it answers again (failure is ""). It must not block.
@@ -78,6 +79,9 @@ type source struct {
 func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
 	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, 30*time.Second)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
+	if cfg.Endpoints == nil {
+		cfg.Endpoints = func() int { return 1 }
+	}
 	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, startedAt: messages.Unknown}
 }
 

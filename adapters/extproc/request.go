@@ -153,6 +153,7 @@ func (st *stream) onArrival(trailers bool) error {
 		return st.forward(m, hasBody, trailers)
 	case messages.PickFailed:
 		return st.relay(m)
+	case messages.AnswerDue, messages.ServingRevoked: // no answers; await keeps them to itself
 	}
 	return errOver // the client left, or was refused
 }

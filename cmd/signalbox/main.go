@@ -17,9 +17,11 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go heed(signals, stop)
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
@@ -35,6 +37,19 @@ func lastWords(w io.Writer, text string) {
 	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
 	_, _ = s.Write([]byte(text))
 	_ = s.Close()
+}
+
+// heed ends the command in good order at the first signal, and the process at once at the second.
+func heed(signals <-chan os.Signal, stop context.CancelFunc) {
+	<-signals
+	stop()
+	second := <-signals
+	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
+	code := 1
+	if number, ok := second.(syscall.Signal); ok {
+		code = 128 + int(number) // as a shell has it
+	}
+	os.Exit(code)
 }
 
 // exitError is an exit status without a fault: a check that did not hold.

@@ -35,7 +35,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 	}
 	settings := scraper.Config{
 		Metrics: cfg.Metrics.Enabled && (want.Load || want.LoRA), Models: cfg.Models.Enabled, Interval: interval,
-		Turned: t.turned,
+		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned,
 	}
 	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
 		role := runtime.Role[messages.ScraperMsg]{

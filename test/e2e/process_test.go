@@ -62,6 +62,13 @@ func (p *process) stop() {
 	}
 }
 
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
 // kill ends the process without a warning and returns when it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
