@@ -41,7 +41,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string) promet
 		ready:           of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
 		queue:           of("llm_d_epp_average_queue_size", "Mean of sampled waiting requests.", "name"),
 		running:         of("llm_d_epp_average_running_requests", "Mean of sampled running requests.", "name"),
-		kv:              of("llm_d_epp_average_kv_cache_utilization", "Mean of sampled KV cache use, 0 to 1.", "name"),
+		kv:              of("llm_d_epp_average_kv_cache_utilization", "Mean of sampled KV cache use, 0 to 1, of the endpoints that tell it.", "name"),
 		endpointQueue:   of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
 		endpointPicks:   of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
@@ -80,7 +80,7 @@ func (c *collector) loop(ch chan<- prometheus.Metric, i int) {
 
 func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	snap := c.pool.Snapshot()
-	var queue, running, kv, n float64
+	var queue, running, n, kv, kvTold float64
 	for _, e := range snap.Endpoints {
 		addr := string(e.Spec.Address)
 		ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks.Load()), addr)
@@ -90,7 +90,10 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
 		if s := e.Sample(); s != nil {
-			queue, running, kv, n = queue+float64(s.Waiting), running+float64(s.Running), kv+s.KVUsed, n+1
+			queue, running, n = queue+float64(s.Waiting), running+float64(s.Running), n+1
+			if s.KVUsed >= 0 {
+				kv, kvTold = kv+s.KVUsed, kvTold+1
+			}
 			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, addr)
 		}
 	}
@@ -100,7 +103,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	gauge(c.ready, float64(len(snap.Endpoints)))
 	gauge(c.queue, queue/max(n, 1))
 	gauge(c.running, running/max(n, 1))
-	gauge(c.kv, kv/max(n, 1))
+	gauge(c.kv, kv/max(kvTold, 1))
 }
 
 // PoolInfo says which pool this process picks for.
