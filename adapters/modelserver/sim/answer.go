@@ -22,6 +22,8 @@ type answer struct {
 	byID         map[uint64]int // sequence -> index of its choice
 	open         int            // choices that have not ended
 	ready        chan struct{}  // holds one element when there is something to write
+	broken       bool           // the engine died over it
+	stall        int            // tokens that it still shows before it stalls; below 0 = it does not
 }
 
 // choice is one sequence of an answer.
@@ -67,9 +69,10 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 		fail.write(w)
 		return
 	}
-	s.mu.Lock()
-	s.requests++
-	s.mu.Unlock()
+	if fail := s.refusal(a); fail != nil {
+		fail.write(w)
+		return
+	}
 	if !s.submit(a, requests) {
 		overloaded().write(w)
 		return
@@ -77,12 +80,27 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 	defer s.abandon(a)
 	if a.each.stream {
 		s.stream(w, r, a)
-		return
-	}
-	select {
-	case <-a.ready:
+	} else if s.complete(r, a) {
 		s.whole(w, a)
-	case <-r.Context().Done():
+	}
+}
+
+// complete waits until an answer can be written as a whole; false = the client has left.
+func (s *Server) complete(r *http.Request, a *answer) bool {
+	for {
+		turned := s.turning()
+		s.mu.Lock()
+		done := a.broken || a.open == 0 && a.stall < 0 && !s.faults.Stalled
+		s.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-a.ready:
+		case <-turned:
+		case <-r.Context().Done():
+			return false
+		}
 	}
 }
 
@@ -140,11 +158,15 @@ func quoted(text string) []byte {
 	return b
 }
 
-// whole writes an answer that is complete.
+// whole writes an answer that is complete, or broken.
 func (s *Server) whole(w http.ResponseWriter, a *answer) {
 	s.mu.Lock()
-	choices := append([]choice(nil), a.choices...)
+	choices, broken := append([]choice(nil), a.choices...), a.broken
 	s.mu.Unlock()
+	if broken {
+		engineDead().write(w)
+		return
+	}
 	b := a.head(nil, a.format.object)
 	for i, c := range choices {
 		if i > 0 {

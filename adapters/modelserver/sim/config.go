@@ -29,7 +29,8 @@ type Config struct {
 	MaxLoRAs int
 	// MaxRunning is how many sequences run in one batch. Default 128.
 	MaxRunning int
-	// MaxQueued is how many sequences may wait before new ones are answered 503. Default 0: any number.
+	// MaxQueued is from how many sequences on, running ones included, new ones are answered 503: vLLM 0.32 counts all that
+	// its front end has not finished under --max-num-queued-reqs. Default 0: any number.
 	MaxQueued int
 	// MaxBatchedTokens is how many tokens one step computes at most. Default 2048.
 	MaxBatchedTokens int
@@ -60,6 +61,8 @@ type Config struct {
 	Tick time.Duration
 	// Seed decides texts, lengths and ids. Default 0, a seed like any other.
 	Seed uint64
+	// Faults are those of the start. Default: none.
+	Faults Faults
 	// Clock drives the engine. Default: the wall clock.
 	Clock Clock
 }
@@ -116,5 +119,5 @@ func (c Config) validate() error {
 	case c.Tick < 0:
 		return fmt.Errorf("tick: got %s, want more than 0", c.Tick)
 	}
-	return nil
+	return c.Faults.Validate()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/page"
 )
@@ -17,7 +18,7 @@ const version = "0.32.0"
 // routes maps path and method to handlers. Errors for other paths and methods are those of vLLM's web framework.
 func (s *Server) routes() http.Handler {
 	table := map[string]map[string]http.HandlerFunc{
-		"/health":              {"GET": func(http.ResponseWriter, *http.Request) {}},
+		"/health":              {"GET": s.onHealth},
 		"/ping":                {"GET": func(http.ResponseWriter, *http.Request) {}, "POST": func(http.ResponseWriter, *http.Request) {}},
 		"/version":             {"GET": func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]string{"version": version}) }},
 		"/load":                {"GET": s.onLoad},
@@ -32,6 +33,7 @@ func (s *Server) routes() http.Handler {
 		table["/v1/load_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onLoadLoRA}
 		table["/v1/unload_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onUnloadLoRA}
 	}
+	s.control(table)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("x-served-by", s.addr)
 		w.Header().Set("x-sim-name", s.cfg.Name)
@@ -120,15 +122,57 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write([]byte(text))
 }
 
-func (s *Server) onMetrics(w http.ResponseWriter, _ *http.Request) {
-	b := make([]byte, 0, 48<<10)
+func (s *Server) onHealth(w http.ResponseWriter, _ *http.Request) {
+	if s.Faults().EngineDead {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (s *Server) onMetrics(w http.ResponseWriter, r *http.Request) {
+	wrong := s.Faults()
+	if !s.pause(r, time.Duration(wrong.PageDelay)) {
+		return
+	}
+	b := make([]byte, 0, max(48<<10, wrong.PageBytes+64))
 	s.mu.Lock()
 	s.deliver()
 	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: s.core.Stats(), LoRAs: s.core.LoRAs(), Rejected: s.rejected})
 	s.mu.Unlock()
+	for i := 0; len(b) < wrong.PageBytes; i++ {
+		b = append(strconv.AppendInt(append(b, `sim_padding{n="`...), int64(i), 10), "\"} 0.0\n"...)
+	}
+	switch wrong.PageBroken {
+	case "error":
+		internal("Internal server error").write(w)
+		return
+	case "garbled":
+		for i := range b {
+			b[i] ^= byte(i*7) | 0x81
+		}
+	}
 	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	if wrong.PageBroken == "cut" {
+		_, _ = w.Write(b[:len(b)/2])
+		panic(http.ErrAbortHandler) // closes the connection before the promised length
+	}
 	_, _ = w.Write(b) // a client that left has nobody to tell
+}
+
+// pause waits; false = the client has left.
+func (s *Server) pause(r *http.Request, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	over := make(chan struct{})
+	takeBack := s.cfg.Clock.AfterFunc(d, func() { close(over) })
+	select {
+	case <-over:
+		return true
+	case <-r.Context().Done():
+		takeBack()
+		return false
+	}
 }
 
 func (s *Server) onLoad(w http.ResponseWriter, _ *http.Request) {

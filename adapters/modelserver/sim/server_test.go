@@ -182,7 +182,7 @@ func TestLargeBodies(t *testing.T) {
 }
 
 func TestFullQueueIsAnswered503(t *testing.T) {
-	s := start(t, func(c *Config) { c.MaxModelLen, c.MaxRunning, c.MaxQueued, c.DecodeTokensPerSecond = 0, 1, 1, 1 })
+	s := start(t, func(c *Config) { c.MaxModelLen, c.MaxRunning, c.MaxQueued, c.DecodeTokensPerSecond = 0, 1, 2, 1 })
 	open(t, s, endless)
 	until(t, "one runs", func() bool { return s.Stats().Running == 1 })
 	open(t, s, endless)

@@ -44,6 +44,10 @@ var completionFormat = format{
 	beforeReason: `"`, afterReason: `","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
 }
 
+// brokenEvent ends a stream whose engine died. Here, and nowhere else, vLLM puts blanks into its JSON.
+const brokenEvent = `data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", ` +
+	`"type": "InternalServerError", "param": null, "code": 500}}` + "\n\ndata: [DONE]\n\n"
+
 // stream writes an answer as it comes out: all events of a delivery in one write. It returns when the answer is
 // complete or the client has left.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
@@ -51,15 +55,18 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 	flush := http.NewResponseController(w)
 	head := a.head([]byte("data: "), a.format.chunkObject)
 	var b []byte
+	turned := s.turning()
 	for {
 		if flush.Flush() != nil {
 			return
 		}
 		select {
 		case <-a.ready:
+		case <-turned:
 		case <-r.Context().Done():
 			return
 		}
+		turned = s.turning()
 		var done bool
 		b, done = s.events(b[:0], head, a)
 		if _, err := w.Write(b); err != nil || done {
@@ -72,19 +79,29 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if a.broken {
+		return append(b, brokenEvent...), true
+	}
+	if s.faults.Stalled {
+		return b, false
+	}
 	for i := range a.choices {
 		c := &a.choices[i]
+		if a.stall == 0 {
+			return b, false
+		}
 		if c.sent == 0 && c.generated > 0 && a.format.role != "" {
 			b = append(b, head...)
 			b = append(b, `{"index":`...)
 			b = append(strconv.AppendInt(b, int64(i), 10), a.format.role...)
 			b = append(a.runningUsage(b, 0), ",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n"...)
 		}
-		for c.sent < c.generated {
+		for c.sent < c.generated && a.stall != 0 {
 			b = s.event(b, head, a, i)
+			a.stall = max(a.stall-1, -1)
 		}
 	}
-	if a.open > 0 {
+	if a.open > 0 || a.stall == 0 {
 		return b, false
 	}
 	if a.each.usage {
