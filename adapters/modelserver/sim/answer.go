@@ -73,6 +73,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 		fail.write(w)
 		return
 	}
+	if !s.pause(r, s.enter()) {
+		return
+	}
 	if !s.submit(a, requests) {
 		overloaded().write(w)
 		return
@@ -215,11 +218,21 @@ func (s *Server) usage(b []byte, a *answer, choices []choice) []byte {
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(cached), 10)
-		b = append(b, `,"created_cache_tokens":null,"multimodal_tokens":null}`...)
+		if a.format == &chatFormat {
+			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
+		} else {
+			b = append(b, `,"created_cache_tokens":null`...)
+		}
+		b = append(b, `,"multimodal_tokens":null}`...)
 	} else {
 		b = append(b, "null"...)
 	}
 	return append(b, `,"completion_tokens_details":null}`...)
+}
+
+// created is how many tokens of a chat's prompt are in blocks that were not cached before; vLLM tells it for chats only.
+func (s *Server) created(a *answer, cached int) int {
+	return a.promptTokens/s.cfg.BlockTokens*s.cfg.BlockTokens - cached
 }
 
 // appendCounts opens a usage object.

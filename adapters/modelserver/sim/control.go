@@ -88,7 +88,7 @@ func (s *Server) refusal(a *answer) *failure {
 	case f.EngineDead:
 		return engineDead()
 	case f.Draining:
-		return internal("cannot schedule new futures after shutdown")
+		return drained()
 	case overload:
 		s.rejected++
 		return overloaded()
@@ -107,6 +107,8 @@ func (s *Server) refusal(a *answer) *failure {
 func internal(message string) *failure {
 	return &failure{http.StatusInternalServerError, "InternalServerError", message, ""}
 }
+
+func drained() *failure { return internal("cannot schedule new futures after shutdown") }
 
 func engineDead() *failure {
 	return internal("EngineCore encountered an issue. See stack trace (above) for the root cause.")
@@ -138,7 +140,7 @@ func (s *Server) onFaults(w http.ResponseWriter, _ *http.Request) {
 // answerControl shows the faults now in force, or says what is wrong with those that were sent.
 func (s *Server) answerControl(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
-		(&failure{http.StatusBadRequest, "BadRequestError", err.Error(), ""}).write(w)
+		badRequest(err.Error(), "").write(w)
 		return
 	}
 	s.onFaults(w, r)
@@ -153,7 +155,7 @@ func (s *Server) onRestart(w http.ResponseWriter, r *http.Request) {
 			err = errors.New("got " + text + ", want 0s or more")
 		}
 		if err != nil {
-			(&failure{http.StatusBadRequest, "BadRequestError", "down: " + err.Error(), "down"}).write(w)
+			badRequest("down: "+err.Error(), "down").write(w)
 			return
 		}
 	}

@@ -19,7 +19,7 @@ func (s *Server) boot() error {
 		return err
 	}
 	s.core, s.answers, s.adapters = core, make(map[uint64]*answer), nil
-	s.requests, s.rejected = 0, 0
+	s.door, s.requests, s.rejected = frontEnd{}, 0, 0
 	for _, name := range s.cfg.Adapters {
 		s.adapters = append(s.adapters, adapter{name, name})
 	}

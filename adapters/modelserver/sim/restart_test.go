@@ -50,6 +50,11 @@ func TestRestartIsAFreshProcess(t *testing.T) {
 	if err := <-whole; err == nil {
 		t.Error("the request that was running got an answer")
 	}
+	until(t, "it is down", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.http == nil
+	})
 	if resp, err := http.Get(s.URL() + "/health"); err == nil {
 		resp.Body.Close()
 		t.Errorf("while down: /health answers %d", resp.StatusCode)

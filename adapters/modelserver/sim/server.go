@@ -26,6 +26,7 @@ type Server struct {
 	refusing chan struct{} // closed when it accepts no more connections
 	core     *batch.Core
 	page     *page.Page
+	door     frontEnd
 	answers  map[uint64]*answer // by sequence
 	adapters []adapter          // in order of loading
 	requests uint64
@@ -146,6 +147,26 @@ func (s *Server) Stats() Stats {
 		Ended: y.Finished[batch.Stop] + y.Finished[batch.Length], Aborted: y.Finished[batch.Abort],
 		Running: now.Running, Waiting: now.Waiting, KVUsedRatio: now.KVUsedRatio,
 	}
+}
+
+// frontEnd takes in one request after the other.
+type frontEnd struct{ free time.Time }
+
+// enter is when a request that comes now reaches the engine.
+func (f *frontEnd) enter(now time.Time, c *Config) time.Time {
+	if f.free.Before(now) {
+		f.free = now
+	}
+	f.free = f.free.Add(c.FrontEndBusy)
+	return f.free.Add(c.FrontEndLatency)
+}
+
+// enter is how long a request that comes now takes to reach the engine.
+func (s *Server) enter() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Clock.Now()
+	return s.door.enter(now, &s.cfg).Sub(now)
 }
 
 // submit starts all sequences of an answer, or none if the queue is full.

@@ -153,16 +153,27 @@ func start(t *testing.T, change func(*Config)) *Server {
 // ask sends one request, "METHOD /path", and reads the answer to its end.
 func ask(t *testing.T, s *Server, what, body string, headers ...string) reply {
 	t.Helper()
+	r := request(t, s, what, body)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return send(t, http.DefaultClient, r)
+}
+
+func request(t *testing.T, s *Server, what, body string) *http.Request {
+	t.Helper()
 	method, path, _ := strings.Cut(what, " ")
 	r, err := http.NewRequest(method, s.URL()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(r)
+	return r
+}
+
+func send(t *testing.T, client *http.Client, r *http.Request) reply {
+	t.Helper()
+	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,11 @@ func (s *Server) finalUsage(b []byte, a *answer) []byte {
 	b = appendCounts(b, a.promptTokens, generated)
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
-		b = append(strconv.AppendInt(b, int64(cached), 10), '}')
+		b = strconv.AppendInt(b, int64(cached), 10)
+		if a.format == &chatFormat {
+			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
+		}
+		b = append(b, '}')
 	}
 	return append(b, '}')
 }
