@@ -133,7 +133,7 @@ var Profiles = map[string]func(*Config){
 	// The figures behind it, and how to repeat them, are in README.md.
 	"vllm-cpu-tiny": func(c *Config) {
 		c.MaxRunning, c.MaxBatchedTokens, c.KVBlocks, c.BlockTokens, c.MaxModelLen = 128, 2048, 512, 32, 4096
-		c.PrefillTokensPerSecond, c.DecodeTokensPerSecond, c.BatchSlowdown = 40_000, 380, 0.03
+		c.PrefillTokensPerSecond, c.DecodeTokensPerSecond, c.BatchSlowdown = 40_000, 400, 0.03
 		c.FrontEndBusy, c.FrontEndLatency = time.Millisecond, 5*time.Millisecond
 		c.Tick, c.PromptTokensDetails = time.Millisecond, true
 	},

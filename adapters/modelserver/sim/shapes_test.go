@@ -258,6 +258,10 @@ func TestErrorsAreThoseOfVLLM(t *testing.T) {
 	if got.status != want.status || got.body != want.body {
 		t.Errorf("content type: got %d %s, want %d %s", got.status, got.body, want.status, want.body)
 	}
+	got, want = ask(t, s, "GET /metrics", ""), capture(t, "metrics_headers")
+	if got.status != want.status || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
+		t.Errorf("metrics: got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status, want.header.Get("Content-Type"))
+	}
 	got, want = ask(t, s, chat, `{"model": "tiny", "messages": [}`), capture(t, "error_bad_json")
 	if got.status != want.status || shape(t, got.body) != shape(t, want.body) || !strings.Contains(got.body, "json_invalid") {
 		t.Errorf("broken JSON: got %d %s, want %d %s", got.status, got.body, want.status, want.body)
