@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim"
 )
@@ -17,6 +21,7 @@ import (
 const faultHelp = `
   error_rate, error_status     requests answered 500, or this 5xx
   overload_rate                requests answered 503, without Retry-After
+  overload_in_stream           streams among them answered 200 and an error event
   stall_rate, stall_tokens     answers that stop after so many tokens, without data or close
   stalled                      every answer stops, open ones too
   draining                     /health is 200 and each new request 500; open answers end
@@ -33,6 +38,7 @@ type simOptions struct {
 	count, port int
 	bind        string
 	faults      string
+	profile     string
 	server      sim.Config
 }
 
@@ -64,6 +70,7 @@ func newSim() *cobra.Command {
 	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256, "mean length of an answer")
 	f.BoolVar(&o.server.PromptTokensDetails, "enable-prompt-tokens-details", false, "cached_tokens in usage")
 	f.Uint64Var(&o.server.Seed, "seed", 0, "seed of texts, lengths, ids and faults")
+	f.StringVar(&o.profile, "profile", "", "a measured server: "+strings.Join(slices.Sorted(maps.Keys(sim.Profiles)), ", ")+"; other flags go before it")
 	f.StringVar(&o.faults, "faults", "", "faults of each server, JSON")
 	return c
 }
@@ -71,6 +78,9 @@ func newSim() *cobra.Command {
 func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 	if o.count < 1 {
 		return fmt.Errorf("--count: got %d, want 1 or more", o.count)
+	}
+	if err := o.applyProfile(cmd.Flags()); err != nil {
+		return err
 	}
 	if o.faults != "" {
 		var err error
@@ -105,5 +115,29 @@ func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 		}
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// applyProfile sets what the profile says, but for the flags that were given.
+func (o *simOptions) applyProfile(flags *pflag.FlagSet) error {
+	if o.profile == "" {
+		return nil
+	}
+	apply, known := sim.Profiles[o.profile]
+	if !known {
+		return fmt.Errorf("--profile: got %q, want one of %s", o.profile, strings.Join(slices.Sorted(maps.Keys(sim.Profiles)), ", "))
+	}
+	given := map[string]string{}
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() != "stringSlice" { // setting one appends to it, and no profile has one
+			given[f.Name] = f.Value.String()
+		}
+	})
+	apply(&o.server)
+	for name, value := range given {
+		if err := flags.Set(name, value); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim"
 )
 
@@ -68,5 +70,26 @@ func TestHelpNamesEveryFault(t *testing.T) {
 		if name := fields.Field(i).Tag.Get("json"); !strings.Contains(faultHelp, name) {
 			t.Errorf("the help of sim does not name %s", name)
 		}
+	}
+}
+
+func TestProfileGivesWayToFlags(t *testing.T) {
+	o := &simOptions{profile: "vllm-cpu-tiny"}
+	flags := pflag.NewFlagSet("sim", pflag.ContinueOnError)
+	flags.IntVar(&o.server.KVBlocks, "num-gpu-blocks", 4096, "")
+	flags.IntVar(&o.server.BlockTokens, "block-size", 16, "")
+	flags.StringSliceVar(&o.server.Adapters, "adapters", nil, "")
+	if err := flags.Parse([]string{"--num-gpu-blocks=7", "--adapters=a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.applyProfile(flags); err != nil {
+		t.Fatal(err)
+	}
+	if c := o.server; c.KVBlocks != 7 || c.BlockTokens != 32 || len(c.Adapters) != 1 {
+		t.Errorf("%d blocks of %d tokens, adapters %q; want the 7 of the flag, the 32 of the profile, one adapter", c.KVBlocks, c.BlockTokens, c.Adapters)
+	}
+	_, ended := runSim(t.Context(), "--profile=h100")
+	if err := <-ended; err == nil || err.Error() != `--profile: got "h100", want one of vllm-cpu-tiny` {
+		t.Errorf("unknown profile: got %v", err)
 	}
 }

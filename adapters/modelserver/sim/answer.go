@@ -69,15 +69,15 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 		fail.write(w)
 		return
 	}
-	if fail := s.refusal(a); fail != nil {
-		fail.write(w)
+	if fail, inStream := s.refusal(a, len(requests)); fail != nil {
+		a.refuse(w, fail, inStream)
 		return
 	}
 	if !s.pause(r, s.enter()) {
 		return
 	}
-	if !s.submit(a, requests) {
-		overloaded().write(w)
+	if !s.submit(a, requests) { // others came in meanwhile
+		a.refuse(w, overloaded(), true)
 		return
 	}
 	defer s.abandon(a)
@@ -86,6 +86,16 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 	} else if s.complete(r, a) {
 		s.whole(w, a)
 	}
+}
+
+// refuse answers with an error, which a stream that passed the door has in an event.
+func (a *answer) refuse(w http.ResponseWriter, f *failure, inStream bool) {
+	if !inStream || !a.each.stream {
+		f.write(w)
+		return
+	}
+	w.Header().Set("Content-Type", eventStream)
+	_, _ = w.Write(f.lastEvents(nil)) // a client that left has nobody to tell
 }
 
 // complete waits until an answer can be written as a whole; false = the client has left.

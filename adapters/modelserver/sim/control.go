@@ -76,32 +76,33 @@ func (s *Server) die() {
 	clear(s.answers)
 }
 
-// refusal is what a request for completions is refused with, nil if it is taken. Each request draws once for each rate,
-// so that one rate does not move the draws of another.
-func (s *Server) refusal(a *answer) *failure {
+// refusal is what a request for so many sequences is refused with at the door, nil if it is taken; inStream says that a
+// stream tells it in an event. Each request draws once for each rate, so that one rate does not move the draws of another.
+func (s *Server) refusal(a *answer, sequences int) (fail *failure, inStream bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
 	f := &s.faults
 	wrong, overload, stall := s.dice.Float64() < f.ErrorRate, s.dice.Float64() < f.OverloadRate, s.dice.Float64() < f.StallRate
-	switch {
-	case f.EngineDead:
-		return engineDead()
-	case f.Draining:
-		return drained()
-	case overload:
-		s.rejected++
-		return overloaded()
-	case wrong && f.ErrorStatus == http.StatusInternalServerError:
-		return internal("Internal server error")
-	case wrong:
-		text := http.StatusText(f.ErrorStatus)
-		return &failure{f.ErrorStatus, text, fmt.Sprintf("status %d on purpose", f.ErrorStatus), ""}
-	}
 	if a.stall = -1; stall {
 		a.stall = f.StallTokens
 	}
-	return nil
+	switch {
+	case f.EngineDead:
+		return engineDead(), false
+	case f.Draining:
+		return drained(), false
+	case overload:
+		s.rejected++
+		return overloaded(), f.OverloadInStream
+	case wrong && f.ErrorStatus == http.StatusInternalServerError:
+		return internal("Internal server error"), false
+	case wrong:
+		return &failure{f.ErrorStatus, http.StatusText(f.ErrorStatus), fmt.Sprintf("status %d on purpose", f.ErrorStatus), ""}, false
+	case s.full(sequences):
+		return overloaded(), false
+	}
+	return nil, false
 }
 
 func internal(message string) *failure {

@@ -16,9 +16,11 @@ type Faults struct {
 	ErrorRate float64 `json:"error_rate"`
 	// ErrorStatus is 500 to 599. Default 500.
 	ErrorStatus int `json:"error_status"`
-	// OverloadRate is how many are answered as by a server whose queue is full: 503 without Retry-After, or, streamed,
-	// 200 and an event that holds the error.
+	// OverloadRate is how many are answered as by a server whose queue is full: 503 without Retry-After.
 	OverloadRate float64 `json:"overload_rate"`
+	// OverloadInStream answers those of them that are streamed with 200, an event that holds the error, and [DONE]: vLLM does
+	// that when many requests come at one moment and pass its door together.
+	OverloadInStream bool `json:"overload_in_stream"`
 	// StallRate is how many answers stop after StallTokens tokens, without data or close, for as long as the client waits.
 	// An answer that is not streamed never begins.
 	StallRate float64 `json:"stall_rate"`

@@ -173,8 +173,7 @@ func (s *Server) enter() time.Duration {
 func (s *Server) submit(a *answer, requests []batch.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.core.Stats(); s.cfg.MaxQueued > 0 && st.Running+st.Waiting+len(requests) > s.cfg.MaxQueued {
-		s.rejected++
+	if s.full(len(requests)) {
 		return false
 	}
 	now := s.cfg.Clock.Now()
@@ -185,6 +184,15 @@ func (s *Server) submit(a *answer, requests []batch.Request) bool {
 		s.answers[id] = a
 	}
 	s.deliver()
+	return true
+}
+
+// full says whether so many further sequences are too many, and counts that. The caller holds the lock.
+func (s *Server) full(more int) bool {
+	if st := s.core.Stats(); s.cfg.MaxQueued == 0 || st.Running+st.Waiting+more <= s.cfg.MaxQueued {
+		return false
+	}
+	s.rejected++
 	return true
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/batch"
 )
 
+const eventStream = "text/event-stream; charset=utf-8"
+
 // format is what differs between chat completions and completions: pieces of JSON in vLLM's order of keys. Words of
 // answers are plain ASCII letters and spaces, so that none has to be escaped.
 type format struct {
@@ -44,14 +46,18 @@ var completionFormat = format{
 	beforeReason: `"`, afterReason: `","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
 }
 
-// brokenEvent ends a stream whose engine died. Here, and nowhere else, vLLM puts blanks into its JSON.
-const brokenEvent = `data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", ` +
-	`"type": "InternalServerError", "param": null, "code": 500}}` + "\n\ndata: [DONE]\n\n"
+// lastEvents ends a stream with an error. Here, and nowhere else, vLLM puts blanks into its JSON.
+func (f *failure) lastEvents(b []byte) []byte {
+	b = append(append(b, `data: {"error": {"message": `...), quoted(f.message)...)
+	b = append(append(b, `, "type": `...), quoted(f.kind)...)
+	b = strconv.AppendInt(append(b, `, "param": null, "code": `...), int64(f.status), 10)
+	return append(b, "}}\n\ndata: [DONE]\n\n"...)
+}
 
 // stream writes an answer as it comes out: all events of a delivery in one write. It returns when the answer is
 // complete or the client has left.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("Content-Type", eventStream)
 	flush := http.NewResponseController(w)
 	head := a.head([]byte("data: "), a.format.chunkObject)
 	var b []byte
@@ -80,7 +86,7 @@ func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.broken {
-		return append(b, brokenEvent...), true
+		return engineDead().lastEvents(b), true
 	}
 	if s.faults.Stalled {
 		return b, false
