@@ -72,7 +72,11 @@ race: ## Every test under the race detector (needs a C compiler)
 	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
 
 .PHONY: bench
-bench: ## Benchmarks; BENCH=pattern, BENCHTIME=1s
+bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
+	@$(GO) run ./test/bench $(ARGS)
+
+.PHONY: benchmarks
+benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
 
 .PHONY: fuzz-smoke
