@@ -36,7 +36,7 @@ func key(root, block uint64) uint64 { return max(block^root, 1) }
 // to one writer. A reader sees each change of one block for one endpoint whole, and the changes of one prompt in parts:
 // an endpoint may seem to hold less of it than it did before or will after, for as long as the writer takes.
 //
-// An endpoint that is full costs 1.1 MB at most for its order of use, and 16 to 64 bytes for each block that no other one
+// An endpoint that is full costs 1.5 MB at most for its order of use, and 16 to 64 bytes for each block that no other one
 // holds.
 type Index struct {
 	shards [shards]atomic.Pointer[table]
