@@ -32,7 +32,7 @@ type settings struct {
 	short, update       bool
 	only                string
 	profile             string
-	signalbox           string
+	signalbox, against  string
 }
 
 func main() {
@@ -47,6 +47,7 @@ func main() {
 	flag.StringVar(&s.only, "only", "", "tables to make, a regular expression over: "+strings.Join(tableNames(), " "))
 	flag.StringVar(&s.profile, "profile", "", "folder: write CPU and allocation profiles of Signalbox with 8 KB bodies, and nothing else")
 	flag.StringVar(&s.signalbox, "signalbox", "", "binary to measure; empty builds this tree's")
+	flag.StringVar(&s.against, "against", "", "another binary: hold the two against each other, and nothing else")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -83,8 +84,11 @@ func (s *settings) run(ctx context.Context) error {
 		return err
 	}
 	l.endpoints.page.Store(&b.small)
-	if s.profile != "" {
+	switch {
+	case s.profile != "":
 		return errors.Join(b.profiles(ctx, s.profile), l.clear())
+	case s.against != "":
+		return errors.Join(b.versus(ctx, s.against), l.clear())
 	}
 	if err := s.tables(ctx, b); err != nil {
 		return err

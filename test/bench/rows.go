@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -103,17 +104,30 @@ func (b *bench) print(size int, names []string, s shots) {
 			get(func(s shot) float64 { return s.mallocs }), get(func(s shot) float64 { return s.p50 }),
 			get(func(s shot) float64 { return s.p99 }), get(func(s shot) float64 { return s.p999 }))
 	}
-	if len(names) == 4 {
-		b.extra(size, s)
+	switch len(names) {
+	case 3:
+		b.compare(size, s, pair{"the other ÷ Signalbox", 2, 1, 0})
+	case 4:
+		b.compare(size, s, pair{"Signalbox, 10 endpoints ÷ tuned floor", 2, 1, 0})
+		b.compare(size, s, pair{"100 endpoints ÷ 10 endpoints", 3, 2, barHundred})
 	}
 }
 
-// extra holds the servers against each other in other ways: the tuned floor is the second, 10 endpoints the third, 100 the fourth.
-func (b *bench) extra(size int, s shots) {
-	tuned, lo, hi := s.ratio(2, 1)
-	b.row(fmt.Sprintf("%d KB", size>>10), "Signalbox, 10 endpoints ÷ tuned floor", "", fmt.Sprintf("%.2f (%.2f–%.2f)", tuned, lo, hi))
-	more, lo, hi := s.ratio(3, 2)
-	b.row(fmt.Sprintf("%d KB", size>>10), "100 endpoints ÷ 10 endpoints", "", fmt.Sprintf("%.2f (%.2f–%.2f)", more, lo, hi), b.bar(more, barHundred))
+// pair are two targets that are held against each other.
+type pair struct {
+	what    string
+	i, over int
+	bar     float64 // 0 = none
+}
+
+// compare prints a ratio other than that over the floor.
+func (b *bench) compare(size int, s shots, p pair) {
+	mid, lo, hi := s.ratio(p.i, p.over)
+	verdict := ""
+	if p.bar > 0 {
+		verdict = b.bar(mid, p.bar)
+	}
+	b.row(fmt.Sprintf("%d KB", size>>10), p.what, "", fmt.Sprintf("%.2f (%.2f–%.2f)", mid, lo, hi), verdict)
 }
 
 // pinned is the main table: server and generator on a core each, so many streams all the time.
@@ -129,6 +143,25 @@ func (b *bench) pinned() error {
 	}
 	names := []string{"floor", "floor, tuned", "Signalbox, 10 endpoints", "Signalbox, 100 endpoints"}
 	return b.against(fmt.Sprintf("Closed loop, %d streams, server on one core", b.streams), 1, names, servers, b.closedLoad())
+}
+
+// versus holds another binary against this one.
+func (b *bench) versus(ctx context.Context, binary string) error {
+	if err := pin(ctx, generatorCore); err != nil {
+		return err
+	}
+	servers, err := b.start(
+		func() (*process, error) { return b.floor(serverCore, false) },
+		func() (*process, error) { return b.box(serverCore, 10) },
+		func() (*process, error) {
+			b.signalbox = binary
+			return b.box(serverCore, 10)
+		},
+	)
+	if err != nil {
+		return err
+	}
+	return b.against("Two binaries", 1, []string{"floor", "Signalbox", "Signalbox, " + binary}, servers, b.closedLoad())
 }
 
 func (b *bench) closedLoad() load {
@@ -147,7 +180,7 @@ func (b *bench) start(all ...func() (*process, error)) ([]*process, error) {
 	return out, nil
 }
 
-func (b *bench) pair(cores string, more ...string) ([]*process, error) {
+func (b *bench) floorAndBox(cores string, more ...string) ([]*process, error) {
 	return b.start(
 		func() (*process, error) { return b.floor(cores, false) },
 		func() (*process, error) { return b.box(cores, 10, more...) },
@@ -158,7 +191,7 @@ var pairNames = []string{"floor", "Signalbox, 10 endpoints"}
 
 // fixed loads at a rate that leaves the servers idle most of the time, so that requests come one by one.
 func (b *bench) fixed() error {
-	servers, err := b.pair(serverCore)
+	servers, err := b.floorAndBox(serverCore)
 	if err != nil {
 		return err
 	}
@@ -168,7 +201,7 @@ func (b *bench) fixed() error {
 
 // unpinned has servers and generator share both cores.
 func (b *bench) unpinned() error {
-	servers, err := b.pair(bothCores, "--shards", "2")
+	servers, err := b.floorAndBox(bothCores, "--shards", "2")
 	if err != nil {
 		return err
 	}
@@ -207,7 +240,7 @@ func (b *bench) idle() error {
 // memory is what is held after many long bodies at once.
 func (b *bench) memory() error {
 	const streams, size = 256, 64 << 10
-	servers, err := b.pair(serverCore)
+	servers, err := b.floorAndBox(serverCore)
 	if err != nil {
 		return err
 	}
