@@ -46,6 +46,7 @@ type Index struct {
 	slots    []lru // by slot; writer only
 	stamp    uint64
 	nodes    []uint32 // scratch: nodes of the prompt in hand
+	warmed   uint64   // what was read only to be read
 	stats    Stats
 }
 
@@ -82,6 +83,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	before := l.bytes()
 	from := x.touch(l, p)
 	to := min(p.Blocks.Len(), x.capacity)
+	x.warm(l, p, from, to)
 	for l.size > 0 && l.size+to-from > x.capacity { // never reaches what was just touched: from <= to <= capacity
 		x.forget(slot, l.oldest())
 		x.stats.Evicted++
@@ -103,6 +105,30 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	x.stats.Held += to - from
 	x.stats.Bytes += l.bytes() - before
 	return Entry{From: from, To: to, Stamp: x.stamp}
+}
+
+// warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the memory
+// overlap; the changes themselves are atomic stores, each of which waits for its own. With large tables that is most of the time.
+func (x *Index) warm(l *lru, p Prompt, from, to int) {
+	root, mask, seen := p.root(), uint64(len(l.buckets)-1), uint64(0)
+	look := func(k uint64) {
+		if t := x.shards[k>>(64-shardBits)].Load(); t != nil {
+			seen += t.words[2*(k&t.mask)]
+		}
+		seen += uint64(l.buckets[k&mask])
+	}
+	if len(l.buckets) == 0 {
+		return
+	}
+	for i := from; i < to; i++ {
+		look(key(root, p.Blocks.At(i)))
+	}
+	n := uint32(0)
+	for range min(l.size+to-from-x.capacity, l.size) { // those that make way
+		n = l.nodes[n].prev
+		look(l.nodes[n].key)
+	}
+	x.warmed = seen
 }
 
 // Touch notes that the endpoint used what it holds of the prompt, and says how many lead blocks that are.
