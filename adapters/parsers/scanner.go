@@ -3,6 +3,7 @@ package parsers
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // maxDepth is how deep objects and arrays may nest: far beyond any client, and little stack.
@@ -132,14 +133,14 @@ func (s *scanner) str() (raw []byte, escaped, ok bool) {
 }
 
 // plainEnd is the position of the first quote, backslash or control character from i on. Eight bytes at a time: a byte is
-// found where a subtraction borrows from its highest bit; what a borrow marks wrongly above it is looked at again below.
+// found where a subtraction borrows from its highest bit. A borrow marks wrongly only above the first one that is right.
 func plainEnd(p []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(p); i += 8 {
 		w := binary.LittleEndian.Uint64(p[i:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
-		if ((quote-ones)&^quote|(slash-ones)&^slash|(w-ones*' ')&^w)&highs != 0 {
-			break
+		if found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
 		}
 	}
 	for ; i < len(p); i++ {
