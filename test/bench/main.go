@@ -32,6 +32,7 @@ type settings struct {
 	short, update       bool
 	only                string
 	profile             string
+	profileBytes        int
 	signalbox, against  string
 }
 
@@ -45,7 +46,8 @@ func main() {
 	flag.BoolVar(&s.short, "short", false, "three rounds of 0.3 s: to see that it works")
 	flag.BoolVar(&s.update, "update", false, "write the tables into test/bench/README.md too")
 	flag.StringVar(&s.only, "only", "", "tables to make, a regular expression over: "+strings.Join(tableNames(), " "))
-	flag.StringVar(&s.profile, "profile", "", "folder: write CPU and allocation profiles of Signalbox with 8 KB bodies, and nothing else")
+	flag.StringVar(&s.profile, "profile", "", "folder: write CPU and allocation profiles of Signalbox, and nothing else")
+	flag.IntVar(&s.profileBytes, "profile-bytes", 8<<10, "of a request body while it is profiled")
 	flag.StringVar(&s.signalbox, "signalbox", "", "binary to measure; empty builds this tree's")
 	flag.StringVar(&s.against, "against", "", "another binary: hold the two against each other, and nothing else")
 	flag.Parse()
@@ -86,7 +88,7 @@ func (s *settings) run(ctx context.Context) error {
 	l.endpoints.page.Store(&b.small)
 	switch {
 	case s.profile != "":
-		return errors.Join(b.profiles(ctx, s.profile), l.clear())
+		return errors.Join(b.profiles(ctx, s.profile, s.profileBytes), l.clear())
 	case s.against != "":
 		return errors.Join(b.versus(ctx, s.against), l.clear())
 	}

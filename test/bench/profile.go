@@ -34,8 +34,8 @@ func (l *lab) overlay() (string, error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// profiles loads Signalbox with bodies of 8 KB and has it write cpu.pprof and allocs.pprof.
-func (b *bench) profiles(ctx context.Context, folder string) error {
+// profiles loads Signalbox and has it write cpu.pprof, and allocs.pprof with allocs_before.pprof to take off it.
+func (b *bench) profiles(ctx context.Context, folder string, bodyBytes int) error {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (b *bench) profiles(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	all, err := scripts(8 << 10)
+	all, err := scripts(bodyBytes)
 	if err != nil {
 		return err
 	}
