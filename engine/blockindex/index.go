@@ -71,6 +71,7 @@ func NewIndex(capacity int) *Index {
 type Entry struct {
 	From, To int
 	Stamp    uint64
+	Used     uint64 // of the endpoint, when the entry was made
 }
 
 // Enter notes that the endpoint holds the prompt, used now. Of a prompt longer than the capacity the beginning is kept.
@@ -104,7 +105,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	x.stats.Entered += uint64(to - from)
 	x.stats.Held += to - from
 	x.stats.Bytes += l.bytes() - before
-	return Entry{From: from, To: to, Stamp: x.stamp}
+	return Entry{From: from, To: to, Stamp: x.stamp, Used: l.used}
 }
 
 // warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the memory
@@ -137,6 +138,17 @@ func (x *Index) Touch(slot uint32, p Prompt) int {
 		return 0
 	}
 	return x.touch(&x.slots[slot], p)
+}
+
+// staleShare is the part of an endpoint's capacity that has to be used before an entry of then is worth a further use.
+const staleShare = 16
+
+// Refresh is Touch for the end of what began with an entry. If the endpoint has used little since, less than a sixteenth of its
+// capacity, the prompt is still among the newest and stays where it is: then it costs nothing.
+func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
+	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
+		x.touch(&x.slots[slot], p)
+	}
 }
 
 // touch leaves the nodes of the lead blocks in x.nodes.

@@ -122,6 +122,25 @@ func TestMemoryOfFullEndpoints(t *testing.T) {
 	}
 }
 
+// TestRefresh enters a prompt, then others, then refreshes the first, and fills the endpoint: what was refreshed outlives what was
+// entered before the refresh, but only if there was enough of it.
+func TestRefresh(t *testing.T) {
+	const capacity, length = 160, 4
+	for others, want := range map[int]int{0: 0, 1: 0, 2: 0, 3: length, 10: length} { // a sixteenth of 160 is 10 blocks
+		index, r := blockindex.NewIndex(capacity), rand.New(rand.NewPCG(5, 6))
+		first := chain(r, nil, length)
+		e := index.Enter(0, first)
+		for range others {
+			index.Enter(0, chain(r, nil, length))
+		}
+		index.Refresh(0, first, e)
+		index.Enter(0, chain(r, nil, capacity-length*others))
+		if got := index.Match(first, make([]int, 1)); got != want {
+			t.Errorf("with %d blocks between, %d blocks are left, want %d", others*length, got, want)
+		}
+	}
+}
+
 func TestMatchAllocatesNothing(t *testing.T) {
 	index, prompt := hundredEndpoints()
 	out := make([]int, 100)
@@ -179,8 +198,7 @@ func BenchmarkPromptLife(b *testing.B) {
 		p := chain(r, systems[r.IntN(groups)], own)
 		index.Match(p, out)
 		slot := r.Uint32N(endpoints)
-		index.Enter(slot, p)
-		index.Touch(slot, p)
+		index.Refresh(slot, p, index.Enter(slot, p))
 	}
 	for range endpoints * blockindex.DefaultCapacity / own {
 		life()

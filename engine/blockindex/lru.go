@@ -8,6 +8,7 @@ type lru struct {
 	nodes   []node   // a ring; 0 is its start: next the most, prev the least recently used
 	free    uint32   // a list through next; 0 = none
 	size    int      // keys held
+	used    uint64   // keys that came to the front, all together
 	buckets []bucket // node by key, open addressing
 }
 
@@ -108,6 +109,7 @@ func (l *lru) use(n uint32, stamp uint64) {
 func (l *lru) oldest() uint32 { return l.nodes[0].prev }
 
 func (l *lru) link(n, pos uint32) {
+	l.used++
 	after := l.nodes[pos].next
 	l.nodes[n].prev, l.nodes[n].next = pos, after
 	l.nodes[pos].next, l.nodes[after].prev = n, n
