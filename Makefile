@@ -10,7 +10,7 @@ TOOL := $(GO) tool -modfile=test/tools/go.mod
 ENVOY_FOLDER := .envoy
 BIN := bin
 # Test packages with a target of their own; unit is everything else.
-OWN_TARGET := /test/(sim|conformance|e2e|bench)$$
+OWN_TARGET := /test/(sim|conformance|e2e)$$
 
 .PHONY: help
 help: ## List the targets

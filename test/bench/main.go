@@ -74,7 +74,7 @@ func (s *settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder) //nolint:errcheck // a file left in the temporary folder harms nobody
+	defer os.RemoveAll(folder)
 	l := &lab{folder: folder, signalbox: s.signalbox}
 	if err := l.prepare(ctx, s.profile != ""); err != nil {
 		return err

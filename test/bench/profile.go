@@ -59,7 +59,7 @@ func (b *bench) profiles(ctx context.Context, folder string, bodyBytes int) erro
 	if err != nil {
 		return err
 	}
-	defer g.close() //nolint:errcheck // reading ends with it, and nothing is left to write
+	defer g.close()
 	if _, err := g.closed(b.streams, time.Second); err != nil {
 		return err
 	}

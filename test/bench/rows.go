@@ -76,7 +76,7 @@ func (b *bench) against(title string, connections int, names []string, servers [
 			if err != nil {
 				return err
 			}
-			defer g.close() //nolint:errcheck // reading ends with it, and nothing is left to write
+			defer g.close()
 			targets = append(targets, &target{names[i], p, g})
 		}
 		s, err := alternate(targets, b.rounds, run)
@@ -254,7 +254,7 @@ func (b *bench) memory() error {
 		if err != nil {
 			return err
 		}
-		defer g.close() //nolint:errcheck // reading ends with it, and nothing is left to write
+		defer g.close()
 		r, err := g.closed(streams, 2*b.round)
 		if err != nil {
 			return err
