@@ -41,6 +41,9 @@ type Loop struct {
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
 	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
+
+	watches   int    // of its actors
+	overtakes uint64 // stepped mode
 }
 
 type loopState uint8
@@ -68,7 +71,8 @@ const (
 type item struct {
 	box  *mailbox
 	msg  any
-	at   int64 // nanoseconds at which it was posted
+	at   int64  // nanoseconds at which it was posted
+	from uint32 // who posted it, in stepped mode; 0 = nobody on a loop
 	kind itemKind
 }
 
@@ -87,6 +91,9 @@ const smallInbox = 4096 // items; a larger buffer is given back once it is mostl
 // post puts an item in the inbox; outer says that the caller drains. False means that the inbox is full.
 func (l *Loop) post(it item, outer bool) bool {
 	it.at = l.sys.clock.nanos()
+	if at := l.sys.stepping; at != nil && it.from == 0 {
+		it.from = uint32(at.hand.id)
+	}
 	l.mu.Lock()
 	if len(l.in)+int(l.left.Load()) >= l.sys.cfg.HighWater && refusable(it) {
 		l.mu.Unlock()
@@ -164,7 +171,7 @@ func (l *Loop) run(it item) {
 	case itemWatch:
 		it.box.addWatcher(it.msg.(*watch))
 	case itemUnwatch:
-		delete(it.box.watchers, it.msg.(*mailbox))
+		it.box.dropWatcher(it.msg.(*mailbox))
 	case itemStop:
 		it.box.stop()
 	case itemTimers:

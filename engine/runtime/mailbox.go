@@ -139,13 +139,27 @@ func (m *mailbox) stop() {
 
 func (m *mailbox) addWatcher(w *watch) {
 	if m.ended || m.inv == nil {
-		w.by.loop.post(item{kind: itemNotice, box: w.by, msg: &notice{from: m, msg: w.notice}}, false)
+		m.notify(w.by, w.notice)
 		return
 	}
 	if m.watchers == nil {
 		m.watchers = map[*mailbox]any{}
 	}
+	if _, again := m.watchers[w.by]; !again {
+		m.loop.watches++
+	}
 	m.watchers[w.by] = w.notice
+}
+
+func (m *mailbox) dropWatcher(by *mailbox) {
+	if _, ok := m.watchers[by]; ok {
+		m.loop.watches--
+		delete(m.watchers, by)
+	}
+}
+
+func (m *mailbox) notify(by *mailbox, msg any) {
+	by.loop.post(item{kind: itemNotice, box: by, msg: &notice{from: m, msg: msg}, from: uint32(m.id)}, false)
 }
 
 // incarnationEnded tells the watchers and drops what the incarnation had asked for.
@@ -153,8 +167,9 @@ func (m *mailbox) incarnationEnded() {
 	m.fallen.Add(1)
 	m.cancelTimers()
 	for _, by := range sortedBoxes(m.watchers) {
-		by.loop.post(item{kind: itemNotice, box: by, msg: &notice{from: m, msg: m.watchers[by]}}, false)
+		m.notify(by, m.watchers[by])
 	}
+	m.loop.watches -= len(m.watchers)
 	m.watchers = nil
 	for _, of := range sortedBoxes(m.watching) {
 		of.loop.post(item{kind: itemUnwatch, box: of, msg: m}, false)
