@@ -25,6 +25,7 @@ type mailbox struct {
 	under     uint32        // fallen of the parent, when it was asked for
 	ended     bool          // Stopped has run for the last time
 	suspended bool          // a panic waits for its supervisor
+	broken    bool          // the incarnation panicked: nothing reaches it any more
 	backlog   []any         // messages, and children to spawn, that came meanwhile
 	failures  int           // panics since the last message that was handled well
 	timers    *timer
@@ -75,7 +76,9 @@ func (m *mailbox) invokeSystem(msg any) {
 	case *actor.SuspendMailbox:
 		m.suspended = true
 	case *actor.ResumeMailbox:
-		m.resume()
+		if !m.broken { // else it was sent for an incarnation that panicked as it began
+			m.resume()
+		}
 	default:
 		if m.inv != nil {
 			m.loop.hand = m
@@ -90,7 +93,7 @@ func (m *mailbox) guard(msg any) {
 	if r == nil {
 		return
 	}
-	m.suspended = true
+	m.suspended, m.broken = true, true
 	m.failures++
 	if m.policy == StopOnPanic {
 		m.closed.Store(true)

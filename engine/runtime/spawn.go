@@ -153,7 +153,7 @@ func (t *typed[M]) onStarted(ctx actor.Context) {
 	pid, system := ctx.Self(), ctx.ActorSystem()
 	t.self = func() { system.Root.Stop(pid) }
 	again := t.actor != nil
-	t.actor, t.live = t.role.New(), true
+	t.actor, t.live, t.broken = t.role.New(), true, false
 	if again {
 		t.actor.Receive(t, t.begin)
 	}
