@@ -64,13 +64,17 @@ func (l *Loop) shuffle(order *rand.Rand) {
 }
 
 // precedes says that of two items in one inbox the older one must run first: what one actor tells another arrives in order,
-// nobody is told anything before it is born, and whoever calls from outside sees what was there.
+// nobody is told anything, or has children, before it is born, and whoever calls from outside sees what was there.
 func (it *item) precedes(later *item) bool {
 	outside := []itemKind{it.kind, later.kind}
 	switch {
 	case slices.Contains(outside, itemCall):
 		return true
-	case slices.Contains(outside, itemTimers) || it.box != later.box:
+	case slices.Contains(outside, itemTimers):
+		return false
+	case it.kind == itemSpawn && later.kind == itemSpawn && later.box.parent == it.box:
+		return true
+	case it.box != later.box:
 		return false
 	}
 	return it.kind == itemSpawn || it.from == later.from
