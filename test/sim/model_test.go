@@ -133,7 +133,9 @@ func (w *world) exact() {
 		return
 	}
 	w.quiet++
-	w.prompts()
+	if w.faults.down["pool"] == 0 { // else it has yet to tell prefix who left
+		w.prompts()
+	}
 	if w.quiet%20 == 0 || w.faults.off { // to gather all metrics takes its time
 		if w.faults.down["flow"] == 0 { // else what ends its requests waits for it
 			w.gauge("signalbox_flow_places", w.model.admitted(w.ledger))
