@@ -80,6 +80,26 @@ func TestNothingReachesAnIncarnationThatPanickedAsItBegan(t *testing.T) {
 	same(t, log.take(), "born1", "stopped1", "stopped2", "stopped3", "stopped4", "stopped5", "born6", "waits6")
 }
 
+func TestWhatIsToldToAChildThatWaitsToBeBornFollowsItsFirstMessage(t *testing.T) {
+	s, log := stepped(t), new(journal)
+	parent, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
+	run(s)
+	for range 5 { // from the third panic on the parent pauses
+		parent.Tell(note{verb: "panic"})
+	}
+	s.StepUntil(0)
+	child, ok := runtime.SpawnOuter(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+	grandchild, also := runtime.SpawnOuter(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
+	if !ok || !also || !child.Tell(note{verb: "told"}) || !grandchild.Tell(note{verb: "told", number: 2}) {
+		t.Fatal("refused while the parent pauses")
+	}
+	s.StepUntil(0)
+	same(t, log.take())
+	child.Tell(note{verb: "stop"})
+	run(s)
+	same(t, log.take(), "born0", "born2", "told2", "told0", "stop0", "stopped", "stopped")
+}
+
 func TestRestartsBackOffAndNeverEnd(t *testing.T) {
 	s, log := stepped(t), new(journal)
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))

@@ -196,7 +196,7 @@ func (l *Loop) settle() {
 
 // user gives one message to its actor and notes it in the ring.
 func (l *Loop) user(box *mailbox, msg any, posted int64) {
-	if box.closed.Load() || box.inv == nil {
+	if box.closed.Load() || !box.exists() {
 		l.stats.dropped.Add(1)
 		return
 	}
@@ -233,17 +233,22 @@ func (l *Loop) note(e Event) {
 func (l *Loop) spawn(it item) {
 	child := it.box
 	parent := child.parent
-	if parent.closed.Load() || parent.inv == nil || child.bound && child.under != parent.fallen.Load() {
+	if parent.closed.Load() || !parent.exists() || child.bound && child.under != parent.fallen.Load() {
 		child.gone()
 		l.stats.dropped.Add(1)
 		return
 	}
 	if parent.suspended {
+		child.suspended = true
 		parent.keep(it)
 		return
 	}
+	child.suspended = false
 	l.hand = child
 	parent.invokeUser(child)
 	l.settle()
 	l.user(child, child.host.first(), it.at)
+	if !child.suspended {
+		child.resume() // what was told to it while its parent was down
+	}
 }

@@ -24,7 +24,7 @@ type mailbox struct {
 	bound     bool          // an actor asked for this one: it is born only under the incarnation that asked
 	under     uint32        // fallen of the parent, when it was asked for
 	ended     bool          // Stopped has run for the last time
-	suspended bool          // a panic waits for its supervisor
+	suspended bool          // a panic waits for its supervisor, or its birth for that of its parent
 	broken    bool          // the incarnation panicked: nothing reaches it any more
 	backlog   []any         // messages, and children to spawn, that came meanwhile
 	failures  int           // panics since the last message that was handled well
@@ -111,6 +111,9 @@ func (m *mailbox) report(message string, value any) {
 	}
 }
 
+// exists says whether the actor was born, or waits to be until its parent is up again.
+func (m *mailbox) exists() bool { return m.inv != nil || m.suspended }
+
 // keep holds what came while the actor waits for its supervisor.
 func (m *mailbox) keep(x any) { m.backlog = append(m.backlog, x) }
 
@@ -141,7 +144,7 @@ func (m *mailbox) stop() {
 }
 
 func (m *mailbox) addWatcher(w *watch) {
-	if m.ended || m.inv == nil {
+	if m.ended || !m.exists() {
 		m.notify(w.by, w.notice)
 		return
 	}
