@@ -45,7 +45,7 @@ type PromptEnded struct {
 	Failed  bool // ended before the first token: withdraw, also what was confirmed
 }
 
-// EndpointLeft says that an incarnation is gone: its blocks are worthless.
+// EndpointLeft says that an incarnation is gone: its blocks are worthless. It is told anew after a restart of either actor.
 //
 //	From:  pool
 //	To:    prefix

@@ -44,6 +44,10 @@ type Loop struct {
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
 	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
+
+	watches   int    // of its actors
+	overtakes uint64 // stepped mode
+	from      uint32 // stepped mode: who posted the item in hand
 }
 
 // seenKind is a message type that the loop has seen, and its number.
@@ -76,7 +80,8 @@ const (
 type item struct {
 	box  *mailbox
 	msg  any
-	at   int64 // nanoseconds at which it was posted
+	at   int64  // nanoseconds at which it was posted
+	from uint32 // who posted it, in stepped mode; 0 = nobody on a loop
 	kind itemKind
 }
 
@@ -98,6 +103,9 @@ const (
 // post puts an item in the inbox; outer says that the caller drains. False means that the inbox is full.
 func (l *Loop) post(it item, outer bool) bool {
 	it.at = l.sys.clock.nanos()
+	if at := l.sys.stepping; at != nil && it.from == 0 {
+		it.from = uint32(at.hand.id)
+	}
 	l.mu.Lock()
 	if (len(l.in)+int(l.left.Load()+l.kept.Load()) >= l.sys.cfg.HighWater || it.waiting() >= mostKept) && refusable(it) {
 		l.mu.Unlock()
@@ -171,7 +179,7 @@ func (l *Loop) step() bool {
 }
 
 func (l *Loop) run(it item) {
-	l.now = l.sys.clock.nanos()
+	l.now, l.from = l.sys.clock.nanos(), it.from
 	switch it.kind {
 	case itemUser:
 		l.user(it.box, it.msg, it.at)
@@ -182,7 +190,7 @@ func (l *Loop) run(it item) {
 	case itemWatch:
 		it.box.addWatcher(it.msg.(*watch))
 	case itemUnwatch:
-		delete(it.box.watchers, it.msg.(*mailbox))
+		it.box.dropWatcher(it.msg.(*mailbox))
 	case itemTimers:
 		l.fire()
 	case itemCall:
@@ -210,7 +218,7 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 		return
 	}
 	if box.suspended || box.inv == nil {
-		box.keep(item{kind: itemUser, box: box, msg: msg, at: posted})
+		box.keep(item{kind: itemUser, box: box, msg: msg, at: posted, from: l.from})
 		return
 	}
 	waited := l.now - posted

@@ -156,13 +156,27 @@ var stopMessage = &actor.Stop{}
 
 func (m *mailbox) addWatcher(w *watch) {
 	if m.ended {
-		w.by.loop.post(item{kind: itemNotice, box: w.by, msg: w.notice}, false)
+		m.notify(w.by, w.notice)
 		return
 	}
 	if m.watchers == nil {
 		m.watchers = map[*mailbox]*notice{}
 	}
+	if _, again := m.watchers[w.by]; !again {
+		m.loop.watches++
+	}
 	m.watchers[w.by] = w.notice
+}
+
+func (m *mailbox) dropWatcher(by *mailbox) {
+	if _, ok := m.watchers[by]; ok {
+		m.loop.watches--
+		delete(m.watchers, by)
+	}
+}
+
+func (m *mailbox) notify(by *mailbox, n *notice) {
+	by.loop.post(item{kind: itemNotice, box: by, msg: n, from: uint32(m.id)}, false)
 }
 
 // notice hears of a death, if the incarnation that asked is still there.
@@ -179,8 +193,9 @@ func (m *mailbox) incarnationEnded() {
 	m.fallen.Add(1)
 	m.cancelTimers()
 	for _, by := range sortedBoxes(m.watchers) {
-		by.loop.post(item{kind: itemNotice, box: by, msg: m.watchers[by]}, false)
+		m.notify(by, m.watchers[by])
 	}
+	m.loop.watches -= len(m.watchers)
 	m.watchers = nil
 	for _, of := range sortedBoxes(m.watching) {
 		of.loop.post(item{kind: itemUnwatch, box: of, msg: m}, false)

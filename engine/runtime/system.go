@@ -30,6 +30,7 @@ type Config struct {
 	Ring      int         // events kept for each loop, rounded up to a power of two; 0 = 4096, negative = none
 	Seed      uint64      // of the random sources; in stepped mode also of the order
 	Start     time.Time   // in stepped mode: what the clock says at first
+	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none that the same actor told the same one
 	OnPanic   func(Panic) // told of each panic, on the loop that it happened on; may be nil
 }
 
@@ -52,6 +53,9 @@ type System struct {
 	loops  []*Loop
 	actors *actor.ActorSystem
 	names  *names
+
+	stepping *Loop // stepped mode: the loop whose item is in hand
+
 	nextID atomic.Uint64
 
 	mu      sync.Mutex
