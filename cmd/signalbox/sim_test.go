@@ -43,7 +43,7 @@ func TestSimBeginsWithItsFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 502 {
+	if resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("got %d, want 502", resp.StatusCode)
 	}
 	http.DefaultClient.CloseIdleConnections()

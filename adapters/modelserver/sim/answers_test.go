@@ -39,9 +39,7 @@ func exchanges(t *testing.T) map[string]exchange {
 	all := map[string]exchange{}
 	for _, f := range archive.Files {
 		request, answer, _ := strings.Cut(string(f.Data), "\n\n")
-		if strings.HasPrefix(answer, "\n") { // a request without a body
-			answer = answer[1:]
-		}
+		answer = strings.TrimPrefix(answer, "\n") // of a request without a body
 		part, lines := strings.SplitN(request+"\n", "\n", 3), strings.SplitN(answer, "\n", 4)
 		x := exchange{what: part[0], contentType: part[1], body: strings.TrimSpace(part[2]), want: reply{header: http.Header{}}}
 		if n, value, ok := numbers(x.body); ok {

@@ -39,13 +39,13 @@ func profile(t *testing.T) Config {
 }
 
 // near compares a simulated speed with a real one.
-func near(t *testing.T, streams int, simulated, real speed) {
+func near(t *testing.T, streams int, simulated, actual speed) {
 	t.Helper()
-	first := float64(simulated.firstToken)/float64(real.firstToken) - 1
-	rate := simulated.tokensPerSecond/real.tokensPerSecond - 1
+	first := float64(simulated.firstToken)/float64(actual.firstToken) - 1
+	rate := simulated.tokensPerSecond/actual.tokensPerSecond - 1
 	if math.Abs(first) > tolerance || math.Abs(rate) > tolerance {
 		t.Errorf("%d streams: first token %v, real %v (%+.0f %%); %.0f tokens/s, real %.0f (%+.0f %%); want both within %.0f %%",
-			streams, simulated.firstToken, real.firstToken, 100*first, simulated.tokensPerSecond, real.tokensPerSecond, 100*rate, 100*tolerance)
+			streams, simulated.firstToken, actual.firstToken, 100*first, simulated.tokensPerSecond, actual.tokensPerSecond, 100*rate, 100*tolerance)
 	}
 }
 
@@ -120,14 +120,14 @@ func TestCalibration(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| streams | first token, real | simulated | tokens/s, real | simulated |\n|---|---|---|---|---|\n")
 	for _, w := range loads {
-		var real, simulated []speed
+		var actual, simulated []speed
 		for range *repetitions {
-			real = append(real, measure(t, "http://"+*endpoint, "tiny", w))
+			actual = append(actual, measure(t, "http://"+*endpoint, "tiny", w))
 			simulated = append(simulated, measure(t, s.URL(), "tiny", w))
 		}
-		r, m := median(real), median(simulated)
+		r, m := median(actual), median(simulated)
 		fmt.Fprintf(&table, "| %d | %.1f ms (%s) | %.1f ms | %.0f (%s) | %.0f |\n", w.streams,
-			milliseconds(r), span(real, milliseconds), milliseconds(m), r.tokensPerSecond, span(real, rate), m.tokensPerSecond)
+			milliseconds(r), span(actual, milliseconds), milliseconds(m), r.tokensPerSecond, span(actual, rate), m.tokensPerSecond)
 		near(t, w.streams, m, r)
 	}
 	t.Logf("medians of %d, range in brackets\n%s", *repetitions, table.String())

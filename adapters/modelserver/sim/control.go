@@ -138,7 +138,7 @@ func (s *Server) onFaults(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, s.Faults())
 }
 
-// answerControl shows the faults now in force, or says what is wrong with those that were sent.
+// answerControl shows the faults in force, or says what is wrong with those that were sent.
 func (s *Server) answerControl(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		badRequest(err.Error(), "").write(w)

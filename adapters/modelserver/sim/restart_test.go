@@ -182,3 +182,14 @@ func TestSlowMetricsPage(t *testing.T) {
 		t.Errorf("got %d", got.status)
 	}
 }
+
+// TestAnswerOfBeforeLeavesTheNewAlone ends an answer of a process that is gone after its number was given out again.
+func TestAnswerOfBeforeLeavesTheNewAlone(t *testing.T) {
+	s, _ := slow(t)
+	open(t, s, endless)
+	until(t, "one runs", func() bool { return s.Stats().Running == 1 })
+	s.abandon(&answer{choices: []choice{{id: 1}}})
+	if got := s.Stats(); got.Running != 1 || got.Aborted != 0 {
+		t.Errorf("the new answer was ended: %+v", got)
+	}
+}

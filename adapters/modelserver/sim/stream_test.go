@@ -164,6 +164,9 @@ func TestStalledAnswersLastUntilTheClientLeaves(t *testing.T) {
 	client := &http.Client{Timeout: 50 * time.Millisecond}
 	defer client.CloseIdleConnections()
 	resp, err := client.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(short))
+	if err == nil {
+		resp.Body.Close()
+	}
 	if e := interface{ Timeout() bool }(nil); !errors.As(err, &e) || !e.Timeout() {
 		t.Errorf("not streamed: got %v, %v; want the client's timeout", resp, err)
 	}
