@@ -16,4 +16,16 @@ type RecordsAnswered struct {
 	Partial bool   // a shard did not answer in time
 }
 
+// RingsAnswered is what the loops did last.
+//
+//	From:  recorder
+//	To:    admin, exactly once for each query
+//	Reply: none
+type RingsAnswered struct {
+	Rings   List[Ring] // by loop, ascending; empty if there is no such loop
+	Loops   int        // how many there are
+	Partial bool       // a loop did not answer in time
+}
+
 func (RecordsAnswered) adminMsg() {}
+func (RingsAnswered) adminMsg()   {}

@@ -108,9 +108,10 @@ type Usage struct {
 //	To:    cycle, at any time, last
 //	Reply: none
 type StreamGone struct {
-	Answered   Reason // what the stream told the client on its own, without a PickFailed; NoReason = nothing
-	Completed  bool   // the response had ended before
-	FrameCount int    // frames that Envoy sent on the stream
+	Answered      Reason // what the stream told the client on its own, without a PickFailed; NoReason = nothing
+	Completed     bool   // the response had ended before
+	FrameCount    int    // frames that Envoy sent on the stream
+	ResponseBytes int64  // of the body that passed; 0 = none did
 }
 
 // CycleDeadlinePassed is the cycle's timer.

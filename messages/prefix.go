@@ -55,8 +55,16 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
-func (PrefixStarted) prefixMsg() {}
-func (PromptPlaced) prefixMsg()  {}
-func (PromptServed) prefixMsg()  {}
-func (PromptEnded) prefixMsg()   {}
-func (EndpointLeft) prefixMsg()  {}
+// SlotPartCleared says that a slot still holds blocks of an endpoint that left: the next part is due.
+//
+//	From:  prefix, to itself
+//	To:    prefix
+//	Reply: none
+type SlotPartCleared struct{ Endpoint EndpointID }
+
+func (PrefixStarted) prefixMsg()   {}
+func (PromptPlaced) prefixMsg()    {}
+func (PromptServed) prefixMsg()    {}
+func (PromptEnded) prefixMsg()     {}
+func (EndpointLeft) prefixMsg()    {}
+func (SlotPartCleared) prefixMsg() {}

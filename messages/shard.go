@@ -27,7 +27,41 @@ type RecordsQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
+// RequestRefused is the record of a request that never had a cycle: it was refused at the door, or its client left before it
+// was whole. A request that its loop was too full to take has none.
+//
+//	From:  stream
+//	To:    shard, once for such a request
+//	Reply: none
+type RequestRefused struct{ Record Record }
+
+// RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
+//
+//	From:  recorder
+//	To:    shard, once after each RecordsFound or MissedFound that leaves some out
+//	Reply: MissedFound to Recorder, at once
+type RecordsMissed struct {
+	Query    QueryID
+	Requests List[RequestID]
+	Recorder Sink[RecorderMsg]
+}
+
+// RingQueried asks what this loop did last; a query.
+//
+//	From:  recorder
+//	To:    shard
+//	Reply: RingFound to Recorder, at once
+type RingQueried struct {
+	Query    QueryID
+	Newest   int // events, at most
+	Recorder Sink[RecorderMsg]
+}
+
 func (ShardStarted) shardMsg()   {}
 func (RecordsQueried) shardMsg() {}
+func (RecordsMissed) shardMsg()  {}
+func (RingQueried) shardMsg()    {}
+func (RequestRefused) shardMsg() {}
 
 func (RecordsQueried) Refusable() {}
+func (RingQueried) Refusable()    {}

@@ -18,7 +18,7 @@ import (
 // Limits are the deadlines that a cycle sets. None is zero; no limit is carried as 24 hours.
 type Limits struct {
 	Queue        time.Duration // from admission asked to dispatched
-	Pick         time.Duration // from dispatched to picked
+	Pick         time.Duration // from dispatched to picked, the time in the inbox included
 	ResponseIdle time.Duration // between two signs of life of the response
 }
 
@@ -31,6 +31,7 @@ type Deps struct {
 	Scratch *schedule.Scratch     // the loop's
 	Book    *records.Book         // the loop's
 	Names   func(runtime.Kind) string
+	Status  func(messages.Reason) int // the HTTP status of a refusal
 	Limits  Limits
 	Metrics *Metrics
 	Report  func(*messages.Record) // told of each request at its end; must not block or keep the record
@@ -47,7 +48,7 @@ type Cycle struct {
 	admission bool // the flow shard may hold a place for us
 	answered  bool // the stream has its answer, or nobody waits for one
 	finished  bool // the cycle came to its end by itself
-	begun     bool // the book knows us
+	begun     bool // the book knows us, and meter is set
 	placed    bool // the prefix actor knows our prompt
 
 	served *endpoints.Endpoint // whose load we are part of; nil = none
@@ -59,6 +60,7 @@ type Cycle struct {
 	timer      runtime.Timer
 	generation uint32
 
+	meter  *meter
 	rec    messages.Record
 	events [eventSlots]messages.RecordEvent
 	count  int
@@ -103,13 +105,13 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
 	c.req, c.stream, c.deadline = m.Request, m.Stream, m.Deadline
 	c.rec = messages.Record{
-		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: m.Request.Model, Flow: m.Flow, Stream: m.Request.Stream,
+		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow, Stream: m.Request.Stream,
 		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
 	c.deps.Book.Begin(c.req.ID, ctx.Self())
 	c.begun = true
-	c.deps.Metrics.arrived(&c.rec)
-	c.waitFor(ctx, c.deps.Limits.Queue+c.deps.Limits.Pick)
+	c.meter = c.deps.Metrics.arrived(&c.rec)
+	c.waitFor(ctx, c.deps.Limits.Queue)
 	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
 		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
@@ -125,17 +127,28 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return // told twice
 	}
 	c.rec.QueueWait = m.Waited
+	c.meter.dispatched(m.Waited)
+	late := ctx.Arrival().Waited
+	if late > c.deps.Limits.Pick {
+		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+		return
+	}
 	began := c.deps.Scratch.Clock.Nanos()
 	out := c.plan.Run(&c.req, c.deps.Pool.Snapshot(), ctx.Now(), c.deps.Scratch)
-	c.deps.Metrics.scheduled(time.Duration(c.deps.Scratch.Clock.Nanos()-began), out.Reason)
+	took := time.Duration(c.deps.Scratch.Clock.Nanos() - began)
+	c.meter.scheduled(took, out.Reason)
 	c.rec.Decision = out.Decision
-	if out.Reason != messages.NoReason {
+	switch {
+	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
+		return
+	case late+took > c.deps.Limits.Pick:
+		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
 	c.hold(out.Ranked[0])
 	c.served.Picks.Add(1)
-	c.deps.Metrics.picked(c.served)
+	c.meter.picked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
@@ -146,6 +159,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 	c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)})
+	c.meter.answered(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt))
 }
 
 // hold makes the request part of an endpoint's load, and of no other's.
@@ -153,13 +167,11 @@ func (c *Cycle) hold(e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
 	c.rec.Served = e.ID
-	c.deps.Metrics.held(e)
 }
 
 func (c *Cycle) letGo() {
 	if c.served != nil {
 		c.served.Load().Remove(c.pick)
-		c.deps.Metrics.released(c.served)
 		c.served = nil
 	}
 }
@@ -222,6 +234,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 	if c.answered && !m.Completed && c.rec.Reason == messages.NoReason {
 		c.rec.Reason = messages.ClientGone
 	}
+	c.rec.ResponseBytes = m.ResponseBytes
 	c.answered = true // nobody is left to answer
 	c.finish(ctx)
 }
@@ -230,7 +243,7 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 	if c.answered {
 		return
 	}
-	c.rec.Reason = m.Reason
+	c.rec.Reason, c.rec.Status = m.Reason, c.deps.Status(m.Reason)
 	c.answer(ctx, m)
 	c.finish(ctx)
 }

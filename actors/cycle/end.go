@@ -38,10 +38,18 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case !now.Before(c.deadline):
 		c.revoke(ctx, messages.RequestTimeout, 0)
 	case !c.answered:
-		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+		c.refuse(ctx, messages.PickFailed{Reason: c.whyWaited(), RetryAfter: time.Second})
 	default:
 		c.revoke(ctx, messages.ResponseIdle, 0)
 	}
+}
+
+// whyWaited is why a request was not dispatched in time: there was nothing to run it on, or others went first.
+func (c *Cycle) whyWaited() messages.Reason {
+	if len(c.deps.Pool.Snapshot().Endpoints) == 0 {
+		return messages.NoEndpoints
+	}
+	return messages.TTLExpired
 }
 
 // note keeps the message in hand as an event, and gives its slot; -1 = it has none.
@@ -87,7 +95,7 @@ func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
 // Stopped is the only place that gives anything back, and the last chance to answer: a panic ends here too.
 func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.stream != nil && !c.answered {
-		c.rec.Reason = messages.Internal
+		c.rec.Reason, c.rec.Status = messages.Internal, c.deps.Status(messages.Internal)
 		c.answer(ctx, messages.PickFailed{Reason: messages.Internal})
 	}
 	if !c.finished { // it crashed, perhaps while the response ran
@@ -105,7 +113,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
 		c.deps.Book.End(c.rec)
-		c.deps.Metrics.ended(&c.rec)
+		c.meter.ended(&c.rec)
 		c.deps.Report(&c.rec)
 	}
 }

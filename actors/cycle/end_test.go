@@ -4,15 +4,53 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-func TestPickThatDoesNotComeInTimeIsRefused(t *testing.T) {
+func TestWaitThatIsTooLongIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool []*endpoints.Endpoint
+		want messages.Reason
+	}{
+		"with endpoints":     {nil, messages.TTLExpired},
+		"with an empty pool": {[]*endpoints.Endpoint{}, messages.NoEndpoints},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := waiting(t)
+			if c.pool != nil {
+				s.pool.Publish(endpoints.NewSnapshot(4, c.pool), nil)
+			}
+			s.cycle.Advance(queueLimit - 1)
+			s.stream.Got()
+			s.cycle.Advance(1)
+			s.stream.Got(messages.PickFailed{Reason: c.want, RetryAfter: time.Second})
+			s.flow.Got(messages.RequestEnded{Request: 7})
+			if r := s.recorded(c.want); r.Status != status(c.want) {
+				t.Errorf("status %d in the record, want %d", r.Status, status(c.want))
+			}
+		})
+	}
+}
+
+func TestPickThatComesLateIsRefused(t *testing.T) {
 	s := waiting(t)
-	s.cycle.Advance(queueLimit + pickLimit - 1)
-	s.stream.Got()
-	s.cycle.Advance(1)
+	s.cycle.Delay(pickLimit)
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+
+	s = waiting(t)
+	s.cycle.Delay(pickLimit + 1)
+	s.cycle.Tell(messages.Dispatched{})
 	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+	s.prefix.Got()
+	s.over(messages.PickTimeout)
+
+	s = waiting(t)
+	s.clock.step = int64(pickLimit) + 1
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+	s.prefix.Got()
 	s.over(messages.PickTimeout)
 }
 
@@ -60,7 +98,7 @@ func TestDeadlineOfTheWholeRequest(t *testing.T) {
 
 func TestTimerOfAnEarlierWaitIsVoid(t *testing.T) {
 	s := waiting(t)
-	s.cycle.Advance(queueLimit + pickLimit - 1)
+	s.cycle.Advance(queueLimit - 1)
 	s.cycle.Tell(messages.CycleDeadlinePassed{Generation: 99})
 	s.stream.Got()
 	s.cycle.Tell(messages.Dispatched{})

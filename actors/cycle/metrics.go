@@ -1,24 +1,22 @@
 package cycle
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Families are the metrics of all cycles. Each loop observes through a Metrics of its own.
 type Families struct {
-	total, failed, picks                  *prometheus.CounterVec
-	running, inflight                     *prometheus.GaugeVec
-	duration, size, response, ttft, ntpot *prometheus.HistogramVec
-	input, cached, output                 *prometheus.HistogramVec
-	scheduling                            prometheus.Histogram
-	elsewhere                             prometheus.Counter
+	total, failed, admitted                     *prometheus.CounterVec
+	running                                     *prometheus.GaugeVec
+	duration, size, response, ttft, ntpot, tpot *prometheus.HistogramVec
+	input, cached, output, queued               *prometheus.HistogramVec
+	scheduling, processing, hitRatio, hitBytes  prometheus.Histogram
+	elsewhere                                   prometheus.Counter
+	failures                                    endpoints.Tally // scheduling cycles that picked nothing, by model
 }
 
 // Buckets as the reference has them, so that dashboards carry over.
@@ -31,197 +29,96 @@ var (
 		1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536, 131072, 262144, 524288, 1048576,
 	}
 	scheduleBuckets = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1}
+	processBuckets  = []float64{.0005, .001, .002, .005, .01, .015, .025, .04, .06, .1, .25, .5, 1, 2.5, 5, 10}
+	queueBuckets    = []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	ntpotBuckets    = []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
+	tpotBuckets     = []float64{.0005, .00205, .005, .01, .02, .04, .06, .08, .1, .125, .15, .2, .3, .4, .5, .6, .8, 1, 2}
+	ratioBuckets    = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
+	hitBuckets      = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}
+
+	requestLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
 )
 
-// NewFamilies registers them.
-func NewFamilies(r prometheus.Registerer) *Families {
-	labels := []string{"model_name", "target_model_name", "fairness_id", "priority"}
-	counter := func(name, help string, more ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llm_d_epp_" + name, Help: help}, append(labels[:4:4], more...))
-		r.MustRegister(c)
-		return c
+const prefix = "llm_d_epp_"
+
+// NewFamilies registers them. pool is the pool that is picked from, name its name.
+func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Families {
+	f := &Families{}
+	f.requests(r)
+	f.waiting(r, name)
+	f.picking(r)
+	r.MustRegister(newLoads(pool, &f.failures))
+	return f
+}
+
+func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
+	r.MustRegister(h)
+	return h
+}
+
+// requests are the metrics of a request as its client sees it.
+func (f *Families) requests(r prometheus.Registerer) {
+	of := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
+		return histogram(r, name, help, buckets, append(requestLabels[:4:4], more...)...)
 	}
-	histogram := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
-		o := prometheus.HistogramOpts{Name: "llm_d_epp_" + name, Help: help, Buckets: buckets}
-		h := prometheus.NewHistogramVec(o, append(labels[:4:4], more...))
-		r.MustRegister(h)
-		return h
-	}
-	f := &Families{
-		total:    counter("request_total", "Requests that arrived."),
-		failed:   counter("request_error_total", "Requests that were refused, failed or were left by the client.", "error_code"),
-		duration: histogram("request_duration_seconds", "From the request's headers to its end.", durationBuckets),
-		size:     histogram("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25)),
-		response: histogram("response_size_bytes", "Response bodies.", tokenBuckets[:15]),
-		ttft:     histogram("request_ttft_seconds", "From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming"),
-		ntpot:    histogram("request_ntpot_seconds", "Duration over output tokens.", ntpotBuckets),
-		input:    histogram("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets),
-		cached:   histogram("request_cached_tokens", "Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets),
-		output:   histogram("request_output_tokens", "Output tokens, as the model server reported.", tokenBuckets[:12]),
-	}
-	f.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "llm_d_epp_request_running", Help: "Requests in flight."}, labels)
-	f.inflight = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "signalbox_endpoint_inflight_requests", Help: "Requests that were sent to an endpoint and have not ended.",
-	}, []string{"endpoint"})
-	f.picks = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "llm_d_epp_scheduler_attempts_total", Help: "Scheduling cycles, by what they came to.",
-	}, []string{"status", "target_model_name", "endpoint_name", "namespace", "port"})
+	f.total = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_total", Help: "Requests that arrived."}, requestLabels)
+	f.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "request_error_total", Help: "Requests that were refused, failed or were left by the client.",
+	}, append(requestLabels[:4:4], "error_code"))
+	f.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "request_running", Help: "Requests in flight."}, requestLabels)
+	f.duration = of("request_duration_seconds", "From the request's headers to its end.", durationBuckets)
+	f.size = of("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25))
+	f.response = of("response_size_bytes", "Response bodies, of requests that had a response.", tokenBuckets[:15])
+	f.ttft = of("request_ttft_seconds", "From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming")
+	f.ntpot = of("request_ntpot_seconds", "Duration over output tokens.", ntpotBuckets)
+	f.tpot = of("request_streaming_tpot_seconds", "Time from the first token over the output tokens after it, of streamed responses.", tpotBuckets)
+	f.input = of("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
+	f.cached = of("request_cached_tokens", "Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
+	f.output = of("request_output_tokens", "Output tokens, as the model server reported.", tokenBuckets[:12])
+	r.MustRegister(f.total, f.failed, f.running)
+}
+
+// waiting are the metrics of the line before the pick. Nothing is refused in it, so the outcome is always Dispatched.
+func (f *Families) waiting(r prometheus.Registerer, pool string) {
+	labels := prometheus.Labels{"inference_pool": pool}
+	f.admitted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "flow_control_requests_total", Help: "Requests that left the line, by outcome.", ConstLabels: labels,
+	}, []string{"outcome", "priority"})
+	f.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in line.", Buckets: queueBuckets, ConstLabels: labels,
+	}, append(requestLabels[:4:4], "outcome"))
+	r.MustRegister(f.admitted, f.queued)
+}
+
+// picking are the metrics of the scheduling cycle.
+func (f *Families) picking(r prometheus.Registerer) {
+	index := prometheus.Labels{"plugin_name": "approx-prefix-cache-producer", "plugin_type": "approx-prefix-cache-producer"}
 	f.scheduling = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "llm_d_epp_scheduler_e2e_duration_seconds", Help: "Scheduling cycles.", Buckets: scheduleBuckets,
+		Name: prefix + "scheduler_e2e_duration_seconds", Help: "Scheduling cycles.", Buckets: scheduleBuckets,
+	})
+	f.processing = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: prefix + "request_processing_duration_seconds", Buckets: processBuckets,
+		Help: "From the request's headers to the pick: the body's arrival and the time in line are in it.",
+	})
+	f.hitRatio = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: prefix + "prefix_indexer_hit_ratio", Buckets: ratioBuckets, ConstLabels: index,
+		Help: "Share of the prompt's blocks that the picked endpoint held.",
+	})
+	f.hitBytes = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: prefix + "prefix_indexer_hit_bytes", Buckets: hitBuckets, ConstLabels: index,
+		Help: "Bytes of the prompt's blocks that the picked endpoint held.",
 	})
 	f.elsewhere = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_served_elsewhere_total", Help: "Responses from another endpoint than the first of the list.",
 	})
-	r.MustRegister(f.running, f.inflight, f.picks, f.scheduling, f.elsewhere)
-	return f
+	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere)
 }
 
-// Metrics observe for one loop: handles are looked up once for each set of labels.
-type Metrics struct {
-	*Families
-	sets      map[labelSet]*handles
-	endpoints map[messages.EndpointID]*endpointHandles
-	models    map[string]struct{}
-	flows     map[string]struct{}
-	other     *handles // nil until it is needed
-}
-
-type labelSet struct {
-	model, fairness string
-	priority        int
-}
-
-type handles struct {
-	labels                                      []string
-	total                                       prometheus.Counter
-	running                                     prometheus.Gauge
-	duration, size, response, ntpot             prometheus.Observer
-	input, cached, output, streamTTFT, bodyTTFT prometheus.Observer
-}
-
-type endpointHandles struct {
-	inflight prometheus.Gauge
-	picks    prometheus.Counter
-}
-
-const labelValues = 1000 // distinct models, and flows, that a loop names; the rest is "other"
-
-// ForLoop gives the Metrics of one loop.
-func (f *Families) ForLoop() *Metrics {
-	return &Metrics{
-		Families: f, sets: map[labelSet]*handles{}, endpoints: map[messages.EndpointID]*endpointHandles{},
-		models: map[string]struct{}{}, flows: map[string]struct{}{},
+// perToken is the time of one token after the first; false if there is none.
+func perToken(whole, first time.Duration, tokens int) (float64, bool) {
+	if first <= 0 || tokens < 2 || whole < first {
+		return 0, false
 	}
-}
-
-// capped keeps label values few and clean: they come from clients.
-func capped(seen map[string]struct{}, v string) string {
-	if _, ok := seen[v]; ok {
-		return strings.ToValidUTF8(v, "�")
-	}
-	if len(seen) >= labelValues {
-		return "other"
-	}
-	seen[v] = struct{}{}
-	return strings.ToValidUTF8(v, "�")
-}
-
-func (m *Metrics) of(r *messages.Record) *handles {
-	key := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}
-	if h, ok := m.sets[key]; ok {
-		return h
-	}
-	if len(m.sets) >= labelValues { // the product of models and flows is bounded too
-		return m.rest()
-	}
-	model := capped(m.models, r.Model)
-	l := []string{model, model, capped(m.flows, r.Flow.Fairness), strconv.Itoa(r.Flow.Priority)}
-	h := m.handles(l)
-	m.sets[key] = h
-	return h
-}
-
-func (m *Metrics) handles(l []string) *handles {
-	return &handles{
-		labels: l, total: m.total.WithLabelValues(l...), running: m.running.WithLabelValues(l...),
-		duration: m.duration.WithLabelValues(l...), size: m.size.WithLabelValues(l...),
-		response: m.response.WithLabelValues(l...), ntpot: m.ntpot.WithLabelValues(l...),
-		input: m.input.WithLabelValues(l...), cached: m.cached.WithLabelValues(l...), output: m.output.WithLabelValues(l...),
-		streamTTFT: m.ttft.WithLabelValues(append(l, "true")...), bodyTTFT: m.ttft.WithLabelValues(append(l, "false")...),
-	}
-}
-
-// rest is where all goes that finds no set of its own. It takes the one place beyond the limit.
-func (m *Metrics) rest() *handles {
-	if m.other == nil {
-		m.other = m.handles([]string{"other", "other", "other", "0"})
-	}
-	return m.other
-}
-
-func (m *Metrics) arrived(r *messages.Record) {
-	h := m.of(r)
-	h.total.Inc()
-	h.running.Inc()
-	h.size.Observe(float64(r.BodyBytes))
-}
-
-func (m *Metrics) scheduled(took time.Duration, why messages.Reason) {
-	m.scheduling.Observe(took.Seconds())
-	if why != messages.NoReason {
-		m.picks.WithLabelValues("failure", "", "", "", "").Inc()
-	}
-}
-
-func (m *Metrics) endpoint(e *endpoints.Endpoint) *endpointHandles {
-	h, ok := m.endpoints[e.ID]
-	if !ok {
-		port := string(e.Spec.Address[strings.LastIndexByte(string(e.Spec.Address), ':')+1:])
-		h = &endpointHandles{
-			inflight: m.inflight.WithLabelValues(string(e.Spec.Address)),
-			picks:    m.picks.WithLabelValues("success", "", e.Spec.Name, e.Spec.Namespace, port),
-		}
-		m.endpoints[e.ID] = h
-	}
-	return h
-}
-
-func (m *Metrics) picked(e *endpoints.Endpoint) {
-	m.endpoint(e).picks.Inc()
-}
-
-func (m *Metrics) held(e *endpoints.Endpoint) { m.endpoint(e).inflight.Inc() }
-
-func (m *Metrics) released(e *endpoints.Endpoint) { m.endpoint(e).inflight.Dec() }
-
-func (m *Metrics) ended(r *messages.Record) {
-	h := m.of(r)
-	h.running.Dec()
-	if r.Reason != messages.NoReason || r.Status >= 400 {
-		m.failed.WithLabelValues(append(h.labels, code(r))...).Inc()
-	}
-	h.duration.Observe(r.Ended.Seconds())
-	h.response.Observe(float64(r.ResponseBytes))
-	if r.FirstToken > 0 && r.Stream {
-		h.streamTTFT.Observe(r.FirstToken.Seconds())
-	} else if r.FirstToken > 0 {
-		h.bodyTTFT.Observe(r.FirstToken.Seconds())
-	}
-	if r.Usage.PromptTokens > 0 {
-		h.input.Observe(float64(r.Usage.PromptTokens))
-		h.cached.Observe(float64(r.Usage.CachedTokens))
-	}
-	if r.Usage.OutputTokens > 0 {
-		h.output.Observe(float64(r.Usage.OutputTokens))
-		h.ntpot.Observe(r.Ended.Seconds() / float64(r.Usage.OutputTokens))
-	}
-}
-
-// code is the error_code label: the model server's status, or the name of our reason.
-func code(r *messages.Record) string {
-	if r.Reason != messages.NoReason {
-		return r.Reason.String()
-	}
-	return strconv.Itoa(r.Status)
+	return (whole - first).Seconds() / float64(tokens-1), true
 }

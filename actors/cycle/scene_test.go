@@ -50,6 +50,7 @@ type scene struct {
 	ended  []messages.Record
 	plan   schedule.Plan
 	began  time.Time
+	clock  steps
 }
 
 func newScene(t *testing.T) *scene {
@@ -73,10 +74,10 @@ func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Pool: s.pool, Book: s.book, Names: kinds, Plan: func() *schedule.Plan { return &s.plan },
-		Scratch: &schedule.Scratch{Clock: frozen{}, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
+		Prefix: s.prefix, Pool: s.pool, Book: s.book, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
+		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
 		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit},
-		Metrics: cycle.NewFamilies(s.reg).ForLoop(),
+		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))
 }
@@ -166,6 +167,9 @@ func (s *scene) metric(name string) float64 {
 	return sum
 }
 
+// status is a made-up HTTP status.
+func status(why messages.Reason) int { return 700 + int(why) }
+
 type once struct{}
 
 func (once) Next(_ *messages.Request, _ []string, earlier []schedule.Result) int {
@@ -193,9 +197,13 @@ type none struct{}
 
 func (none) Filter(_ *schedule.Input, keep []bool) { clear(keep) }
 
-type frozen struct{}
+// steps is a clock that moves by a step each time it is read.
+type steps struct{ now, step int64 }
 
-func (frozen) Nanos() int64 { return 0 }
+func (c *steps) Nanos() int64 {
+	c.now += c.step
+	return c.now
+}
 
 type deaf struct{}
 

@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/actors/shard"
@@ -14,6 +15,8 @@ type scene struct {
 	actor  *runtimetest.Stage[messages.ShardMsg]
 	asker  *runtimetest.Probe[messages.RecorderMsg]
 	cycles map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
+
+	reported []messages.RequestID
 }
 
 // newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s, and runs 4 to 6.
@@ -30,7 +33,7 @@ func newScene(t *testing.T) *scene {
 	book.End(messages.Record{Request: 1, ClientID: "x"})
 	book.End(messages.Record{Request: 2})
 	book.End(messages.Record{Request: 3, ClientID: "x"})
-	s.actor.Play(shard.New(book))
+	s.actor.Play(shard.New(book, func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
 	s.actor.Tell(messages.ShardStarted{})
 	return s
 }
@@ -51,7 +54,7 @@ func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID)
 		s.Fatalf("%d answers, want 1", len(told))
 	}
 	got := told[0].(messages.RecordsFound)
-	if got.Query != 8 || got.Running != len(running) || got.Records.Len() != len(ended) {
+	if got.Query != 8 || got.Shard != s.actor || !slices.Equal(got.Asked.Append(nil), running) || got.Records.Len() != len(ended) {
 		s.Fatalf("answered %+v, want %d running and %v", got, len(running), ended)
 	}
 	for i, id := range ended {
@@ -71,7 +74,7 @@ func TestQueries(t *testing.T) {
 		"a request that ended":  {messages.RecordsQueried{Request: 2}, nil, ids{2}},
 		"a request that runs":   {messages.RecordsQueried{Request: 5}, ids{5}, nil},
 		"an unknown request":    {messages.RecordsQueried{Request: 50}, nil, nil},
-		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{4, 5, 6}, ids{3, 1}},
+		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{6, 5, 4}, ids{3, 1}},
 		"the newest":            {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
 		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
 		"none":                  {messages.RecordsQueried{}, nil, nil},
@@ -92,4 +95,41 @@ func TestCycleThatIsGoneIsNotWaitedFor(t *testing.T) {
 	s.cycles[5].Close()
 	s.actor.Tell(messages.RecordsQueried{Query: 8, Newest: 9, Recorder: s.asker})
 	s.asked([]messages.RequestID{6, 4}, 3, 2, 1)
+}
+
+func TestRequestWithoutACycleIsRemembered(t *testing.T) {
+	s := newScene(t)
+	s.actor.Tell(messages.RequestRefused{Record: messages.Record{Request: 9, ClientID: "x", Reason: messages.BodyTimeout}})
+	if !slices.Equal(s.reported, []messages.RequestID{9}) {
+		t.Errorf("reported %v, want 9", s.reported)
+	}
+	s.actor.Tell(messages.RecordsQueried{Query: 8, Request: 9, Recorder: s.asker})
+	s.asked(nil, 9)
+}
+
+func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
+	s := newScene(t)
+	for range 5 {
+		s.actor.Tell(messages.ShardStarted{})
+	}
+	s.actor.Tell(messages.RingQueried{Query: 8, Newest: 3, Recorder: s.asker})
+	want := messages.Ring{Total: 7, Events: messages.ListOf(make([]messages.RingEvent, 3)...)}
+	s.asker.Got(messages.RingFound{Query: 8, Ring: want})
+}
+
+func TestMissedCyclesAreLookedUp(t *testing.T) {
+	s := newScene(t)
+	s.actor.Tell(messages.RecordsMissed{Query: 8, Requests: messages.ListOf[messages.RequestID](50, 3, 5, 1), Recorder: s.asker})
+	told := s.asker.Told()
+	if len(told) != 1 {
+		t.Fatalf("%d answers, want 1", len(told))
+	}
+	got := told[0].(messages.MissedFound)
+	if got.Query != 8 || got.Shard != s.actor || got.Records.Len() != 2 || got.Records.At(0).Request != 3 || got.Records.At(1).Request != 1 ||
+		!slices.Equal(got.Running.Append(nil), []messages.RequestID{5}) || !slices.Equal(got.Gone.Append(nil), []messages.RequestID{50}) {
+		t.Errorf("answered %+v, want that 3 and 1 have ended, 5 runs and 50 is gone", got)
+	}
+	for _, c := range s.cycles {
+		c.Got()
+	}
 }

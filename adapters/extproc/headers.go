@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -22,7 +22,6 @@ const (
 	requestIDHeader  = "x-signalbox-request-id"
 	upstreamAddress  = "upstream.address"
 	defaultFairness  = "default-flow"
-	labelBytes       = 128 // of a client's text that we keep
 	maxSubsetEntries = 4096
 )
 
@@ -63,7 +62,7 @@ func (f *facts) read(in *wire.Request) {
 func (f *facts) flow() messages.FlowKey {
 	for _, id := range []string{f.fairness, f.oldFairness} {
 		if id != "" {
-			return messages.FlowKey{Fairness: label(id)}
+			return messages.FlowKey{Fairness: records.Label(id)}
 		}
 	}
 	return messages.FlowKey{Fairness: defaultFairness}
@@ -73,23 +72,6 @@ func first(dst *string, value []byte) {
 	if *dst == "" {
 		*dst = string(value)
 	}
-}
-
-// label cuts a client's text to what we keep of it, at a character, and makes it clean UTF-8. What it cuts is not kept in
-// memory by what it gives.
-func label(s string) string {
-	if len(s) <= labelBytes && utf8.ValidString(s) {
-		return s
-	}
-	s = strings.ToValidUTF8(s[:min(len(s), labelBytes+utf8.UTFMax)], "\uFFFD")
-	if len(s) > labelBytes {
-		end := labelBytes
-		for !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end]
-	}
-	return strings.Clone(s)
 }
 
 // readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port is

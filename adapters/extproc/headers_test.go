@@ -3,8 +3,6 @@ package extproc
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -129,23 +127,6 @@ func TestRequestFacts(t *testing.T) {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestLabel(t *testing.T) {
-	for _, s := range []string{"", "a", strings.Repeat("\xffa", 100), strings.Repeat("🙂", 40), "x" + strings.Repeat("🙂", 40), strings.Repeat("\x80", 500)} {
-		got := label(s)
-		if len(got) > labelBytes || !utf8.ValidString(got) {
-			t.Errorf("label(%q) is %q: %d bytes, want at most %d of UTF-8", s, got, len(got), labelBytes)
-		}
-	}
-}
-
-// A label that was cut holds on to no more than itself.
-func TestLabelLetsGo(t *testing.T) {
-	long := strings.Repeat("x", 60<<10)
-	if unsafe.StringData(label(long)) == unsafe.StringData(long) {
-		t.Error("the label of a long text keeps the text in memory")
 	}
 }
 

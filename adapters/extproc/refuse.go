@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -46,6 +44,17 @@ type errorObject struct {
 	Code    string  `json:"code"`
 }
 
+// Status is the HTTP status of a refusal; 0 = nobody is answered.
+func Status(why messages.Reason) int {
+	if why == messages.NoReason || why == messages.ClientGone {
+		return 0
+	}
+	if r, ok := refusals[why]; ok {
+		return r.status
+	}
+	return refusals[messages.Internal].status
+}
+
 // refuseNow refuses from the handler's goroutine, and ends the stream.
 func (st *stream) refuseNow(m messages.PickFailed) error {
 	st.refuse(m)
@@ -70,17 +79,17 @@ func (st *stream) relay(m messages.PickFailed) error {
 	return errOver
 }
 
-// refuseLocked tells whether it refused. A reason without a status of its own is a fault of ours.
 // refuseWaiting refuses a request that waits for its body or its answer while we shut down. For any goroutine.
 func (st *stream) refuseWaiting() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	m := messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second}
-	if began := st.timer != nil || st.id != 0; began && !st.sent && st.refuseLocked(m) {
+	if st.id != 0 && !st.sent && st.refuseLocked(m) {
 		st.said = m.Reason
 	}
 }
 
+// refuseLocked tells whether it refused. A reason without a status of its own is a fault of ours.
 func (st *stream) refuseLocked(m messages.PickFailed) bool {
 	if st.over || st.passed {
 		return false
@@ -91,7 +100,7 @@ func (st *stream) refuseLocked(m messages.PickFailed) bool {
 		m.Reason = messages.Internal
 		r = refusals[m.Reason]
 	}
-	st.srv.cfg.Metrics.refused.WithLabelValues(m.Reason.String(), strconv.Itoa(r.status)).Inc()
+	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
 		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m), Details: "signalbox_" + m.Reason.String(),
 	})
@@ -100,16 +109,15 @@ func (st *stream) refuseLocked(m messages.PickFailed) bool {
 	return true
 }
 
-// refusalHeaders name a request that never became whole too, so that the client has a word for what it saw.
+// refusalHeaders name the request, so that the client has a word for what it saw.
 func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
-	id := st.id
-	if id == 0 {
-		id = st.srv.nextID()
+	if st.id == 0 { // refused before its headers were read
+		st.begin()
 	}
 	h := []wire.Header{
 		{Key: "content-type", Value: "application/json"},
 		{Key: reasonHeader, Value: m.Reason.String()},
-		{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, id)},
+		{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)},
 	}
 	if m.RetryAfter > 0 {
 		seconds := int((m.RetryAfter + time.Second - 1) / time.Second)
@@ -128,24 +136,4 @@ func refusalBody(r refusal, m messages.PickFailed) []byte {
 		return []byte(`{"error":{"message":"internal error","type":"internal_error","param":null,"code":"internal"}}`)
 	}
 	return b
-}
-
-// Metrics are those of all streams.
-type Metrics struct {
-	streams prometheus.Gauge
-	refused *prometheus.CounterVec
-	panics  prometheus.Counter
-}
-
-// NewMetrics registers them.
-func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
-		}, []string{"reason", "status"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler."}),
-	}
-	r.MustRegister(m.streams, m.refused, m.panics)
-	return m
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -16,7 +17,9 @@ func (st *stream) onRequestHeaders() error {
 		return nil // a second time: the first counts
 	}
 	st.request = laneHeaders
-	st.arrived = st.srv.deps.Now()
+	st.mu.Lock()
+	st.begin()
+	st.mu.Unlock()
 	st.facts.read(&st.in)
 	st.facts.readSubset(&st.in)
 	if st.in.EndOfStream {
@@ -26,8 +29,12 @@ func (st *stream) onRequestHeaders() error {
 	if n := st.facts.contentLength; n > 0 && n <= st.srv.cfg.MaxBodyBytes {
 		st.body.Reserve(int(n))
 	}
+	within, late := st.srv.cfg.BodyTimeout, messages.BodyTimeout
+	if st.srv.cfg.WholeRequest < within {
+		within, late = st.srv.cfg.WholeRequest, messages.RequestTimeout
+	}
 	st.mu.Lock()
-	st.timer = time.AfterFunc(st.srv.cfg.BodyTimeout, st.onBodyTimeout)
+	st.timer = time.AfterFunc(within, func() { st.onBodyTimeout(late) })
 	st.mu.Unlock()
 	return nil
 }
@@ -93,23 +100,23 @@ func (st *stream) refuseHeadless() error {
 }
 
 // onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins.
-func (st *stream) onBodyTimeout() {
+func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	m := messages.PickFailed{Reason: messages.BodyTimeout}
-	if st.id == 0 && st.refuseLocked(m) {
+	m := messages.PickFailed{Reason: why}
+	if !st.whole && st.refuseLocked(m) {
 		st.said = m.Reason
 	}
 }
 
-// bodyIsWhole ends the body's deadline and gives the request its id. False means that the deadline has passed already.
+// bodyIsWhole ends the body's deadline. False means that it has passed already, or that the request was refused.
 func (st *stream) bodyIsWhole() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	st.id = st.srv.nextID()
+	st.whole = true
 	return !st.over
 }
 
@@ -124,10 +131,12 @@ func (st *stream) onArrival(trailers bool) error {
 		return st.refuseNow(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
 	}
 	req := messages.Request{
-		ID: st.id, ClientID: label(st.facts.clientID), Path: label(st.facts.path),
+		ID: st.id, ClientID: records.Label(st.facts.clientID), Path: records.Label(st.facts.path),
 		BodyBytes: int64(st.body.Len()), Subset: st.facts.subset,
 	}
-	if err := st.parse(hasBody, &req); err != nil {
+	err := st.parse(hasBody, &req)
+	st.model = req.Model
+	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
 	cycle, ok := st.srv.deps.Start(messages.RequestArrived{
@@ -135,6 +144,7 @@ func (st *stream) onArrival(trailers bool) error {
 		Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Stream: st,
 	})
 	if !ok {
+		st.full = true
 		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
 	st.cycle = cycle

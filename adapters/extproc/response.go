@@ -11,6 +11,7 @@ import (
 // responseFacts are what a response has shown so far.
 type responseFacts struct {
 	usage     UsageScanner
+	status    int // HTTP; 0 = no headers yet
 	bytes     int64
 	first     bool // the first byte of the body has passed
 	completed bool
@@ -42,6 +43,7 @@ func (st *stream) onResponseHeaders() error {
 		}
 		return true
 	})
+	st.resp.status = status
 	served, end := readServed(&st.in), st.in.EndOfStream
 	if end {
 		st.pass()

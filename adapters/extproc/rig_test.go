@@ -106,6 +106,7 @@ type rig struct {
 
 	mu       sync.Mutex
 	cycles   []*cycle
+	refused  []messages.Record
 	panicked []any
 }
 
@@ -138,6 +139,11 @@ func newRig(s setup) *rig {
 			r.mu.Unlock()
 			s.script(c)
 			return c, true
+		},
+		Refused: func(m messages.RequestRefused) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.refused = append(r.refused, m.Record)
 		},
 		Parser: s.parser, Usage: s.usage, Now: time.Now,
 		Panicked: func(v any, _ []byte) {

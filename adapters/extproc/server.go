@@ -45,8 +45,10 @@ type Config struct {
 // Deps are what a Server works with.
 type Deps struct {
 	// Start begins a cycle for a request; false if its loop is full.
-	Start  func(messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool)
-	Parser Parser
+	Start func(messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool)
+	// Refused is told of each request that ended without a cycle, but not of those that Start had no room for.
+	Refused func(messages.RequestRefused)
+	Parser  Parser
 	// Usage makes a scanner for a response of this content type; nil = it has no usage to find.
 	Usage func(contentType string) UsageScanner
 	Now   func() time.Time
@@ -93,9 +95,8 @@ func (s *Server) Held() int64 { return s.held.Load() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {
-	s.cfg.Metrics.streams.Inc()
-	defer s.cfg.Metrics.streams.Dec()
 	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1)}
+	defer s.cfg.Metrics.closed(st, s.cfg.Metrics.opened())
 	s.mu.Lock()
 	s.streams[st] = struct{}{}
 	s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -26,18 +27,22 @@ type stream struct {
 	passed bool               // the response's end has been sent, or is about to be: it is too late to refuse
 	said   messages.Reason    // what we refused with on our own; NoReason = we did not
 	timer  *time.Timer        // of the body
-	id     messages.RequestID // 0 until the body is whole; written by the handler only
+	whole  bool               // the body is here: its deadline is void
+	id     messages.RequestID // 0 before the request's headers; written by the handler only
 
 	// All below belongs to the handler's goroutine.
 	frames   int
 	cycle    messages.Sink[messages.CycleMsg] // nil before the cycle starts
 	facts    facts
 	arrived  time.Time
+	model    string // as the body names it; "" before it was parsed
 	body     wire.Body
 	held     int64 // bytes of it that the server counts
 	request  laneState
 	response laneState
 	resp     responseFacts
+	full     bool // the loop had no room for a cycle
+	panicked bool // the handler
 	observed bool // observability mode: read, never answer
 }
 
@@ -109,11 +114,19 @@ func (st *stream) onFirst() bool {
 	if mode == wire.BodyFullDuplexStreamed {
 		return false
 	}
+	if st.in.Kind == wire.RequestHeaders {
+		st.facts.read(&st.in)
+	}
 	st.refuse(messages.PickFailed{
 		Reason: messages.Unsupported,
 		Detail: lane.String() + " body mode " + mode.String() + " is not supported, want FULL_DUPLEX_STREAMED",
 	})
 	return true
+}
+
+// begin gives the request its id.
+func (st *stream) begin() {
+	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
 }
 
 // onFrame serves one frame. True ends the stream.
@@ -182,6 +195,7 @@ func (st *stream) echo(e *wire.Echo) error {
 // gone runs once, when the handler ends, however it does.
 func (st *stream) gone() {
 	if r := recover(); r != nil {
+		st.panicked = true
 		st.srv.cfg.Metrics.panics.Inc()
 		if st.srv.deps.Panicked != nil {
 			st.srv.deps.Panicked(r, debug.Stack())
@@ -197,9 +211,31 @@ func (st *stream) gone() {
 	st.out.Discard()
 	st.mu.Unlock()
 	st.in.Release()
+	bodyBytes := int64(st.body.Len())
 	st.body.Release()
 	st.letGo()
-	if st.cycle != nil {
-		st.cycle.Tell(messages.StreamGone{Answered: said, Completed: st.resp.completed, FrameCount: st.frames})
+	switch {
+	case st.cycle != nil:
+		st.cycle.Tell(messages.StreamGone{
+			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
+		})
+	case st.id != 0 && !st.full:
+		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said, bodyBytes)})
+	}
+}
+
+// record is what became of a request that never had a cycle: we refused it, its client left, or the proxy answered it.
+func (st *stream) record(said messages.Reason, bodyBytes int64) messages.Record {
+	status := st.resp.status
+	switch {
+	case said != messages.NoReason:
+		status = Status(said)
+	case !st.resp.completed:
+		said = messages.ClientGone
+	}
+	return messages.Record{
+		Request: st.id, ClientID: records.Label(st.facts.clientID), Model: records.Label(st.model), Flow: st.facts.flow(),
+		ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived), BodyBytes: bodyBytes, Reason: said, Status: status,
+		ResponseBytes: st.resp.bytes,
 	}
 }

@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +23,24 @@ type LogOptions struct {
 	TimeFormat string
 }
 
+// What each verbosity adds, in the reference's steps.
+const (
+	faultsOnly  = 0 // warnings and errors
+	processToo  = 1 // the life of the process
+	someRequest = 2 // a line for a request, sampled
+	allRequests = 3 // the line of every request
+	withScores  = 4 // in it, what every endpoint scored
+	withEvents  = 5 // in it, every message of the request
+)
+
 // Register adds the flags.
 func (o *LogOptions) Register(f *pflag.FlagSet) {
-	f.IntVarP(&o.Verbosity, "v", "v", 2, "verbosity: 2 default, 3 verbose, 4 debug, 5 trace")
-	f.BoolVar(&o.Devel, "zap-devel", false, "console lines, debug level, stacks from warnings on")
+	f.IntVarP(&o.Verbosity, "v", "v", someRequest, "verbosity: 0 warnings and errors, 1 start, stop and changes too, 2 a sampled line per request, "+
+		"3 every request, 4 with the scores of all endpoints, 5 with every message")
+	f.BoolVar(&o.Devel, "zap-devel", false, "console lines, verbosity 4, stacks from warnings on")
 	f.StringVar(&o.Encoder, "zap-encoder", "json", "json or console")
-	f.StringVar(&o.Level, "zap-log-level", "", "debug, info, error or panic; empty follows -v")
-	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "error", "level from which on lines carry a stack: info, error or panic")
+	f.StringVar(&o.Level, "zap-log-level", "", "debug (verbosity 4), info (verbosity 2), a number (that verbosity), warn, error or panic; empty follows -v")
+	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "", "level from which on lines carry a stack: info, warn, error or panic; empty is error, with --zap-devel warn")
 	f.StringVar(&o.TimeFormat, "zap-time-encoding", "rfc3339", "epoch, millis, nano, iso8601, rfc3339 or rfc3339nano")
 }
 
@@ -37,49 +51,119 @@ var timeEncoders = map[string]zapcore.TimeEncoder{
 
 // Check says what is wrong with the flags.
 func (o *LogOptions) Check() error {
+	if o.Verbosity < 0 {
+		return fmt.Errorf("--v: got %d, want 0 or more", o.Verbosity)
+	}
 	if o.Encoder != "json" && o.Encoder != "console" {
 		return fmt.Errorf("--zap-encoder: got %q, want json or console", o.Encoder)
 	}
 	if _, ok := timeEncoders[strings.ToLower(o.TimeFormat)]; !ok {
 		return fmt.Errorf("--zap-time-encoding: got %q, want epoch, millis, nano, iso8601, rfc3339 or rfc3339nano", o.TimeFormat)
 	}
-	for _, l := range []struct{ flag, level string }{{"zap-log-level", o.Level}, {"zap-stacktrace-level", o.Stacktrace}} {
-		if l.level == "" {
-			continue
-		}
-		if _, err := zapcore.ParseLevel(l.level); err != nil {
-			return fmt.Errorf("--%s: got %q, want debug, info, error or panic", l.flag, l.level)
-		}
+	if _, _, err := o.level(); err != nil {
+		return err
+	}
+	if _, err := o.stacks(); err != nil {
+		return err
 	}
 	return nil
 }
 
-// New makes the logger. Lines that repeat are sampled: the first hundred of each second and text, then one in a hundred.
-func (o *LogOptions) New() (*zap.Logger, error) {
-	c := zap.NewProductionConfig()
-	c.Encoding = o.Encoder
-	c.EncoderConfig.EncodeTime = timeEncoders[strings.ToLower(o.TimeFormat)]
-	c.Level = zap.NewAtomicLevelAt(o.level())
+// level is from which level on lines are written, and how much is said of requests.
+func (o *LogOptions) level() (zapcore.Level, int, error) {
+	verbosity := o.Verbosity
 	if o.Devel {
-		c.Development, c.Encoding = true, "console"
+		verbosity = max(verbosity, withScores)
 	}
-	stack, err := zapcore.ParseLevel(o.Stacktrace)
+	if o.Level != "" {
+		if n, err := strconv.Atoi(o.Level); err == nil && n > 0 {
+			verbosity = n
+		} else if l, err := zapcore.ParseLevel(o.Level); err != nil || n < 0 || l > zapcore.PanicLevel || l == zapcore.DPanicLevel {
+			return 0, 0, fmt.Errorf("--zap-log-level: got %q, want debug, info, warn, error, panic or a number from 1 on", o.Level)
+		} else if l > zapcore.InfoLevel {
+			return l, faultsOnly, nil
+		} else if verbosity = someRequest; l == zapcore.DebugLevel {
+			verbosity = withScores
+		}
+	}
+	switch {
+	case verbosity >= withScores:
+		return zapcore.DebugLevel, verbosity, nil
+	case verbosity >= processToo:
+		return zapcore.InfoLevel, verbosity, nil
+	}
+	return zapcore.WarnLevel, verbosity, nil
+}
+
+func (o *LogOptions) stacks() (zapcore.Level, error) {
+	if o.Stacktrace == "" {
+		if o.Devel {
+			return zapcore.WarnLevel, nil
+		}
+		return zapcore.ErrorLevel, nil
+	}
+	l, err := zapcore.ParseLevel(o.Stacktrace)
+	if err != nil {
+		return 0, fmt.Errorf("--zap-stacktrace-level: got %q, want info, warn, error or panic", o.Stacktrace)
+	}
+	return l, nil
+}
+
+// Log is the process's logger. Lines that repeat are sampled: the first hundred of each second and text, then one in a
+// hundred. Writing never waits for the reader.
+type Log struct {
+	*zap.Logger
+	Sink     *Sink
+	requests *zap.Logger // nil = requests are not logged
+	detail   int         // verbosity of their lines
+}
+
+// New makes the logger, which writes to out until Close. The flags must have passed Check.
+func (o *LogOptions) New(out io.Writer) (*Log, error) {
+	level, verbosity, err := o.level()
 	if err != nil {
 		return nil, err
 	}
-	c.DisableStacktrace = true
-	c.Sampling = nil
-	return c.Build(zap.AddStacktrace(stack), zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)
-	}))
+	stack, err := o.stacks()
+	if err != nil {
+		return nil, err
+	}
+	encoder := o.encoder()
+	sink := NewSink(out, sinkBytes, func(lost uint64) []byte { return notice(encoder, lost) })
+	all := zapcore.NewCore(encoder, sink, level)
+	sampled := zapcore.NewSamplerWithOptions(all, time.Second, 100, 100)
+	options := []zap.Option{zap.AddCaller(), zap.AddStacktrace(stack), zap.ErrorOutput(sink)}
+	if o.Devel {
+		options = append(options, zap.Development())
+	}
+	l := &Log{Logger: zap.New(sampled, options...), Sink: sink, detail: verbosity}
+	switch {
+	case verbosity >= allRequests:
+		l.requests = zap.New(all, options...)
+	case verbosity == someRequest:
+		l.requests = l.Logger
+	}
+	return l, nil
 }
 
-func (o *LogOptions) level() zapcore.Level {
-	if l, err := zapcore.ParseLevel(o.Level); o.Level != "" && err == nil {
-		return l
+// Close writes what is left, for two seconds at most.
+func (l *Log) Close() error { return l.Sink.Close() }
+
+func (o *LogOptions) encoder() zapcore.Encoder {
+	c := zap.NewProductionEncoderConfig()
+	c.EncodeTime = timeEncoders[strings.ToLower(o.TimeFormat)]
+	if o.Devel || o.Encoder == "console" {
+		return zapcore.NewConsoleEncoder(c)
 	}
-	if o.Devel || o.Verbosity >= 4 {
-		return zapcore.DebugLevel
+	return zapcore.NewJSONEncoder(c)
+}
+
+// notice is the line in the place of those that were lost.
+func notice(encoder zapcore.Encoder, lost uint64) []byte {
+	entry := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "log lines were dropped: the reader is too slow"}
+	b, err := encoder.EncodeEntry(entry, []zapcore.Field{zap.Uint64("lines", lost)})
+	if err != nil {
+		return []byte("log lines were dropped\n")
 	}
-	return zapcore.InfoLevel
+	return bytes.Clone(b.Bytes())
 }

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,25 +13,37 @@ import (
 
 // collector reads loops and pool when Prometheus asks.
 type collector struct {
-	sys  *runtime.System
-	pool *endpoints.Pool
-	name string // of the pool
+	sys   *runtime.System
+	pool  *endpoints.Pool
+	name  string        // of the pool
+	stale time.Duration // age from which a sample does not count for the pool
 
 	messages, dropped, panics, refused, handoffs, waited, inbox *prometheus.Desc
-	ready, queue, running, kv                                   *prometheus.Desc
+	ready                                                       *prometheus.Desc
+	queue, running, kv                                          spread
 	endpointQueue, endpointPicks, endpointFailing               *prometheus.Desc
 }
 
-// NewCollector makes metrics of the loops and of the pool named name.
-func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string) prometheus.Collector {
+// spread is mean and standard deviation of what endpoints say.
+type spread struct{ mean, deviation *prometheus.Desc }
+
+// NewCollector makes metrics of the loops and of the pool named name, whose samples count up to the age stale.
+func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale time.Duration) prometheus.Collector {
 	loop := func(n, help string) *prometheus.Desc {
 		return prometheus.NewDesc("signalbox_loop_"+n, help, []string{"loop"}, nil)
 	}
 	of := func(n, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(n, help, labels, nil)
 	}
+	spreadOf := func(n, of string) spread {
+		return spread{
+			mean: prometheus.NewDesc("llm_d_epp_average_"+n, "Mean of sampled "+of+", over the endpoints whose sample is not stale.", []string{"name"}, nil),
+			deviation: prometheus.NewDesc("llm_d_epp_std_dev_"+n, "Standard deviation of sampled "+of+", over the endpoints whose sample is not stale.",
+				[]string{"name"}, nil),
+		}
+	}
 	return &collector{
-		sys: sys, pool: pool, name: name,
+		sys: sys, pool: pool, name: name, stale: stale,
 		messages: loop("messages_total", "Messages that a loop handled."),
 		dropped:  loop("dropped_total", "Messages to actors that had ended."),
 		panics:   loop("panics_total", "Panics of actors."),
@@ -39,9 +53,9 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string) promet
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
 		ready:           of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
-		queue:           of("llm_d_epp_average_queue_size", "Mean of sampled waiting requests.", "name"),
-		running:         of("llm_d_epp_average_running_requests", "Mean of sampled running requests.", "name"),
-		kv:              of("llm_d_epp_average_kv_cache_utilization", "Mean of sampled KV cache use, 0 to 1.", "name"),
+		queue:           spreadOf("queue_size", "waiting requests"),
+		running:         spreadOf("running_requests", "running requests"),
+		kv:              spreadOf("kv_cache_utilization", "KV cache use, 0 to 1"),
 		endpointQueue:   of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
 		endpointPicks:   of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
@@ -51,7 +65,8 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string) promet
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
-		c.ready, c.queue, c.running, c.kv, c.endpointQueue, c.endpointPicks, c.endpointFailing,
+		c.ready, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
+		c.endpointQueue, c.endpointPicks, c.endpointFailing,
 	} {
 		ch <- d
 	}
@@ -79,8 +94,8 @@ func (c *collector) loop(ch chan<- prometheus.Metric, i int) {
 }
 
 func (c *collector) endpoints(ch chan<- prometheus.Metric) {
-	snap := c.pool.Snapshot()
-	var queue, running, kv, n float64
+	snap, now := c.pool.Snapshot(), c.sys.Now()
+	var queue, running, kv moments
 	for _, e := range snap.Endpoints {
 		addr := string(e.Spec.Address)
 		ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks.Load()), addr)
@@ -89,25 +104,57 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 			failing = 1
 		}
 		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
-		if s := e.Sample(); s != nil {
-			queue, running, kv, n = queue+float64(s.Waiting), running+float64(s.Running), kv+s.KVUsed, n+1
-			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, addr)
+		s := e.Sample()
+		if s == nil {
+			continue
+		}
+		ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, addr)
+		if s.Fresh(now, c.stale) {
+			queue.add(float64(s.Waiting))
+			running.add(float64(s.Running))
+			kv.add(s.KVUsed)
 		}
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, c.name)
 	}
 	gauge(c.ready, float64(len(snap.Endpoints)))
-	gauge(c.queue, queue/max(n, 1))
-	gauge(c.running, running/max(n, 1))
-	gauge(c.kv, kv/max(n, 1))
+	for _, of := range []struct {
+		spread
+		moments
+	}{{c.queue, queue}, {c.running, running}, {c.kv, kv}} {
+		gauge(of.spread.mean, of.moments.mean)
+		gauge(of.spread.deviation, of.moments.deviation())
+	}
 }
+
+// moments are count, mean and the sum of squared distances from it, kept so that no precision is lost. Zero for no values.
+type moments struct{ n, mean, squares float64 }
+
+func (m *moments) add(v float64) {
+	m.n++
+	d := v - m.mean
+	m.mean += d / m.n
+	m.squares += d * (v - m.mean)
+}
+
+func (m *moments) deviation() float64 { return math.Sqrt(m.squares / max(m.n, 1)) }
 
 // PoolInfo says which pool this process picks for.
 func PoolInfo(name, namespace string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "signalbox_pool_info", Help: "Always 1; the pool that is picked for.",
 		ConstLabels: prometheus.Labels{"name": name, "namespace": namespace},
+	})
+	g.Set(1)
+	return g
+}
+
+// BuildInfo says what was built.
+func BuildInfo(commit, ref string) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "llm_d_epp_info", Help: "Always 1; the commit and the version that were built.",
+		ConstLabels: prometheus.Labels{"commit": commit, "build_ref": ref},
 	})
 	g.Set(1)
 	return g

@@ -3,9 +3,11 @@
 package telemetry
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -14,11 +16,32 @@ import (
 type Plugins struct {
 	fine, coarse *prometheus.HistogramVec
 	faults       *prometheus.CounterVec
-	stale        prometheus.Counter
+	stale        staleRuns
 }
 
-// NewPlugins registers them.
-func NewPlugins(r prometheus.Registerer) *Plugins {
+// staleRuns are the profile runs in which all samples were stale: counted, and told of in the log once a second.
+type staleRuns struct {
+	counter prometheus.Counter
+	log     *zap.Logger
+	untold  atomic.Uint64 // since the last line
+	told    atomic.Int64  // when that was: nanoseconds since began; 0 = never
+	began   time.Time
+}
+
+const staleLineEvery = time.Second
+
+func (s *staleRuns) note() {
+	s.counter.Inc()
+	s.untold.Add(1)
+	last, now := s.told.Load(), int64(time.Since(s.began))
+	if last != 0 && now-last < int64(staleLineEvery) || !s.told.CompareAndSwap(last, now) {
+		return
+	}
+	s.log.Warn("all samples are stale: in-flight load stands in for the scorers that read them", zap.Uint64("profile_runs", s.untold.Swap(0)))
+}
+
+// NewPlugins registers them. Warnings go to log.
+func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
 		fine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -32,17 +55,18 @@ func NewPlugins(r prometheus.Registerer) *Plugins {
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total", Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
 		}, append(labels[:3:3], "fault")),
-		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "signalbox_all_samples_stale_total", Help: "Profile runs in which in-flight load stood in, all samples being stale.",
-		}),
 	}
-	r.MustRegister(p.fine, p.coarse, p.faults, p.stale)
+	p.stale.began, p.stale.log = time.Now(), log
+	p.stale.counter = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "signalbox_all_samples_stale_total", Help: "Profile runs in which in-flight load stood in, all samples being stale.",
+	})
+	r.MustRegister(p.fine, p.coarse, p.faults, p.stale.counter)
 	return p
 }
 
 // Observer observes the plugins of one plan, whose meters it numbers. Handles are looked up here, once.
 type Observer struct {
-	stale prometheus.Counter
+	stale *staleRuns
 	steps []meters
 }
 
@@ -53,7 +77,7 @@ type meters struct {
 
 // Observe numbers the steps of profiles and gives their observer.
 func (p *Plugins) Observe(profiles []schedule.Profile) *Observer {
-	o := &Observer{stale: p.stale}
+	o := &Observer{stale: &p.stale}
 	for i := range profiles {
 		for j := range profiles[i].Filters {
 			p.meter(o, "Filter", &profiles[i].Filters[j].Step)
@@ -88,5 +112,5 @@ func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }
 // ScoreNaN counts a score that was none.
 func (o *Observer) ScoreNaN(meter int) { o.steps[meter].nan.Inc() }
 
-// AllStale counts a profile run without a fresh sample.
-func (o *Observer) AllStale() { o.stale.Inc() }
+// AllStale counts a profile run without a fresh sample, and warns of it once a second.
+func (o *Observer) AllStale() { o.stale.note() }

@@ -7,50 +7,54 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Requests writes one line for a request at its end. The logger samples them.
+// Requests writes one line for a request at its end.
 type Requests struct {
-	log     *zap.Logger
+	log     *zap.Logger // nil = none is written
+	detail  int
 	address func(messages.EndpointID) messages.Address
 	id      func(messages.RequestID) string
 }
 
-// NewRequests logs to log.
-func NewRequests(log *zap.Logger, address func(messages.EndpointID) messages.Address, id func(messages.RequestID) string) *Requests {
-	return &Requests{log: log, address: address, id: id}
+// NewRequests logs to log, in the detail that its verbosity asks for.
+func NewRequests(log *Log, address func(messages.EndpointID) messages.Address, id func(messages.RequestID) string) *Requests {
+	return &Requests{log: log.requests, detail: log.detail, address: address, id: id}
 }
 
-// Report writes the line of a request. It builds no field for a level that is off.
+// Report writes the line of a request. It builds no field for a line that is not written.
 func (q *Requests) Report(r *messages.Record) {
+	if q.log == nil {
+		return
+	}
 	text := "request served"
 	if r.Reason != messages.NoReason {
 		text = "request not served"
-	}
-	if !q.log.Core().Enabled(zapcore.InfoLevel) {
-		return
 	}
 	line := q.log.Check(zapcore.InfoLevel, text)
 	if line == nil {
 		return
 	}
 	score, runner, lead := scores(r)
-	line.Write(
+	fields := []zap.Field{
 		zap.String("request", q.id(r.Request)), zap.String("x-request-id", r.ClientID), zap.String("model", r.Model),
 		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(q.address(r.Served))),
 		zap.Float32("score", score), zap.Float32("runner_up", runner), zap.Float32("lead", lead),
 		zap.Duration("queue_wait", r.QueueWait), zap.Duration("ttft", r.FirstToken), zap.Duration("duration", r.Ended),
 		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge), zap.Bool("stale_samples", r.Decision.Stale),
 		zap.Int("prompt_tokens", r.PromptTokens), zap.Int("output_tokens", r.Usage.OutputTokens),
-	)
+	}
+	if q.detail >= withScores {
+		fields = append(fields, zap.Object("scores", totals{r, q.address}))
+	}
+	if q.detail >= withEvents {
+		fields = append(fields, zap.Array("messages", events{r.Events}))
+	}
+	line.Write(fields...)
 }
 
 // scores are the total of the pick, of the runner-up, and the difference; zero where there is none.
 func scores(r *messages.Record) (pick, runner, lead float32) {
-	n := r.Decision.Profiles.Len()
-	if n == 0 {
-		return 0, 0, 0
-	}
-	p := r.Decision.Profiles.At(n - 1)
-	if p.Ranked.Len() == 0 {
+	p, ok := primary(r)
+	if !ok || p.Ranked.Len() == 0 {
 		return 0, 0, 0
 	}
 	pick = p.Totals.At(int(p.Ranked.At(0)))
@@ -59,4 +63,55 @@ func scores(r *messages.Record) (pick, runner, lead float32) {
 	}
 	runner = p.Totals.At(p.Runner)
 	return pick, runner, pick - runner
+}
+
+// primary is the last profile run of a decision, false if none ran.
+func primary(r *messages.Record) (messages.ProfileRun, bool) {
+	n := r.Decision.Profiles.Len()
+	if n == 0 {
+		return messages.ProfileRun{}, false
+	}
+	return r.Decision.Profiles.At(n - 1), true
+}
+
+// totals are the scores of all endpoints that no filter took out.
+type totals struct {
+	r       *messages.Record
+	address func(messages.EndpointID) messages.Address
+}
+
+// MarshalLogObject writes a number for each address.
+func (t totals) MarshalLogObject(e zapcore.ObjectEncoder) error {
+	p, ok := primary(t.r)
+	if !ok {
+		return nil
+	}
+	for i, total := range p.Totals.All() {
+		if total >= 0 {
+			e.AddFloat32(string(t.address(t.r.Decision.Endpoints.At(i))), total)
+		}
+	}
+	return nil
+}
+
+// events are the messages of a request.
+type events struct {
+	list messages.List[messages.RecordEvent]
+}
+
+// MarshalLogArray writes an object for each message.
+func (v events) MarshalLogArray(e zapcore.ArrayEncoder) error {
+	for _, each := range v.list.All() {
+		err := e.AppendObject(zapcore.ObjectMarshalerFunc(func(o zapcore.ObjectEncoder) error {
+			o.AddString("message", each.Name)
+			o.AddDuration("at", each.At)
+			o.AddDuration("waited", each.Waited)
+			o.AddDuration("took", each.Took)
+			return nil
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -119,19 +120,26 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version, commit, goVersion := "unknown", "unknown", "unknown"
-			if b, ok := debug.ReadBuildInfo(); ok {
-				version, goVersion = b.Main.Version, b.GoVersion
-				for _, s := range b.Settings {
-					if s.Key == "vcs.revision" {
-						commit = s.Value
-					}
-				}
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, goVersion)
+			commit, version := built()
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, runtime.Version())
 			return err
 		},
 	}
+}
+
+// built is what this binary was made from, as far as the build says.
+func built() (commit, version string) {
+	commit, version = "unknown", "unknown"
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return commit, version
+	}
+	for _, s := range b.Settings {
+		if s.Key == "vcs.revision" {
+			commit = s.Value
+		}
+	}
+	return commit, b.Main.Version
 }
 
 // endpointViews is the pool as /debug/endpoints shows it.

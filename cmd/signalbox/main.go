@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 func main() {
@@ -20,7 +23,7 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go heed(signals, stop)
 	if err := newRoot().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "signalbox:", err)
+		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
 		if errors.As(err, &quiet) {
 			os.Exit(int(quiet))
@@ -34,12 +37,19 @@ func heed(signals <-chan os.Signal, stop context.CancelFunc) {
 	<-signals
 	stop()
 	second := <-signals
-	fmt.Fprintln(os.Stderr, "signalbox: ended at once by a second signal:", second)
+	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
 	code := 1
 	if number, ok := second.(syscall.Signal); ok {
 		code = 128 + int(number) // as a shell has it
 	}
 	os.Exit(code)
+}
+
+// lastWords writes to a reader that may have stopped reading, which must not hold up the end.
+func lastWords(w io.Writer, text string) {
+	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
+	_, _ = s.Write([]byte(text))
+	_ = s.Close()
 }
 
 // exitError is an exit status without a fault: a check that did not hold.

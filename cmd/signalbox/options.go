@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
@@ -92,6 +93,9 @@ func (o *options) check() error {
 	}
 	if _, err := o.addresses(); err != nil {
 		all = append(all, err)
+	}
+	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
+		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
 	}
 	if o.configFile != "" && o.configText != "" {
 		bad("--config-file and --config-text: want one of them")

@@ -7,8 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,6 +22,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 // healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
@@ -27,7 +31,7 @@ var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_pr
 // server is a running Signalbox.
 type server struct {
 	opts   *options
-	log    *zap.Logger
+	log    *telemetry.Log
 	tree   *tree
 	grpc   *grpc.Server // ext_proc
 	checks *grpc.Server // health alone
@@ -39,6 +43,7 @@ type server struct {
 
 // serve runs until ctx is done, then drains.
 func serve(ctx context.Context, o *options) error {
+	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
 	s, err := start(ctx, o)
 	if err != nil {
 		return err
@@ -57,10 +62,15 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	log, err := o.log.New()
+	log, err := o.log.New(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			_ = log.Close()
+		}
+	}()
 	cfg, err := o.load()
 	if err != nil {
 		return nil, err
@@ -196,7 +206,7 @@ func (s *server) stop(delay time.Duration) error {
 	defer cancelLast()
 	err := errors.Join(s.tree.close(last), s.closeHTTP())
 	s.log.Info("stopped")
-	_ = s.log.Sync()
+	_ = s.log.Close() // a reader that is gone is no fault of the shutdown
 	return err
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
@@ -89,15 +88,13 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		Start: t.startCycle, Parser: parser, Now: t.sys.Now,
+		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now,
 		Usage: func(string) extproc.UsageScanner { return new(parsers.UsageScanner) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},
 	})
-	t.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "signalbox_held_body_bytes", Help: "Bytes of request bodies that are held; --max-held-bytes bounds them.",
-	}, func() float64 { return float64(t.streams.Held()) }))
+	t.registry.MustRegister(extproc.HeldMetrics(t.streams)...)
 }
 
 // noParser leaves every body unread: the configuration says so.
@@ -109,9 +106,10 @@ func (noParser) Parse(string, string, string, []byte, *messages.Request) error {
 func (t *tree) serveAdmin(c *config.Config) {
 	t.admin = admin.NewHandler(admin.Config{
 		Gatherer: t.registry, Recorder: t.recorder.Outer(), FormatID: t.formatID,
-		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Address: t.endpoint.Address,
-		Ready:   t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
+		ParseID:     func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Address:     t.endpoint.Address,
+		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
+		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },
 	})
 }

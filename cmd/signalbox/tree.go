@@ -36,7 +36,7 @@ import (
 // tree is every actor of a running Signalbox, and the adapters that tell them things.
 type tree struct {
 	opts     *options
-	log      *zap.Logger
+	log      *telemetry.Log
 	instance uint64 // in request ids, which clients see
 	seed     uint64 // of hashes, which nobody sees
 	registry *prometheus.Registry
@@ -68,12 +68,13 @@ const (
 )
 
 // buildTree brings the actors up in the order in which they need each other.
-func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Logger) (*tree, error) {
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log) (*tree, error) {
 	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
-	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName), telemetry.PoolInfo(o.poolName, o.namespace()))
-	t.observer = telemetry.NewPlugins(t.registry).Observe(cfg.Profiles)
+	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
+	t.registry.MustRegister(telemetry.BuildInfo(built()), log.Sink.Metric())
+	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
 	if err := t.spawnAll(cfg); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
@@ -88,7 +89,8 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *zap.Log
 
 func (t *tree) onPanic(p runtime.Panic) {
 	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID), zap.String("message", p.Message),
-		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack))
+		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack),
+		zap.Strings("loop_did_last", t.sys.Lines(p.Recent)))
 }
 
 func (t *tree) spawnAll(cfg *config.Config) error {
@@ -108,7 +110,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	if err := t.spawnPool(cfg); err != nil {
 		return err
 	}
-	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry)
+	flowMetrics, cycleMetrics := flow.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
 	requests := telemetry.NewRequests(t.log, t.endpoint.Address, t.formatID)
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, cycleMetrics.ForLoop(), requests)
@@ -143,7 +145,12 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
 	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
 		Name: "shard", Policy: runtime.RestartOnPanic,
-		New: func() runtime.Actor[messages.ShardMsg] { return shard.New(book) },
+		New: func() runtime.Actor[messages.ShardMsg] {
+			return shard.New(book, func(r *messages.Record) {
+				cm.Refused(r)
+				requests.Report(r)
+			})
+		},
 	}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
 	f, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.FlowMsg]{
 		Name: "flow", Policy: runtime.RestartOnPanic,
@@ -153,7 +160,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics, requests *
 	deps := &cycle.Deps{
 		Flow: t.flowOf, Prefix: t.prefix, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
 		Scratch: &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
-		Names:   t.sys.KindName, Metrics: cm, Report: requests.Report,
+		Names:   t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{
 			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
 		},
@@ -175,6 +182,11 @@ func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
 	i := uint64(first.Request.ID) % uint64(len(t.shards))
 	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+}
+
+// noteRefused tells the shard of a request's loop what became of a request that never had a cycle.
+func (t *tree) noteRefused(m messages.RequestRefused) {
+	t.shards[uint64(m.Record.Request)%uint64(len(t.shards))].Outer().Tell(m)
 }
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }

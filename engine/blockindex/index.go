@@ -155,16 +155,24 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 
 // ClearSlot forgets everything of an endpoint, and says how many blocks that were.
 func (x *Index) ClearSlot(slot uint32) (forgotten int) {
+	return x.ClearSome(slot, x.Held(slot))
+}
+
+// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and says how many. Once it holds
+// none its memory is given back.
+func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0
 	}
 	l := &x.slots[slot]
-	for ; l.size > 0; forgotten++ {
+	for ; l.size > 0 && forgotten < most; forgotten++ {
 		x.forget(slot, l.oldest())
 	}
 	x.stats.Forgotten += uint64(forgotten)
-	x.stats.Bytes -= l.bytes()
-	*l = lru{}
+	if l.size == 0 {
+		x.stats.Bytes -= l.bytes()
+		*l = lru{}
+	}
 	return forgotten
 }
 

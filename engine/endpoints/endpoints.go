@@ -41,6 +41,7 @@ type Endpoint struct {
 	sample  atomic.Pointer[Sample]
 	load    Load
 	Picks   atomic.Uint64 // since its incarnation
+	Models  Tally         // the same picks, by model
 	Failing atomic.Bool   // the newest scrape failed
 }
 

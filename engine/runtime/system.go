@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,7 +40,10 @@ type Panic struct {
 	Message string // type of the message in hand
 	Value   any
 	Stack   []byte
+	Recent  []Event // the newest that the loop had handled before, oldest first; Lines writes them
 }
+
+const recentEvents = 32 // that a panic is reported with
 
 // System is a set of loops and the actors on them.
 type System struct {
@@ -87,7 +89,7 @@ func orDefault(n, d int) int {
 }
 
 func (s *System) newLoop(i int) *Loop {
-	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring), kinds: map[reflect.Type]Kind{}}
+	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring)}
 	l.rand = rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+1))
 	l.props = actor.PropsFromProducer(func() actor.Actor { return l.hand.host },
 		actor.WithMailbox(func() actor.Mailbox { return l.hand }),
@@ -114,9 +116,6 @@ func (r root) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *mailbox:
 		r.l.spawnChild(ctx, m)
-	case *actor.Started:
-		pid := ctx.Self()
-		r.l.root.self = func() { r.l.sys.actors.Root.Stop(pid) }
 	case *actor.Stopped:
 		r.l.root.gone()
 	}
@@ -128,6 +127,7 @@ type supervisor struct{ l *Loop }
 func (s supervisor) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any) {
 	box := msg.(*mailbox)
 	switch {
+	case box.ended: // it had stopped itself before it panicked
 	case box.policy == StopOnPanic:
 		sup.StopChildren(child)
 	case box.failures < 3:

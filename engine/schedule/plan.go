@@ -77,6 +77,7 @@ type Scratch struct {
 	Rand     *rand.Rand
 
 	in      Input
+	allowed allowed
 	all     []Endpoint // every endpoint of the snapshot, read once
 	sources []*endpoints.Endpoint
 	cand    []Endpoint // those that are left
@@ -86,6 +87,7 @@ type Scratch struct {
 	totals  []float32
 	ranked  []int
 	matches []int
+	matched bool // matches are this request's
 	names   []string
 	results []Result
 }
@@ -96,6 +98,8 @@ type Outcome struct {
 	Reason   messages.Reason
 	Detail   string
 	Decision messages.Decision
+
+	PrefixBlocks int // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
 }
 
 // reads is everything that the plan looks at.
@@ -114,9 +118,11 @@ func (p *Plan) reads() Reads {
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
-	s.all, s.sources = s.all[:0], s.sources[:0]
+	s.all, s.sources, s.matched = s.all[:0], s.sources[:0], false
+	s.allowed.restrict(req.Subset)
+	defer s.allowed.forget()
 	for _, e := range snap.Endpoints {
-		if req.Subset.Given && !in(req.Subset.Addresses, e.Spec.Address) {
+		if !s.allowed.admits(e.Spec.Address) {
 			continue
 		}
 		s.sources = append(s.sources, e)
@@ -127,6 +133,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 	}
 	s.matches = grow(s.matches, snap.Slots())
 	clear(s.matches)
+	s.matched = true
 	s.Matcher.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, s.matches)
 	for i := range s.all {
 		s.all[i].PrefixBlocks = s.matches[s.all[i].ID.Slot]
@@ -147,15 +154,6 @@ func read(e *endpoints.Endpoint, now time.Time, stale time.Duration) Endpoint {
 	out.Running, out.KVUsed = smp.Running, smp.KVUsed
 	out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
 	return out
-}
-
-func in(list messages.List[messages.Address], a messages.Address) bool {
-	for i := range list.Len() {
-		if list.At(i) == a {
-			return true
-		}
-	}
-	return false
 }
 
 // grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.

@@ -11,7 +11,7 @@ import (
 // Run runs the profiles of one request over the endpoints of a snapshot.
 func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Time, s *Scratch) Outcome {
 	s.gather(req, snap, now, p)
-	out := Outcome{Decision: s.begin(snap.Version)}
+	out := Outcome{Decision: s.begin(snap.Version), PrefixBlocks: -1}
 	switch {
 	case len(snap.Endpoints) == 0:
 		return out.fail(messages.NoEndpoints, "the pool has no endpoints")
@@ -55,6 +55,9 @@ func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
 	}
 	for _, at := range runs[primary].Ranked.All() {
 		o.Ranked = append(o.Ranked, s.sources[at])
+	}
+	if s.matched {
+		o.PrefixBlocks = s.all[runs[primary].Ranked.At(0)].PrefixBlocks
 	}
 }
 

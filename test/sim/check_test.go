@@ -53,7 +53,7 @@ func (w *world) unloaded() {
 		}
 	}
 	for _, name := range []string{
-		"signalbox_flow_places", "llm_d_epp_request_running", "signalbox_endpoint_inflight_requests", "signalbox_prefix_placed_prompts",
+		"signalbox_flow_places", "llm_d_epp_request_running", "signalbox_prefix_placed_prompts",
 	} {
 		w.zero(name)
 	}

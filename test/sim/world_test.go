@@ -80,7 +80,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.spawnProbes(requests)
 	w.spawnPrefix()
 	w.spawnPool()
-	fm, cm := flow.NewMetrics(w.reg), cycle.NewFamilies(w.reg)
+	fm, cm := flow.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
 		w.spawnShard(i, fm, cm.ForLoop())
 	}
@@ -146,14 +146,14 @@ func (t target) Inflight() int               { return t.load.Inflight() }
 func (w *world) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics) {
 	book := records.NewBook(256, 1<<20)
 	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
-		func() runtime.Actor[messages.ShardMsg] { return shard.New(book) })
+		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, w.ledger.reported) })
 	f := spawn[messages.FlowMsg](w, w.sys.Root(i), "flow", messages.FlowStarted{Shard: i},
 		func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) })
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
 		Flow: w.flowOf, Prefix: w.prefix, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
 		Scratch: &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
-		Names:   w.sys.KindName, Metrics: cm, Report: w.ledger.reported, Limits: limits,
+		Names:   w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
 	}
 	w.cycles = append(w.cycles, runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] {

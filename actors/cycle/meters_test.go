@@ -1,0 +1,235 @@
+package cycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// bench is the metrics of one loop over a pool.
+type bench struct {
+	*testing.T
+	reg  *prometheus.Registry
+	pool *endpoints.Pool
+	loop *Metrics
+}
+
+func newBench(t *testing.T, specs ...messages.EndpointSpec) *bench {
+	b := &bench{T: t, reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
+	b.loop = NewFamilies(b.reg, b.pool, "pool").ForLoop()
+	b.publish(1, specs...)
+	return b
+}
+
+// publish puts endpoints of one generation in force.
+func (b *bench) publish(generation uint32, specs ...messages.EndpointSpec) {
+	var es []*endpoints.Endpoint
+	for i, s := range specs {
+		es = append(es, endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: generation}, s))
+	}
+	b.pool.Publish(endpoints.NewSnapshot(uint64(generation), es), nil)
+}
+
+func (b *bench) gather() map[string]*dto.MetricFamily {
+	b.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		all[f.GetName()] = f
+	}
+	return all
+}
+
+// values are a family's series, each by its label values, in the order of the label names; a histogram's is "count sum".
+func (b *bench) values(family string) map[string]string {
+	b.Helper()
+	out := map[string]string{}
+	for _, m := range b.gather()[family].GetMetric() {
+		key := ""
+		for _, l := range m.GetLabel() {
+			key += l.GetValue() + "|"
+		}
+		if h := m.GetHistogram(); h != nil {
+			out[key] = fmt.Sprint(h.GetSampleCount(), " ", h.GetSampleSum())
+			continue
+		}
+		out[key] = fmt.Sprint(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+	}
+	return out
+}
+
+func (b *bench) want(family string, want map[string]string) {
+	b.Helper()
+	if got := b.values(family); fmt.Sprint(got) != fmt.Sprint(want) {
+		b.Errorf("%s: got %v, want %v", family, got, want)
+	}
+}
+
+// live takes a request through its life.
+func (b *bench) live(r *messages.Record, to *endpoints.Endpoint) {
+	h := b.loop.arrived(r)
+	h.dispatched(r.QueueWait)
+	h.scheduled(time.Millisecond, messages.NoReason)
+	h.picked(to, 3, 4)
+	h.answered(2 * time.Millisecond)
+	h.ended(r)
+}
+
+var (
+	spec     = messages.EndpointSpec{Name: "a", Namespace: "ns", Address: "10.0.0.1:8000"}
+	streamed = messages.Record{
+		Model: "m", Flow: messages.FlowKey{Fairness: "f", Priority: 2}, Stream: true, Status: 200, QueueWait: time.Second,
+		FirstToken: 2 * time.Second, Ended: 6 * time.Second, BodyBytes: 100, ResponseBytes: 50,
+		Usage: messages.Usage{PromptTokens: 20, CachedTokens: 10, OutputTokens: 5},
+	}
+	refused = messages.Record{Model: "m", Flow: streamed.Flow, Status: 429, Reason: messages.NoCapacity, Ended: time.Second}
+)
+
+func TestServedRequestIsMeasured(t *testing.T) {
+	b := newBench(t, spec)
+	b.live(&streamed, b.pool.Snapshot().Endpoints[0])
+	for family, want := range map[string]string{
+		"request_total": "1", "request_running": "0", "request_duration_seconds": "1 6", "request_size_bytes": "1 100",
+		"response_size_bytes": "1 50", "request_input_tokens": "1 20", "request_cached_tokens": "1 10", "request_output_tokens": "1 5",
+		"request_ntpot_seconds": "1 1.2", "request_streaming_tpot_seconds": "1 1",
+	} {
+		b.want("llm_d_epp_"+family, map[string]string{"f|m|2|m|": want})
+	}
+	b.want("llm_d_epp_request_ttft_seconds", map[string]string{"f|m|2|true|m|": "1 2", "f|m|2|false|m|": "0 0"})
+	b.want("llm_d_epp_request_error_total", nil)
+	b.want("llm_d_epp_request_processing_duration_seconds", map[string]string{"": "1 0.002"})
+	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 0.75"})
+	b.want("llm_d_epp_prefix_indexer_hit_bytes", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 768"})
+	b.want("llm_d_epp_flow_control_requests_total", map[string]string{"pool|Dispatched|2|": "1"})
+	b.want("llm_d_epp_flow_control_request_queue_duration_seconds", map[string]string{"f|pool|m|Dispatched|2|m|": "1 1"})
+	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "1"})
+}
+
+func TestRequestWithoutAResponseHasNoResponseSize(t *testing.T) {
+	b := newBench(t)
+	b.loop.Refused(&refused)
+	b.want("llm_d_epp_response_size_bytes", map[string]string{"f|m|2|m|": "0 0"})
+	b.want("llm_d_epp_request_error_total", map[string]string{"rejected-saturated|f|m|2|m|": "1"})
+	empty := messages.Record{Model: "m", Flow: streamed.Flow, Status: 500, Ended: time.Second}
+	b.loop.Refused(&empty) // a response without a body has a size
+	b.want("llm_d_epp_response_size_bytes", map[string]string{"f|m|2|m|": "1 0"})
+	odd := messages.Record{Model: "m", Flow: streamed.Flow, Status: 7777}
+	b.loop.Refused(&odd)
+	b.want("llm_d_epp_request_error_total", map[string]string{
+		"rejected-saturated|f|m|2|m|": "1", "500|f|m|2|m|": "1", "other|f|m|2|m|": "1",
+	})
+}
+
+func TestTimePerTokenNeedsTwoTokensOfAStream(t *testing.T) {
+	b := newBench(t, spec)
+	to := b.pool.Snapshot().Endpoints[0]
+	for _, spoil := range []func(*messages.Record){
+		func(r *messages.Record) { r.Stream = false },
+		func(r *messages.Record) { r.Usage.OutputTokens = 1 },
+		func(r *messages.Record) { r.FirstToken = 0 },
+	} {
+		r := streamed
+		spoil(&r)
+		b.live(&r, to)
+	}
+	b.want("llm_d_epp_request_streaming_tpot_seconds", map[string]string{"f|m|2|m|": "0 0"})
+}
+
+func TestPickThatFailsIsAnAttempt(t *testing.T) {
+	b := newBench(t)
+	b.loop.arrived(&refused).scheduled(time.Millisecond, messages.NoEndpoints)
+	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"|||failure|m|": "1"})
+}
+
+func TestHitsAreLeftOutWhereNobodyLooked(t *testing.T) {
+	b := newBench(t, spec)
+	h, e := b.loop.arrived(&streamed), b.pool.Snapshot().Endpoints[0]
+	h.picked(e, -1, 4)
+	h.picked(e, 0, 0)
+	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "0 0"})
+}
+
+func TestEndpointsOfOneNameAreOneSeries(t *testing.T) {
+	other := spec
+	other.Address = "10.0.0.2:8000"
+	b := newBench(t, spec, other)
+	for _, e := range b.pool.Snapshot().Endpoints {
+		e.Load().Add(10)
+		b.live(&streamed, e)
+	}
+	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "2"})
+	b.want("llm_d_epp_inflight_requests", map[string]string{"a||ns||inflight-load-producer|": "2"})
+	b.want("llm_d_epp_inflight_tokens", map[string]string{"a||ns||inflight-load-producer|": "20"})
+	b.want("signalbox_endpoint_inflight_requests", map[string]string{"10.0.0.1:8000|": "1", "10.0.0.2:8000|": "1"})
+}
+
+func TestEndpointsThatGoLeaveNothing(t *testing.T) {
+	b := newBench(t)
+	series := func() int {
+		n := 0
+		for _, f := range b.gather() {
+			n += len(f.GetMetric())
+		}
+		return n
+	}
+	first := 0
+	for i := range 1000 {
+		b.publish(uint32(i+1), messages.EndpointSpec{
+			Name: fmt.Sprint("server-", i), Namespace: "ns", Address: messages.Address(fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250)),
+		})
+		e := b.pool.Snapshot().Endpoints[0]
+		held := e.Load().Add(1)
+		b.live(&streamed, e)
+		e.Load().Remove(held)
+		if i == 0 {
+			first = series()
+		}
+	}
+	if n := series(); n != first {
+		t.Errorf("%d series after 1000 endpoints, %d after one", n, first)
+	}
+	if n := len(b.loop.sets) + len(b.loop.models) + len(b.loop.flows); n != 3 {
+		t.Errorf("the loop keeps %d things, want one set, one model, one flow", n)
+	}
+}
+
+func TestLabelsOfClientsAreFewAndClean(t *testing.T) {
+	b := newBench(t, spec)
+	e := b.pool.Snapshot().Endpoints[0]
+	for i := range 3000 {
+		r := streamed
+		r.Model, r.Flow.Fairness = fmt.Sprint("\xff", i), fmt.Sprint("\xfe", i)
+		b.live(&r, e)
+	}
+	if n := len(b.values("llm_d_epp_request_total")); n != labelValues+1 {
+		t.Errorf("%d sets of labels, want %d and one for the rest", n, labelValues)
+	}
+	if n := len(b.values("llm_d_epp_scheduler_attempts_total")); n != endpoints.TallyLabels+1 {
+		t.Errorf("%d models of an endpoint, want %d and one for the rest", n, endpoints.TallyLabels)
+	}
+	if len(b.loop.models) > labelValues || len(b.loop.flows) > labelValues || len(b.loop.sets) > labelValues {
+		t.Errorf("the loop keeps %d models, %d flows, %d sets", len(b.loop.models), len(b.loop.flows), len(b.loop.sets))
+	}
+}
+
+func TestMeteringARequestAllocatesNothing(t *testing.T) {
+	b := newBench(t, spec)
+	e := b.pool.Snapshot().Endpoints[0]
+	failed := streamed
+	failed.Status = 503
+	for name, r := range map[string]*messages.Record{"served": &streamed, "refused": &refused, "failed": &failed} {
+		b.live(r, e)
+		if n := testing.AllocsPerRun(100, func() { b.live(r, e) }); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", name, n)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package extproc
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Metrics are those of all streams.
+type Metrics struct {
+	streams, inflight prometheus.Gauge
+	took              prometheus.Histogram
+	ended             map[string]prometheus.Counter // by gRPC status
+	refusals          map[messages.Reason]prometheus.Counter
+	panics            prometheus.Counter
+}
+
+// gRPC statuses of a stream's end: the handler itself never fails.
+const (
+	endedOK       = "OK"       // the response is over, or an immediate response was given
+	endedCanceled = "Canceled" // the proxy left before
+	endedInternal = "Internal" // the handler panicked
+)
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "llm_d_epp_extproc_streams_total", Help: "ext_proc streams that ended, by gRPC status.",
+	}, []string{"code"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
+	}, []string{"reason", "status"})
+	m := &Metrics{
+		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
+		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_extproc_streams_inflight", Help: "Open ext_proc streams."}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "llm_d_epp_extproc_stream_duration_seconds", Help: "Life of an ext_proc stream.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 120, 300, 600},
+		}),
+		ended: map[string]prometheus.Counter{}, refusals: map[messages.Reason]prometheus.Counter{},
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler."}),
+	}
+	for _, code := range []string{endedOK, endedCanceled, endedInternal} {
+		m.ended[code] = ended.WithLabelValues(code)
+	}
+	for why, r := range refusals {
+		m.refusals[why] = refused.WithLabelValues(why.String(), strconv.Itoa(r.status))
+	}
+	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, m.panics)
+	return m
+}
+
+// opened counts a stream and gives its beginning.
+func (m *Metrics) opened() time.Time {
+	m.streams.Inc()
+	m.inflight.Inc()
+	return time.Now()
+}
+
+// closed counts the end of a stream whose handler has returned.
+func (m *Metrics) closed(st *stream, began time.Time) {
+	m.streams.Dec()
+	m.inflight.Dec()
+	m.took.Observe(time.Since(began).Seconds())
+	m.ended[st.status()].Inc()
+}
+
+// status is how the stream's end looks to gRPC.
+func (st *stream) status() string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.panicked:
+		return endedInternal
+	case st.resp.completed || st.wire.Context().Err() == nil:
+		return endedOK
+	}
+	return endedCanceled
+}
+
+// HeldMetrics show the memory that request bodies take, beside its limit.
+func HeldMetrics(s *Server) []prometheus.Collector {
+	gauge := func(name, help string, value func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	return []prometheus.Collector{
+		gauge("signalbox_held_body_bytes", "Bytes of request bodies that are held.", s.Held),
+		gauge("signalbox_held_body_limit_bytes", "Bytes of request bodies that may be held; what goes beyond is refused.",
+			func() int64 { return s.cfg.MaxHeldBytes }),
+	}
+}

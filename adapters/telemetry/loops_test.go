@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
+	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
+	defer func() {
+		if err := sys.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	pool := endpoints.NewPool()
+	var es []*endpoints.Endpoint
+	for i, s := range []*endpoints.Sample{
+		{At: sys.Now(), Waiting: 2, Running: 10, KVUsed: 0.25},
+		{At: sys.Now(), Waiting: 6, Running: 10, KVUsed: 0.75},
+		{At: sys.Now().Add(-time.Minute), Waiting: 900, Running: 900, KVUsed: 1},
+		nil,
+	} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: messages.Address(string(rune('a' + i)))})
+		if s != nil {
+			e.Publish(s)
+		}
+		es = append(es, e)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
+	for name, want := range map[string]float64{"llm_d_epp_ready_endpoints": 0, "llm_d_epp_average_queue_size": 0, "llm_d_epp_std_dev_queue_size": 0} {
+		if got := sum(t, reg, name); got != want {
+			t.Errorf("of an empty pool: %s = %v, want %v", name, got, want)
+		}
+	}
+	pool.Publish(endpoints.NewSnapshot(1, es), nil)
+	for name, want := range map[string]float64{
+		"llm_d_epp_ready_endpoints": 4, "llm_d_epp_average_queue_size": 4, "llm_d_epp_std_dev_queue_size": 2,
+		"llm_d_epp_average_running_requests": 10, "llm_d_epp_std_dev_running_requests": 0,
+		"llm_d_epp_average_kv_cache_utilization": 0.5, "llm_d_epp_std_dev_kv_cache_utilization": 0.25,
+		"llm_d_epp_per_endpoint_queue_size": 908,
+	} {
+		if got := sum(t, reg, name); got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
