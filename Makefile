@@ -10,7 +10,7 @@ TOOL := $(GO) tool -modfile=test/tools/go.mod
 ENVOY_FOLDER := .envoy
 BIN := bin
 # Test packages with a target of their own; unit is everything else.
-OWN_TARGET := /test/(sim|conformance|e2e|bench)$$
+OWN_TARGET := /test/(sim|conformance|e2e)$$
 
 .PHONY: help
 help: ## List the targets
@@ -77,7 +77,11 @@ race: ## Every test under the race detector (needs a C compiler)
 	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
 
 .PHONY: bench
-bench: ## Benchmarks; BENCH=pattern, BENCHTIME=1s
+bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
+	@$(GO) run ./test/bench $(ARGS)
+
+.PHONY: benchmarks
+benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
 
 .PHONY: fuzz-smoke

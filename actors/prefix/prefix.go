@@ -91,7 +91,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 		return
 	}
 	if p.admits(at.endpoint) {
-		p.index.Touch(at.endpoint.Slot, at.prompt)
+		p.index.Refresh(at.endpoint.Slot, at.prompt, at.entry)
 	}
 	delete(p.placed, m.Request)
 }

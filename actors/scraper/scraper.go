@@ -189,7 +189,7 @@ func (s *Scraper) pageFailed(why string) {
 func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
 	return &endpoints.Sample{
 		At: s.page.began, Interval: every, Number: s.page.number,
-		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: max(r.KVUsed, 0),
+		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
 		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil), MaxLoRAs: count(r.MaxAdapters),
 		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.startedAt, 0), Models: s.models,
 	}

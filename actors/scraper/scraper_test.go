@@ -35,12 +35,13 @@ func TestPageBecomesTheSample(t *testing.T) {
 	s.counts("signalbox_metrics_page_bytes_total", 50<<10)
 }
 
-func TestWhatAPageDoesNotSayReadsAsZero(t *testing.T) {
+func TestWhatAPageDoesNotSay(t *testing.T) {
 	s := newScene(t, pages)
 	_, n := s.asks()
 	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: messages.Reading{
 		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}})
-	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1}
+	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1,
+		KVUsed: messages.Unknown}
 	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

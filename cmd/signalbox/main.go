@@ -9,6 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -32,6 +35,13 @@ func main() {
 	}
 }
 
+// lastWords writes to a reader that may have stopped reading, which must not hold up the end.
+func lastWords(w io.Writer, text string) {
+	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
+	_, _ = s.Write([]byte(text))
+	_ = s.Close()
+}
+
 // heed ends the command in good order at the first signal, and the process at once at the second.
 func heed(signals <-chan os.Signal, stop context.CancelFunc) {
 	<-signals
@@ -43,13 +53,6 @@ func heed(signals <-chan os.Signal, stop context.CancelFunc) {
 		code = 128 + int(number) // as a shell has it
 	}
 	os.Exit(code)
-}
-
-// lastWords writes to a reader that may have stopped reading, which must not hold up the end.
-func lastWords(w io.Writer, text string) {
-	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
-	_, _ = s.Write([]byte(text))
-	_ = s.Close()
 }
 
 // exitError is an exit status without a fault: a check that did not hold.
@@ -79,4 +82,30 @@ func newRoot() *cobra.Command {
 	so.register(serving.Flags())
 	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo())
 	return root
+}
+
+// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as
+// is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
+const gcRoom = 64 << 20
+
+// roomyGC keeps to gcRoom after each collection. $GOGC wins; $GOMEMLIMIT holds as ever.
+func roomyGC() {
+	if os.Getenv("GOGC") == "" {
+		setGC(100)
+	}
+}
+
+func setGC(percent int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	want := 400
+	if n := live[0].Value.Uint64(); n > 0 {
+		want = int(min(max(100, 100*gcRoom/n), 400))
+	}
+	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
+		debug.SetGCPercent(want)
+		percent = want
+	}
+	collected := new(struct{ _ *byte }) // by the next collection
+	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
 }

@@ -44,6 +44,7 @@ type server struct {
 // serve runs until ctx is done, then drains.
 func serve(ctx context.Context, o *options) error {
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
+	roomyGC()
 	s, err := start(ctx, o)
 	if err != nil {
 		return err

@@ -90,6 +90,7 @@ type Scratch struct {
 	matched bool // matches are this request's
 	names   []string
 	results []Result
+	best    []*endpoints.Endpoint // what Outcome.Ranked shows
 }
 
 // Outcome is what a scheduling cycle came to.

@@ -53,9 +53,11 @@ func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
 	}
+	s.best = s.best[:0]
 	for _, at := range runs[primary].Ranked.All() {
-		o.Ranked = append(o.Ranked, s.sources[at])
+		s.best = append(s.best, s.sources[at])
 	}
+	o.Ranked = s.best
 	if s.matched {
 		o.PrefixBlocks = s.all[runs[primary].Ranked.At(0)].PrefixBlocks
 	}
