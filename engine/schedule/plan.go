@@ -80,7 +80,9 @@ type Scratch struct {
 	allowed allowed
 	all     []Endpoint // every endpoint of the snapshot, read once
 	sources []*endpoints.Endpoint
-	cand    []Endpoint // those that are left
+	cand    []Endpoint // those that are left; only compact writes to it
+	shared  bool       // cand is all: nothing was dropped yet
+	own     []Endpoint // memory of cand once something was
 	place   []int      // of cand[i] in all
 	keep    []bool
 	scores  []float32
