@@ -255,7 +255,7 @@ func (b *bench) memory() error {
 			return err
 		}
 		defer g.close()
-		r, err := g.closed(streams, 2*b.round)
+		r, err := g.closed(streams, 5*b.round)
 		if err != nil {
 			return err
 		}
