@@ -96,7 +96,7 @@ func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decisio
 
 // reset makes everything a candidate again.
 func (s *Scratch) reset() {
-	s.cand = append(s.cand[:0], s.all...)
+	s.cand, s.shared = s.all, true
 	s.place = grow(s.place, len(s.all))
 	for i := range s.place {
 		s.place[i] = i
@@ -138,6 +138,10 @@ func (s *Scratch) filter(p *Profile, run *messages.ProfileRun) string {
 
 // compact drops the candidates that keep does not.
 func (s *Scratch) compact() {
+	if s.shared {
+		s.own = append(s.own[:0], s.all...)
+		s.cand, s.shared = s.own, false
+	}
 	n := 0
 	for i, keep := range s.keep {
 		if keep {

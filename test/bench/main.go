@@ -167,7 +167,7 @@ func (s *settings) tables(ctx context.Context, b *bench) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	b.printf("%s, %s, %d rounds of %v for each figure.\n", time.Now().Format("2006-01-02"), machine(), b.rounds, b.round)
+	b.printf("%s, %s, %d rounds of %v for each figure. Load average before: %s.\n", time.Now().Format("2006-01-02"), machine(), b.rounds, b.round, loadAverage())
 	for _, t := range tables {
 		if !only.MatchString(t.name) {
 			continue
@@ -183,7 +183,7 @@ func (s *settings) tables(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	b.printf("\n%d bars missed.\n", b.missed)
+	b.printf("\n%d bars missed. Load average after: %s, of which the bench itself makes about 2.\n", b.missed, loadAverage())
 	return nil
 }
 
@@ -198,6 +198,16 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%s, %d cores, %s %s", cpu, runtime.NumCPU(), runtime.GOOS, runtime.Version())
+}
+
+// loadAverage is that of the last minute: what else the machine had to do.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return first
 }
 
 const (

@@ -212,7 +212,7 @@ func (b *bench) unpinned() error {
 func (b *bench) idle() error {
 	b.endpoints.page.Store(&b.large)
 	defer b.endpoints.page.Store(&b.small)
-	p, err := b.box(serverCore, 100)
+	p, err := b.box(serverCore, 100, "--refresh-metrics-interval", "900ms") // so that timers that are late still make one a second
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,12 @@ func (b *bench) idle() error {
 	cores := (after - before).Seconds() / took
 	rss, err := p.rss()
 	b.head(fmt.Sprintf("Idle: 100 endpoints, pages of %d KB", len(b.large)>>10), "cores", "bar", "pages/s from each", "RSS MB")
-	b.row(figure(cores), b.bar(cores, barIdle), figure(each), figure(float64(rss)/1e6))
+	pages := figure(each)
+	if each < 1 {
+		b.missed++
+		pages += " **< 1**"
+	}
+	b.row(figure(cores), b.bar(cores, barIdle), pages, figure(float64(rss)/1e6))
 	return err
 }
 
@@ -255,7 +260,7 @@ func (b *bench) memory() error {
 			return err
 		}
 		defer g.close()
-		r, err := g.closed(streams, 2*b.round)
+		r, err := g.closed(streams, 5*b.round)
 		if err != nil {
 			return err
 		}
