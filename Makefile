@@ -10,7 +10,7 @@ TOOL := $(GO) tool -modfile=test/tools/go.mod
 ENVOY_FOLDER := .envoy
 BIN := bin
 # Test packages with a target of their own; unit is everything else.
-OWN_TARGET := /test/(sim|conformance|e2e|bench)$$
+OWN_TARGET := /test/(sim|conformance|e2e)$$
 
 .PHONY: help
 help: ## List the targets
@@ -48,6 +48,11 @@ e2e: ## Real Envoy, the real binary, simulated model servers
 	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
 	fi
 
+.PHONY: e2e-vllm
+e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port; STOP="command that ends the first"; none = simulated
+	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); \
+	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' $(GO) test -count=1 -v -run '^TestEnvoyModelServers$$' ./test/e2e
+
 .PHONY: ci
 ci: ## Lint, vet, race, then test
 	$(MAKE) lint
@@ -72,7 +77,11 @@ race: ## Every test under the race detector (needs a C compiler)
 	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
 
 .PHONY: bench
-bench: ## Benchmarks; BENCH=pattern, BENCHTIME=1s
+bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
+	@$(GO) run ./test/bench $(ARGS)
+
+.PHONY: benchmarks
+benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
 
 .PHONY: fuzz-smoke

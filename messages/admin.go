@@ -1,6 +1,8 @@
 package messages
 
 // AdminMsg is what the admin adapter is told.
+//
+//sumtype:decl
 type AdminMsg interface{ adminMsg() }
 
 // RecordsAnswered is all that is known of a query, the newest first.
@@ -14,4 +16,16 @@ type RecordsAnswered struct {
 	Partial bool   // a shard did not answer in time
 }
 
+// RingsAnswered is what the loops did last.
+//
+//	From:  recorder
+//	To:    admin, exactly once for each query
+//	Reply: none
+type RingsAnswered struct {
+	Rings   List[Ring] // by loop, ascending; empty if there is no such loop
+	Loops   int        // how many there are
+	Partial bool       // a loop did not answer in time
+}
+
 func (RecordsAnswered) adminMsg() {}
+func (RingsAnswered) adminMsg()   {}

@@ -3,6 +3,8 @@ package messages
 import "time"
 
 // CycleMsg is what a scheduling cycle receives, in the order of a request's life.
+//
+//sumtype:decl
 type CycleMsg interface{ cycleMsg() }
 
 // RequestArrived begins a cycle: the whole request is here, parsed.

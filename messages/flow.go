@@ -3,6 +3,8 @@ package messages
 import "time"
 
 // FlowMsg is what a flow shard receives.
+//
+//sumtype:decl
 type FlowMsg interface{ flowMsg() }
 
 // FlowStarted begins an incarnation of a flow shard.

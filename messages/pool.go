@@ -1,6 +1,8 @@
 package messages
 
 // PoolMsg is what the pool receives: the owner of the endpoint set and its version.
+//
+//sumtype:decl
 type PoolMsg interface{ poolMsg() }
 
 // PoolStarted begins an incarnation of the pool.

@@ -1,6 +1,8 @@
 package messages
 
 // PrefixMsg is what the prefix actor receives: the sole writer of the prefix index.
+//
+//sumtype:decl
 type PrefixMsg interface{ prefixMsg() }
 
 // PrefixStarted begins an incarnation of the prefix actor, with an empty index.
@@ -43,7 +45,7 @@ type PromptEnded struct {
 	Failed  bool // ended before the first token: withdraw, also what was confirmed
 }
 
-// EndpointLeft says that an incarnation is gone: its blocks are worthless.
+// EndpointLeft says that an incarnation is gone: its blocks are worthless. It is told anew after a restart of either actor.
 //
 //	From:  pool
 //	To:    prefix
@@ -53,8 +55,16 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
-func (PrefixStarted) prefixMsg() {}
-func (PromptPlaced) prefixMsg()  {}
-func (PromptServed) prefixMsg()  {}
-func (PromptEnded) prefixMsg()   {}
-func (EndpointLeft) prefixMsg()  {}
+// SlotPartCleared says that a slot still holds blocks of an endpoint that left: the next part is due.
+//
+//	From:  prefix, to itself
+//	To:    prefix
+//	Reply: none
+type SlotPartCleared struct{ Endpoint EndpointID }
+
+func (PrefixStarted) prefixMsg()   {}
+func (PromptPlaced) prefixMsg()    {}
+func (PromptServed) prefixMsg()    {}
+func (PromptEnded) prefixMsg()     {}
+func (EndpointLeft) prefixMsg()    {}
+func (SlotPartCleared) prefixMsg() {}

@@ -6,6 +6,8 @@ import "time"
 type QueryID uint64
 
 // RecorderMsg is what the recorder receives: the actor that answers what happened to a request.
+//
+//sumtype:decl
 type RecorderMsg interface{ recorderMsg() }
 
 // RecorderStarted begins an incarnation of the recorder.
@@ -34,9 +36,44 @@ type RequestQueried struct {
 //	Reply: none
 type RecordsFound struct {
 	Query   QueryID
-	Running int    // cycles that were asked as well and answer by themselves
-	Lost    uint64 // records that made way for newer ones since the start
+	Shard   Sink[ShardMsg]  // whose answer it is; nil = a cycle's
+	Asked   List[RequestID] // whose cycles the shard asked as well; they answer by themselves, unless they end first
+	Lost    uint64          // records that made way for newer ones since the start
 	Records List[Record]
+}
+
+// MissedFound is what a shard knows of requests whose cycles have not answered.
+//
+//	From:  shard
+//	To:    recorder
+//	Reply: RecordsMissed to Shard, for those of Running that have not answered meanwhile
+type MissedFound struct {
+	Query   QueryID
+	Shard   Sink[ShardMsg]
+	Records List[Record]    // of those that have ended
+	Running List[RequestID] // their answer is still to come, or their end
+	Gone    List[RequestID] // ended, and their records made way for newer ones
+}
+
+// RingsQueried asks what loops did last; a query.
+//
+//	From:  admin adapter
+//	To:    recorder
+//	Reply: RingsAnswered to Admin, within one second
+type RingsQueried struct {
+	Loop   int // index, from 0; -1 = all
+	Newest int // events of each loop, at most
+	Admin  Sink[AdminMsg]
+}
+
+// RingFound is what one loop did last.
+//
+//	From:  shard
+//	To:    recorder
+//	Reply: none
+type RingFound struct {
+	Query QueryID
+	Ring  Ring
 }
 
 // RecorderDeadlinePassed is the recorder's timer: a query is answered with what has come so far.
@@ -113,9 +150,32 @@ type ScorerRun struct {
 	Scores List[float32] // for each endpoint; negative = not asked
 }
 
+// Ring is a copy of the newest events of one loop. It holds numbers only: the runtime has the names of the kinds.
+type Ring struct {
+	Loop   int             // index, from 0
+	Read   time.Duration   // when it was copied, since the start of the process
+	Events List[RingEvent] // oldest first
+	Total  uint64          // events since the start, with those that were overwritten
+}
+
+// RingEvent is one message that a loop handled, or that one of its actors told to a stream.
+type RingEvent struct {
+	Begin     time.Duration // since the start of the process
+	Waited    time.Duration // in the inbox
+	Took      time.Duration // to handle; 0 if it was told to a stream
+	Panicked  bool
+	Actor     uint64 // number of the actor, or of the stream's request
+	ActorKind uint16 // number of the kind's name
+	Message   uint16 // number of the type's name
+}
+
 func (RecorderStarted) recorderMsg()        {}
 func (RequestQueried) recorderMsg()         {}
 func (RecordsFound) recorderMsg()           {}
+func (MissedFound) recorderMsg()            {}
+func (RingsQueried) recorderMsg()           {}
+func (RingFound) recorderMsg()              {}
 func (RecorderDeadlinePassed) recorderMsg() {}
 
 func (RequestQueried) Refusable() {}
+func (RingsQueried) Refusable()   {}

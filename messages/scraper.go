@@ -3,6 +3,8 @@ package messages
 import "time"
 
 // ScraperMsg is what the scraper of one endpoint receives.
+//
+//sumtype:decl
 type ScraperMsg interface{ scraperMsg() }
 
 // EndpointAssigned begins an incarnation of a scraper.

@@ -1,6 +1,8 @@
 package messages
 
 // ShardMsg is what the shard of one loop receives: the parent of the cycles on it.
+//
+//sumtype:decl
 type ShardMsg interface{ shardMsg() }
 
 // ShardStarted begins an incarnation of a shard.
@@ -43,9 +45,34 @@ type ExchangeLogged struct {
 	End     ResponseEnded
 }
 
+// RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
+//
+//	From:  recorder
+//	To:    shard, once after each RecordsFound or MissedFound that leaves some out
+//	Reply: MissedFound to Recorder, at once
+type RecordsMissed struct {
+	Query    QueryID
+	Requests List[RequestID]
+	Recorder Sink[RecorderMsg]
+}
+
+// RingQueried asks what this loop did last; a query.
+//
+//	From:  recorder
+//	To:    shard
+//	Reply: RingFound to Recorder, at once
+type RingQueried struct {
+	Query    QueryID
+	Newest   int // events, at most
+	Recorder Sink[RecorderMsg]
+}
+
 func (ShardStarted) shardMsg()   {}
 func (ExchangeLogged) shardMsg() {}
 func (RecordsQueried) shardMsg() {}
+func (RecordsMissed) shardMsg()  {}
+func (RingQueried) shardMsg()    {}
 func (RequestRefused) shardMsg() {}
 
 func (RecordsQueried) Refusable() {}
+func (RingQueried) Refusable()    {}

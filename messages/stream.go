@@ -3,6 +3,8 @@ package messages
 import "time"
 
 // StreamMsg is what an ext_proc stream is told about its request.
+//
+//sumtype:decl
 type StreamMsg interface{ streamMsg() }
 
 // PickMade answers a stream: send the request to one of these.

@@ -56,11 +56,13 @@ func (c *Cycle) whyWaited() messages.Reason {
 
 // note keeps the message in hand as an event, and gives its slot; -1 = it has none.
 func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
-	switch m := m.(type) {
-	case messages.ResponseProgressed, messages.CycleQueried: // many, and they say nothing new
+	_, progressed := m.(messages.ResponseProgressed)
+	_, queried := m.(messages.CycleQueried)
+	if progressed || queried { // many, and they say nothing new
 		return -1
-	case messages.RequestArrived:
-		c.rec.ArrivedAt = m.ArrivedAt
+	}
+	if first, ok := m.(messages.RequestArrived); ok {
+		c.rec.ArrivedAt = first.ArrivedAt
 	}
 	a := ctx.Arrival()
 	return c.keep(messages.RecordEvent{Name: c.deps.Names(a.Kind), At: ctx.Now().Sub(c.rec.ArrivedAt), Waited: a.Waited})

@@ -35,6 +35,7 @@ type Pool struct {
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	free     []uint32                                 // slots to give out, the next one last
 	clearing map[uint32]messages.EndpointID           // slots that prefix has yet to clear
+	departed map[uint32]messages.EndpointID           // the incarnation that left each slot last
 	slots    uint32                                   // given out so far, free ones included
 	latest   uint32                                   // generation given out last
 	names    map[messages.EndpointID]messages.Address // of all incarnations that a record may name
@@ -47,30 +48,28 @@ const goneNames = 4096 // incarnations that left and whose addresses are kept
 func New(deps Deps) *Pool {
 	p := &Pool{
 		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
-		clearing: map[uint32]messages.EndpointID{}, names: maps.Clone(deps.Pool.Names()),
+		clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}, names: maps.Clone(deps.Pool.Names()),
 	}
 	used := map[uint32]messages.EndpointID{}
 	for _, e := range p.set.Endpoints {
 		used[e.ID.Slot] = e.ID
 		p.names[e.ID] = e.Spec.Address
 	}
-	newest := map[uint32]messages.EndpointID{} // the last incarnation of each slot
-	for id := range p.names {                  // also those that are gone: no generation is ever given out again
+	for id := range p.names { // also those that are gone: no generation is ever given out again
 		p.slots = max(p.slots, id.Slot+1)
 		p.latest = max(p.latest, id.Generation)
-		if newest[id.Slot].Generation < id.Generation {
-			newest[id.Slot] = id
+		if used[id.Slot] == id {
+			continue
 		}
-		if used[id.Slot] != id {
-			p.gone = append(p.gone, id)
+		p.gone = append(p.gone, id)
+		if p.departed[id.Slot].Generation < id.Generation {
+			p.departed[id.Slot] = id
 		}
 	}
 	slices.SortFunc(p.gone, func(a, b messages.EndpointID) int { return cmp.Compare(a.Generation, b.Generation) })
 	for slot := range p.slots {
 		if _, ok := used[slot]; !ok { // whether prefix has cleared it is not known any more: let it say so
-			id := newest[slot]
-			id.Slot = slot
-			p.leave(id, nil)
+			p.clearing[slot] = messages.EndpointID{Slot: slot, Generation: p.departed[slot].Generation}
 		}
 	}
 	return p
@@ -94,9 +93,7 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 
 func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
 	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
-	for _, slot := range sortedKeys(p.clearing) {
-		p.leave(p.clearing[slot], ctx.Self())
-	}
+	p.remind(ctx)
 	for _, e := range p.set.Endpoints {
 		p.scrape(ctx, e)
 	}
@@ -175,14 +172,21 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 		}
 		p.gone = append(p.gone[:0], p.gone[n:]...)
 	}
-	p.leave(e.ID, ctx.Self())
+	p.clearing[e.ID.Slot], p.departed[e.ID.Slot] = e.ID, e.ID
+	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
 }
 
-// leave asks prefix to clear a slot. A prefix actor that is dead has nothing to clear: its watch says when.
-func (p *Pool) leave(id messages.EndpointID, self messages.Sink[messages.PoolMsg]) {
-	p.clearing[id.Slot] = id
-	if self != nil {
-		p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: self})
+// remind tells prefix who has left, slot by slot, as far as it is known: an incarnation that knows of nobody would take
+// prompts that were picked for them and come late. What stands in clearing is asked for again this way.
+func (p *Pool) remind(ctx runtime.Context[messages.PoolMsg]) {
+	for slot := range p.slots {
+		id, known := p.clearing[slot]
+		if !known {
+			id, known = p.departed[slot]
+		}
+		if known {
+			p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: ctx.Self()})
+		}
 	}
 }
 
@@ -197,6 +201,7 @@ func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
 	p.free = append(p.free, sortedKeys(p.clearing)...)
 	clear(p.clearing)
 	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
+	p.remind(ctx)
 }
 
 func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint) {

@@ -191,11 +191,14 @@ func TestLostPrefixFreesWhatItHadToClear(t *testing.T) {
 	s.discover()
 	s.left(id(0, 1), id(1, 2))
 	s.actor.Die(s.prefix)
+	s.left(id(0, 1), id(1, 2)) // the next incarnation must know
 	s.discover(spec(a), spec(b))
 	s.holds(3, id(1, 3), id(0, 4))
 	s.actor.Tell(messages.SlotCleared{Endpoint: id(0, 1)}) // was on its way
 	s.discover(spec(a), spec(b), spec(c))
 	s.holds(4, id(1, 3), id(0, 4), id(2, 5))
+	s.actor.Tell(messages.PrefixLost{})
+	s.left(id(0, 1), id(1, 2)) // also of slots that others have
 }
 
 func TestRestartGoesOnFromTheSnapshot(t *testing.T) {

@@ -12,8 +12,12 @@ type Prefix struct {
 	index   *blockindex.Index
 	metrics *Metrics
 	placed  map[messages.RequestID]placement
-	floors  []uint32 // by slot: the oldest generation that is not gone
+	floors  []uint32                           // by slot: the oldest generation that is not gone
+	leaving map[uint32][]messages.EndpointLeft // by slot: whom to tell when nothing is left of it
 }
+
+// partBlocks are cleared by one message: some 25 µs. A full slot has 61 times as many.
+const partBlocks = 512
 
 // placement is a prompt that a live request has in the index.
 type placement struct {
@@ -25,7 +29,9 @@ type placement struct {
 
 // New makes an incarnation, which is the only writer of the index from now on.
 func New(index *blockindex.Index, metrics *Metrics) *Prefix {
-	return &Prefix{index: index, metrics: metrics, placed: map[messages.RequestID]placement{}}
+	return &Prefix{
+		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32][]messages.EndpointLeft{},
+	}
 }
 
 // Receive follows a prompt from the pick to the end of its request.
@@ -40,7 +46,9 @@ func (p *Prefix) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 	case messages.PromptEnded:
 		p.onPromptEnded(m)
 	case messages.EndpointLeft:
-		p.onEndpointLeft(m)
+		p.onEndpointLeft(ctx, m)
+	case messages.SlotPartCleared:
+		p.clearPart(ctx, m.Endpoint)
 	}
 	p.metrics.show(p.index.Stats(), len(p.placed))
 }
@@ -83,17 +91,48 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 		return
 	}
 	if p.admits(at.endpoint) {
-		p.index.Touch(at.endpoint.Slot, at.prompt)
+		p.index.Refresh(at.endpoint.Slot, at.prompt, at.entry)
 	}
 	delete(p.placed, m.Request)
 }
 
-func (p *Prefix) onEndpointLeft(m messages.EndpointLeft) {
-	if p.admits(m.Endpoint) {
-		p.index.ClearSlot(m.Endpoint.Slot)
-		p.floors[m.Endpoint.Slot] = m.Endpoint.Generation + 1
+// onEndpointLeft closes the slot to the endpoint at once, and clears it part by part: other messages come in between.
+func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messages.EndpointLeft) {
+	slot := m.Endpoint.Slot
+	if waiting := p.leaving[slot]; waiting != nil {
+		p.leaving[slot] = append(waiting, m)
+		return
 	}
-	m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
+	if !p.admits(m.Endpoint) {
+		m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
+		return
+	}
+	p.floors[slot] = m.Endpoint.Generation + 1
+	p.leaving[slot] = []messages.EndpointLeft{m}
+	p.clearPart(ctx, m.Endpoint)
+}
+
+// clearPart clears some of a slot, and tells itself to go on or the pool that nothing is left.
+func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID) {
+	waiting := p.leaving[e.Slot]
+	if waiting == nil || waiting[0].Endpoint != e {
+		return // it was cleared as a whole meanwhile
+	}
+	p.index.ClearSome(e.Slot, partBlocks)
+	if p.index.Held(e.Slot) > 0 {
+		ctx.Self().Tell(messages.SlotPartCleared{Endpoint: e})
+		return
+	}
+	p.cleared(e.Slot)
+}
+
+// cleared tells whoever waits for the slot.
+func (p *Prefix) cleared(slot uint32) {
+	waiting := p.leaving[slot]
+	delete(p.leaving, slot)
+	for _, m := range waiting {
+		m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
+	}
 }
 
 // withdraw takes a request's own blocks out, and forgets it.
@@ -119,9 +158,10 @@ func (p *Prefix) admits(e messages.EndpointID) bool {
 		p.floors = append(p.floors, 0)
 	}
 	floor := &p.floors[e.Slot]
-	if e.Generation > *floor {
+	if e.Generation > *floor || e.Generation == *floor && p.leaving[e.Slot] != nil {
 		p.index.ClearSlot(e.Slot)
 		*floor = e.Generation
+		p.cleared(e.Slot)
 	}
 	return e.Generation == *floor
 }
@@ -130,5 +170,6 @@ func (p *Prefix) admits(e messages.EndpointID) bool {
 func (p *Prefix) Stopped(runtime.Context[messages.PrefixMsg]) {
 	p.index.Reset()
 	clear(p.placed)
+	clear(p.leaving)
 	p.metrics.show(p.index.Stats(), 0)
 }

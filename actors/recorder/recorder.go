@@ -1,9 +1,10 @@
-// Package recorder answers what happened to a request: it asks every loop's shard, gathers for at most a second, and tells
-// the admin adapter. It remembers queries, never requests.
+// Package recorder answers what happened to a request, and what loops did last: it asks every loop's shard, gathers for at
+// most a second, and tells the admin adapter. It remembers queries, never requests.
 package recorder
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,12 +21,15 @@ const (
 type Recorder struct {
 	shards  []messages.Sink[messages.ShardMsg]
 	queries map[messages.QueryID]*query
+	rings   map[messages.QueryID]*rings
 	next    messages.QueryID
 }
 
 type query struct {
 	asked   messages.RequestQueried
-	waiting int // answers that are still to come
+	silent  int                             // shards that have not answered
+	missing map[messages.RequestID]struct{} // whose cycles were asked and have not answered
+	heard   map[messages.RequestID]struct{} // whose records came
 	got     []messages.Record
 	lost    uint64
 	partial bool
@@ -34,7 +38,7 @@ type query struct {
 
 // New is a recorder over the shards of all loops.
 func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
-	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}}
+	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}, rings: map[messages.QueryID]*rings{}}
 }
 
 // Receive takes queries and what comes back for them.
@@ -45,19 +49,25 @@ func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages
 	case messages.RequestQueried:
 		r.onRequestQueried(ctx, m)
 	case messages.RecordsFound:
-		r.onRecordsFound(m)
+		r.onRecordsFound(ctx, m)
+	case messages.MissedFound:
+		r.onMissedFound(ctx, m)
+	case messages.RingsQueried:
+		r.onRingsQueried(ctx, m)
+	case messages.RingFound:
+		r.onRingFound(m)
 	case messages.RecorderDeadlinePassed:
 		r.onRecorderDeadlinePassed(m)
 	}
 }
 
 func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RequestQueried) {
-	if len(r.queries) >= maxQueries {
+	if len(r.queries)+len(r.rings) >= maxQueries {
 		m.Admin.Tell(messages.RecordsAnswered{Partial: true})
 		return
 	}
 	r.next++
-	q := &query{asked: m}
+	q := &query{asked: m, missing: map[messages.RequestID]struct{}{}, heard: map[messages.RequestID]struct{}{}}
 	r.queries[r.next] = q
 	for _, s := range r.shards {
 		ok := s.Tell(messages.RecordsQueried{
@@ -67,29 +77,81 @@ func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m
 			q.partial = true
 			continue
 		}
-		q.waiting++
+		q.silent++
 	}
-	if q.waiting == 0 {
+	if q.silent == 0 {
 		r.finish(r.next)
 		return
 	}
 	q.timer = ctx.After(patience, messages.RecorderDeadlinePassed{Query: r.next})
 }
 
-func (r *Recorder) onRecordsFound(m messages.RecordsFound) {
+func (r *Recorder) onRecordsFound(ctx runtime.Context[messages.RecorderMsg], m messages.RecordsFound) {
 	q := r.queries[m.Query]
 	if q == nil {
 		return
 	}
-	for _, rec := range m.Records.All() {
+	q.take(m.Records)
+	if m.Shard != nil {
+		q.silent--
+		q.lost += m.Lost
+		q.miss(ctx, m.Query, m.Shard, m.Asked)
+	}
+	r.finishComplete(m.Query)
+}
+
+func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m messages.MissedFound) {
+	q := r.queries[m.Query]
+	if q == nil {
+		return
+	}
+	q.take(m.Records)
+	for _, id := range m.Gone.All() {
+		delete(q.missing, id)
+	}
+	q.miss(ctx, m.Query, m.Shard, m.Running)
+	r.finishComplete(m.Query)
+}
+
+// take keeps records. A cycle that answered and ended since may be told of twice: the first word counts.
+func (q *query) take(records messages.List[messages.Record]) {
+	for _, rec := range records.All() {
+		delete(q.missing, rec.Request)
+		if _, again := q.heard[rec.Request]; again {
+			continue
+		}
+		q.heard[rec.Request] = struct{}{}
 		if q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID {
 			q.got = append(q.got, rec)
 		}
 	}
-	q.lost += m.Lost
-	q.waiting += m.Running - 1
-	if q.waiting <= 0 {
-		r.finish(m.Query)
+}
+
+// miss asks the shard again for those cycles that have not answered: one that ends before it handles its question never
+// will, and only the shard's book says what became of it.
+func (q *query) miss(ctx runtime.Context[messages.RecorderMsg], id messages.QueryID, shard messages.Sink[messages.ShardMsg], asked messages.List[messages.RequestID]) {
+	var missed []messages.RequestID
+	for _, request := range asked.All() {
+		if _, heard := q.heard[request]; !heard {
+			q.missing[request] = struct{}{}
+			missed = append(missed, request)
+		}
+	}
+	if len(missed) == 0 {
+		return
+	}
+	if !shard.Tell(messages.RecordsMissed{Query: id, Requests: messages.TakeList(missed), Recorder: ctx.Self()}) {
+		q.partial = true // the shard has ended, and its cycles before it
+		for _, request := range missed {
+			delete(q.missing, request)
+		}
+	}
+}
+
+// finishComplete answers a query once nothing is to come.
+func (r *Recorder) finishComplete(id messages.QueryID) {
+	if q := r.queries[id]; q.silent <= 0 && len(q.missing) == 0 {
+		r.finish(id)
 	}
 }
 
@@ -97,6 +159,10 @@ func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
 	if q := r.queries[m.Query]; q != nil {
 		q.partial = true
 		r.finish(m.Query)
+	}
+	if q := r.rings[m.Query]; q != nil {
+		q.partial = true
+		r.finishRings(m.Query)
 	}
 }
 
@@ -116,14 +182,15 @@ func (r *Recorder) finish(id messages.QueryID) {
 
 // Stopped answers the queries that are still open with what has come.
 func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
-	ids := make([]messages.QueryID, 0, len(r.queries))
-	for id := range r.queries {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
+	for _, id := range sorted(r.queries) {
 		r.queries[id].partial = true
 		r.queries[id].timer = nil
 		r.finish(id)
 	}
+	r.cutRings()
+}
+
+// sorted gives the queries in the order in which they came.
+func sorted[Q any](open map[messages.QueryID]Q) []messages.QueryID {
+	return slices.Sorted(maps.Keys(open))
 }

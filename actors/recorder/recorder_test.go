@@ -45,23 +45,39 @@ func (s *scene) ask(m messages.RequestQueried) messages.QueryID {
 	return q.Query
 }
 
+type ids = []messages.RequestID
+
 func record(id messages.RequestID, client string) messages.Record {
 	return messages.Record{Request: id, ClientID: client}
 }
 
-func found(query messages.QueryID, running int, lost uint64, r ...messages.Record) messages.RecordsFound {
-	return messages.RecordsFound{Query: query, Running: running, Lost: lost, Records: messages.ListOf(r...)}
+// found is shard 1's answer.
+func (s *scene) found(query messages.QueryID, asked []messages.RequestID, lost uint64, r ...messages.Record) messages.RecordsFound {
+	return messages.RecordsFound{
+		Query: query, Shard: s.shards[1], Asked: messages.ListOf(asked...), Lost: lost, Records: messages.ListOf(r...),
+	}
+}
+
+// cycle is a running cycle's answer.
+func cycle(query messages.QueryID, r messages.Record) messages.RecordsFound {
+	return messages.RecordsFound{Query: query, Records: messages.ListOf(r)}
+}
+
+// missed checks that shard 1 was asked again for these.
+func (s *scene) missed(query messages.QueryID, ids ...messages.RequestID) {
+	s.Helper()
+	s.shards[1].Got(messages.RecordsMissed{Query: query, Requests: messages.ListOf(ids...), Recorder: s.actor})
 }
 
 func TestAllShardsAndRunningCyclesAreGathered(t *testing.T) {
 	s := newScene(t)
 	q := s.ask(messages.RequestQueried{Newest: 2})
-	s.actor.Tell(found(q, 1, 5, record(3, "")))
-	s.actor.Tell(found(q, 0, 6, record(9, "")))
+	s.actor.Tell(s.found(q, ids{4}, 5, record(3, "")))
+	s.actor.Tell(s.found(q, nil, 6, record(9, "")))
 	s.admin.Got()
-	s.actor.Tell(found(q, 0, 0, record(4, ""))) // the cycle
+	s.actor.Tell(cycle(q, record(4, "")))
 	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(9, ""), record(4, "")), Lost: 11})
-	s.actor.Tell(found(q, 0, 0, record(1, ""))) // late
+	s.actor.Tell(s.found(q, nil, 0, record(1, ""))) // late
 	s.actor.Advance(time.Minute)
 	s.admin.Got()
 }
@@ -69,16 +85,16 @@ func TestAllShardsAndRunningCyclesAreGathered(t *testing.T) {
 func TestOnlyTheClientsOwnAreListed(t *testing.T) {
 	s := newScene(t)
 	q := s.ask(messages.RequestQueried{ClientID: "x"})
-	s.actor.Tell(found(q, 1, 0, record(1, "x")))
-	s.actor.Tell(found(q, 0, 0))
-	s.actor.Tell(found(q, 0, 0, record(2, "y"))) // a cycle that ran, of somebody else
+	s.actor.Tell(s.found(q, ids{2}, 0, record(1, "x")))
+	s.actor.Tell(s.found(q, nil, 0))
+	s.actor.Tell(cycle(q, record(2, "y"))) // a cycle that ran, of somebody else
 	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(1, "x"))})
 }
 
 func TestShardThatDoesNotAnswerMakesItPartial(t *testing.T) {
 	s := newScene(t)
 	q := s.ask(messages.RequestQueried{Request: 1})
-	s.actor.Tell(found(q, 0, 0, record(1, "")))
+	s.actor.Tell(s.found(q, nil, 0, record(1, "")))
 	s.actor.Advance(time.Second - 1)
 	s.admin.Got()
 	s.actor.Advance(1)
@@ -89,7 +105,7 @@ func TestShardsThatRefuseMakeItPartialAtOnce(t *testing.T) {
 	s := newScene(t)
 	s.shards[0].Close()
 	q := s.ask(messages.RequestQueried{Request: 1})
-	s.actor.Tell(found(q, 0, 0))
+	s.actor.Tell(s.found(q, nil, 0))
 	s.admin.Got(messages.RecordsAnswered{Partial: true, Records: messages.TakeList[messages.Record](nil)})
 	s.shards[1].Close()
 	s.actor.Tell(messages.RequestQueried{Request: 1, Admin: s.admin})
@@ -112,7 +128,7 @@ func TestTooManyQueriesAreAnsweredEmpty(t *testing.T) {
 func TestCrashAnswersWhatIsOpen(t *testing.T) {
 	s := newScene(t)
 	q := s.ask(messages.RequestQueried{Newest: 9})
-	s.actor.Tell(found(q, 0, 1, record(1, "")))
+	s.actor.Tell(s.found(q, nil, 1, record(1, "")))
 	s.actor.Crash()
 	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(1, "")), Lost: 1, Partial: true})
 }
@@ -126,8 +142,58 @@ func TestAnswerForAnEarlierIncarnationFindsNoQuery(t *testing.T) {
 	s.actor.Play(recorder.New([]messages.Sink[messages.ShardMsg]{s.shards[1]}))
 	s.actor.Tell(messages.RecorderStarted{})
 	now := s.ask(messages.RequestQueried{Newest: 9})
-	s.actor.Tell(found(old, 0, 0, record(1, "")))
+	s.actor.Tell(s.found(old, nil, 0, record(1, "")))
 	s.admin.Got()
-	s.actor.Tell(found(now, 0, 0, record(2, "")))
+	s.actor.Tell(s.found(now, nil, 0, record(2, "")))
 	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(2, ""))})
+}
+
+func TestCycleThatEndsBeforeItsQuestionIsFoundInTheBook(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(s.found(q, nil, 0))
+	s.actor.Tell(s.found(q, ids{4, 5, 6, 7}, 0))
+	s.missed(q, 4, 5, 6, 7)
+	s.actor.Tell(cycle(q, record(4, "")))
+	s.actor.Tell(messages.MissedFound{
+		Query: q, Shard: s.shards[1], Records: messages.ListOf(record(5, "")), Running: messages.ListOf(ids{4, 6}...), Gone: messages.ListOf(ids{7}...),
+	})
+	s.missed(q, 6) // 4 has answered meanwhile
+	s.admin.Got()
+	s.actor.Tell(messages.MissedFound{Query: q, Shard: s.shards[1], Records: messages.ListOf(record(6, ""))})
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(6, ""), record(5, ""), record(4, ""))})
+	s.actor.Tell(messages.MissedFound{Query: q, Shard: s.shards[1]}) // late
+	s.shards[1].Got()
+	s.admin.Got()
+	if n := s.actor.Timers(); n != 0 {
+		t.Errorf("%d timers, want 0", n)
+	}
+}
+
+func TestCycleThatAnswersBeforeItsShardIsNotAskedForAgain(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(cycle(q, record(4, "")))
+	s.actor.Tell(s.found(q, nil, 0))
+	s.actor.Tell(s.found(q, ids{4}, 0, record(3, "")))
+	s.shards[1].Got()
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(4, ""), record(3, ""))})
+}
+
+func TestRequestThatIsToldOfTwiceIsListedOnce(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(cycle(q, record(4, "")))
+	s.actor.Tell(s.found(q, nil, 0, record(4, "")))
+	s.actor.Tell(s.found(q, nil, 0))
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(4, ""))})
+}
+
+func TestShardThatDiesWithItsCyclesMakesItPartial(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 9})
+	s.actor.Tell(s.found(q, nil, 0, record(3, "")))
+	s.shards[1].Close()
+	s.actor.Tell(s.found(q, ids{4}, 0))
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(3, "")), Partial: true})
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
 	ModelsEvery time.Duration // between two model lists; 30 s by default
 	Timeout     time.Duration // of a fetch, as the fetcher has it; 1 s by default
+	Endpoints   func() int    // how many are scraped beside each other, this one included; nil = it is alone
 
 	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
 	// (failure says why), and when it answers again (failure is ""). It must not block.
@@ -78,6 +79,9 @@ type source struct {
 func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
 	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, 30*time.Second)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
+	if cfg.Endpoints == nil {
+		cfg.Endpoints = func() int { return 1 }
+	}
 	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, startedAt: messages.Unknown}
 }
 
@@ -185,7 +189,7 @@ func (s *Scraper) pageFailed(why string) {
 func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
 	return &endpoints.Sample{
 		At: s.page.began, Interval: every, Number: s.page.number,
-		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: max(r.KVUsed, 0),
+		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
 		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil), MaxLoRAs: count(r.MaxAdapters),
 		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.startedAt, 0), Models: s.models,
 	}

@@ -35,12 +35,13 @@ func TestPageBecomesTheSample(t *testing.T) {
 	s.counts("signalbox_metrics_page_bytes_total", 50<<10)
 }
 
-func TestWhatAPageDoesNotSayReadsAsZero(t *testing.T) {
+func TestWhatAPageDoesNotSay(t *testing.T) {
 	s := newScene(t, pages)
 	_, n := s.asks()
 	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: messages.Reading{
 		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}})
-	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1}
+	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1,
+		KVUsed: messages.Unknown}
 	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}
@@ -54,41 +55,6 @@ func TestSampleInForceDropsThePicksThatItKnows(t *testing.T) {
 	s.stage.Tell(answer(n, 1))
 	if got := s.target.Load().Since(); got != 1 {
 		t.Errorf("%d picks that the sample does not know, want 1", got)
-	}
-}
-
-func TestIntervalIsWhatThePageCosts(t *testing.T) {
-	for name, c := range map[string]struct {
-		fixed      time.Duration
-		pageBytes  int
-		idle, busy time.Duration
-	}{
-		"small page":            {0, 2600, time.Second, 500 * time.Millisecond},
-		"vllm, 60 KiB":          {0, 60 << 10, time.Second, 600 * time.Millisecond},
-		"huge page":             {0, 300 << 10, 3 * time.Second, 3 * time.Second},
-		"fixed below the floor": {50 * time.Millisecond, 300 << 10, 50 * time.Millisecond, 50 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, scraper.Config{Metrics: true, Interval: c.fixed})
-			s.settled()
-			tell := func(n uint32, interval time.Duration) {
-				m := answer(n, 0)
-				m.PageBytes = c.pageBytes
-				s.stage.Tell(m)
-				if got := s.target.Sample().Interval; got != interval {
-					t.Errorf("the sample says %v, want %v", got, interval)
-				}
-			}
-			_, n := s.asks()
-			tell(n, c.idle)
-			n = s.asksAfter(c.idle)
-			pick := s.target.Load().Add(1)
-			tell(n, c.busy)
-			n = s.asksAfter(c.busy)
-			s.target.Load().Remove(pick)
-			tell(n, c.idle)
-			s.asksAfter(c.idle)
-		})
 	}
 }
 
@@ -281,13 +247,5 @@ func TestNothingIsFetchedThatNobodyReads(t *testing.T) {
 	s.stage.Advance(time.Hour)
 	if len(s.fetcher.pages)+len(s.fetcher.lists)+s.stage.Timers() != 0 {
 		t.Error("something was fetched, or is going to be")
-	}
-}
-
-func TestStaleAfter(t *testing.T) {
-	for _, c := range [][3]time.Duration{{2, 1, 3}, {2, 0, 2}, {5, 1, 5}} {
-		if got := scraper.StaleAfter(c[0], c[1]); got != c[2] {
-			t.Errorf("threshold %d, interval %d: %d, want %d", c[0], c[1], got, c[2])
-		}
 	}
 }

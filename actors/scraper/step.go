@@ -49,7 +49,11 @@ func (s *Scraper) lost(f *source, now time.Time) bool { return f.pending && !now
 
 func (s *Scraper) loaded() bool { return s.target.Inflight() > 0 }
 
-func (s *Scraper) interval() time.Duration { return interval(s.cfg.Interval, s.pageBytes, s.loaded()) }
+func (s *Scraper) interval() time.Duration { return s.intervalIf(s.loaded()) }
+
+func (s *Scraper) intervalIf(loaded bool) time.Duration {
+	return interval(s.cfg.Interval, s.pageBytes, s.cfg.Endpoints(), loaded)
+}
 
 // pageDue is when the next metrics page is due, by the load of this moment.
 func (s *Scraper) pageDue() time.Time {
@@ -92,7 +96,7 @@ func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
 		} else {
 			sooner(s.pageDue())
 			if !s.loaded() && s.page.due.IsZero() {
-				sooner(now.Add(interval(s.cfg.Interval, s.pageBytes, true)))
+				sooner(now.Add(s.intervalIf(true)))
 			}
 		}
 	}

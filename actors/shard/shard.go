@@ -1,5 +1,5 @@
-// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests, and writes
-// down those that never had a cycle. It holds no request and does nothing that could fail, for its restart would end every
+// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests and what it
+// did last, and writes down requests that never had a cycle. It holds no request and does nothing that could fail, for its restart would end every
 // cycle of the loop.
 package shard
 
@@ -25,13 +25,17 @@ func New(book *records.Book, metrics *Metrics, report func(*messages.Record)) *S
 }
 
 // Receive answers queries and takes records.
-func (s *Shard) Receive(_ runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
+func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
 	switch m := m.(type) {
 	case messages.ShardStarted:
 	case messages.RecordsQueried:
-		s.onRecordsQueried(m)
+		s.onRecordsQueried(ctx, m)
 	case messages.ExchangeLogged:
 		s.onExchangeLogged(m)
+	case messages.RecordsMissed:
+		s.onRecordsMissed(ctx, m)
+	case messages.RingQueried:
+		m.Recorder.Tell(messages.RingFound{Query: m.Query, Ring: ctx.Ring(m.Newest)})
 	case messages.RequestRefused:
 		s.book.End(m.Record)
 		s.report(&m.Record)
@@ -47,7 +51,7 @@ func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
 	s.metrics.late.Inc()
 }
 
-func (s *Shard) onRecordsQueried(m messages.RecordsQueried) {
+func (s *Shard) onRecordsQueried(ctx runtime.Context[messages.ShardMsg], m messages.RecordsQueried) {
 	m.Newest = max(m.Newest, 0)
 	asked, n := s.askRunning(m), m.Newest
 	if m.Request != 0 || m.ClientID != "" {
@@ -56,26 +60,53 @@ func (s *Shard) onRecordsQueried(m messages.RecordsQueried) {
 	found := s.book.Newest(n, func(r *messages.Record) bool {
 		return (m.Request == 0 || r.Request == m.Request) && (m.ClientID == "" || r.ClientID == m.ClientID)
 	})
-	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Running: asked, Lost: s.book.Lost(), Records: messages.TakeList(found)})
+	m.Recorder.Tell(messages.RecordsFound{
+		Query: m.Query, Shard: ctx.Self(), Asked: messages.TakeList(asked), Lost: s.book.Lost(), Records: messages.TakeList(found),
+	})
 }
 
-// askRunning passes the query to the cycles that may match; they answer by themselves.
-func (s *Shard) askRunning(m messages.RecordsQueried) int {
+func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messages.RecordsMissed) {
+	missed := map[messages.RequestID]struct{}{}
+	for _, id := range m.Requests.All() {
+		missed[id] = struct{}{}
+	}
+	found := s.book.Newest(len(missed), func(r *messages.Record) bool { _, is := missed[r.Request]; return is })
+	for i := range found {
+		delete(missed, found[i].Request)
+	}
+	var running, gone []messages.RequestID
+	for _, id := range m.Requests.All() {
+		switch _, left := missed[id]; {
+		case !left:
+		case s.book.Running(id) != nil:
+			running = append(running, id)
+		default:
+			gone = append(gone, id)
+		}
+	}
+	m.Recorder.Tell(messages.MissedFound{
+		Query: m.Query, Shard: ctx.Self(), Records: messages.TakeList(found),
+		Running: messages.TakeList(running), Gone: messages.TakeList(gone),
+	})
+}
+
+// askRunning passes the query to the cycles that may match, and says whose those are. They answer by themselves.
+func (s *Shard) askRunning(m messages.RecordsQueried) []messages.RequestID {
 	query := messages.CycleQueried{Query: m.Query, Recorder: m.Recorder}
 	if m.Request != 0 {
 		if c := s.book.Running(m.Request); c != nil && c.Tell(query) {
-			return 1
+			return []messages.RequestID{m.Request}
 		}
-		return 0
+		return nil
 	}
 	most := 256
 	if m.ClientID == "" {
 		most = m.Newest
 	}
-	asked := 0
+	var asked []messages.RequestID
 	for _, id := range s.newestRunning(most) {
 		if s.book.Running(id).Tell(query) {
-			asked++
+			asked = append(asked, id)
 		}
 	}
 	return asked

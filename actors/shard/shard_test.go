@@ -59,7 +59,7 @@ func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID)
 		s.Fatalf("%d answers, want 1", len(told))
 	}
 	got := told[0].(messages.RecordsFound)
-	if got.Query != 8 || got.Running != len(running) || got.Records.Len() != len(ended) {
+	if got.Query != 8 || got.Shard != s.actor || !slices.Equal(got.Asked.Append(nil), running) || got.Records.Len() != len(ended) {
 		s.Fatalf("answered %+v, want %d running and %v", got, len(running), ended)
 	}
 	for i, id := range ended {
@@ -79,7 +79,7 @@ func TestQueries(t *testing.T) {
 		"a request that ended":  {messages.RecordsQueried{Request: 2}, nil, ids{2}},
 		"a request that runs":   {messages.RecordsQueried{Request: 5}, ids{5}, nil},
 		"an unknown request":    {messages.RecordsQueried{Request: 50}, nil, nil},
-		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{4, 5, 6}, ids{3, 1}},
+		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{6, 5, 4}, ids{3, 1}},
 		"the newest":            {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
 		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
 		"none":                  {messages.RecordsQueried{}, nil, nil},
@@ -128,5 +128,32 @@ signalbox_logged_ends_total{result="late"} 3
 `
 	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
+	s := newScene(t)
+	for range 5 {
+		s.actor.Tell(messages.ShardStarted{})
+	}
+	s.actor.Tell(messages.RingQueried{Query: 8, Newest: 3, Recorder: s.asker})
+	want := messages.Ring{Total: 7, Events: messages.ListOf(make([]messages.RingEvent, 3)...)}
+	s.asker.Got(messages.RingFound{Query: 8, Ring: want})
+}
+
+func TestMissedCyclesAreLookedUp(t *testing.T) {
+	s := newScene(t)
+	s.actor.Tell(messages.RecordsMissed{Query: 8, Requests: messages.ListOf[messages.RequestID](50, 3, 5, 1), Recorder: s.asker})
+	told := s.asker.Told()
+	if len(told) != 1 {
+		t.Fatalf("%d answers, want 1", len(told))
+	}
+	got := told[0].(messages.MissedFound)
+	if got.Query != 8 || got.Shard != s.actor || got.Records.Len() != 2 || got.Records.At(0).Request != 3 || got.Records.At(1).Request != 1 ||
+		!slices.Equal(got.Running.Append(nil), []messages.RequestID{5}) || !slices.Equal(got.Gone.Append(nil), []messages.RequestID{50}) {
+		t.Errorf("answered %+v, want that 3 and 1 have ended, 5 runs and 50 is gone", got)
+	}
+	for _, c := range s.cycles {
+		c.Got()
 	}
 }

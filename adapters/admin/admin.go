@@ -16,7 +16,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config is what the handler shows, and to whom. Gatherer, Recorder, FormatID, ParseID and Address are required.
+// Config is what the handler shows, and to whom. Gatherer, Recorder, FormatID, ParseID and Address are required, and for
+// rings MessageName and ActorName.
 type Config struct {
 	Gatherer prometheus.Gatherer
 	Recorder messages.Sink[messages.RecorderMsg]
@@ -24,6 +25,9 @@ type Config struct {
 	FormatID func(messages.RequestID) string         // our id as clients get it
 	ParseID  func(string) (messages.RequestID, bool) // its reverse; false = not an id of this process
 	Address  func(messages.EndpointID) messages.Address
+
+	MessageName func(kind uint16) string // of a message type, "" = unknown
+	ActorName   func(kind uint16) string
 
 	Ready         func() error          // nil error = ready; the error's text is the answer. nil = always ready
 	Endpoints     func() []EndpointView // in any order. nil = none are shown
@@ -51,6 +55,7 @@ type handler struct{ Config }
 //	GET /debug/requests/{id}  one request, by our id or the client's x-request-id; ?all shows every endpoint
 //	GET /debug/endpoints      the pool
 //	GET /debug/config         the configuration in force
+//	GET /debug/rings          what the loops did last; ?loop= one loop, ?newest= how many messages of each
 //
 // Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it. Their errors are always JSON:
 // {"error": what is wrong, "code": one word for programs}.
@@ -71,13 +76,14 @@ func NewHandler(cfg Config) http.Handler {
 	mux.Handle("GET /debug/requests/{id}", h.guard(h.request))
 	mux.Handle("GET /debug/endpoints", h.guard(h.endpoints))
 	mux.Handle("GET /debug/config", h.guard(h.configuration))
+	mux.Handle("GET /debug/rings", h.guard(h.rings))
 	mux.Handle("/debug/", h.guard(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "debug paths answer GET only")
 			return
 		}
-		fail(w, http.StatusNotFound, "no-such-path", "no such path; there are /debug/requests, /debug/requests/{id}, /debug/endpoints and /debug/config")
+		fail(w, http.StatusNotFound, "no-such-path", "no such path; there are /debug/requests, /debug/requests/{id}, /debug/endpoints, /debug/config and /debug/rings")
 	}))
 	return mux
 }

@@ -36,7 +36,7 @@ type SampleView struct {
 	Engine       string   `json:"engine"`
 	Waiting      int      `json:"waiting_requests"`
 	Running      int      `json:"running_requests"`
-	KVUsedRatio  float64  `json:"kv_used_ratio"` // 0 to 1
+	KVUsedRatio  *float64 `json:"kv_used_ratio"` // 0 to 1; null = the server does not say
 	BlockTokens  int      `json:"block_tokens"`
 	Blocks       int      `json:"blocks"`
 	Models       []string `json:"models,omitempty"`
@@ -57,8 +57,11 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 		if s := e.Sample(); s != nil {
 			v.Sample = &SampleView{
 				AgeSeconds: now.Sub(s.At).Seconds(), Fresh: s.Fresh(now, threshold), Engine: s.Engine,
-				Waiting: s.Waiting, Running: s.Running, KVUsedRatio: s.KVUsed, BlockTokens: s.BlockTokens, Blocks: s.Blocks,
+				Waiting: s.Waiting, Running: s.Running, BlockTokens: s.BlockTokens, Blocks: s.Blocks,
 				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs, MaxLoRAs: s.MaxLoRAs,
+			}
+			if s.KVUsed >= 0 {
+				v.Sample.KVUsedRatio = &s.KVUsed
 			}
 		}
 		out = append(out, v)
@@ -94,7 +97,9 @@ func pool(list []EndpointView) string {
 		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-", "-"}
 		if s := e.Sample; s != nil {
 			row[3], row[4], row[5] = clip(orNone(clean(s.Engine)), 10), strconv.Itoa(s.Waiting), strconv.Itoa(s.Running)
-			row[6] = fmt.Sprintf("%.0f%%", 100*s.KVUsedRatio)
+			if s.KVUsedRatio != nil {
+				row[6] = fmt.Sprintf("%.0f%%", 100**s.KVUsedRatio)
+			}
 			if s.MaxLoRAs > 0 {
 				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
 			}

@@ -193,7 +193,7 @@ func poolOfThree() *endpoints.Snapshot {
 	list[0].Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond), Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
 	list[0].Load().Add(500)
 	list[0].Picks.Add(1)
-	list[1].Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang"})
+	list[1].Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang", KVUsed: messages.Unknown})
 	list[2].Failing.Store(true)
 	return endpoints.NewSnapshot(4, list)
 }

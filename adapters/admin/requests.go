@@ -25,36 +25,44 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 	}
 }
 
-// ask puts a query to the recorder. False means that the HTTP request is answered already, or its client gone.
-func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered, bool) {
-	a := make(answer, 1)
-	q.Admin = a
+// query puts a query to the recorder, whose answer comes to a. False means that the HTTP request is answered already, or
+// its client gone.
+func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg, bool) {
 	if !h.Recorder.Tell(q) {
 		fail(w, http.StatusServiceUnavailable, "busy", "the recorder is busy or gone; ask again")
-		return messages.RecordsAnswered{}, false
+		return nil, false
 	}
 	patience := time.NewTimer(h.AnswerWithin)
 	defer patience.Stop()
 	select {
 	case m := <-a:
-		switch m := m.(type) {
-		case messages.RecordsAnswered:
-			if m.Records.Len() == 0 && m.Partial {
-				fail(w, http.StatusServiceUnavailable, "partial", "no records came in time, and some may exist; ask again")
-				return m, false
-			}
-			return m, true
-		}
+		return m, true
 	case <-patience.C:
 		fail(w, http.StatusServiceUnavailable, "late", "the recorder did not answer within "+short(h.AnswerWithin)+"; ask again")
 	case <-r.Context().Done():
 	}
-	return messages.RecordsAnswered{}, false
+	return nil, false
+}
+
+// ask gets records. False means that the HTTP request is answered already, or its client gone.
+func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered, bool) {
+	a := make(answer, 1)
+	q.Admin = a
+	m, ok := h.query(w, r, a, q)
+	if !ok {
+		return messages.RecordsAnswered{}, false
+	}
+	got := m.(messages.RecordsAnswered)
+	if got.Records.Len() == 0 && got.Partial {
+		fail(w, http.StatusServiceUnavailable, "partial", "no records came in time, and some may exist; ask again")
+		return got, false
+	}
+	return got, true
 }
 
 // requests answers with a list: the newest, or all that share a client's id.
 func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
-	n, ok := howMany(w, r)
+	n, ok := howMany(w, r, "n", limits{newest, mostNewest})
 	if !ok {
 		return
 	}
@@ -67,15 +75,21 @@ func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// howMany reads ?n=. False means that it is no number that is answered, and that the client has been told so.
-func howMany(w http.ResponseWriter, r *http.Request) (int, bool) {
-	text := r.URL.Query().Get("n")
+// limits of how many of something a page shows.
+type limits struct {
+	usual int // if the client does not say
+	most  int
+}
+
+// howMany reads the parameter name. False means that it is no number that is answered, and that the client has been told so.
+func howMany(w http.ResponseWriter, r *http.Request, name string, l limits) (int, bool) {
+	text := r.URL.Query().Get(name)
 	if text == "" {
-		return newest, true
+		return l.usual, true
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > mostNewest {
-		fail(w, http.StatusBadRequest, "bad-number", fmt.Sprintf("n must be 1 to %d", mostNewest))
+	if err != nil || n < 1 || n > l.most {
+		fail(w, http.StatusBadRequest, "bad-number", fmt.Sprintf("%s must be 1 to %d", name, l.most))
 		return 0, false
 	}
 	return n, true
@@ -83,7 +97,7 @@ func howMany(w http.ResponseWriter, r *http.Request) (int, bool) {
 
 // request answers with one request, or with a list if a client gave its id to several.
 func (h *handler) request(w http.ResponseWriter, r *http.Request) {
-	n, ok := howMany(w, r)
+	n, ok := howMany(w, r, "n", limits{newest, mostNewest})
 	if !ok {
 		return
 	}

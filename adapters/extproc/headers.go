@@ -22,6 +22,8 @@ const (
 	requestIDHeader  = "x-signalbox-request-id"
 	upstreamAddress  = "upstream.address"
 	defaultFairness  = "default-flow"
+	usualPath        = "/v1/chat/completions"
+	usualType        = "application/json"
 	maxSubsetEntries = 4096
 )
 
@@ -69,7 +71,15 @@ func (f *facts) flow() messages.FlowKey {
 }
 
 func first(dst *string, value []byte) {
-	if *dst == "" {
+	if *dst != "" {
+		return
+	}
+	switch string(value) { // what almost every request says is not copied each time
+	case usualPath:
+		*dst = usualPath
+	case usualType:
+		*dst = usualType
+	default:
 		*dst = string(value)
 	}
 }
@@ -113,5 +123,9 @@ func address(s string) messages.Address {
 	if err != nil {
 		return ""
 	}
-	return messages.Address(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String())
+	var room [64]byte
+	if b := netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).AppendTo(room[:0]); string(b) != s {
+		return messages.Address(b)
+	}
+	return messages.Address(s)
 }

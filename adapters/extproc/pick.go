@@ -50,6 +50,7 @@ func (st *stream) onArrival(a arrival) error {
 		return st.forward(m, a)
 	case messages.PickFailed:
 		return st.relay(m)
+	case messages.AnswerDue, messages.ServingRevoked: // no answers; await keeps them to itself
 	}
 	return errOver // the client left, or was refused
 }

@@ -128,5 +128,10 @@ func ParseID(instance uint64, s string) (messages.RequestID, bool) {
 
 // FormatID writes a request id as answers and refusals carry it.
 func FormatID(instance uint64, id messages.RequestID) string {
-	return instanceHex(instance) + "-" + strconv.FormatUint(uint64(id), 10)
+	const digits = "0123456789abcdef"
+	var room [16 + 1 + 20]byte
+	for i := range 16 {
+		room[15-i] = digits[instance>>(4*i)&15]
+	}
+	return string(strconv.AppendUint(append(room[:16], '-'), uint64(id), 10))
 }

@@ -136,6 +136,11 @@ func TestEveryCutIsRefused(t *testing.T) {
 	}
 }
 
+func proseBody() string {
+	turn := `{"role":"user","content":"` + strings.Repeat("Answer politely and briefly, cite the paragraph of the handbook that you rely on, and say so if you do not know.\\n", 16) + `"},`
+	return `{"model":"a-model","stream":true,"messages":[` + strings.TrimSuffix(strings.Repeat(turn, 8), ",") + `]}`
+}
+
 func chatBody() string {
 	turn := `{"role":"user","content":"` + strings.Repeat("All work and no play makes Jack a dull boy.\\n", 40) + `"},`
 	return `{"model":"a-model","cache_salt":"tenant","stream":true,"messages":[` + strings.TrimSuffix(strings.Repeat(turn, 8), ",") + `]}`
@@ -144,6 +149,7 @@ func chatBody() string {
 func BenchmarkParse(b *testing.B) {
 	for name, body := range map[string]string{
 		"chat16K":  chatBody(),
+		"prose16K": proseBody(),
 		"plain1M":  `{"messages":[{"role":"user","content":"` + strings.Repeat("lorem ipsum dolor ", 1<<20/18) + `"}]}`,
 		"escape1M": `{"messages":[{"role":"user","content":"` + strings.Repeat(`\u4e2d`, 1<<20/6) + `"}]}`,
 	} {

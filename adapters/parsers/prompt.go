@@ -120,27 +120,31 @@ func (r *reader) feedText(raw []byte, escaped bool) {
 		r.promptBytes += len(raw)
 		return
 	}
-	out := r.chunk[:0]
 	for len(raw) > 0 {
-		if len(out) > len(r.chunk)-utf8.UTFMax {
-			out = r.flush(out)
-		}
-		if raw[0] == '\\' {
-			c, n := unescape(raw)
-			out = utf8.AppendRune(out, c)
-			raw = raw[n:]
-			continue
-		}
 		n := bytes.IndexByte(raw, '\\')
 		if n < 0 {
 			n = len(raw)
 		}
-		out = r.flush(out)
 		r.hasher.Write(raw[:n])
 		r.promptBytes += n
+		if raw = raw[n:]; len(raw) > 0 {
+			raw = r.feedEscapes(raw)
+		}
+	}
+}
+
+// feedEscapes hashes the escapes that raw begins with, and gives what stands behind them.
+func (r *reader) feedEscapes(raw []byte) []byte {
+	out := r.chunk[:0]
+	for len(raw) > 0 && raw[0] == '\\' {
+		c, n := unescape(raw)
 		raw = raw[n:]
+		if out = utf8.AppendRune(out, c); len(out) > len(r.chunk)-utf8.UTFMax {
+			out = r.flush(out)
+		}
 	}
 	r.flush(out)
+	return raw
 }
 
 func (r *reader) flush(out []byte) []byte {

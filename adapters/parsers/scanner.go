@@ -1,8 +1,10 @@
 package parsers
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // maxDepth is how deep objects and arrays may nest: far beyond any client, and little stack.
@@ -109,45 +111,67 @@ func (s *scanner) key() ([]byte, bool) {
 // str reads the string at pos. raw is what stands between the quotes.
 func (s *scanner) str() (raw []byte, escaped, ok bool) {
 	s.pos++
-	start := s.pos
+	start, quote := s.pos, -1
 	for {
-		s.pos = plainEnd(s.body, s.pos)
-		if s.pos >= len(s.body) {
-			return nil, false, s.fail("'\"'")
+		if quote < s.pos { // the one before was escaped
+			if quote = bytes.IndexByte(s.body[s.pos:], '"'); quote < 0 {
+				quote = len(s.body) - s.pos
+			}
+			quote += s.pos
 		}
-		switch s.body[s.pos] {
-		case '"':
+		plain := s.body[s.pos:quote]
+		slash := bytes.IndexByte(plain, '\\')
+		if slash >= 0 {
+			plain = plain[:slash]
+		}
+		if i := control(plain); i >= 0 {
+			s.pos += i
+			return nil, false, s.fail("no bare control character in a string")
+		}
+		s.pos += len(plain)
+		switch {
+		case slash >= 0:
+			escaped = true
+			if !s.escapes() {
+				return nil, false, false
+			}
+		case s.pos == len(s.body):
+			return nil, false, s.fail("'\"'")
+		default:
 			raw = s.body[start:s.pos]
 			s.pos++
 			return raw, escaped, true
-		case '\\':
-			escaped = true
-			if !s.escape() {
-				return nil, false, false
-			}
-		default:
-			return nil, false, s.fail("no bare control character in a string")
 		}
 	}
 }
 
-// plainEnd is the position of the first quote, backslash or control character from i on. Eight bytes at a time: a byte is
-// found where a subtraction borrows from its highest bit; what a borrow marks wrongly above it is looked at again below.
-func plainEnd(p []byte, i int) int {
+// control is the position of the first control character; -1 = there is none. Eight bytes at a time: a byte is found where a
+// subtraction borrows from its highest bit. A borrow marks wrongly only above the first one that is right.
+func control(p []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
 	for ; i+8 <= len(p); i += 8 {
 		w := binary.LittleEndian.Uint64(p[i:])
-		quote, slash := w^(ones*'"'), w^(ones*'\\')
-		if ((quote-ones)&^quote|(slash-ones)&^slash|(w-ones*' ')&^w)&highs != 0 {
-			break
+		if found := (w - ones*' ') &^ w & highs; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
 		}
 	}
 	for ; i < len(p); i++ {
-		if c := p[i]; c == '"' || c == '\\' || c < ' ' {
-			break
+		if p[i] < ' ' {
+			return i
 		}
 	}
-	return i
+	return -1
+}
+
+// escapes checks the escapes at pos and steps over them: some clients write whole languages as escapes.
+func (s *scanner) escapes() bool {
+	for s.pos < len(s.body) && s.body[s.pos] == '\\' {
+		if !s.escape() {
+			return false
+		}
+	}
+	return true
 }
 
 // escape checks the escape at pos and steps over it.

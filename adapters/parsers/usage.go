@@ -12,7 +12,7 @@ import (
 const usageKey = `"usage"`
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects and looks at nothing else. The body may be cut anywhere. The zero UsageScanner is ready; it keeps some 150
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The body may be cut anywhere. The zero UsageScanner is ready; it keeps some 150
 // bytes and never allocates. Not for concurrent use.
 type UsageScanner struct {
 	state   usageState
@@ -23,7 +23,7 @@ type UsageScanner struct {
 	key     [24]byte // the last string
 	keyLen  int      // its length; longer than the array if it did not fit
 	escaped bool     // the last byte was a backslash
-	details bool     // inside prompt_tokens_details
+	details bool     // inside prompt_tokens_details, or input_tokens_details
 	number  int      // the one in hand; -1 = not a whole number
 	named   bool     // the last string was a key
 
@@ -164,7 +164,7 @@ func (u *UsageScanner) stepObject(c byte) {
 	case c == ',':
 		u.named = false
 	case c == '{' || c == '[':
-		u.details = u.depth == 1 && u.named && u.keyIs("prompt_tokens_details")
+		u.details = u.depth == 1 && u.named && (u.keyIs("prompt_tokens_details") || u.keyIs("input_tokens_details"))
 		u.depth++
 		u.named = false
 	case c == '}' || c == ']':
@@ -218,9 +218,9 @@ func (u *UsageScanner) set() {
 		return
 	}
 	switch {
-	case u.depth == 1 && u.keyIs("prompt_tokens"):
+	case u.depth == 1 && (u.keyIs("prompt_tokens") || u.keyIs("input_tokens")):
 		u.found.PromptTokens = u.number
-	case u.depth == 1 && u.keyIs("completion_tokens"):
+	case u.depth == 1 && (u.keyIs("completion_tokens") || u.keyIs("output_tokens")):
 		u.found.OutputTokens = u.number
 	case u.depth == 2 && u.details && u.keyIs("cached_tokens"):
 		u.found.CachedTokens = u.number

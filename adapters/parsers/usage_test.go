@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
+
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -20,39 +22,52 @@ func scan(pieces ...[]byte) messages.Usage {
 	return u.Usage()
 }
 
-// decodedUsage is what encoding/json finds: in the body, or in the last event that has one.
-func decodedUsage(body []byte) (last messages.Usage) {
-	docs := [][]byte{body}
-	if !bytes.HasPrefix(body, []byte("{")) {
-		docs = bytes.Split(body, []byte("\n"))
-	}
-	for _, doc := range docs {
-		var answer struct {
-			Usage *struct {
-				PromptTokens     *int `json:"prompt_tokens"`
-				CompletionTokens int  `json:"completion_tokens"`
-				Details          struct {
-					CachedTokens int `json:"cached_tokens"`
-				} `json:"prompt_tokens_details"`
-			} `json:"usage"`
-		}
-		doc = bytes.TrimSpace(bytes.TrimPrefix(doc, []byte("data:")))
-		if json.Unmarshal(doc, &answer) == nil && answer.Usage != nil && answer.Usage.PromptTokens != nil {
-			u := answer.Usage
-			last = messages.Usage{PromptTokens: *u.PromptTokens, CachedTokens: u.Details.CachedTokens, OutputTokens: u.CompletionTokens}
-		}
-	}
-	return last
+// usageByHand is what a reader finds in each captured answer: prompt, cached and output tokens.
+var usageByHand = map[string]messages.Usage{
+	"llamacpp_chat":                     {PromptTokens: 10, OutputTokens: 16},
+	"llamacpp_chat_stream_usage":        {PromptTokens: 10, CachedTokens: 9, OutputTokens: 4},
+	"llamacpp_completion":               {PromptTokens: 6, OutputTokens: 16},
+	"llamacpp_completion_stream_usage":  {PromptTokens: 3, CachedTokens: 2, OutputTokens: 3},
+	"llamacpp_error_bad_model":          {PromptTokens: 5, CachedTokens: 4, OutputTokens: 2}, // answered 200
+	"llamacpp_responses":                {PromptTokens: 5, CachedTokens: 3, OutputTokens: 8},
+	"vllm_cache_salt":                   {PromptTokens: 54, OutputTokens: 1},
+	"vllm_chat":                         {PromptTokens: 10, OutputTokens: 16},
+	"vllm_chat_stream":                  {}, // not asked for
+	"vllm_chat_stream_continuous_usage": {PromptTokens: 10, OutputTokens: 6},
+	"vllm_chat_stream_usage":            {PromptTokens: 10, OutputTokens: 6},
+	"vllm_completion":                   {PromptTokens: 6, OutputTokens: 16},
+	"vllm_completion_stream_usage":      {PromptTokens: 6, OutputTokens: 6},
+	"vllm_completion_token_ids":         {PromptTokens: 4, OutputTokens: 4},
+	"vllm_error_bad_model":              {},
+	"vllm_error_no_model_field":         {PromptTokens: 2, OutputTokens: 1}, // answered 200
+	"vllm_error_overload_503":           {},
+	"vllm_lora_b_completion":            {PromptTokens: 54, OutputTokens: 16},
+	"vllm_lora_chat":                    {PromptTokens: 57, OutputTokens: 16},
+	"vllm_messages":                     {PromptTokens: 5, OutputTokens: 8},
+	"vllm_messages_stream":              {PromptTokens: 5, OutputTokens: 4},
+	"vllm_prefix_first":                 {PromptTokens: 108, OutputTokens: 40},
+	"vllm_prefix_second_cached":         {PromptTokens: 108, CachedTokens: 96, OutputTokens: 4},
+	"vllm_prefix_second_cached_stream":  {PromptTokens: 111, OutputTokens: 2},
+	"vllm_request_id":                   {PromptTokens: 2, OutputTokens: 2},
+	"vllm_responses":                    {PromptTokens: 10, OutputTokens: 8},
+	"vllm_responses_stream":             {PromptTokens: 10, OutputTokens: 6},
+	"vllm_stream_cut_by_sigterm":        {}, // cut before its end
+	"vllm_stream_drain_sigterm":         {},
+	"vllm_stream_engine_killed":         {}, // ends in an error
 }
 
 func TestUsageOfRealAnswers(t *testing.T) {
 	files, err := filepath.Glob("testdata/captures/*.txt")
-	if err != nil || len(files) < 15 {
-		t.Fatalf("%d captures, error %v; want 15 or more", len(files), err)
+	if err != nil || len(files) != len(usageByHand) {
+		t.Errorf("%d captures, error %v; want the %d of the table", len(files), err, len(usageByHand))
 	}
-	withUsage := 0
 	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			want, known := usageByHand[name]
+			if !known {
+				t.Fatal("the table lacks it")
+			}
 			raw, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -61,18 +76,21 @@ func TestUsageOfRealAnswers(t *testing.T) {
 			if !ok {
 				t.Fatal("no blank line behind the headers")
 			}
-			want := decodedUsage(body)
-			if want.PromptTokens > 0 {
-				withUsage++
-			}
 			checkCuts(t, body, want)
 			checkCuts(t, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
 			checkCuts(t, bytes.ReplaceAll(body, []byte("data: "), []byte("data:")), want)
 			checkCuts(t, bytes.TrimSpace(bytes.ReplaceAll(body, []byte("data: [DONE]"), nil)), want)
 		})
 	}
-	if withUsage < 10 {
-		t.Errorf("%d captures with usage, want 10 or more", withUsage)
+}
+
+func TestAnswersWithoutUsage(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/captures/without_usage.txtar")
+	if err != nil || len(archive.Files) < 25 {
+		t.Fatalf("%d captures, error %v; want 25 or more", len(archive.Files), err)
+	}
+	for _, f := range archive.Files {
+		t.Run(f.Name, func(t *testing.T) { checkCuts(t, f.Data, messages.Usage{}) })
 	}
 }
 
@@ -110,16 +128,18 @@ func TestUsageForms(t *testing.T) {
 		"other objects in it": {`{"usage":{"a":{"prompt_tokens":9},"b":[1,{"x":2}],"prompt_tokens":5,"completion_tokens_details":{"cached_tokens":3}}}`, five},
 		"cached": {`{"usage":{"prompt_tokens_details":{"audio_tokens":1,"cached_tokens":4},"prompt_tokens":5,"cached_tokens":8}}`,
 			messages.Usage{PromptTokens: 5, CachedTokens: 4}},
-		"strings and words":  {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`, five},
-		"not whole":          {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
-		"exponent":           {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
-		"negative":           {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
-		"huge":               {`{"usage":{"prompt_tokens":99999999999999999999999}}`, messages.Usage{PromptTokens: 1<<31 - 1}},
-		"long key":           {`{"usage":{"` + strings.Repeat("prompt_tokens", 99) + `":9,"prompt_tokens":5}}`, five},
-		"escaped quote":      {`{"usage":{"a\"prompt_tokens":9,"x\\":1,"prompt_tokens":5}}`, five},
-		"events over lines":  {"data: {\"usage\": {\ndata: \"prompt_tokens\":\ndata: 5}}\n\n", five},
-		"key begins twice":   {`{"""usage":{"prompt_tokens":5}}`, five},
-		"no usage":           {`{"choices":[]}`, messages.Usage{}},
+		"strings and words": {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`, five},
+		"not whole":         {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
+		"exponent":          {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
+		"negative":          {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
+		"huge":              {`{"usage":{"prompt_tokens":99999999999999999999999}}`, messages.Usage{PromptTokens: 1<<31 - 1}},
+		"long key":          {`{"usage":{"` + strings.Repeat("prompt_tokens", 99) + `":9,"prompt_tokens":5}}`, five},
+		"escaped quote":     {`{"usage":{"a\"prompt_tokens":9,"x\\":1,"prompt_tokens":5}}`, five},
+		"events over lines": {"data: {\"usage\": {\ndata: \"prompt_tokens\":\ndata: 5}}\n\n", five},
+		"key begins twice":  {`{"""usage":{"prompt_tokens":5}}`, five},
+		"no usage":          {`{"choices":[]}`, messages.Usage{}},
+		"responses": {`{"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens":6,"output_tokens_details":{"cached_tokens":9}}}`,
+			messages.Usage{PromptTokens: 5, CachedTokens: 4, OutputTokens: 6}},
 		"empty usage object": {`{"usage":{}}`, messages.Usage{}},
 	}
 	for name, tt := range tests {

@@ -55,7 +55,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		ready:           of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
 		queue:           spreadOf("queue_size", "waiting requests"),
 		running:         spreadOf("running_requests", "running requests"),
-		kv:              spreadOf("kv_cache_utilization", "KV cache use, 0 to 1"),
+		kv:              spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
 		endpointQueue:   of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
 		endpointPicks:   of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
@@ -112,7 +112,9 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		if s.Fresh(now, c.stale) {
 			queue.add(float64(s.Waiting))
 			running.add(float64(s.Running))
-			kv.add(s.KVUsed)
+			if s.KVUsed >= 0 { // it tells
+				kv.add(s.KVUsed)
+			}
 		}
 	}
 	gauge := func(d *prometheus.Desc, v float64) {

@@ -179,7 +179,7 @@ func (o *demoOptions) stay(ctx context.Context, out io.Writer, envoy *envoyOptio
 	for i, each := range s.sims {
 		fmt.Fprintf(out, "server %-8s %s  %.0f tok/s %v\n", s.configs[i].Name, each.Addr(), s.configs[i].PrefillTokensPerSecond, s.configs[i].Adapters)
 	}
-	admin := "http://" + s.box.addrs["metrics-port"].String()
+	admin := "http://" + s.box.addrs["metrics-port"][0].String()
 	fmt.Fprintf(out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"+
 		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train go?\"}],\"max_tokens\":32}'\n", s.url, demoModel)
 	fmt.Fprintf(out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  signalbox explain ID --addr %s\n", admin)

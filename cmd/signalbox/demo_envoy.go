@@ -83,7 +83,7 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 
 // startEnvoy returns when Envoy serves and holds Signalbox healthy.
 func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) error {
-	text, err := o.fit(s.box.addrs["grpc-port"].String())
+	text, err := o.fit(s.box.addrs["grpc-port"][0].String())
 	if err != nil {
 		return err
 	}

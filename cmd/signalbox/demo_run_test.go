@@ -120,8 +120,31 @@ func TestDemoStaysUpAndExplains(t *testing.T) {
 	if answer.StatusCode != http.StatusOK || !strings.Contains(explained.String(), demoModel) {
 		t.Errorf("status %d; explain %s:\n%s", answer.StatusCode, id, explained.String())
 	}
+	if rings := read(t, find(`--addr (\S+)`)+"/debug/rings"); !strings.Contains(rings, "RequestArrived") || !strings.Contains(rings, "ScrapeFinished") {
+		t.Errorf("rings without the request or the scrapes:\n%s", rings)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("interrupted: got %v, want no error", err)
 	}
+}
+
+// read is what a page says.
+func read(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

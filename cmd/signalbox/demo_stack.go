@@ -135,7 +135,7 @@ func (s *stack) await(ctx context.Context, what string, held func() bool) error 
 
 // startProxy runs the built-in proxy.
 func (s *stack) startProxy() error {
-	p, err := proxy.New(proxy.Config{EPP: s.box.addrs["grpc-port"].String(), Subset: func(r *http.Request) []string {
+	p, err := proxy.New(proxy.Config{EPP: s.box.addrs["grpc-port"][0].String(), Subset: func(r *http.Request) []string {
 		return r.Header.Values(demoServersHeader)
 	}})
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,9 +20,11 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go heed(signals, stop)
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
@@ -35,6 +40,19 @@ func lastWords(w io.Writer, text string) {
 	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
 	_, _ = s.Write([]byte(text))
 	_ = s.Close()
+}
+
+// heed ends the command in good order at the first signal, and the process at once at the second.
+func heed(signals <-chan os.Signal, stop context.CancelFunc) {
+	<-signals
+	stop()
+	second := <-signals
+	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
+	code := 1
+	if number, ok := second.(syscall.Signal); ok {
+		code = 128 + int(number) // as a shell has it
+	}
+	os.Exit(code)
 }
 
 // exitError is an exit status without a fault: a check that did not hold.
@@ -64,4 +82,30 @@ func newRoot() *cobra.Command {
 	so.register(serving.Flags())
 	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo())
 	return root
+}
+
+// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as
+// is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
+const gcRoom = 64 << 20
+
+// roomyGC keeps to gcRoom after each collection. $GOGC wins; $GOMEMLIMIT holds as ever.
+func roomyGC() {
+	if os.Getenv("GOGC") == "" {
+		setGC(100)
+	}
+}
+
+func setGC(percent int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	want := 400
+	if n := live[0].Value.Uint64(); n > 0 {
+		want = int(min(max(100, 100*gcRoom/n), 400))
+	}
+	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
+		debug.SetGCPercent(want)
+		percent = want
+	}
+	collected := new(struct{ _ *byte }) // by the next collection
+	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
 }

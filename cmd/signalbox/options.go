@@ -2,15 +2,27 @@ package main
 
 import (
 	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
@@ -19,7 +31,7 @@ import (
 // options are the flags of serve. Names and defaults are the reference's where it has the flag.
 type options struct {
 	grpcPort, healthPort, metricsPort int
-	bind                              string
+	bind                              []string
 	poolName, poolNamespace           string
 	configFile, configText            string
 	endpointsFile                     string
@@ -44,7 +56,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
 	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
 	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
-	f.StringVar(&o.bind, "bind", "127.0.0.1", "address that all ports listen on; 0.0.0.0 or :: for all")
+	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"}, "addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
 	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
@@ -58,7 +70,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core allow, 0.5 s at least")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core and 5 % of ours allow, 0.5 s at least")
 	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
 	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change")
@@ -75,16 +87,13 @@ func (o *options) register(f *pflag.FlagSet) {
 func (o *options) check() error {
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
-	for _, p := range []struct {
-		flag string
-		port int
-	}{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}} {
+	for _, p := range o.ports() {
 		if p.port < 0 || p.port > 65535 {
 			bad("--%s: got %d, want 0 to 65535", p.flag, p.port)
 		}
 	}
-	if _, err := netip.ParseAddr(o.bind); err != nil {
-		bad("--bind: got %q, want an IP address", o.bind)
+	if _, err := o.addresses(); err != nil {
+		all = append(all, err)
 	}
 	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
 		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
@@ -118,6 +127,38 @@ func (o *options) check() error {
 		all = append(all, err)
 	}
 	return errors.Join(all...)
+}
+
+// port is one of ours, and its flag.
+type port struct {
+	flag string
+	port int
+}
+
+func (o *options) ports() []port {
+	return []port{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}}
+}
+
+// addresses are those of --bind, or everything that is wrong with them.
+func (o *options) addresses() ([]netip.Addr, error) {
+	var good []netip.Addr
+	var problems []error
+	for _, text := range o.bind {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		a = a.Unmap()
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("--bind: got %q, want an IP address, without a port", text))
+		case slices.Contains(good, a):
+			problems = append(problems, fmt.Errorf("--bind: %s stands there twice", a))
+		default:
+			good = append(good, a)
+		}
+	}
+	if len(o.bind) == 0 {
+		problems = append(problems, errors.New("--bind: want one IP address or more"))
+	}
+	return good, errors.Join(problems...)
 }
 
 // limit carries "none" as 24 hours: no deadline is zero.
@@ -158,4 +199,51 @@ func (o *options) load() (*config.Config, error) {
 // namespace is the pool's: a label.
 func (o *options) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
+}
+
+// credentials are those of the ext_proc port: the given certificate, a self-signed one, or none.
+func (o *options) credentials() (credentials.TransportCredentials, error) {
+	if !o.secure {
+		return insecure.NewCredentials(), nil
+	}
+	cert, err := o.certificate()
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+	}), nil
+}
+
+func (o *options) certificate() (tls.Certificate, error) {
+	if o.certPath == "" {
+		return selfSigned(time.Now())
+	}
+	c, err := tls.LoadX509KeyPair(filepath.Join(o.certPath, "tls.crt"), filepath.Join(o.certPath, "tls.key"))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("--cert-path: %w", err)
+	}
+	return c, nil
+}
+
+// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
+func selfSigned(now time.Time) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "signalbox", Organization: []string{"self-signed"}},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"signalbox", "localhost"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

@@ -2,21 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -25,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -47,12 +39,13 @@ type server struct {
 	health *health.Server
 	http   *http.Server
 	failed chan error
-	addrs  map[string]netip.AddrPort
+	addrs  map[string][]netip.AddrPort // by flag, in the order of --bind
 }
 
 // serve runs until ctx is done, then drains.
 func serve(ctx context.Context, o *options) error {
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
+	roomyGC()
 	s, err := start(ctx, o)
 	if err != nil {
 		return err
@@ -87,19 +80,17 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration", zap.String("warning", w.String()))
 	}
-	s := &server{opts: o, log: log, failed: make(chan error, 3), addrs: map[string]netip.AddrPort{}}
+	s := &server{opts: o, log: log, failed: make(chan error, 1), addrs: map[string][]netip.AddrPort{}}
 	listeners, err := s.listen()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			for _, l := range listeners {
-				_ = l.Close()
-			}
+			closeAll(listeners)
 		}
 	}()
-	creds, err := s.credentials()
+	creds, err := o.credentials()
 	if err != nil {
 		return nil, err
 	}
@@ -108,36 +99,54 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	}
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
-	log.Info("serving", zap.Stringer("ext_proc", s.addrs["grpc-port"]), zap.Stringer("health", s.addrs["grpc-health-port"]),
-		zap.Stringer("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
+	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
 	return s, nil
 }
 
-func (s *server) listen() (map[string]net.Listener, error) {
-	all := map[string]net.Listener{}
+// listen opens every port on every address, or says which cannot be had.
+func (s *server) listen() (map[string][]net.Listener, error) {
+	bind, err := s.opts.addresses()
+	if err != nil {
+		return nil, err
+	}
+	network := "tcp" // :: takes IPv4 too, unless that has an address of its own
+	if slices.ContainsFunc(bind, netip.Addr.Is4) {
+		network = "tcp6"
+	}
+	all := map[string][]net.Listener{}
 	var problems []error
-	for _, p := range []struct {
-		flag string
-		port int
-	}{{"grpc-port", s.opts.grpcPort}, {"grpc-health-port", s.opts.healthPort}, {"metrics-port", s.opts.metricsPort}} {
-		l, err := net.Listen("tcp", net.JoinHostPort(s.opts.bind, strconv.Itoa(p.port)))
-		if err != nil {
-			problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
-			continue
+	for _, p := range s.opts.ports() {
+		for _, a := range bind {
+			family := network
+			if a.Is4() {
+				family = "tcp4"
+			}
+			l, err := net.Listen(family, net.JoinHostPort(a.String(), strconv.Itoa(p.port)))
+			if err != nil {
+				problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
+				continue
+			}
+			all[p.flag] = append(all[p.flag], l)
+			s.addrs[p.flag] = append(s.addrs[p.flag], netip.MustParseAddrPort(l.Addr().String()))
 		}
-		all[p.flag] = l
-		s.addrs[p.flag] = netip.MustParseAddrPort(l.Addr().String())
 	}
 	if len(problems) > 0 {
-		for _, l := range all {
-			_ = l.Close()
-		}
+		closeAll(all)
 		return nil, errors.Join(problems...)
 	}
 	return all, nil
 }
 
-func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.TransportCredentials) {
+func closeAll(all map[string][]net.Listener) {
+	for _, of := range all {
+		for _, l := range of {
+			_ = l.Close()
+		}
+	}
+}
+
+func (s *server) serveAll(listeners map[string][]net.Listener, creds credentials.TransportCredentials) {
 	s.health = health.NewServer()
 	for _, name := range healthServices {
 		s.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
@@ -145,6 +154,7 @@ func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.T
 	// One message can be as large as Envoy's buffer, whatever the body limit is.
 	options := append(wire.ServerOptions(), grpc.Creds(creds), grpc.MaxRecvMsgSize(int(s.opts.maxBody)+1<<20),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20), grpc.NumStreamWorkers(64),
+		grpc.ConnectionTimeout(5*time.Second), // GOAWAY waits for handshakes that have begun
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	s.grpc = grpc.NewServer(options...)
@@ -156,17 +166,35 @@ func (s *server) serveAll(listeners map[string]net.Listener, creds credentials.T
 	s.checks = grpc.NewServer()
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{Handler: s.tree.admin, ReadHeaderTimeout: 10 * time.Second}
-	run := func(what string, f func() error) {
+	s.run("ext_proc", listeners["grpc-port"], s.grpc.Serve)
+	s.run("health", listeners["grpc-health-port"], s.checks.Serve)
+	s.run("http", listeners["metrics-port"], s.http.Serve)
+}
+
+// run serves each listener until it is closed. The first failure ends the server.
+func (s *server) run(what string, listeners []net.Listener, serve func(net.Listener) error) {
+	for _, l := range listeners {
 		go func() {
-			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-				s.failed <- fmt.Errorf("%s: %w", what, err)
+			err := serve(l)
+			if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+				return
+			}
+			select {
+			case s.failed <- fmt.Errorf("%s: %w", what, err):
+			default: // one is enough
 			}
 		}()
 	}
-	run("ext_proc", func() error { return s.grpc.Serve(listeners["grpc-port"]) })
-	run("health", func() error { return s.checks.Serve(listeners["grpc-health-port"]) })
-	run("http", func() error { return s.http.Serve(listeners["metrics-port"]) })
 }
+
+const (
+	// A client that never answers GOAWAY keeps its connection; without a stream on it nobody is kept waiting for that.
+	idleConnections = 500 * time.Millisecond
+	// For those that are refused at the deadline to hear of it.
+	cutNotice = 250 * time.Millisecond
+	// For handlers to return once their connections are closed.
+	cutWithin = 2 * time.Second
+)
 
 // stop is the one order of shutdown: say so, let Envoy notice, let streams end, cut the rest, then end the actors.
 func (s *server) stop(delay time.Duration) error {
@@ -176,38 +204,82 @@ func (s *server) stop(delay time.Duration) error {
 	s.tree.draining.Store(true)
 	pause(ctx, delay)
 	s.tree.logs.Close()
-	graceful := make(chan struct{})
-	go func() {
-		s.grpc.GracefulStop() // GOAWAY, then waits for the streams
-		close(graceful)
-	}()
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-		s.cut(graceful)
-	}
-	s.checks.Stop()
+	s.drain(ctx)
+	within(idleConnections, inBackground(s.checks.Stop))
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancelLast()
-	err := errors.Join(s.tree.close(last), s.http.Shutdown(last))
+	err := errors.Join(s.tree.close(last), s.closeHTTP())
 	s.log.Info("stopped")
 	_ = s.log.Close() // a reader that is gone is no fault of the shutdown
 	return err
 }
 
-// cut ends what is left at the deadline: what waits is refused, and gets a moment to hear of it; the rest is cut.
-func (s *server) cut(graceful <-chan struct{}) {
-	s.tree.streams.Drain()
-	moment := time.NewTimer(250 * time.Millisecond)
-	defer moment.Stop()
-	select {
-	case <-graceful:
-		return
-	case <-moment.C:
+// drain sends GOAWAY and waits for the streams. At the deadline what waits is refused, and the rest is cut.
+func (s *server) drain(ctx context.Context) {
+	graceful := inBackground(s.grpc.GracefulStop)
+	patience := idleConnections
+	if !s.streamsEnd(ctx, graceful) {
+		patience = cutWithin
+		s.tree.streams.Drain()
+		within(cutNotice, graceful)
+		if open := s.tree.streams.Open(); open > 0 {
+			s.log.Warn("streams cut", zap.Int("streams", open))
+		}
 	}
-	s.log.Warn("streams cut", zap.Int("streams", s.tree.streams.Open()))
-	s.grpc.Stop()
-	<-graceful
+	_ = inBackground(s.grpc.Stop) // graceful ends with it
+	if !within(patience, graceful) && s.tree.streams.Open() > 0 {
+		s.log.Error("streams did not end", zap.Int("streams", s.tree.streams.Open()))
+	}
+}
+
+// streamsEnd waits until the last stream has ended, or ctx is done: false. Connections without a stream are not waited for.
+func (s *server) streamsEnd(ctx context.Context, graceful <-chan struct{}) bool {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for used := time.Now(); time.Since(used) < idleConnections; {
+		select {
+		case <-graceful:
+			return true
+		case <-ctx.Done():
+			return s.tree.streams.Open() == 0
+		case <-look.C:
+		}
+		if s.tree.streams.Open() > 0 {
+			used = time.Now()
+		}
+	}
+	return true
+}
+
+// closeHTTP lets answers in flight end; a connection on which nothing was ever asked is no fault.
+func (s *server) closeHTTP() error {
+	ctx, cancel := context.WithTimeout(context.Background(), idleConnections)
+	defer cancel()
+	if s.http.Shutdown(ctx) == nil {
+		return nil
+	}
+	return s.http.Close()
+}
+
+func inBackground(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		f()
+		close(done)
+	}()
+	return done
+}
+
+// within says whether done is closed in time.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // pause keeps accepting while Envoy's health checks notice: an idle server may be asked any moment.
@@ -218,51 +290,4 @@ func pause(ctx context.Context, delay time.Duration) {
 	case <-d.C:
 	case <-ctx.Done():
 	}
-}
-
-// credentials are those of the ext_proc port: the given certificate, a self-signed one, or none.
-func (s *server) credentials() (credentials.TransportCredentials, error) {
-	if !s.opts.secure {
-		return insecure.NewCredentials(), nil
-	}
-	cert, err := s.certificate()
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
-	}), nil
-}
-
-func (s *server) certificate() (tls.Certificate, error) {
-	if s.opts.certPath == "" {
-		return selfSigned(time.Now())
-	}
-	c, err := tls.LoadX509KeyPair(filepath.Join(s.opts.certPath, "tls.crt"), filepath.Join(s.opts.certPath, "tls.key"))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--cert-path: %w", err)
-	}
-	return c, nil
-}
-
-// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
-func selfSigned(now time.Time) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "signalbox", Organization: []string{"self-signed"}},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"signalbox", "localhost"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

@@ -36,7 +36,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 	}
 	settings := scraper.Config{
 		Metrics: cfg.Metrics.Enabled && (want.Load || want.LoRA), Models: cfg.Models.Enabled, Interval: interval,
-		Turned: t.turned,
+		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned,
 	}
 	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
 		role := runtime.Role[messages.ScraperMsg]{
@@ -115,9 +115,10 @@ func (noParser) Parse(string, string, string, []byte, *messages.Request) error {
 func (t *tree) serveAdmin(c *config.Config) {
 	t.admin = admin.NewHandler(admin.Config{
 		Gatherer: t.registry, Recorder: t.recorder.Outer(), FormatID: t.formatID,
-		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Address: t.endpoint.Address,
-		Ready:   t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
+		ParseID:     func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Address:     t.endpoint.Address,
+		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
+		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },
 	})
 }

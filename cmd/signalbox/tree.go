@@ -92,7 +92,8 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 
 func (t *tree) onPanic(p runtime.Panic) {
 	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID), zap.String("message", p.Message),
-		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack))
+		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack),
+		zap.Strings("loop_did_last", t.sys.Lines(p.Recent)))
 }
 
 func (t *tree) spawnAll(cfg *config.Config) error {

@@ -55,6 +55,10 @@ func (h *Hasher) Expect(promptBytes int) {
 
 // Write adds a piece of the prompt.
 func (h *Hasher) Write(p []byte) {
+	if h.fill+len(p) < BlockBytes && len(h.blocks) < h.max { // most pieces are short
+		h.fill += copy(h.buf[chainBytes+h.fill:], p)
+		return
+	}
 	for len(p) > 0 && len(h.blocks) < h.max {
 		n := copy(h.buf[chainBytes+h.fill:], p)
 		p = p[n:]

@@ -36,7 +36,7 @@ func key(root, block uint64) uint64 { return max(block^root, 1) }
 // to one writer. A reader sees each change of one block for one endpoint whole, and the changes of one prompt in parts:
 // an endpoint may seem to hold less of it than it did before or will after, for as long as the writer takes.
 //
-// An endpoint that is full costs 1.1 MB at most for its order of use, and 16 to 64 bytes for each block that no other one
+// An endpoint that is full costs 1.5 MB at most for its order of use, and 16 to 64 bytes for each block that no other one
 // holds.
 type Index struct {
 	shards [shards]atomic.Pointer[table]
@@ -46,6 +46,7 @@ type Index struct {
 	slots    []lru // by slot; writer only
 	stamp    uint64
 	nodes    []uint32 // scratch: nodes of the prompt in hand
+	warmed   uint64   // what was read only to be read
 	stats    Stats
 }
 
@@ -70,6 +71,7 @@ func NewIndex(capacity int) *Index {
 type Entry struct {
 	From, To int
 	Stamp    uint64
+	Used     uint64 // of the endpoint, when the entry was made
 }
 
 // Enter notes that the endpoint holds the prompt, used now. Of a prompt longer than the capacity the beginning is kept.
@@ -82,6 +84,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	before := l.bytes()
 	from := x.touch(l, p)
 	to := min(p.Blocks.Len(), x.capacity)
+	x.warm(l, p, from, to)
 	for l.size > 0 && l.size+to-from > x.capacity { // never reaches what was just touched: from <= to <= capacity
 		x.forget(slot, l.oldest())
 		x.stats.Evicted++
@@ -102,7 +105,31 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	x.stats.Entered += uint64(to - from)
 	x.stats.Held += to - from
 	x.stats.Bytes += l.bytes() - before
-	return Entry{From: from, To: to, Stamp: x.stamp}
+	return Entry{From: from, To: to, Stamp: x.stamp, Used: l.used}
+}
+
+// warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the memory
+// overlap; the changes themselves are atomic stores, each of which waits for its own. With large tables that is most of the time.
+func (x *Index) warm(l *lru, p Prompt, from, to int) {
+	root, mask, seen := p.root(), uint64(len(l.buckets)-1), uint64(0)
+	look := func(k uint64) {
+		if t := x.shards[k>>(64-shardBits)].Load(); t != nil {
+			seen += t.words[2*(k&t.mask)]
+		}
+		seen += uint64(l.buckets[k&mask])
+	}
+	if len(l.buckets) == 0 {
+		return
+	}
+	for i := from; i < to; i++ {
+		look(key(root, p.Blocks.At(i)))
+	}
+	n := uint32(0)
+	for range min(l.size+to-from-x.capacity, l.size) { // those that make way
+		n = l.nodes[n].prev
+		look(l.nodes[n].key)
+	}
+	x.warmed = seen
 }
 
 // Touch notes that the endpoint used what it holds of the prompt, and says how many lead blocks that are.
@@ -111,6 +138,17 @@ func (x *Index) Touch(slot uint32, p Prompt) int {
 		return 0
 	}
 	return x.touch(&x.slots[slot], p)
+}
+
+// staleShare is the part of an endpoint's capacity that has to be used before an entry of then is worth a further use.
+const staleShare = 16
+
+// Refresh is Touch for the end of what began with an entry. If the endpoint has used little since, less than a sixteenth of its
+// capacity, the prompt is still among the newest and stays where it is: then it costs nothing.
+func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
+	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
+		x.touch(&x.slots[slot], p)
+	}
 }
 
 // touch leaves the nodes of the lead blocks in x.nodes.
@@ -155,16 +193,24 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 
 // ClearSlot forgets everything of an endpoint, and says how many blocks that were.
 func (x *Index) ClearSlot(slot uint32) (forgotten int) {
+	return x.ClearSome(slot, x.Held(slot))
+}
+
+// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and says how many. Once it holds
+// none its memory is given back.
+func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0
 	}
 	l := &x.slots[slot]
-	for ; l.size > 0; forgotten++ {
+	for ; l.size > 0 && forgotten < most; forgotten++ {
 		x.forget(slot, l.oldest())
 	}
 	x.stats.Forgotten += uint64(forgotten)
-	x.stats.Bytes -= l.bytes()
-	*l = lru{}
+	if l.size == 0 {
+		x.stats.Bytes -= l.bytes()
+		*l = lru{}
+	}
 	return forgotten
 }
 

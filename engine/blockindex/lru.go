@@ -8,31 +8,43 @@ type lru struct {
 	nodes   []node   // a ring; 0 is its start: next the most, prev the least recently used
 	free    uint32   // a list through next; 0 = none
 	size    int      // keys held
-	buckets []uint32 // node by key, open addressing; 0 = free
+	used    uint64   // keys that came to the front, all together
+	buckets []bucket // node by key, open addressing
 }
+
+// bucket is a node's number in the low half and the low half of its key in the high half; 0 = free. Most keys that are not looked
+// for, and where each belongs, are known from it: a node is another line of memory, which is seldom in the cache.
+type bucket uint64
+
+func bucketOf(key uint64, n uint32) bucket { return bucket(key<<32 | uint64(n)) }
+func (b bucket) node() uint32              { return uint32(b) }
+func (b bucket) tag() uint32               { return uint32(b >> 32) }
 
 type node struct {
 	key, stamp uint64 // stamp: of the last use
 	prev, next uint32
 }
 
-const nodeBytes = 24
+const (
+	nodeBytes   = 24
+	bucketBytes = 8
+)
 
-func (l *lru) bytes() int { return nodeBytes*cap(l.nodes) + 4*cap(l.buckets) }
+func (l *lru) bytes() int { return nodeBytes*cap(l.nodes) + bucketBytes*cap(l.buckets) }
 
 // find is the node of a key; 0 = it is not held.
 func (l *lru) find(key uint64) uint32 {
 	if len(l.buckets) == 0 {
 		return 0
 	}
-	return l.buckets[l.bucket(key)]
+	return l.buckets[l.bucket(key)].node()
 }
 
 // bucket is where the key stands or would stand.
 func (l *lru) bucket(key uint64) int {
 	mask := len(l.buckets) - 1
 	for b := int(key) & mask; ; b = (b + 1) & mask {
-		if n := l.buckets[b]; n == 0 || l.nodes[n].key == key {
+		if at := l.buckets[b]; at == 0 || at.tag() == uint32(key) && l.nodes[at.node()].key == key {
 			return b
 		}
 	}
@@ -52,7 +64,7 @@ func (l *lru) insert(key, stamp uint64, pos uint32) uint32 {
 	}
 	l.nodes[n] = node{key: key, stamp: stamp}
 	l.link(n, pos)
-	l.buckets[l.bucket(key)] = n
+	l.buckets[l.bucket(key)] = bucketOf(key, n)
 	l.size++
 	return n
 }
@@ -61,9 +73,10 @@ func (l *lru) grow() {
 	if len(l.nodes) == 0 {
 		l.nodes = append(l.nodes, node{})
 	}
-	l.buckets = make([]uint32, max(16, 2*len(l.buckets)))
+	l.buckets = make([]bucket, max(16, 2*len(l.buckets)))
 	for n := l.nodes[0].next; n != 0; n = l.nodes[n].next {
-		l.buckets[l.bucket(l.nodes[n].key)] = n
+		k := l.nodes[n].key
+		l.buckets[l.bucket(k)] = bucketOf(k, n)
 	}
 }
 
@@ -73,7 +86,7 @@ func (l *lru) remove(n uint32) {
 	hole := l.bucket(l.nodes[n].key)
 	l.buckets[hole] = 0
 	for b := (hole + 1) & mask; l.buckets[b] != 0; b = (b + 1) & mask { // close the gap behind it
-		home := int(l.nodes[l.buckets[b]].key) & mask
+		home := int(l.buckets[b].tag()) & mask // a table has far fewer than 1<<32 buckets
 		if (b-home)&mask >= (b-hole)&mask {
 			l.buckets[hole], l.buckets[b] = l.buckets[b], 0
 			hole = b
@@ -96,6 +109,7 @@ func (l *lru) use(n uint32, stamp uint64) {
 func (l *lru) oldest() uint32 { return l.nodes[0].prev }
 
 func (l *lru) link(n, pos uint32) {
+	l.used++
 	after := l.nodes[pos].next
 	l.nodes[n].prev, l.nodes[n].next = pos, after
 	l.nodes[pos].next, l.nodes[after].prev = n, n

@@ -1,6 +1,9 @@
 package blockindex
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // search is one lookup. An endpoint's blocks are closed under prefix, so the set of holders only shrinks along a prompt, and
 // where it is the same at two places it is the same between them. What a writer changes meanwhile is cut to fit.
@@ -13,8 +16,10 @@ type search struct {
 	best  int
 }
 
-// holderSet is a bitmap of slots.
+// holderSet is a bitmap of slots. Only its first search.words words mean something.
 type holderSet [maxWords]uint64
+
+var nobody holderSet // never written
 
 // Match writes to out[slot] how many lead blocks of the prompt the endpoint in that slot holds, and returns the largest of
 // these numbers. Slots from len(out) on are left out. It looks at about log2(blocks) blocks, and as many again for each
@@ -31,17 +36,18 @@ func (x *Index) Match(p Prompt, out []int) int {
 	if !s.holders(0, &here) {
 		return 0
 	}
+	before, after := &here, &there
 	for at := 0; at < n-1; {
 		next := min(2*at+1, n-1)
-		s.holders(next, &there)
-		s.clamp(&there, &here, &holderSet{})
-		s.between(at, &here, next, &there)
-		if empty(there[:words]) {
+		s.holders(next, after)
+		s.clamp(after, before, &nobody)
+		s.between(at, before, next, after)
+		if empty(after[:words]) {
 			return s.best
 		}
-		at, here = next, there
+		at, before, after = next, after, before
 	}
-	s.give(&here, &holderSet{}, n)
+	s.give(before, &nobody, n)
 	return s.best
 }
 
@@ -64,7 +70,7 @@ func (s *search) clamp(set, before, behind *holderSet) {
 
 // between finds where the holders at block a leave, of whom those in the second set still hold block b.
 func (s *search) between(a int, atA *holderSet, b int, atB *holderSet) {
-	if *atA == *atB {
+	if slices.Equal(atA[:s.words], atB[:s.words]) {
 		return
 	}
 	if b == a+1 {

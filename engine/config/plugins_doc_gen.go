@@ -21,7 +21,7 @@ var pluginDocs = []Family{
 			{Name: "maxBusyScore", Kind: "number", Default: "1", Text: "The highest score of a server that is not idle, 0 to 1.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
 		}},
-		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server that reports no number that makes sense counts as full."},
+		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number that makes sense counts as full."},
 		{Type: "load-aware-scorer", Text: "Prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold.\n\nUnlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.", Parameters: []Parameter{
 			{Name: "threshold", Kind: "int", Default: "128", Text: "The queue length, in requests, from which a server counts as full; at least 1.", Effect: ""},
 		}},

@@ -18,7 +18,7 @@ type Sample struct {
 	Engine       string
 	Waiting      int
 	Running      int
-	KVUsed       float64 // 0 to 1
+	KVUsed       float64 // 0 to 1; messages.Unknown (below 0) = the page does not say
 	ActiveLoRAs  []string
 	WaitingLoRAs []string
 	MaxLoRAs     int

@@ -26,6 +26,8 @@ type Context[M any] interface {
 	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream, and
 	// gives its kind. number is whose it is.
 	Told(outside string, number uint64, m any) Kind
+	// Ring copies what the loop did last, at most newest events. The message in hand is not among them yet.
+	Ring(newest int) messages.Ring
 	// Rand is the loop's source, seeded in stepped mode.
 	Rand() *rand.Rand
 	// Self is the actor's inner address, for other actors to hold.

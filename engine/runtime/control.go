@@ -27,7 +27,7 @@ func End(who Target) <-chan struct{} {
 	box := who.(Parent).target()
 	done := make(chan struct{})
 	box.loop.post(item{kind: itemCall, msg: func() {
-		if box.ended || box.inv == nil {
+		if box.ended {
 			close(done)
 			return
 		}
@@ -138,7 +138,7 @@ func (s *System) Hash() uint64 {
 func (s *System) Events(ctx context.Context, i int) ([]Event, error) {
 	l := s.loops[i]
 	got := make(chan []Event, 1)
-	l.post(item{kind: itemCall, msg: func() { got <- l.ring.newest() }}, true)
+	l.post(item{kind: itemCall, msg: func() { got <- l.ring.newest(len(l.ring.events)) }}, true)
 	select {
 	case e := <-got:
 		return e, nil

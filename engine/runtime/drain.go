@@ -125,7 +125,13 @@ func (s *System) Step() bool {
 		}
 	}
 	if len(busy) > 0 {
-		return busy[s.order.IntN(len(busy))].step()
+		l := busy[s.order.IntN(len(busy))]
+		if s.cfg.Shuffle {
+			l.shuffle(s.order)
+		}
+		s.stepping = l
+		defer func() { s.stepping = nil }()
+		return l.step()
 	}
 	return s.advance(math.MaxInt64)
 }

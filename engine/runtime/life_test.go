@@ -50,6 +50,56 @@ func TestPanicUnderRestartPolicyLosesTheMessageInHandOnly(t *testing.T) {
 	same(t, log.take(), "born0", "stopped", "born0", "next0")
 }
 
+// shy panics at its first message in the incarnations that fall, and writes down who heard what.
+type shy struct {
+	log         *journal
+	incarnation int
+	falls       func(incarnation int) bool
+}
+
+func (s *shy) Receive(_ runtime.Context[noteMsg], m noteMsg) {
+	n := m.(note)
+	if n.verb == "panic" || n.verb == "born" && s.falls(s.incarnation) {
+		panic("asked to")
+	}
+	s.log.add("%s%d", n.verb, s.incarnation)
+}
+
+func (s *shy) Stopped(runtime.Context[noteMsg]) { s.log.add("stopped%d", s.incarnation) }
+
+func TestNothingReachesAnIncarnationThatPanickedAsItBegan(t *testing.T) {
+	s, log, incarnations := stepped(t), new(journal), 0
+	role := runtime.Role[noteMsg]{Name: "shy", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[noteMsg] {
+		incarnations++
+		return &shy{log, incarnations, func(i int) bool { return i > 1 && i < 6 }}
+	}}
+	a, _ := runtime.Spawn(s.Root(0), role, noteMsg(note{verb: "born"}))
+	a.Tell(note{verb: "panic"})
+	a.Tell(note{verb: "waits"})
+	run(s)
+	same(t, log.take(), "born1", "stopped1", "stopped2", "stopped3", "stopped4", "stopped5", "born6", "waits6")
+}
+
+func TestWhatIsToldToAChildThatWaitsToBeBornFollowsItsFirstMessage(t *testing.T) {
+	s, log := stepped(t), new(journal)
+	parent, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
+	run(s)
+	for range 5 { // from the third panic on the parent pauses
+		parent.Tell(note{verb: "panic"})
+	}
+	s.StepUntil(0)
+	child, ok := runtime.SpawnOuter(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+	grandchild, also := runtime.SpawnOuter(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
+	if !ok || !also || !child.Tell(note{verb: "told"}) || !grandchild.Tell(note{verb: "told", number: 2}) {
+		t.Fatal("refused while the parent pauses")
+	}
+	s.StepUntil(0)
+	same(t, log.take())
+	child.Tell(note{verb: "stop"})
+	run(s)
+	same(t, log.take(), "born0", "born2", "told2", "told0", "stop0", "stopped", "stopped")
+}
+
 func TestRestartsBackOffAndNeverEnd(t *testing.T) {
 	s, log := stepped(t), new(journal)
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))

@@ -19,6 +19,7 @@ type Loop struct {
 	in    []item
 	state loopState
 	left  atomic.Int64 // items taken from in and not run yet
+	kept  atomic.Int64 // items in the backlogs of its actors
 
 	// All below belongs to whoever drains the loop.
 	out      []item
@@ -31,16 +32,28 @@ type Loop struct {
 	armed    int64
 	alarm    *time.Timer
 	ring     ring
-	kinds    map[reflect.Type]Kind
+	kinds    [256]seenKind // by address of the type
 	rand     *rand.Rand
 	hand     *mailbox // whose message is in hand, or who is being spawned
 	arrival  Arrival
 	props    *actor.Props
 	root     *mailbox
+	names    []string // of actors that have ended, for those to come
+	named    uint64   // names made so far
 	stats    loopStats
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
 	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
+
+	watches   int    // of its actors
+	overtakes uint64 // stepped mode
+	from      uint32 // stepped mode: who posted the item in hand
+}
+
+// seenKind is a message type that the loop has seen, and its number.
+type seenKind struct {
+	of   reflect.Type
+	kind Kind
 }
 
 type loopState uint8
@@ -59,7 +72,6 @@ const (
 	itemWatch
 	itemUnwatch
 	itemNotice
-	itemStop
 	itemTimers
 	itemCall
 )
@@ -68,7 +80,8 @@ const (
 type item struct {
 	box  *mailbox
 	msg  any
-	at   int64 // nanoseconds at which it was posted
+	at   int64  // nanoseconds at which it was posted
+	from uint32 // who posted it, in stepped mode; 0 = nobody on a loop
 	kind itemKind
 }
 
@@ -82,13 +95,19 @@ type loopStats struct {
 	messages, dropped, panics, refused, handoffs, waitedNanos atomic.Uint64
 }
 
-const smallInbox = 4096 // items; a larger buffer is given back once it is mostly empty
+const (
+	smallInbox = 4096 // items; a larger buffer is given back once it is mostly empty
+	mostKept   = 1024 // items that wait for one actor's supervisor, from which on work for it is refused
+)
 
 // post puts an item in the inbox; outer says that the caller drains. False means that the inbox is full.
 func (l *Loop) post(it item, outer bool) bool {
 	it.at = l.sys.clock.nanos()
+	if at := l.sys.stepping; at != nil && it.from == 0 {
+		it.from = uint32(at.hand.id)
+	}
 	l.mu.Lock()
-	if len(l.in)+int(l.left.Load()) >= l.sys.cfg.HighWater && refusable(it) {
+	if (len(l.in)+int(l.left.Load()+l.kept.Load()) >= l.sys.cfg.HighWater || it.waiting() >= mostKept) && refusable(it) {
 		l.mu.Unlock()
 		l.stats.refused.Add(1)
 		return false
@@ -106,6 +125,17 @@ func (l *Loop) post(it item, outer bool) bool {
 		l.sys.drain()
 	}
 	return true
+}
+
+// waiting is how many items wait for the supervisor of whoever would handle this one.
+func (it item) waiting() int64 {
+	switch {
+	case it.box == nil:
+		return 0
+	case it.kind == itemSpawn:
+		return it.box.parent.kept.Load()
+	}
+	return it.box.kept.Load()
 }
 
 func refusable(it item) bool {
@@ -149,24 +179,18 @@ func (l *Loop) step() bool {
 }
 
 func (l *Loop) run(it item) {
-	l.now = l.sys.clock.nanos()
+	l.now, l.from = l.sys.clock.nanos(), it.from
 	switch it.kind {
 	case itemUser:
 		l.user(it.box, it.msg, it.at)
 	case itemSpawn:
 		l.spawn(it)
 	case itemNotice:
-		n := it.msg.(*notice)
-		if _, waits := it.box.watching[n.from]; waits { // else the incarnation that watched is gone
-			delete(it.box.watching, n.from)
-			l.user(it.box, n.msg, it.at)
-		}
+		it.box.notice(it.msg.(*notice), it.at)
 	case itemWatch:
 		it.box.addWatcher(it.msg.(*watch))
 	case itemUnwatch:
-		delete(it.box.watchers, it.msg.(*mailbox))
-	case itemStop:
-		it.box.stop()
+		it.box.dropWatcher(it.msg.(*mailbox))
 	case itemTimers:
 		l.fire()
 	case itemCall:
@@ -189,12 +213,12 @@ func (l *Loop) settle() {
 
 // user gives one message to its actor and notes it in the ring.
 func (l *Loop) user(box *mailbox, msg any, posted int64) {
-	if box.closed.Load() || box.inv == nil {
+	if box.closed.Load() {
 		l.stats.dropped.Add(1)
 		return
 	}
-	if box.suspended {
-		box.keep(msg)
+	if box.suspended || box.inv == nil {
+		box.keep(item{kind: itemUser, box: box, msg: msg, at: posted, from: l.from})
 		return
 	}
 	waited := l.now - posted
@@ -226,17 +250,30 @@ func (l *Loop) note(e Event) {
 func (l *Loop) spawn(it item) {
 	child := it.box
 	parent := child.parent
-	if parent.closed.Load() || parent.inv == nil || child.bound && child.under != parent.fallen.Load() {
+	if parent.closed.Load() || child.closed.Load() || child.bound && child.under != parent.fallen.Load() {
 		child.gone()
 		l.stats.dropped.Add(1)
 		return
 	}
-	if parent.suspended {
+	if parent.suspended || parent.inv == nil {
 		parent.keep(it)
 		return
 	}
 	l.hand = child
-	parent.invokeUser(child)
+	if !parent.invokeUser(child) {
+		child.gone()
+		return
+	}
 	l.settle()
 	l.user(child, child.host.first(), it.at)
+	if !child.suspended {
+		child.release()
+	}
+}
+
+// again puts items before all that the loop has to run.
+func (l *Loop) again(items []item) {
+	l.out = append(items, l.out[l.pos:]...)
+	l.pos = 0
+	l.left.Store(int64(len(l.out)))
 }

@@ -13,9 +13,9 @@ type mailbox struct {
 	loop   *Loop
 	parent *mailbox
 	inv    actor.MessageInvoker
-	self   func() // stops the protoactor side; set with the first incarnation
 	host   host
 	id     uint64
+	name   string // in protoactor's registry, under its parent's; "" = it is not there
 	kind   uint16
 	policy Policy
 
@@ -25,21 +25,23 @@ type mailbox struct {
 	under     uint32        // fallen of the parent, when it was asked for
 	ended     bool          // Stopped has run for the last time
 	suspended bool          // a panic waits for its supervisor
-	backlog   []any         // messages, and children to spawn, that came meanwhile
+	backlog   []item        // messages, and children to spawn, that came meanwhile, or before it was born
+	kept      atomic.Int64  // how many those are
 	failures  int           // panics since the last message that was handled well
 	timers    *timer
-	watchers  map[*mailbox]any      // who is told, and what
+	watchers  map[*mailbox]*notice  // who is told, and what
 	watching  map[*mailbox]struct{} // whose deaths this actor waits for
 	onEnd     []chan struct{}
 }
 
 type watch struct {
 	by     *mailbox
-	notice any
+	notice *notice
 }
 
 type notice struct {
 	from *mailbox
+	to   uint32 // incarnations of the watcher that had ended when it asked
 	msg  any
 }
 
@@ -75,7 +77,8 @@ func (m *mailbox) invokeSystem(msg any) {
 	case *actor.SuspendMailbox:
 		m.suspended = true
 	case *actor.ResumeMailbox:
-		m.resume()
+		m.suspended = false
+		m.release()
 	default:
 		if m.inv != nil {
 			m.loop.hand = m
@@ -92,6 +95,7 @@ func (m *mailbox) guard(msg any) {
 	}
 	m.suspended = true
 	m.failures++
+	m.cancelTimers() // the next incarnation did not set them
 	if m.policy == StopOnPanic {
 		m.closed.Store(true)
 	}
@@ -104,27 +108,38 @@ func (m *mailbox) report(message string, value any) {
 	l := m.loop
 	l.stats.panics.Add(1)
 	if l.sys.cfg.OnPanic != nil {
-		l.sys.cfg.OnPanic(Panic{Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack()})
+		l.sys.cfg.OnPanic(Panic{
+			Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack(),
+			Recent: l.ring.newest(recentEvents),
+		})
 	}
 }
 
-// keep holds what came while the actor waits for its supervisor.
-func (m *mailbox) keep(x any) { m.backlog = append(m.backlog, x) }
+// keep holds what came while the actor waits for its supervisor, or for its parent to give birth to it.
+func (m *mailbox) keep(it item) {
+	m.backlog = append(m.backlog, it)
+	m.kept.Add(1)
+	m.loop.kept.Add(1)
+}
 
-func (m *mailbox) resume() {
-	m.suspended = false
-	for len(m.backlog) > 0 && !m.suspended && !m.closed.Load() {
-		x := m.backlog[0]
-		m.backlog = m.backlog[1:]
-		if it, ok := x.(item); ok {
-			m.loop.spawn(it)
-			continue
-		}
-		m.loop.user(m, x, m.loop.now)
-	}
+// release puts what was kept before all that the loop has to run: in order, and each an item that the budget counts.
+func (m *mailbox) release() {
 	if len(m.backlog) == 0 {
-		m.backlog = nil
+		return
 	}
+	m.loop.again(m.drop())
+}
+
+// drop gives what was kept, which is kept no longer.
+func (m *mailbox) drop() []item {
+	kept := m.backlog
+	if len(kept) == 0 {
+		return nil
+	}
+	m.backlog = nil
+	m.kept.Store(0)
+	m.loop.kept.Add(-int64(len(kept)))
+	return kept
 }
 
 // stop ends the actor once the item in hand is done.
@@ -132,20 +147,45 @@ func (m *mailbox) stop() {
 	if m.closed.Swap(true) && m.ended {
 		return
 	}
-	if m.self != nil {
-		m.self()
+	if m.inv != nil {
+		m.PostSystemMessage(stopMessage)
 	}
 }
 
+var stopMessage = &actor.Stop{}
+
 func (m *mailbox) addWatcher(w *watch) {
-	if m.ended || m.inv == nil {
-		w.by.loop.post(item{kind: itemNotice, box: w.by, msg: &notice{from: m, msg: w.notice}}, false)
+	if m.ended {
+		m.notify(w.by, w.notice)
 		return
 	}
 	if m.watchers == nil {
-		m.watchers = map[*mailbox]any{}
+		m.watchers = map[*mailbox]*notice{}
+	}
+	if _, again := m.watchers[w.by]; !again {
+		m.loop.watches++
 	}
 	m.watchers[w.by] = w.notice
+}
+
+func (m *mailbox) dropWatcher(by *mailbox) {
+	if _, ok := m.watchers[by]; ok {
+		m.loop.watches--
+		delete(m.watchers, by)
+	}
+}
+
+func (m *mailbox) notify(by *mailbox, n *notice) {
+	by.loop.post(item{kind: itemNotice, box: by, msg: n, from: uint32(m.id)}, false)
+}
+
+// notice hears of a death, if the incarnation that asked is still there.
+func (m *mailbox) notice(n *notice, posted int64) {
+	if _, waits := m.watching[n.from]; !waits || n.to != m.fallen.Load() || m.suspended {
+		return
+	}
+	delete(m.watching, n.from)
+	m.loop.user(m, n.msg, posted)
 }
 
 // incarnationEnded tells the watchers and drops what the incarnation had asked for.
@@ -153,8 +193,9 @@ func (m *mailbox) incarnationEnded() {
 	m.fallen.Add(1)
 	m.cancelTimers()
 	for _, by := range sortedBoxes(m.watchers) {
-		by.loop.post(item{kind: itemNotice, box: by, msg: &notice{from: m, msg: m.watchers[by]}}, false)
+		m.notify(by, m.watchers[by])
 	}
+	m.loop.watches -= len(m.watchers)
 	m.watchers = nil
 	for _, of := range sortedBoxes(m.watching) {
 		of.loop.post(item{kind: itemUnwatch, box: of, msg: m}, false)
@@ -166,12 +207,15 @@ func (m *mailbox) incarnationEnded() {
 func (m *mailbox) gone() {
 	m.closed.Store(true)
 	m.ended = true
-	for _, x := range m.backlog {
-		if it, ok := x.(item); ok {
+	if m.name != "" {
+		m.loop.names = append(m.loop.names, m.name)
+		m.name = ""
+	}
+	for _, it := range m.drop() {
+		if it.kind == itemSpawn {
 			it.box.gone() // a child that waited to be born
 		}
 	}
-	m.backlog = nil
 	m.incarnationEnded()
 	for _, c := range m.onEnd {
 		close(c)

@@ -1,9 +1,12 @@
 package runtime
 
 import (
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Event is one message that a loop handled. It holds numbers only: names come from System.KindName and ActorName.
@@ -41,14 +44,53 @@ func (r *ring) add(e Event) {
 	r.next++
 }
 
-// newest copies the events, oldest first.
-func (r *ring) newest() []Event {
-	n := min(r.next, uint64(len(r.events)))
+// newest copies at most so many events, oldest first.
+func (r *ring) newest(most int) []Event {
+	n := min(r.next, uint64(len(r.events)), uint64(max(most, 0)))
 	out := make([]Event, 0, n)
 	for i := r.next - n; i < r.next; i++ {
 		out = append(out, r.events[i&uint64(len(r.events)-1)])
 	}
 	return out
+}
+
+// view is the newest events as a message carries them.
+func (l *Loop) view(newest int) messages.Ring {
+	events := l.ring.newest(newest)
+	out := make([]messages.RingEvent, len(events))
+	for i, e := range events {
+		took, panicked := e.took()
+		out[i] = messages.RingEvent{
+			Begin: time.Duration(e.Begin), Waited: time.Duration(e.Waited), Took: took, Panicked: panicked,
+			Actor: e.Actor, ActorKind: e.Kind, Message: uint16(e.Message),
+		}
+	}
+	return messages.Ring{
+		Loop: l.index, Read: time.Duration(l.sys.clock.nanos()), Events: messages.TakeList(out), Total: l.ring.next,
+	}
+}
+
+// took is how long the message took, and whether its handler panicked.
+func (e Event) took() (time.Duration, bool) {
+	if e.Took < 0 {
+		return time.Duration(-e.Took - 1), true
+	}
+	return time.Duration(e.Took), false
+}
+
+// Lines writes events for a log, one a line: when it began, to whom which message, how long it waited and took.
+func (s *System) Lines(events []Event) []string {
+	lines := make([]string, len(events))
+	for i, e := range events {
+		took, panicked := e.took()
+		end := ""
+		if panicked {
+			end = ", panicked"
+		}
+		lines[i] = fmt.Sprintf("%.6fs %s/%d %s, waited %s, took %s%s", time.Duration(e.Begin).Seconds(), s.ActorName(e.Kind), e.Actor,
+			s.KindName(e.Message), time.Duration(e.Waited), took, end)
+	}
+	return lines
 }
 
 // names numbers message types and actor kinds in the order in which they are first seen.

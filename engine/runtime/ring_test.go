@@ -2,11 +2,13 @@ package runtime_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func events(t *testing.T, s *runtime.System, loop int) []runtime.Event {
@@ -123,5 +125,59 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 	close(hold)
 	if err := s.Close(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestActorReadsTheRingOfItsLoop(t *testing.T) {
+	s := start(t, runtime.Config{Mode: runtime.Stepped, Loops: 2})
+	var got messages.Ring
+	look := func(ctx runtime.Context[noteMsg], n note) {
+		switch n.verb {
+		case "look":
+			got = ctx.Ring(2)
+		case "tell":
+			ctx.Told("stream", 77, n)
+		}
+	}
+	a, _ := runtime.Spawn(s.Root(1), role(new(journal), runtime.RestartOnPanic, look), noteMsg(note{verb: "born"}))
+	for _, verb := range []string{"n", "tell", "panic", "look"} {
+		a.Tell(note{verb: verb})
+	}
+	s.StepUntil(time.Second)
+	if got.Loop != 1 || got.Total != 5 || got.Events.Len() != 2 {
+		t.Fatalf("ring %+v, want 2 of 5 events of loop 1", got)
+	}
+	tell, panicked := got.Events.At(0), got.Events.At(1)
+	if tell.Panicked || !panicked.Panicked || panicked.Took < 0 || s.ActorName(panicked.ActorKind) != "logger" ||
+		s.KindName(runtime.Kind(panicked.Message)) != "note" || panicked.Actor != tell.Actor {
+		t.Errorf("events %+v, want that the second panicked", got.Events)
+	}
+}
+
+func TestPanicIsReportedWithWhatTheLoopDidBefore(t *testing.T) {
+	for name, c := range map[string]struct{ before, want int }{"few": {5, 6}, "many": {100, 32}} {
+		t.Run(name, func(t *testing.T) {
+			var told []runtime.Panic
+			s := start(t, runtime.Config{Mode: runtime.Stepped, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
+			a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(workNote{}))
+			for range c.before {
+				a.Tell(note{verb: "n"})
+			}
+			a.Tell(note{verb: "panic"})
+			a.Tell(note{verb: "panic"})
+			run(s)
+			if len(told) != 2 || len(told[0].Recent) != c.want {
+				t.Fatalf("told of %d panics, want two, the first with %d events", len(told), c.want)
+			}
+			lines := s.Lines(told[0].Recent)
+			if len(lines) != c.want || !strings.HasSuffix(lines[c.want-1], fmt.Sprintf("logger/%d note, waited 0s, took 0s", told[0].ID)) ||
+				strings.Contains(strings.Join(lines, ""), "panicked") {
+				t.Errorf("lines %q, want %d that end with the note before the panic", lines, c.want)
+			}
+			again := s.Lines(told[1].Recent)
+			if last := again[len(again)-1]; !strings.HasSuffix(last, "took 0s, panicked") {
+				t.Errorf("line %q, want that it panicked", last)
+			}
+		})
 	}
 }

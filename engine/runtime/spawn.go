@@ -92,6 +92,7 @@ func SpawnInner[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 func (m *mailbox) enter(outer bool) bool {
 	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outer) {
 		m.closed.Store(true)
+		m.ended = true
 		return false
 	}
 	return true
@@ -129,7 +130,7 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 	case *mailbox:
 		m.loop.spawnChild(ctx, m)
 	case *actor.Started:
-		t.onStarted(ctx)
+		t.onStarted()
 	case *actor.Restarting:
 		t.end()
 		t.incarnationEnded()
@@ -144,14 +145,26 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 
 func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
 	l.hand = child
-	if _, err := ctx.SpawnNamed(l.props, strconv.FormatUint(child.id, 36)); err != nil {
+	child.name = l.name()
+	if _, err := ctx.SpawnNamed(l.props, child.name); err != nil {
 		panic(err)
 	}
 }
 
-func (t *typed[M]) onStarted(ctx actor.Context) {
-	pid, system := ctx.Self(), ctx.ActorSystem()
-	t.self = func() { system.Root.Stop(pid) }
+// name is the newest of those that ended actors have left, or one more: protoactor's registry has thousands of maps, and a
+// name that was there a moment ago is the one whose place is still in the processor's cache. No item both ends an actor and
+// gives its name to another, so nothing that is on its way to the first can reach the second.
+func (l *Loop) name() string {
+	if n := len(l.names); n > 0 {
+		name := l.names[n-1]
+		l.names = l.names[:n-1]
+		return name
+	}
+	l.named++
+	return strconv.FormatUint(l.named, 36)
+}
+
+func (t *typed[M]) onStarted() {
 	again := t.actor != nil
 	t.actor, t.live = t.role.New(), true
 	if again {
@@ -184,9 +197,10 @@ func (t *typed[M]) Told(outside string, number uint64, m any) Kind {
 	l.note(Event{Begin: l.sys.clock.nanos(), Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
 	return kind
 }
-func (t *typed[M]) Rand() *rand.Rand       { return t.loop.rand }
-func (t *typed[M]) Self() messages.Sink[M] { return Ref[M]{&t.mailbox} }
-func (t *typed[M]) Stop()                  { t.stop() }
+func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
+func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }
+func (t *typed[M]) Self() messages.Sink[M]        { return Ref[M]{&t.mailbox} }
+func (t *typed[M]) Stop()                         { t.stop() }
 
 func (t *typed[M]) After(d time.Duration, m M) Timer {
 	if !t.live {
@@ -195,7 +209,7 @@ func (t *typed[M]) After(d time.Duration, m M) Timer {
 	return t.loop.after(&t.mailbox, d, m)
 }
 
-func (t *typed[M]) Watch(who Target, notice M) {
+func (t *typed[M]) Watch(who Target, m M) {
 	of := who.(Parent).target()
 	if !t.live {
 		return
@@ -204,7 +218,7 @@ func (t *typed[M]) Watch(who Target, notice M) {
 		t.watching = map[*mailbox]struct{}{}
 	}
 	t.watching[of] = struct{}{}
-	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{by: &t.mailbox, notice: notice}}, false)
+	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{&t.mailbox, &notice{of, t.fallen.Load(), m}}}, false)
 }
 
 func typeName(msg any) string {
@@ -217,15 +231,15 @@ func typeName(msg any) string {
 	return ""
 }
 
-// kindOf numbers a message type; what the loop has seen before takes no lock.
+// kindOf numbers a message type; what the loop has seen lately takes neither a lock nor a map.
 func (l *Loop) kindOf(msg any) Kind {
 	t := reflect.TypeOf(msg)
-	k, ok := l.kinds[t]
-	if !ok {
-		k = l.sys.names.kind(t)
-		l.kinds[t] = k
+	at := reflect.ValueOf(t).Pointer()
+	seen := &l.kinds[(at>>5^at>>13)%uintptr(len(l.kinds))] // types stand at multiples of 32 bytes
+	if seen.of != t {
+		*seen = seenKind{t, l.sys.names.kind(t)}
 	}
-	return k
+	return seen.kind
 }
 
 // sortedBoxes gives the keys in the order of birth, so that no order comes from a map.

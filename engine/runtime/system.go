@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -31,6 +30,7 @@ type Config struct {
 	Ring      int         // events kept for each loop, rounded up to a power of two; 0 = 4096, negative = none
 	Seed      uint64      // of the random sources; in stepped mode also of the order
 	Start     time.Time   // in stepped mode: what the clock says at first
+	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none that the same actor told the same one
 	OnPanic   func(Panic) // told of each panic, on the loop that it happened on; may be nil
 }
 
@@ -41,7 +41,10 @@ type Panic struct {
 	Message string // type of the message in hand
 	Value   any
 	Stack   []byte
+	Recent  []Event // the newest that the loop had handled before, oldest first; Lines writes them
 }
+
+const recentEvents = 32 // that a panic is reported with
 
 // System is a set of loops and the actors on them.
 type System struct {
@@ -50,6 +53,9 @@ type System struct {
 	loops  []*Loop
 	actors *actor.ActorSystem
 	names  *names
+
+	stepping *Loop // stepped mode: the loop whose item is in hand
+
 	nextID atomic.Uint64
 
 	mu      sync.Mutex
@@ -87,7 +93,7 @@ func orDefault(n, d int) int {
 }
 
 func (s *System) newLoop(i int) *Loop {
-	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring), kinds: map[reflect.Type]Kind{}}
+	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring)}
 	l.rand = rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+1))
 	l.props = actor.PropsFromProducer(func() actor.Actor { return l.hand.host },
 		actor.WithMailbox(func() actor.Mailbox { return l.hand }),
@@ -114,9 +120,6 @@ func (r root) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *mailbox:
 		r.l.spawnChild(ctx, m)
-	case *actor.Started:
-		pid := ctx.Self()
-		r.l.root.self = func() { r.l.sys.actors.Root.Stop(pid) }
 	case *actor.Stopped:
 		r.l.root.gone()
 	}
@@ -128,6 +131,7 @@ type supervisor struct{ l *Loop }
 func (s supervisor) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any) {
 	box := msg.(*mailbox)
 	switch {
+	case box.ended: // it had stopped itself before it panicked
 	case box.policy == StopOnPanic:
 		sup.StopChildren(child)
 	case box.failures < 3:

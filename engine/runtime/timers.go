@@ -81,11 +81,12 @@ func (l *Loop) fire() {
 	l.armed = 0
 	if len(l.timers) > 0 && l.timers[0].at <= l.now {
 		due := heap.Pop(&l.timers).(*timer)
+		msg := due.msg
 		due.box.unlink(due)
-		if call, ok := due.msg.(func()); ok {
+		if call, ok := msg.(func()); ok {
 			call()
 		} else {
-			l.user(due.box, due.msg, due.at)
+			l.user(due.box, msg, due.at)
 		}
 		l.settle()
 	}
@@ -115,7 +116,7 @@ func (m *mailbox) unlink(t *timer) {
 	if t.next != nil {
 		t.next.prev = t.prev
 	}
-	t.next, t.prev = nil, nil
+	t.next, t.prev, t.msg = nil, nil, nil // whoever holds on to the timer holds nothing by it
 }
 
 func (m *mailbox) cancelTimers() {

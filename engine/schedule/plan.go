@@ -77,9 +77,12 @@ type Scratch struct {
 	Rand     *rand.Rand
 
 	in      Input
+	allowed allowed
 	all     []Endpoint // every endpoint of the snapshot, read once
 	sources []*endpoints.Endpoint
-	cand    []Endpoint // those that are left
+	cand    []Endpoint // those that are left; only compact writes to it
+	shared  bool       // cand is all: nothing was dropped yet
+	own     []Endpoint // memory of cand once something was
 	place   []int      // of cand[i] in all
 	keep    []bool
 	scores  []float32
@@ -89,6 +92,7 @@ type Scratch struct {
 	matched bool // matches are this request's
 	names   []string
 	results []Result
+	best    []*endpoints.Endpoint // what Outcome.Ranked shows
 }
 
 // Outcome is what a scheduling cycle came to.
@@ -117,13 +121,16 @@ func (p *Plan) reads() Reads {
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
-	s.all, s.sources, s.matched = s.all[:0], s.sources[:0], false
+	s.all, s.sources, s.matched = grow(s.all, len(snap.Endpoints))[:0], s.sources[:0], false
+	s.allowed.restrict(req.Subset)
+	defer s.allowed.forget()
 	for _, e := range snap.Endpoints {
-		if req.Subset.Given && !in(req.Subset.Addresses, e.Spec.Address) {
+		if !s.allowed.admits(e.Spec.Address) {
 			continue
 		}
 		s.sources = append(s.sources, e)
-		s.all = append(s.all, read(e, now, plan.Stale))
+		s.all = s.all[:len(s.all)+1]
+		read(e, now, plan.Stale, &s.all[len(s.all)-1])
 	}
 	if len(s.all) == 0 || plan.reads()&ReadsPrefix == 0 || s.Matcher == nil || req.Blocks.Len() == 0 {
 		return
@@ -137,29 +144,22 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 	}
 }
 
-func read(e *endpoints.Endpoint, now time.Time, stale time.Duration) Endpoint {
-	out := Endpoint{
-		ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
-		InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(),
-	}
-	smp := e.Sample()
+// read writes an endpoint where it is kept: it is large, and all are read for each request.
+func read(e *endpoints.Endpoint, now time.Time, stale time.Duration, out *Endpoint) {
+	load, smp := e.Load(), e.Sample()
 	if smp == nil {
-		return out
-	}
-	out.Fresh = smp.Fresh(now, stale)
-	out.Waiting = smp.Waiting + e.Load().Since()
-	out.Running, out.KVUsed = smp.Running, smp.KVUsed
-	out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
-	return out
-}
-
-func in(list messages.List[messages.Address], a messages.Address) bool {
-	for i := range list.Len() {
-		if list.At(i) == a {
-			return true
+		*out = Endpoint{
+			ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
+			InflightRequests: load.Inflight(), InflightTokens: load.Tokens(),
 		}
+		return
 	}
-	return false
+	*out = Endpoint{
+		ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
+		Fresh: smp.Fresh(now, stale), Waiting: smp.Waiting + load.Since(), Running: smp.Running, KVUsed: smp.KVUsed,
+		ActiveLoRAs: smp.ActiveLoRAs, WaitingLoRAs: smp.WaitingLoRAs, MaxLoRAs: smp.MaxLoRAs,
+		InflightRequests: load.Inflight(), InflightTokens: load.Tokens(),
+	}
 }
 
 // grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.

@@ -53,9 +53,11 @@ func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
 	}
+	s.best = s.best[:0]
 	for _, at := range runs[primary].Ranked.All() {
-		o.Ranked = append(o.Ranked, s.sources[at])
+		s.best = append(s.best, s.sources[at])
 	}
+	o.Ranked = s.best
 	if s.matched {
 		o.PrefixBlocks = s.all[runs[primary].Ranked.At(0)].PrefixBlocks
 	}
@@ -94,7 +96,7 @@ func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decisio
 
 // reset makes everything a candidate again.
 func (s *Scratch) reset() {
-	s.cand = append(s.cand[:0], s.all...)
+	s.cand, s.shared = s.all, true
 	s.place = grow(s.place, len(s.all))
 	for i := range s.place {
 		s.place[i] = i
@@ -136,6 +138,10 @@ func (s *Scratch) filter(p *Profile, run *messages.ProfileRun) string {
 
 // compact drops the candidates that keep does not.
 func (s *Scratch) compact() {
+	if s.shared {
+		s.own = append(s.own[:0], s.all...)
+		s.cand, s.shared = s.own, false
+	}
 	n := 0
 	for i, keep := range s.keep {
 		if keep {

@@ -18,7 +18,7 @@ type Endpoint struct {
 	Fresh   bool    // the sample below is not older than the staleness threshold
 	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
 	Running int     // requests in the server's batch, sampled
-	KVUsed  float64 // 0 to 1, sampled
+	KVUsed  float64 // 0 to 1, sampled; below 0 = the server does not say
 
 	ActiveLoRAs  []string // adapters in use, sampled. Read only
 	WaitingLoRAs []string // adapters that requests wait for, sampled. Read only

@@ -32,10 +32,16 @@ func checkSealed(t *Tree) []Violation {
 	return r.list
 }
 
-// sealedShape wants one sealed interface in a file, with one unexported marker method.
+// sumtype is what makes go-check-sumtype look at an interface; without it the tool is content with every switch.
+const sumtype = "//sumtype:decl"
+
+// sealedShape wants one sealed interface in a file, with one unexported marker method, declared as a sum type.
 func (r *report) sealedShape(v *vocabulary, s *sealedInterface) {
 	if first := v.sealedIn(s.file)[0]; first != s {
 		r.at(s.decl.Pos(), "sealed", s.name, "%s shares its file with %s; one file for each receiving actor: move it and its messages into a file of their own", s.name, first.name)
+	}
+	if s.doc == nil || !slices.ContainsFunc(s.doc.List, func(c *ast.Comment) bool { return c.Text == sumtype }) {
+		r.at(s.decl.Pos(), "sealed", s.name, "switches over %s are not checked for missing messages; end its doc comment with the line %s", s.name, sumtype)
 	}
 	ok := s.iface.NumMethods() == 1 && s.iface.NumEmbeddeds() == 0
 	if ok {

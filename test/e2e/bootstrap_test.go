@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,6 +48,20 @@ func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
 			countPicks(t, p, e, servers)
 		})
 	}
+}
+
+// TestEnvoySingleDestination: with that flag original-dst.yaml serves without the filter that shortens the list.
+func TestEnvoySingleDestination(t *testing.T) {
+	text := readFile(t, originalDst)
+	head, rest, ok := strings.Cut(text, "          # ORIGINAL_DST takes one address")
+	_, tail, found := strings.Cut(rest, "          - name: envoy.filters.http.router")
+	if !ok || !found {
+		t.Fatalf("%s has no filter to take out", originalDst)
+	}
+	bootstrap := filepath.Join(t.TempDir(), "no-filter.yaml")
+	writeFile(t, bootstrap, head+"          - name: envoy.filters.http.router"+tail)
+	s := startStackWith(t, bootstrap, simulated(t, 2, quick...), "--single-destination")
+	countPicks(t, s.picker, s.envoy, s.servers)
 }
 
 func countPicks(t *testing.T, p *picker, e *envoy, servers []string) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,9 +41,13 @@ type attempt struct {
 	SentBytes int    `json:"sent_bytes"`
 }
 
-// startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace the
-// two that override-host.yaml lists; original-dst.yaml lists none.
-// Changes may follow.
+// shipped are the servers that override-host.yaml lists.
+const shipped = `        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8001}}}
+        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8002}}}
+`
+
+// startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace those
+// that override-host.yaml lists; original-dst.yaml lists none. Changes may follow.
 func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, changes ...func(string) string) *envoy {
 	t.Helper()
 	folder := t.TempDir()
@@ -52,12 +57,15 @@ func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, 
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
 	if bootstrap == overrideHost || bootstrap == overrideHostFull {
-		if len(servers) != 2 {
-			t.Fatalf("%s has room for 2 servers, got %d", bootstrap, len(servers))
+		var list strings.Builder
+		for _, server := range servers {
+			host, port, err := net.SplitHostPort(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&list, "        - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host, port)
 		}
-		for i, shipped := range []string{"port_value: 8001", "port_value: 8002"} {
-			text = replaceOnce(t, text, shipped, "port_value: "+portOf(t, servers[i]))
-		}
+		text = replaceOnce(t, text, shipped, list.String())
 	}
 	text = addAccessLog(t, text, e.accessLog)
 	for _, change := range changes {
@@ -100,7 +108,7 @@ func (e *envoy) run(t *testing.T, config, folder string) {
 	t.Helper()
 	adminPath := filepath.Join(folder, "admin")
 	e.process = start(t, "envoy", envoyPath, "-c", config, "--concurrency", "2", "--disable-hot-restart",
-		"--admin-address-path", adminPath, "--drain-time-s", "1", "-l", "warning")
+		"--admin-address-path", adminPath, "--drain-time-s", "1", "--file-flush-interval-msec", "200", "-l", "warning")
 	eventually(t, 10*time.Second, "envoy is live", func() bool {
 		if e.gone() {
 			t.Fatalf("envoy ended: %v", e.result)
@@ -153,24 +161,31 @@ func (e *envoy) stat(name string) int {
 	return n
 }
 
-// attempts reads the access log, by the request's own name. Envoy writes it every second or so.
-func (e *envoy) attempts(t *testing.T, want int) map[string]attempt {
+// attemptsOf waits until all of these requests are in the access log.
+func (e *envoy) attemptsOf(t *testing.T, names []string) map[string]attempt {
 	t.Helper()
 	var found map[string]attempt
-	eventually(t, 15*time.Second, fmt.Sprintf("%d requests in the access log", want), func() bool {
-		found = map[string]attempt{}
-		text, err := os.ReadFile(e.accessLog)
-		if err != nil {
-			return false
-		}
-		for line := range strings.Lines(string(text)) {
-			var a attempt
-			if json.Unmarshal([]byte(line), &a) == nil && a.Request != "" {
-				found[a.Request] = a
-			}
-		}
-		return len(found) >= want
+	eventually(t, 15*time.Second, fmt.Sprintf("%d requests in the access log", len(names)), func() bool {
+		found = e.logged(t)
+		return !slices.ContainsFunc(names, func(name string) bool { return found[name].Request == "" })
 	})
+	return found
+}
+
+// logged is the access log so far, by the request's own name. Envoy writes it every 200 ms.
+func (e *envoy) logged(t *testing.T) map[string]attempt {
+	t.Helper()
+	found := map[string]attempt{}
+	text, err := os.ReadFile(e.accessLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var a attempt
+		if json.Unmarshal([]byte(line), &a) == nil && a.Request != "" {
+			found[a.Request] = a
+		}
+	}
 	return found
 }
 
@@ -215,13 +230,4 @@ func replaceOnce(t *testing.T, text, old, replacement string) string {
 		t.Fatalf("%q stands %d times in the bootstrap, want once", old, n)
 	}
 	return strings.Replace(text, old, replacement, 1)
-}
-
-func portOf(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

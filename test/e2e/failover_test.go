@@ -49,11 +49,13 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	t.Logf("sent before the kill: %+v", inFlight)
 	t.Logf("sent while away (%v): %+v, ejections: %d", restarted.Sub(killed).Round(time.Millisecond), away, ejections)
 	t.Logf("sent after: %+v; picks again %v after the restart", back, took.Round(time.Millisecond))
-	if lost := inFlight.refused + inFlight.cut; lost > 8 {
-		t.Errorf("%d requests sent before the kill failed, but only 8 clients were waiting", lost)
-	}
-	if failed := away.refused + away.cut; failed > ejections {
+	failed := away.refused + away.cut
+	if failed > ejections {
 		t.Errorf("%d requests sent while Signalbox was away failed in %d ejections", failed, ejections)
+	}
+	// The process takes a moment to die: the request that costs the ejection may have been sent in it.
+	if lost := inFlight.refused + inFlight.cut; lost > 8+ejections-failed {
+		t.Errorf("%d requests sent before the kill failed, but only 8 clients were waiting", lost)
 	}
 	if away.whole == 0 {
 		t.Error("no request was served while Signalbox was away")

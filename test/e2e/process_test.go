@@ -62,6 +62,13 @@ func (p *process) stop() {
 	}
 }
 
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
 // kill ends the process without a warning and returns when it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
@@ -171,11 +178,11 @@ func eventually(t *testing.T, within time.Duration, what string, holds func() bo
 	return time.Since(began)
 }
 
-// freePorts returns ports that were free a moment ago.
-func freePorts(t *testing.T, n int) []int {
+// freePorts returns three ports that were free a moment ago: as many as Signalbox listens on.
+func freePorts(t *testing.T) []int {
 	t.Helper()
-	ports := make([]int, 0, n)
-	for range n {
+	var ports []int
+	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

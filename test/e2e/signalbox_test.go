@@ -34,15 +34,17 @@ type picker struct {
 	file     string
 	flags    []string
 	grpcPort int
-	metrics  string // URL of its metrics page's server
+	// of gRPC health alone
+	healthPort int
+	metrics    string // URL of its metrics page's server
 }
 
 // serve starts Signalbox on free ports with an endpoints file for the addresses.
 func serve(t *testing.T, addresses []string, flags ...string) *picker {
 	t.Helper()
-	ports := freePorts(t, 3)
+	ports := freePorts(t)
 	p := &picker{
-		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0],
+		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
 		metrics: fmt.Sprintf("http://127.0.0.1:%d", ports[2]),
 	}
 	p.flags = append([]string{

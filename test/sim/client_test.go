@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -45,13 +46,16 @@ type client struct {
 
 	cycle      messages.Sink[messages.CycleMsg]
 	scenes     []scene
+	step       string // how far it has come, of steps
 	generation int
 }
 
-// scene is one step of a response: what the stream says, and how long after the one before.
+// scene is one step of a response: what the stream says, how long after the one before, and how far the client has come then.
 type scene struct {
 	after time.Duration
 	says  func(now time.Time) messages.CycleMsg
+	step  string // "" = no further
+	wish  bool   // it leaves by its own wish
 }
 
 // mouth is the address that the cycle tells. It writes down every word before anybody can lose it.
@@ -73,7 +77,7 @@ func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
 		c.onClientTold(ctx, m)
 	case clientLeaves:
 		if m.generation == c.generation {
-			c.hangUp(ctx, messages.StreamGone{})
+			c.leave(ctx)
 		}
 	case answerMissing:
 		c.onAnswerMissing(ctx)
@@ -84,22 +88,46 @@ func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
 
 func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 	i := c.loopOf(c.request.ID)
+	if c.line.partial {
+		c.step = steps[0]
+		c.shards[i].Tell(messages.RequestRefused{Record: messages.Record{
+			Request: c.request.ID, ClientID: c.request.ClientID, ArrivedAt: ctx.Now(), Reason: messages.ClientGone,
+		}})
+		c.cycle = nowhere{}
+		c.leave(ctx)
+		return
+	}
 	cycle, ok := runtime.SpawnOuter(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
 		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
 	}))
 	if !ok {
 		c.line.refused = true
+		c.faults.drew(inboxDoor)
 		ctx.Stop()
 		return
 	}
 	c.cycle = cycle
 	switch {
-	case c.leaves == 1: // in the same breath
-		c.hangUp(ctx, messages.StreamGone{})
+	case c.leaves == 1:
+		c.step = steps[1]
+		c.leave(ctx)
+		return
 	case c.leaves > 0:
 		ctx.After(c.leaves, clientLeaves{})
 	}
+	c.step = steps[2]
 	ctx.After(patience, answerMissing{})
+}
+
+// nowhere is the address of a cycle that was never to be.
+type nowhere struct{}
+
+func (nowhere) Tell(messages.CycleMsg) bool { return false }
+
+// leave is the client's own wish.
+func (c *client) leave(ctx runtime.Context[clientMsg]) {
+	c.faults.drew(goneAt(c.step))
+	c.hangUp(ctx, messages.StreamGone{})
 }
 
 func (c *client) hangUp(ctx runtime.Context[clientMsg], why messages.StreamGone) {
@@ -119,6 +147,7 @@ func (c *client) onAnswerMissing(ctx runtime.Context[clientMsg]) {
 func (c *client) onClientTold(ctx runtime.Context[clientMsg], m clientTold) {
 	switch m := m.what.(type) {
 	case messages.PickMade:
+		c.step = steps[3]
 		c.generation++ // whoever left before the answer would have left by now
 		c.onPickMade(ctx, m)
 	case messages.PickFailed, messages.ServingRevoked:
@@ -160,10 +189,15 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 		if now.after > limits.ResponseIdle && c.line.ends < c.line.begun {
 			c.line.faulty = "nobody ended a response that was silent for too long"
 		}
+		if now.wish {
+			c.leave(ctx)
+			return
+		}
 		c.hangUp(ctx, gone)
 		return
 	}
 	c.cycle.Tell(says)
+	c.step = cmp.Or(now.step, c.step)
 	c.next(ctx)
 }
 

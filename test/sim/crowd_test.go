@@ -16,9 +16,6 @@ type clientsDue struct{}
 
 func (clientsDue) crowdMsg() {}
 
-// silence is too long: the cycle ends first.
-var silence = limits.ResponseIdle + 5*time.Second
-
 const burst = 150 // clients at once, now and then: more than an inbox takes
 
 type crowd struct {
@@ -61,13 +58,16 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(2)},
 		request: messages.Request{
 			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)), Path: "/v1/completions",
-			Stream: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000), Blocks: c.prompt(),
+			Stream: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000), Blocks: c.prompt(), Salt: c.salt(),
 		},
 	}
+	one.line.tokens = one.request.PromptTokens
 	if c.faults.off {
 		return one
 	}
 	switch p := c.dice.Float64(); {
+	case p < .01:
+		one.line.partial, one.line.excused = true, true
 	case p < .02:
 		one.leaves = 1
 	case p < .06:
@@ -77,6 +77,7 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 	}
 	if c.chance(.02) {
 		one.deadline = c.upTo(4 * time.Second)
+		c.faults.drew(shortDeadline)
 	}
 	if c.chance(.05) {
 		one.request.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(addressOf(c.dice.IntN(servers+2)), addressOf(1))}
@@ -84,9 +85,20 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 	return one
 }
 
+// salt keeps a few prompts apart from the others.
+func (c *crowd) salt() string {
+	if c.dice.IntN(10) == 0 {
+		return "salt"
+	}
+	return ""
+}
+
 // prompt is the blocks of a prompt: a few families with shared beginnings.
 func (c *crowd) prompt() messages.List[uint64] {
-	family, n := uint64(c.dice.IntN(12)), c.dice.IntN(20)
+	family, n := uint64(1+c.dice.IntN(12)), c.dice.IntN(20)
+	if c.dice.IntN(40) == 0 { // more than prefix clears in one message
+		n = 600 + c.dice.IntN(600)
+	}
 	blocks := make([]uint64, 0, n)
 	h := family * 0x9e3779b97f4a7c15
 	own := uint64(c.dice.IntN(50))
@@ -98,57 +110,4 @@ func (c *crowd) prompt() messages.List[uint64] {
 		blocks = append(blocks, h|1)
 	}
 	return messages.TakeList(blocks)
-}
-
-// response draws what becomes of a request that was sent to a model server.
-func (c *client) response(to messages.List[messages.Address]) []scene {
-	pick := c.dice.Float64()
-	status, served := 200, messages.Address("")
-	if c.faults.off {
-		pick = 1
-	}
-	switch {
-	case pick < .03: // hangs up before the response begins
-		return []scene{c.gone(c.upTo(time.Second), false)}
-	case pick < .035: // the server never says anything
-		return []scene{c.gone(silence, false)}
-	case pick < .10:
-		status = 500 + c.dice.IntN(5)
-	case pick < .14: // served by another one of the list, or not of it
-		served = to.At(to.Len() - 1)
-	case pick < .18:
-		served = addressOf(c.dice.IntN(servers + 2))
-	}
-	started := scene{c.upTo(500 * time.Millisecond), func(now time.Time) messages.CycleMsg {
-		return messages.ResponseStarted{Status: status, Served: served, At: now}
-	}}
-	scenes := []scene{started}
-	if c.faults.off || status == 200 && c.chance(.97) {
-		scenes = append(scenes, c.body()...)
-	}
-	if !c.faults.off && c.chance(.05) { // hangs up in the middle, wherever that is
-		return append(scenes[:1+c.dice.IntN(len(scenes))], c.gone(c.upTo(time.Second), false))
-	}
-	scenes = append(scenes, scene{c.upTo(time.Second), func(now time.Time) messages.CycleMsg {
-		return messages.ResponseEnded{At: now, ResponseBytes: 900, Usage: messages.Usage{PromptTokens: 90, OutputTokens: 9}}
-	}})
-	return append(scenes, c.gone(c.upTo(time.Millisecond), true))
-}
-
-// body is the response after its headers: the first token, and then signs of life, or a silence that is too long.
-func (c *client) body() []scene {
-	scenes := []scene{{c.upTo(time.Second), func(now time.Time) messages.CycleMsg { return messages.FirstTokenSeen{At: now} }}}
-	for range c.dice.IntN(4) {
-		scenes = append(scenes, scene{c.upTo(3 * time.Second), func(now time.Time) messages.CycleMsg {
-			return messages.ResponseProgressed{At: now}
-		}})
-	}
-	if !c.faults.off && c.chance(.005) {
-		scenes = append(scenes, c.gone(silence, false))
-	}
-	return scenes
-}
-
-func (c *client) gone(after time.Duration, completed bool) scene {
-	return scene{after, func(time.Time) messages.CycleMsg { return messages.StreamGone{Completed: completed} }}
 }

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -42,7 +43,6 @@ type farm struct {
 	ref     runtime.Ref[farmMsg]
 	started map[messages.Address]float64 // unix seconds, of a server's process
 	pending int                          // timers
-	reborn  int
 }
 
 func newFarm(w *world) *farm {
@@ -64,6 +64,7 @@ func (f *farm) FetchModels(of messages.EndpointSpec, number uint32, sink message
 
 func (f *farm) asked(p pageAsked) bool {
 	if !f.faults.off && f.chance(.005) {
+		f.faults.drew(fetchClosed)
 		return false
 	}
 	return f.ref.Tell(p)
@@ -83,18 +84,24 @@ func (f *farm) onPageAsked(ctx runtime.Context[farmMsg], m pageAsked) {
 	took, failure := f.upTo(60*time.Millisecond), ""
 	p := f.dice.Float64()
 	switch {
-	case f.faults.off:
+	case f.faults.off || p > .12:
 	case p < .01:
-		return // nobody ever answers
-	case p < .04:
-		took, failure = time.Second, "timeout"
+		f.faults.drew(fetchLost)
+		return
 	case p < .08:
+		f.faults.drew(fetchFailed)
 		failure = "connection refused"
+		if p < .04 {
+			took, failure = time.Second, "timeout"
+		}
 	case p < .10:
-		took = 2*time.Second + f.upTo(time.Second) // the scraper has given up by then, or is about to
-	case p < .12 && !m.models:
+		f.faults.drew(fetchTooLate)
+		took = 2*time.Second + f.upTo(time.Second)
+	case !m.models:
 		f.started[m.of] += 10 + float64(f.dice.IntN(100))
-		f.reborn++
+		if e := f.world.pool.Snapshot().ByAddress(m.of); e != nil && e.Load().Inflight() > 0 {
+			f.faults.drew(rebornUnder)
+		}
 	}
 	f.pending++
 	ctx.After(took, pageReady{m, took, failure})
@@ -111,7 +118,8 @@ func (f *farm) onPageReady(m pageReady) {
 		Number: m.asked.number, Failure: m.failure, Took: m.took, PageBytes: 40_000,
 		Reading: messages.Reading{
 			Engine: "vllm", Waiting: float64(f.dice.IntN(5)), Running: float64(f.dice.IntN(20)), KVUsed: kv,
-			StartedAt: f.started[m.asked.of], BlockTokens: 16, Blocks: 1000, MaxAdapters: messages.Unknown,
+			StartedAt: f.started[m.asked.of], BlockTokens: 16, Blocks: 1000, MaxAdapters: 4,
+			ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(f.dice.IntN(4))),
 		},
 	})
 }

@@ -1,23 +1,21 @@
 package sim_test
 
 import (
-	"math"
+	"fmt"
 	"math/rand/v2"
+	"reflect"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// rates are the chances that an actor panics at a message. Half of them come before it was handled, half after.
+// rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of them come
+// before it was handled, half after.
 var rates = map[string]float64{
-	"cycle": .003, "flow": .001, "prefix": .001, "pool": .1, "recorder": .004, "scraper": .01, "shard": .01,
+	"cycle": .003, "flow": .001, "prefix": .001, "pool": .03, "recorder": .004, "scraper": .01, "shard": .002,
 }
 
-const (
-	again  = .35  // the chance that the next message of the same kind of actor meets a fault too
-	plugin = 1e-3 // the chance of a fault in one call of a plugin
-)
+const again = .35 // the chance that the next message of the same kind of actor meets a fault too
 
 // fault is the value of a panic that was drawn.
 type fault struct{ where string }
@@ -28,14 +26,28 @@ type faults struct {
 	ledger *ledger
 	off    bool
 	streak map[string]bool
+	aims   map[string]int // panics by kind: at which occurrence; each comes once
+	seen   map[string]int // occurrences of each kind
+	down   map[string]int // actors that fell and have not begun anew, by name
 }
 
+func newFaults(dice *rand.Rand, g *ledger) *faults {
+	f := &faults{dice: dice, ledger: g, streak: map[string]bool{}, aims: map[string]int{}, seen: map[string]int{}, down: map[string]int{}}
+	for _, kind := range panics() {
+		if dice.IntN(2) == 0 {
+			f.aims[kind] = 1 + dice.IntN(2)*dice.IntN(12)
+		}
+	}
+	return f
+}
+
+// drew writes down a fault that comes now.
+func (f *faults) drew(kind string) { f.ledger.drawn[kind]++ }
+
+// strikes says whether a fault comes now.
 func (f *faults) strikes(where string, p float64) bool {
 	if f.off || p == 0 {
 		return false
-	}
-	if f.streak == nil {
-		f.streak = map[string]bool{}
 	}
 	if f.streak[where] && where != "shard" { // a shard that falls again and again takes its loop out of service
 		p = again
@@ -44,96 +56,113 @@ func (f *faults) strikes(where string, p float64) bool {
 	return f.streak[where]
 }
 
-// shaky is an actor that panics before or after it handled a message.
+// aimed says whether the panic of this kind that was aimed at one of its occurrences comes now.
+func (f *faults) aimed(kind string) bool {
+	if f.off {
+		return false
+	}
+	f.seen[kind]++
+	return f.aims[kind] == f.seen[kind]
+}
+
+// panicked says whether an actor panics at a message, and when.
+func (f *faults) panicked(actor, message string) string {
+	early, late := panicAt(actor, message, before), panicAt(actor, message, after)
+	hitEarly, hitLate, struck := f.aimed(early), f.aimed(late), f.strikes(actor, rates[actor])
+	if struck && f.dice.IntN(2) == 0 {
+		hitEarly = true
+	}
+	switch {
+	case hitEarly && !spared[message]:
+		return before
+	case hitLate || struck:
+		return after
+	}
+	return ""
+}
+
+// spared are messages before which nobody panics. A restart loses the message in hand; who is told to end does nothing that
+// could fail before he does.
+var spared = map[string]bool{"EndpointWithdrawn": true}
+
+// shaky is an actor that panics before or after it handled a message. It also sees what no actor may see: a message after
+// its end.
 type shaky[M any] struct {
 	runtime.Actor[M]
-	faults *faults
-	name   string
+	*faults
+	name string
+	over string // why no message may come any more
 }
 
 func shaken[M any](f *faults, name string, a runtime.Actor[M]) runtime.Actor[M] {
 	f.ledger.born[name]++
-	return &shaky[M]{a, f, name}
+	return &shaky[M]{Actor: a, faults: f, name: name}
+}
+
+// Why no message may come any more.
+const (
+	told  = "it had stopped"
+	fell  = "a panic"
+	ended = "its end"
+)
+
+// stopping is a context that tells of Stop.
+type stopping[M any] struct {
+	runtime.Context[M]
+	over *string
+}
+
+func (s stopping[M]) Stop() {
+	*s.over = told
+	s.Context.Stop()
 }
 
 func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
-	if !s.faults.strikes(s.name, rates[s.name]) {
-		s.Actor.Receive(ctx, m)
-		return
+	message := reflect.TypeOf(m).Name()
+	if s.over != "" {
+		s.ledger.broken("%s was given %s after %s", s.name, message, s.over)
 	}
-	if s.faults.dice.IntN(2) == 0 && !spared(m) {
+	when := ""
+	if _, product := rates[s.name]; product {
+		when = s.panicked(s.name, message)
+	}
+	if when == before {
 		if m, ok := any(m).(messages.RequestArrived); ok {
-			s.faults.ledger.of(m.Request.ID).excused = true
+			s.ledger.of(m.Request.ID).excused = true
 		}
-		panic(fault{s.name + " before"})
+		s.falls(message, before)
 	}
-	s.Actor.Receive(ctx, m)
-	panic(fault{s.name + " after"})
+	s.Actor.Receive(stopping[M]{ctx, &s.over}, m)
+	if when == after {
+		s.falls(message, after)
+	}
 }
 
-// spared says that nobody panics before he has handled m. A restart loses the message in hand; who is told to end does
-// nothing that could fail before he does.
-func spared(m any) bool {
-	_, end := m.(messages.EndpointWithdrawn)
-	return end
+func (s *shaky[M]) falls(message, when string) {
+	kind := panicAt(s.name, message, when)
+	s.drew(kind)
+	if s.over != ended {
+		s.over = fell
+		s.down[s.name]++
+	}
+	panic(fault{kind})
 }
 
+// Stopped panics, if it does, once the actor gave back what it held: what comes before that is the actor's own.
 func (s *shaky[M]) Stopped(ctx runtime.Context[M]) {
-	s.faults.ledger.died[s.name]++
+	s.ledger.died[s.name]++
+	if s.over == fell {
+		s.down[s.name]--
+	}
+	s.over = ended
 	s.Actor.Stopped(ctx)
-}
-
-// profiles puts a faulty skin around the scorers and pickers.
-func (f *faults) profiles(ps []schedule.Profile) []schedule.Profile {
-	for i := range ps {
-		for j := range ps[i].Scorers {
-			ps[i].Scorers[j].Scorer = &scorer{ps[i].Scorers[j].Scorer, f}
-		}
-		ps[i].Picker.Picker = &picker{ps[i].Picker.Picker, f}
-	}
-	return ps
-}
-
-type scorer struct {
-	schedule.Scorer
-	faults *faults
-}
-
-func (s *scorer) Score(in *schedule.Input, scores []float32) {
-	s.Scorer.Score(in, scores)
-	if !s.faults.strikes("scorer", plugin) {
-		return
-	}
-	s.faults.ledger.plugins++
-	switch s.faults.dice.IntN(3) {
-	case 0:
-		scores[0] = float32(math.NaN())
-	case 1:
-		scores[0] = -7
-	default:
-		panic(fault{"scorer"})
+	kind := panicAt(s.name, stopped, ending)
+	if _, product := rates[s.name]; product && (s.aimed(kind) || !s.off && s.dice.IntN(500) == 0) {
+		s.falls(stopped, ending)
 	}
 }
 
-type picker struct {
-	schedule.Picker
-	faults *faults
-}
-
-func (p *picker) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
-	got := p.Picker.Pick(in, totals, ranked)
-	if !p.faults.strikes("picker", plugin) {
-		return got
-	}
-	p.faults.ledger.plugins++
-	switch p.faults.dice.IntN(4) {
-	case 0:
-		return got[:0]
-	case 1:
-		return append(got, got[0])
-	case 2:
-		return append(got, len(totals))
-	default:
-		panic(fault{"picker"})
-	}
+// broken writes down a rule that did not hold.
+func (g *ledger) broken(format string, args ...any) {
+	g.breaches = append(g.breaches, fmt.Sprintf(format, args...))
 }

@@ -21,6 +21,10 @@ type line struct {
 	ends    int  // of these, how many ended
 	reports int
 	faulty  string
+	partial bool            // it left before its request was whole: there was never to be a cycle
+	expect  messages.Reason // what its client must be told, for a plugin went wrong with it
+	tokens  int
+	first   messages.Address // of the newest pick
 }
 
 func (l *line) answers() int { return l.picked + l.failed }
@@ -29,6 +33,7 @@ func (l *line) heard(m messages.StreamMsg) {
 	switch m := m.(type) {
 	case messages.PickMade:
 		l.picked++
+		l.first = m.Destinations.At(0)
 	case messages.PickFailed:
 		l.failed++
 		l.reason = m.Reason
@@ -51,7 +56,8 @@ type ledger struct {
 	panics    map[string]int
 	born      map[string]int
 	died      map[string]int
-	plugins   int // faults of plugins
+	drawn     map[string]int // faults, by kind
+	breaches  []string       // rules that did not hold
 	queries   []*query
 	reused    []messages.EndpointID // ids of endpoints that were another one's before
 }
@@ -59,7 +65,7 @@ type ledger struct {
 func newLedger() *ledger {
 	return &ledger{
 		endpoints: map[messages.EndpointID]*endpoints.Endpoint{}, scrapers: map[messages.EndpointID]int{},
-		panics: map[string]int{}, born: map[string]int{}, died: map[string]int{},
+		panics: map[string]int{}, born: map[string]int{}, died: map[string]int{}, drawn: map[string]int{},
 	}
 }
 
@@ -85,10 +91,11 @@ func (g *ledger) met(e *endpoints.Endpoint) {
 // query is one question to the recorder.
 type query struct{ answers int }
 
-// followed is a cycle whose begin and end are written down.
+// followed is a cycle whose begin and end are written down, and what it holds meanwhile.
 type followed struct {
 	runtime.Actor[messages.CycleMsg]
 	ledger *ledger
+	model  *model
 	line   *line
 }
 
@@ -97,13 +104,21 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 		f.line = f.ledger.of(m.Request.ID)
 		f.line.begun++
 	}
+	picked := f.line.picked
 	f.Actor.Receive(ctx, m)
+	if f.line.picked > picked {
+		f.model.picked(f.line)
+	}
+	if m, ok := m.(messages.ResponseStarted); ok {
+		f.model.moved(f.line, m.Served)
+	}
 }
 
 func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	f.Actor.Stopped(ctx)
 	if f.line != nil {
 		f.line.ends++
+		delete(f.model.held, f.line)
 	}
 }
 

@@ -29,7 +29,6 @@ type others struct {
 	absent  map[int]bool
 	labels  map[int]int
 	version uint64
-	changes int
 }
 
 func newOthers(w *world) *others {
@@ -59,37 +58,61 @@ func (o *others) found(n int) {
 		}
 		specs = append(specs, messages.EndpointSpec{
 			Name: "server-" + strconv.Itoa(i), Namespace: "sim", Address: addressOf(i),
-			Labels: messages.MapOf(map[string]string{"round": strconv.Itoa(o.labels[i])}),
+			Labels: messages.MapOf(map[string]string{"round": strconv.Itoa(o.labels[i]), "llm-d.ai/role": role(i)}),
 		})
 	}
 	o.pools.Tell(messages.EndpointsDiscovered{Version: o.version, Endpoints: messages.TakeList(specs)})
+}
+
+// role is what a server is for: the last one takes no requests.
+func role(server int) string {
+	if server == servers-1 {
+		return "prefill"
+	}
+	return "both"
 }
 
 func (o *others) onSetChanges(ctx runtime.Context[othersMsg]) {
 	if o.faults.off {
 		return
 	}
-	o.changes++
 	i := o.dice.IntN(servers)
 	switch p := o.dice.Float64(); {
 	case p < .6:
 		o.absent[i] = !o.absent[i]
 		o.found(servers)
-	case p < .8:
+	case p < .75:
 		o.labels[i]++
 		o.found(servers)
-	case p < .9: // gone and back in the same breath, under the requests that are on it
+	case p < .85: // gone and back in the same breath, under the requests that are on it
+		i = o.busiest()
 		was := o.absent[i]
 		o.absent[i] = true
 		o.found(servers)
 		o.absent[i] = was
 		o.found(servers)
-	case p < .95: // an old set, which the pool drops
+	case p < .95:
+		o.faults.drew(oldSet)
 		o.pools.Tell(messages.EndpointsDiscovered{Version: o.version - 1})
 	default:
+		o.faults.drew(emptySet)
 		o.found(0)
 	}
 	ctx.After(o.upTo(2*time.Second), setChanges{})
+}
+
+// busiest is the server with the most requests on it.
+func (o *others) busiest() int {
+	best, most := 0, 0
+	for i := range servers {
+		if e := o.pool.Snapshot().ByAddress(addressOf(i)); e != nil && e.Load().Inflight() > most {
+			best, most = i, e.Load().Inflight()
+		}
+	}
+	if most > 0 {
+		o.faults.drew(backUnder)
+	}
+	return best
 }
 
 // asker is the address that the recorder answers.
@@ -105,17 +128,26 @@ func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
 		return
 	}
 	q := &query{}
+	if o.recorder.Tell(o.question(q)) {
+		o.ledger.queries = append(o.ledger.queries, q)
+	} else {
+		o.faults.drew(inboxQuery)
+	}
+	ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
+}
+
+// question asks for the newest requests, for one of ours or of a client's, or for what loops did last.
+func (o *others) question(q *query) messages.RecorderMsg {
 	ask := messages.RequestQueried{Newest: 1 + o.dice.IntN(20), Admin: asker{q}}
-	switch o.dice.IntN(3) {
+	switch o.dice.IntN(4) {
 	case 0:
 		ask.Request = 1 + messages.RequestID(o.dice.IntN(len(o.ledger.lines)+5))
 	case 1:
 		ask.ClientID = "client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2)
+	case 2:
+		return messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: o.dice.IntN(20), Admin: asker{q}}
 	}
-	if o.recorder.Tell(ask) {
-		o.ledger.queries = append(o.ledger.queries, q)
-	}
-	ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
+	return ask
 }
 
 func (o *others) Stopped(runtime.Context[othersMsg]) {}

@@ -2,4 +2,4 @@
 
 package sim_test
 
-const defaultRequests = 10_000
+const seedRequests = 700

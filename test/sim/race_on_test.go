@@ -2,4 +2,4 @@
 
 package sim_test
 
-const defaultRequests = 2000
+const seedRequests = 150

@@ -3,41 +3,75 @@ package sim_test
 import (
 	"context"
 	"flag"
+	"os"
 	"strconv"
 	"testing"
 	"time"
 )
 
 var (
-	seedFlag     = flag.Uint64("seed", 1, "of the run")
-	requestsFlag = flag.Int("requests", defaultRequests, "how many in the long run")
+	seedFlag     = flag.Uint64("seed", 0, "play this seed and nothing else; 0 = all tests of the package")
+	requestsFlag = flag.Int("requests", seedRequests, "how many requests a seed plays with")
 )
 
-// outcome is what must be equal for equal seeds.
-type outcome struct {
-	hash    uint64
-	summary string
+const (
+	fixedSeeds   = 20
+	longRequests = 10_000
+)
+
+// TestMain plays one seed alone if one is named.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *seedFlag != 0 {
+		if err := flag.Set("test.run", "^TestNamedSeed$"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestNamedSeed repeats what another run printed. Without a seed of its own it plays the first fixed one.
+func TestNamedSeed(t *testing.T) {
+	if got := run(t, max(*seedFlag, 1), *requestsFlag); *seedFlag != 0 {
+		announce(t, got.String())
+	}
+}
+
+func TestFixedSeedsLoseNothingAndMeetEveryFault(t *testing.T) {
+	drawn := map[string]int{}
+	for seed := range uint64(fixedSeeds) {
+		t.Run(strconv.FormatUint(seed+1, 10), func(t *testing.T) {
+			for kind, n := range run(t, seed+1, *requestsFlag).drawn {
+				drawn[kind] += n
+			}
+		})
+	}
+	complete(t, drawn)
+}
+
+// TestSeedOfTheDay plays a seed that nobody has seen before: the date, in UTC.
+func TestSeedOfTheDay(t *testing.T) {
+	day, err := strconv.ParseUint(time.Now().UTC().Format("20060102"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, day, 2**requestsFlag)
 }
 
 func TestLongRunLosesNothing(t *testing.T) {
-	run(t, *seedFlag, *requestsFlag)
+	got := run(t, 1, longRequests)
+	if got.served < longRequests/2 {
+		t.Errorf("%d of %d requests were served, want half at least", got.served, longRequests)
+	}
 }
 
 func TestEqualSeedsGiveEqualRuns(t *testing.T) {
-	n := max(*requestsFlag/10, 200)
-	a, b, other := run(t, *seedFlag, n), run(t, *seedFlag, n), run(t, *seedFlag+1, n)
-	if a != b {
-		t.Errorf("seed %d twice: %#x and %#x\n%s\n%s", *seedFlag, a.hash, b.hash, a.summary, b.summary)
+	a, b, other := run(t, 7, *requestsFlag), run(t, 7, *requestsFlag), run(t, 8, *requestsFlag)
+	if a.hash != b.hash || a.summary != b.summary {
+		t.Errorf("seed 7 twice:\n%s\n%s", a, b)
 	}
 	if a.hash == other.hash {
-		t.Errorf("seeds %d and %d: both %#x", *seedFlag, *seedFlag+1, a.hash)
-	}
-}
-
-func TestFurtherSeedsLoseNothing(t *testing.T) {
-	for i := range uint64(20) {
-		seed := *seedFlag + 100 + i
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { run(t, seed, max(*requestsFlag/20, 100)) })
+		t.Errorf("seeds 7 and 8: both %#x", a.hash)
 	}
 }
 
@@ -47,34 +81,36 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 	w := newWorld(t, seed, requests)
 	defer func() {
 		if t.Failed() {
-			t.Logf("seed %d, %d requests: repeat with -seed %d -requests %d", seed, requests, seed, requests)
+			t.Logf("seed %d failed; repeat it with: %s", seed, repeat(seed, requests))
 		}
 	}()
 	w.storm()
 	w.calm(50)
 	w.emptied()
-	if requests >= 10_000 {
-		w.varied()
-	}
-	got := outcome{w.sys.Hash(), w.summary()}
+	got := outcome{seed: seed, hash: w.sys.Hash(), summary: w.summary(), drawn: w.ledger.drawn, served: w.served()}
 	w.close()
-	t.Logf("seed %d: %#x: %s", seed, got.hash, got.summary)
+	for _, b := range w.ledger.breaches {
+		w.Errorf("%s", b)
+	}
+	t.Log(got.String())
 	return got
 }
 
 // storm lets all clients come and go, among faults.
 func (w *world) storm() {
 	w.until("the last client has left", time.Hour, func() bool { return w.crowd.left == 0 && w.ledger.present == 0 })
+	w.faults.off = true
 	w.sys.StepUntil(10 * time.Millisecond) // what they said last has arrived
 	w.answered(w.ledger.lines)
+	w.exact()
 }
 
-// calm ends the faults: what is up then must be whole.
+// calm comes when the faults have ended: what is up then must be whole.
 func (w *world) calm(requests int) {
-	w.faults.off = true
 	clear(w.other.absent)
 	w.other.found(servers)
 	w.sys.StepUntil(30 * time.Second)
+	w.exact()
 	w.unloaded()
 	w.scraped()
 	before := len(w.ledger.lines)
@@ -84,28 +120,31 @@ func (w *world) calm(requests int) {
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
 	w.sys.StepUntil(10 * time.Millisecond)
-	if n, most := w.timers(), w.ledger.live()+w.farm.pending; n > most {
-		w.Errorf("%d timers in a tree at rest, want at most %d: one of each scraper, and of each page on its way", n, most)
-	}
+	w.rest(w.ledger.live() + w.farm.pending) // timers: one of each scraper, and of each page on its way
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
 		if l.picked != 1 || l.revoked != 0 {
 			w.Errorf("request %d came after all faults and was not served: %+v", l.id, *l)
 		}
 	}
+	w.exact()
 }
 
 // emptied takes every endpoint away: nothing is left to happen.
 func (w *world) emptied() {
 	w.other.found(0)
 	w.sys.StepUntil(10 * time.Second)
+	w.exact()
 	w.unloaded()
 	w.scraped()
-	if n := w.timers(); n != 0 {
-		w.Errorf("%d timers in a tree without endpoints, want none", n)
-	}
+	w.rest(0)
 	if held := w.index.Stats().Held; held != 0 {
 		w.Errorf("the prefix index holds %d blocks of no endpoint", held)
+	}
+	for kind, got := range map[string]int{"scores NaN": w.observed.nan, "scores out of range": w.observed.clamped} {
+		if want := w.ledger.drawn[pluginFault("scorer", kind)]; got != want {
+			w.Errorf("%d %s were counted, want %d", got, kind, want)
+		}
 	}
 	lost := 0
 	for _, q := range w.ledger.queries {
@@ -116,6 +155,22 @@ func (w *world) emptied() {
 	}
 	if lost > w.ledger.panics["recorder"] {
 		w.Errorf("%d queries without an answer, the recorder panicked %d times", lost, w.ledger.panics["recorder"])
+	}
+}
+
+// rest checks what a tree at rest may still have: so many timers at most, and the pool's watch of prefix.
+func (w *world) rest(most int) {
+	w.Helper()
+	timers, watches := 0, 0
+	for i := range loops {
+		timers += w.sys.Timers(i)
+		watches += w.sys.Watches(i)
+	}
+	if timers > most {
+		w.Errorf("%d timers in a tree at rest, want %d at most", timers, most)
+	}
+	if watches != 1 {
+		w.Errorf("%d watches in a tree at rest, want 1: prefix, by pool", watches)
 	}
 }
 
@@ -135,9 +190,12 @@ func (w *world) close() {
 	}
 	for i := range loops {
 		counted += w.sys.Stats(i).Panics
+		if n := w.sys.Timers(i) + w.sys.Watches(i); n != 0 {
+			w.Errorf("loop %d: %d timers and watches after the end, want none", i, n)
+		}
 	}
 	if counted != uint64(told) {
-		w.Errorf("%d panics, %d of them told: the rest came while actors ended", counted, told)
+		w.Errorf("%d panics counted, %d told", counted, told)
 	}
 }
 
@@ -146,8 +204,21 @@ func (w *world) until(what string, limit time.Duration, so func() bool) {
 	w.Helper()
 	end := w.sys.Now().Add(limit)
 	for !so() {
+		w.lapse()
 		if !w.sys.Step() || w.sys.Now().After(end) {
 			w.Fatalf("waited %v for: %s; %d clients are present", limit, what, w.ledger.present)
 		}
+		if w.steps++; w.steps%97 == 0 {
+			w.exact()
+		}
 	}
+}
+
+// lapse lets time pass now and then while messages wait. It is far less than what streams wait longer than cycles.
+func (w *world) lapse() {
+	if w.faults.off || w.steps-w.lapsed < 300 || !w.chance(.01) || w.sys.Waiting() == 0 {
+		return
+	}
+	w.lapsed = w.steps
+	w.ledger.drawn[timerLate] += w.sys.Lapse(w.upTo(400 * time.Millisecond))
 }

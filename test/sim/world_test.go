@@ -1,6 +1,9 @@
 // Package sim runs the whole actor tree on the test's goroutine, from a seed: requests, faults and the order of all
 // messages. It owns the probes that stand in for streams, model servers, discovery and the admin side. It never opens a
-// connection and never looks at the wall clock.
+// connection, and looks at the wall clock only to name the seed of the day.
+//
+//	go test ./test/sim                       20 fixed seeds, the seed of the day, planted faults
+//	go test ./test/sim -seed 7 -requests 500 one seed; prints what happened and the hash of the rings
 package sim_test
 
 import (
@@ -28,8 +31,10 @@ import (
 )
 
 const (
-	loops     = 3
-	highWater = 48 // items: a burst of clients is refused
+	loops         = 3
+	highWater     = 48   // items: a burst of clients is refused
+	indexCapacity = 2000 // blocks of an endpoint: some are forgotten
+	maxErrors     = 20   // of one run that are told
 )
 
 // start is what the clock says at first.
@@ -46,6 +51,11 @@ type world struct {
 	reg    *prometheus.Registry
 	faults *faults
 	ledger *ledger
+	model  *model
+	errors int // that were found
+	steps  int
+	lapsed int // at which step time passed last
+	quiet  int // how often the model found nothing on its way
 
 	pool     *endpoints.Pool
 	index    *blockindex.Index
@@ -64,19 +74,35 @@ type world struct {
 	other *others
 }
 
+// settings have a plugin of each family and every signal; the picker is drawn.
+const settings = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: decode-filter
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- type: prefix-cache-scorer
+- type: lora-affinity-scorer
+- type: active-request-scorer
+- type: running-requests-size-scorer
+- type: load-aware-scorer
+- type: `
+
+var pickers = []string{"max-score-picker", "random-picker", "weighted-random-picker"}
+
 // newWorld brings the tree up as the command does, and the probes.
 func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
-	w.ledger = newLedger()
-	w.faults = &faults{dice: w.dice, ledger: w.ledger}
+	w.ledger, w.model = newLedger(), newModel(w.pool)
+	w.faults = newFaults(w.dice, w.ledger)
 	w.sys = runtime.New(runtime.Config{
-		Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Start: start, OnPanic: w.onPanic,
+		Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start, OnPanic: w.onPanic,
 	})
-	cfg, err := config.Load(nil, config.Settings{Destinations: 3})
+	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.plan = &schedule.Plan{Profiles: w.faults.profiles(cfg.Profiles), Handler: cfg.Handler.Plugin, Stale: 2 * time.Second}
+	w.plan = w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
 	w.spawnProbes(requests)
 	w.spawnPrefix()
 	w.spawnPool()
@@ -90,7 +116,11 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 
 // spawn brings up an actor that never ends by itself; faults hit it if the role has a rate.
 func spawn[M any](w *world, parent runtime.Parent, name string, first M, fresh func() runtime.Actor[M]) runtime.Ref[M] {
+	begun := 0
 	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: func() runtime.Actor[M] {
+		if begun++; begun > 1 {
+			w.faults.drew(restartOf(name))
+		}
 		return shaken(w.faults, name, fresh())
 	}}
 	ref, ok := runtime.SpawnInner(parent, role, first)
@@ -105,9 +135,11 @@ func (w *world) spawnPrefix() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.index = blockindex.NewIndex(500)
+	w.index = blockindex.NewIndex(indexCapacity)
 	w.prefix = spawn[messages.PrefixMsg](w, w.sys.Root(loops-1), "prefix", messages.PrefixStarted{},
-		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(w.index, metrics) })
+		func() runtime.Actor[messages.PrefixMsg] {
+			return &heeded{skin(planted.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
+		})
 }
 
 func (w *world) spawnPool() {
@@ -119,10 +151,14 @@ func (w *world) spawnPool() {
 	deps := pool.Deps{Pool: w.pool, Prefix: w.prefix, Metrics: pool.NewMetrics(w.reg)}
 	deps.Scrape = func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
 		w.ledger.met(e)
+		begun := 0
 		role := runtime.Role[messages.ScraperMsg]{
 			Name: "scraper", Policy: runtime.RestartOnPanic,
 			New: func() runtime.Actor[messages.ScraperMsg] {
-				a := runtime.Actor[messages.ScraperMsg](scraper.New(settings, target{e, e.Load()}, w.farm, metrics))
+				a := runtime.Actor[messages.ScraperMsg](scraper.New(settings, target{e, w.model.of(e), w.model}, w.farm, metrics))
+				if begun++; begun > 1 {
+					w.faults.drew(restartOf("scraper"))
+				}
 				return shaken(w.faults, "scraper", w.ledger.counts(e.ID, a))
 			},
 		}
@@ -132,23 +168,14 @@ func (w *world) spawnPool() {
 		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
 }
 
-// target is an endpoint as its scraper sees it.
-type target struct {
-	*endpoints.Endpoint
-	load *endpoints.Load
-}
-
-func (t target) BeginScrape() uint32         { return t.load.BeginScrape() }
-func (t target) SampleInForce(number uint32) { t.load.SampleInForce(number) }
-func (t target) ScrapeFailed(number uint32)  { t.load.ScrapeFailed(number) }
-func (t target) Inflight() int               { return t.load.Inflight() }
-
 func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Metrics) {
 	book := records.NewBook(256, 1<<20)
 	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
 		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, sm, w.ledger.reported) })
 	f := spawn[messages.FlowMsg](w, w.sys.Root(i), "flow", messages.FlowStarted{Shard: i},
-		func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) })
+		func() runtime.Actor[messages.FlowMsg] {
+			return &whimsical{Actor: flow.New(fm), faults: w.faults, model: w.model, shard: i, lines: map[messages.RequestID]*whim{}}
+		})
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
 		Flow: w.flowOf, Prefix: w.prefix, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
@@ -158,7 +185,9 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 	}
 	w.cycles = append(w.cycles, runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] {
-			return shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: cycle.New(deps), ledger: w.ledger}))
+			one := skin(planted.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
+			one = shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: one, ledger: w.ledger, model: w.model}))
+			return skin(planted.outside, one)
 		},
 	})
 }
@@ -182,7 +211,22 @@ func (w *world) spawnProbes(requests int) {
 }
 
 func (w *world) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	return w.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
+	to := w.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
+	return skin(planted.flow, messages.Sink[messages.FlowMsg](counter{to, w.faults}))
+}
+
+// counter is the address of a flow shard, which counts what it refuses.
+type counter struct {
+	messages.Sink[messages.FlowMsg]
+	faults *faults
+}
+
+func (c counter) Tell(m messages.FlowMsg) bool {
+	ok := c.Sink.Tell(m)
+	if !ok {
+		c.faults.drew(inboxFlow)
+	}
+	return ok
 }
 
 func (w *world) loopOf(id messages.RequestID) int { return int(id % loops) }
@@ -202,10 +246,18 @@ func (w *world) upTo(d time.Duration) time.Duration {
 
 func (w *world) chance(p float64) bool { return w.dice.Float64() < p }
 
-// observer counts what schedule says of plugins.
-type observer struct{ ran, clamped, nan, stale int }
+// Errorf tells the first errors of a run: the others follow from them.
+func (w *world) Errorf(format string, args ...any) {
+	w.Helper()
+	if w.errors++; w.errors <= maxErrors {
+		w.TB.Errorf(format, args...)
+	}
+}
 
-func (o *observer) PluginRan(int, time.Duration) { o.ran++ }
+// observer counts what schedule says of scores.
+type observer struct{ clamped, nan int }
+
+func (o *observer) PluginRan(int, time.Duration) {}
 func (o *observer) ScoreClamped(int)             { o.clamped++ }
 func (o *observer) ScoreNaN(int)                 { o.nan++ }
-func (o *observer) AllStale()                    { o.stale++ }
+func (o *observer) AllStale()                    {}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -57,8 +58,12 @@ type plainFrame struct {
 
 // SetFrame sends the encoding made by one of the Append functions. The memory of frame belongs to the transport from here on.
 func (r *Response) SetFrame(frame []byte) {
+	r.set(new(plainFrame), frame)
+}
+
+func (r *Response) set(f *plainFrame, frame []byte) {
 	r.Discard()
-	f := &plainFrame{data: frame}
+	f.data = frame
 	f.list[0] = &f.data
 	r.frame = f.list[:]
 }
@@ -106,6 +111,7 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	if a.OnBody {
 		num += 2
 	}
+	dst = slices.Grow(dst, a.room())
 	dst, headers := open(dst, num)
 	dst, common := open(dst, 1)
 	if len(a.Set)+len(a.Remove) > 0 {
@@ -117,6 +123,25 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	dst = shut(dst, common)
 	dst = shut(dst, headers)
 	return appendMetadata(dst, a.Metadata)
+}
+
+// room is how many bytes the encoding takes at most, unless a length is above 16 KiB or a name is no UTF-8.
+func (a *HeadersAnswer) room() int {
+	const each = 24 // tags and lengths of whatever holds one or two texts
+	n := each
+	for _, h := range a.Set {
+		n += each + len(h.Key) + len(h.Value)
+	}
+	for _, key := range a.Remove {
+		n += each + len(key)
+	}
+	for _, ns := range a.Metadata {
+		n += each + len(ns.Name)
+		for _, f := range ns.Fields {
+			n += each + len(f.Key) + len(f.Value)
+		}
+	}
+	return n
 }
 
 // AppendImmediate appends the encoding of i to dst. It sets no content-type; Envoy's default is text/plain.

@@ -14,7 +14,8 @@ const copyBytes = 256
 // Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The zero value has
 // nothing to give; one Echo can be started again and again.
 type Echo struct {
-	parts mem.BufferSlice // owned references
+	one   mem.Buffer      // an owned reference to the only part; nil = there are several
+	parts mem.BufferSlice // owned references to several
 	at    int             // index of the part where the next chunk begins
 	skip  int             // bytes of that part that are done
 	left  int
@@ -31,7 +32,12 @@ func (e *Echo) StartRequest(r *Request) {
 	e.Discard()
 	e.lane, e.eos, e.left, e.skip = r.Kind.Lane(), r.EndOfStream, r.bodyLen, r.bodyOff
 	e.more = (r.Kind == RequestBody || r.Kind == ResponseBody) && (e.left > 0 || e.eos)
-	e.parts, r.held = r.held, e.parts
+	if len(r.held) == 1 {
+		e.one, r.held[0] = r.held[0], nil
+		r.held = r.held[:0]
+	} else {
+		e.parts, r.held = r.held, e.parts
+	}
 	r.Release()
 }
 
@@ -46,7 +52,7 @@ func (e *Echo) StartMessage(r *Request) {
 func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
 	e.start(lane, b.Len(), endOfStream)
 	if b.buf != nil {
-		e.parts = append(e.parts, mem.NewBuffer(b.buf, buffers))
+		e.one = mem.NewBuffer(b.buf, buffers)
 		b.buf = nil
 	}
 }
@@ -54,7 +60,7 @@ func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
 // StartBytes takes body without a copy: its memory must not change any more, since the transport reads it later.
 func (e *Echo) StartBytes(lane Lane, body []byte, endOfStream bool) {
 	e.start(lane, len(body), endOfStream)
-	e.parts = append(e.parts, mem.SliceBuffer(body))
+	e.one = mem.SliceBuffer(body)
 }
 
 func (e *Echo) start(lane Lane, size int, endOfStream bool) {
@@ -64,6 +70,9 @@ func (e *Echo) start(lane Lane, size int, endOfStream bool) {
 
 // Discard drops what was not given out.
 func (e *Echo) Discard() {
+	if e.one != nil {
+		e.one.Free()
+	}
 	e.parts.Free()
 	clear(e.parts)
 	*e = Echo{parts: e.parts[:0]}
@@ -81,11 +90,12 @@ func (e *Echo) Next(out *Response) bool {
 	e.more = n < e.left
 	head := chunkHead{lane: e.lane, size: n, eos: e.eos && !e.more, about: e.about}
 	if n <= copyBytes {
-		frame := head.append(make([]byte, 0, maxHeadBytes+n))
+		f := new(smallFrame)
+		frame := head.append(f.raw[:0])
 		e.advance(n, func(part mem.Buffer, from, to int) {
 			frame = append(frame, part.ReadOnlyData()[from:to]...)
 		})
-		out.SetFrame(frame)
+		out.set(&f.plainFrame, frame)
 	} else {
 		out.Discard()
 		out.frame = e.cut(head)
@@ -94,6 +104,12 @@ func (e *Echo) Next(out *Response) bool {
 		e.Discard()
 	}
 	return true
+}
+
+// smallFrame keeps a frame of one plain buffer and its bytes in one allocation.
+type smallFrame struct {
+	plainFrame
+	raw [maxHeadBytes + copyBytes]byte
 }
 
 // chunkFrame keeps the list of a frame's buffers and its first buffer in one allocation. It is never used twice: the transport may read it
@@ -120,7 +136,10 @@ func (e *Echo) cut(head chunkHead) mem.BufferSlice {
 func (e *Echo) advance(n int, visit func(part mem.Buffer, from, to int)) {
 	e.left -= n
 	for n > 0 {
-		part := e.parts[e.at]
+		part := e.one
+		if part == nil {
+			part = e.parts[e.at]
+		}
 		size := min(n, part.Len()-e.skip)
 		if size <= 0 {
 			e.skip -= part.Len()

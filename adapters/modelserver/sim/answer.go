@@ -22,6 +22,8 @@ type answer struct {
 	byID         map[uint64]int // sequence -> index of its choice
 	open         int            // choices that have not ended
 	ready        chan struct{}  // holds one element when there is something to write
+	broken       bool           // the engine died over it
+	stall        int            // tokens that it still shows before it stalls; below 0 = it does not
 }
 
 // choice is one sequence of an answer.
@@ -67,22 +69,51 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 		fail.write(w)
 		return
 	}
-	s.mu.Lock()
-	s.requests++
-	s.mu.Unlock()
-	if !s.submit(a, requests) {
-		overloaded().write(w)
+	if fail, inStream := s.refusal(a, len(requests)); fail != nil {
+		a.refuse(w, fail, inStream)
+		return
+	}
+	if !s.pause(r, s.enter()) {
+		return
+	}
+	if !s.submit(a, requests) { // others came in meanwhile
+		a.refuse(w, overloaded(), true)
 		return
 	}
 	defer s.abandon(a)
 	if a.each.stream {
 		s.stream(w, r, a)
+	} else if s.complete(r, a) {
+		s.whole(w, a)
+	}
+}
+
+// refuse answers with an error, which a stream that passed the door has in an event.
+func (a *answer) refuse(w http.ResponseWriter, f *failure, inStream bool) {
+	if !inStream || !a.each.stream {
+		f.write(w)
 		return
 	}
-	select {
-	case <-a.ready:
-		s.whole(w, a)
-	case <-r.Context().Done():
+	w.Header().Set("Content-Type", eventStream)
+	_, _ = w.Write(f.lastEvents(nil)) // a client that left has nobody to tell
+}
+
+// complete waits until an answer can be written as a whole; false = the client has left.
+func (s *Server) complete(r *http.Request, a *answer) bool {
+	for {
+		turned := s.turning()
+		s.mu.Lock()
+		done := a.broken || a.open == 0 && a.stall < 0 && !s.faults.Stalled
+		s.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-a.ready:
+		case <-turned:
+		case <-r.Context().Done():
+			return false
+		}
 	}
 }
 
@@ -140,11 +171,15 @@ func quoted(text string) []byte {
 	return b
 }
 
-// whole writes an answer that is complete.
+// whole writes an answer that is complete, or broken.
 func (s *Server) whole(w http.ResponseWriter, a *answer) {
 	s.mu.Lock()
-	choices := append([]choice(nil), a.choices...)
+	choices, broken := append([]choice(nil), a.choices...), a.broken
 	s.mu.Unlock()
+	if broken {
+		engineDead().write(w)
+		return
+	}
 	b := a.head(nil, a.format.object)
 	for i, c := range choices {
 		if i > 0 {
@@ -193,11 +228,21 @@ func (s *Server) usage(b []byte, a *answer, choices []choice) []byte {
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(cached), 10)
-		b = append(b, `,"created_cache_tokens":null,"multimodal_tokens":null}`...)
+		if a.format == &chatFormat {
+			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
+		} else {
+			b = append(b, `,"created_cache_tokens":null`...)
+		}
+		b = append(b, `,"multimodal_tokens":null}`...)
 	} else {
 		b = append(b, "null"...)
 	}
 	return append(b, `,"completion_tokens_details":null}`...)
+}
+
+// created is how many tokens of a chat's prompt are in blocks that were not cached before; vLLM tells it for chats only.
+func (s *Server) created(a *answer, cached int) int {
+	return a.promptTokens/s.cfg.BlockTokens*s.cfg.BlockTokens - cached
 }
 
 // appendCounts opens a usage object.

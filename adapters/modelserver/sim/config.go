@@ -29,7 +29,8 @@ type Config struct {
 	MaxLoRAs int
 	// MaxRunning is how many sequences run in one batch. Default 128.
 	MaxRunning int
-	// MaxQueued is how many sequences may wait before new ones are answered 503. Default 0: any number.
+	// MaxQueued is from how many sequences on, running ones included, new ones are answered 503: vLLM 0.32 counts all that
+	// its front end has not finished under --max-num-queued-reqs. Default 0: any number.
 	MaxQueued int
 	// MaxBatchedTokens is how many tokens one step computes at most. Default 2048.
 	MaxBatchedTokens int
@@ -47,6 +48,10 @@ type Config struct {
 	// BatchSlowdown is by which part of itself each further sequence lengthens a decode step. Default 0.01; negative:
 	// not at all.
 	BatchSlowdown float64
+	// FrontEndBusy is how long a request keeps the front end, which takes one after the other. Default 0.
+	FrontEndBusy time.Duration
+	// FrontEndLatency is how long a request then takes to reach the engine, and keeps nobody. Default 0.
+	FrontEndLatency time.Duration
 	// LoRALoad is how long it takes to move an adapter into a slot. Default 50 ms; negative: no time.
 	LoRALoad time.Duration
 	// BytesPerToken is the length of a token in bytes of text. Default 4.
@@ -60,6 +65,8 @@ type Config struct {
 	Tick time.Duration
 	// Seed decides texts, lengths and ids. Default 0, a seed like any other.
 	Seed uint64
+	// Faults are those of the start. Default: none.
+	Faults Faults
 	// Clock drives the engine. Default: the wall clock.
 	Clock Clock
 }
@@ -113,8 +120,21 @@ func (c Config) validate() error {
 		return fmt.Errorf("MaxQueued: got %d, want 0 or more", c.MaxQueued)
 	case c.BytesPerToken < 0:
 		return fmt.Errorf("bytes per token: got %d, want 1 or more", c.BytesPerToken)
+	case c.FrontEndBusy < 0 || c.FrontEndLatency < 0:
+		return fmt.Errorf("front end: got %s and %s, want 0 or more", c.FrontEndBusy, c.FrontEndLatency)
 	case c.Tick < 0:
 		return fmt.Errorf("tick: got %s, want more than 0", c.Tick)
 	}
-	return nil
+	return c.Faults.Validate()
+}
+
+// Profiles are servers that were measured, by name: each function sets what the measurement found and leaves the rest.
+var Profiles = map[string]func(*Config){
+	// The figures behind it, and how to repeat them, are in README.md.
+	"vllm-cpu-tiny": func(c *Config) {
+		c.MaxRunning, c.MaxBatchedTokens, c.KVBlocks, c.BlockTokens, c.MaxModelLen = 128, 2048, 512, 32, 4096
+		c.PrefillTokensPerSecond, c.DecodeTokensPerSecond, c.BatchSlowdown = 40_000, 400, 0.03
+		c.FrontEndBusy, c.FrontEndLatency = time.Millisecond, 5*time.Millisecond
+		c.Tick, c.PromptTokensDetails = time.Millisecond, true
+	},
 }

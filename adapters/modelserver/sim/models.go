@@ -93,6 +93,11 @@ func (s *Server) onLoadLoRA(w http.ResponseWriter, r *http.Request) {
 			f = next()
 		}
 	}
+	for _, field := range []string{"lora_name", "lora_path"} {
+		if f == nil && !o.has(field) {
+			f = missing(len(o), field)
+		}
+	}
 	if f == nil && (name == "" || path == "") {
 		f = invalidUser("Both 'lora_name' and 'lora_path' must be provided.")
 	}
@@ -107,7 +112,9 @@ func (s *Server) addAdapter(a adapter, inPlace bool) *failure {
 	defer s.mu.Unlock()
 	i := s.findAdapter(a.name)
 	switch {
-	case a.name == s.cfg.Model || i >= 0 && !inPlace:
+	case a.name == s.cfg.Model:
+		return invalidUser(fmt.Sprintf("The lora adapter '%s' conflicts with a served base model.", a.name))
+	case i >= 0 && !inPlace:
 		return invalidUser(fmt.Sprintf(
 			"The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", a.name))
 	case i >= 0:
@@ -124,6 +131,9 @@ func (s *Server) onUnloadLoRA(w http.ResponseWriter, r *http.Request) {
 	o, f := readObject(w, r)
 	if f == nil {
 		f = o.text("lora_name", &name)
+	}
+	if f == nil && !o.has("lora_name") {
+		f = missing(len(o), "lora_name")
 	}
 	if f == nil && name == "" {
 		f = invalidUser("'lora_name' needs to be provided to unload a LoRA adapter.")

@@ -2,11 +2,16 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 )
 
 // mediaTokens is what a part of a message counts that is not text.
 const mediaTokens = 256
+
+// mediaTypes are the parts of a message that are not text.
+var mediaTypes = []string{"image_url", "image_pil", "image_embeds", "input_audio", "audio_url", "audio_embeds", "video_url", "file"}
 
 // message is one message of a chat. Content is a string, a list of parts, or null.
 type message struct {
@@ -25,20 +30,23 @@ type part struct {
 // token that begins the answer.
 func (s *Server) chatPrompt(o object) ([]uint32, *failure) {
 	if !o.has("messages") {
-		return nil, missing("messages", len(o))
+		return nil, missing(len(o), "messages")
 	}
 	var messages []message
 	if f := o.decode("messages", &messages, "list_type", "Input should be a valid list"); f != nil {
 		return nil, f
 	}
 	if len(messages) == 0 {
-		return nil, &failure{http.StatusBadRequest, "BadRequestError", "messages: the list is empty", "messages"}
+		return nil, badRequest("Cannot apply chat template to an empty conversation. Provide at least one message.", "")
 	}
 	prompt := s.tokens.Special(nil, "<|begin|>")
 	if o.has("tools") {
 		prompt = s.tokens.Encode(prompt, string(o["tools"]))
 	}
-	for _, m := range messages {
+	for i, m := range messages {
+		if f := m.check(i); f != nil {
+			return nil, f
+		}
 		prompt = s.tokens.Special(prompt, "<|"+m.Role+"|>")
 		var f *failure
 		if prompt, f = s.encodeContent(prompt, m.Content); f != nil {
@@ -50,6 +58,18 @@ func (s *Server) chatPrompt(o object) ([]uint32, *failure) {
 		prompt = s.tokens.Special(prompt, "<|end|>")
 	}
 	return s.tokens.Special(prompt, "<|assistant|>"), nil
+}
+
+// check finds the faults that vLLM refuses. It names one schema, where vLLM goes through all of them.
+func (m message) check(i int) *failure {
+	loc := fmt.Sprintf("body.messages.%d.", i)
+	if m.Role == "" {
+		return invalid(loc+"role", "{'type': 'missing', 'loc': '"+loc+"role', 'msg': 'Field required'}")
+	}
+	if string(m.Content) == "null" && m.Role != "assistant" && m.Role != "function" {
+		return wrongType(loc+"content", "string_type", "Input should be a valid string", m.Content)
+	}
+	return nil
 }
 
 func (s *Server) encodeContent(prompt []uint32, content json.RawMessage) ([]uint32, *failure) {
@@ -70,6 +90,9 @@ func (s *Server) encodeContent(prompt []uint32, content json.RawMessage) ([]uint
 			prompt = s.tokens.Encode(prompt, *p.Text)
 			continue
 		}
+		if !slices.Contains(mediaTypes, p.Type) {
+			return nil, wrongContent()
+		}
 		// Equal media give equal tokens, as many for a small picture as for a large one.
 		media := s.tokens.Special(nil, string(raw))[0]
 		for i := range uint32(mediaTokens) {
@@ -85,15 +108,19 @@ func wrongContent() *failure {
 
 // completionPrompts reads the prompt of a completion: a string, an array of tokens, or an array of either.
 func (s *Server) completionPrompts(o object) ([][]uint32, *failure) {
-	if !o.has("prompt") {
-		return nil, missing("prompt", len(o))
-	}
 	raw := o["prompt"]
+	if !o.has("prompt") || string(raw) == `""` {
+		return nil, badRequest("Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", "prompt")
+	}
 	if one, ok := s.onePrompt(raw); ok {
 		return [][]uint32{one}, nil
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && len(list) <= choiceLimit {
+	isList := json.Unmarshal(raw, &list) == nil
+	if isList && len(list) == 0 {
+		return nil, badRequest("You must pass at least one prompt", "")
+	}
+	if isList && len(list) <= choiceLimit {
 		prompts := make([][]uint32, 0, len(list))
 		for _, each := range list {
 			if one, ok := s.onePrompt(each); ok {
@@ -104,7 +131,12 @@ func (s *Server) completionPrompts(o object) ([][]uint32, *failure) {
 			return prompts, nil
 		}
 	}
-	return nil, invalid("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string, a list of tokens, or a list of either'}")
+	var details []string
+	for _, kind := range []string{"list", "list", "string", "list"} { // of tokens, of lists, the text, of texts
+		details = append(details, fmt.Sprintf(
+			"{'type': '%[1]s_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid %[1]s', 'input': '%[2]s'}", kind, shown(raw)))
+	}
+	return nil, invalid("body.prompt", details...)
 }
 
 func (s *Server) onePrompt(raw json.RawMessage) ([]uint32, bool) {
@@ -122,13 +154,16 @@ func (s *Server) onePrompt(raw json.RawMessage) ([]uint32, bool) {
 // onTokenize answers with the tokens of a prompt or of a chat.
 func (s *Server) onTokenize(w http.ResponseWriter, r *http.Request) {
 	o, f := readObject(w, r)
+	if f == nil && s.Faults().Draining {
+		f = drained()
+	}
 	var tokens []uint32
 	if f == nil && o.has("messages") {
 		tokens, f = s.chatPrompt(o)
 	} else if f == nil {
 		var text string
 		if !o.has("prompt") {
-			f = missing("prompt", len(o))
+			f = missing(len(o), "prompt", "messages")
 		} else {
 			f = o.text("prompt", &text)
 		}

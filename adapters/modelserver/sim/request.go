@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/batch"
 )
@@ -36,20 +38,69 @@ func readObject(w http.ResponseWriter, r *http.Request) (object, *failure) {
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		return nil, &failure{http.StatusRequestEntityTooLarge, "Request Entity Too Large", fmt.Sprintf("body over %d bytes", tooLarge.Limit), ""}
 	}
-	if err != nil {
-		return nil, &failure{http.StatusBadRequest, "Bad Request", "There was an error parsing the body", ""}
+	if err != nil || !utf8.Valid(body) {
+		return nil, &failure{status: http.StatusBadRequest, message: "There was an error parsing the body"}
+	}
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 || string(body) == "null" {
+		return nil, invalid("body", "{'type': 'missing', 'loc': 'body', 'msg': 'Field required', 'input': 'None'}")
 	}
 	var o object
 	if err := json.Unmarshal(body, &o); err != nil {
-		syntax := new(json.SyntaxError)
-		if !errors.As(err, &syntax) {
-			return nil, invalid("body", "{'type': 'model_attributes_type', 'loc': 'body', 'msg': 'Input should be a valid dictionary or object to extract fields from'}")
+		if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+			return nil, badJSON(syntax, len(body))
 		}
-		loc := "body." + strconv.FormatInt(max(syntax.Offset-1, 0), 10)
-		return nil, invalid(loc, fmt.Sprintf(
-			"{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': '%s'}}", loc, syntax))
+		return nil, wrongType("body", "model_attributes_type", "Input should be a valid dictionary or object to extract fields from", body)
 	}
 	return o, nil
+}
+
+// badJSON is a syntax error in the words of Python's parser.
+func badJSON(syntax *json.SyntaxError, size int) *failure {
+	text, at := "Expecting value", int(syntax.Offset)-1
+	switch said := syntax.Error(); {
+	case strings.Contains(said, "unexpected end"):
+		at = size
+	case strings.Contains(said, "after top-level value"):
+		text = "Extra data"
+	case strings.Contains(said, "object key string"):
+		text = "Expecting property name enclosed in double quotes"
+	case strings.Contains(said, "after object key:value pair"), strings.Contains(said, "after array element"):
+		text = "Expecting ',' delimiter"
+	case strings.Contains(said, "after object key"):
+		text = "Expecting ':' delimiter"
+	}
+	quote := "'"
+	if strings.Contains(text, quote) {
+		quote = `"`
+	}
+	loc := "body." + strconv.Itoa(at)
+	return invalid(loc, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', "+
+		"'ctx': {'error': %s}}", loc, quote+text+quote))
+}
+
+// shown is a value as vLLM's validation library shows it.
+func shown(raw json.RawMessage) string {
+	var v any
+	_ = json.Unmarshal(raw, &v) // it was decoded before, as a part of the body
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v]
+	case string:
+		return v[:min(len(v), 100)]
+	case []any:
+		return fmt.Sprintf("<list of %d items>", len(v))
+	case map[string]any:
+		return fmt.Sprintf("<dict of %d items>", len(v))
+	}
+	return string(raw)
+}
+
+// wrongType is a value of the wrong type; kind and msg are what the validation library calls that.
+func wrongType(loc, kind, msg string, raw json.RawMessage) *failure {
+	return invalid(loc, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, shown(raw)))
 }
 
 // has says whether a field is there and not null.
@@ -63,28 +114,56 @@ func (o object) decode(field string, v any, kind, msg string) *failure {
 	if !o.has(field) || json.Unmarshal(o[field], v) == nil {
 		return nil
 	}
-	loc, input := "body."+field, string(o[field])
-	if len(input) > 100 {
-		input = input[:100]
-	}
-	return invalid(loc, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, strings.Trim(input, `"`)))
+	return wrongType("body."+field, kind, msg, o[field])
 }
 
-// whole reads an integer; a string of digits counts as one.
+// whole reads an integer. True and false count as 1 and 0, a float without a fraction and a string of digits as theirs.
 func (o object) whole(field string, v *int) *failure {
-	if text := ""; o.has(field) && json.Unmarshal(o[field], &text) == nil {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return o.decode(field, v, "int_parsing", "Input should be a valid integer, unable to parse string as an integer")
-		}
-		*v = n
+	if !o.has(field) || json.Unmarshal(o[field], v) == nil {
 		return nil
 	}
-	return o.decode(field, v, "int_type", "Input should be a valid integer")
+	const valid = "Input should be a valid integer"
+	var text string
+	var number float64
+	var truth bool
+	switch raw := o[field]; {
+	case json.Unmarshal(raw, &truth) == nil:
+		if *v = 0; truth {
+			*v = 1
+		}
+	case json.Unmarshal(raw, &text) == nil:
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			return wrongType("body."+field, "int_parsing", valid+", unable to parse string as an integer", raw)
+		}
+		*v = n
+	case json.Unmarshal(raw, &number) == nil && number == math.Trunc(number) && math.Abs(number) < math.MaxInt32:
+		*v = int(number)
+	case json.Unmarshal(raw, &number) == nil:
+		return wrongType("body."+field, "int_from_float", valid+", got a number with a fractional part", raw)
+	default:
+		return wrongType("body."+field, "int_type", valid, raw)
+	}
+	return nil
 }
 
+// flag reads a boolean, in the words that vLLM takes for one.
 func (o object) flag(field string, v *bool) *failure {
-	return o.decode(field, v, "bool_parsing", "Input should be a valid boolean, unable to interpret input")
+	if !o.has(field) {
+		return nil
+	}
+	switch raw := o[field]; strings.ToLower(shown(raw)) {
+	case "true", "t", "yes", "y", "on", "1", "1.0":
+		*v = true
+	case "false", "f", "no", "n", "off", "0", "0.0":
+		*v = false
+	default:
+		if raw[0] == '[' || raw[0] == '{' {
+			return wrongType("body."+field, "bool_type", "Input should be a valid boolean", raw)
+		}
+		return wrongType("body."+field, "bool_parsing", "Input should be a valid boolean, unable to interpret input", raw)
+	}
+	return nil
 }
 
 func (o object) text(field string, v *string) *failure {
@@ -111,7 +190,8 @@ func (s *Server) readSettings(o object) (settings, *failure) {
 		o.whole("max_tokens", &t.maxTokens), o.whole("min_tokens", &t.minTokens), o.whole("n", &t.n), o.whole("seed", &t.seed),
 		o.flag("ignore_eos", &t.ignoreEnd), o.flag("stream", &t.stream),
 		o.decode("stream_options", &options, "model_attributes_type", "Input should be a valid dictionary or object to extract fields from"),
-		options.flag("include_usage", &t.usage), options.flag("continuous_usage_stats", &t.usageEach),
+		options.flag("include_usage", &t.usage).within("stream_options"),
+		options.flag("continuous_usage_stats", &t.usageEach).within("stream_options"),
 	}
 	if o.has("max_completion_tokens") {
 		checks = append(checks, o.whole("max_completion_tokens", &t.maxTokens))
@@ -124,8 +204,10 @@ func (s *Server) readSettings(o object) (settings, *failure) {
 	switch {
 	case (o.has("max_tokens") || o.has("max_completion_tokens")) && t.maxTokens < 1:
 		return t, badParameter("max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d.", t.maxTokens), t.maxTokens)
-	case t.n < 1 || t.n > choiceLimit:
-		return t, badParameter("n", fmt.Sprintf("n must be at least 1 and at most %d, got %d.", choiceLimit, t.n), t.n)
+	case o.has("stream_options") && !t.stream:
+		return t, badRequest("Stream options can only be defined when `stream=True`. (parameter=stream_options)", "stream_options")
+	case t.n < 1:
+		return t, badRequest(fmt.Sprintf("n must be at least 1, got %d.", t.n), "")
 	case t.model == "" || t.model == s.cfg.Model:
 		t.model = s.cfg.Model
 		return t, nil
@@ -137,9 +219,7 @@ func (s *Server) readSettings(o object) (settings, *failure) {
 }
 
 func badParameter(name, message string, value int) *failure {
-	return &failure{
-		http.StatusBadRequest, "BadRequestError", fmt.Sprintf("%s (parameter=%s, value=%d)", message, name, value), name,
-	}
+	return badRequest(fmt.Sprintf("%s (parameter=%s, value=%d)", message, name, value), name)
 }
 
 // sequences makes the engine's requests: for each prompt, n of them.
@@ -152,6 +232,9 @@ func (s *Server) sequences(t settings, prompts [][]uint32) ([]batch.Request, *fa
 		limit, f := s.answerLimit(t, max(len(p), 1))
 		if f != nil {
 			return nil, f
+		}
+		if t.minTokens > limit {
+			return nil, badRequest(fmt.Sprintf("min_tokens must be less than or equal to max_tokens=%d, got %d.", limit, t.minTokens), "")
 		}
 		for i := range t.n {
 			out = append(out, batch.Request{
@@ -178,12 +261,10 @@ func (s *Server) answerLimit(t settings, prompt int) (int, *failure) {
 		return 0, badParameter("input_tokens", fmt.Sprintf(
 			"This model's maximum context length is %d tokens. However, your prompt contains at least %d input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.",
 			context, context+1), context+1)
-	case prompt+max(t.maxTokens, 1) > context:
-		return 0, badParameter("input_tokens", fmt.Sprintf(
-			"This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains %d input tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-			context, t.maxTokens, prompt), prompt)
+	case prompt == context:
+		return 0, badParameter("max_tokens", "max_tokens must be at least 1, got 0.", 0)
 	case t.maxTokens > 0:
-		return t.maxTokens, nil
+		return min(t.maxTokens, context-prompt), nil
 	}
 	return context - prompt, nil
 }

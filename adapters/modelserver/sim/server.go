@@ -19,12 +19,14 @@ type Server struct {
 	cfg     Config
 	addr    string
 	tokens  *batch.Tokens
-	page    *page.Page
-	http    *http.Server
 	serving sync.WaitGroup // the accept loop and the connections
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex    // guards what follows
+	http     *http.Server  // nil while the server is down to restart
+	refusing chan struct{} // closed when it accepts no more connections
 	core     *batch.Core
+	page     *page.Page
+	door     frontEnd
 	answers  map[uint64]*answer // by sequence
 	adapters []adapter          // in order of loading
 	requests uint64
@@ -34,7 +36,14 @@ type Server struct {
 	alarmAt  time.Time // zero = no alarm is set
 	alarmNo  uint64    // of the alarm that counts; others came too late to be taken back
 	stop     func()    // takes the alarm back
+	next     func()    // takes the next restart back, or the end of the one under way
+	ending   bool      // there will be no restart any more
 	closed   bool
+
+	faults Faults
+	dice   *rand.Rand    // of the faults
+	turned chan struct{} // closed when the faults change
+	diesAt uint64        // generated tokens at which the engine dies; 0 = it does not
 }
 
 // Stats is what a server has done up to now, and its state.
@@ -59,31 +68,22 @@ func Start(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("simulated server %s: %w", cfg.Name, err)
 	}
-	tokens := batch.NewTokens(cfg.BytesPerToken)
-	core, err := batch.New(cfg.engine(), tokens)
-	if err != nil {
+	s := &Server{
+		cfg: cfg, tokens: batch.NewTokens(cfg.BytesPerToken), ids: rand.NewPCG(cfg.Seed, 1),
+		dice: rand.New(rand.NewPCG(cfg.Seed, 2)), turned: make(chan struct{}),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.boot(); err != nil {
 		return nil, fmt.Errorf("simulated server %s: %w", cfg.Name, err)
 	}
 	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("simulated server %s: %w", cfg.Name, err)
 	}
-	s := &Server{
-		cfg: cfg, addr: listener.Addr().String(), tokens: tokens, core: core,
-		answers: make(map[uint64]*answer), ids: rand.NewPCG(cfg.Seed, 1),
-	}
-	for _, name := range cfg.Adapters {
-		s.adapters = append(s.adapters, adapter{name, name})
-	}
-	s.page = page.New(page.Layout{
-		Model: cfg.Model, KVBlocks: cfg.KVBlocks, BlockTokens: cfg.BlockTokens, MaxModelLen: cfg.MaxModelLen, MaxLoRAs: cfg.MaxLoRAs,
-		Started: cfg.Clock.Now(),
-	}, core.Tally())
-	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 30 * time.Second, ConnState: s.count}
-	s.serving.Go(func() {
-		// Serve always returns an error, after Stop and Kill as well; a listener that fails shows at the clients.
-		_ = s.http.Serve(listener)
-	})
+	s.addr = listener.Addr().String()
+	s.serve(listener)
+	s.setFaults(cfg.Faults)
 	return s, nil
 }
 
@@ -95,9 +95,11 @@ func (s *Server) URL() string { return "http://" + s.addr }
 
 // Stop closes the listener and lets open answers end. When ctx ends first they are cut, and its error is returned.
 func (s *Server) Stop(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.http.Close())
+	var err error
+	if server := s.end(); server != nil {
+		if err = server.Shutdown(ctx); err != nil {
+			err = errors.Join(err, server.Close())
+		}
 	}
 	s.close()
 	return err
@@ -105,7 +107,9 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // Kill closes the listener and every connection at once.
 func (s *Server) Kill() {
-	_ = s.http.Close() // the listener may be closed already, which is what is wanted
+	if server := s.end(); server != nil {
+		_ = server.Close() // the listener may be closed already, which is what is wanted
+	}
 	s.close()
 }
 
@@ -145,12 +149,31 @@ func (s *Server) Stats() Stats {
 	}
 }
 
+// frontEnd takes in one request after the other.
+type frontEnd struct{ free time.Time }
+
+// enter is when a request that comes now reaches the engine.
+func (f *frontEnd) enter(now time.Time, c *Config) time.Time {
+	if f.free.Before(now) {
+		f.free = now
+	}
+	f.free = f.free.Add(c.FrontEndBusy)
+	return f.free.Add(c.FrontEndLatency)
+}
+
+// enter is how long a request that comes now takes to reach the engine.
+func (s *Server) enter() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Clock.Now()
+	return s.door.enter(now, &s.cfg).Sub(now)
+}
+
 // submit starts all sequences of an answer, or none if the queue is full.
 func (s *Server) submit(a *answer, requests []batch.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cfg.MaxQueued > 0 && s.core.Stats().Waiting+len(requests) > s.cfg.MaxQueued+s.idleSlots() {
-		s.rejected++
+	if s.full(len(requests)) {
 		return false
 	}
 	now := s.cfg.Clock.Now()
@@ -164,10 +187,13 @@ func (s *Server) submit(a *answer, requests []batch.Request) bool {
 	return true
 }
 
-// idleSlots is how many sequences could join the batch right away. The caller holds the lock.
-func (s *Server) idleSlots() int {
-	st := s.core.Stats()
-	return max(s.cfg.MaxRunning-st.Running-st.Waiting, 0)
+// full says whether so many further sequences are too many, and counts that. The caller holds the lock.
+func (s *Server) full(more int) bool {
+	if st := s.core.Stats(); s.cfg.MaxQueued == 0 || st.Running+st.Waiting+more <= s.cfg.MaxQueued {
+		return false
+	}
+	s.rejected++
+	return true
 }
 
 // abandon ends what is left of an answer whose client is gone.
@@ -176,7 +202,7 @@ func (s *Server) abandon(a *answer) {
 	defer s.mu.Unlock()
 	s.deliver()
 	for _, c := range a.choices {
-		if _, open := s.answers[c.id]; open {
+		if s.answers[c.id] == a { // and not of another process that gave out the same number
 			s.core.Cancel(s.cfg.Clock.Now(), c.id)
 			delete(s.answers, c.id)
 		}
@@ -208,6 +234,9 @@ func (s *Server) deliver() {
 		if p.Ended != batch.Running {
 			delete(s.answers, p.ID)
 		}
+	}
+	if s.diesAt > 0 && s.core.Tally().GenerationTokens >= s.diesAt {
+		s.die()
 	}
 	at, busy := s.core.NextEvent()
 	if !busy || s.closed {

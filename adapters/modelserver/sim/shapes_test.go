@@ -153,16 +153,27 @@ func start(t *testing.T, change func(*Config)) *Server {
 // ask sends one request, "METHOD /path", and reads the answer to its end.
 func ask(t *testing.T, s *Server, what, body string, headers ...string) reply {
 	t.Helper()
+	r := request(t, s, what, body)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return send(t, http.DefaultClient, r)
+}
+
+func request(t *testing.T, s *Server, what, body string) *http.Request {
+	t.Helper()
 	method, path, _ := strings.Cut(what, " ")
 	r, err := http.NewRequest(method, s.URL()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(r)
+	return r
+}
+
+func send(t *testing.T, client *http.Client, r *http.Request) reply {
+	t.Helper()
+	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +257,10 @@ func TestErrorsAreThoseOfVLLM(t *testing.T) {
 	got, want := ask(t, s, chat, "x=1", "Content-Type", "text/plain"), capture(t, "error_content_type")
 	if got.status != want.status || got.body != want.body {
 		t.Errorf("content type: got %d %s, want %d %s", got.status, got.body, want.status, want.body)
+	}
+	got, want = ask(t, s, "GET /metrics", ""), capture(t, "metrics_headers")
+	if got.status != want.status || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
+		t.Errorf("metrics: got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status, want.header.Get("Content-Type"))
 	}
 	got, want = ask(t, s, chat, `{"model": "tiny", "messages": [}`), capture(t, "error_bad_json")
 	if got.status != want.status || shape(t, got.body) != shape(t, want.body) || !strings.Contains(got.body, "json_invalid") {

@@ -7,6 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/batch"
 )
 
+const eventStream = "text/event-stream; charset=utf-8"
+
 // format is what differs between chat completions and completions: pieces of JSON in vLLM's order of keys. Words of
 // answers are plain ASCII letters and spaces, so that none has to be escaped.
 type format struct {
@@ -44,22 +46,33 @@ var completionFormat = format{
 	beforeReason: `"`, afterReason: `","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
 }
 
+// lastEvents ends a stream with an error. Here, and nowhere else, vLLM puts blanks into its JSON.
+func (f *failure) lastEvents(b []byte) []byte {
+	b = append(append(b, `data: {"error": {"message": `...), quoted(f.message)...)
+	b = append(append(b, `, "type": `...), quoted(f.kind)...)
+	b = strconv.AppendInt(append(b, `, "param": null, "code": `...), int64(f.status), 10)
+	return append(b, "}}\n\ndata: [DONE]\n\n"...)
+}
+
 // stream writes an answer as it comes out: all events of a delivery in one write. It returns when the answer is
 // complete or the client has left.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("Content-Type", eventStream)
 	flush := http.NewResponseController(w)
 	head := a.head([]byte("data: "), a.format.chunkObject)
 	var b []byte
+	turned := s.turning()
 	for {
 		if flush.Flush() != nil {
 			return
 		}
 		select {
 		case <-a.ready:
+		case <-turned:
 		case <-r.Context().Done():
 			return
 		}
+		turned = s.turning()
 		var done bool
 		b, done = s.events(b[:0], head, a)
 		if _, err := w.Write(b); err != nil || done {
@@ -72,19 +85,29 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if a.broken {
+		return engineDead().lastEvents(b), true
+	}
+	if s.faults.Stalled {
+		return b, false
+	}
 	for i := range a.choices {
 		c := &a.choices[i]
+		if a.stall == 0 {
+			return b, false
+		}
 		if c.sent == 0 && c.generated > 0 && a.format.role != "" {
 			b = append(b, head...)
 			b = append(b, `{"index":`...)
 			b = append(strconv.AppendInt(b, int64(i), 10), a.format.role...)
 			b = append(a.runningUsage(b, 0), ",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n"...)
 		}
-		for c.sent < c.generated {
+		for c.sent < c.generated && a.stall != 0 {
 			b = s.event(b, head, a, i)
+			a.stall = max(a.stall-1, -1)
 		}
 	}
-	if a.open > 0 {
+	if a.open > 0 || a.stall == 0 {
 		return b, false
 	}
 	if a.each.usage {
@@ -139,7 +162,11 @@ func (s *Server) finalUsage(b []byte, a *answer) []byte {
 	b = appendCounts(b, a.promptTokens, generated)
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
-		b = append(strconv.AppendInt(b, int64(cached), 10), '}')
+		b = strconv.AppendInt(b, int64(cached), 10)
+		if a.format == &chatFormat {
+			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
+		}
+		b = append(b, '}')
 	}
 	return append(b, '}')
 }

@@ -23,6 +23,7 @@ type Stage[M any] struct {
 	watches []watch[M]
 	handled uint64
 	delay   time.Duration
+	told    []M // by the actor to itself, while a handler runs
 }
 
 type watch[M any] struct {
@@ -45,13 +46,21 @@ func NewStage[M any](t *testing.T) *Stage[M] {
 // Play puts the actor on the stage.
 func (s *Stage[M]) Play(a runtime.Actor[M]) { s.actor, s.ended = a, false }
 
-// Tell hands the actor one message and returns when it has handled it.
+// Tell hands the actor one message and returns when it has handled it, and then what it told itself meanwhile.
 func (s *Stage[M]) Tell(m M) bool {
 	if s.ended {
 		return false
 	}
-	s.handled++
-	s.receive(m)
+	s.told = append(s.told, m)
+	if s.inside {
+		return true
+	}
+	for len(s.told) > 0 && !s.ended {
+		m, s.told = s.told[0], s.told[1:]
+		s.handled++
+		s.receive(m)
+	}
+	s.told = nil
 	if s.ended {
 		s.actor.Stopped(s)
 	}
@@ -130,7 +139,14 @@ func (s *Stage[M]) Elapsed() time.Duration                { return 0 }
 func (s *Stage[M]) Arrival() runtime.Arrival {
 	return runtime.Arrival{Messages: s.handled, Waited: s.delay}
 }
-func (s *Stage[M]) Rand() *rand.Rand       { return s.rand }
+func (s *Stage[M]) Rand() *rand.Rand { return s.rand }
+
+// Ring has an empty event for each message that was handled, the newest at most.
+func (s *Stage[M]) Ring(newest int) messages.Ring {
+	events := make([]messages.RingEvent, min(uint64(newest), s.handled))
+	return messages.Ring{Events: messages.TakeList(events), Total: s.handled}
+}
+
 func (s *Stage[M]) Self() messages.Sink[M] { return s }
 
 // Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.

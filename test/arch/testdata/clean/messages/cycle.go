@@ -3,6 +3,8 @@ package messages
 import "time"
 
 // CycleMsg is what a cycle receives.
+//
+//sumtype:decl
 type CycleMsg interface{ cycleMsg() }
 
 // RequestArrived begins a cycle.

@@ -1,6 +1,8 @@
 package messages
 
 // FlowMsg is what a flow shard receives.
+//
+//sumtype:decl
 type FlowMsg interface{ flowMsg() }
 
 // AdmissionRequested asks for a place in line.

@@ -1,6 +1,8 @@
 package messages
 
 // StreamMsg is what a stream is told.
+//
+//sumtype:decl
 type StreamMsg interface{ streamMsg() }
 
 // PickMade answers a stream.

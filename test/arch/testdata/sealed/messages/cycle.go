@@ -1,6 +1,7 @@
 // Package messages has interfaces that are not sealed and messages that nobody receives.
 package messages
 
+//sumtype:decl
 type CycleMsg interface{ cycleMsg() }
 
 type RequestArrived struct{ Request Request }

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// ringsPage is the JSON form of what loops did last.
+type ringsPage struct {
+	Rings   []ringView `json:"rings"`
+	Partial bool       `json:"partial"` // a loop did not answer in time
+}
+
+// ringView is what one loop did last: the JSON form, and all that the text is made of.
+type ringView struct {
+	Loop        int         `json:"loop"`
+	Total       uint64      `json:"total"`        // messages since the start, with those that are not kept
+	ReadSeconds seconds     `json:"read_seconds"` // when the ring was read, since the start of the process
+	Events      []eventView `json:"events"`       // oldest first
+}
+
+// eventView is one message. What is told to a stream has no inbox: it neither waits nor takes time.
+type eventView struct {
+	BeginSeconds  seconds `json:"begin_seconds"` // since the start of the process
+	Actor         string  `json:"actor"`         // kind
+	Number        uint64  `json:"number"`        // of the actor; of a stream, its request's
+	Message       string  `json:"message"`
+	WaitedSeconds seconds `json:"waited_seconds"`
+	TookSeconds   seconds `json:"took_seconds"`
+	Panicked      bool    `json:"panicked"`
+}
+
+// eventsShown are of each loop; the runtime keeps 4 096 unless told otherwise.
+var eventsShown = limits{usual: 100, most: 1 << 16}
+
+func (h *handler) rings(w http.ResponseWriter, r *http.Request) {
+	n, ok := howMany(w, r, "newest", eventsShown)
+	if !ok {
+		return
+	}
+	loop := -1
+	if text := r.URL.Query().Get("loop"); text != "" {
+		i, err := strconv.Atoi(text)
+		if err != nil || i < 0 {
+			fail(w, http.StatusBadRequest, "bad-number", "loop must be 0 or more")
+			return
+		}
+		loop = i
+	}
+	a := make(answer, 1)
+	m, ok := h.query(w, r, a, messages.RingsQueried{Loop: loop, Newest: n, Admin: a})
+	if !ok {
+		return
+	}
+	got := m.(messages.RingsAnswered)
+	switch {
+	case loop >= got.Loops:
+		fail(w, http.StatusNotFound, "not-found", fmt.Sprintf("there is no loop %d; there are %d, numbered from 0", loop, got.Loops))
+	case got.Rings.Len() == 0:
+		fail(w, http.StatusServiceUnavailable, "partial", "no loop answered in time; ask again")
+	case wantsJSON(r):
+		writeJSON(w, http.StatusOK, h.ringsPage(got))
+	default:
+		plain(w, http.StatusOK, ringsText(h.ringsPage(got)))
+	}
+}
+
+func (h *handler) ringsPage(got messages.RingsAnswered) ringsPage {
+	p := ringsPage{Rings: make([]ringView, 0, got.Rings.Len()), Partial: got.Partial}
+	for _, ring := range got.Rings.All() {
+		v := ringView{
+			Loop: ring.Loop, Total: ring.Total, ReadSeconds: seconds(ring.Read), Events: make([]eventView, 0, ring.Events.Len()),
+		}
+		for _, e := range ring.Events.All() {
+			v.Events = append(v.Events, eventView{
+				BeginSeconds: seconds(e.Begin), Actor: h.ActorName(e.ActorKind), Number: e.Actor, Message: h.MessageName(e.Message),
+				WaitedSeconds: seconds(e.Waited), TookSeconds: seconds(e.Took), Panicked: e.Panicked,
+			})
+		}
+		p.Rings = append(p.Rings, v)
+	}
+	return p
+}
+
+func ringsText(p ringsPage) string {
+	var b strings.Builder
+	for i := range p.Rings {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		ringText(&b, &p.Rings[i])
+	}
+	if p.Partial {
+		b.WriteString("\nincomplete: a loop did not answer in time\n")
+	}
+	return b.String()
+}
+
+func ringText(b *strings.Builder, v *ringView) {
+	fmt.Fprintf(b, "loop %d: the last %d of %d messages, oldest first\n", v.Loop, len(v.Events), v.Total)
+	rows := [][]string{{"age", "actor", "message", "waited", "took", ""}}
+	for _, e := range v.Events {
+		mark := ""
+		if e.Panicked {
+			mark = "panicked"
+		}
+		rows = append(rows, []string{
+			short(time.Duration(v.ReadSeconds - e.BeginSeconds)), e.Actor + "/" + strconv.FormatUint(e.Number, 10), e.Message,
+			short(time.Duration(e.WaitedSeconds)), short(time.Duration(e.TookSeconds)), mark,
+		})
+	}
+	table(b, "  ", "rllrrl", rows)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim"
+)
+
+// runSim runs the command and returns what it prints; its error comes when it has ended.
+func runSim(ctx context.Context, args ...string) (out io.Reader, ended <-chan error) {
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	c := newSim()
+	c.SetArgs(append([]string{"--port=0"}, args...))
+	c.SetOut(w)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	go func() {
+		err := c.ExecuteContext(ctx)
+		w.Close()
+		done <- err
+	}()
+	return r, done
+}
+
+func TestSimBeginsWithItsFaults(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out, ended := runSim(ctx, "--faults", `{"error_rate":1,"error_status":502}`)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + strings.TrimSpace(strings.TrimPrefix(line, "listening "))
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusBadGateway {
+		t.Errorf("got %d, want 502", resp.StatusCode)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSimRefusesBadFaults(t *testing.T) {
+	for faults, want := range map[string]string{
+		`{"error_rate":3}`: "faults: error_rate: got 3, want 0 to 1", `{"x":1}`: `unknown field "x"`, `nonsense`: "invalid character",
+	} {
+		_, ended := runSim(t.Context(), "--faults", faults)
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--faults %s: got %v, want %q", faults, err, want)
+		}
+	}
+}
+
+func TestHelpNamesEveryFault(t *testing.T) {
+	fields := reflect.TypeFor[sim.Faults]()
+	for i := range fields.NumField() {
+		if name := fields.Field(i).Tag.Get("json"); !strings.Contains(faultHelp, name) {
+			t.Errorf("the help of sim does not name %s", name)
+		}
+	}
+}
+
+func TestProfileGivesWayToFlags(t *testing.T) {
+	o := &simOptions{profile: "vllm-cpu-tiny"}
+	flags := pflag.NewFlagSet("sim", pflag.ContinueOnError)
+	flags.IntVar(&o.server.KVBlocks, "num-gpu-blocks", 4096, "")
+	flags.IntVar(&o.server.BlockTokens, "block-size", 16, "")
+	flags.StringSliceVar(&o.server.Adapters, "adapters", nil, "")
+	if err := flags.Parse([]string{"--num-gpu-blocks=7", "--adapters=a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.applyProfile(flags); err != nil {
+		t.Fatal(err)
+	}
+	if c := o.server; c.KVBlocks != 7 || c.BlockTokens != 32 || len(c.Adapters) != 1 {
+		t.Errorf("%d blocks of %d tokens, adapters %q; want the 7 of the flag, the 32 of the profile, one adapter", c.KVBlocks, c.BlockTokens, c.Adapters)
+	}
+	_, ended := runSim(t.Context(), "--profile=h100")
+	if err := <-ended; err == nil || err.Error() != `--profile: got "h100", want one of vllm-cpu-tiny` {
+		t.Errorf("unknown profile: got %v", err)
+	}
+}

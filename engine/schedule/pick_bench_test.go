@@ -1,0 +1,70 @@
+package schedule_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	promptBlocks = 32 // of 256 bytes: a prompt of 8 KB
+	sharedBlocks = 19
+)
+
+// defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the prompt.
+func defaultPick(t testing.TB, n int) *scene {
+	s := newScene(new(testing.T), n)
+	c, err := config.Load(nil, config.Settings{Destinations: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.plan = schedule.Plan{Profiles: c.Profiles, Handler: c.Handler.Plugin, Stale: 5 * time.Second}
+	index, r := blockindex.NewIndex(0), rand.New(rand.NewPCG(3, 4))
+	blocks := make([]uint64, promptBlocks)
+	for i := range blocks {
+		blocks[i] = r.Uint64()
+	}
+	for slot := range n {
+		if slot%2 == 0 {
+			index.Enter(uint32(slot), blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks[:sharedBlocks]...)})
+		}
+		s.snap.Endpoints[slot].Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: r.IntN(9), Running: r.IntN(99), KVUsed: r.Float64()})
+	}
+	s.scratch.Matcher = index
+	s.req = messages.Request{ID: 1, Model: "m", PromptTokens: 2048, Blocks: messages.ListOf(blocks...)}
+	if out := s.run(); out.Reason != messages.NoReason || len(out.Ranked) != min(3, n) {
+		t.Fatalf("%v with %d ranked", out.Reason, len(out.Ranked))
+	}
+	return s
+}
+
+// BenchmarkPick is a whole scheduling cycle with the default configuration and a real prefix index.
+func BenchmarkPick(b *testing.B) {
+	for _, n := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := defaultPick(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.run()
+			}
+		})
+	}
+}
+
+func TestAllocationsOfTheDefaultPickDoNotGrowWithEndpoints(t *testing.T) {
+	few := defaultPick(t, 3)
+	want := testing.AllocsPerRun(100, func() { few.run() })
+	for _, n := range []int{10, 100, 1000} {
+		s := defaultPick(t, n)
+		if got := testing.AllocsPerRun(100, func() { s.run() }); got != want {
+			t.Errorf("%v allocations with %d endpoints, want %v, as with 3", got, n, want)
+		}
+	}
+}

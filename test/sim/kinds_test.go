@@ -1,0 +1,165 @@
+package sim_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The kinds of faults that are drawn, apart from panics and restarts of actors, whose kinds are made from their names.
+const (
+	timerLate     = "timer late"
+	overtaking    = "messages across pairs in another order"
+	inboxDoor     = "inbox full: at the door"
+	inboxFlow     = "inbox full: at admission"
+	inboxQuery    = "inbox full: at a query"
+	backUnder     = "endpoint removed and added again under requests"
+	rebornUnder   = "endpoint restarted under requests"
+	oldSet        = "an old endpoint set"
+	emptySet      = "no endpoint at all"
+	flowWait      = "admission waits"
+	flowReject    = "admission rejected"
+	flowEvict     = "admission evicted"
+	flowRevoke    = "admission revoked"
+	fetchClosed   = "fetch refused"
+	fetchLost     = "fetch never answered"
+	fetchFailed   = "fetch failed"
+	fetchTooLate  = "fetch answered after it was given up"
+	servedElse    = "served by another endpoint"
+	servedUnknown = "served by no endpoint of the pool"
+	serverFailed  = "model server answered 5xx"
+	serverSilent  = "model server went silent"
+	shortDeadline = "short deadline of the request"
+)
+
+// steps are where in its life a client leaves.
+var steps = []string{
+	"before the request is whole", "in the breath in which it came", "before the answer", "after the answer", "after response headers",
+	"after the first token", "while tokens flow", "after the response ended",
+}
+
+func goneAt(step string) string { return "client gone: " + step }
+
+// pluginFaults are what a plugin of each family does wrong.
+var pluginFaults = map[string][]string{
+	"filter":  {"panics", "keeps nothing"},
+	"scorer":  {"panics", "scores NaN", "scores out of range"},
+	"picker":  {"panics", "picks nothing", "picks one twice", "picks out of range"},
+	"handler": {"panics at Next", "panics at Primary", "names a profile out of range", "names a result out of range"},
+}
+
+func pluginFault(family, what string) string { return family + " " + what }
+
+// restarting are the actors that begin anew after a panic.
+var restarting = []string{"flow", "pool", "prefix", "recorder", "scraper", "shard"}
+
+func restartOf(actor string) string { return "restart of " + actor }
+
+func panicAt(actor, message, when string) string {
+	return "panic of " + actor + " " + when + " " + message
+}
+
+const (
+	before  = "before"
+	after   = "after"
+	ending  = "in"      // Stopped, once the actor gave back what it held
+	stopped = "Stopped" // as if it were a message
+)
+
+// received are the messages of each actor, read from the source, so that one more message is one more kind of fault.
+func received() map[string][]string {
+	out := map[string][]string{}
+	files, err := filepath.Glob("../../messages/*.go")
+	if err != nil || len(files) == 0 {
+		panic("no source of the messages: the test runs in its own folder")
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			panic(err)
+		}
+		for _, d := range f.Decls {
+			if actor, message := marker(d); actor != "" {
+				out[actor] = append(out[actor], message)
+			}
+		}
+	}
+	delete(out, "admin") // these two are no actors of the tree
+	delete(out, "stream")
+	return out
+}
+
+// marker reads a method such as func (PickMade) streamMsg() {}.
+func marker(d ast.Decl) (actor, message string) {
+	f, ok := d.(*ast.FuncDecl)
+	if !ok || f.Recv == nil || !strings.HasSuffix(f.Name.Name, "Msg") {
+		return "", ""
+	}
+	typ, ok := f.Recv.List[0].Type.(*ast.Ident)
+	if !ok {
+		return "", ""
+	}
+	return strings.TrimSuffix(f.Name.Name, "Msg"), typ.Name
+}
+
+// panics are all kinds of panics, sorted.
+func panics() []string {
+	var all []string
+	for actor, names := range received() {
+		for _, name := range names {
+			all = append(all, panicAt(actor, name, after))
+			if !spared[name] {
+				all = append(all, panicAt(actor, name, before))
+			}
+		}
+		all = append(all, panicAt(actor, stopped, ending))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// kinds are all faults that there are.
+func kinds() []string {
+	all := append([]string{
+		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, backUnder, rebornUnder, oldSet, emptySet,
+		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
+		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline,
+	}, panics()...)
+	for _, s := range steps {
+		all = append(all, goneAt(s))
+	}
+	for family, list := range pluginFaults {
+		for _, what := range list {
+			all = append(all, pluginFault(family, what))
+		}
+	}
+	for _, actor := range restarting {
+		all = append(all, restartOf(actor))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// complete checks that every kind of fault was met, and that none has escaped the list.
+func complete(t *testing.T, drawn map[string]int) {
+	t.Helper()
+	all := kinds()
+	total := 0
+	for _, kind := range all {
+		if drawn[kind] == 0 {
+			t.Errorf("no seed met: %s", kind)
+		}
+		total += drawn[kind]
+	}
+	for _, kind := range slices.Sorted(maps.Keys(drawn)) {
+		if !slices.Contains(all, kind) {
+			t.Errorf("met, but not listed: %s", kind)
+		}
+	}
+	t.Logf("%d faults of %d kinds", total, len(all))
+}

@@ -1,0 +1,168 @@
+package sim_test
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// model is what must be so, kept by the plainest means: a line for each thing that a live request holds.
+type model struct {
+	pool   *endpoints.Pool
+	held   map[*line]holding
+	picks  uint64 // so far; they number the holdings
+	pages  map[*endpoints.Endpoint]*pages
+	places map[messages.RequestID]int // which flow shard gave it
+	prefix *promptModel
+}
+
+// holding is the endpoint whose load a request is part of.
+type holding struct {
+	endpoint *endpoints.Endpoint
+	tokens   int
+	number   uint64
+}
+
+// pages are the scrapes of one endpoint: how many picks there had been when each began.
+type pages struct {
+	began   map[uint32]uint64
+	inForce uint64
+}
+
+func newModel(pool *endpoints.Pool) *model {
+	return &model{
+		pool: pool, held: map[*line]holding{}, pages: map[*endpoints.Endpoint]*pages{}, places: map[messages.RequestID]int{},
+		prefix: newPromptModel(indexCapacity),
+	}
+}
+
+// picked follows the pick to the endpoint that it named first.
+func (m *model) picked(l *line) { m.hold(l, m.pool.Snapshot().ByAddress(l.first)) }
+
+// moved follows the response headers: the load goes with whoever served.
+func (m *model) moved(l *line, to messages.Address) {
+	if h, ok := m.held[l]; ok && to != "" && to != h.endpoint.Spec.Address {
+		m.hold(l, m.pool.Snapshot().ByAddress(to))
+	}
+}
+
+func (m *model) hold(l *line, e *endpoints.Endpoint) {
+	delete(m.held, l)
+	if e != nil {
+		m.picks++
+		m.held[l] = holding{e, l.tokens, m.picks}
+	}
+}
+
+func (m *model) of(e *endpoints.Endpoint) *pages {
+	if m.pages[e] == nil {
+		m.pages[e] = &pages{began: map[uint32]uint64{}}
+	}
+	return m.pages[e]
+}
+
+// target is an endpoint as its scraper sees it. The model follows its scrapes.
+type target struct {
+	*endpoints.Endpoint
+	pages *pages
+	model *model
+}
+
+func (t target) BeginScrape() uint32 {
+	n := t.Load().BeginScrape()
+	t.pages.began[n] = t.model.picks
+	return n
+}
+
+func (t target) SampleInForce(number uint32) {
+	t.Load().SampleInForce(number)
+	t.pages.inForce = t.pages.began[number]
+}
+
+func (t target) ScrapeFailed(number uint32) { t.Load().ScrapeFailed(number) }
+func (t target) Inflight() int              { return t.Load().Inflight() }
+
+// sums are the loads that the holdings come to.
+type sums struct{ requests, tokens, since int }
+
+func (m *model) sums() map[*endpoints.Endpoint]sums {
+	out := map[*endpoints.Endpoint]sums{}
+	for _, h := range m.held {
+		s := out[h.endpoint]
+		s.requests++
+		s.tokens += h.tokens
+		s.since += one(h.number > m.of(h.endpoint).inForce)
+		out[h.endpoint] = s
+	}
+	return out
+}
+
+// admitted is how many requests hold a place and run.
+func (m *model) admitted(g *ledger) (n int) {
+	for id := range m.places {
+		l := g.of(id)
+		n += l.begun - l.ends
+	}
+	return n
+}
+
+// exact compares the tree with the model. Loads are right after each message; what is told to others, once it has arrived.
+func (w *world) exact() {
+	w.Helper()
+	want := w.model.sums()
+	for _, id := range slices.SortedFunc(maps.Keys(w.ledger.endpoints), byGeneration) {
+		e := w.ledger.endpoints[id]
+		if got := (sums{e.Load().Inflight(), e.Load().Tokens(), e.Load().Since()}); got != want[e] {
+			w.Errorf("endpoint %v: load %+v, want %+v, at %v", id, got, want[e], w.sys.Now().Sub(start))
+		}
+	}
+	live := 0
+	for _, b := range w.books {
+		live += b.Live()
+	}
+	running := 0
+	for _, l := range w.ledger.lines {
+		running += l.begun - l.ends
+	}
+	if live != running {
+		w.Errorf("%d cycles in the books, %d run", live, running)
+	}
+	if w.sys.Waiting() > 0 {
+		return
+	}
+	w.quiet++
+	if w.faults.down["pool"] == 0 { // else it has yet to tell prefix who left
+		w.prompts()
+	}
+	if w.quiet%20 == 0 || w.faults.off { // to gather all metrics takes its time
+		if w.faults.down["flow"] == 0 { // else what ends its requests waits for it
+			w.gauge("signalbox_flow_places", w.model.admitted(w.ledger))
+		}
+		w.gauge("llm_d_epp_request_running", running)
+		w.gauge("signalbox_prefix_placed_prompts", len(w.model.prefix.placed))
+	}
+}
+
+// gauge checks a gauge, summed over its labels. One that nothing was ever counted by is not there.
+func (w *world) gauge(name string, want int) {
+	w.Helper()
+	families, err := w.reg.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	sum, found := 0.0, false
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			found = true
+			sum += m.GetGauge().GetValue()
+		}
+	}
+	if sum != float64(want) || !found && w.served() > 0 {
+		w.Errorf("%s: %v, want %d, at %v", name, sum, want, w.sys.Now().Sub(start))
+	}
+}

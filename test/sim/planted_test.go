@@ -1,0 +1,25 @@
+package sim_test
+
+import (
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// mutation is a fault of the product, put in its place by a file with a build tag. Without a tag nothing is planted.
+type mutation struct {
+	tag     string
+	flow    func(messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg]
+	prefix  func(runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg]
+	cycle   func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg]
+	outside func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] // between the runtime and all probes
+}
+
+var planted mutation
+
+// skin puts a mutation around what it is about.
+func skin[T any](around func(T) T, x T) T {
+	if around == nil {
+		return x
+	}
+	return around(x)
+}

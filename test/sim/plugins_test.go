@@ -1,0 +1,129 @@
+package sim_test
+
+import (
+	"math"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// slips are the chances of a fault in one call of a plugin.
+var slips = map[string]float64{"filter": .004, "scorer": .001, "picker": .004, "handler": .004}
+
+// slip draws what a plugin does wrong with a request, "" = nothing, and writes down what its client must be told then.
+func (f *faults) slip(family string, of *messages.Request) string {
+	if !f.strikes(family, slips[family]) {
+		return ""
+	}
+	list := pluginFaults[family]
+	what := list[f.dice.IntN(len(list))]
+	f.drew(pluginFault(family, what))
+	l := f.ledger.of(of.ID)
+	switch what {
+	case "scores NaN", "scores out of range": // put right by who asked
+	case "keeps nothing":
+		l.expect = messages.NoEndpoints
+	default:
+		l.expect = messages.Internal
+	}
+	return what
+}
+
+// plan puts a faulty skin around the plugins of every family.
+func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
+	p.Handler = &handler{Handler: p.Handler, faults: f}
+	for i := range p.Profiles {
+		profile := &p.Profiles[i]
+		for j := range profile.Filters {
+			profile.Filters[j].Filter = &filter{profile.Filters[j].Filter, f}
+		}
+		for j := range profile.Scorers {
+			profile.Scorers[j].Scorer = &scorer{profile.Scorers[j].Scorer, f}
+		}
+		profile.Picker.Picker = &picker{profile.Picker.Picker, f}
+	}
+	return p
+}
+
+type filter struct {
+	real schedule.Filter
+	*faults
+}
+
+func (p *filter) Filter(in *schedule.Input, keep []bool) {
+	p.real.Filter(in, keep)
+	switch p.slip("filter", in.Request) {
+	case "panics":
+		panic(fault{"filter"})
+	case "keeps nothing":
+		clear(keep)
+	}
+}
+
+type scorer struct {
+	schedule.Scorer
+	*faults
+}
+
+func (p *scorer) Score(in *schedule.Input, scores []float32) {
+	p.Scorer.Score(in, scores)
+	switch p.slip("scorer", in.Request) {
+	case "panics":
+		panic(fault{"scorer"})
+	case "scores NaN":
+		scores[0] = float32(math.NaN())
+	case "scores out of range":
+		scores[0] = -7
+	}
+}
+
+type picker struct {
+	schedule.Picker
+	*faults
+}
+
+func (p *picker) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
+	got := p.Picker.Pick(in, totals, ranked)
+	switch p.slip("picker", in.Request) {
+	case "panics":
+		panic(fault{"picker"})
+	case "picks nothing":
+		return got[:0]
+	case "picks one twice":
+		return append(got, got[0])
+	case "picks out of range":
+		return append(got, len(totals))
+	}
+	return got
+}
+
+type handler struct {
+	schedule.Handler
+	*faults
+	primary string // what goes wrong with Primary, drawn at the first Next
+}
+
+func (p *handler) Next(in *messages.Request, profiles []string, earlier []schedule.Result) int {
+	if len(earlier) == 0 {
+		p.primary = ""
+		switch what := p.slip("handler", in); what {
+		case "panics at Next":
+			panic(fault{"handler"})
+		case "names a profile out of range":
+			return len(profiles)
+		default:
+			p.primary = what
+		}
+	}
+	return p.Handler.Next(in, profiles, earlier)
+}
+
+func (p *handler) Primary(results []schedule.Result) int {
+	switch p.primary {
+	case "panics at Primary":
+		panic(fault{"handler"})
+	case "names a result out of range":
+		return len(results)
+	}
+	return p.Handler.Primary(results)
+}

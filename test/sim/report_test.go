@@ -1,0 +1,63 @@
+package sim_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// outcome is what a run came to. Hash and summary must be equal for equal seeds and numbers of requests.
+type outcome struct {
+	seed    uint64
+	hash    uint64
+	summary string
+	drawn   map[string]int // faults, by kind
+	served  int
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("seed %d, ring hash %#016x: %s", o.seed, o.hash, o.summary)
+}
+
+// repeat is the command that plays the same run again.
+func repeat(seed uint64, requests int) string {
+	tags := ""
+	if planted.tag != "" {
+		tags = "-tags " + planted.tag + " "
+	}
+	return fmt.Sprintf("go test %s./test/sim -seed %d -requests %d", tags, seed, requests)
+}
+
+// announce prints to whoever named a seed and wants to read what came of it. The go command keeps the output of a package
+// that passes to itself unless it was told -v, so without that the line goes where the go command's own output goes. Where
+// the system has no way there, -v is needed.
+func announce(t *testing.T, line string) {
+	if testing.Verbose() || t.Failed() {
+		return // t.Log said it
+	}
+	parent := fmt.Sprintf("/proc/%d", os.Getppid())
+	comm, err := os.ReadFile(filepath.Join(parent, "comm"))
+	out, mine := link(parent), link("/proc/self")
+	if err != nil || strings.TrimSpace(string(comm)) != "go" || out == mine {
+		fmt.Println(line)
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(parent, "fd/1"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		fmt.Println(line)
+		return
+	}
+	defer f.Close()
+	fmt.Fprintln(f, line)
+}
+
+// link is what the standard output of a process is.
+func link(process string) string {
+	to, err := os.Readlink(filepath.Join(process, "fd/1"))
+	if err != nil {
+		return ""
+	}
+	return to
+}
