@@ -1,6 +1,8 @@
 package parsers
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -19,14 +21,25 @@ type Config struct {
 	Seed uint64
 	// MaxBlocks is how many blocks of a prompt are hashed. 0 = blockindex.DefaultMaxBlocks.
 	MaxBlocks int
+	// MaxDecodedBytes is how long the text of a body with a content encoding may be: as long as a body without one, or
+	// encoding would be a way around that limit. 0 = 32 MiB.
+	MaxDecodedBytes int
 }
 
-// OpenAI reads the bodies of chat completions and completions, in every form that the API allows for their content.
-// It has no state: any number of goroutines may share one.
-type OpenAI struct{ config Config }
+// OpenAI reads the bodies of chat completions and completions, in every form that the API allows for their content, and
+// the model of forms, such as those of audio transcriptions. Any number of goroutines may share one.
+type OpenAI struct {
+	config   Config
+	decoders *decoders
+}
 
 // NewOpenAI makes a parser.
-func NewOpenAI(c Config) *OpenAI { return &OpenAI{config: c} }
+func NewOpenAI(c Config) *OpenAI {
+	if c.MaxDecodedBytes <= 0 {
+		c.MaxDecodedBytes = 32 << 20
+	}
+	return &OpenAI{config: c, decoders: newDecoders(c.MaxDecodedBytes)}
+}
 
 type format uint8
 
@@ -34,6 +47,7 @@ const (
 	unknownFormat format = iota
 	chatFormat
 	completionFormat
+	formFormat // multipart/form-data
 )
 
 // Recognised says whether bodies sent to this path are parsed: those of chat/completions and of completions. The path may
@@ -55,11 +69,8 @@ func formatOf(path string) format {
 	return completionFormat
 }
 
-// readable says whether a body with these headers is meant to be JSON that we can see.
-func readable(contentType, contentEncoding string) bool {
-	if e := strings.TrimSpace(contentEncoding); e != "" && !strings.EqualFold(e, "identity") {
-		return false
-	}
+// isJSON says whether a body of this content type is meant to be JSON; without one it is.
+func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.TrimSpace(media)
 	if media == "" || strings.EqualFold(media, "application/json") || strings.EqualFold(media, "text/json") {
@@ -69,17 +80,63 @@ func readable(contentType, contentEncoding string) bool {
 	return len(media) > len(suffix) && strings.EqualFold(media[len(media)-len(suffix):], suffix)
 }
 
-// Parse fills into from a body: Model, Salt, Stream, Usage, PromptTokens, OutputTokens, Blocks, and nothing else.
+// Parse fills into from a body: Model, Salt, Stream, Usage, PromptTokens, OutputTokens, Blocks, and nothing else. Of a form
+// (multipart/form-data, on any path) it fills Model.
+//
+// A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd, and lists of them.
 //
 // An error means that the client sent what no server can read, in one clause that names the byte: the path is recognised,
 // the content type is JSON or absent, and the body is not JSON or not an object. Every other request may be served: if the
-// path, the content type or the content encoding is another one or the body is empty, into stays as it is; a field that is
-// missing or has the wrong type leaves its fact empty. A key that stands twice counts with its last value.
+// path or the content type is another one, the body is empty or cannot be decoded, or a form is broken, into stays as it
+// is; a field that is missing or has the wrong type leaves its fact empty. A key that stands twice counts with its last value.
 //
-// The time is linear in the length of the body; allocated are Model, Salt and the list of blocks.
+// The time is linear in the length of the body, and of its text if it is encoded; allocated are Model, Salt and the list of
+// blocks.
 func (o *OpenAI) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
 	f := formatOf(path)
-	if f == unknownFormat || len(body) == 0 || !readable(contentType, contentEncoding) {
+	if f == unknownFormat || !isJSON(contentType) {
+		if !isForm(contentType) {
+			return nil
+		}
+		f = formFormat
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	if contentEncoding == "" {
+		return o.read(f, contentType, body, into)
+	}
+	return o.readEncoded(f, contentType, contentEncoding, body, into)
+}
+
+func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body []byte, into *messages.Request) error {
+	list, ok := codings(contentEncoding)
+	if !ok {
+		return nil
+	}
+	if list.n == 0 {
+		return o.read(f, contentType, body, into)
+	}
+	err := o.decoders.read(list, body, func(text []byte) error {
+		if len(text) == 0 {
+			return nil
+		}
+		return o.read(f, contentType, text, into)
+	})
+	switch {
+	case err == nil || errors.Is(err, errNotDecoded):
+		return nil
+	default:
+		return fmt.Errorf("once decoded, %w", err)
+	}
+}
+
+// read reads the text of a body.
+func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.Request) error {
+	if f == formFormat {
+		if model := formModel(contentType, body); model != "" {
+			into.Model = model
+		}
 		return nil
 	}
 	r := reader{scanner: scanner{body: body}, format: f}

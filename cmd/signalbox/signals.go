@@ -82,7 +82,7 @@ func (t target) ScrapeFailed(number uint32) {
 func (t *tree) serveStreams(cfg *config.Config) {
 	var parser extproc.Parser = noParser{}
 	if cfg.ParseOpenAI {
-		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed})
+		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	}
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld, BodyTimeout: limit(t.opts.bodyTimeout),

@@ -1,0 +1,126 @@
+package parsers
+
+import (
+	"bufio"
+	"bytes"
+	"mime"
+	"net/textproto"
+	"strings"
+)
+
+// Limits of a form. What goes beyond them ends the reading, not the request.
+const (
+	maxFormTypeBytes   = 1 << 10 // of the content type, which carries the boundary; RFC 2046 lets that have 70
+	maxPartHeaderBytes = 8 << 10 // of one part
+	maxParts           = 1000
+)
+
+// isForm says whether a body of this content type is a form with parts.
+func isForm(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), "multipart/form-data")
+}
+
+// formModel is the value of a form's field model, "" if it has none that names something. A file is no field. A field that
+// stands twice counts with its last value. What is broken, cut or past a limit ends the form.
+func formModel(contentType string, body []byte) string {
+	if len(contentType) > maxFormTypeBytes {
+		return ""
+	}
+	_, parameters, err := mime.ParseMediaType(contentType)
+	if err != nil || parameters["boundary"] == "" {
+		return ""
+	}
+	f := form{rest: body, delimiter: []byte("\r\n--" + parameters["boundary"])}
+	if !f.begin() {
+		return ""
+	}
+	model := ""
+	for range maxParts {
+		isModel, ok := f.header()
+		if !ok {
+			break
+		}
+		value, more, ok := f.content()
+		if value, _ = bytes.CutPrefix(value, []byte("\r\n")); ok && isModel { // the blank line
+			model = text{raw: value}.name()
+		}
+		if !more {
+			break
+		}
+	}
+	return model
+}
+
+// form walks the parts of a body without a copy of what is in them.
+type form struct {
+	rest      []byte
+	delimiter []byte // with the line break before it, which is no part of what it ends
+	bytes     bytes.Reader
+	lines     *bufio.Reader
+}
+
+// begin steps over what stands before the first part; false = there is none.
+func (f *form) begin() bool {
+	if bytes.HasPrefix(f.rest, f.delimiter[2:]) {
+		if behind, last, ok := lineEnd(f.rest[len(f.delimiter)-2:]); ok {
+			f.rest = behind
+			return !last
+		}
+	}
+	_, more, ok := f.content()
+	return ok && more
+}
+
+// content steps over the content of a part and the delimiter that ends it. more = another part begins; false for ok = no
+// delimiter ends it.
+func (f *form) content() (content []byte, more, ok bool) {
+	at := 0
+	for {
+		i := bytes.Index(f.rest[at:], f.delimiter)
+		if i < 0 {
+			return nil, false, false
+		}
+		at += i + len(f.delimiter)
+		if behind, last, ok := lineEnd(f.rest[at:]); ok {
+			content, f.rest = f.rest[:at-len(f.delimiter)], behind
+			return content, !last, true
+		}
+	}
+}
+
+// lineEnd gives what stands behind the line of a delimiter; false for ok = the line goes on, so it was none.
+func lineEnd(b []byte) (behind []byte, last, ok bool) {
+	if bytes.HasPrefix(b, []byte("--")) {
+		return nil, true, true
+	}
+	b = bytes.TrimLeft(b, " \t")
+	behind, ok = bytes.CutPrefix(b, []byte("\r\n"))
+	return behind, false, ok
+}
+
+// header reads the header of a part, and says whether the part is the model. False for ok = it is broken or too long.
+func (f *form) header() (isModel, ok bool) {
+	n := 0
+	if !bytes.HasPrefix(f.rest, []byte("\r\n")) {
+		end := bytes.Index(f.rest[:min(len(f.rest), maxPartHeaderBytes)], []byte("\r\n\r\n"))
+		if end < 0 {
+			return false, false
+		}
+		n = end + 2
+	}
+	header := f.rest[:n+2]
+	f.rest = f.rest[n:] // from the blank line on: a delimiter may follow it at once
+	f.bytes.Reset(header)
+	if f.lines == nil {
+		f.lines = bufio.NewReaderSize(&f.bytes, 512)
+	}
+	f.lines.Reset(&f.bytes)
+	fields, err := textproto.NewReader(f.lines).ReadMIMEHeader()
+	if err != nil {
+		return false, false
+	}
+	disposition, parameters, err := mime.ParseMediaType(fields.Get("Content-Disposition"))
+	_, isFile := parameters["filename"]
+	return err == nil && disposition == "form-data" && parameters["name"] == "model" && !isFile, true
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package parsers_test
+
+const raceOn = true
