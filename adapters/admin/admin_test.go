@@ -236,14 +236,15 @@ func TestWhatTheRecorderIsAsked(t *testing.T) {
 		path string
 		want messages.RequestQueried
 	}{
-		"newest":       {"/debug/requests", messages.RequestQueried{Newest: 50}},
-		"some":         {"/debug/requests?n=3", messages.RequestQueried{Newest: 3}},
-		"by client id": {"/debug/requests?x-request-id=a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
-		"ours":         {"/debug/requests/" + instance + "12", messages.RequestQueried{Request: 12}},
-		"theirs":       {"/debug/requests/a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
-		"foreign":      {"/debug/requests/00000000000000cd-12", messages.RequestQueried{ClientID: "00000000000000cd-12"}},
-		"cut":          {"/debug/requests/" + long, messages.RequestQueried{ClientID: strings.Repeat("a", 127)}},
-		"dots":         {"/debug/requests/%2E%2E", messages.RequestQueried{ClientID: ".."}},
+		"newest":        {"/debug/requests", messages.RequestQueried{Newest: 50}},
+		"some":          {"/debug/requests?n=3", messages.RequestQueried{Newest: 3}},
+		"by client id":  {"/debug/requests?x-request-id=a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
+		"ours":          {"/debug/requests/" + instance + "12", messages.RequestQueried{Request: 12}},
+		"theirs":        {"/debug/requests/a%2Fb", messages.RequestQueried{ClientID: "a/b"}},
+		"foreign":       {"/debug/requests/00000000000000cd-12", messages.RequestQueried{ClientID: "00000000000000cd-12"}},
+		"cut":           {"/debug/requests/" + long, messages.RequestQueried{ClientID: strings.Repeat("a", 127)}},
+		"long, no text": {"/debug/requests?x-request-id=" + strings.Repeat("x%FF", 100), messages.RequestQueried{ClientID: strings.Repeat("x\uFFFD", 32)}},
+		"dots":          {"/debug/requests/%2E%2E", messages.RequestQueried{ClientID: ".."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := answering(messages.Record{Request: 1})

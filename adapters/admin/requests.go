@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -68,7 +67,7 @@ func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
 	}
 	q := messages.RequestQueried{Newest: n}
 	if id := r.URL.Query().Get("x-request-id"); id != "" {
-		q = messages.RequestQueried{ClientID: asKept(id)}
+		q = messages.RequestQueried{ClientID: records.Label(id)}
 	}
 	if got, ok := h.ask(w, r, q); ok {
 		h.list(w, r, got, n)
@@ -105,7 +104,7 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 	id, ours := h.ParseID(text)
 	q := messages.RequestQueried{Request: id}
 	if !ours {
-		q = messages.RequestQueried{ClientID: asKept(text)}
+		q = messages.RequestQueried{ClientID: records.Label(text)}
 	}
 	got, ok := h.ask(w, r, q)
 	switch {
@@ -173,17 +172,4 @@ func notFound(id string, ours bool, lost uint64) string {
 		text += "; " + strconv.FormatUint(lost, 10) + verb + " way for newer ones since the start"
 	}
 	return text
-}
-
-// asKept is a client's id as records have it: valid UTF-8 of at most 128 bytes, cut at a character.
-func asKept(id string) string {
-	const most = 128 // what messages.Request says
-	if len(id) > most {
-		end := most
-		for end > most-utf8.UTFMax && !utf8.RuneStart(id[end]) {
-			end--
-		}
-		id = id[:end]
-	}
-	return strings.ToValidUTF8(id, "\uFFFD")
 }

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,20 @@ func TestSubset(t *testing.T) {
 		"an empty string": {[]*ask{hint(qH(last), "")}, given()},
 		"on the body":     {[]*ask{qH(more), hint(qB("{}", last), "10.0.0.1:1")}, given("10.0.0.1:1")},
 		"on the trailers": {[]*ask{qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")}, given("10.0.0.1:1")},
-		"the first wins":  {[]*ask{hint(qH(more), "10.0.0.1:1"), hint(qB("{}", last), "10.0.0.2:2")}, given("10.0.0.1:1")},
+		"list of strings": {[]*ask{hint(qH(last), []any{"10.0.0.2:2, 10.0.0.1:1", "10.0.0.3:3"})}, given("10.0.0.2:2", "10.0.0.1:1", "10.0.0.3:3")},
+		"near addresses": {[]*ask{hint(qH(last), []any{
+			"10.0.0.1 :1", "10.0.0.1:", ":1", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:http", "10.0.0:1", "010.0.0.1:1", "[10.0.0.1]:1",
+			"::1", "[::1]", "2001:db8::1:80", "[fe80::1%eth0]:1", "http://10.0.0.1:1", "10.0.0.1:1/", "[]", "10.0.0.1:1;10.0.0.2:2",
+		})}, given()},
+		"null":            {[]*ask{hint(qH(last), nil)}, given()},
+		"a struct":        {[]*ask{hint(qH(last), map[string]any{"10.0.0.1:1": "10.0.0.1:1"})}, given()},
+		"lists in a list": {[]*ask{hint(qH(last), []any{[]any{"10.0.0.1:1"}})}, given()},
+		"a header":        {[]*ask{qH(last, ":path: /p", subsetKey+": 10.0.0.1:1")}, messages.Subset{}},
+		"on the second chunk": {
+			[]*ask{qH(more), qB("{", more), hint(qB("", more), "10.0.0.1:1"), qB("}", last)}, given("10.0.0.1:1"),
+		},
+		"too many":       {[]*ask{hint(qH(last), strings.Repeat("10.0.0.1:1,", maxSubsetEntries)+"10.0.0.2:2")}, given(slices.Repeat([]messages.Address{"10.0.0.1:1"}, maxSubsetEntries)...)},
+		"the first wins": {[]*ask{hint(qH(more), "10.0.0.1:1"), hint(qB("{}", last), "10.0.0.2:2")}, given("10.0.0.1:1")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -48,6 +62,30 @@ func TestSubset(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Wherever the hint stands, it counts in each mode in which it can come before the pick: with or without a body.
+func TestSubsetInEveryMode(t *testing.T) {
+	for name, mode := range map[string]modes{"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed} {
+		eager := mode == none || mode == streamed || mode == framed // the pick goes with the headers
+		for where, sent := range map[string][]*ask{
+			"headers, no body": {hint(withModes(qH(last), mode, fds), "10.0.0.1:1")},
+			"headers":          {hint(withModes(qH(more), mode, fds), "10.0.0.1:1"), qB("{}", last)},
+			"body":             {withModes(qH(more), mode, fds), hint(qB("{}", last), "10.0.0.1:1")},
+		} {
+			t.Run(name+" "+where, func(t *testing.T) {
+				r := newRig(setup{})
+				exchange(t, r.serve(t), sent...)
+				got, want := r.only(t).arrived.Request.Subset, []messages.Address{"10.0.0.1:1"}
+				if where == "body" && eager {
+					want = nil
+				}
+				if got.Given != (want != nil) || !cmp.Equal(got.Addresses.Append(nil), want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			})
+		}
 	}
 }
 
@@ -114,6 +152,9 @@ func TestRequestFacts(t *testing.T) {
 		"not UTF-8":          {qH(last, "x-request-id: a\xff\xfeb", ":path: /\xc3"), want{"/\uFFFD", "a\uFFFDb", defaultFairness}},
 		"60 KiB":             {qH(last, "x-request-id: "+strings.Repeat("x", 60<<10)), want{"", strings.Repeat("x", 128), defaultFairness}},
 		"cut in a character": {qH(last, "x-request-id: "+strings.Repeat("x", 127)+"é"), want{"", strings.Repeat("x", 127), defaultFairness}},
+		"60 KiB, not UTF-8":  {qH(last, "x-request-id: "+strings.Repeat("\xff", 60<<10)), want{"", "\uFFFD", defaultFairness}},
+		"60 KiB of path":     {qH(last, ":path: /"+strings.Repeat("x", 60<<10)), want{"/" + strings.Repeat("x", 127), "", defaultFairness}},
+		"60 KiB of flow":     {qH(last, "x-llm-d-inference-fairness-id: "+strings.Repeat("x\xff", 30<<10)), want{"", "", strings.Repeat("x\uFFFD", 32)}},
 		"200 headers":        {qH(last, flood...), want{"/p", "", defaultFairness}},
 		"absurd length":      {qH(last, ":path: /p", "content-length: 1000000000000"), want{"/p", "", defaultFairness}},
 		"negative length":    {qH(last, ":path: /p", "content-length: -5"), want{"/p", "", defaultFairness}},
