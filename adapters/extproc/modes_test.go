@@ -68,6 +68,7 @@ func modeRows() map[string]row {
 			"trailers without a body":    {with(start(mode), qT()), []string{"qH -", "500 unsupported-mode"}, nil},
 			"headers skipped":            {with(withModes(qB(chat, last), mode, fds)), []string{"qB pick 10.0.0.1:8000"}, []string{gone(false, 1)}},
 			"a body twice":               {with(start(mode), qB(chat, last), qB(chat, last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 3)}},
+			"a body twice, trailers":     {with(start(mode), qB(chat, more), qB(chat, more), qB(chat, last), qT()), []string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 5)}},
 			"half-closed after headers":  {with(start(mode)), []string{"qH -"}, nil},
 			"headers and trailers twice": {with(start(mode), start(mode), qB("{}", last), qT()), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 4)}},
 		} {

@@ -66,6 +66,8 @@ func (st *stream) onRequestBody() error {
 	}
 	mode := st.modes.RequestBody
 	switch {
+	case buffered(mode) && st.whole: // a second time: the first counts
+		return nil
 	case st.request == laneNew && !buffered(mode):
 		return st.refuseHeadless()
 	case st.request == laneNew: // headers are not shown to us: the body's answer carries the pick
