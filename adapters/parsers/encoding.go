@@ -92,9 +92,10 @@ type decoders struct {
 	spaces   sync.Pool     // of *workspace
 }
 
-// newDecoders leaves half of the cores to requests that are not compressed.
+// newDecoders leaves half of the cores to requests that are not compressed. There are two places at least, or every body would
+// wait for the one that the kernel has put aside.
 func newDecoders(maxBytes int) *decoders {
-	return &decoders{maxBytes: maxBytes, places: make(chan struct{}, min(max(runtime.GOMAXPROCS(0)/2, 1), maxDecoding))}
+	return &decoders{maxBytes: maxBytes, places: make(chan struct{}, min(max(runtime.GOMAXPROCS(0)/2, 2), maxDecoding))}
 }
 
 // read calls use with the text of a body; the text dies when use returns. errNotDecoded = use was not called.
