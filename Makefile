@@ -54,10 +54,11 @@ e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port; STOP="co
 	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' $(GO) test -count=1 -v -run '^TestEnvoyModelServers$$' ./test/e2e
 
 .PHONY: ci
-ci: ## Lint, vet, race, then test
+ci: ## Lint, vet, race, a little fuzzing, then test
 	$(MAKE) lint
 	$(MAKE) vet
 	$(MAKE) race
+	$(MAKE) fuzz-smoke
 	$(MAKE) test
 
 # go-check-sumtype needs the whole tree in one run: on a single package it sees nothing.
@@ -84,13 +85,20 @@ bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios
 benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
 
-.PHONY: fuzz-smoke
-fuzz-smoke: ## Each fuzz test for a few seconds; FUZZTIME=5s
-	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+# -fuzzminimizetime: by default making one interesting input shorter may take a minute.
+.PHONY: fuzz
+fuzz: ## Each fuzz test for FUZZTIME=10m, one after the other
+	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-	    $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(or $(FUZZTIME),5s) "$$(dirname "$$file")" || exit 1; \
+	    echo "$$name in $$(dirname "$$file")"; \
+	    $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(or $(FUZZTIME),10m) -fuzzminimizetime 20x "$$(dirname "$$file")" || exit 1; \
 	  done; \
 	done
+
+# So many inputs rather than seconds: a fuzz test that is stopped by the clock can fail for that alone.
+.PHONY: fuzz-smoke
+fuzz-smoke: ## Each fuzz test for 2 000 inputs
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=2000x
 
 .PHONY: envoy
 envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -115,10 +118,39 @@ func TestFilesThatAreNoSet(t *testing.T) {
 	}
 }
 
+// printed is a file of entries.
+func printed(entries []Entry) string {
+	type object = map[string]any
+	list := []object{}
+	for _, e := range entries {
+		address := e.Host
+		if address == "" {
+			address = e.IP.String()
+		}
+		o := object{"name": e.Name, "namespace": e.Namespace, "address": address, "port": strconv.Itoa(int(e.Port))}
+		if e.Labels != nil {
+			o["labels"] = e.Labels
+		}
+		list = append(list, o)
+	}
+	b, err := yaml.Marshal(object{"endpoints": list})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// FuzzParse wants entries that are whole, and the same again once they are printed; or problems.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("endpoints:\n- {name: a, address: 10.0.0.1, port: 8000, labels: {a: b}}\n"))
 	f.Add([]byte("{\"endpoints\": [{\"name\": \"a\", \"address\": \"::1\", \"port\": \"1\"}]}"))
 	f.Add([]byte("endpoints: &a [*a]\n"))
+	for _, file := range []string{
+		"endpoints: []\n---\nendpoints: []\n", "endpoints:\n- {<<: {name: a}, address: h, port: 1}\n", "# mine\r\nendpoints:\r\n- {name: a, address: H., port: \"65535\"} # one\r\n",
+		"endpoints: [{name: a, namespace: b, address: \"[::ffff:10.0.0.1]\", port: 0x10, labels: {x: !!binary eA==, 1: null}}]", "endpoints: [{name: a, address: 10.0.0.300, port: -1}, text, {name: a}]", "\xff\xfe{\x00}\x00",
+	} {
+		f.Add([]byte(file))
+	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		entries, err := Parse(file)
 		if err != nil {
@@ -135,6 +167,10 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%q: %+v", file, e)
 			}
 			names[key] = true
+		}
+		again, err := Parse([]byte(printed(entries)))
+		if err != nil || len(entries)+len(again) > 0 && !reflect.DeepEqual(entries, again) {
+			t.Errorf("%q: %+v, printed and read again %+v, %v", file, entries, again, err)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package parsers_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,6 +153,17 @@ func FuzzUsage(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":1}}}`), 3, 20)
 	f.Add([]byte("data: {\"usage\":null}\r\n\r\ndata: {\"usage\":{\"prompt_tokens\":5}}"), 11, 12)
 	f.Add([]byte(`\"usage"usage"":{{"[]}`), 1, 2)
+	captures, err := filepath.Glob("testdata/captures/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range captures {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw[max(0, len(raw)-2000):], 1000, 1500) // their ends, where usage stands
+	}
 	f.Fuzz(func(t *testing.T, body []byte, i, j int) {
 		want := scan(body)
 		i = min(max(i, 0), len(body))
@@ -166,6 +178,37 @@ func FuzzUsage(f *testing.F) {
 		answer := `{"usage":{"prompt_tokens":5},"text":` + string(tail) + `}`
 		if got := scan([]byte(answer)); got != (messages.Usage{PromptTokens: 5}) {
 			t.Fatalf("%s: %+v, want 5 prompt tokens", answer, got)
+		}
+	})
+}
+
+// FuzzEvents writes an answer of known usage, as JSON or as events, around any text, and cuts it anywhere.
+func FuzzEvents(f *testing.F) {
+	f.Add("word", uint32(5), uint32(6), uint32(1), uint8(0), 20)
+	f.Add("\"usage\":{\"prompt_tokens\":9}", uint32(1<<31), uint32(0), uint32(7), uint8(1), 90)
+	f.Add("data: \r\n\r\n\\", uint32(0), uint32(0), uint32(0), uint8(7), 200)
+	f.Fuzz(func(t *testing.T, text string, prompt, output, cached uint32, form uint8, cut int) {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"total_tokens":7,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}`, prompt, output, cached)
+		choices := `"choices":[{"index":0,"delta":{"content":` + string(quoted) + `}}]`
+		answer := "{" + choices + "," + usage + "}"
+		if form&1 != 0 {
+			answer = "data: {" + choices + `,"usage":null}` + "\n\ndata: {" + choices + "," + usage + "}\n\ndata: [DONE]\n\n"
+		}
+		if form&2 != 0 {
+			answer = strings.ReplaceAll(answer, "\n", "\r\n")
+		}
+		if form&4 != 0 {
+			answer = strings.ReplaceAll(answer, "data: ", ": alive\ndata:")
+		}
+		most := func(n uint32) int { return int(min(n, 1<<31-1)) }
+		want := messages.Usage{PromptTokens: most(prompt), CachedTokens: most(cached), OutputTokens: most(output)}
+		cut = min(max(cut, 0), len(answer))
+		if got := scan([]byte(answer[:cut]), []byte(answer[cut:])); got != want {
+			t.Fatalf("%s\ncut at %d: %+v, want %+v", answer, cut, got, want)
 		}
 	})
 }
