@@ -34,6 +34,9 @@ const (
 	maxDecoding = 8
 	// decoderWait is the longest wait for one of these places. Decoding only computes, so a longer queue is an overload.
 	decoderWait = 100 * time.Millisecond
+	// decodeTime of one body. It stands above all others: a body can be cut into blocks so small that each byte costs ten
+	// times what it costs elsewhere.
+	decodeTime = time.Second
 )
 
 type coding uint8
@@ -88,6 +91,7 @@ var (
 // decoders decode bodies for whoever reads them, few at a time.
 type decoders struct {
 	maxBytes int           // of one decoded body
+	within   time.Duration // decodeTime
 	places   chan struct{} // each holds one workspace
 	spaces   sync.Pool     // of *workspace
 }
@@ -95,7 +99,8 @@ type decoders struct {
 // newDecoders leaves half of the cores to requests that are not compressed. There are two places at least, or every body would
 // wait for the one that the kernel has put aside.
 func newDecoders(maxBytes int) *decoders {
-	return &decoders{maxBytes: maxBytes, places: make(chan struct{}, min(max(runtime.GOMAXPROCS(0)/2, 2), maxDecoding))}
+	places := min(max(runtime.GOMAXPROCS(0)/2, 2), maxDecoding)
+	return &decoders{maxBytes: maxBytes, within: decodeTime, places: make(chan struct{}, places)}
 }
 
 // read calls use with the text of a body; the text dies when use returns. errNotDecoded = use was not called.
@@ -112,6 +117,7 @@ func (d *decoders) read(l codingList, body []byte, use func(text []byte) error) 
 		w.forget()
 		d.spaces.Put(w)
 	}()
+	w.until = time.Now().Add(d.within)
 	text, limit := body, min(max(len(body)*maxRatio, freeBytes), d.maxBytes)
 	for i := l.n - 1; i >= 0; i-- {
 		if text, ok = w.decode(l.items[i], text, limit); !ok {
@@ -164,6 +170,7 @@ func newDecoder(c coding) decoder {
 type workspace struct {
 	by         [codingKinds]decoder
 	in         input
+	until      time.Time
 	out, spare []byte
 }
 
@@ -199,7 +206,7 @@ func (w *workspace) decode(c coding, body []byte, limit int) ([]byte, bool) {
 			return nil, false
 		case errors.Is(err, io.EOF):
 			return w.out, true // no library ends before its input does
-		case err != nil:
+		case err != nil || time.Now().After(w.until):
 			return nil, false
 		case n == 0:
 			idle++

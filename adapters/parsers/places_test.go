@@ -1,6 +1,8 @@
 package parsers
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -39,5 +41,25 @@ func TestDecodingPlaces(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A body that takes too long is given up between two chunks.
+func TestDecodingTime(t *testing.T) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(make([]byte, freeBytes)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for within, want := range map[time.Duration]error{decodeTime: nil, -1: errNotDecoded} {
+		d := newDecoders(1 << 20)
+		d.within = within
+		err := d.read(codingList{items: [maxCodings]coding{gzipCoding}, n: 1}, b.Bytes(), func([]byte) error { return nil })
+		if !errors.Is(err, want) {
+			t.Errorf("within %v: error %v, want %v", within, err, want)
+		}
 	}
 }
