@@ -124,7 +124,16 @@ type Decision struct {
 	PoolVersion uint64           // of the snapshot; 0 = before the first
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
+	Suspicions  List[Suspicion]
+	Probe       bool // the request tried a suspended endpoint
 	Stale       bool // all samples were stale: scorers that read them were skipped
+}
+
+// Suspicion is something that was held against an endpoint.
+type Suspicion struct {
+	At        int  // position in Endpoints
+	Suspended bool // it was left alone; false: it was preferred less
+	Why       Evidence
 }
 
 // ProfileRun is what one profile did.

@@ -19,6 +19,7 @@ import (
 type Limits struct {
 	Queue        time.Duration // from admission asked to dispatched
 	Pick         time.Duration // from dispatched to picked, the time in the inbox included
+	FirstToken   time.Duration // from the pick to the first byte of the response: then its endpoint is suspected
 	ResponseIdle time.Duration // between two signs of life of the response
 	Logged       time.Duration // from the end of the stream to the access log's entry
 }
@@ -27,6 +28,7 @@ type Limits struct {
 type Deps struct {
 	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
+	Health    messages.Sink[messages.HealthMsg]
 	Pool      *endpoints.Pool
 	Plan      func() *schedule.Plan // the configuration in force
 	Scratch   *schedule.Scratch     // the loop's
@@ -56,6 +58,9 @@ type Cycle struct {
 
 	served *endpoints.Endpoint // whose load we are part of; nil = none
 	pick   endpoints.Pick      // what we added to it
+	chosen *endpoints.Endpoint // the first of our list; nil before the pick
+	probe  bool                // it is suspended, we try it, and have yet to say what came of it
+	doubts bool                // it was silent for too long, which was said
 
 	deadline   time.Time // of the whole request
 	due        time.Time // of what we wait for now
@@ -150,6 +155,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	c.hold(out.Ranked[0])
+	c.chosen, c.probe = c.served, out.Probe
 	c.served.Picks.Add(1)
 	c.meter.picked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	if s := c.served.Sample(); s != nil {
@@ -160,61 +166,26 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	for i, e := range out.Ranked {
 		to[i] = e.Spec.Address
 	}
-	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	c.waitFor(ctx, c.patience())
 	c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)})
 	c.meter.answered(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt))
 }
 
-// hold makes the request part of an endpoint's load, and of no other's.
-func (c *Cycle) hold(e *endpoints.Endpoint) {
-	c.letGo()
-	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
-	c.rec.Served = e.ID
-}
-
-func (c *Cycle) letGo() {
-	if c.served != nil {
-		c.served.Load().Remove(c.pick)
-		c.served = nil
-	}
-}
-
-// place enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
-func (c *Cycle) place() {
-	if c.req.Blocks.Len() == 0 {
-		return
-	}
-	c.placed = c.deps.Prefix.Tell(messages.PromptPlaced{
-		Request: c.req.ID, Endpoint: c.served.ID, Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks,
-	})
-	c.req.Blocks = messages.List[uint64]{}
-}
-
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status = m.Status
-	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	c.waitFor(ctx, c.patience())
 	if c.served == nil {
 		return
 	}
 	where := c.served.ID
 	if m.Served != "" && m.Served != c.served.Spec.Address {
 		where = c.move(m.Served)
+		c.blame(c.chosen, messages.ServedElsewhere)
 	}
+	c.judge(ctx, m.Status)
 	if c.placed {
 		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
 	}
-}
-
-// move takes the load to the endpoint that served; to nobody, if the pool does not know it.
-func (c *Cycle) move(to messages.Address) messages.EndpointID {
-	c.deps.Metrics.elsewhere.Inc()
-	if e := c.deps.Pool.Snapshot().ByAddress(to); e != nil {
-		c.hold(e)
-		return e.ID
-	}
-	c.letGo()
-	c.rec.Served = messages.EndpointID{}
-	return messages.EndpointID{}
 }
 
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
@@ -231,6 +202,9 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
+	if c.served != nil && c.rec.Status == 0 && !m.Logged {
+		c.blame(c.chosen, messages.EndedBare)
+	}
 	if m.Logged && c.answered && c.served != nil {
 		c.outlive(ctx)
 		return

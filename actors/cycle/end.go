@@ -41,6 +41,8 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 		c.revoke(ctx, messages.RequestTimeout, 0)
 	case !c.answered:
 		c.refuse(ctx, messages.PickFailed{Reason: c.whyWaited(), RetryAfter: time.Second})
+	case c.served != nil && c.patience() < c.deps.Limits.ResponseIdle:
+		c.doubt(ctx)
 	default:
 		c.revoke(ctx, messages.ResponseIdle, 0)
 	}
@@ -116,6 +118,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.admission {
 		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
 	}
+	c.endProbe()
 	c.letGo()
 	if c.placed {
 		failed := c.rec.FirstToken == 0 || c.rec.Status >= 400

@@ -24,8 +24,15 @@ func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 
 // onLogged takes what the access log knows and the stream did not see.
 func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logged) {
-	if c.rec.Status == 0 && m.Status != 0 {
+	switch {
+	case c.rec.Status != 0: // the stream told
+	case m.Served == "" || m.Broken && m.FirstToken == 0:
+		c.rec.Status = m.Status // of the proxy's own answer
+	default:
 		c.onResponseStarted(ctx, messages.ResponseStarted{Status: m.Status, Served: m.Served})
+	}
+	if m.Broken && c.served != nil {
+		c.blame(c.served, messages.ConnectionBroken)
 	}
 	c.rec.FirstToken = m.FirstToken
 	switch {

@@ -21,6 +21,7 @@ const (
 	pickLimit  = time.Second
 	idleLimit  = 15 * time.Minute
 	logLimit   = 20 * time.Minute
+	tokenLimit = time.Minute
 )
 
 var (
@@ -45,6 +46,7 @@ type scene struct {
 	flow   *runtimetest.Probe[messages.FlowMsg]
 	stream *runtimetest.Probe[messages.StreamMsg]
 	prefix *runtimetest.Probe[messages.PrefixMsg]
+	health *runtimetest.Probe[messages.HealthMsg]
 	pool   *endpoints.Pool
 	book   *records.Book
 	reg    *prometheus.Registry
@@ -60,7 +62,8 @@ func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
-		pool: endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(),
+		health: runtimetest.NewProbe[messages.HealthMsg](t),
+		pool:   endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(),
 	}
 	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -77,9 +80,9 @@ func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
+		Prefix: s.prefix, Health: s.health, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
-		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, ResponseIdle: idleLimit, Logged: logLimit},
+		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))

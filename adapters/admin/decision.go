@@ -13,7 +13,16 @@ type decisionView struct {
 	PoolVersion uint64        `json:"pool_version"`
 	Candidates  int           `json:"candidates"`        // endpoints of the pool, or of the request's subset
 	AllStale    bool          `json:"all_samples_stale"` // in-flight load stood in for the scorers that read samples
+	Probe       bool          `json:"probe"`             // the request tried a suspended endpoint
+	Suspicions  []suspicion   `json:"suspicions"`        // what was held against candidates
 	Profiles    []profileView `json:"profiles"`
+}
+
+// suspicion is something that was held against an endpoint.
+type suspicion struct {
+	endpoint
+	Suspended bool   `json:"suspended"` // it was left alone; false: it was preferred less
+	Evidence  string `json:"evidence"`
 }
 
 // profileView is what one profile did.
@@ -45,32 +54,40 @@ type candidateView struct {
 	Rank      int        `json:"rank"`       // 1 = the pick, then whom Envoy tries next; 0 = not chosen
 	Total     *float32   `json:"total"`      // null = dropped, or no endpoint was scored
 	Scores    []*float32 `json:"scores"`     // before the weight, in the order of scorers; null = not asked
-	DroppedBy string     `json:"dropped_by"` // a filter's name, or "stale-sample"; "" = not dropped
+	DroppedBy string     `json:"dropped_by"` // a filter's name, "suspended" or "stale-sample"; "" = not dropped
 
 	runnerUp bool
 }
 
-const staleSample = "stale-sample"
+const (
+	staleSample = "stale-sample"
+	suspended   = "suspended"
+)
 
 func (h *handler) decision(d *messages.Decision) *decisionView {
 	if d.Profiles.Len() == 0 && d.Endpoints.Len() == 0 && d.PoolVersion == 0 {
 		return nil
 	}
 	v := &decisionView{
-		PoolVersion: d.PoolVersion, Candidates: d.Endpoints.Len(), AllStale: d.Stale,
+		PoolVersion: d.PoolVersion, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Suspicions: []suspicion{},
 		Profiles: make([]profileView, 0, d.Profiles.Len()),
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())
 	for _, id := range d.Endpoints.All() {
 		all = append(all, h.endpoint(id))
 	}
+	for _, s := range d.Suspicions.All() {
+		if s.At < len(all) {
+			v.Suspicions = append(v.Suspicions, suspicion{all[s.At], s.Suspended, s.Why.String()})
+		}
+	}
 	for _, run := range d.Profiles.All() {
-		v.Profiles = append(v.Profiles, profile(&run, all))
+		v.Profiles = append(v.Profiles, profile(&run, all, d))
 	}
 	return v
 }
 
-func profile(run *messages.ProfileRun, all []endpoint) profileView {
+func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) profileView {
 	v := profileView{
 		Profile: run.Profile, Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
 		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
@@ -88,6 +105,7 @@ func profile(run *messages.ProfileRun, all []endpoint) profileView {
 			c.Scores = append(c.Scores, scored(s.Scores, i))
 		}
 	}
+	v.suspend(run, d)
 	v.total(run)
 	v.rank(run)
 	slices.SortStableFunc(v.Endpoints, better)
@@ -110,6 +128,15 @@ func (v *profileView) filter(f *messages.FilterRun) filterView {
 		out.Kept++
 	}
 	return out
+}
+
+// suspend notes who was left alone: whoever was suspended, passed all filters and has no total.
+func (v *profileView) suspend(run *messages.ProfileRun, d *messages.Decision) {
+	for _, s := range d.Suspicions.All() {
+		if s.Suspended && s.At < len(v.Endpoints) && v.Endpoints[s.At].DroppedBy == "" && scored(run.Totals, s.At) == nil {
+			v.Endpoints[s.At].DroppedBy = suspended
+		}
+	}
 }
 
 // total notes the totals. Who passed all filters and has none where others do was left out for its old sample.

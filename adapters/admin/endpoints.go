@@ -21,12 +21,32 @@ type EndpointView struct {
 	Generation uint32            `json:"generation"`
 	Labels     map[string]string `json:"labels,omitempty"`
 
-	Failing          bool   `json:"failing"`           // the newest scrape failed
-	InflightRequests int    `json:"inflight_requests"` // sent by this process, not ended
-	InflightTokens   int    `json:"inflight_tokens"`   // their prompts, estimated
-	Picks            uint64 `json:"picks"`             // since this incarnation
+	Health           *HealthView `json:"health"`            // null = nothing is held against it
+	Failing          bool        `json:"failing"`           // the newest scrape failed
+	InflightRequests int         `json:"inflight_requests"` // sent by this process, not ended
+	InflightTokens   int         `json:"inflight_tokens"`   // their prompts, estimated
+	Picks            uint64      `json:"picks"`             // since this incarnation
 
 	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet
+}
+
+// HealthView is what is held against an endpoint.
+type HealthView struct {
+	State        string  `json:"state"` // "suspended", "probing" (one request tries it) or "avoided" (preferred less)
+	Evidence     string  `json:"evidence"`
+	SinceSeconds float64 `json:"since_seconds"`
+}
+
+func healthView(h *endpoints.Health, now time.Time) *HealthView {
+	switch {
+	case h == nil || !h.Suspended && !now.Before(h.Until):
+		return nil
+	case h.Suspended && h.Probing():
+		return &HealthView{"probing", h.Why.String(), now.Sub(h.Since).Seconds()}
+	case h.Suspended:
+		return &HealthView{"suspended", h.Why.String(), now.Sub(h.Since).Seconds()}
+	}
+	return &HealthView{"avoided", h.Why.String(), now.Sub(h.Since).Seconds()}
 }
 
 // SampleView is what the newest successful scrape said.
@@ -51,7 +71,7 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 	for _, e := range s.Endpoints {
 		v := EndpointView{
 			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
-			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(), Health: healthView(e.Health(), now),
 			InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(), Picks: e.Picks.Load(),
 		}
 		if s := e.Sample(); s != nil {
@@ -91,7 +111,7 @@ func pool(list []EndpointView) string {
 	if len(list) == 0 {
 		return "no endpoints\n"
 	}
-	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks"}}
+	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks", "health"}}
 	for i := range list {
 		e := &list[i]
 		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-", "-"}
@@ -104,11 +124,18 @@ func pool(list []EndpointView) string {
 				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
 			}
 		}
-		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10)))
+		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10), e.health()))
 	}
 	var b strings.Builder
-	table(&b, "", "llllrrrrrrr", rows)
+	table(&b, "", "llllrrrrrrrl", rows)
 	return b.String()
+}
+
+func (e *EndpointView) health() string {
+	if e.Health == nil {
+		return "well"
+	}
+	return e.Health.State + ": " + e.Health.Evidence
 }
 
 // state is in a word whether the sample counts, and its age.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // collector reads loops and pool when Prometheus asks.
@@ -18,10 +19,10 @@ type collector struct {
 	name  string        // of the pool
 	stale time.Duration // age from which a sample does not count for the pool
 
-	messages, dropped, panics, refused, handoffs, waited, inbox *prometheus.Desc
-	ready                                                       *prometheus.Desc
-	queue, running, kv                                          spread
-	endpointQueue, endpointPicks, endpointFailing               *prometheus.Desc
+	messages, dropped, panics, refused, handoffs, waited, inbox      *prometheus.Desc
+	ready                                                            *prometheus.Desc
+	queue, running, kv                                               spread
+	endpointQueue, endpointPicks, endpointFailing, endpointSuspended *prometheus.Desc
 }
 
 // spread is mean and standard deviation of what endpoints say.
@@ -52,13 +53,14 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		waited:   loop("wait_seconds_total", "Time that messages waited in the inbox."),
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
-		ready:           of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
-		queue:           spreadOf("queue_size", "waiting requests"),
-		running:         spreadOf("running_requests", "running requests"),
-		kv:              spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
-		endpointQueue:   of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
-		endpointPicks:   of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
-		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
+		ready:             of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
+		queue:             spreadOf("queue_size", "waiting requests"),
+		running:           spreadOf("running_requests", "running requests"),
+		kv:                spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
+		endpointQueue:     of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
+		endpointPicks:     of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
+		endpointSuspended: of("signalbox_endpoint_suspended", "1 if the endpoint is left alone, and for what; else 0.", "endpoint", "evidence"),
+		endpointFailing:   of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
 
@@ -66,7 +68,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
 		c.ready, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
-		c.endpointQueue, c.endpointPicks, c.endpointFailing,
+		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointSuspended,
 	} {
 		ch <- d
 	}
@@ -104,6 +106,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 			failing = 1
 		}
 		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
+		ch <- c.suspended(e)
 		s := e.Sample()
 		if s == nil {
 			continue
@@ -128,6 +131,14 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		gauge(of.spread.mean, of.moments.mean)
 		gauge(of.spread.deviation, of.moments.deviation())
 	}
+}
+
+func (c *collector) suspended(e *endpoints.Endpoint) prometheus.Metric {
+	v, why := 0.0, messages.NoEvidence
+	if h := e.Health(); h != nil && h.Suspended {
+		v, why = 1, h.Why
+	}
+	return prometheus.MustNewConstMetric(c.endpointSuspended, prometheus.GaugeValue, v, string(e.Spec.Address), why.String())
 }
 
 // moments are count, mean and the sum of squared distances from it, kept so that no precision is lost. Zero for no values.

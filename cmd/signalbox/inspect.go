@@ -180,6 +180,7 @@ var supervision = role{
 			{name: "scraper/<endpoint>", restart: "always", lost: "the interval learnt; the sample stays and ages", notices: "readers, by the sample's age"},
 		}},
 		{name: "prefix (last loop)", restart: "always", lost: "the prefix index", notices: "pool, by its watch"},
+		{name: "health (loop 0)", restart: "always", lost: "what is held against endpoints: all are well", notices: "nobody"},
 		{name: "recorder (loop 0)", restart: "always", lost: "open queries, which are answered first", notices: "the asker, by a partial answer"},
 		{name: "flow/0..n", restart: "always", lost: "the places of requests that run, which run on", notices: "nobody"},
 		{name: "shard/0..n", restart: "always", lost: "its cycles", notices: "streams, each by its answer", children: []role{

@@ -47,6 +47,8 @@ type options struct {
 	bodyTimeout, queueTimeout         time.Duration
 	pickTimeout, idleTimeout          time.Duration
 	requestTimeout, logTimeout        time.Duration
+	firstToken                        time.Duration
+	maxSuspended                      float64
 	log                               telemetry.LogOptions
 }
 
@@ -79,6 +81,8 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
+	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
+	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 is none")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.log.Register(f)
 }
@@ -101,6 +105,9 @@ func (o *options) check() error {
 	if o.configFile != "" && o.configText != "" {
 		bad("--config-file and --config-text: want one of them")
 	}
+	if !(o.maxSuspended >= 0 && o.maxSuspended <= 1) {
+		bad("--max-suspended-share: got %v, want 0 to 1", o.maxSuspended)
+	}
 	if o.shards < 1 {
 		bad("--shards: got %d, want 1 or more", o.shards)
 	}
@@ -117,7 +124,7 @@ func (o *options) check() error {
 		{"refresh-metrics-interval", o.refresh}, {"metrics-staleness-threshold", o.staleness}, {"drain-timeout", o.drainTimeout},
 		{"drain-delay", o.drainDelay}, {"body-timeout", o.bodyTimeout}, {"queue-timeout", o.queueTimeout},
 		{"pick-timeout", o.pickTimeout}, {"response-idle-timeout", o.idleTimeout}, {"request-timeout", o.requestTimeout},
-		{"access-log-timeout", o.logTimeout},
+		{"access-log-timeout", o.logTimeout}, {"first-token-timeout", o.firstToken},
 	} {
 		if d.d < 0 {
 			bad("--%s: got %v, want 0 or more", d.flag, d.d)

@@ -3,6 +3,7 @@ package main
 import (
 	"go.uber.org/zap"
 
+	"github.com/signalbox-epp/signalbox/actors/health"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
@@ -42,7 +43,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		role := runtime.Role[messages.ScraperMsg]{
 			Name: "scraper", Policy: runtime.RestartOnPanic,
 			New: func() runtime.Actor[messages.ScraperMsg] {
-				return scraper.New(settings, target{e, e.Load()}, fetcher, metrics)
+				return scraper.New(settings, target{e, e.Load(), t.health}, fetcher, metrics)
 			},
 		}
 		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
@@ -62,7 +63,8 @@ func (t *tree) turned(of messages.EndpointSpec, failure string) {
 // target is an endpoint as its scraper sees it.
 type target struct {
 	*endpoints.Endpoint
-	load *endpoints.Load
+	load   *endpoints.Load
+	health messages.Sink[messages.HealthMsg]
 }
 
 func (t target) BeginScrape() uint32 { return t.load.BeginScrape() }
@@ -76,6 +78,7 @@ func (t target) SampleInForce(number uint32) {
 func (t target) ScrapeFailed(number uint32) {
 	t.load.ScrapeFailed(number)
 	t.Failing.Store(true)
+	t.health.Tell(messages.EvidenceSeen{Endpoint: t.ID, Evidence: messages.ScrapeFailed})
 }
 
 // serveStreams makes the ext_proc side.
@@ -121,4 +124,15 @@ func (t *tree) serveAdmin(c *config.Config) {
 		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },
 	})
+}
+
+// spawnHealth makes the actor that learns from what requests meet, and who connects for it.
+func (t *tree) spawnHealth() {
+	t.checker = modelserver.NewChecker()
+	settings := health.Config{MaxShare: t.opts.maxSuspended, First: firstSuspension, Longest: longestSuspension}
+	metrics := health.NewMetrics(t.registry)
+	t.health, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.HealthMsg]{
+		Name: "health", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.HealthMsg] { return health.New(settings, t.endpoint, t.checker, metrics) },
+	}, messages.HealthMsg(messages.HealthStarted{}))
 }

@@ -50,12 +50,14 @@ type tree struct {
 	index    *blockindex.Index
 	pool     runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
+	health   runtime.Ref[messages.HealthMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
 	flows    []runtime.Ref[messages.FlowMsg]
 	cycles   []runtime.Role[messages.CycleMsg] // one for each loop
 
 	spawned  bool // prefix, pool and recorder have addresses
 	fetcher  *modelserver.Fetcher
+	checker  *modelserver.Checker
 	file     *discovery.File
 	follow   context.CancelFunc
 	streams  *extproc.Server
@@ -67,6 +69,10 @@ type tree struct {
 const (
 	recordEntries = 4096     // of ended requests, in all loops together
 	recordBytes   = 16 << 20 // likewise
+
+	// An endpoint that recovers is tried again after the longest suspension, within ten seconds.
+	firstSuspension   = time.Second
+	longestSuspension = 8 * time.Second
 )
 
 // buildTree brings the actors up in the order in which they need each other.
@@ -110,6 +116,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	if !ok {
 		return errors.New("the prefix actor was refused")
 	}
+	t.spawnHealth()
 	if err := t.spawnPool(cfg); err != nil {
 		return err
 	}
@@ -161,12 +168,12 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 	}, messages.FlowMsg(messages.FlowStarted{Shard: i}))
 	t.shards, t.flows = append(t.shards, s), append(t.flows, f)
 	deps := &cycle.Deps{
-		Flow: t.flowOf, Prefix: t.prefix, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
+		Flow: t.flowOf, Prefix: t.prefix, Health: t.health, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
 		Scratch:   &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
 		Estimates: records.NewEstimates(),
 		Names:     t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{
-			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
+			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), FirstToken: limit(t.opts.firstToken), ResponseIdle: limit(t.opts.idleTimeout),
 			Logged: limit(t.opts.logTimeout),
 		},
 	}
@@ -270,9 +277,13 @@ func (t *tree) close(ctx context.Context) error {
 		end(t.prefix)
 		end(t.pool)
 		end(t.recorder)
+		end(t.health)
 	}
 	if t.fetcher != nil {
 		t.fetcher.Close()
+	}
+	if t.checker != nil {
+		t.checker.Close()
 	}
 	if late != nil {
 		return late

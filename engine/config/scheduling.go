@@ -109,6 +109,9 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 			l.fail(path, "%s is a second picker beside %s, want one in each profile", x.name, p.Picker.Name)
 		}
 		p.Picker = schedule.PickerStep{Step: step, Picker: k}
+		if limited, ok := k.(interface{ Most() int }); ok {
+			p.Picker.Most = limited.Most
+		}
 	}
 	if _, detector := x.plugin.(*UtilizationDetector); detector {
 		l.fail(path, "%s as a filter is not supported yet", x.typ)

@@ -35,14 +35,16 @@ func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 
 // Endpoint is one incarnation of a model server address. Identity and labels never change.
 type Endpoint struct {
-	ID      messages.EndpointID
-	Spec    messages.EndpointSpec
-	Labels  map[string]string // Spec.Labels, for reading only
-	sample  atomic.Pointer[Sample]
-	load    Load
-	Picks   atomic.Uint64 // since its incarnation
-	Models  Tally         // the same picks, by model
-	Failing atomic.Bool   // the newest scrape failed
+	ID       messages.EndpointID
+	Spec     messages.EndpointSpec
+	Labels   map[string]string // Spec.Labels, for reading only
+	sample   atomic.Pointer[Sample]
+	health   atomic.Pointer[Health]
+	load     Load
+	answered atomic.Int64  // unix nanoseconds: the newest good answer
+	Picks    atomic.Uint64 // since its incarnation
+	Models   Tally         // the same picks, by model
+	Failing  atomic.Bool   // the newest scrape failed
 }
 
 // New is an endpoint without a sample.

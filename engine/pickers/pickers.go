@@ -33,6 +33,9 @@ func (d *Destinations) Default(n int) {
 	}
 }
 
+// Most is how many endpoints are picked at most.
+func (d *Destinations) Most() int { return max(d.MaxNumOfEndpoints, 1) }
+
 // Validate says which parameters are out of range.
 func (d *Destinations) Validate() error {
 	if d.MaxNumOfEndpoints < 0 || d.MaxNumOfEndpoints > maxDestinations {

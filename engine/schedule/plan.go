@@ -49,6 +49,15 @@ type ScorerStep struct {
 type PickerStep struct {
 	Step
 	Picker Picker
+	Most   func() int // endpoints that it picks at most; nil = it does not say
+}
+
+// most is how many endpoints an answer of this picker may have, if it gave n.
+func (p *PickerStep) most(n int) int {
+	if p.Most == nil {
+		return max(n, 1)
+	}
+	return p.Most()
 }
 
 // Clock times plugins. The loop supplies it.
@@ -93,6 +102,10 @@ type Scratch struct {
 	names   []string
 	results []Result
 	best    []*endpoints.Endpoint // what Outcome.Ranked shows
+
+	blemishes []blemish   // what is held against endpoints of all
+	picker    *PickerStep // of the profile that ran last
+	due       blemish     // a suspended endpoint of the profile that ran last which may be tried; at = -1: none
 }
 
 // Outcome is what a scheduling cycle came to.
@@ -102,7 +115,8 @@ type Outcome struct {
 	Detail   string
 	Decision messages.Decision
 
-	PrefixBlocks int // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
+	Probe        bool // the first of Ranked is suspended, and this request tries it
+	PrefixBlocks int  // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
 }
 
 // reads is everything that the plan looks at.
@@ -122,6 +136,7 @@ func (p *Plan) reads() Reads {
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
 	s.all, s.sources, s.matched = grow(s.all, len(snap.Endpoints))[:0], s.sources[:0], false
+	s.blemishes = s.blemishes[:0]
 	s.allowed.restrict(req.Subset)
 	defer s.allowed.forget()
 	for _, e := range snap.Endpoints {
@@ -131,6 +146,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 		s.sources = append(s.sources, e)
 		s.all = s.all[:len(s.all)+1]
 		read(e, now, plan.Stale, &s.all[len(s.all)-1])
+		s.inspect(e, now)
 	}
 	if len(s.all) == 0 || plan.reads()&ReadsPrefix == 0 || s.Matcher == nil || req.Blocks.Len() == 0 {
 		return

@@ -31,7 +31,7 @@ func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Tim
 		if i >= len(p.Profiles) {
 			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.Profiles)))
 		}
-		run, reason, detail := s.profile(req, &p.Profiles[i], &out.Decision)
+		run, reason, detail := s.profile(req, &p.Profiles[i], &out.Decision, now)
 		runs = append(runs, run)
 		out.Decision.Profiles = messages.TakeList(runs)
 		if reason != messages.NoReason {
@@ -39,7 +39,7 @@ func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Tim
 		}
 		s.results = append(s.results, s.result(p.Profiles[i].Name, run))
 	}
-	out.rank(s, runs, p.Handler.Primary(s.results))
+	out.rank(s, runs, p.Handler.Primary(s.results), now)
 	return out
 }
 
@@ -48,10 +48,16 @@ func (o Outcome) fail(why messages.Reason, detail string) Outcome {
 	return o
 }
 
-func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
+func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int, now time.Time) {
 	if primary < 0 || primary >= len(runs) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
+	}
+	if primary == len(runs)-1 { // the profile that ran last knows whom to try
+		run := &runs[primary]
+		o.Probe = s.try(run, s.picker.most(run.Ranked.Len()), now)
+		o.Decision.Probe = o.Probe
+		o.Decision.Profiles = messages.TakeList(runs)
 	}
 	s.best = s.best[:0]
 	for _, at := range runs[primary].Ranked.All() {
@@ -68,7 +74,7 @@ func (s *Scratch) begin(version uint64) messages.Decision {
 	for i := range s.all {
 		ids[i] = s.all[i].ID
 	}
-	return messages.Decision{PoolVersion: version, Endpoints: messages.TakeList(ids)}
+	return messages.Decision{PoolVersion: version, Endpoints: messages.TakeList(ids), Suspicions: s.suspicions()}
 }
 
 func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
@@ -79,14 +85,16 @@ func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
 	return Result{Profile: profile, Ranked: ids}
 }
 
-// profile is one run: filters, freshness, scorers, picker.
-func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decision) (messages.ProfileRun, messages.Reason, string) {
+// profile is one run: filters, health, freshness, scorers, picker.
+func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decision, now time.Time) (messages.ProfileRun, messages.Reason, string) {
 	run := messages.ProfileRun{Profile: p.Name, Runner: -1}
 	s.in = Input{Request: req, Profile: p.Name, Earlier: s.results, Rand: s.Rand}
 	s.reset()
 	if blame := s.filter(p, &run); blame != "" {
 		return run, messages.NoEndpoints, "filter " + blame + " left no endpoint"
 	}
+	s.picker = &p.Picker
+	s.spare(now)
 	stale := s.freshen(p)
 	d.Stale = d.Stale || stale
 	s.score(p, &run, stale)
@@ -154,33 +162,6 @@ func (s *Scratch) compact() {
 	s.cand, s.place = s.cand[:n], s.place[:n]
 }
 
-// freshen drops stale candidates if a fresh one is left. True means that all are stale and that it matters.
-func (s *Scratch) freshen(p *Profile) bool {
-	reads := Reads(0)
-	for i := range p.Scorers {
-		reads |= p.Scorers[i].Reads
-	}
-	if reads&(ReadsSample|ReadsLoRA) == 0 {
-		return false
-	}
-	s.keep = grow(s.keep, len(s.cand))
-	fresh := 0
-	for i := range s.cand {
-		s.keep[i] = s.cand[i].Fresh
-		if s.cand[i].Fresh {
-			fresh++
-		}
-	}
-	if fresh == 0 {
-		s.Observer.AllStale()
-		return true
-	}
-	if fresh < len(s.cand) {
-		s.compact()
-	}
-	return false
-}
-
 // score sums the weighted scores into totals. With stale samples in-flight load stands in for the scorers that read them.
 func (s *Scratch) score(p *Profile, run *messages.ProfileRun, stale bool) {
 	n := len(s.cand)
@@ -208,6 +189,7 @@ func (s *Scratch) score(p *Profile, run *messages.ProfileRun, stale bool) {
 		}
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
+	s.disfavour()
 	totals := slab[len(p.Scorers)*len(s.all):]
 	for j, at := range s.place {
 		totals[at] = s.totals[j]
@@ -228,20 +210,6 @@ func (s *Scratch) ask(sc *ScorerStep) {
 		case v < 0 || v > 1:
 			s.scores[i] = min(max(v, 0), 1)
 			s.Observer.ScoreClamped(sc.Meter)
-		}
-	}
-}
-
-// standIn scores by what we sent and have not seen end: fewest 1, most 0, all equal 1.
-func (s *Scratch) standIn() {
-	lo, hi := s.cand[0].InflightRequests, s.cand[0].InflightRequests
-	for i := range s.cand {
-		lo, hi = min(lo, s.cand[i].InflightRequests), max(hi, s.cand[i].InflightRequests)
-	}
-	for i := range s.cand {
-		s.scores[i] = 1
-		if hi > lo {
-			s.scores[i] = float32(hi-s.cand[i].InflightRequests) / float32(hi-lo)
 		}
 	}
 }

@@ -29,11 +29,15 @@ type answerMissing struct{}
 // responseMoves plays the next scene of the response.
 type responseMoves struct{}
 
+// entryComes is the proxy's access log: the response has ended.
+type entryComes struct{}
+
 func (clientCame) clientMsg()    {}
 func (clientTold) clientMsg()    {}
 func (clientLeaves) clientMsg()  {}
 func (answerMissing) clientMsg() {}
 func (responseMoves) clientMsg() {}
+func (entryComes) clientMsg()    {}
 
 // client is one request from outside.
 type client struct {
@@ -83,6 +87,8 @@ func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
 		c.onAnswerMissing(ctx)
 	case responseMoves:
 		c.onResponseMoves(ctx)
+	case entryComes:
+		c.onEntryComes(ctx)
 	}
 }
 
@@ -193,12 +199,31 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 			c.leave(ctx)
 			return
 		}
+		if gone.Logged && (c.faults.off || c.chance(.9)) {
+			c.line.gone = true
+			c.cycle.Tell(gone)
+			ctx.After(c.upTo(3*time.Second), entryComes{})
+			return
+		}
+		if gone.Logged {
+			c.faults.drew(entryLost)
+		}
 		c.hangUp(ctx, gone)
 		return
 	}
 	c.cycle.Tell(says)
 	c.step = cmp.Or(now.step, c.step)
 	c.next(ctx)
+}
+
+// onEntryComes tells the shard what the log has. Its cycle may have ended before.
+func (c *client) onEntryComes(ctx runtime.Context[clientMsg]) {
+	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900, Logged: messages.Logged{Status: 200, FirstToken: time.Millisecond}}
+	if !c.faults.off {
+		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
+	}
+	c.shards[c.loopOf(c.request.ID)].Tell(messages.ExchangeLogged{Request: c.request.ID, End: end})
+	ctx.Stop()
 }
 
 func (c *client) Stopped(runtime.Context[clientMsg]) { c.ledger.present-- }

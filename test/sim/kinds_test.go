@@ -34,6 +34,7 @@ const (
 	servedUnknown = "served by no endpoint of the pool"
 	serverFailed  = "model server answered 5xx"
 	serverSilent  = "model server went silent"
+	entryLost     = "access log entry never came"
 	shortDeadline = "short deadline of the request"
 )
 
@@ -56,7 +57,7 @@ var pluginFaults = map[string][]string{
 func pluginFault(family, what string) string { return family + " " + what }
 
 // restarting are the actors that begin anew after a panic.
-var restarting = []string{"flow", "pool", "prefix", "recorder", "scraper", "shard"}
+var restarting = []string{"flow", "health", "pool", "prefix", "recorder", "scraper", "shard"}
 
 func restartOf(actor string) string { return "restart of " + actor }
 
@@ -128,7 +129,7 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline,
+		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline, entryLost,
 	}, panics()...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))

@@ -37,6 +37,11 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 		return messages.ResponseStarted{Status: status, Served: served, At: now}
 	}}
 	scenes := []scene{started}
+	if status == 200 && c.chance(.3) { // its body passes by us
+		return append(scenes, scene{after: c.upTo(time.Millisecond), says: func(time.Time) messages.CycleMsg {
+			return messages.StreamGone{Completed: true, Logged: true}
+		}})
+	}
 	if c.faults.off || status == 200 && c.chance(.97) {
 		scenes = append(scenes, c.body()...)
 	}

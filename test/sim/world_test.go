@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/flow"
+	"github.com/signalbox-epp/signalbox/actors/health"
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
@@ -41,7 +42,7 @@ const (
 var start = time.Unix(1_800_000_000, 0)
 
 // limits are short, so that every deadline passes now and then.
-var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, ResponseIdle: 10 * time.Second}
+var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, FirstToken: 3 * time.Second, ResponseIdle: 10 * time.Second, Logged: 5 * time.Second}
 
 // world is one run: the tree, the probes around it, and what is written down about them.
 type world struct {
@@ -62,6 +63,7 @@ type world struct {
 	plan     *schedule.Plan
 	observed observer
 	prefix   runtime.Ref[messages.PrefixMsg]
+	health   runtime.Ref[messages.HealthMsg]
 	pools    runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
@@ -105,6 +107,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.plan = w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
 	w.spawnProbes(requests)
 	w.spawnPrefix()
+	w.spawnHealth()
 	w.spawnPool()
 	fm, sm, cm := flow.NewMetrics(w.reg), shard.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
@@ -140,6 +143,21 @@ func (w *world) spawnPrefix() {
 		func() runtime.Actor[messages.PrefixMsg] {
 			return &heeded{skin(planted.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
 		})
+}
+
+// spawnHealth brings up the health actor, whose checks a coin decides.
+func (w *world) spawnHealth() {
+	metrics := health.NewMetrics(w.reg)
+	w.health = spawn[messages.HealthMsg](w, w.sys.Root(0), "health", messages.HealthStarted{}, func() runtime.Actor[messages.HealthMsg] {
+		return health.New(health.Config{MaxShare: 0.5, First: time.Second, Longest: 4 * time.Second}, w.pool, coin{w}, metrics)
+	})
+}
+
+type coin struct{ w *world }
+
+func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+	sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
+	return true
 }
 
 func (w *world) spawnPool() {
@@ -178,7 +196,7 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 		})
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
-		Flow: w.flowOf, Prefix: w.prefix, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
+		Flow: w.flowOf, Prefix: w.prefix, Health: w.health, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
 		Scratch:   &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
 		Estimates: records.NewEstimates(),
 		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,

@@ -1,0 +1,240 @@
+// Package health learns from what requests meet which endpoints to leave alone for a while: it weighs the evidence, suspends
+// with a growing back-off, and lets single requests try whether an endpoint is well again. It never looks at a request, never
+// connects to anybody itself, and never suspends more than a share of the pool.
+package health
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Checker connects to an endpoint and tells sink exactly once whether that worked. False: it is full or closed and tells nothing.
+type Checker interface {
+	Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.HealthMsg]) bool
+}
+
+// Config are the settings. The zero Config suspends nobody.
+type Config struct {
+	MaxShare float64       // of the pool that may be suspended at a time, 0 to 1
+	First    time.Duration // of the first suspension; it doubles with each probe that fails
+	Longest  time.Duration // of all
+}
+
+// Health is the actor.
+type Health struct {
+	cfg     Config
+	pool    *endpoints.Pool
+	checker Checker
+	metrics *Metrics
+	files   map[messages.EndpointID]*file
+}
+
+// file is what is known of one endpoint. What never had evidence has none.
+type file struct {
+	points    int       // of evidence since it last answered well
+	newest    time.Time // evidence
+	window    time.Time // begin of the span in which failures are counted
+	picks     uint64    // of the endpoint when the span began
+	failures  int       // in the span
+	suspended bool
+	backoff   time.Duration // of the newest suspension; 0 = none in the last minute
+	healed    time.Time     // the end of the newest suspension
+	checked   time.Time     // begin of the newest check
+	checking  bool
+}
+
+const (
+	enough     = 3 // points suspend
+	memory     = 30 * time.Second
+	span       = 10 * time.Second
+	fewest     = 5   // failures in a span, for its share to count
+	worstShare = 0.2 // of the picks in a span
+	avoided    = 2 * time.Second
+	forgiven   = time.Minute // without a suspension: the next one is short again
+	checkEvery = time.Second
+)
+
+// points say how much each kind of evidence weighs. Alone, only a refused connection suspends.
+var points = map[messages.Evidence]int{
+	messages.ServerError: 1, messages.ServedElsewhere: 1, messages.ScrapeFailed: 1, messages.NoFirstToken: 2,
+	messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
+}
+
+// New is a health actor to which every endpoint is well.
+func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *Health {
+	return &Health{cfg: cfg, pool: pool, checker: checker, metrics: metrics, files: map[messages.EndpointID]*file{}}
+}
+
+// Receive weighs.
+func (h *Health) Receive(ctx runtime.Context[messages.HealthMsg], m messages.HealthMsg) {
+	switch m := m.(type) {
+	case messages.HealthStarted: // what an earlier incarnation held against anybody is forgotten
+		for _, e := range h.pool.Snapshot().Endpoints {
+			e.SetHealth(nil)
+		}
+	case messages.EvidenceSeen:
+		h.onEvidenceSeen(ctx, m)
+	case messages.ProbeEnded:
+		h.onProbeEnded(ctx, m)
+	case messages.EndpointChecked:
+		h.onEndpointChecked(ctx, m)
+	}
+}
+
+func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messages.EvidenceSeen) {
+	e := h.pool.Snapshot().ByID(m.Endpoint)
+	if e == nil {
+		return // it is gone, and so is all that was held against it
+	}
+	h.metrics.seen(m.Evidence)
+	f := h.file(e)
+	switch {
+	case f.suspended: // nothing new
+	case m.Evidence == messages.Overload:
+		h.avoid(e, m.Evidence, ctx.Now())
+	case m.Evidence == messages.EndedBare:
+		h.check(ctx, e, f)
+	default:
+		h.weigh(e, f, m.Evidence, ctx.Now())
+	}
+}
+
+// weigh suspends once there is enough against an endpoint: in a row, or as a share of its requests.
+func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) {
+	if e.LastAnswer() > f.newest.UnixNano() || now.Sub(f.newest) > memory {
+		f.points = 0
+	}
+	f.points += points[what]
+	f.newest = now
+	if now.Sub(f.window) > span {
+		f.window, f.picks, f.failures = now, e.Picks.Load(), 0
+	}
+	f.failures++
+	picked := e.Picks.Load() - f.picks
+	if f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(picked) {
+		h.suspend(e, f, what, now)
+	}
+}
+
+// suspend takes an endpoint out, unless too many are out already: then it is only preferred less.
+func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
+	if !f.suspended && !h.room() {
+		h.avoid(e, why, now)
+		return
+	}
+	if f.backoff == 0 || now.Sub(f.healed) > forgiven && !f.suspended {
+		f.backoff = h.cfg.First
+	} else {
+		f.backoff = min(2*f.backoff, h.cfg.Longest)
+	}
+	since := now
+	if old := e.Health(); old != nil && old.Suspended {
+		since = old.Since
+	}
+	if !f.suspended {
+		h.metrics.suspended(why)
+	}
+	f.suspended, f.points, f.failures = true, 0, 0
+	e.SetHealth(&endpoints.Health{Suspended: true, Why: why, Since: since, Until: now.Add(f.backoff)})
+}
+
+// room says that one more may be suspended.
+func (h *Health) room() bool {
+	all, out := h.pool.Snapshot().Endpoints, 0
+	for _, e := range all {
+		if is := e.Health(); is != nil && is.Suspended {
+			out++
+		}
+	}
+	return float64(out+1) <= h.cfg.MaxShare*float64(len(all))
+}
+
+// avoid makes an endpoint less preferred for a moment.
+func (h *Health) avoid(e *endpoints.Endpoint, why messages.Evidence, now time.Time) {
+	e.SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(avoided)})
+}
+
+func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m messages.ProbeEnded) {
+	e := h.pool.Snapshot().ByID(m.Endpoint)
+	if e == nil {
+		return
+	}
+	f, is := h.file(e), e.Health()
+	if !f.suspended || is == nil {
+		return // it was forgiven meanwhile
+	}
+	switch {
+	case m.Answered:
+		h.heal(e, f, ctx.Now())
+	case m.Evidence == messages.NoEvidence || m.Evidence == messages.EndedBare: // nobody knows: the next request may try
+		e.SetHealth(&endpoints.Health{Suspended: true, Why: is.Why, Since: is.Since, Until: ctx.Now()})
+		if m.Evidence == messages.EndedBare {
+			h.check(ctx, e, f)
+		}
+	default:
+		h.suspend(e, f, m.Evidence, ctx.Now())
+	}
+}
+
+func (h *Health) heal(e *endpoints.Endpoint, f *file, now time.Time) {
+	f.suspended, f.points, f.failures, f.healed = false, 0, 0, now
+	f.window = time.Time{}
+	e.SetHealth(nil)
+	h.metrics.healed.Inc()
+}
+
+// check has somebody connect to an endpoint, at most once a second.
+func (h *Health) check(ctx runtime.Context[messages.HealthMsg], e *endpoints.Endpoint, f *file) {
+	if f.checking || ctx.Now().Sub(f.checked) < checkEvery {
+		return
+	}
+	if h.checker.Check(e.ID, e.Spec.Address, ctx.Self()) {
+		f.checking, f.checked = true, ctx.Now()
+	}
+}
+
+func (h *Health) onEndpointChecked(ctx runtime.Context[messages.HealthMsg], m messages.EndpointChecked) {
+	e := h.pool.Snapshot().ByID(m.Endpoint)
+	if e == nil {
+		return
+	}
+	f := h.file(e)
+	f.checking = false
+	if m.Connected {
+		return
+	}
+	h.metrics.seen(messages.ConnectFailed)
+	switch {
+	case !f.suspended:
+		h.weigh(e, f, messages.ConnectFailed, ctx.Now())
+	case !e.Health().Probing():
+		h.suspend(e, f, messages.ConnectFailed, ctx.Now())
+	}
+}
+
+// file finds the file of an endpoint, and throws away those of endpoints that are gone.
+func (h *Health) file(e *endpoints.Endpoint) *file {
+	if f := h.files[e.ID]; f != nil {
+		return f
+	}
+	if s := h.pool.Snapshot(); len(h.files) > 2*len(s.Endpoints) {
+		for id := range h.files {
+			if s.ByID(id) == nil {
+				delete(h.files, id)
+			}
+		}
+	}
+	f := &file{}
+	h.files[e.ID] = f
+	return f
+}
+
+// Stopped forgives everybody: without this actor nobody would let them back.
+func (h *Health) Stopped(runtime.Context[messages.HealthMsg]) {
+	for _, e := range h.pool.Snapshot().Endpoints {
+		e.SetHealth(nil)
+	}
+}

@@ -1,0 +1,72 @@
+package modelserver
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	checkTimeout = time.Second
+	maxChecks    = 64 // at once
+)
+
+// Checker connects to model servers, to see whether anybody listens there.
+type Checker struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	places chan struct{}
+	mu     sync.Mutex // of closed
+	closed bool
+	done   sync.WaitGroup
+}
+
+// NewChecker is a checker that works until Close.
+func NewChecker() *Checker {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Checker{ctx: ctx, cancel: cancel, places: make(chan struct{}, maxChecks)}
+}
+
+// Check connects, within a second, and tells sink whether that worked. False: it is full or closed, and tells nothing.
+func (c *Checker) Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	select {
+	case c.places <- struct{}{}:
+	default:
+		return false
+	}
+	c.done.Go(func() {
+		connected := c.connect(string(at))
+		<-c.places
+		sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: connected})
+	})
+	return true
+}
+
+func (c *Checker) connect(address string) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// Close ends the checks that run, and waits for them.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.done.Wait()
+}

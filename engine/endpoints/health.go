@@ -1,0 +1,52 @@
+package endpoints
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Health is what is held against an endpoint. Immutable but for the one probe that a suspension allows at a time.
+type Health struct {
+	Suspended bool // false: it is preferred less
+	Why       messages.Evidence
+	Since     time.Time
+	Until     time.Time // a suspended endpoint may be tried from here on; a lesser preference ends
+	probed    atomic.Bool
+}
+
+// Probe takes the one probe of a suspension whose time has passed. Whoever gets it says what became of it.
+func (h *Health) Probe(now time.Time) bool {
+	return h.due(now) && h.probed.CompareAndSwap(false, true)
+}
+
+// Due says that a probe is there to be taken.
+func (h *Health) Due(now time.Time) bool { return h.due(now) && !h.probed.Load() }
+
+// Probing says that a probe was taken and its end is awaited.
+func (h *Health) Probing() bool { return h.probed.Load() }
+
+func (h *Health) due(now time.Time) bool { return h.Suspended && !now.Before(h.Until) }
+
+// Health is what is held against the endpoint; nil = nothing.
+func (e *Endpoint) Health() *Health { return e.health.Load() }
+
+// SetHealth puts h in force, nil = all is well. Only the health actor calls it.
+func (e *Endpoint) SetHealth(h *Health) { e.health.Store(h) }
+
+// Answered notes that the endpoint answered a request well. For any loop.
+func (e *Endpoint) Answered(at time.Time) { e.answered.Store(at.UnixNano()) }
+
+// LastAnswer is when it last did, in unix nanoseconds; 0 = never.
+func (e *Endpoint) LastAnswer() int64 { return e.answered.Load() }
+
+// ByID is the endpoint of an incarnation, nil if the snapshot does not have it.
+func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {
+	for _, e := range s.Endpoints {
+		if e.ID == id {
+			return e
+		}
+	}
+	return nil
+}

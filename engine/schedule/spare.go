@@ -1,0 +1,103 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// lessPreferred is the factor of the total of an endpoint that something is held against.
+const lessPreferred = 0.5
+
+// blemish is something that is held against an endpoint of this request.
+type blemish struct {
+	at int // place in all
+	*endpoints.Health
+}
+
+// inspect notes what is held against the endpoint that was read last.
+func (s *Scratch) inspect(e *endpoints.Endpoint, now time.Time) {
+	h := e.Health()
+	if h == nil || !h.Suspended && !now.Before(h.Until) {
+		return
+	}
+	s.blemishes = append(s.blemishes, blemish{len(s.all) - 1, h})
+}
+
+// spare drops suspended candidates if another is left, and notes one of them that a request may try.
+func (s *Scratch) spare(now time.Time) {
+	s.due = blemish{at: -1}
+	if len(s.blemishes) == 0 {
+		return
+	}
+	s.keep = grow(s.keep, len(s.cand))
+	for i := range s.keep {
+		s.keep[i] = true
+	}
+	left := len(s.cand)
+	for _, b := range s.blemishes {
+		i, here := s.candidate(b.at)
+		if !b.Suspended || !here {
+			continue
+		}
+		s.keep[i] = false
+		left--
+		if s.due.at < 0 && b.Due(now) {
+			s.due = b
+		}
+	}
+	if left == 0 { // all are suspended: that is no reason to serve nobody
+		s.due.at = -1
+		return
+	}
+	if left < len(s.cand) {
+		s.compact()
+	}
+}
+
+// candidate finds a place of all among the candidates.
+func (s *Scratch) candidate(at int) (int, bool) {
+	for i, p := range s.place {
+		if p == at {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// disfavour lowers the totals of candidates that something is held against.
+func (s *Scratch) disfavour() {
+	for _, b := range s.blemishes {
+		if i, here := s.candidate(b.at); here && !b.Suspended {
+			s.totals[i] *= lessPreferred
+		}
+	}
+}
+
+// try puts a suspended endpoint first, if its time has come and no other request tries it. The others follow, so that the
+// proxy has somewhere to go.
+func (s *Scratch) try(run *messages.ProfileRun, most int, now time.Time) bool {
+	if s.due.at < 0 || !s.due.Probe(now) {
+		return false
+	}
+	ranked := make([]uint32, 0, run.Ranked.Len()+1)
+	ranked = append(ranked, uint32(s.due.at))
+	for _, at := range run.Ranked.All() {
+		ranked = append(ranked, at)
+	}
+	run.Ranked = messages.TakeList(ranked[:min(len(ranked), most)])
+	return true
+}
+
+// suspicions are the blemishes as a record has them.
+func (s *Scratch) suspicions() messages.List[messages.Suspicion] {
+	if len(s.blemishes) == 0 {
+		return messages.List[messages.Suspicion]{}
+	}
+	out := make([]messages.Suspicion, 0, len(s.blemishes))
+	for _, b := range s.blemishes {
+		out = append(out, messages.Suspicion{At: b.at, Suspended: b.Suspended, Why: b.Why})
+	}
+	return messages.TakeList(out)
+}

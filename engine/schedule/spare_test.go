@@ -1,0 +1,101 @@
+package schedule_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// suspended holds something against an endpoint: it may be tried after a while.
+func (s *scene) suspend(i int, after time.Duration) *endpoints.Health {
+	h := &endpoints.Health{Suspended: true, Why: messages.ServerError, Since: now, Until: now.Add(after)}
+	s.snap.Endpoints[i].SetHealth(h)
+	return h
+}
+
+func TestSuspendedEndpointsAreLeftAlone(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.suspend(2, time.Second)
+	out := s.run()
+	s.ranked(out, 1, 0)
+	want := messages.ListOf(messages.Suspicion{At: 2, Suspended: true, Why: messages.ServerError})
+	if got := out.Decision.Suspicions; got.Len() != 1 || got.At(0) != want.At(0) || out.Probe {
+		t.Errorf("suspicions %+v, probe %v", got, out.Probe)
+	}
+	if total := out.Decision.Profiles.At(0).Totals.At(2); total >= 0 {
+		t.Errorf("it has a total of %v, want none", total)
+	}
+}
+
+func TestAllSuspendedIsNoReasonToServeNobody(t *testing.T) {
+	s := newScene(t, 2)
+	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.suspend(0, -time.Second)
+	s.suspend(1, time.Second)
+	out := s.run()
+	s.ranked(out, 1, 0)
+	if out.Probe {
+		t.Error("it is a probe, though nobody was left out")
+	}
+	s.filter("only the suspended", only(0))
+	s.ranked(s.run(), 0)
+}
+
+func TestOneRequestTriesASuspendedEndpoint(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.suspend(2, 0)
+	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
+	out := s.run()
+	s.ranked(out, 2, 1, 0)
+	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Ranked.At(0) != 2 {
+		t.Errorf("probe %v, in the record %v, ranked %v", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Ranked)
+	}
+	out = s.run()
+	s.ranked(out, 1, 0)
+	if out.Probe {
+		t.Error("a second request tries at the same time")
+	}
+}
+
+func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
+	for most, want := range map[int][]int{1: {2}, 2: {2, 1}} {
+		s := newScene(t, 3)
+		s.scorer("s", 1, 0, fixed(.1, .2))
+		s.suspend(2, 0)
+		s.plan.Profiles[0].Picker = picker("best", func(in *schedule.Input, totals []float32, ranked []int) []int {
+			return byTotal(in, totals, ranked)[:most]
+		})
+		s.plan.Profiles[0].Picker.Most = func() int { return most }
+		s.ranked(s.run(), want...)
+	}
+}
+
+func TestWhomFiltersDropIsNotTried(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.1, .2))
+	h := s.suspend(2, 0)
+	s.filter("others", only(0, 1))
+	s.ranked(s.run(), 1, 0)
+	if h.Probing() {
+		t.Error("the probe is taken by a request that may not go there")
+	}
+}
+
+func TestAvoidedEndpointLosesHalfItsTotal(t *testing.T) {
+	for name, c := range map[string]struct {
+		until time.Duration
+		want  []int
+	}{"for a moment": {time.Second, []int{0, 1}}, "and no longer": {0, []int{1, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.scorer("s", 1, 0, fixed(.5, .8))
+			s.snap.Endpoints[1].SetHealth(&endpoints.Health{Why: messages.Overload, Until: now.Add(c.until)})
+			s.ranked(s.run(), c.want...)
+		})
+	}
+}
