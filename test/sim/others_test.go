@@ -124,16 +124,20 @@ func (a asker) Tell(messages.AdminMsg) bool {
 }
 
 func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
-	if o.faults.off {
-		return
+	if !o.faults.off {
+		o.ask()
+		ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
 	}
+}
+
+// ask asks the recorder for one request, for those of a client, or for the newest.
+func (o *others) ask() {
 	q := &query{}
 	if o.recorder.Tell(o.question(q)) {
 		o.ledger.queries = append(o.ledger.queries, q)
 	} else {
 		o.faults.drew(inboxQuery)
 	}
-	ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
 }
 
 // question asks for the newest requests, for one of ours or of a client's, or for what loops did last.

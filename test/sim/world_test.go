@@ -194,10 +194,24 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, cm *cycle.Metrics) {
 func (w *world) spawnRecorder() {
 	sinks := make([]messages.Sink[messages.ShardMsg], loops)
 	for i, s := range w.shards {
-		sinks[i] = s
+		sinks[i] = deaf{s, w.faults}
 	}
 	w.recorder = spawn[messages.RecorderMsg](w, w.sys.Root(0), "recorder", messages.RecorderStarted{},
 		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) })
+}
+
+// deaf is the address of a shard that loses a query now and then.
+type deaf struct {
+	messages.Sink[messages.ShardMsg]
+	faults *faults
+}
+
+func (d deaf) Tell(m messages.ShardMsg) bool {
+	if !d.faults.off && d.faults.dice.IntN(30) == 0 {
+		d.faults.drew(queryLost)
+		return true
+	}
+	return d.Sink.Tell(m)
 }
 
 func (w *world) spawnProbes(requests int) {
@@ -251,6 +265,13 @@ func (w *world) Errorf(format string, args ...any) {
 	if w.errors++; w.errors <= maxErrors {
 		w.TB.Errorf(format, args...)
 	}
+}
+
+// Fatalf ends a run that cannot go on.
+func (w *world) Fatalf(format string, args ...any) {
+	w.Helper()
+	w.errors++
+	w.TB.Fatalf(format, args...)
 }
 
 // observer counts what schedule says of scores.
