@@ -98,10 +98,7 @@ func (c *crowd) salt() string {
 
 // prompt is the blocks of a prompt: a few families with shared beginnings.
 func (c *crowd) prompt() messages.List[uint64] {
-	family, n := uint64(1+c.dice.IntN(12)), c.dice.IntN(20)
-	if c.dice.IntN(40) == 0 { // more than prefix clears in one message
-		n = 600 + c.dice.IntN(600)
-	}
+	family, n := uint64(1+c.dice.IntN(12)), c.dice.IntN(c.longest)
 	blocks := make([]uint64, 0, n)
 	h := family * 0x9e3779b97f4a7c15
 	own := uint64(c.dice.IntN(50))

@@ -47,13 +47,16 @@ var plantings = map[string]planting{
 		"actors/cycle/end.go", "c.stream != nil && !c.answered", "c.stream != nil && !c.finished", "more than one answer",
 	},
 	"prefix takes any older generation": {
-		"actors/prefix/prefix.go", "return e.Generation == *floor", "return e.Generation <= *floor", ", want",
+		"actors/prefix/prefix.go", "return e.Generation == *floor", "return e.Generation <= *floor", "blocks, want",
 	},
 	"a stop comes after what is queued": {
-		"engine/runtime/spawn.go", "{ t.stop() }", "{ t.loop.post(item{kind: itemCall, msg: func() { t.stop() }}, false) }", "after it had stopped",
+		"engine/runtime/spawn.go", "{ t.stop() }", "{ t.loop.post(item{kind: itemCall, msg: t.stop}, false) }", "after it had stopped",
 	},
 	"timers outlive their actor": {
 		"engine/runtime/mailbox.go", "m.fallen.Add(1)\n\tm.cancelTimers()", "m.fallen.Add(1)", "timers",
+	},
+	"a message for a broken actor is not kept": {
+		"engine/runtime/loop.go", "if box.suspended || box.inv == nil {", "if box.inv == nil {", "after a panic",
 	},
 }
 

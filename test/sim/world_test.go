@@ -31,10 +31,11 @@ import (
 )
 
 const (
-	loops         = 3
-	highWater     = 48 // items: a burst of clients is refused
-	indexCapacity = 2000 // blocks of an endpoint: some are forgotten
-	maxErrors     = 20 // of one run that are told
+	loops      = 3
+	highWater  = 48   // items: a burst of clients is refused
+	fewBlocks  = 60   // of an endpoint in the prefix index: some are forgotten
+	manyBlocks = 1500 // some are left when the endpoint leaves, and cleared in parts
+	maxErrors  = 20   // of one run that are told
 )
 
 // start is what the clock says at first.
@@ -46,16 +47,18 @@ var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, ResponseIdl
 // world is one run: the tree, the probes around it, and what is written down about them.
 type world struct {
 	testing.TB
-	dice   *rand.Rand // of scripts and faults; all of it runs on the test's goroutine
-	sys    *runtime.System
-	reg    *prometheus.Registry
-	faults *faults
-	ledger *ledger
-	model  *model
-	errors int // that were found
-	steps  int
-	lapsed int // at which step time passed last
-	quiet  int // how often the model found nothing on its way
+	dice    *rand.Rand // of scripts and faults; all of it runs on the test's goroutine
+	sys     *runtime.System
+	reg     *prometheus.Registry
+	faults  *faults
+	ledger  *ledger
+	model   *model
+	errors  int // that were found
+	steps   int
+	lapsed  int // at which step time passed last
+	quiet   int // how often the model found nothing on its way
+	blocks  int // capacity of the prefix index for an endpoint
+	longest int // prompt, in blocks
 
 	pool     *endpoints.Pool
 	index    *blockindex.Index
@@ -93,7 +96,11 @@ var pickers = []string{"max-score-picker", "random-picker", "weighted-random-pic
 // newWorld brings the tree up as the command does, and the probes.
 func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
-	w.ledger, w.model = newLedger(), newModel(w.pool)
+	w.blocks, w.longest = fewBlocks, 20
+	if w.dice.IntN(3) == 0 {
+		w.blocks, w.longest = manyBlocks, 60
+	}
+	w.ledger, w.model = newLedger(), newModel(w.pool, w.blocks)
 	w.faults = newFaults(w.dice, w.ledger)
 	w.sys = runtime.New(runtime.Config{
 		Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start, OnPanic: w.onPanic,
@@ -135,7 +142,7 @@ func (w *world) spawnPrefix() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.index = blockindex.NewIndex(indexCapacity)
+	w.index = blockindex.NewIndex(w.blocks)
 	w.prefix = spawn[messages.PrefixMsg](w, w.sys.Root(loops-1), "prefix", messages.PrefixStarted{},
 		func() runtime.Actor[messages.PrefixMsg] {
 			return &heeded{skin(planted.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
