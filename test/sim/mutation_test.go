@@ -79,11 +79,11 @@ func TestFaultsInTheSourceAreFound(t *testing.T) {
 // overlay is a file that tells the go command to build the faulty source.
 func (p planting) overlay(t *testing.T) string {
 	t.Helper()
-	real, err := filepath.Abs(filepath.Join("../..", p.file))
+	actual, err := filepath.Abs(filepath.Join("../..", p.file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(real)
+	source, err := os.ReadFile(actual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (p planting) overlay(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	faulty, list := filepath.Join(dir, filepath.Base(p.file)), filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {real: faulty}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {actual: faulty}})
 	if err != nil {
 		t.Fatal(err)
 	}
