@@ -3,7 +3,7 @@
 package sim_test
 
 const (
-	seedRequests = 200
+	seedRequests = 300
 	longRequests = 2000
 	allPlanted   = false // they are built without the race detector: one is enough here
 )

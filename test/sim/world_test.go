@@ -97,8 +97,8 @@ var pickers = []string{"max-score-picker", "random-picker", "weighted-random-pic
 func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
 	w.blocks, w.longest = fewBlocks, 20
-	if w.dice.IntN(3) == 0 {
-		w.blocks, w.longest = manyBlocks, 60
+	if w.dice.IntN(2) == 0 {
+		w.blocks, w.longest = manyBlocks, 150
 	}
 	w.ledger, w.model = newLedger(), newModel(w.pool, w.blocks)
 	w.faults = newFaults(w.dice, w.ledger)
