@@ -47,7 +47,7 @@ var plantings = map[string]planting{
 		"actors/cycle/end.go", "c.stream != nil && !c.answered", "c.stream != nil && !c.finished", "more than one answer",
 	},
 	"prefix takes any older generation": {
-		"actors/prefix/prefix.go", "return e.Generation == *floor", "return e.Generation <= *floor", "blocks, want",
+		"actors/prefix/prefix.go", "return e.Generation == *floor", "return e.Generation <= *floor", ", want",
 	},
 	"a stop comes after what is queued": {
 		"engine/runtime/spawn.go", "{ t.stop() }", "{ t.loop.post(item{kind: itemCall, msg: t.stop}, false) }", "after it had stopped",
