@@ -32,8 +32,8 @@ unit: ## Tests beside the code and whole-tree checks
 	$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
 
 .PHONY: sim
-sim: ## Seeded simulation of the whole actor tree
-	$(GO) test -count=1 ./test/sim
+sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one seed
+	$(GO) test -count=1 -v ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks

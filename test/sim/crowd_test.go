@@ -33,6 +33,9 @@ func (c *crowd) Receive(ctx runtime.Context[crowdMsg], _ crowdMsg) {
 		c.left--
 		c.send()
 	}
+	if n == burst {
+		c.other.ask()
+	}
 	if c.left > 0 {
 		ctx.After(c.upTo(20*time.Millisecond), clientsDue{})
 	}
@@ -66,13 +69,13 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		return one
 	}
 	switch p := c.dice.Float64(); {
-	case p < .01:
-		one.line.partial, one.line.excused = true, true
 	case p < .02:
+		one.line.partial, one.line.excused = true, true
+	case p < .03:
 		one.leaves = 1
-	case p < .06:
+	case p < .07:
 		one.leaves = 1 + c.upTo(2*time.Millisecond)
-	case p < .08:
+	case p < .09:
 		one.leaves = c.upTo(patience)
 	}
 	if c.chance(.02) {
@@ -95,10 +98,7 @@ func (c *crowd) salt() string {
 
 // prompt is the blocks of a prompt: a few families with shared beginnings.
 func (c *crowd) prompt() messages.List[uint64] {
-	family, n := uint64(1+c.dice.IntN(12)), c.dice.IntN(20)
-	if c.dice.IntN(40) == 0 { // more than prefix clears in one message
-		n = 600 + c.dice.IntN(600)
-	}
+	family, n := uint64(1+c.dice.IntN(12)), c.dice.IntN(c.longest)
 	blocks := make([]uint64, 0, n)
 	h := family * 0x9e3779b97f4a7c15
 	own := uint64(c.dice.IntN(50))

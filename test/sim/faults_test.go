@@ -26,16 +26,16 @@ type faults struct {
 	ledger *ledger
 	off    bool
 	streak map[string]bool
-	aims   map[string]int // panics by kind: at which occurrence; each comes once
+	aims   map[string]int // faults of actors and plugins by kind: at which occurrence; each comes once
 	seen   map[string]int // occurrences of each kind
 	down   map[string]int // actors that fell and have not begun anew, by name
 }
 
 func newFaults(dice *rand.Rand, g *ledger) *faults {
 	f := &faults{dice: dice, ledger: g, streak: map[string]bool{}, aims: map[string]int{}, seen: map[string]int{}, down: map[string]int{}}
-	for _, kind := range panics() {
-		if dice.IntN(2) == 0 {
-			f.aims[kind] = 1 + dice.IntN(2)*dice.IntN(12)
+	for _, kind := range append(panics(), slips()...) {
+		if dice.IntN(4) > 0 {
+			f.aims[kind] = 1 + dice.IntN(2)*dice.IntN(10)
 		}
 	}
 	return f
@@ -56,7 +56,7 @@ func (f *faults) strikes(where string, p float64) bool {
 	return f.streak[where]
 }
 
-// aimed says whether the panic of this kind that was aimed at one of its occurrences comes now.
+// aimed says whether the fault of this kind that was aimed at one of its occurrences comes now.
 func (f *faults) aimed(kind string) bool {
 	if f.off {
 		return false

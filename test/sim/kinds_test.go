@@ -18,6 +18,7 @@ const (
 	inboxDoor     = "inbox full: at the door"
 	inboxFlow     = "inbox full: at admission"
 	inboxQuery    = "inbox full: at a query"
+	queryLost     = "query never answered"
 	backUnder     = "endpoint removed and added again under requests"
 	rebornUnder   = "endpoint restarted under requests"
 	oldSet        = "an old endpoint set"
@@ -52,6 +53,18 @@ var pluginFaults = map[string][]string{
 	"scorer":  {"panics", "scores NaN", "scores out of range"},
 	"picker":  {"panics", "picks nothing", "picks one twice", "picks out of range"},
 	"handler": {"panics at Next", "panics at Primary", "names a profile out of range", "names a result out of range"},
+}
+
+// slips are all faults of plugins, sorted.
+func slips() []string {
+	var all []string
+	for family, list := range pluginFaults {
+		for _, what := range list {
+			all = append(all, pluginFault(family, what))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func pluginFault(family, what string) string { return family + " " + what }
@@ -127,17 +140,12 @@ func panics() []string {
 // kinds are all faults that there are.
 func kinds() []string {
 	all := append([]string{
-		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, backUnder, rebornUnder, oldSet, emptySet,
+		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
 		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline, entryLost,
-	}, panics()...)
+	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))
-	}
-	for family, list := range pluginFaults {
-		for _, what := range list {
-			all = append(all, pluginFault(family, what))
-		}
 	}
 	for _, actor := range restarting {
 		all = append(all, restartOf(actor))

@@ -31,10 +31,10 @@ type pages struct {
 	inForce uint64
 }
 
-func newModel(pool *endpoints.Pool) *model {
+func newModel(pool *endpoints.Pool, capacity int) *model {
 	return &model{
 		pool: pool, held: map[*line]holding{}, pages: map[*endpoints.Endpoint]*pages{}, places: map[messages.RequestID]int{},
-		prefix: newPromptModel(indexCapacity),
+		prefix: newPromptModel(capacity),
 	}
 }
 

@@ -50,16 +50,22 @@ var plantings = map[string]planting{
 		"actors/prefix/prefix.go", "return e.Generation == *floor", "return e.Generation <= *floor", ", want",
 	},
 	"a stop comes after what is queued": {
-		"engine/runtime/spawn.go", "{ t.stop() }", "{ t.loop.post(item{kind: itemCall, msg: func() { t.stop() }}, false) }", "after it had stopped",
+		"engine/runtime/spawn.go", "{ t.stop() }", "{ t.loop.post(item{kind: itemCall, msg: t.stop}, false) }", "after it had stopped",
 	},
 	"timers outlive their actor": {
 		"engine/runtime/mailbox.go", "m.fallen.Add(1)\n\tm.cancelTimers()", "m.fallen.Add(1)", "timers",
+	},
+	"a message for a broken actor is not kept": {
+		"engine/runtime/loop.go", "if box.suspended || box.inv == nil {", "if box.inv == nil {", "after a panic",
 	},
 }
 
 // TestFaultsInTheSourceAreFound does the same with faults that stand where they could have been made.
 func TestFaultsInTheSourceAreFound(t *testing.T) {
 	for name, p := range plantings {
+		if !allPlanted {
+			break
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := fails(t, "-overlay", p.overlay(t))
@@ -73,11 +79,11 @@ func TestFaultsInTheSourceAreFound(t *testing.T) {
 // overlay is a file that tells the go command to build the faulty source.
 func (p planting) overlay(t *testing.T) string {
 	t.Helper()
-	real, err := filepath.Abs(filepath.Join("../..", p.file))
+	actual, err := filepath.Abs(filepath.Join("../..", p.file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(real)
+	source, err := os.ReadFile(actual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +92,7 @@ func (p planting) overlay(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	faulty, list := filepath.Join(dir, filepath.Base(p.file)), filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {real: faulty}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {actual: faulty}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,30 +124,32 @@ func (a asker) Tell(messages.AdminMsg) bool {
 }
 
 func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
-	if o.faults.off {
-		return
+	if !o.faults.off {
+		o.ask()
+		ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
 	}
+}
+
+// ask asks the recorder for one request, for those of a client, for the newest, or for what loops did last.
+func (o *others) ask() {
 	q := &query{}
-	if o.recorder.Tell(o.question(q)) {
+	ask := messages.RequestQueried{Newest: 1 + o.dice.IntN(20), Admin: asker{q}}
+	asked := messages.RecorderMsg(ask)
+	switch o.dice.IntN(4) {
+	case 0:
+		ask.Request = 1 + messages.RequestID(o.dice.IntN(len(o.ledger.lines)+5))
+		asked = ask
+	case 1:
+		ask.ClientID = "client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2)
+		asked = ask
+	case 2:
+		asked = messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: 10, Admin: asker{q}}
+	}
+	if o.recorder.Tell(asked) {
 		o.ledger.queries = append(o.ledger.queries, q)
 	} else {
 		o.faults.drew(inboxQuery)
 	}
-	ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
-}
-
-// question asks for the newest requests, for one of ours or of a client's, or for what loops did last.
-func (o *others) question(q *query) messages.RecorderMsg {
-	ask := messages.RequestQueried{Newest: 1 + o.dice.IntN(20), Admin: asker{q}}
-	switch o.dice.IntN(4) {
-	case 0:
-		ask.Request = 1 + messages.RequestID(o.dice.IntN(len(o.ledger.lines)+5))
-	case 1:
-		ask.ClientID = "client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2)
-	case 2:
-		return messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: o.dice.IntN(20), Admin: asker{q}}
-	}
-	return ask
 }
 
 func (o *others) Stopped(runtime.Context[othersMsg]) {}

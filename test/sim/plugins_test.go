@@ -7,16 +7,23 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// slips are the chances of a fault in one call of a plugin.
-var slips = map[string]float64{"filter": .004, "scorer": .001, "picker": .004, "handler": .004}
+// careless are the chances of a fault in one call of a plugin, on top of what is aimed at.
+var careless = map[string]float64{"filter": .004, "scorer": .001, "picker": .004, "handler": .004}
 
 // slip draws what a plugin does wrong with a request, "" = nothing, and writes down what its client must be told then.
 func (f *faults) slip(family string, of *messages.Request) string {
-	if !f.strikes(family, slips[family]) {
+	list, what := pluginFaults[family], ""
+	if f.strikes(family, careless[family]) {
+		what = list[f.dice.IntN(len(list))]
+	}
+	for _, one := range list {
+		if f.aimed(pluginFault(family, one)) {
+			what = one
+		}
+	}
+	if what == "" {
 		return ""
 	}
-	list := pluginFaults[family]
-	what := list[f.dice.IntN(len(list))]
 	f.drew(pluginFault(family, what))
 	l := f.ledger.of(of.ID)
 	switch what {

@@ -15,11 +15,11 @@ import (
 type promptModel struct {
 	capacity int
 	blocks   map[messages.EndpointID][]block
-	used     map[messages.EndpointID]int // blocks that were made the newest, all together
 	left     map[messages.EndpointID]bool
 	placed   map[messages.RequestID]*placed
 	stamp    int
-	recent   []blockindex.Prompt // to look up
+	used     map[messages.EndpointID]int // blocks that were made the newest, all together
+	recent   []blockindex.Prompt         // to look up
 }
 
 type block struct {
@@ -39,13 +39,13 @@ type placed struct {
 	served     bool
 	from, upTo int
 	stamp      int
-	used       int // of the endpoint, when it was entered
+	used       int // by the endpoint, right after
 }
 
 func newPromptModel(capacity int) *promptModel {
 	return &promptModel{
-		capacity: capacity, blocks: map[messages.EndpointID][]block{}, used: map[messages.EndpointID]int{}, left: map[messages.EndpointID]bool{},
-		placed: map[messages.RequestID]*placed{},
+		capacity: capacity, blocks: map[messages.EndpointID][]block{}, left: map[messages.EndpointID]bool{},
+		placed: map[messages.RequestID]*placed{}, used: map[messages.EndpointID]int{},
 	}
 }
 
@@ -81,7 +81,7 @@ func (m *promptModel) use(at messages.EndpointID, p blockindex.Prompt, n int) {
 		list = slices.Insert(list, 0, block{name, m.stamp})
 	}
 	m.blocks[at] = list[:min(len(list), m.capacity)]
-	m.used[at] += min(n, m.capacity)
+	m.used[at] += n
 }
 
 func (m *promptModel) enter(at messages.EndpointID, p *placed) {
@@ -133,7 +133,7 @@ func (m *promptModel) heard(msg messages.PrefixMsg) {
 			return
 		}
 		delete(m.placed, msg.Request)
-		if m.has(p.at) && m.used[p.at]-p.used >= m.capacity/16 { // else it is among the newest as it stands
+		if m.has(p.at) && m.used[p.at]-p.used >= m.capacity/16 { // else it is among the newest still
 			m.use(p.at, p.prompt, m.lead(p.at, p.prompt))
 		}
 	case messages.EndpointLeft:
@@ -173,7 +173,6 @@ func (h *heeded) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 func (h *heeded) Stopped(ctx runtime.Context[messages.PrefixMsg]) {
 	h.Actor.Stopped(ctx)
 	clear(h.model.blocks)
-	clear(h.model.used)
 	clear(h.model.placed)
 }
 

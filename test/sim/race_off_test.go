@@ -2,4 +2,10 @@
 
 package sim_test
 
-const seedRequests = 700
+// seedRequests is how many requests a seed plays with, longRequests how many the long run has; allPlanted says that every
+// planted fault is tried.
+const (
+	seedRequests = 700
+	longRequests = 10_000
+	allPlanted   = true
+)

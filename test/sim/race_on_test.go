@@ -2,4 +2,8 @@
 
 package sim_test
 
-const seedRequests = 150
+const (
+	seedRequests = 300
+	longRequests = 2000
+	allPlanted   = false // they are built without the race detector: one is enough here
+)

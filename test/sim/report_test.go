@@ -31,26 +31,26 @@ func repeat(seed uint64, requests int) string {
 }
 
 // announce prints to whoever named a seed and wants to read what came of it. The go command keeps the output of a package
-// that passes to itself unless it was told -v, so without that the line goes where the go command's own output goes. Where
+// that passes to itself unless it was told -v, so without that the text goes to the go command's own standard error. Where
 // the system has no way there, -v is needed.
-func announce(t *testing.T, line string) {
+func announce(t *testing.T, o outcome, requests int) {
 	if testing.Verbose() || t.Failed() {
 		return // t.Log said it
 	}
+	text := fmt.Sprintf("played by %s, and the same in every run:\n%s\nfaults %s", repeat(o.seed, requests), o, sorted(o.drawn))
 	parent := fmt.Sprintf("/proc/%d", os.Getppid())
 	comm, err := os.ReadFile(filepath.Join(parent, "comm"))
-	out, mine := link(parent), link("/proc/self")
-	if err != nil || strings.TrimSpace(string(comm)) != "go" || out == mine {
-		fmt.Println(line)
+	if err != nil || strings.TrimSpace(string(comm)) != "go" || link(parent) == link("/proc/self") {
+		fmt.Println(text)
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(parent, "fd/1"), os.O_WRONLY|os.O_APPEND, 0)
+	out, err := os.OpenFile(filepath.Join(parent, "fd/2"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		fmt.Println(line)
+		fmt.Println(text)
 		return
 	}
-	defer f.Close()
-	fmt.Fprintln(f, line)
+	defer out.Close()
+	fmt.Fprintln(out, text)
 }
 
 // link is what the standard output of a process is.

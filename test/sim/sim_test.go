@@ -14,10 +14,7 @@ var (
 	requestsFlag = flag.Int("requests", seedRequests, "how many requests a seed plays with")
 )
 
-const (
-	fixedSeeds   = 20
-	longRequests = 10_000
-)
+const fixedSeeds = 20
 
 // TestMain plays one seed alone if one is named.
 func TestMain(m *testing.M) {
@@ -33,7 +30,7 @@ func TestMain(m *testing.M) {
 // TestNamedSeed repeats what another run printed. Without a seed of its own it plays the first fixed one.
 func TestNamedSeed(t *testing.T) {
 	if got := run(t, max(*seedFlag, 1), *requestsFlag); *seedFlag != 0 {
-		announce(t, got.String())
+		announce(t, got, *requestsFlag)
 	}
 }
 
@@ -80,7 +77,7 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 	t.Helper()
 	w := newWorld(t, seed, requests)
 	defer func() {
-		if t.Failed() {
+		if w.errors > 0 {
 			t.Logf("seed %d failed; repeat it with: %s", seed, repeat(seed, requests))
 		}
 	}()

@@ -49,14 +49,14 @@ func (f *whimsical) Receive(ctx runtime.Context[messages.FlowMsg], m messages.Fl
 func (f *whimsical) onAdmissionRequested(ctx runtime.Context[messages.FlowMsg], m messages.AdmissionRequested) {
 	p := f.dice.Float64()
 	switch {
-	case f.off || p > .06:
+	case f.off || p > .08:
 		f.admit(ctx, m)
-	case p < .01:
+	case p < .015:
 		f.drew(flowReject)
 		m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
-	case p < .03:
+	case p < .035:
 		f.later(ctx, flowWait, limits.Queue*5/4, m)
-	case p < .04:
+	case p < .05:
 		f.later(ctx, flowEvict, limits.Queue, m)
 	default:
 		f.admit(ctx, m)

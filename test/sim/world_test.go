@@ -16,7 +16,6 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/flow"
-	"github.com/signalbox-epp/signalbox/actors/health"
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
@@ -32,10 +31,11 @@ import (
 )
 
 const (
-	loops         = 3
-	highWater     = 48   // items: a burst of clients is refused
-	indexCapacity = 2000 // blocks of an endpoint: some are forgotten
-	maxErrors     = 20   // of one run that are told
+	loops      = 3
+	highWater  = 48   // items: a burst of clients is refused
+	fewBlocks  = 60   // of an endpoint in the prefix index: some are forgotten
+	manyBlocks = 1500 // some are left when the endpoint leaves, and cleared in parts
+	maxErrors  = 20   // of one run that are told
 )
 
 // start is what the clock says at first.
@@ -47,16 +47,18 @@ var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, FirstToken:
 // world is one run: the tree, the probes around it, and what is written down about them.
 type world struct {
 	testing.TB
-	dice   *rand.Rand // of scripts and faults; all of it runs on the test's goroutine
-	sys    *runtime.System
-	reg    *prometheus.Registry
-	faults *faults
-	ledger *ledger
-	model  *model
-	errors int // that were found
-	steps  int
-	lapsed int // at which step time passed last
-	quiet  int // how often the model found nothing on its way
+	dice    *rand.Rand // of scripts and faults; all of it runs on the test's goroutine
+	sys     *runtime.System
+	reg     *prometheus.Registry
+	faults  *faults
+	ledger  *ledger
+	model   *model
+	errors  int // that were found
+	steps   int
+	lapsed  int // at which step time passed last
+	quiet   int // how often the model found nothing on its way
+	blocks  int // capacity of the prefix index for an endpoint
+	longest int // prompt, in blocks
 
 	pool     *endpoints.Pool
 	index    *blockindex.Index
@@ -95,7 +97,11 @@ var pickers = []string{"max-score-picker", "random-picker", "weighted-random-pic
 // newWorld brings the tree up as the command does, and the probes.
 func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
-	w.ledger, w.model = newLedger(), newModel(w.pool)
+	w.blocks, w.longest = fewBlocks, 20
+	if w.dice.IntN(2) == 0 {
+		w.blocks, w.longest = manyBlocks, 150
+	}
+	w.ledger, w.model = newLedger(), newModel(w.pool, w.blocks)
 	w.faults = newFaults(w.dice, w.ledger)
 	w.sys = runtime.New(runtime.Config{
 		Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start, OnPanic: w.onPanic,
@@ -138,26 +144,11 @@ func (w *world) spawnPrefix() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.index = blockindex.NewIndex(indexCapacity)
+	w.index = blockindex.NewIndex(w.blocks)
 	w.prefix = spawn[messages.PrefixMsg](w, w.sys.Root(loops-1), "prefix", messages.PrefixStarted{},
 		func() runtime.Actor[messages.PrefixMsg] {
 			return &heeded{skin(planted.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
 		})
-}
-
-// spawnHealth brings up the health actor, whose checks a coin decides.
-func (w *world) spawnHealth() {
-	metrics := health.NewMetrics(w.reg)
-	w.health = spawn[messages.HealthMsg](w, w.sys.Root(0), "health", messages.HealthStarted{}, func() runtime.Actor[messages.HealthMsg] {
-		return health.New(health.Config{MaxShare: 0.5, First: time.Second, Longest: 4 * time.Second}, w.pool, coin{w}, metrics)
-	})
-}
-
-type coin struct{ w *world }
-
-func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
-	sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
-	return true
 }
 
 func (w *world) spawnPool() {
@@ -213,10 +204,24 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 func (w *world) spawnRecorder() {
 	sinks := make([]messages.Sink[messages.ShardMsg], loops)
 	for i, s := range w.shards {
-		sinks[i] = s
+		sinks[i] = deaf{s, w.faults}
 	}
 	w.recorder = spawn[messages.RecorderMsg](w, w.sys.Root(0), "recorder", messages.RecorderStarted{},
 		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) })
+}
+
+// deaf is the address of a shard that loses a query now and then.
+type deaf struct {
+	messages.Sink[messages.ShardMsg]
+	faults *faults
+}
+
+func (d deaf) Tell(m messages.ShardMsg) bool {
+	if !d.faults.off && d.faults.dice.IntN(30) == 0 {
+		d.faults.drew(queryLost)
+		return true
+	}
+	return d.Sink.Tell(m)
 }
 
 func (w *world) spawnProbes(requests int) {
@@ -270,6 +275,13 @@ func (w *world) Errorf(format string, args ...any) {
 	if w.errors++; w.errors <= maxErrors {
 		w.TB.Errorf(format, args...)
 	}
+}
+
+// Fatalf ends a run that cannot go on.
+func (w *world) Fatalf(format string, args ...any) {
+	w.Helper()
+	w.errors++
+	w.TB.Fatalf(format, args...)
 }
 
 // observer counts what schedule says of scores.
