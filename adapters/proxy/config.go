@@ -96,8 +96,14 @@ func (c *Config) validate() error {
 	if c.Request.SkipHeaders {
 		problems = append(problems, errors.New("request lane: headers must be sent"))
 	}
-	if c.Response.SkipHeaders && c.Response.Body != 0 {
+	if c.Response.SkipHeaders && c.Response.Body != exchange.None {
 		problems = append(problems, errors.New("response lane: a body needs its headers"))
+	}
+	for i, m := range []exchange.LaneMode{c.Request, c.Response} {
+		if m.Body != exchange.Duplex && (m.Body != exchange.None || m.Trailers) {
+			problems = append(problems, fmt.Errorf("%v lane: body mode %s with trailers %v: want FULL_DUPLEX_STREAMED, or NONE without trailers",
+				exchange.Lane(i), m.Body, m.Trailers))
+		}
 	}
 	if c.ChunkBytes < 1 {
 		problems = append(problems, fmt.Errorf("ChunkBytes: got %d, want 1 or more", c.ChunkBytes))

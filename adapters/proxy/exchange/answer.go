@@ -24,23 +24,32 @@ const (
 type Answer struct {
 	Kind      Kind
 	Lane      Lane
-	Mutation  *extprocv3.HeaderMutation // of headers and trailers answers
+	Mutation  *extprocv3.HeaderMutation // of headers and trailers answers, and of body answers where it counts
 	Hold      bool                      // headers answer: nothing goes on before the first body answer
 	LaneEnded bool                      // nothing more follows in this lane
-	Chunk     []byte                    // body answer
+	Chunk     []byte                    // body answer: what was given back, or what stands in for the body
+	Replaced  bool                      // Chunk stands in for the body that was sent, outside full duplex
 	Immediate *extprocv3.ImmediateResponse
 	Message   *extprocv3.ProcessingResponse // as received
 }
 
 // judge runs a message through its lane. Metadata counts for every kind of message.
 func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
-	if m.GetOverrideMessageTimeout() != nil {
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(IgnoredField, "override_message_timeout: no timer runs")}
+	switch {
+	case s.config.Observe:
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(ObservedAnswer, "answer of kind %T in observability mode", m.GetResponse())}
+	case s.answered:
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(AfterImmediate, "answer of kind %T after an immediate response", m.GetResponse())}
+	case m.GetOverrideMessageTimeout() != nil:
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(IgnoredField, "override_message_timeout: no timer runs, or none may be overridden")}
 	}
 	answer := Answer{Message: m}
 	found := s.receive(m.GetDynamicMetadata())
 	if m.GetModeOverride() != nil {
 		found = append(found, s.lanes[RequestLane].tolerated(IgnoredField, "mode_override is not allowed"))
+	}
+	if len(m.GetTypedDynamicMetadata()) > 0 {
+		found = append(found, s.lanes[RequestLane].tolerated(MetadataNamespace, "typed dynamic metadata is dropped"))
 	}
 	switch r := m.GetResponse().(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
@@ -76,10 +85,25 @@ func (s *Stream) judgeHeaders(a *Answer, id Lane, h *extprocv3.HeadersResponse) 
 
 func (s *Stream) judgeBody(a *Answer, id Lane, b *extprocv3.BodyResponse) []*Violation {
 	l := &s.lanes[id]
+	heeded := l.withoutWaiting && l.mode.Body == Streamed && !l.bodyAnswered
 	found := l.gotBody(b)
 	a.Kind, a.Lane = BodyAnswer, id
-	a.Chunk = b.GetResponse().GetBodyMutation().GetStreamedResponse().GetBody()
 	a.LaneEnded = l.outputEnded
+	common := b.GetResponse()
+	if l.mode.Buffers() || heeded {
+		a.Mutation = common.GetHeaderMutation()
+	}
+	switch m := common.GetBodyMutation().GetMutation().(type) {
+	case *extprocv3.BodyMutation_StreamedResponse:
+		a.Chunk, a.Replaced = m.StreamedResponse.GetBody(), !l.mode.Duplex()
+		if a.Replaced {
+			a.Chunk = nil
+		}
+	case *extprocv3.BodyMutation_Body:
+		a.Chunk, a.Replaced = m.Body, true
+	case *extprocv3.BodyMutation_ClearBody:
+		a.Replaced = m.ClearBody
+	}
 	return found
 }
 

@@ -53,13 +53,17 @@ func (h Headers) bytes() int {
 	return n
 }
 
-// proto puts the values in raw_value, the only field that carries any byte.
-func (h Headers) proto() *corev3.HeaderMap {
+// proto puts the values in raw_value, the only field that carries any byte; or in value, as other proxies may.
+func (h Headers) proto(plain bool) *corev3.HeaderMap {
 	values := make([]corev3.HeaderValue, len(h))
 	lines := make([]*corev3.HeaderValue, len(h))
 	for i, f := range h {
 		values[i].Key = f.Name
-		values[i].RawValue = []byte(f.Value)
+		if plain {
+			values[i].Value = f.Value
+		} else {
+			values[i].RawValue = []byte(f.Value)
+		}
 		lines[i] = &values[i]
 	}
 	return &corev3.HeaderMap{Headers: lines}
@@ -149,6 +153,9 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 	} else {
 		h.Set(name, value)
 	}
+	if name == "content-length" {
+		return l.tolerated(LengthSet, "set of content-length: %q", value)
+	}
 	if header.GetValue() != "" {
 		return l.tolerated(ValueNotRaw, "header %q uses value, only raw_value is read", name)
 	}
@@ -158,7 +165,7 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 // checkName returns why a header is not set, nil if it is.
 func checkName(l *lane, name, value string) *Violation {
 	switch {
-	case forbidden(name), name == "content-length" && l.mode.Duplex():
+	case forbidden(name), name == "content-length" && l.mode.dropsLength():
 		return l.tolerated(IgnoredHeader, "set of %q", name)
 	case connectionHeader(name):
 		return l.tolerated(ConnectionHeader, "set of %q", name)

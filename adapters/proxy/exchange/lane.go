@@ -3,39 +3,11 @@ package exchange
 import (
 	"fmt"
 
-	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
 // maxChunk is the largest body chunk an EPP should answer with, in bytes.
 const maxChunk = 64 << 10
-
-// LaneMode is what one lane sends to the EPP.
-type LaneMode struct {
-	SkipHeaders bool
-	Body        filterv3.ProcessingMode_BodySendMode
-	Trailers    bool
-}
-
-// Duplex says whether body chunks go out without waiting for answers.
-func (m LaneMode) Duplex() bool { return m.Body == filterv3.ProcessingMode_FULL_DUPLEX_STREAMED }
-
-// Validate refuses modes that are not implemented and combinations that Envoy refuses.
-func (m LaneMode) Validate() error {
-	switch {
-	case m.Duplex() && !m.Trailers:
-		return fmt.Errorf("body mode %s: trailers must be sent", m.Body)
-	case m.Duplex() && m.SkipHeaders:
-		return fmt.Errorf("body mode %s: headers must be sent", m.Body)
-	case m.Duplex():
-		return nil
-	case m.Body != filterv3.ProcessingMode_NONE:
-		return fmt.Errorf("body mode %s: not implemented", m.Body)
-	case m.Trailers:
-		return fmt.Errorf("body mode %s: trailers are not implemented", m.Body)
-	}
-	return nil
-}
 
 // phase is the answer a lane waits for.
 type phase uint8
@@ -48,19 +20,27 @@ const (
 )
 
 // lane is the state Envoy keeps per direction. It is plain data: its Stream locks.
+//
+// Outside full duplex each body message has exactly one answer, and bytes stay with Envoy until then; in full duplex the
+// lane only knows whether the end was answered.
 type lane struct {
-	id   Lane
-	mode LaneMode
+	id             Lane
+	mode           LaneMode
+	withoutWaiting bool // body messages go out before the headers answer, mode STREAMED only
 
 	phase           phase
 	started         bool // something was sent
+	hasLength       bool // the headers name a content-length
 	headersAnswered bool
 	bodySent        bool
+	bodyAnswered    bool // at least once
+	owed            int  // body messages without an answer, outside full duplex
 	trailersSent    bool
 	trailersDone    bool
 	inputEnded      bool // we sent the end, in whatever form
 	outputEnded     bool // the EPP answered the end
 	held            bool // headers wait for the first body answer, because the whole body went before the headers answer
+	replaced        bool // the EPP replaced the message as a whole: nothing more is sent or answered
 }
 
 func (l *lane) sentHeaders(end bool) {
@@ -73,6 +53,9 @@ func (l *lane) sentBody(end bool) {
 	l.started = true
 	l.bodySent = true
 	l.inputEnded = l.inputEnded || end
+	if !l.mode.Duplex() {
+		l.owed++
+	}
 	if l.phase == idle {
 		l.phase = awaitBody
 	}
@@ -89,11 +72,28 @@ func (l *lane) sentTrailers() {
 
 // complete says that the EPP owes nothing more in this lane.
 func (l *lane) complete() bool {
-	return l.headersAnswered && (l.outputEnded || !l.mode.Duplex())
+	if l.replaced {
+		return true
+	}
+	if !l.headersAnswered && !(l.mode.SkipHeaders && l.started) {
+		return false
+	}
+	switch {
+	case l.mode.Duplex():
+		return l.outputEnded
+	case l.phase != idle:
+		return false
+	case l.inputEnded:
+		return true
+	case l.mode.Body == None:
+		return !l.mode.Trailers
+	}
+	// A buffered body is one message; what follows it are trailers, or what bypasses the EPP.
+	return l.mode.Buffers() && l.bodySent && (!l.mode.Trailers || l.mode.Body == BufferedPartial)
 }
 
 // owesBody says that body bytes are with the EPP and would be lost if the stream ended now.
-func (l *lane) owesBody() bool { return l.bodySent && !l.outputEnded }
+func (l *lane) owesBody() bool { return l.mode.Duplex() && l.bodySent && !l.outputEnded }
 
 func (l *lane) fatal(r Rule, format string, args ...any) *Violation {
 	return &Violation{Rule: r, Lane: l.id, Fatal: true, Detail: fmt.Sprintf(format, args...)}
@@ -111,11 +111,14 @@ func (l *lane) gotHeaders(h *extprocv3.HeadersResponse) []*Violation {
 		return []*Violation{l.fatal(DuplicateHeaders, "headers answer, but none is outstanding")}
 	}
 	common := h.GetResponse()
-	if l.mode.Duplex() && common.GetStatus() == extprocv3.CommonResponse_CONTINUE_AND_REPLACE {
+	replace := common.GetStatus() == extprocv3.CommonResponse_CONTINUE_AND_REPLACE
+	if l.mode.Duplex() && replace {
 		return []*Violation{l.fatal(ReplaceInDuplex, "headers answer with status CONTINUE_AND_REPLACE")}
 	}
 	l.headersAnswered = true
 	switch {
+	case replace:
+		l.phase, l.replaced, l.outputEnded = idle, true, true
 	case l.bodySent:
 		l.phase = awaitBody
 		l.held = l.inputEnded
@@ -125,59 +128,20 @@ func (l *lane) gotHeaders(h *extprocv3.HeadersResponse) []*Violation {
 		l.phase = idle
 		l.outputEnded = l.inputEnded
 	}
-	var found []*Violation
-	if common.GetBodyMutation() != nil {
+	found := l.ignoredRouteCache(common)
+	if common.GetBodyMutation() != nil && !replace {
 		found = append(found, l.tolerated(IgnoredField, "body_mutation in a headers answer"))
 	}
+	if common.GetTrailers() != nil {
+		found = append(found, l.tolerated(IgnoredField, "trailers in a headers answer"))
+	}
+	return found
+}
+
+// ignoredRouteCache is about answers that may change headers.
+func (l *lane) ignoredRouteCache(common *extprocv3.CommonResponse) []*Violation {
 	if common.GetClearRouteCache() && (common.GetHeaderMutation() == nil || l.id == ResponseLane) {
-		found = append(found, l.tolerated(IgnoredField, "clear_route_cache without header_mutation or in the response lane"))
-	}
-	return found
-}
-
-func (l *lane) gotBody(b *extprocv3.BodyResponse) []*Violation {
-	common := b.GetResponse()
-	streamed := common.GetBodyMutation().GetStreamedResponse()
-	if v := l.bodyOutOfPhase(streamed); v != nil {
-		return []*Violation{v}
-	}
-	var found []*Violation
-	if common.GetHeaderMutation() != nil || common.GetClearRouteCache() {
-		found = append(found, l.tolerated(IgnoredField, "header_mutation or clear_route_cache in a body answer"))
-	}
-	if n := len(streamed.GetBody()); n > maxChunk {
-		found = append(found, l.tolerated(ChunkTooLarge, "%d bytes, at most %d are safe", n, maxChunk))
-	}
-	if !streamed.GetEndOfStream() {
-		return found
-	}
-	switch {
-	case l.trailersSent:
-		found = append(found, l.tolerated(EndBeforeTrailers, "end of stream on a body chunk, but trailers follow"))
-	case !l.inputEnded:
-		found = append(found, l.tolerated(EarlyEnd, "end of stream, but the input has not ended"))
-	}
-	l.outputEnded = true
-	l.phase = idle
-	return found
-}
-
-func (l *lane) bodyOutOfPhase(streamed *extprocv3.StreamedBodyResponse) *Violation {
-	switch {
-	case !l.started:
-		return l.fatal(WrongLane, "body answer, but nothing was sent in this lane")
-	case l.mode.Duplex() && streamed == nil:
-		return l.fatal(PlainBody, "body answer without streamed_response")
-	case !l.mode.Duplex() && streamed != nil:
-		return l.fatal(StreamedBody, "streamed_response in body mode %s", l.mode.Body)
-	case l.phase == awaitHeaders:
-		return l.fatal(BodyBeforeHeaders, "body answer of %d bytes, but the headers answer is outstanding", len(streamed.GetBody()))
-	case l.phase == awaitTrailers:
-		return l.fatal(BodyBeforeTrailers, "body answer of %d bytes, but only trailers were sent", len(streamed.GetBody()))
-	case l.bodySent && l.outputEnded:
-		return l.fatal(AfterEnd, "body answer of %d bytes after the end of the lane", len(streamed.GetBody()))
-	case l.phase != awaitBody:
-		return l.fatal(BodyNotSent, "body answer of %d bytes, but no body was sent", len(streamed.GetBody()))
+		return []*Violation{l.tolerated(IgnoredField, "clear_route_cache without header_mutation or in the response lane")}
 	}
 	return nil
 }
@@ -192,6 +156,8 @@ func (l *lane) gotTrailers(t *extprocv3.TrailersResponse) []*Violation {
 		return []*Violation{v}
 	case l.phase == awaitHeaders:
 		return []*Violation{l.fatal(TrailersBeforeHeaders, "trailers answer, but the headers answer is outstanding")}
+	case l.owed > 0:
+		return []*Violation{l.fatal(TrailersBeforeBody, "trailers answer, but %d body answers are outstanding", l.owed)}
 	}
 	l.trailersDone = true
 	l.outputEnded = true

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // steps: H headers, h headers with the end, B body, E body with the end, T trailers are sent;
-// ">h" headers, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">t" trailers, ">m" trailers with a mutation are answered.
+// ">h" headers, ">r" headers that replace the message, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">x" body with
+// changed headers, ">t" trailers, ">m" trailers with a mutation are answered.
 func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 	streamed := func(end bool) *extprocv3.BodyResponse {
 		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
@@ -23,6 +23,10 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 		">b": func() []*Violation { return l.gotBody(streamed(false)) },
 		">e": func() []*Violation { return l.gotBody(streamed(true)) },
 		">p": func() []*Violation { return l.gotBody(&extprocv3.BodyResponse{}) },
+		">x": func() []*Violation { return l.gotBody(changed(l.mode)) },
+		">r": func() []*Violation {
+			return l.gotHeaders(&extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{Status: extprocv3.CommonResponse_CONTINUE_AND_REPLACE}})
+		},
 		">t": func() []*Violation { return l.gotTrailers(&extprocv3.TrailersResponse{}) },
 		">m": func() []*Violation {
 			return l.gotTrailers(&extprocv3.TrailersResponse{HeaderMutation: &extprocv3.HeaderMutation{}})
@@ -42,6 +46,15 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 		}
 	}
 	return found, fatal
+}
+
+// changed is a body answer with a header mutation, in the form that the mode has.
+func changed(m LaneMode) *extprocv3.BodyResponse {
+	common := &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{}, ClearRouteCache: true}
+	if m.Duplex() {
+		common.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}}}
+	}
+	return &extprocv3.BodyResponse{Response: common}
 }
 
 func TestFullDuplexLane(t *testing.T) {
@@ -103,37 +116,6 @@ func TestHeadersAreHeldOnlyBehindAWholeBody(t *testing.T) {
 		l := &lane{mode: FullDuplex()}
 		if walk(l, test.steps...); l.held != test.held {
 			t.Errorf("%s: held %v, want %v", name, l.held, test.held)
-		}
-	}
-}
-
-func TestNoBodyLane(t *testing.T) {
-	l := &lane{}
-	if found, _ := walk(l, "H", ">h"); found != nil || !l.complete() {
-		t.Errorf("found %v, complete %v", found, l.complete())
-	}
-	if found, fatal := walk(l, ">e"); !fatal || found[0] != StreamedBody {
-		t.Errorf("streamed_response in mode NONE: %v", found)
-	}
-	if found, fatal := walk(l, ">t"); !fatal || found[0] != TrailersNotSent {
-		t.Errorf("trailers in mode NONE: %v", found)
-	}
-}
-
-func TestLaneModeValidate(t *testing.T) {
-	tests := map[string]struct {
-		mode LaneMode
-		good bool
-	}{
-		"none":                    {LaneMode{}, true},
-		"skip":                    {LaneMode{SkipHeaders: true}, true},
-		"full duplex":             {FullDuplex(), true},
-		"full duplex no trailers": {LaneMode{Body: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED}, false},
-		"buffered":                {LaneMode{Body: filterv3.ProcessingMode_BUFFERED}, false},
-	}
-	for name, test := range tests {
-		if err := test.mode.Validate(); (err == nil) != test.good {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -29,13 +29,14 @@ const (
 	DuplicateHeaders Rule = "duplicate-headers"
 	// BodyBeforeHeaders is a body answer while the headers answer is outstanding.
 	BodyBeforeHeaders Rule = "body-before-headers"
-	// BodyNotSent is a body answer although no body was sent.
+	// BodyNotSent is a body answer although no body message waits for one.
 	BodyNotSent Rule = "body-not-sent"
 	// BodyBeforeTrailers is a body answer in a lane of headers and trailers only, even an empty one.
 	BodyBeforeTrailers Rule = "body-before-trailers"
-	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED.
+	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED or GRPC.
 	PlainBody Rule = "plain-body"
-	// StreamedBody is a streamed_response in a mode that has none.
+	// StreamedBody is a streamed_response in a mode that has none. In BUFFERED it is fatal only if the message names its
+	// content-length; else the body is lost without a word.
 	StreamedBody Rule = "streamed-body"
 	// AfterEnd is a body answer after the lane's end of stream.
 	AfterEnd Rule = "after-end"
@@ -43,11 +44,13 @@ const (
 	TrailersNotSent Rule = "trailers-not-sent"
 	// TrailersBeforeHeaders is a trailers answer while the headers answer is outstanding.
 	TrailersBeforeHeaders Rule = "trailers-before-headers"
+	// TrailersBeforeBody is a trailers answer while body answers are outstanding, outside full duplex.
+	TrailersBeforeBody Rule = "trailers-before-body"
 	// UnknownAnswer is an answer of no kind, or of a kind this side does not speak.
 	UnknownAnswer Rule = "unknown-answer"
 	// ImmediateDisabled is an immediate response where the configuration forbids them.
 	ImmediateDisabled Rule = "immediate-disabled"
-	// ReplaceInDuplex is CONTINUE_AND_REPLACE in FULL_DUPLEX_STREAMED.
+	// ReplaceInDuplex is CONTINUE_AND_REPLACE in FULL_DUPLEX_STREAMED or GRPC.
 	ReplaceInDuplex Rule = "replace-in-duplex"
 	// InvalidMutation is a header mutation that is rejected as a whole: bad characters, both values set, too many.
 	// It is never forgiven by fail-open.
@@ -62,6 +65,12 @@ const (
 	EndBeforeTrailers Rule = "end-before-trailers"
 	// EndedEarly is an EPP that closed its stream while a lane still owed body bytes or an end.
 	EndedEarly Rule = "ended-early"
+	// AfterImmediate is anything after an immediate response.
+	AfterImmediate Rule = "after-immediate"
+	// ObservedAnswer is any answer in observability mode.
+	ObservedAnswer Rule = "observed-answer"
+	// LengthSet is a content-length where Envoy passes it on, although the body may be another.
+	LengthSet Rule = "length-set"
 	// IgnoredField is a field that has no effect where it stands.
 	IgnoredField Rule = "ignored-field"
 	// IgnoredHeader is a header that may not be changed (:method, host, x-envoy-* ...).

@@ -37,34 +37,46 @@ func (c Context) attributes() map[string]*structpb.Struct {
 
 // SendHeaders sends the headers of a lane; end means that neither body nor trailers follow.
 func (s *Stream) SendHeaders(id Lane, headers Headers, end bool, c Context) error {
-	h := &extprocv3.HttpHeaders{Headers: headers.proto(), EndOfStream: end}
+	h := &extprocv3.HttpHeaders{Headers: headers.proto(s.config.PlainValues), EndOfStream: end}
 	m := &extprocv3.ProcessingRequest{Attributes: c.attributes()}
 	if id == RequestLane {
 		m.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: h}
 	} else {
 		m.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: h}
 	}
+	s.SetContext(id, c)
+	return s.send(id, m, func(l *lane) {
+		l.hasLength = headers.has("content-length")
+		l.sentHeaders(end)
+	})
+}
+
+// SetContext changes the metadata that goes with the further messages of a lane.
+func (s *Stream) SetContext(id Lane, c Context) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.context[id] = c
-	s.mu.Unlock()
-	return s.send(id, m, func(l *lane) { l.sentHeaders(end) })
 }
 
 // SendBody sends a chunk, which may be empty, and which must not be changed before it returns.
 func (s *Stream) SendBody(id Lane, chunk []byte, end bool) error {
-	b := &extprocv3.HttpBody{Body: chunk, EndOfStream: end}
+	return s.SendHTTPBody(id, &extprocv3.HttpBody{Body: chunk, EndOfStream: end})
+}
+
+// SendHTTPBody sends a body message with the flags that only gRPC messages have.
+func (s *Stream) SendHTTPBody(id Lane, b *extprocv3.HttpBody) error {
 	m := &extprocv3.ProcessingRequest{}
 	if id == RequestLane {
 		m.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}
 	} else {
 		m.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: b}
 	}
-	return s.send(id, m, func(l *lane) { l.sentBody(end) })
+	return s.send(id, m, func(l *lane) { l.sentBody(b.GetEndOfStream()) })
 }
 
 // SendTrailers sends the trailers of a lane, its last message.
 func (s *Stream) SendTrailers(id Lane, trailers Headers) error {
-	t := &extprocv3.HttpTrailers{Trailers: trailers.proto()}
+	t := &extprocv3.HttpTrailers{Trailers: trailers.proto(s.config.PlainValues)}
 	m := &extprocv3.ProcessingRequest{}
 	if id == RequestLane {
 		m.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: t}
@@ -95,13 +107,7 @@ func (s *Stream) send(id Lane, m *extprocv3.ProcessingRequest, note func(*lane))
 	note(&s.lanes[id])
 	m.MetadataContext = s.context[id].metadata()
 	s.mu.Unlock()
-	if s.first {
-		s.first = false
-		m.ProtocolConfig = &extprocv3.ProtocolConfiguration{
-			RequestBodyMode:  s.config.Request.Body,
-			ResponseBodyMode: s.config.Response.Body,
-		}
-	}
+	s.mark(m)
 	err := s.client.Send(m)
 	if err != nil {
 		s.takeBack(id, before)
@@ -109,10 +115,23 @@ func (s *Stream) send(id Lane, m *extprocv3.ProcessingRequest, note func(*lane))
 	return err
 }
 
+// mark puts onto a message what the filter's configuration says: the modes on the first, observability on each.
+func (s *Stream) mark(m *extprocv3.ProcessingRequest) {
+	m.ObservabilityMode = s.config.Observe
+	if s.first && !s.config.Observe {
+		m.ProtocolConfig = &extprocv3.ProtocolConfiguration{
+			RequestBodyMode:                         s.config.Request.Body,
+			ResponseBodyMode:                        s.config.Response.Body,
+			SendBodyWithoutWaitingForHeaderResponse: s.config.WithoutWaiting,
+		}
+	}
+	s.first = false
+}
+
 // takeBack forgets a message that the ended stream did not take: its bytes are still with the caller.
 func (s *Stream) takeBack(id Lane, before lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.lanes[id]
-	l.bodySent, l.trailersSent, l.inputEnded = before.bodySent, before.trailersSent, before.inputEnded
+	l.bodySent, l.trailersSent, l.inputEnded, l.owed = before.bodySent, before.trailersSent, before.inputEnded, before.owed
 }

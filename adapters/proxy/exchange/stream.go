@@ -7,7 +7,6 @@ import (
 	"io"
 	"sync"
 
-	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -18,10 +17,13 @@ type Config struct {
 	Receive           []string // metadata namespaces that are accepted, default envoy.lb
 	Limits            Limits
 	DisableImmediate  bool
+	Observe           bool            // observability mode: no answer is wanted
+	WithoutWaiting    bool            // send_body_without_waiting_for_header_response, of mode STREAMED
+	PlainValues       bool            // header values go out in value in place of raw_value
 	OnViolation       func(Violation) // called from Recv and Apply, may be nil
 }
 
-// Validate reports the first lane mode that cannot be served.
+// Validate reports the first lane mode that Envoy refuses.
 func (c Config) Validate() error {
 	if err := c.Request.Validate(); err != nil {
 		return fmt.Errorf("request lane: %w", err)
@@ -29,12 +31,12 @@ func (c Config) Validate() error {
 	if err := c.Response.Validate(); err != nil {
 		return fmt.Errorf("response lane: %w", err)
 	}
+	for _, m := range []LaneMode{c.Request, c.Response} {
+		if c.Observe && (m.Buffers() || m.Body == Duplex) {
+			return fmt.Errorf("body mode %s: not in observability mode", m.Body)
+		}
+	}
 	return nil
-}
-
-// FullDuplex is the lane mode the endpoint picker protocol asks for.
-func FullDuplex() LaneMode {
-	return LaneMode{Body: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED, Trailers: true}
 }
 
 // Stream is one exchange: one HTTP request, one gRPC stream. Any goroutine may send; one goroutine receives.
@@ -51,7 +53,7 @@ type Stream struct {
 	context  [2]Context
 	received map[string]*structpb.Struct
 	over     bool // the EPP ended the stream: nothing is sent any more
-	answered bool // an immediate response came: what follows is ignored
+	answered bool // an immediate response came: what follows has no effect
 }
 
 // Open starts an exchange. It blocks until the EPP's connection is ready or has failed.
@@ -66,8 +68,8 @@ func Open(ctx context.Context, client extprocv3.ExternalProcessorClient, config 
 		config.Receive = []string{"envoy.lb"}
 	}
 	s := &Stream{config: config, client: process, cancel: cancel, first: true, received: map[string]*structpb.Struct{}}
-	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request}
-	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response}
+	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request, withoutWaiting: config.WithoutWaiting}
+	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response, withoutWaiting: config.WithoutWaiting}
 	return s, nil
 }
 
@@ -90,16 +92,8 @@ func (s *Stream) Recv() (Answer, error) {
 			return Answer{}, s.ended(err)
 		}
 		s.mu.Lock()
-		ignored := s.answered
-		var answer Answer
-		var found []*Violation
-		if !ignored {
-			answer, found = s.judge(message)
-		}
+		answer, found := s.judge(message)
 		s.mu.Unlock()
-		if ignored {
-			continue
-		}
 		if v := s.report(found); v != nil {
 			return answer, v
 		}

@@ -1,0 +1,55 @@
+package exchange
+
+import (
+	"fmt"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+)
+
+// The body modes by short names.
+const (
+	None            = filterv3.ProcessingMode_NONE
+	Streamed        = filterv3.ProcessingMode_STREAMED
+	Buffered        = filterv3.ProcessingMode_BUFFERED
+	BufferedPartial = filterv3.ProcessingMode_BUFFERED_PARTIAL
+	Duplex          = filterv3.ProcessingMode_FULL_DUPLEX_STREAMED
+	GRPC            = filterv3.ProcessingMode_GRPC
+)
+
+// LaneMode is what one lane sends to the EPP.
+type LaneMode struct {
+	SkipHeaders bool
+	Body        filterv3.ProcessingMode_BodySendMode
+	Trailers    bool
+}
+
+// FullDuplex is the lane mode the endpoint picker protocol asks for.
+func FullDuplex() LaneMode { return LaneMode{Body: Duplex, Trailers: true} }
+
+// Duplex says whether body messages go out without waiting for answers, and the EPP gives every byte back.
+func (m LaneMode) Duplex() bool { return m.Body == Duplex || m.Body == GRPC }
+
+// Buffers says whether the body comes in one message, after the headers answer.
+func (m LaneMode) Buffers() bool { return m.Body == Buffered || m.Body == BufferedPartial }
+
+// Validate refuses what Envoy refuses.
+func (m LaneMode) Validate() error {
+	if _, known := filterv3.ProcessingMode_BodySendMode_name[int32(m.Body)]; !known {
+		return fmt.Errorf("body mode %d: unknown", m.Body)
+	}
+	if m.Duplex() && !m.Trailers {
+		return fmt.Errorf("body mode %s: trailers must be sent", m.Body)
+	}
+	return nil
+}
+
+// dropsLength says whether Envoy removes content-length, and drops one that the EPP sets: the body may change on its way.
+func (m LaneMode) dropsLength() bool {
+	switch m.Body {
+	case None:
+		return false
+	case Buffered:
+		return m.SkipHeaders
+	}
+	return true
+}
