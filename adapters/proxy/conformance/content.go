@@ -1,0 +1,267 @@
+package conformance
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+)
+
+// contentChecks are about what a request body holds.
+var contentChecks = []Check{
+	{
+		Number: 34, Name: "body sizes", in: bodied, alone: true,
+		Sends: "1 byte, 64 KiB and one less and one more, 1 MiB, 20 MiB, more than the limit", Wants: "as 1, chunks of 64 KiB at most; 413 above the limit",
+		run: sizes,
+	},
+	{
+		Number: 35, Name: "content-length that lies", in: headed, alone: true,
+		Sends: "content-length 10^12, a short part of the body, reset", Wants: "no memory for the claim, or 413; the next request is served",
+		run: falseLength,
+	},
+	{
+		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex()),
+		Sends: "headers, as many bytes as content-length says, no end", Wants: "a pick after a grace time, or 408; no endless wait",
+		run: endless,
+	},
+	{
+		Number: 37, Name: "invalid JSON", in: awaited,
+		Sends: "text that is no JSON; JSON cut short", Wants: "400 with an error object as application/json; a pick where the body may be a part",
+		run: func(t *trial) error {
+			for _, body := range []string{"Say hello.", t.prompt("Say hello.")[:30]} {
+				if err := t.invalid(body); err != nil {
+					return fmt.Errorf("%.20q: %w", body, err)
+				}
+			}
+			return nil
+		},
+	},
+	{
+		Number: 38, Name: "odd JSON", in: bodied,
+		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are not UTF-8", Wants: "a pick, or 400",
+		run: func(t *trial) error {
+			for _, body := range t.oddities() {
+				if err := t.pickOr(post(chatPath, body), 400); err != nil {
+					return fmt.Errorf("%.20q: %w", body, err)
+				}
+			}
+			return nil
+		},
+	},
+	{
+		Number: 39, Name: "model missing or unknown", in: answered,
+		Sends: "no model, a number as model, a model that nobody has", Wants: "routed by load, or 400, 404 where the EPP documents it",
+		run: func(t *trial) error {
+			for _, body := range []string{`{"messages":[]}`, `{"model":7,"messages":[]}`, `{"model":"nobody-has-it","messages":[]}`} {
+				if t.RoutesAll {
+					if err := t.pick(post(chatPath, body)); err != nil {
+						return fmt.Errorf("%s: %w", body, err)
+					}
+				} else if err := t.pickOr(post(chatPath, body), 400, 404); err != nil {
+					return fmt.Errorf("%s: %w", body, err)
+				}
+			}
+			return nil
+		},
+	},
+	{
+		Number: 40, Name: "compressed bodies", in: bodied,
+		Sends: "gzip, br, zstd; gzip that is none; 30 KB of gzip that is 30 MB", Wants: "the bytes untouched; a refusal only of what cannot be read",
+		run: compressed,
+	},
+	{
+		Number: 41, Name: "multipart form", in: bodied,
+		Sends: "an audio upload as multipart/form-data", Wants: "a pick, the bytes untouched",
+		run: func(t *trial) error {
+			body := "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\n" + t.Model +
+				"\r\n--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\x00\xff\xfe\r\n--b--\r\n"
+			m := post("/v1/audio/transcriptions", body).without("content-type").with("content-type", "multipart/form-data; boundary=b")
+			return t.pick(m)
+		},
+	},
+	{
+		Number: 42, Name: "Unicode", in: bodied,
+		Sends: "an emoji prompt; a model name in another script", Wants: "byte for byte; 400 or 404 for the model at most",
+		run: func(t *trial) error {
+			if err := t.pick(post(chatPath, t.prompt("\U0001F6A6 \U0001F469\u200D\U0001F4BB \u0000"))); err != nil {
+				return err
+			}
+			statuses := []int{400, 404}
+			return t.pickOr(post(chatPath, `{"model":"モデル-\ud83d\ude80","messages":[]}`), statuses...)
+		},
+	},
+}
+
+// sized is a chat body of exactly n bytes; a single byte is a cut one.
+func (t *trial) sized(n int) string {
+	frame := t.prompt("")
+	if n < len(frame) {
+		return frame[:n]
+	}
+	at := strings.Index(frame, `"content":"`) + len(`"content":"`)
+	return frame[:at] + strings.Repeat("a", n-len(frame)) + frame[at:]
+}
+
+// inChunks cuts a body into what one read of a proxy may bring: more than the 64 KiB that answers are held to.
+func inChunks(body string) []string {
+	const size = 100_000
+	var out []string
+	for len(body) > size {
+		out, body = append(out, body[:size]), body[size:]
+	}
+	return append(out, body)
+}
+
+func sizes(t *trial) error {
+	for _, n := range []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, 20 << 20} {
+		m := post(chatPath, inChunks(t.sized(n))...)
+		statuses := []int{413}
+		if n == 1 {
+			statuses = []int{400}
+		}
+		if n < 20<<20 && n > 1 || t.BodyLimit >= 20<<20 && n > 1 {
+			if err := t.pick(m); err != nil {
+				return fmt.Errorf("%d bytes: %w", n, err)
+			}
+		} else if err := t.pickOr(m, statuses...); err != nil {
+			return fmt.Errorf("%d bytes: %w", n, err)
+		}
+	}
+	if t.BodyLimit == 0 || !awaited(t.modes) {
+		return nil
+	}
+	if err := t.refuse(post(chatPath, inChunks(t.sized(int(t.BodyLimit)+1))...), 413); err != nil {
+		return fmt.Errorf("one byte more than the limit of %d: %w", t.BodyLimit, err)
+	}
+	return nil
+}
+
+func falseLength(t *trial) error {
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	m := t.chat().without("content-length").with("content-length", "1000000000000")
+	if err := c.head(qLane, m); err != nil {
+		return err
+	}
+	if !c.refused() && !t.modes.Request.Buffers() && t.modes.Request.Body != exchange.None {
+		if err := c.chunk(qLane, m.chunks[0][:20], false); err != nil {
+			return err
+		}
+	}
+	if t.Inside.Held != nil && t.Inside.Held() > 1<<20 {
+		return fmt.Errorf("%d bytes are held for 20 that came", t.Inside.Held())
+	}
+	if c.refused() {
+		err = c.turnedAway(400, 413)
+	} else {
+		c.reset()
+		err = c.clean()
+	}
+	return errors.Join(err, t.pick(t.chat()))
+}
+
+func endless(t *trial) error {
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	m := t.chat()
+	if err := c.head(qLane, m); err != nil {
+		return err
+	}
+	if err := c.chunk(qLane, m.body(), false); err != nil {
+		return err
+	}
+	if err := c.awaitFor(t.BodyWait, "pick or refusal", c.headersIn(qLane)); err != nil {
+		return err
+	}
+	if c.refused() {
+		return c.turnedAway(408, 503, 504)
+	}
+	if done, err := c.sent(c.chunk(qLane, "", true)); done {
+		return err
+	}
+	return errors.Join(c.settle(qLane), c.served())
+}
+
+// invalid plays a body that cannot be read. Only where the EPP cannot tell a part from the whole it is to be routed all the same.
+func (t *trial) invalid(body string) error {
+	m := post(chatPath, body)
+	if t.modes.Request.Body == exchange.BufferedPartial {
+		m.cut = len(body) - 1
+		return t.pick(m)
+	}
+	c, err := t.start(m)
+	if err != nil {
+		return err
+	}
+	if err := c.turnedAway(400); err != nil {
+		return err
+	}
+	return c.errorObject()
+}
+
+func (t *trial) oddities() []string {
+	return []string{
+		"[]", "null", `"x"`, "12", "1e999", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000),
+		`{"a":` + strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_001),
+		`{"model":"a","model":"b","messages":[]}`, "{\"model\":\"a\x00b\"}", `{"model":"\u0000"}`, `{"model":"\ud800"}`, "{\"model\":\"\xff\xfe\"}", "{",
+	}
+}
+
+func compressed(t *trial) error {
+	plain := t.prompt("Say hello.")
+	bomb := t.sized(30 << 20)
+	bodies := []struct {
+		encoding, body string
+		statuses       []int // with which it may be refused
+	}{
+		{"gzip", gzipped(plain), nil}, {"br", brotlied(plain), nil}, {"zstd", zstded(plain), nil},
+		{"gzip", plain, []int{400, 415}}, {"gzip", gzipped(bomb), []int{400, 413, 415}}, {"x-unknown", plain, []int{415}},
+	}
+	for _, b := range bodies {
+		m := post(chatPath, inChunks(b.body)...).with("content-encoding", b.encoding)
+		c, err := t.start(m)
+		if err != nil {
+			return err
+		}
+		if b.statuses == nil {
+			err = c.served()
+		} else {
+			err = c.servedOr(b.statuses...)
+		}
+		if err != nil {
+			return fmt.Errorf("%s of %d bytes: %w", b.encoding, len(b.body), err)
+		}
+	}
+	return nil
+}
+
+func gzipped(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write([]byte(text)) // a buffer takes all
+	_ = w.Close()
+	return b.String()
+}
+
+// brotlied is a Brotli stream of one uncompressed meta-block (RFC 7932, 9.2); 65 536 bytes at most.
+func brotlied(text string) string {
+	bits := (len(text)-1)<<4 | 1<<20 // window 16 bits, not the last block, length in 4 nibbles, uncompressed
+	return string([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16)}) + text + "\x03"
+}
+
+// zstded is a Zstandard frame of one raw block (RFC 8878, 3.1.1); 65 791 bytes at most, 256 at least.
+func zstded(text string) string {
+	size, block := len(text)-256, len(text)<<3|1
+	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, byte(size), byte(size >> 8), byte(block), byte(block >> 8), byte(block >> 16)}
+	if len(text) < 256 {
+		header = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, byte(len(text)), byte(block), byte(block >> 8), byte(block >> 16)}
+	}
+	return string(header) + text
+}

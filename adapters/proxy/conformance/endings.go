@@ -1,0 +1,278 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+)
+
+const needsInside = notRun("needs a look inside the EPP")
+
+// endingChecks are about how streams end, on either side.
+var endingChecks = []Check{
+	{
+		Number: 9, Name: "body never comes", in: awaited,
+		Sends: "headers, then nothing", Wants: "an immediate response 408, 503 or 504 at the EPP's own deadline, nothing before",
+		run: func(t *trial) error {
+			c, err := t.open(t.ctx)
+			if err != nil {
+				return err
+			}
+			if err := c.head(qLane, t.chat()); err != nil {
+				return err
+			}
+			if err := c.awaitFor(t.BodyWait, "a refusal", func() bool { return false }); err != nil {
+				return err
+			}
+			return c.turnedAway(408, 503, 504)
+		},
+	},
+	{
+		Number: 10, Name: "half-close amid the body", in: headed, alone: true,
+		Sends: "headers, part of the body, half-close", Wants: "the stream ends; no pick where it waits for the body; nothing stays counted",
+		run: func(t *trial) error { return t.brokenOff((*call).finishAnyhow) },
+	},
+	{
+		Number: 11, Name: "reset amid the body", in: headed, alone: true,
+		Sends: "headers, part of the body, reset", Wants: "as 10, and no load is left",
+		run: func(t *trial) error {
+			if t.Inside.Ended == nil {
+				return needsInside
+			}
+			return t.brokenOff(func(c *call) error { c.reset(); return nil })
+		},
+	},
+	{
+		Number: 12, Name: "reset while it waits in line", in: answered, alone: true,
+		Sends: "a whole request, reset before its answer", Wants: "its place in line is given up",
+		run: resetInLine,
+	},
+	{
+		Number: 13, Name: "reset after all is answered", in: both(headed, replied),
+		Sends: "a whole exchange, reset", Wants: "counted as served",
+		run: func(t *trial) error {
+			if t.Inside.Ended == nil {
+				return needsInside
+			}
+			c, err := t.whole(completion())
+			if err != nil {
+				return err
+			}
+			c.reset()
+			return errors.Join(c.clean(), c.ended(func(e Ending) error {
+				if e.Reason != "" {
+					return fmt.Errorf("counted as %q, want served", e.Reason)
+				}
+				return nil
+			}))
+		},
+	},
+	{
+		Number: 14, Name: "half-close after all is answered", in: replied,
+		Sends: "a whole exchange, half-close", Wants: "the stream ends without an error within a second",
+		run: func(t *trial) error {
+			c, err := t.whole(completion())
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			if err := c.finish(); err != nil {
+				return err
+			}
+			if took := time.Since(began); took > time.Second {
+				return fmt.Errorf("the stream ended after %v", took)
+			}
+			return nil
+		},
+	},
+	{
+		Number: 15, Name: "response never comes", in: headed, alone: true,
+		Sends: "a whole request, reset", Wants: "the load is given back, the request is not counted as served",
+		run: func(t *trial) error {
+			if t.Inside.Ended == nil {
+				return needsInside
+			}
+			c, err := t.start(t.chat())
+			if err != nil {
+				return err
+			}
+			if _, err := c.destinations(); err != nil {
+				return err
+			}
+			c.reset()
+			return errors.Join(c.clean(), c.ended(aborted), t.released())
+		},
+	},
+	{
+		Number: 61, Name: "1000 slow readers", in: once, alone: true,
+		Sends: "1000 exchanges whose answers nobody reads, then one that is read", Wants: "the one is served at its usual speed",
+		run: slowReaders,
+	},
+	{
+		Number: 62, Name: "shutdown", in: once, alone: true,
+		Sends: "half an exchange, a stop, the other half", Wants: "health turns NOT_SERVING, the exchange is served to its end",
+		run: shutdown,
+	},
+	{
+		Number: 63, Name: "deadline of the proxy", in: headed, alone: true,
+		Sends: "headers, part of the body, on a call with a deadline of 100 ms", Wants: "the stream is gone with the deadline, nothing stays counted",
+		run: func(t *trial) error {
+			if t.Inside.Open == nil {
+				return needsInside
+			}
+			ctx, cancel := context.WithTimeout(t.ctx, 100*time.Millisecond)
+			defer cancel()
+			c, err := t.open(ctx)
+			if err != nil {
+				return err
+			}
+			if err := c.part(); err != nil {
+				return err
+			}
+			<-c.over
+			if err := t.eventually("the EPP closes its stream", func() bool { return t.Inside.Open() == 0 }); err != nil {
+				return err
+			}
+			return errors.Join(c.clean(), t.released())
+		},
+	},
+}
+
+// part sends headers and the first part of a body that is not whole.
+func (c *call) part() error {
+	m := post(chatPath, c.prompt("Say hello."))
+	if err := c.head(qLane, m); err != nil {
+		return err
+	}
+	mode := c.modes.Request
+	if mode.Body == exchange.None || mode.Buffers() {
+		return nil // Envoy shows no part of it
+	}
+	return c.chunk(qLane, m.chunks[0][:20], false)
+}
+
+// brokenOff is a client that leaves amid its body.
+func (t *trial) brokenOff(leave func(*call) error) error {
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.part(); err != nil {
+		return err
+	}
+	if err := c.arrived(); err != nil {
+		return err
+	}
+	if err := leave(c); err != nil {
+		return err
+	}
+	if awaited(t.modes) && c.look(qLane).pickIn != exchange.Nothing {
+		return errors.New("a pick, although the body was not whole")
+	}
+	// What the EPP owed it owes no longer.
+	if err := c.cleanBut(exchange.EndedEarly); err != nil || t.Inside.Ended == nil {
+		return err
+	}
+	return errors.Join(c.ended(aborted), t.released())
+}
+
+// arrived waits until the EPP has seen the request: by its answer, or by the bytes that it holds.
+func (c *call) arrived() error {
+	if !awaited(c.modes) {
+		return c.await("headers answer", c.headersIn(qLane))
+	}
+	if c.modes.Request.Buffers() || c.Inside.Held == nil {
+		return nil
+	}
+	return c.eventually("the EPP holds a part of the body", func() bool { return c.Inside.Held() > 0 })
+}
+
+func aborted(e Ending) error {
+	if e.Reason == "" {
+		return errors.New("counted as served")
+	}
+	return nil
+}
+
+func resetInLine(t *trial) error {
+	q := t.Inside.Queue
+	if q == nil {
+		return notRun("needs an EPP in which requests wait")
+	}
+	t.client = q.Client
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	m := t.chat()
+	played := make(chan error, 1)
+	go func() { played <- c.play(qLane, m) }()
+	err = t.eventually("the request waits in line", func() bool { return q.Waiting() == 1 })
+	c.reset()
+	<-played // it was cut off
+	if err != nil {
+		return err
+	}
+	if c.look(qLane).pickIn != exchange.Nothing || c.refused() {
+		return errors.New("answered, although it was to wait")
+	}
+	return errors.Join(c.clean(), t.eventually("its place is given up", func() bool { return q.Waiting() == 0 }))
+}
+
+// slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
+func slowReaders(t *trial) error {
+	if t.Narrow == nil {
+		return notRun("needs a connection with small windows")
+	}
+	usual := t.Client
+	t.client = t.Narrow
+	ctx, cancel := context.WithCancel(t.ctx)
+	defer cancel()
+	const readers, body = 1000, 96 << 10
+	stalled := make(chan error, readers)
+	chunk := make([]byte, 32<<10)
+	for range readers {
+		go func() { stalled <- t.stall(ctx, chunk, body) }()
+	}
+	for range readers {
+		if err := <-stalled; err != nil {
+			return err
+		}
+	}
+	t.client = usual
+	began := time.Now()
+	c, err := t.whole(completion())
+	if err != nil {
+		return err
+	}
+	if took := time.Since(began); took > t.Patience/2 {
+		return fmt.Errorf("an exchange beside the slow readers took %v", took)
+	}
+	return c.finish()
+}
+
+// stall opens a stream of which nothing is read, and fills it.
+func (t *trial) stall(ctx context.Context, chunk []byte, body int) error {
+	s, err := exchange.Open(ctx, t.Narrow, t.config())
+	if err != nil {
+		return err
+	}
+	if err := s.SendHeaders(qLane, t.chat().headers, true, exchange.Context{}); err != nil {
+		return err
+	}
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := s.SendHeaders(rLane, completion().headers, false, exchange.Context{}); err != nil {
+		return err
+	}
+	for sent := 0; sent < body; sent += len(chunk) {
+		if err := s.SendBody(rLane, chunk, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

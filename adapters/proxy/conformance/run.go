@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Client == nil || len(o.Endpoints) == 0 {
+		return o, errors.New("conformance: a client and at least one endpoint are needed")
+	}
+	for _, name := range o.Modes {
+		if !slices.ContainsFunc(AllModes(), func(m Modes) bool { return m.Name == name }) {
+			return o, fmt.Errorf("conformance: no modes %q", name)
+		}
+	}
+	o.Endpoints = slices.Clone(o.Endpoints)
+	for i, e := range o.Endpoints {
+		address, err := canonical(e)
+		if err != nil {
+			return o, fmt.Errorf("conformance: endpoint %w", err)
+		}
+		o.Endpoints[i] = address
+	}
+	setDefault(&o.Parallel, 8)
+	setDefault(&o.Patience, 5*time.Second)
+	setDefault(&o.AtOnce, 50*time.Millisecond)
+	setDefault(&o.BodyWait, 35*time.Second)
+	if o.Report == nil {
+		o.Report = func(Result) {}
+	}
+	return o, nil
+}
+
+func setDefault[T ~int | ~int64](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// job is a check in one mode.
+type job struct {
+	check *Check
+	modes Modes
+}
+
+// Run plays the table against an EPP, and gives a result for each check in each mode in which it makes sense. What looks
+// at the whole EPP comes last, alone. It ends early only with ctx; what was not played by then is not run.
+func Run(ctx context.Context, o Options) ([]Result, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	crowd, alone := o.jobs()
+	r := &runner{Options: o, salt: time.Now().UnixNano()}
+	work := make(chan job)
+	var workers sync.WaitGroup
+	for range o.Parallel {
+		workers.Go(func() {
+			for j := range work {
+				r.play(ctx, j)
+			}
+		})
+	}
+	for _, j := range crowd {
+		work <- j
+	}
+	close(work)
+	workers.Wait()
+	for _, j := range alone {
+		r.play(ctx, j)
+	}
+	rank := map[string]int{}
+	for i, m := range AllModes() {
+		rank[m.Name] = i
+	}
+	slices.SortFunc(r.results, func(a, b Result) int {
+		return (rank[a.Mode]-rank[b.Mode])*1000 + a.Check.Number - b.Check.Number
+	})
+	return r.results, nil
+}
+
+// jobs are what is asked for: what may run together, and what must run alone.
+func (o *Options) jobs() (crowd, alone []job) {
+	for _, m := range AllModes() {
+		if o.Modes != nil && !slices.Contains(o.Modes, m.Name) {
+			continue
+		}
+		for _, c := range Table() {
+			if !c.makesSense(m) || o.Checks != nil && !slices.Contains(o.Checks, c.Number) {
+				continue
+			}
+			if c.alone {
+				alone = append(alone, job{c, m})
+			} else {
+				crowd = append(crowd, job{c, m})
+			}
+		}
+	}
+	return crowd, alone
+}
+
+type runner struct {
+	Options
+	salt    int64
+	numbers atomic.Int64
+	mu      sync.Mutex
+	results []Result
+}
+
+// notRun says why a check was not played.
+type notRun string
+
+func (n notRun) Error() string { return string(n) }
+
+func (r *runner) play(ctx context.Context, j job) {
+	began := time.Now()
+	t := &trial{runner: r, ctx: ctx, modes: j.modes, client: r.Client}
+	err := ctx.Err()
+	if err == nil {
+		err = j.check.run(t)
+	} else {
+		err = notRun("interrupted")
+	}
+	t.close()
+	result := Result{Check: j.check, Mode: j.modes.Name, Took: time.Since(began)}
+	var not notRun
+	switch {
+	case errors.As(err, &not):
+		result.Outcome, result.Reason = NotRun, string(not)
+	case err != nil:
+		result.Outcome, result.Reason = Failed, strings.Join(strings.Fields(err.Error()), " ")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results = append(r.results, result)
+	r.Report(result)
+}
+
+// trial is one check in one mode while it is played.
+type trial struct {
+	*runner
+	ctx    context.Context
+	modes  Modes
+	client extprocv3.ExternalProcessorClient // that further calls are made with
+	plain  bool                              // further calls send header values in value
+	calls  []*call
+}
+
+func (t *trial) close() {
+	for _, c := range t.calls {
+		c.stream.Close()
+	}
+	for _, c := range t.calls {
+		<-c.over
+	}
+}
+
+func (t *trial) config() exchange.Config {
+	return exchange.Config{
+		Request: t.modes.Request, Response: t.modes.Response, WithoutWaiting: t.modes.WithoutWaiting, Observe: t.modes.Observe,
+		PlainValues: t.plain,
+	}
+}
+
+// eventually waits for what the EPP does on its own, 2 ms between looks.
+func (t *trial) eventually(what string, holds func() bool) error {
+	deadline := time.NewTimer(t.Patience)
+	defer deadline.Stop()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			return fmt.Errorf("not within %v: %s", t.Patience, what)
+		case <-t.ctx.Done():
+			return notRun("interrupted")
+		}
+	}
+	return nil
+}

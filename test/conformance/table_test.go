@@ -1,0 +1,119 @@
+package conformance
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var addresses = []string{"127.0.0.1:18001", "127.0.0.1:18002", "127.0.0.1:18003", "[::1]:18004"}
+
+// scripted is a flow shard that lets nobody go: they wait, or are rejected.
+type scripted struct {
+	rejects bool
+	line    map[messages.RequestID]struct{}
+	waiting *atomic.Int64
+}
+
+func (s *scripted) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
+	switch m := m.(type) {
+	case messages.FlowStarted:
+	case messages.AdmissionRequested:
+		if s.rejects {
+			m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2 * time.Second})
+			return
+		}
+		s.line[m.Request] = struct{}{}
+		s.waiting.Add(1)
+	case messages.RequestEnded:
+		if _, ok := s.line[m.Request]; ok {
+			delete(s.line, m.Request)
+			s.waiting.Add(-1)
+		}
+	}
+}
+
+func (s *scripted) Stopped(runtime.Context[messages.FlowMsg]) {}
+
+func scriptedFlow(rejects bool, waiting *atomic.Int64) func() runtime.Actor[messages.FlowMsg] {
+	return func() runtime.Actor[messages.FlowMsg] {
+		return &scripted{rejects: rejects, line: map[messages.RequestID]struct{}{}, waiting: waiting}
+	}
+}
+
+// options are what the table needs to play every row against rigs.
+func options(t *testing.T, r *rig) conformance.Options {
+	t.Helper()
+	var waiting atomic.Int64
+	queue, full, empty := startRig(t, addresses, scriptedFlow(false, &waiting)), startRig(t, addresses, scriptedFlow(true, &waiting)), startRig(t, nil, nil)
+	return conformance.Options{
+		Client: r.client(t), Endpoints: addresses, Model: "m",
+		Health: healthpb.NewHealthClient(r.dial(t)),
+		Narrow: extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<20))),
+		// The machine may be busy: what is at once on an idle one is not tested by this clock.
+		AtOnce: 2 * time.Second, Patience: 20 * time.Second,
+		BodyWait: bodyWait + 10*time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
+		Inside: conformance.Inside{
+			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Ended: r.ending,
+			Empty: empty.client(t), Saturated: full.client(t),
+			Queue: &conformance.Queue{Client: queue.client(t), Waiting: func() int { return int(waiting.Load()) }},
+			Fresh: func() (*conformance.Instance, error) { return startRig(t, addresses, nil).instance(t), nil },
+		},
+	}
+}
+
+// instance is a rig that stops as the command does: health first, then no new streams.
+func (r *rig) instance(t *testing.T) *conformance.Instance {
+	stopped := make(chan struct{})
+	conn := r.dial(t)
+	return &conformance.Instance{
+		Client: extprocv3.NewExternalProcessorClient(conn), Health: healthpb.NewHealthClient(conn),
+		Stop: func() {
+			r.health.Shutdown()
+			go func() {
+				r.grpc.GracefulStop()
+				close(stopped)
+			}()
+		},
+		Wait: func() error { <-stopped; return nil },
+	}
+}
+
+// TestEveryRow plays the whole table. Nothing may be left out, and nothing may be left behind.
+func TestEveryRow(t *testing.T) {
+	r := startRig(t, addresses, nil)
+	results, err := conformance.Run(context.Background(), options(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := map[int]bool{}
+	for _, result := range results {
+		if result.Outcome != conformance.Passed {
+			t.Error(result.Line())
+		}
+		played[result.Check.Number] = true
+	}
+	for n := 1; n <= 68; n++ {
+		if !played[n] {
+			t.Errorf("row %d was not played", n)
+		}
+	}
+	names, scores := conformance.Scores(results)
+	for _, name := range names {
+		t.Logf("%-38s %d / %d", name, scores[name].Passed, scores[name].Applicable)
+	}
+	r.until(t, "every stream is closed", func() bool { return r.streams.Open() == 0 })
+	r.until(t, "no body is held", func() bool { return r.streams.Held() == 0 })
+	for _, a := range addresses {
+		r.until(t, "no load is left at "+a, func() bool { return r.load(a) == 0 })
+	}
+}
