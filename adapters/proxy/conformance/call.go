@@ -146,6 +146,9 @@ func (c *call) awaitFor(patience time.Duration, what string, holds func() bool) 
 			}
 			return c.ending("waiting for " + what)
 		case <-deadline.C:
+			if err := c.clean(); err != nil {
+				return err // most likely why
+			}
 			return fmt.Errorf("no answer within %v: %s", patience, what)
 		}
 	}

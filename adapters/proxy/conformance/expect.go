@@ -32,6 +32,9 @@ func (t *trial) start(m message) (*call, error) {
 // destinations checks the pick that a call brought: one header, the same text in the metadata, nothing else there, known
 // endpoints without doubles, in the message that the mode has for it.
 func (c *call) destinations() ([]string, error) {
+	if err := c.clean(); err != nil {
+		return nil, err
+	}
 	if c.refused() {
 		return nil, fmt.Errorf("want a pick, got an immediate response %d: %.200s", c.immediate.GetStatus().GetCode(), c.immediate.GetBody())
 	}
@@ -84,6 +87,9 @@ func (c *call) checkList(text string) ([]string, error) {
 
 // intact checks that a lane brought its message through: every byte, one end, its trailers.
 func (c *call) intact(id exchange.Lane) error {
+	if err := c.clean(); err != nil {
+		return err
+	}
 	mode, w := c.mode(id), c.look(id)
 	body := w.sent.body()
 	switch {

@@ -38,8 +38,8 @@ var protocolChecks = []Check{
 			if took := time.Since(began); took > t.AtOnce {
 				return fmt.Errorf("answered after %v, want %v at most", took, t.AtOnce)
 			}
-			if w := c.look(qLane); w.pickIn != exchange.Nothing {
-				return errors.New("the headers answer carries a pick, although the body is to come")
+			if w := c.look(qLane); c.refused() || w.pickIn != exchange.Nothing {
+				return errors.New("the headers answer carries a pick or a refusal, although the body is to come")
 			}
 			return errors.Join(c.sendBody(qLane, t.modes.Request, m), c.settle(qLane), c.served())
 		},

@@ -1,0 +1,83 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func scripted(t *testing.T, f fault) Options {
+	return Options{
+		Client: startEPP(t, f), Endpoints: pool, Model: "m", Patience: 10 * time.Second, AtOnce: time.Second, BodyWait: eppWait + 10*time.Second,
+		BodyLimit: eppLimit, Destinations: 2, RoutesAll: true,
+	}
+}
+
+// TestARightEPPPasses is what gives the planted faults their meaning.
+func TestARightEPPPasses(t *testing.T) {
+	results, err := Run(context.Background(), scripted(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Outcome == Failed || r.Outcome == NotRun && !strings.HasPrefix(r.Reason, "needs ") {
+			t.Error(r.Line())
+		}
+	}
+	names, scores := Scores(results)
+	if names[len(names)-1] != "all" || scores["all"].Passed < 700 || scores["all"].NotRun == 0 {
+		t.Errorf("scores: %v", scores["all"])
+	}
+}
+
+func TestTable(t *testing.T) {
+	for i, c := range Table() {
+		if c.Number != i+1 || c.Name == "" || c.Sends == "" || c.Wants == "" || len(c.Modes()) == 0 {
+			t.Errorf("row %d is %+v", i+1, c)
+		}
+	}
+	if n := len(Table()); n != 68 {
+		t.Errorf("%d rows, want 68", n)
+	}
+	for _, m := range AllModes() {
+		c := trial{runner: &runner{}, modes: m}
+		if err := c.config().Validate(); err != nil {
+			t.Errorf("%s: Envoy refuses it: %v", m.Name, err)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	good := scripted(t, nil)
+	for name, change := range map[string]func(*Options){
+		"no client":     func(o *Options) { o.Client = nil },
+		"no endpoint":   func(o *Options) { o.Endpoints = nil },
+		"a host name":   func(o *Options) { o.Endpoints = []string{"localhost:80"} },
+		"unknown modes": func(o *Options) { o.Modes = []string{"LOUD"} },
+	} {
+		o := good
+		change(&o)
+		if _, err := Run(context.Background(), o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestInterruptedRunsSayWhatWasNotRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	results, err := Run(ctx, scripted(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Outcome != NotRun {
+			t.Errorf("%s, but nothing could run", r.Line())
+		}
+	}
+}
