@@ -37,7 +37,7 @@ sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one s
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks
-	@if [ -d test/conformance ]; then $(GO) test -count=1 ./test/conformance; fi
+	$(GO) test -count=1 ./test/conformance
 
 .PHONY: e2e
 e2e: ## Real Envoy, the real binary, simulated model servers

@@ -87,7 +87,7 @@ func (e *epp) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	defer patience.Stop()
 	for !s.over {
 		var out []*answer
-		step := ""
+		var step string
 		select {
 		case m := <-incoming:
 			s.in = m

@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +13,11 @@ import (
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
@@ -46,6 +53,40 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 	if *v == 0 {
 		*v = d
 	}
+}
+
+// Connect fills in the clients of an EPP at host:port, and waits until it can be reached. The certificate may be any.
+func (o *Options) Connect(ctx context.Context, addr string, plaintext bool) (hangUp func(), err error) {
+	credential := credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if plaintext {
+		credential = insecure.NewCredentials()
+	}
+	var conns []*grpc.ClientConn
+	hangUp = func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+	for _, window := range []int32{1 << 20, 64 << 10} {
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credential), grpc.WithNoProxy(),
+			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(64<<20),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		if err != nil {
+			hangUp()
+			return nil, err
+		}
+		conns = append(conns, conn)
+	}
+	o.Client, o.Health = extprocv3.NewExternalProcessorClient(conns[0]), healthpb.NewHealthClient(conns[0])
+	o.Narrow = extprocv3.NewExternalProcessorClient(conns[1])
+	conns[0].Connect()
+	for state := conns[0].GetState(); state != connectivity.Ready; state = conns[0].GetState() {
+		if state == connectivity.TransientFailure || !conns[0].WaitForStateChange(ctx, state) {
+			hangUp()
+			return nil, fmt.Errorf("no connection to %s (plaintext %v)", addr, plaintext)
+		}
+	}
+	return hangUp, nil
 }
 
 // job is a check in one mode.

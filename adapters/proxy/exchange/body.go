@@ -71,7 +71,8 @@ func (l *lane) gotChunk(streamed *extprocv3.StreamedBodyResponse) []*Violation {
 	if !grpc && (streamed.GetEndOfStreamWithoutMessage() || streamed.GetGrpcMessageCompressed()) {
 		found = append(found, l.tolerated(IgnoredField, "flags of gRPC messages in body mode %s", l.mode.Body))
 	}
-	if !streamed.GetEndOfStream() && !(grpc && streamed.GetEndOfStreamWithoutMessage()) {
+	end := streamed.GetEndOfStream() || grpc && streamed.GetEndOfStreamWithoutMessage()
+	if !end {
 		return found
 	}
 	switch {

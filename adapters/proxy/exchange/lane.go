@@ -75,7 +75,7 @@ func (l *lane) complete() bool {
 	if l.replaced {
 		return true
 	}
-	if !l.headersAnswered && !(l.mode.SkipHeaders && l.started) {
+	if skipped := l.mode.SkipHeaders && l.started; !l.headersAnswered && !skipped {
 		return false
 	}
 	switch {
