@@ -91,11 +91,11 @@ func sumUp(out io.Writer, results []conformance.Result) error {
 		}
 	}
 	listLeftOut(out, results)
-	fmt.Fprintf(out, "\n%-38s passed / applicable, not run\n", "modes")
+	fmt.Fprintf(out, "\n%-46s passed / applicable, not run\n", "modes")
 	names, scores := conformance.Scores(results)
 	for _, name := range names {
 		s := scores[name]
-		fmt.Fprintf(out, "%-38s %6d / %-10d %7d\n", name, s.Passed, s.Applicable, s.NotRun)
+		fmt.Fprintf(out, "%-46s %6d / %-10d %7d\n", name, s.Passed, s.Applicable, s.NotRun)
 	}
 	if all := scores["all"]; all.Passed == 0 || all.Passed < all.Applicable {
 		return exitError(1)

@@ -109,7 +109,7 @@ func TestEveryRow(t *testing.T) {
 	}
 	names, scores := conformance.Scores(results)
 	for _, name := range names {
-		t.Logf("%-38s %d / %d", name, scores[name].Passed, scores[name].Applicable)
+		t.Logf("%-46s %d / %d", name, scores[name].Passed, scores[name].Applicable)
 	}
 	r.until(t, "every stream is closed", func() bool { return r.streams.Open() == 0 })
 	r.until(t, "no body is held", func() bool { return r.streams.Held() == 0 })

@@ -85,19 +85,17 @@ func (s *Stream) judgeHeaders(a *Answer, id Lane, h *extprocv3.HeadersResponse) 
 
 func (s *Stream) judgeBody(a *Answer, id Lane, b *extprocv3.BodyResponse) []*Violation {
 	l := &s.lanes[id]
-	heeded := l.withoutWaiting && l.mode.Body == Streamed && !l.bodyAnswered
 	found := l.gotBody(b)
 	a.Kind, a.Lane = BodyAnswer, id
 	a.LaneEnded = l.outputEnded
 	common := b.GetResponse()
-	if l.mode.Buffers() || heeded {
+	if l.mode.Buffers() {
 		a.Mutation = common.GetHeaderMutation()
 	}
 	switch m := common.GetBodyMutation().GetMutation().(type) {
 	case *extprocv3.BodyMutation_StreamedResponse:
-		a.Chunk, a.Replaced = m.StreamedResponse.GetBody(), !l.mode.Duplex()
-		if a.Replaced {
-			a.Chunk = nil
+		if l.mode.Duplex() {
+			a.Chunk = m.StreamedResponse.GetBody()
 		}
 	case *extprocv3.BodyMutation_Body:
 		a.Chunk, a.Replaced = m.Body, true

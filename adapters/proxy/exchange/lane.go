@@ -24,17 +24,15 @@ const (
 // Outside full duplex each body message has exactly one answer, and bytes stay with Envoy until then; in full duplex the
 // lane only knows whether the end was answered.
 type lane struct {
-	id             Lane
-	mode           LaneMode
-	withoutWaiting bool // body messages go out before the headers answer, mode STREAMED only
+	id   Lane
+	mode LaneMode
 
 	phase           phase
 	started         bool // something was sent
 	hasLength       bool // the headers name a content-length
 	headersAnswered bool
 	bodySent        bool
-	bodyAnswered    bool // at least once
-	owed            int  // body messages without an answer, outside full duplex
+	owed            int // body messages without an answer, outside full duplex
 	trailersSent    bool
 	trailersDone    bool
 	inputEnded      bool // we sent the end, in whatever form

@@ -35,8 +35,8 @@ const (
 	BodyBeforeTrailers Rule = "body-before-trailers"
 	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED or GRPC.
 	PlainBody Rule = "plain-body"
-	// StreamedBody is a streamed_response in a mode that has none. In BUFFERED it is fatal only if the message names its
-	// content-length; else the body is lost without a word.
+	// StreamedBody is a streamed_response in a mode that has none. It is tolerated, and ignored, in BUFFERED_PARTIAL, in
+	// BUFFERED if the message names no content-length, and in STREAMED if it answers the last chunk.
 	StreamedBody Rule = "streamed-body"
 	// AfterEnd is a body answer after the lane's end of stream.
 	AfterEnd Rule = "after-end"

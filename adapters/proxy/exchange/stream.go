@@ -68,8 +68,8 @@ func Open(ctx context.Context, client extprocv3.ExternalProcessorClient, config 
 		config.Receive = []string{"envoy.lb"}
 	}
 	s := &Stream{config: config, client: process, cancel: cancel, first: true, received: map[string]*structpb.Struct{}}
-	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request, withoutWaiting: config.WithoutWaiting}
-	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response, withoutWaiting: config.WithoutWaiting}
+	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request}
+	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response}
 	return s, nil
 }
 
