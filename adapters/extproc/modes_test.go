@@ -66,7 +66,6 @@ func modeRows() map[string]row {
 			"an empty body":              {with(start(mode), qB("", last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 2)}},
 			"body and trailers":          {with(start(mode), qB(chat, false), qT(), qT()), []string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 4)}},
 			"trailers without a body":    {with(start(mode), qT()), []string{"qH -", "500 unsupported-mode"}, nil},
-			"headers skipped":            {with(withModes(qB(chat, last), mode, fds)), []string{"qB pick 10.0.0.1:8000"}, []string{gone(false, 1)}},
 			"a body twice":               {with(start(mode), qB(chat, last), qB(chat, last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 3)}},
 			"a body twice, trailers":     {with(start(mode), qB(chat, more), qB(chat, more), qB(chat, last), qT()), []string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 5)}},
 			"half-closed after headers":  {with(start(mode)), []string{"qH -"}, nil},
@@ -75,7 +74,9 @@ func modeRows() map[string]row {
 			rows[name+": "+more] = r
 		}
 	}
-	for name, mode := range map[string]modes{"NONE": none, "STREAMED": streamed, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed} {
+	for name, mode := range map[string]modes{
+		"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed,
+	} {
 		rows[name+": headers skipped"] = row{with(withModes(qB("{", last), mode, fds)), []string{"500 unsupported-mode"}, nil}
 	}
 	return rows

@@ -68,13 +68,8 @@ func (st *stream) onRequestBody() error {
 	switch {
 	case buffered(mode) && st.whole: // a second time: the first counts
 		return nil
-	case st.request == laneNew && !buffered(mode):
+	case st.request == laneNew:
 		return st.refuseHeadless()
-	case st.request == laneNew: // headers are not shown to us: the body's answer carries the pick
-		st.request = laneHeaders
-		st.mu.Lock()
-		st.begin()
-		st.mu.Unlock()
 	case eager(mode):
 		return st.onPassingBody()
 	}
@@ -161,12 +156,12 @@ func (st *stream) onRequestTrailers() error {
 	return st.onArrival(arrival{body: body, echo: body, trailers: true})
 }
 
-// refuseHeadless refuses a request whose headers are not sent to us: nothing could carry its pick, and an answer to headers
-// that the proxy does not wait for breaks the stream.
+// refuseHeadless refuses a request whose headers are not sent to us: nothing could carry its pick. Envoy sends such headers
+// on at once, so that its load balancer has chosen before the body is answered, and changes of headers are ignored there.
 func (st *stream) refuseHeadless() error {
 	return st.refuseNow(messages.PickFailed{
 		Reason: messages.Unsupported,
-		Detail: "request header mode SKIP is not supported in request body mode " + st.modes.RequestBody.String() + ", want SEND",
+		Detail: "request header mode SKIP is not supported, want SEND",
 	})
 }
 

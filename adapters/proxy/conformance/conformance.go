@@ -224,17 +224,11 @@ func AllModes() []Modes {
 // makesSense leaves observed streams to the checks that ask for them.
 func (c *Check) makesSense(m Modes) bool { return c.in(m) }
 
-// answered is a stream that is answered, and on which a request can be picked for.
-func answered(m Modes) bool { return !m.Observe && m.picks() }
-
-// picks says whether some message of the request lane can carry a pick.
-func (m Modes) picks() bool { return !m.Request.SkipHeaders || m.Request.Buffers() }
-
-// headed is a request lane that begins with its headers.
+// headed is a request lane that begins with its headers. Without them nothing can carry a pick: Envoy sends them on at once.
 func headed(m Modes) bool { return !m.Observe && !m.Request.SkipHeaders }
 
 // bodied is a request lane that shows the body.
-func bodied(m Modes) bool { return answered(m) && m.Request.Body != exchange.None }
+func bodied(m Modes) bool { return headed(m) && m.Request.Body != exchange.None }
 
 // awaited is a request lane in which the pick can wait for the body.
 func awaited(m Modes) bool {
@@ -260,13 +254,13 @@ func request(body ...exchange.LaneMode) func(Modes) bool {
 
 // replied is a response lane that shows anything, after a request that can be picked for.
 func replied(m Modes) bool {
-	return answered(m) && (!m.Response.SkipHeaders || m.Response.Body != exchange.None)
+	return headed(m) && (!m.Response.SkipHeaders || m.Response.Body != exchange.None)
 }
 
 // repliedHeaders is a response lane that begins with its headers.
-func repliedHeaders(m Modes) bool { return answered(m) && !m.Response.SkipHeaders }
+func repliedHeaders(m Modes) bool { return headed(m) && !m.Response.SkipHeaders }
 
-func repliedBody(m Modes) bool { return answered(m) && m.Response.Body != exchange.None }
+func repliedBody(m Modes) bool { return headed(m) && m.Response.Body != exchange.None }
 
 func both(a, b func(Modes) bool) func(Modes) bool { return func(m Modes) bool { return a(m) && b(m) } }
 

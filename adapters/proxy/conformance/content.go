@@ -52,7 +52,7 @@ var contentChecks = []Check{
 		},
 	},
 	{
-		Number: 39, Name: "model missing or unknown", in: answered,
+		Number: 39, Name: "model missing or unknown", in: headed,
 		Sends: "no model, a number as model, a model that nobody has", Wants: "routed by load, or 400, 404 where the EPP documents it",
 		run: func(t *trial) error {
 			for _, body := range []string{`{"messages":[]}`, `{"model":7,"messages":[]}`, `{"model":"nobody-has-it","messages":[]}`} {

@@ -46,12 +46,12 @@ var endingChecks = []Check{
 		},
 	},
 	{
-		Number: 12, Name: "reset while it waits in line", in: answered, alone: true,
+		Number: 12, Name: "reset while it waits in line", in: headed, alone: true,
 		Sends: "a whole request, reset before its answer", Wants: "its place in line is given up",
 		run: resetInLine,
 	},
 	{
-		Number: 13, Name: "reset after all is answered", in: both(headed, replied),
+		Number: 13, Name: "reset after all is answered", in: replied,
 		Sends: "a whole exchange, reset", Wants: "counted as served",
 		run: func(t *trial) error {
 			if t.Inside.Ended == nil {

@@ -215,6 +215,9 @@ func (s *session) requestBody(b *extprocv3.HttpBody) []*answer {
 	if !s.asked && mode.Body == exchange.Duplex {
 		return []*answer{refusal(500)}
 	}
+	if !s.asked { // a body alone is let through
+		return []*answer{bodyAnswer(qLane, nil)}
+	}
 	s.body = append(s.body, b.GetBody()...)
 	cut := mode.Body == exchange.BufferedPartial && !b.GetEndOfStream()
 	switch {

@@ -148,6 +148,7 @@ var requestFaults = map[string]planted{
 	"error at the end":                {14, fds, ends(".", errors.New("boom")), "boom"},
 	"response waits for the request":  {20, stream, silent("rH"), "no answer within"},
 	"headers answer to a body alone":  {22, "BUFFERED, request headers SKIP", first("qE", headersAnswer(qLane, nil)), "duplicate-headers"},
+	"pick although it is too late":    {22, "BUFFERED, request headers SKIP", instead("qE", pickOf(exchange.BodyAnswer, pool[0])), "ignored-field"},
 	"second pick at a second end":     {23, fds, again("qE", pickOf(exchange.HeadersAnswer, pool[0])), "duplicate-headers"},
 	"second chunk at a second end":    {23, fds, again("qE", chunkAnswer(qLane, nil, true)), "after-end"},
 	"second pick at second headers":   {24, noBody, again("qH", pickOf(exchange.HeadersAnswer, pool[0])), "duplicate-headers"},

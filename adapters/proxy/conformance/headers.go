@@ -33,7 +33,7 @@ var headerChecks = []Check{
 		},
 	},
 	{
-		Number: 46, Name: "destination from the client", in: answered,
+		Number: 46, Name: "destination from the client", in: headed,
 		Sends: "a request with " + destinationKey, Wants: "a pick of the EPP's own in its place",
 		run: func(t *trial) error {
 			m := t.chat().with(destinationKey, "192.0.2.66:1").with(destinationKey, "192.0.2.67:1")

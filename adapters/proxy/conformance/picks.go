@@ -15,7 +15,7 @@ import (
 // pickChecks are about where requests go, and how they are refused.
 var pickChecks = []Check{
 	{
-		Number: 47, Name: "subset of the pool", in: answered,
+		Number: 47, Name: "subset of the pool", in: headed,
 		Sends: "a subset of one endpoint, of all in another order", Wants: "a pick within the subset",
 		run: func(t *trial) error {
 			for _, e := range t.Endpoints {
@@ -29,17 +29,17 @@ var pickChecks = []Check{
 		},
 	},
 	{
-		Number: 48, Name: "empty subset", in: answered,
+		Number: 48, Name: "empty subset", in: headed,
 		Sends: "an empty list", Wants: "an immediate response 503",
 		run: func(t *trial) error { return t.refuse(t.limited(subset()), 503) },
 	},
 	{
-		Number: 49, Name: "subset of strangers", in: answered,
+		Number: 49, Name: "subset of strangers", in: headed,
 		Sends: "a list of unknown endpoints", Wants: "an immediate response 503",
 		run: func(t *trial) error { return t.refuse(t.limited(subset("192.0.2.1:80", "[2001:db8::1]:80")), 503) },
 	},
 	{
-		Number: 50, Name: "subset with junk", in: answered,
+		Number: 50, Name: "subset with junk", in: headed,
 		Sends: "numbers, null, objects, text, IPv6, spaces beside one endpoint; a string with commas; junk alone", Wants: "the endpoint; 503 for junk alone",
 		run: func(t *trial) error {
 			e := t.Endpoints[0]
@@ -55,12 +55,12 @@ var pickChecks = []Check{
 		},
 	},
 	{
-		Number: 51, Name: "subset on one message alone", in: answered,
+		Number: 51, Name: "subset on one message alone", in: headed,
 		Sends: "a subset with the headers alone, with the body alone, with a request that has no body", Wants: "a pick within it each time",
 		run: subsetAlone,
 	},
 	{
-		Number: 52, Name: "no endpoints", in: answered,
+		Number: 52, Name: "no endpoints", in: headed,
 		Sends: "a request", Wants: "an immediate response 503, no gRPC error",
 		run: func(t *trial) error {
 			if t.Inside.Empty == nil {
@@ -71,7 +71,7 @@ var pickChecks = []Check{
 		},
 	},
 	{
-		Number: 53, Name: "no room", in: answered,
+		Number: 53, Name: "no room", in: headed,
 		Sends: "a request", Wants: "an immediate response 429 with retry-after",
 		run: func(t *trial) error {
 			if t.Inside.Saturated == nil {
@@ -94,7 +94,7 @@ var pickChecks = []Check{
 		},
 	},
 	{
-		Number: 56, Name: "shape of a refusal", in: answered,
+		Number: 56, Name: "shape of a refusal", in: headed,
 		Sends: "a request that nobody can serve, and the rest of it after the refusal", Wants: "exactly one immediate response, status 200 or more, no content-length; nothing after it",
 		run: shape,
 	},
@@ -104,12 +104,12 @@ var pickChecks = []Check{
 		run: refusedAmid,
 	},
 	{
-		Number: 65, Name: "metadata", in: answered,
+		Number: 65, Name: "metadata", in: headed,
 		Sends: "a request", Wants: "{" + lbNamespace + ": {" + destinationKey + ": text}} and nothing else, once",
 		run: metadata,
 	},
 	{
-		Number: 66, Name: "list of destinations", in: answered,
+		Number: 66, Name: "list of destinations", in: headed,
 		Sends: "20 requests", Wants: "no endpoint twice, not more than configured, IPv6 in brackets",
 		run: func(t *trial) error {
 			for range 20 {
@@ -162,28 +162,26 @@ func (t *trial) within(m message, endpoints []string) error {
 func subsetAlone(t *trial) error {
 	e := t.Endpoints[len(t.Endpoints)-1]
 	limit := subset(e)
-	if !t.modes.Request.SkipHeaders {
-		m := t.limited(limit)
-		m.onBody = &exchange.Context{}
+	m := t.limited(limit)
+	m.onBody = &exchange.Context{}
+	if err := t.within(m, []string{e}); err != nil {
+		return fmt.Errorf("on the headers: %w", err)
+	}
+	m = bare("GET", "/v1/models")
+	m.context = limit
+	c, err := t.start(m)
+	if err != nil {
+		return err
+	}
+	if !c.refused() { // a list of models may be answered by the EPP itself
 		if err := t.within(m, []string{e}); err != nil {
-			return fmt.Errorf("on the headers: %w", err)
-		}
-		m = bare("GET", "/v1/models")
-		m.context = limit
-		c, err := t.start(m)
-		if err != nil {
-			return err
-		}
-		if !c.refused() { // a list of models may be answered by the EPP itself
-			if err := t.within(m, []string{e}); err != nil {
-				return fmt.Errorf("without a body: %w", err)
-			}
+			return fmt.Errorf("without a body: %w", err)
 		}
 	}
-	if t.modes.Request.Body != exchange.Duplex && !t.modes.Request.Buffers() {
+	if !awaited(t.modes) {
 		return nil
 	}
-	m := t.chat()
+	m = t.chat()
 	m.onBody = &limit
 	if err := t.within(m, []string{e}); err != nil {
 		return fmt.Errorf("on the body: %w", err)

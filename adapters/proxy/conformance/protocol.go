@@ -45,7 +45,7 @@ var protocolChecks = []Check{
 		},
 	},
 	{
-		Number: 29, Name: "buffered: the body is answered", in: func(m Modes) bool { return answered(m) && m.Request.Buffers() },
+		Number: 29, Name: "buffered: the body is answered", in: func(m Modes) bool { return headed(m) && m.Request.Buffers() },
 		Sends: "headers, the body", Wants: "one body answer with header and metadata, without a body",
 		run: func(t *trial) error {
 			c, err := t.start(t.chat())

@@ -13,7 +13,7 @@ import (
 // requestChecks are about the request lane: how a request ends, and what a proxy may send besides.
 var requestChecks = []Check{
 	{
-		Number: 1, Name: "chat request", in: answered,
+		Number: 1, Name: "chat request", in: headed,
 		Sends: "headers, one body message with the end", Wants: "a pick, the body byte for byte, one end",
 		run: func(t *trial) error { return t.pick(t.chat()) },
 	},
@@ -47,7 +47,7 @@ var requestChecks = []Check{
 		run: func(t *trial) error { return t.pickOr(post(chatPath, ""), 400) },
 	},
 	{
-		Number: 7, Name: "body and trailers", in: answered,
+		Number: 7, Name: "body and trailers", in: headed,
 		Sends: "headers, body without the end, trailers", Wants: "a pick, no end on any chunk, one trailers answer",
 		run: func(t *trial) error { return t.pick(t.chat().ending(checksum)) },
 	},
@@ -68,11 +68,8 @@ var requestChecks = []Check{
 	},
 	{
 		Number: 22, Name: "no request headers", in: func(m Modes) bool { return m.Request.SkipHeaders && m.Request.Body != exchange.None && !m.Observe },
-		Sends: "body messages first", Wants: "in the buffered modes a pick in the body answer, else the lane's answers or a refusal",
+		Sends: "body messages first", Wants: "the lane's answers without a pick, which would come too late; or a refusal",
 		run: func(t *trial) error {
-			if t.modes.picks() {
-				return t.pick(t.chat())
-			}
 			c, err := t.start(t.chat())
 			switch {
 			case err != nil:
@@ -98,7 +95,7 @@ var requestChecks = []Check{
 		run: headersTwice,
 	},
 	{
-		Number: 25, Name: "trailers twice", in: both(answered, requestTrailers),
+		Number: 25, Name: "trailers twice", in: both(headed, requestTrailers),
 		Sends: "headers, body, trailers, trailers", Wants: "one trailers answer",
 		run: func(t *trial) error {
 			return t.twice(t.chat().ending(checksum), &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{

@@ -44,8 +44,7 @@ var responseChecks = []Check{
 			if err != nil {
 				return err
 			}
-			// Without its headers the EPP does not know the request's name.
-			if err := c.finish(); err != nil || t.Inside.Ended == nil || t.modes.Request.SkipHeaders {
+			if err := c.finish(); err != nil || t.Inside.Ended == nil {
 				return errors.Join(err, c.clean())
 			}
 			return c.ended(func(e Ending) error {
@@ -71,7 +70,7 @@ var responseChecks = []Check{
 		},
 	},
 	{
-		Number: 54, Name: "who served", in: both(headed, repliedHeaders), alone: true,
+		Number: 54, Name: "who served", in: repliedHeaders, alone: true,
 		Sends: "the second destination as served: in metadata, as an attribute; nothing", Wants: "the load is counted where it runs",
 		run: whoServed,
 	},

@@ -89,7 +89,7 @@ func (s *Stream) judgeBody(a *Answer, id Lane, b *extprocv3.BodyResponse) []*Vio
 	a.Kind, a.Lane = BodyAnswer, id
 	a.LaneEnded = l.outputEnded
 	common := b.GetResponse()
-	if l.mode.Buffers() {
+	if l.mode.changesLate() {
 		a.Mutation = common.GetHeaderMutation()
 	}
 	switch m := common.GetBodyMutation().GetMutation().(type) {

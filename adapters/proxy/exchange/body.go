@@ -60,7 +60,7 @@ func (l *lane) streamedBreaks() bool {
 func (l *lane) ignoredInBody(common *extprocv3.CommonResponse) []*Violation {
 	var found []*Violation
 	switch {
-	case l.mode.Buffers():
+	case l.mode.changesLate():
 		found = l.ignoredRouteCache(common)
 	case common.GetHeaderMutation() != nil || common.GetClearRouteCache():
 		found = append(found, l.tolerated(IgnoredField, "header_mutation or clear_route_cache in a body answer"))

@@ -98,7 +98,8 @@ func TestBufferedLanes(t *testing.T) {
 		"cut body": {steps: []string{"H", ">h", "B", ">p"}, complete: true},
 	})
 	testLanes(t, lane{mode: LaneMode{Body: Buffered, SkipHeaders: true}}, map[string]walked{
-		"body alone": {steps: []string{"E", ">x"}, complete: true},
+		"body alone":    {steps: []string{"E", ">p"}, complete: true},
+		"late a change": {steps: []string{"E", ">x"}, found: []Rule{IgnoredField}, complete: true},
 	})
 	testLanes(t, lane{id: ResponseLane, mode: LaneMode{Body: Buffered}}, map[string]walked{
 		"route cache": {steps: []string{"H", ">h", "E", ">x"}, found: []Rule{IgnoredField}, complete: true},
@@ -194,11 +195,15 @@ func TestBodyAnswersCarryWhatCounts(t *testing.T) {
 		"buffered, changed": {mode: LaneMode{Body: Buffered}, body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("x")}}, heeded: true, replaced: true, chunk: "x"},
 		"buffered, cleared": {mode: LaneMode{Body: Buffered}, body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_ClearBody{ClearBody: true}}, heeded: true, replaced: true},
 		"streamed":          {mode: LaneMode{Body: Streamed}},
+		"without headers":   {mode: LaneMode{Body: Buffered, SkipHeaders: true}},
 	}
 	for name, test := range tests {
 		s := &Stream{received: map[string]*structpb.Struct{}}
 		s.lanes[RequestLane].mode = test.mode
-		walk(&s.lanes[RequestLane], "H", ">h", "E")
+		if !test.mode.SkipHeaders {
+			walk(&s.lanes[RequestLane], "H", ">h")
+		}
+		walk(&s.lanes[RequestLane], "E")
 		a, _ := s.judge(answer(test.body))
 		if (a.Mutation != nil) != test.heeded || a.Replaced != test.replaced || string(a.Chunk) != test.chunk || !a.LaneEnded {
 			t.Errorf("%s: got %+v", name, a)
