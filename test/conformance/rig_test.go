@@ -40,7 +40,6 @@ import (
 
 const (
 	bodyLimit = 21 << 20
-	bodyWait  = 4 * time.Second
 	loops     = 2
 )
 
@@ -57,6 +56,7 @@ type rig struct {
 	cycles   []runtime.Role[messages.CycleMsg]
 	streams  *extproc.Server
 	registry *prometheus.Registry
+	bodyWait time.Duration
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -70,12 +70,18 @@ type rig struct {
 // startRig brings an EPP up. fresh makes its flow shards; nil is the real one.
 func startRig(t *testing.T, addresses []string, fresh func() runtime.Actor[messages.FlowMsg]) *rig {
 	t.Helper()
+	return startPatient(t, addresses, fresh, time.Minute)
+}
+
+// startPatient is startRig with a deadline for bodies.
+func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[messages.FlowMsg], bodyWait time.Duration) *rig {
+	t.Helper()
 	cfg, err := config.Load(nil, config.Settings{Destinations: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{
-		pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string]messages.Record{},
+		bodyWait: bodyWait, pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string]messages.Record{},
 		plan: &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second},
 	}
 	r.sys = runtime.New(runtime.Config{Loops: loops, Seed: rand.Uint64(), OnPanic: func(p runtime.Panic) {
@@ -184,7 +190,7 @@ func (r *rig) remember(m *messages.Record) {
 func (r *rig) serve(t *testing.T) {
 	t.Helper()
 	r.streams = extproc.NewServer(extproc.Config{
-		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: bodyWait, AnswerWithin: 15 * time.Second,
+		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: r.bodyWait, AnswerWithin: 15 * time.Second,
 		ResponseIdle: time.Minute, WholeRequest: time.Hour, Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
 		Start: func(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {

@@ -55,16 +55,17 @@ func options(t *testing.T, r *rig) conformance.Options {
 	t.Helper()
 	var waiting atomic.Int64
 	queue, full, empty := startRig(t, addresses, scriptedFlow(false, &waiting)), startRig(t, addresses, scriptedFlow(true, &waiting)), startRig(t, nil, nil)
+	hasty := startPatient(t, addresses, nil, 300*time.Millisecond)
 	return conformance.Options{
 		Client: r.client(t), Endpoints: addresses, Model: "m",
 		Health: healthpb.NewHealthClient(r.dial(t)),
 		Narrow: extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<20))),
 		// The machine may be busy: what is at once on an idle one is not tested by this clock.
 		AtOnce: 2 * time.Second, Patience: 20 * time.Second,
-		BodyWait: bodyWait + 10*time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
+		BodyWait: 20 * time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
 		Inside: conformance.Inside{
 			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Ended: r.ending,
-			Empty: empty.client(t), Saturated: full.client(t),
+			Empty: empty.client(t), Saturated: full.client(t), Impatient: hasty.client(t),
 			Queue: &conformance.Queue{Client: queue.client(t), Waiting: func() int { return int(waiting.Load()) }},
 			Fresh: func() (*conformance.Instance, error) { return startRig(t, addresses, nil).instance(t), nil },
 		},

@@ -49,6 +49,7 @@ type Inside struct {
 
 	Empty     extprocv3.ExternalProcessorClient // an EPP without endpoints
 	Saturated extprocv3.ExternalProcessorClient // an EPP that has no room for anybody
+	Impatient extprocv3.ExternalProcessorClient // an EPP that gives bodies up sooner; nil = Client is asked
 	Queue     *Queue                            // an EPP in which every request waits
 	Fresh     func() (*Instance, error)         // starts an EPP that may be stopped
 }

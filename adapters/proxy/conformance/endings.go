@@ -17,6 +17,7 @@ var endingChecks = []Check{
 		Number: 9, Name: "body never comes", in: awaited,
 		Sends: "headers, then nothing", Wants: "an immediate response 408, 503 or 504 at the EPP's own deadline, nothing before",
 		run: func(t *trial) error {
+			t.impatient()
 			c, err := t.open(t.ctx)
 			if err != nil {
 				return err
@@ -139,6 +140,13 @@ var endingChecks = []Check{
 			return errors.Join(c.clean(), t.released())
 		},
 	},
+}
+
+// impatient turns to the EPP whose deadline for bodies comes sooner, if there is one.
+func (t *trial) impatient() {
+	if t.Inside.Impatient != nil {
+		t.client = t.Inside.Impatient
+	}
 }
 
 // part sends headers and the first part of a body that is not whole.
