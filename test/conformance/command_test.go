@@ -17,7 +17,7 @@ import (
 )
 
 // serving is the line that a picker logs once it serves.
-var serving = regexp.MustCompile(`"ext_proc":\s*"(127\.0\.0\.1:\d+)"`)
+var serving = regexp.MustCompile(`"ext_proc":\s*\["(127\.0\.0\.1:\d+)"`)
 
 // TestCommand plays the table against the real binary by its own command. The rows that need a look inside are listed as not run.
 func TestCommand(t *testing.T) {

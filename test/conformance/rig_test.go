@@ -92,9 +92,9 @@ func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[m
 		metrics := flow.NewMetrics(r.registry)
 		fresh = func() runtime.Actor[messages.FlowMsg] { return flow.New(metrics) }
 	}
-	families := cycle.NewFamilies(r.registry)
+	families, shards := cycle.NewFamilies(r.registry, r.pool, "pool"), shard.NewMetrics(r.registry)
 	for i := range loops {
-		r.spawnShard(t, i, families.ForLoop(), fresh)
+		r.spawnShard(t, i, families.ForLoop(), shards, fresh)
 	}
 	r.serve(t)
 	t.Cleanup(func() { r.close(t) })
@@ -153,20 +153,26 @@ func (nobody) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.
 	return false
 }
 
-func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, fresh func() runtime.Actor[messages.FlowMsg]) {
+// unmoved is in the place of the health actor: nothing is held against anybody.
+type unmoved struct{}
+
+func (unmoved) Tell(messages.HealthMsg) bool { return true }
+
+func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *shard.Metrics, fresh func() runtime.Actor[messages.FlowMsg]) {
 	t.Helper()
 	book := records.NewBook(256, 1<<20)
 	r.shards = append(r.shards, spawn(t, r.sys.Root(i), "shard", messages.ShardMsg(messages.ShardStarted{Shard: i}),
-		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, r.remember) }))
+		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, shards, r.remember) }))
 	r.flows = append(r.flows, spawn(t, r.sys.Root(i), "flow", messages.FlowMsg(messages.FlowStarted{Shard: i}), fresh))
 	deps := &cycle.Deps{
-		Prefix: r.prefix, Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
+		Prefix: r.prefix, Health: unmoved{}, Estimates: records.NewEstimates(), Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
 		Flow: func(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
 		Scratch: &schedule.Scratch{Clock: r.sys, Observer: silent{}, Matcher: r.index, Rand: r.sys.Rand(i)},
 		Names:   r.sys.KindName, Status: extproc.Status, Metrics: metrics, Report: r.remember,
-		Limits: cycle.Limits{Queue: 10 * time.Second, Pick: 5 * time.Second, ResponseIdle: time.Minute},
+		// No access log tells the end of what body mode NONE does not show.
+		Limits: cycle.Limits{Queue: 10 * time.Second, Pick: 5 * time.Second, FirstToken: time.Minute, ResponseIdle: time.Minute, Logged: 100 * time.Millisecond},
 	}
 	r.cycles = append(r.cycles, runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] { return cycle.New(deps) },
