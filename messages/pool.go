@@ -51,8 +51,49 @@ type SlotCleared struct{ Endpoint EndpointID }
 //	Reply: none
 type PrefixLost struct{}
 
-func (PoolStarted) poolMsg()         {}
-func (EndpointsDiscovered) poolMsg() {}
-func (EndpointRestarted) poolMsg()   {}
-func (SlotCleared) poolMsg()         {}
-func (PrefixLost) poolMsg()          {}
+// EndpointsAcknowledged says that every connected proxy has taken the set of an announcement, or of a later one.
+//
+//	From:  xds adapter
+//	To:    pool
+//	Reply: none
+type EndpointsAcknowledged struct {
+	Number uint64 // of the announcement, from 1
+}
+
+// AcknowledgementOverdue says that an announcement has had its time: picks no longer wait for proxies that are late.
+//
+//	From:  pool, to itself
+//	To:    pool
+//	Reply: none
+type AcknowledgementOverdue struct {
+	Number uint64 // of the announcement, from 1
+}
+
+// LoopPassed says that nothing runs on a loop that has seen an older snapshot than this.
+//
+//	From:  shard
+//	To:    pool
+//	Reply: none
+type LoopPassed struct {
+	Loop    int    // index, from 0
+	Version uint64 // of the snapshot, from 1
+}
+
+// RemovalDue says that picks of endpoints that left with a snapshot have had time to arrive.
+//
+//	From:  pool, to itself
+//	To:    pool
+//	Reply: none
+type RemovalDue struct {
+	Version uint64 // of the first snapshot without them, from 1
+}
+
+func (PoolStarted) poolMsg()            {}
+func (EndpointsDiscovered) poolMsg()    {}
+func (EndpointRestarted) poolMsg()      {}
+func (SlotCleared) poolMsg()            {}
+func (PrefixLost) poolMsg()             {}
+func (EndpointsAcknowledged) poolMsg()  {}
+func (AcknowledgementOverdue) poolMsg() {}
+func (LoopPassed) poolMsg()             {}
+func (RemovalDue) poolMsg()             {}

@@ -67,12 +67,24 @@ type RingQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
-func (ShardStarted) shardMsg()   {}
-func (ExchangeLogged) shardMsg() {}
-func (RecordsQueried) shardMsg() {}
-func (RecordsMissed) shardMsg()  {}
-func (RingQueried) shardMsg()    {}
-func (RequestRefused) shardMsg() {}
+// SnapshotReplaced asks a loop to pass it on: what the loop ran before may still have seen the snapshot before this one.
+//
+//	From:  pool
+//	To:    shard of each loop
+//	Reply: LoopPassed to Pool, at once
+type SnapshotReplaced struct {
+	Loop    int    // index of the shard's loop, from 0
+	Version uint64 // of the snapshot, from 1
+	Pool    Sink[PoolMsg]
+}
+
+func (ShardStarted) shardMsg()     {}
+func (ExchangeLogged) shardMsg()   {}
+func (RecordsQueried) shardMsg()   {}
+func (RecordsMissed) shardMsg()    {}
+func (RingQueried) shardMsg()      {}
+func (RequestRefused) shardMsg()   {}
+func (SnapshotReplaced) shardMsg() {}
 
 func (RecordsQueried) Refusable() {}
 func (RingQueried) Refusable()    {}

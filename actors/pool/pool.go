@@ -1,5 +1,6 @@
 // Package pool owns the endpoint set: it takes what discovery finds, gives each incarnation a slot and a scraper, and
-// publishes a snapshot for each version. It never looks at a request or at a metric.
+// publishes a snapshot for each version. Where proxies are told of endpoints, it does so before the first pick of one and
+// after the last. It never looks at a request or at a metric.
 package pool
 
 import (
@@ -25,6 +26,10 @@ type Deps struct {
 	// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is.
 	Scrape  func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
 	Metrics *Metrics
+	// Announcer tells the proxies; nil = they know by themselves, and nothing waits.
+	Announcer messages.Sink[messages.XdsMsg]
+	// Shards are those of all loops, by index. Asked only where there is an Announcer, and once there are endpoints.
+	Shards func() []messages.Sink[messages.ShardMsg]
 }
 
 // Pool is the actor. After a restart it goes on from the snapshot in force.
@@ -32,6 +37,8 @@ type Pool struct {
 	deps     Deps
 	version  uint64 // of the newest set of discovery
 	set      *endpoints.Snapshot
+	next     []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
+	told     announced
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	free     []uint32                                 // slots to give out, the next one last
 	clearing map[uint32]messages.EndpointID           // slots that prefix has yet to clear
@@ -50,6 +57,7 @@ func New(deps Deps) *Pool {
 		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
 		clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}, names: maps.Clone(deps.Pool.Names()),
 	}
+	p.next, p.told = p.set.Endpoints, newAnnounced(p.set)
 	used := map[uint32]messages.EndpointID{}
 	for _, e := range p.set.Endpoints {
 		used[e.ID.Slot] = e.ID
@@ -88,6 +96,14 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 		p.onSlotCleared(m)
 	case messages.PrefixLost:
 		p.onPrefixLost(ctx)
+	case messages.EndpointsAcknowledged:
+		p.onAcknowledged(m.Number, false)
+	case messages.AcknowledgementOverdue:
+		p.onAcknowledged(m.Number, true)
+	case messages.LoopPassed:
+		p.onLoopPassed(ctx, m)
+	case messages.RemovalDue:
+		p.onRemovalDue(ctx, m)
 	}
 }
 
@@ -96,6 +112,9 @@ func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
 	p.remind(ctx)
 	for _, e := range p.set.Endpoints {
 		p.scrape(ctx, e)
+	}
+	if p.deps.Announcer != nil && p.set.Version > 0 { // the incarnation before may have had more to say
+		p.announce(ctx)
 	}
 }
 
@@ -112,14 +131,17 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 		}
 		specs[s.Address] = s
 	}
-	for _, e := range p.set.Endpoints {
+	stays := make(map[messages.Address]*endpoints.Endpoint, len(p.next))
+	for _, e := range p.next {
 		if s, ok := specs[e.Spec.Address]; !ok || !sameSpec(s, e.Spec) {
 			p.withdraw(ctx, e)
+			continue
 		}
+		stays[e.Spec.Address] = e
 	}
 	next := make([]*endpoints.Endpoint, 0, len(order))
 	for _, a := range order {
-		if e := p.set.ByAddress(a); e != nil && sameSpec(specs[a], e.Spec) {
+		if e := stays[a]; e != nil {
 			next = append(next, e)
 			continue
 		}
@@ -129,9 +151,9 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 }
 
 func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m messages.EndpointRestarted) {
-	next := make([]*endpoints.Endpoint, 0, len(p.set.Endpoints))
+	next := make([]*endpoints.Endpoint, 0, len(p.next))
 	changed := false
-	for _, e := range p.set.Endpoints {
+	for _, e := range p.next {
 		if e.ID != m.Endpoint {
 			next = append(next, e)
 			continue
@@ -205,15 +227,24 @@ func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
 }
 
 func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint) {
-	known := p.set
-	p.set = endpoints.NewSnapshot(known.Version+1, next)
-	p.deps.Pool.Publish(p.set, maps.Clone(p.names))
-	p.deps.Metrics.published(p.set)
-	for _, e := range next {
+	p.next = next
+	for _, e := range next { // what waits for the proxies is scraped meanwhile
 		if p.scrapers[e.ID] == nil {
 			p.scrape(ctx, e)
 		}
 	}
+	if p.deps.Announcer == nil {
+		p.put(next)
+		return
+	}
+	p.exchange(ctx)
+}
+
+// put is the one place where a snapshot comes into force.
+func (p *Pool) put(set []*endpoints.Endpoint) {
+	p.set = endpoints.NewSnapshot(p.set.Version+1, set)
+	p.deps.Pool.Publish(p.set, maps.Clone(p.names))
+	p.deps.Metrics.published(p.set)
 }
 
 func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
@@ -223,5 +254,10 @@ func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoi
 	}
 }
 
-// Stopped leaves the snapshot in force; the scrapers are children and end before.
-func (p *Pool) Stopped(runtime.Context[messages.PoolMsg]) {}
+// Stopped leaves the snapshot in force, with all that was wanted: the next incarnation knows of nothing else. The scrapers are
+// children and end before.
+func (p *Pool) Stopped(runtime.Context[messages.PoolMsg]) {
+	if len(p.set.Endpoints) != len(p.next) {
+		p.put(p.next)
+	}
+}

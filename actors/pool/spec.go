@@ -29,6 +29,7 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 // Metrics are those of the pool.
 type Metrics struct {
 	endpoints, version prometheus.Gauge
+	overdue            prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -37,7 +38,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool."}),
 		version:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_version", Help: "Version of the endpoint set."}),
 	}
-	r.MustRegister(m.endpoints, m.version)
+	m.overdue = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "signalbox_pool_acknowledgements_overdue_total",
+		Help: "Times that endpoints were picked after a second of waiting, though not every proxy had acknowledged them.",
+	})
+	r.MustRegister(m.endpoints, m.version, m.overdue)
 	return m
 }
 

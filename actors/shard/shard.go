@@ -24,7 +24,7 @@ func New(book *records.Book, metrics *Metrics, report func(*messages.Record)) *S
 	return &Shard{book: book, metrics: metrics, report: report}
 }
 
-// Receive answers queries and takes records.
+// Receive answers queries, takes records and passes the pool's barrier.
 func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
 	switch m := m.(type) {
 	case messages.ShardStarted:
@@ -39,6 +39,8 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 	case messages.RequestRefused:
 		s.book.End(m.Record)
 		s.report(&m.Record)
+	case messages.SnapshotReplaced: // the loop ran everything before it
+		m.Pool.Tell(messages.LoopPassed{Loop: m.Loop, Version: m.Version})
 	}
 }
 

@@ -157,3 +157,10 @@ func TestMissedCyclesAreLookedUp(t *testing.T) {
 		c.Got()
 	}
 }
+
+func TestBarrierIsAnsweredAtOnce(t *testing.T) {
+	s := newScene(t)
+	pool := runtimetest.NewProbe[messages.PoolMsg](t)
+	s.actor.Tell(messages.SnapshotReplaced{Loop: 3, Version: 7, Pool: pool})
+	pool.Got(messages.LoopPassed{Loop: 3, Version: 7})
+}

@@ -1,0 +1,171 @@
+package pool
+
+import (
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	// acknowledgeWithin is how long an endpoint waits for the proxies before it is picked.
+	acknowledgeWithin = time.Second
+	// lingers is how long proxies know an endpoint after its last pick: an answer takes its way through ext_proc, and a
+	// proxy that does not know the endpoint any more would send the request elsewhere without a word.
+	lingers = 2 * time.Second
+)
+
+// announced is what the proxies were told. An endpoint is announced, then picked; it is picked no more, then forgotten.
+type announced struct {
+	number   uint64                      // of the newest announcement
+	admitted uint64                      // what stands in announcements up to this one may be picked
+	since    map[messages.Address]uint64 // announcement in which an address first stood
+	leaving  map[messages.Address]uint64 // version of the first snapshot without it
+	passed   []uint64                    // version that each loop has seen, at least
+}
+
+// newAnnounced begins with what is picked already.
+func newAnnounced(set *endpoints.Snapshot) announced {
+	a := announced{since: map[messages.Address]uint64{}, leaving: map[messages.Address]uint64{}}
+	for _, e := range set.Endpoints {
+		a.since[e.Spec.Address] = 0
+	}
+	return a
+}
+
+// announce tells the proxies what they shall know.
+func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg]) {
+	p.told.number++
+	list := make([]messages.AnnouncedEndpoint, 0, len(p.next)+len(p.told.leaving))
+	waits := false
+	for _, e := range p.next {
+		since, known := p.told.since[e.Spec.Address]
+		if !known {
+			since = p.told.number
+			p.told.since[e.Spec.Address] = since
+		}
+		waits = waits || since > p.told.admitted
+		list = append(list, messages.AnnouncedEndpoint{Address: e.Spec.Address})
+	}
+	for _, address := range sortedKeys(p.told.leaving) {
+		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: p.stopped(p.told.leaving[address])})
+	}
+	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Pool: ctx.Self()}
+	switch {
+	case !p.deps.Announcer.Tell(m): // nobody is there to take it, so nobody is there to wait for
+		p.told.admitted = p.told.number
+	case waits:
+		ctx.After(acknowledgeWithin, messages.AcknowledgementOverdue{Number: p.told.number})
+	}
+}
+
+// admits says whether the proxies know an endpoint, or have had their time.
+func (p *Pool) admits(e *endpoints.Endpoint) bool {
+	return p.told.since[e.Spec.Address] <= p.told.admitted
+}
+
+// stopped says that no loop picks any more what left with this version.
+func (p *Pool) stopped(version uint64) bool {
+	return len(p.told.passed) == 0 || slices.Min(p.told.passed) >= version
+}
+
+// exchange makes next the set that is wanted. What is known is picked at once, and what is gone no more; what is new waits.
+func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg]) {
+	wanted := make(map[messages.Address]bool, len(p.next))
+	for _, e := range p.next {
+		wanted[e.Spec.Address] = true
+		delete(p.told.leaving, e.Spec.Address)
+	}
+	if n := len(p.deps.Shards()); len(p.told.passed) != n {
+		p.told.passed = make([]uint64, n)
+	}
+	gone := false
+	for _, e := range p.set.Endpoints {
+		if !wanted[e.Spec.Address] {
+			p.told.leaving[e.Spec.Address] = p.set.Version + 1
+			gone = true
+		}
+	}
+	for address := range p.told.since {
+		if _, leaves := p.told.leaving[address]; !leaves && !wanted[address] { // was never picked
+			delete(p.told.since, address)
+		}
+	}
+	p.announce(ctx)
+	p.admitKnown()
+	if gone {
+		p.raiseBarrier(ctx)
+	}
+}
+
+// admitKnown publishes what may be picked, unless that is what is picked already and more is to come.
+func (p *Pool) admitKnown() {
+	admitted := make([]*endpoints.Endpoint, 0, len(p.next))
+	for _, e := range p.next {
+		if p.admits(e) {
+			admitted = append(admitted, e)
+		}
+	}
+	if len(admitted) < len(p.next) && slices.Equal(admitted, p.set.Endpoints) {
+		return
+	}
+	p.put(admitted)
+}
+
+// raiseBarrier asks every loop whether it has passed the snapshot in force. A loop without a shard picks nothing.
+func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg]) {
+	version := p.set.Version
+	ctx.After(lingers, messages.RemovalDue{Version: version})
+	for i, s := range p.deps.Shards() {
+		if !s.Tell(messages.SnapshotReplaced{Loop: i, Version: version, Pool: ctx.Self()}) {
+			p.told.passed[i] = version
+		}
+	}
+}
+
+func (p *Pool) onLoopPassed(ctx runtime.Context[messages.PoolMsg], m messages.LoopPassed) {
+	if m.Loop >= len(p.told.passed) || m.Version <= p.told.passed[m.Loop] {
+		return
+	}
+	before := slices.Min(p.told.passed)
+	p.told.passed[m.Loop] = m.Version
+	after := slices.Min(p.told.passed)
+	for _, version := range p.told.leaving {
+		if before < version && version <= after {
+			p.announce(ctx)
+			return
+		}
+	}
+}
+
+func (p *Pool) onRemovalDue(ctx runtime.Context[messages.PoolMsg], m messages.RemovalDue) {
+	forgotten := false
+	for address, version := range p.told.leaving {
+		if version <= m.Version {
+			delete(p.told.leaving, address)
+			delete(p.told.since, address)
+			forgotten = true
+		}
+	}
+	if forgotten {
+		p.announce(ctx)
+	}
+}
+
+// onAcknowledged and its deadline let picks begin. A number that this incarnation has not given out is another one's.
+func (p *Pool) onAcknowledged(number uint64, overdue bool) {
+	if number > p.told.number || number <= p.told.admitted {
+		return
+	}
+	p.told.admitted = number
+	known := len(p.set.Endpoints)
+	if known == len(p.next) {
+		return
+	}
+	p.admitKnown()
+	if overdue && len(p.set.Endpoints) > known {
+		p.deps.Metrics.overdue.Inc()
+	}
+}
