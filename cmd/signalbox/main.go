@@ -80,7 +80,8 @@ func newRoot() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
-	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance())
+	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
+		newEnvoyConfig())
 	return root
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,7 @@ func quietTree(t *testing.T, out io.Writer, more ...string) (_ *tree, end func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := buildTree(t.Context(), o, cfg, log)
+	tr, err := buildTree(t.Context(), o, cfg, log, netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type options struct {
 	requestTimeout, logTimeout        time.Duration
 	firstToken                        time.Duration
 	maxSuspended                      float64
+	xds                               xdsOptions
 	log                               telemetry.LogOptions
 }
 
@@ -84,6 +85,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
 	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 is none")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
+	o.xds.register(f)
 	o.log.Register(f)
 }
 
@@ -130,6 +132,7 @@ func (o *options) check() error {
 			bad("--%s: got %v, want 0 or more", d.flag, d.d)
 		}
 	}
+	all = append(all, o.checkXds()...)
 	if err := o.log.Check(); err != nil {
 		all = append(all, err)
 	}
@@ -143,7 +146,11 @@ type port struct {
 }
 
 func (o *options) ports() []port {
-	return []port{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}}
+	all := []port{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}}
+	if o.xds.port != 0 {
+		all = append(all, port{"xds-port", o.xds.port})
+	}
+	return all
 }
 
 // addresses are those of --bind, or everything that is wrong with them.

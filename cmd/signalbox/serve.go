@@ -36,6 +36,7 @@ type server struct {
 	tree   *tree
 	grpc   *grpc.Server // ext_proc
 	checks *grpc.Server // health alone
+	xds    *grpc.Server // nil without --xds-port
 	health *health.Server
 	http   *http.Server
 	failed chan error
@@ -94,8 +95,13 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {
+	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
 		return nil, err
+	}
+	if all := listeners["xds-port"]; all != nil {
+		if s.xds, err = s.serveXds(all); err != nil {
+			return nil, errors.Join(err, s.tree.close(ctx))
+		}
 	}
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
@@ -206,6 +212,9 @@ func (s *server) stop(delay time.Duration) error {
 	s.tree.logs.Close()
 	s.drain(ctx)
 	within(idleConnections, inBackground(s.checks.Stop))
+	if s.xds != nil {
+		within(idleConnections, inBackground(s.xds.Stop)) // its streams last as long as their proxies
+	}
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancelLast()
 	err := errors.Join(s.tree.close(last), s.closeHTTP())

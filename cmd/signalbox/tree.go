@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/adapters/xds"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -62,6 +64,7 @@ type tree struct {
 	follow   context.CancelFunc
 	streams  *extproc.Server
 	logs     *accesslog.Server
+	xds      *xds.Server // nil without --xds-port
 	admin    http.Handler
 	draining atomic.Bool
 }
@@ -76,7 +79,7 @@ const (
 )
 
 // buildTree brings the actors up in the order in which they need each other.
-func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log) (*tree, error) {
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree, error) {
 	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
@@ -84,6 +87,9 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	t.registry.MustRegister(telemetry.BuildInfo(built()), log.Sink.Metric())
 	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
+	if err := t.announceByXds(picker); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
 	if err := t.spawnAll(cfg); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
 	}
@@ -125,10 +131,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics.ForLoop(), requests)
 	}
-	sinks := make([]messages.Sink[messages.ShardMsg], len(t.shards))
-	for i, s := range t.shards {
-		sinks[i] = s
-	}
+	sinks := t.shardSinks()
 	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
 		Name: "recorder", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) },
@@ -142,7 +145,10 @@ func (t *tree) spawnPool(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	deps := pool.Deps{Pool: t.endpoint, Prefix: t.prefix, Scrape: scrape, Metrics: pool.NewMetrics(t.registry)}
+	deps := pool.Deps{Pool: t.endpoint, Prefix: t.prefix, Scrape: scrape, Metrics: pool.NewMetrics(t.registry), Shards: t.shardSinks}
+	if t.xds != nil {
+		deps.Announcer = t.xds
+	}
 	t.pool, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.PoolMsg]{
 		Name: "pool", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) },
@@ -284,6 +290,9 @@ func (t *tree) close(ctx context.Context) error {
 	}
 	if t.checker != nil {
 		t.checker.Close()
+	}
+	if t.xds != nil {
+		t.xds.Close()
 	}
 	if late != nil {
 		return late

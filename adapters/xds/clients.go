@@ -1,0 +1,200 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/peer"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// clients are the proxies' streams, and what each has yet to acknowledge. They are the callbacks of the stream server: each
+// stream calls from a goroutine of its own. Nobody is told anything while the lock is held.
+type clients struct {
+	log     *zap.Logger
+	metrics *Metrics
+	names   []string // of endpoint resources that are served
+
+	mu      sync.Mutex
+	streams map[int64]*client
+	version string                          // of the endpoints in force
+	each    map[string]string               // version of each endpoint resource
+	number  uint64                          // newest announcement
+	told    uint64                          // newest announcement that was acknowledged
+	pool    messages.Sink[messages.PoolMsg] // who made it
+}
+
+// client is one stream.
+type client struct {
+	from, node string
+	asks       map[string]bool     // endpoint resources that it is sent
+	owes       bool                // it has not acknowledged those in force
+	sent       map[string]response // by type, the last one
+}
+
+type response struct {
+	nonce, version string
+	at             time.Time
+}
+
+// expect says which endpoints come into force with an announcement. All who ask for endpoints owe an acknowledgement.
+func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.Number < c.number { // another incarnation of the pool
+		c.told = 0
+	}
+	c.number, c.pool = m.Number, m.Pool
+	if version == c.version {
+		return
+	}
+	c.version, c.each = version, each
+	for _, s := range c.streams {
+		s.owes = len(s.asks) > 0
+	}
+}
+
+// report tells the pool of the newest announcement once nobody owes anything.
+func (c *clients) report() {
+	if pool, number := c.settled(); pool != nil {
+		pool.Tell(messages.EndpointsAcknowledged{Number: number})
+	}
+}
+
+func (c *clients) settled() (messages.Sink[messages.PoolMsg], uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told >= c.number {
+		return nil, 0
+	}
+	for _, s := range c.streams {
+		if s.owes {
+			return nil, 0
+		}
+	}
+	c.told = c.number
+	return c.pool, c.number
+}
+
+// OnDeltaStreamOpen notes a stream.
+func (c *clients) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) error {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams[id] = &client{from: from, asks: map[string]bool{}, sent: map[string]response{}}
+	c.metrics.streams.Inc()
+	return nil
+}
+
+// OnDeltaStreamClosed forgets a stream: nobody waits for it.
+func (c *clients) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
+	c.mu.Lock()
+	s := c.streams[id]
+	delete(c.streams, id)
+	c.mu.Unlock()
+	if s == nil {
+		return
+	}
+	c.metrics.streams.Dec()
+	c.log.Info("a proxy is gone from xDS", zap.String("node", s.node), zap.String("from", s.from))
+	c.report()
+}
+
+// OnStreamDeltaRequest takes a subscription, an acknowledgement or a refusal.
+func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+	c.mu.Lock()
+	s := c.streams[id]
+	if s == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	met := s.node == "" && r.GetNode() != nil
+	if met {
+		s.node = r.GetNode().GetId()
+	}
+	unknown := c.subscribe(s, r)
+	answered, ok := s.sent[r.GetTypeUrl()]
+	ok = ok && r.GetResponseNonce() == answered.nonce
+	if ok {
+		delete(s.sent, r.GetTypeUrl())
+		if r.GetTypeUrl() == resource.EndpointType && answered.version == c.version {
+			s.owes = false // also if it refuses: it will not take them later
+		}
+	}
+	who := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
+	c.mu.Unlock()
+	if met {
+		c.log.Info("a proxy asks by xDS", append(who, zap.String("version", envoyVersion(r.GetNode())))...)
+	}
+	if unknown != "" {
+		c.log.Warn("a proxy asks for endpoints of a cluster that is not served", append(who, zap.String("cluster", unknown), zap.Strings("served", c.names))...)
+	}
+	if ok {
+		c.answered(r, answered, who)
+		c.report()
+	}
+	return nil
+}
+
+// subscribe notes that a stream asks for endpoints, and gives a name that nobody serves. A proxy that comes back with what is
+// in force is sent nothing, and owes nothing.
+func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (unknown string) {
+	if r.GetTypeUrl() != resource.EndpointType {
+		return ""
+	}
+	for _, name := range r.GetResourceNamesSubscribe() {
+		if !slices.Contains(c.names, name) {
+			unknown = name
+			continue
+		}
+		s.asks[name] = true
+		have, known := r.GetInitialResourceVersions()[name]
+		s.owes = s.owes || c.version != "" && !(known && have == c.each[name])
+	}
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		delete(s.asks, name)
+	}
+	s.owes = s.owes && len(s.asks) > 0
+	return unknown
+}
+
+// answered counts and logs an acknowledgement or a refusal.
+func (c *clients) answered(r *discoveryv3.DeltaDiscoveryRequest, to response, who []zap.Field) {
+	kind := kindOf(r.GetTypeUrl())
+	said := append(who, zap.String("type", kind), zap.String("version", to.version))
+	if e := r.GetErrorDetail(); e != nil {
+		c.metrics.refused.WithLabelValues(kind).Inc()
+		c.log.Error("a proxy refuses an xDS response (NACK): what it had stays in force there", append(said, zap.String("reason", e.GetMessage()))...)
+		return
+	}
+	took := time.Since(to.at)
+	c.metrics.acknowledged.WithLabelValues(kind).Inc()
+	c.metrics.took.Observe(took.Seconds())
+	c.log.Debug("a proxy has taken an xDS response (ACK)", append(said, zap.Duration("took", took))...)
+}
+
+// OnStreamDeltaResponse notes what is about to be sent.
+func (c *clients) OnStreamDeltaResponse(id int64, r *discoveryv3.DeltaDiscoveryRequest, sent *discoveryv3.DeltaDiscoveryResponse) {
+	c.metrics.responses.WithLabelValues(kindOf(r.GetTypeUrl())).Inc()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[id]; s != nil {
+		s.sent[r.GetTypeUrl()] = response{nonce: sent.GetNonce(), version: sent.GetSystemVersionInfo(), at: time.Now()}
+	}
+}
+
+func envoyVersion(n *corev3.Node) string {
+	v := n.GetUserAgentBuildVersion().GetVersion()
+	return fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
+}

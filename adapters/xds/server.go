@@ -1,0 +1,194 @@
+package xds
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	xdslog "github.com/envoyproxy/go-control-plane/pkg/log"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	delta "github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// laneKey is where a proxy's node says which lane it shall be configured for; without it that is the light one.
+const laneKey = "signalbox_lane"
+
+// Config is what a Server serves.
+type Config struct {
+	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its Lane,
+	// Cluster and Servers do not count.
+	Serve *Setup
+}
+
+// Server is the aggregated discovery service. It takes incremental streams only: with state-of-the-world streams the library
+// answers a refusal by sending the same again, without end, and drops those that do not name everything that there is.
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	clients *clients
+	metrics *Metrics
+	log     *zap.Logger
+	cache   cache.SnapshotCache
+	streams delta.Server
+	lanes   map[string]*served // nil without Config.Serve
+	stop    context.CancelFunc
+	ended   chan struct{}
+	wake    chan struct{} // one place
+
+	mu      sync.Mutex
+	pending *announcement // the newest
+	closed  bool
+}
+
+type announcement struct {
+	messages.EndpointsAnnounced
+	at time.Time
+}
+
+// NewServer is a server that publishes what it is told, until Close.
+func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
+	lanes := map[string]*served{Light: nil, Full: nil}
+	names := []string{servers}
+	if cfg.Serve != nil {
+		for lane := range lanes {
+			setup := *cfg.Serve
+			setup.Lane = lane
+			s, err := setup.serve()
+			if err != nil {
+				return nil, err
+			}
+			lanes[lane] = s
+		}
+		names = append(names, lanes[Light].endpoints) // that cluster is the same in both
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{
+		clients: &clients{log: log, metrics: metrics, names: names, streams: map[int64]*client{}},
+		metrics: metrics, log: log, lanes: lanes, stop: stop, ended: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	s.cache = cache.NewSnapshotCache(true, byLane{}, xdslog.LoggerFuncs{
+		WarnFunc:  func(format string, args ...any) { log.Sugar().Warnf("xDS: "+format, args...) },
+		ErrorFunc: func(format string, args ...any) { log.Sugar().Errorf("xDS: "+format, args...) },
+	})
+	s.streams = delta.NewServer(ctx, s.cache, s.clients)
+	go s.run(ctx)
+	return s, nil
+}
+
+// Register adds the service to g.
+func (s *Server) Register(g grpc.ServiceRegistrar) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
+}
+
+// Close ends all streams. Proxies keep what they were told.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	<-s.ended
+}
+
+// Tell takes an announcement. Of several that wait the newest counts. It never blocks; false = the server is closed.
+func (s *Server) Tell(m messages.XdsMsg) bool {
+	switch m := m.(type) {
+	case messages.EndpointsAnnounced:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			return false
+		}
+		at := time.Now()
+		if s.pending != nil {
+			at = s.pending.at
+		}
+		s.pending = &announcement{m, at}
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+func (s *Server) take() *announcement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.pending
+	s.pending = nil
+	return a
+}
+
+func (s *Server) run(ctx context.Context) {
+	defer close(s.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		a := s.take()
+		if a == nil {
+			continue
+		}
+		if err := s.publish(ctx, a.EndpointsAnnounced); err != nil {
+			s.metrics.faults.Inc()
+			s.log.Error("endpoints cannot be published by xDS: proxies keep what they have", zap.Error(err))
+			continue
+		}
+		s.metrics.published.Observe(time.Since(a.at).Seconds())
+		s.clients.report()
+	}
+}
+
+// publish puts one unit of resources in force in each lane, or none in any.
+func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) error {
+	endpoints, version, err := assignments(m.Endpoints, s.clients.names)
+	if err != nil {
+		return err
+	}
+	units := make(map[string]*cache.Snapshot, len(s.lanes))
+	var each map[string]string
+	for lane, served := range s.lanes {
+		if units[lane], err = served.unit(endpoints, version); err != nil {
+			return err
+		}
+		each = units[lane].GetVersionMap(resource.EndpointType)
+	}
+	s.clients.expect(m, version, each)
+	for lane, unit := range units {
+		if err := s.cache.SetSnapshot(ctx, lane, unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeltaAggregatedResources serves a proxy until it leaves, or Close.
+func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.streams.DeltaStreamHandler(stream, resource.AnyType)
+}
+
+// StreamAggregatedResources refuses.
+func (s *Server) StreamAggregatedResources(discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s.log.Warn("a proxy asks for the state of the world by xDS, which is not served: its ads_config wants api_type DELTA_GRPC")
+	return status.Error(codes.Unimplemented, "this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
+}
+
+// byLane gives all proxies of a lane the same.
+type byLane struct{}
+
+func (byLane) ID(n *corev3.Node) string {
+	if n.GetMetadata().GetFields()[laneKey].GetStringValue() == Full {
+		return Full
+	}
+	return Light
+}

@@ -1,0 +1,235 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+func TestWithoutProxiesAnAnnouncementIsAcknowledged(t *testing.T) {
+	r := newRig(t, Config{})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	r.announce("10.0.0.1:80") // the same again
+	r.acknowledged()
+}
+
+func TestEveryProxyMustAcknowledge(t *testing.T) {
+	r := newRig(t, Config{})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	var proxies []*proxy
+	for range 2 {
+		p := r.connect()
+		p.subscribe(Light, resource.EndpointType, servers)
+		p.ack(p.gets("10.0.0.1:80"))
+		proxies = append(proxies, p)
+	}
+	r.stat("acks", r.server.metrics.acknowledged.WithLabelValues("endpoint"), 2)
+	r.announce("[::1]:80", "10.0.0.1:80")
+	one, other := proxies[0].gets("10.0.0.1:80", "[::1]:80"), proxies[1].gets("10.0.0.1:80", "[::1]:80")
+	r.quiet()
+	proxies[0].ack(one)
+	r.quiet()
+	proxies[1].ack(other)
+	r.acknowledged()
+	r.announce("-[::1]:80", "10.0.0.1:80")
+	proxies[0].ack(proxies[0].gets("10.0.0.1:80", "-[::1]:80"))
+	r.quiet()
+	proxies[1].end() // whoever is gone is not waited for
+	r.acknowledged()
+	r.announce("10.0.0.1:80", "-[::1]:80") // another order is the same
+	r.acknowledged()
+	r.stat("streams", r.server.metrics.streams, 1)
+}
+
+func TestARefusalIsCountedLoggedAndNotRepeated(t *testing.T) {
+	r := newRig(t, Config{})
+	r.announce("10.0.0.1:80")
+	p := r.connect()
+	p.subscribe(Light, resource.EndpointType, servers)
+	p.nack(p.gets("10.0.0.1:80"))
+	r.stat("nacks", r.server.metrics.refused.WithLabelValues("endpoint"), 1)
+	r.acknowledged() // it will not take it later
+	if n := r.logs.FilterField(zap.String("reason", "no good")).Len(); n != 1 {
+		t.Errorf("%d lines about it, want 1", n)
+	}
+	r.announce("10.0.0.2:80")
+	p.ack(p.gets("10.0.0.2:80"))
+	r.acknowledged()
+	r.stat("responses", r.server.metrics.responses.WithLabelValues("endpoint"), 2)
+}
+
+func TestAProxyThatComesBackIsSentWhatItLacks(t *testing.T) {
+	r := newRig(t, Config{})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	p := r.connect()
+	p.subscribe(Light, resource.EndpointType, servers)
+	first := p.gets("10.0.0.1:80")
+	p.ack(first)
+	p.end()
+	r.stat("streams", r.server.metrics.streams, 0)
+	back := func() *proxy {
+		p := r.connect()
+		p.send(&discoveryv3.DeltaDiscoveryRequest{
+			Node: node(Light), TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{servers},
+			InitialResourceVersions: map[string]string{servers: first.GetResources()[0].GetVersion()},
+		})
+		return p
+	}
+	same := back() // it has all, is sent nothing, and is not waited for
+	r.stat("streams", r.server.metrics.streams, 1)
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	same.end()
+	r.announce("10.0.0.2:80")
+	p = back()
+	p.ack(p.gets("10.0.0.2:80"))
+	r.acknowledged()
+}
+
+func TestWhoAsksForAnotherClusterIsNotWaitedFor(t *testing.T) {
+	r := newRig(t, Config{})
+	p := r.connect()
+	p.subscribe(Light, resource.EndpointType, "elsewhere")
+	r.stat("streams", r.server.metrics.streams, 1)
+	for r.logs.FilterField(zap.String("cluster", "elsewhere")).Len() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	p.subscribe(Light, resource.EndpointType, servers)
+	m := p.gets("10.0.0.1:80")
+	r.announce("10.0.0.2:80")
+	p.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResponseNonce: m.GetNonce(), ResourceNamesUnsubscribe: []string{servers}})
+	r.acknowledged()
+}
+
+func TestBothLanesAreOneConsistentUnitEach(t *testing.T) {
+	setup := DefaultSetup(OverrideHost, Light)
+	r := newRig(t, Config{Serve: &setup})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	versions := map[string][]string{}
+	for _, lane := range []string{Light, Full, ""} {
+		p := r.connect()
+		for _, typ := range []string{resource.ClusterType, resource.ListenerType} {
+			p.subscribe(lane, typ)
+			m := p.receive()
+			if m.GetTypeUrl() != typ {
+				t.Fatalf("got %s, want %s", m.GetTypeUrl(), typ)
+			}
+			versions[typ] = append(versions[typ], m.GetSystemVersionInfo())
+			p.ack(m)
+		}
+		p.subscribe(lane, resource.EndpointType, r.server.lanes[Light].endpoints)
+		p.ack(p.gets("10.0.0.1:80"))
+		p.subscribe(lane, resource.RouteType, "llm")
+		m := p.receive()
+		versions[resource.RouteType] = append(versions[resource.RouteType], m.GetSystemVersionInfo())
+		p.ack(m)
+	}
+	for typ, v := range versions {
+		if v[0] != v[2] || typ != resource.ClusterType && v[0] == v[1] || typ == resource.ClusterType && v[0] != v[1] {
+			t.Errorf("%s: versions %v of light, full and light", typ, v)
+		}
+	}
+	before := testutil.ToFloat64(r.server.metrics.responses.WithLabelValues("cluster"))
+	r.announce("10.0.0.1:80", "10.0.0.2:80") // only endpoints change
+	r.stat("endpoint responses", r.server.metrics.responses.WithLabelValues("endpoint"), 6)
+	r.stat("cluster responses", r.server.metrics.responses.WithLabelValues("cluster"), before)
+}
+
+func TestAnotherClusterAsksUnderAnotherName(t *testing.T) {
+	one := DefaultSetup(OverrideHost, Light)
+	a, err := one.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := one
+	other.Version = Version{1, 37}
+	b, err := other.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.endpoints == b.endpoints {
+		t.Errorf("both are %s: a proxy that gets the other cluster would be sent no endpoints", a.endpoints)
+	}
+}
+
+func TestAnInvalidSetIsNotPublished(t *testing.T) {
+	r := newRig(t, Config{})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	r.announce("10.0.0.1:80", "nowhere")
+	r.stat("faults", r.server.metrics.faults, 1)
+	r.quiet()
+	p := r.connect()
+	p.subscribe(Light, resource.EndpointType, servers)
+	p.gets("10.0.0.1:80")
+}
+
+func TestStateOfTheWorldIsRefused(t *testing.T) {
+	r := newRig(t, Config{})
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = stream.Recv(); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "DELTA_GRPC") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change within the time for which picks wait.
+func TestAThousandEndpoints(t *testing.T) {
+	setup := DefaultSetup(OverrideHost, Light)
+	r := newRig(t, Config{Serve: &setup})
+	addresses := make([]string, 1000)
+	for i := range addresses {
+		addresses[i] = fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250)
+	}
+	r.announce(addresses...)
+	r.acknowledged()
+	name := r.server.lanes[Light].endpoints
+	var proxies []*proxy
+	for range 2 {
+		p := r.connect()
+		p.subscribe(Light, resource.EndpointType, name)
+		p.ack(p.receive())
+		proxies = append(proxies, p)
+	}
+	r.stat("acks", r.server.metrics.acknowledged.WithLabelValues("endpoint"), 2)
+	var all []time.Duration
+	for i := range 20 {
+		addresses[i] = fmt.Sprintf("10.1.0.%d:8000", i)
+		began := time.Now()
+		r.announce(addresses...)
+		for _, p := range proxies {
+			p.ack(p.receive())
+		}
+		r.acknowledged()
+		all = append(all, time.Since(began))
+	}
+	slices.Sort(all)
+	t.Logf("from announcement to acknowledgement by 2 proxies: median %v, longest %v", all[10], all[19])
+	if all[10] > time.Second { // picks would begin without the proxies
+		t.Errorf("median %v, want at most 1s", all[10])
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/xds"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// xdsOptions are the flags about what Envoy is told of itself.
+type xdsOptions struct {
+	port              int
+	listen, advertise string
+	authority         string
+	files             xds.TLSFiles
+}
+
+func (o *xdsOptions) register(f *pflag.FlagSet) {
+	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool; 0 is none")
+	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080, with all that belongs to it; empty is endpoints alone")
+	f.StringVar(&o.advertise, "advertise", "", "address or name by which Envoy reaches this Signalbox; empty is --bind")
+	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
+	f.StringVar(&o.files.Directory, "xds-cert-path", "", "directory with tls.crt and tls.key for the xDS port; empty is no TLS")
+	f.StringVar(&o.files.ClientCA, "xds-client-ca", "", "file of the CA that signs proxies' certificates: others are not served xDS")
+}
+
+func (o *options) checkXds() []error {
+	var all []error
+	x := o.xds
+	if x.port < 0 || x.port > 65535 {
+		all = append(all, fmt.Errorf("--xds-port: got %d, want 0 to 65535", x.port))
+	}
+	if x.listen != "" && x.port == 0 {
+		all = append(all, errors.New("--xds-listen: want --xds-port too"))
+	}
+	if x.files.ClientCA != "" && x.files.Directory == "" {
+		all = append(all, errors.New("--xds-client-ca: want --xds-cert-path too"))
+	}
+	if x.listen != "" {
+		_, err := o.envoySetup()
+		all = append(all, err)
+	}
+	return all
+}
+
+// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it.
+func (o *options) envoySetup() (xds.Setup, error) {
+	s := xds.DefaultSetup(xds.OverrideHost, xds.Light)
+	bind, err := o.addresses()
+	if err != nil {
+		return s, err
+	}
+	host := cmp.Or(o.xds.advertise, bind[0].String())
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		return s, fmt.Errorf("--advertise: want the address or name by which Envoy reaches Signalbox, for --bind %s is none", host)
+	}
+	s.Picker = xds.Place{Host: host, Port: o.grpcPort}
+	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.secure, o.healthChecking, o.maxBody, o.xds.authority
+	s.Xds = xds.Place{Host: host, Port: cmp.Or(o.xds.port, s.Xds.Port)}
+	s.XdsSecure = o.xds.files.Directory != ""
+	if o.xds.listen != "" {
+		at, err := xds.ParsePlace(o.xds.listen)
+		if err != nil {
+			return s, fmt.Errorf("--xds-listen: %w", err)
+		}
+		at.Host = cmp.Or(at.Host, "0.0.0.0")
+		s.Listen = at
+	}
+	return s, nil
+}
+
+// announceByXds makes the xDS side; without the flag there is none.
+func (t *tree) announceByXds(picker netip.AddrPort) error {
+	if t.opts.xds.port == 0 {
+		return nil
+	}
+	cfg := xds.Config{}
+	if t.opts.xds.listen != "" {
+		setup, err := t.opts.envoySetup()
+		if err != nil {
+			return err
+		}
+		setup.Picker.Port = int(picker.Port())
+		cfg.Serve = &setup
+	}
+	var err error
+	t.xds, err = xds.NewServer(cfg, xds.NewMetrics(t.registry), t.log.Logger)
+	return err
+}
+
+// shardSinks are the shards of all loops.
+func (t *tree) shardSinks() []messages.Sink[messages.ShardMsg] {
+	sinks := make([]messages.Sink[messages.ShardMsg], len(t.shards))
+	for i, s := range t.shards {
+		sinks[i] = s
+	}
+	return sinks
+}
+
+// serveXds starts the xDS port.
+func (s *server) serveXds(listeners []net.Listener) (*grpc.Server, error) {
+	creds, err := s.opts.xds.files.Credentials()
+	if err != nil {
+		return nil, fmt.Errorf("--xds-cert-path, --xds-client-ca: %w", err)
+	}
+	g := grpc.NewServer(grpc.Creds(creds), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	s.tree.xds.Register(g)
+	s.run("xds", listeners, g.Serve)
+	return g, nil
+}
+
+// newEnvoyConfig prints a bootstrap. It takes the flags of serve, so that what serves is what is written.
+func newEnvoyConfig() *cobra.Command {
+	o := newOptions()
+	var cluster, lane, version, listen, admin, identity string
+	c := &cobra.Command{
+		Use:   "envoy-config",
+		Short: "Print an Envoy bootstrap that fits the flags of serve",
+		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints the shipped file.\n" +
+			"With --endpoints the servers of an override-host cluster are those of the file.",
+		Args: cobra.NoArgs,
+	}
+	o.register(c.Flags())
+	f := c.Flags()
+	f.StringVar(&cluster, "cluster", xds.OverrideHost, "how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
+	f.StringVar(&lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
+	f.StringVar(&version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
+	f.StringVar(&listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
+	f.StringVar(&admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
+	f.StringVar(&identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with tls.crt and tls.key, for an xDS port with --xds-client-ca")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		s, err := o.envoySetup()
+		if err != nil {
+			return err
+		}
+		s.Cluster, s.Lane = cluster, lane
+		if o.xds.files.ClientCA != "" {
+			s.Identity = identity
+		}
+		var errs [4]error
+		s.Version, errs[0] = xds.ParseVersion(version)
+		s.Listen, errs[1] = xds.ParsePlace(listen)
+		s.Admin, errs[2] = xds.ParsePlace(admin)
+		s.Servers, errs[3] = listed(o.endpointsFile, s.Servers)
+		for i, flag := range []string{"envoy-version", "listen", "admin", "endpoints"} {
+			if errs[i] != nil {
+				return fmt.Errorf("--%s: %w", flag, errs[i])
+			}
+		}
+		d := xds.DefaultSetup(cluster, lane)
+		s.File = d.File
+		s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked
+		text, err := s.Bootstrap()
+		if err != nil {
+			return err
+		}
+		_, err = c.OutOrStdout().Write(text)
+		return err
+	}
+	return c
+}
+
+// listed are the servers of an endpoints file, standard without one.
+func listed(file string, standard []xds.Place) ([]xds.Place, error) {
+	if file == "" {
+		return standard, nil
+	}
+	text, err := os.ReadFile(filepath.Clean(file))
+	if err != nil {
+		return nil, err
+	}
+	entries, err := discovery.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]xds.Place, 0, len(entries))
+	for _, e := range entries {
+		host := e.Host
+		if host == "" {
+			host = e.IP.String()
+		}
+		all = append(all, xds.Place{Host: host, Port: int(e.Port)})
+	}
+	return all, nil
+}
