@@ -160,7 +160,7 @@ func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (un
 		}
 		s.asks[name] = true
 		have, known := r.GetInitialResourceVersions()[name]
-		s.owes = s.owes || c.version != "" && !(known && have == c.each[name])
+		s.owes = s.owes || c.version != "" && (!known || have != c.each[name])
 	}
 	for _, name := range r.GetResourceNamesUnsubscribe() {
 		delete(s.asks, name)

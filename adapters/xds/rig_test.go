@@ -104,12 +104,18 @@ func (r *rig) quiet() {
 // stat waits until a metric is what it should be.
 func (r *rig) stat(what string, c prometheus.Collector, want float64) {
 	r.Helper()
-	deadline := time.Now().Add(5 * time.Second)
-	for testutil.ToFloat64(c) != want {
-		if time.Now().After(deadline) {
-			r.Fatalf("%s is %v, want %v", what, testutil.ToFloat64(c), want)
-		}
-		time.Sleep(time.Millisecond)
+	r.soon(func() bool { return testutil.ToFloat64(c) == want })
+	if got := testutil.ToFloat64(c); got != want {
+		r.Fatalf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// soon waits until something holds, for 5 s at most.
+func (r *rig) soon(holds func() bool) {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for late := time.Now().Add(5 * time.Second); !holds() && time.Now().Before(late); {
+		<-look.C
 	}
 }
 
@@ -122,22 +128,23 @@ type proxy struct {
 
 func (r *rig) connect() *proxy {
 	r.Helper()
-	return r.connectWith(insecure.NewCredentials())
-}
-
-func (r *rig) connectWith(creds credentials.TransportCredentials) *proxy {
-	r.Helper()
-	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(creds))
+	p, err := r.connectWith(insecure.NewCredentials())
 	if err != nil {
 		r.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) connectWith(creds credentials.TransportCredentials) (*proxy, error) {
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
 	p := &proxy{rig: r, end: sync.OnceFunc(func() { cancel(); _ = conn.Close() })}
 	r.Cleanup(p.end)
-	if p.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
-		r.Fatal(err)
-	}
-	return p
+	p.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	return p, err
 }
 
 func node(lane string) *corev3.Node {

@@ -105,9 +105,7 @@ func TestWhoAsksForAnotherClusterIsNotWaitedFor(t *testing.T) {
 	p := r.connect()
 	p.subscribe(Light, resource.EndpointType, "elsewhere")
 	r.stat("streams", r.server.metrics.streams, 1)
-	for r.logs.FilterField(zap.String("cluster", "elsewhere")).Len() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	r.soon(func() bool { return r.logs.FilterField(zap.String("cluster", "elsewhere")).Len() == 1 })
 	r.announce("10.0.0.1:80")
 	r.acknowledged()
 	p.subscribe(Light, resource.EndpointType, servers)

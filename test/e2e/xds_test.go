@@ -27,15 +27,12 @@ func serveXds(t *testing.T, servers []string, flags ...string) (*picker, int) {
 }
 
 // startXdsEnvoy runs a bootstrap with nothing changed but its ports.
-func startXdsEnvoy(t *testing.T, bootstrap string, port int, changes ...func(string) string) *envoy {
+func startXdsEnvoy(t *testing.T, bootstrap string, port int) *envoy {
 	t.Helper()
 	folder := t.TempDir()
 	text := readFile(t, bootstrap)
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 18000", fmt.Sprintf("port_value: %d", port))
-	for _, change := range changes {
-		text = change(text)
-	}
 	config := filepath.Join(folder, "envoy.yaml")
 	writeFile(t, config, text)
 	e := &envoy{}
@@ -155,5 +152,40 @@ func (p *picker) toldInTime(t *testing.T) {
 	within, all := p.metric("signalbox_xds_publish_seconds_bucket", `le="0.2"`), p.metric("signalbox_xds_publish_seconds_count")
 	if within != all || all == 0 {
 		t.Errorf("%v of %v announcements were sent within 200 ms", within, all)
+	}
+}
+
+// TestEnvoyComesBackToARestartedSignalbox: while it is away requests are served by what was told last; then Envoy hears soon of
+// what has changed meanwhile.
+func TestEnvoyComesBackToARestartedSignalbox(t *testing.T) {
+	servers := simulated(t, 3, quick...)
+	p, port := serveXds(t, servers[:2])
+	e := startXdsEnvoy(t, xdsLight, port)
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	if a := c.chat(model, "before", 2); !a.whole() {
+		t.Error(a.String())
+	}
+	p.kill()
+	eventually(t, 10*time.Second, "requests are served without a picker", func() bool { a := c.chat(model, "without", 2); return a.whole() })
+	p.setEndpoints(t, servers[1:])
+	p.startAgain(t)
+	t.Logf("envoy knew the other servers %v after Signalbox was back", e.knows(t, servers[1:]))
+	e.asksPicker(t)
+	for n := range 20 {
+		if a := c.chat(model, "after "+strconv.Itoa(n), 2); !a.whole() {
+			t.Error(a.String())
+		}
+	}
+	if p.picks() == 0 || p.metric("signalbox_served_elsewhere_total") != 0 {
+		t.Errorf("%d picks, %v served elsewhere", p.picks(), p.metric("signalbox_served_elsewhere_total"))
+	}
+	second := startXdsEnvoy(t, xdsFull, port)
+	second.knows(t, servers[1:])
+	second.kill()
+	eventually(t, 5*time.Second, "a proxy that is gone is not counted", func() bool { return p.metric("signalbox_xds_streams") == 1 })
+	p.setEndpoints(t, servers)
+	if took := p.pooled(t, 3); took > 900*time.Millisecond {
+		t.Errorf("an endpoint waited %v for a proxy that is gone", took)
 	}
 }
