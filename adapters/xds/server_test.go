@@ -231,3 +231,23 @@ func TestAThousandEndpoints(t *testing.T) {
 		t.Errorf("median %v, want at most 1s", all[10])
 	}
 }
+
+func TestAnAcknowledgementOfWhatWasBeforeDoesNotCount(t *testing.T) {
+	r := newRig(t, Config{})
+	p := r.connect()
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	p.subscribe(Light, resource.EndpointType, servers)
+	before := p.gets("10.0.0.1:80")
+	r.announce("10.0.0.2:80")
+	r.quiet()
+	p.ack(before)
+	now := p.gets("10.0.0.2:80")
+	r.quiet()
+	r.announce("10.0.0.1:80") // the proxy has yet to go there and back
+	p.ack(now)
+	again := p.gets("10.0.0.1:80")
+	r.quiet()
+	p.ack(again)
+	r.acknowledged()
+}

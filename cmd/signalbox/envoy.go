@@ -29,7 +29,7 @@ type xdsOptions struct {
 }
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
-	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool; 0 is none")
+	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a cluster model_servers; 0 is none")
 	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080, with all that belongs to it; empty is endpoints alone")
 	f.StringVar(&o.advertise, "advertise", "", "address or name by which Envoy reaches this Signalbox; empty is --bind")
 	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")

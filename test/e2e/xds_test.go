@@ -189,3 +189,27 @@ func TestEnvoyComesBackToARestartedSignalbox(t *testing.T) {
 		t.Errorf("an endpoint waited %v for a proxy that is gone", took)
 	}
 }
+
+// TestEnvoyRefusesAListenerThatItCannotBind: the refusal is counted and logged with Envoy's reason, and nothing is sent again. 192.0.2.1
+// is an address for documentation, which no machine has.
+func TestEnvoyRefusesAListenerThatItCannotBind(t *testing.T) {
+	servers := simulated(t, 2, quick...)
+	ports := freePorts(t, 1)
+	p := serve(t, servers, "--xds-port", strconv.Itoa(ports[0]), "--xds-listen", "192.0.2.1:8080")
+	p.pooled(t, 2)
+	config := filepath.Join(t.TempDir(), "envoy.yaml")
+	text := replaceOnce(t, readFile(t, xdsLight), "port_value: 19000", "port_value: 0")
+	writeFile(t, config, replaceOnce(t, text, "port_value: 18000", fmt.Sprintf("port_value: %d", ports[0])))
+	start(t, "envoy", envoyPath, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "critical")
+	eventually(t, 10*time.Second, "the refusal is counted", func() bool {
+		return p.metric("signalbox_xds_nacks_total", `type="listener"`) == 1
+	})
+	eventually(t, 5*time.Second, "the refusal is logged", func() bool { return strings.Contains(p.log.text(), "192.0.2.1") })
+	p.setEndpoints(t, servers[:1]) // the rest of it goes on
+	eventually(t, 5*time.Second, "the endpoints are taken", func() bool {
+		return p.metric("signalbox_xds_acks_total", `type="endpoint"`) >= 2
+	})
+	if n := p.metric("signalbox_xds_responses_total", `type="listener"`); n != 1 {
+		t.Errorf("the listener was sent %v times, want once", n)
+	}
+}
