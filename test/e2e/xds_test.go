@@ -112,7 +112,7 @@ func changeUnderLoad(t *testing.T, bootstrap string) {
 	})
 	// Each set takes one away and brings one back.
 	sets := [][]string{{servers[1], servers[2], servers[3]}, {servers[0], servers[2]}, {servers[3], servers[1]}, servers, {servers[0]}, servers[:3]}
-	const changes = 12
+	const changes = 8
 	for i := range changes {
 		set := sets[i%len(sets)]
 		began := time.Now()
