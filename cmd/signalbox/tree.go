@@ -131,10 +131,9 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics.ForLoop(), requests)
 	}
-	sinks := t.shardSinks()
 	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
 		Name: "recorder", Policy: runtime.RestartOnPanic,
-		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) },
+		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(t.shardSinks()) },
 	}, messages.RecorderMsg(messages.RecorderStarted{}))
 	t.spawned = true
 	return nil

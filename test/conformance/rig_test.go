@@ -153,11 +153,6 @@ func (nobody) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.
 	return false
 }
 
-// unmoved is in the place of the health actor: nothing is held against anybody.
-type unmoved struct{}
-
-func (unmoved) Tell(messages.HealthMsg) bool { return true }
-
 func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *shard.Metrics, fresh func() runtime.Actor[messages.FlowMsg]) {
 	t.Helper()
 	book := records.NewBook(256, 1<<20)

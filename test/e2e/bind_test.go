@@ -37,7 +37,7 @@ func TestCommandBinds(t *testing.T) {
 		"by repetition": {"--bind", strings.Join(all, " --bind ")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ports := freePorts(t)
+			ports := freePorts(t, 3)
 			file := filepath.Join(t.TempDir(), "endpoints.yaml")
 			writeFile(t, file, "endpoints: []\n")
 			args := append([]string{"serve", "--endpoints", file, "--drain-delay", "0s", "--secure-serving=false",

@@ -57,7 +57,7 @@ func TestCommandRefuses(t *testing.T) {
 // serveArgs puts every port on a free one; a flag given again wins.
 func serveArgs(t *testing.T, endpoints string, more ...string) []string {
 	t.Helper()
-	ports := freePorts(t)
+	ports := freePorts(t, 3)
 	return append([]string{
 		"serve", "--endpoints", endpoints, "--bind", "127.0.0.1", "--grpc-port", fmt.Sprint(ports[0]),
 		"--grpc-health-port", fmt.Sprint(ports[1]), "--metrics-port", fmt.Sprint(ports[2]),

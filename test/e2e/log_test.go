@@ -53,7 +53,7 @@ func unread(t *testing.T, args ...string) *process {
 }
 
 func TestLogThatNobodyReadsHoldsNothingUp(t *testing.T) {
-	file, ports := filepath.Join(t.TempDir(), "endpoints.yaml"), freePorts(t)
+	file, ports := filepath.Join(t.TempDir(), "endpoints.yaml"), freePorts(t, 3)
 	writeFile(t, file, endpointsFile(t, []string{"127.0.0.1:9"}))
 	p := unread(t, "serve", "--endpoints", file, "--grpc-port", strconv.Itoa(ports[0]), "--grpc-health-port", strconv.Itoa(ports[1]),
 		"--metrics-port", strconv.Itoa(ports[2]), "--drain-delay", "0s")

@@ -179,10 +179,10 @@ func eventually(t *testing.T, within time.Duration, what string, holds func() bo
 }
 
 // freePorts returns three ports that were free a moment ago: as many as Signalbox listens on.
-func freePorts(t *testing.T) []int {
+func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
-	for range 3 {
+	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

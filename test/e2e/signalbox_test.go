@@ -42,7 +42,7 @@ type picker struct {
 // serve starts Signalbox on free ports with an endpoints file for the addresses.
 func serve(t *testing.T, addresses []string, flags ...string) *picker {
 	t.Helper()
-	ports := freePorts(t)
+	ports := freePorts(t, 3)
 	p := &picker{
 		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
 		metrics: fmt.Sprintf("http://127.0.0.1:%d", ports[2]),
