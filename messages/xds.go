@@ -1,6 +1,8 @@
 package messages
 
 // XdsMsg is what the xds adapter is told: what proxies shall know.
+//
+//sumtype:decl
 type XdsMsg interface{ xdsMsg() }
 
 // EndpointsAnnounced is the whole set of endpoints as every proxy shall know it. It goes ahead of the picks of what it adds,
