@@ -116,6 +116,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
 		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
 	})
+	c.told(ctx, "flow", "AdmissionRequested")
 	if !c.admission { // its inbox is full: work may be refused at the door
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
@@ -152,7 +153,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
-	c.place()
+	c.place(ctx)
 	to := make([]messages.Address, len(out.Ranked))
 	for i, e := range out.Ranked {
 		to[i] = e.Spec.Address
@@ -177,13 +178,14 @@ func (c *Cycle) letGo() {
 }
 
 // place enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
-func (c *Cycle) place() {
+func (c *Cycle) place(ctx runtime.Context[messages.CycleMsg]) {
 	if c.req.Blocks.Len() == 0 {
 		return
 	}
 	c.placed = c.deps.Prefix.Tell(messages.PromptPlaced{
 		Request: c.req.ID, Endpoint: c.served.ID, Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks,
 	})
+	c.told(ctx, "prefix", "PromptPlaced")
 	c.req.Blocks = messages.List[uint64]{}
 }
 
@@ -199,6 +201,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 	if c.placed {
 		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
+		c.told(ctx, "prefix", "PromptServed")
 	}
 }
 
@@ -274,6 +277,11 @@ func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMs
 	c.stream.Tell(m)
 	kind := ctx.Told("stream", uint64(c.req.ID), m)
 	c.keep(messages.RecordEvent{
-		Name: c.deps.Names(kind), Told: true, At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
+		Name: c.deps.Names(kind), To: "stream", At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
 	})
+}
+
+// told keeps what was told to another actor of the tree, whose loop has it in its ring. Its time is that of the message in hand.
+func (c *Cycle) told(ctx runtime.Context[messages.CycleMsg], whom, message string) {
+	c.keep(messages.RecordEvent{Name: message, To: whom, At: ctx.Now().Sub(c.rec.ArrivedAt)})
 }
