@@ -13,7 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // pageServer has one page at one path, and tells of each request for it. Any other path fails the test.
@@ -178,4 +180,59 @@ func (t *tree) failed(tt *testing.T, source string) {
 		}
 		return false
 	})
+}
+
+const onlyText = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: %s
+- type: metrics-data-source
+  parameters: {interval: 10ms}
+`
+
+// The prefix index must forget a server that restarts, also when no plugin reads load.
+func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n", httptest.NewServer)
+	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
+	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
+	defer end()
+	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
+	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != 0 {
+		t.Errorf("sample %+v, want the start at 1000 and no load, which nobody reads", s)
+	}
+	tr.request(t, 1, 200)
+	tr.held(t, first, 1)
+	restarted := "process_start_time_seconds 2000\n"
+	page.text.Store(&restarted)
+	next := tr.until(t, "another incarnation", func(e *endpoints.Endpoint) bool { return e.ID != first.ID })
+	tr.held(t, first, 0)
+	tr.held(t, next, 0)
+}
+
+// held waits until an endpoint holds so many blocks of the prompt that request sends.
+func (t *tree) held(tt *testing.T, of *endpoints.Endpoint, blocks int) {
+	tt.Helper()
+	prompt := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1)}
+	t.until(tt, fmt.Sprintf("%d blocks in slot %d", blocks, of.ID.Slot), func(*endpoints.Endpoint) bool {
+		out := make([]int, of.ID.Slot+1)
+		t.index.Match(prompt, out)
+		return out[of.ID.Slot] == blocks
+	})
+}
+
+// Where no plugin reads anything of a page, none is asked for: not while the model list is fetched a hundred times.
+func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	page := newPageServer(t, "/metrics", "", httptest.NewServer)
+	list := newPageServer(t, "/list", oneModel, httptest.NewServer)
+	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
+	text := fmt.Sprintf(onlyText, "active-request-scorer") + "- type: models-data-source\n  parameters: {path: /list, interval: 5ms, port: " +
+		list.port() + "}\ndataLayer: {sources: [{pluginRef: models-data-source}]}\n"
+	_, end := treeOver(t, io.Discard, at, "--config-text", text)
+	list.times(t, 100)
+	end()
+	if n := len(page.asked); n > 0 {
+		t.Errorf("asked for %d pages", n)
+	}
 }

@@ -138,6 +138,7 @@ func TestLoadWarns(t *testing.T) {
 		"weight of a filter":    {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]", "line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
 		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]", "line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
 		"no metrics":            {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read"},
+		"no restarts":           {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
 		"older parser":          {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}", "line 4: parser: deprecated"},
 		"parser after all":      {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}", "line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
 	} {
