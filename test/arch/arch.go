@@ -44,6 +44,7 @@ func Checks() []Check {
 	return []Check{
 		{"layout", []string{"top-level", "depth", "package-name", "package-doc"}, checkLayout},
 		{"imports", []string{"import"}, checkImports},
+		{"dependencies", []string{"dependency"}, checkDependencies},
 		{"uses", []string{"goroutine", "mutex", "clock", "rand", "dot-import"}, checkUses},
 		{"immutable", []string{"immutable"}, checkImmutable},
 		{"sealed", []string{"sealed", "message-name", "switch-default"}, checkSealed},
