@@ -103,7 +103,8 @@ type ModelsSource struct{ HTTPSource }
 type ModelsExtractor struct{}
 
 // CoreMetrics takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the
-// endpoint's label says; without a label it is found from the page.
+// endpoint's label says; without a label it is found from the page. The engines are vllm, llamacpp, and, unverified on
+// real servers, sglang, trtllm-serve and triton-tensorrt-llm.
 type CoreMetrics struct {
 	// EngineLabelKey is the label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type is read
 	// as well.
