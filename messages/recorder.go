@@ -110,10 +110,10 @@ type Record struct {
 	Decision Decision
 }
 
-// RecordEvent is one message that a cycle handled, or told its stream.
+// RecordEvent is one message that a cycle handled, or told somebody.
 type RecordEvent struct {
 	Name   string        // of the message type
-	Told   bool          // to the stream, which has no inbox: it neither waits nor takes time
+	To     string        // whom the cycle told it, by the actor's name: it neither waits nor takes time here; "" = the cycle handled it
 	At     time.Duration // since ArrivedAt
 	Waited time.Duration // in the inbox
 	Took   time.Duration // to handle
@@ -122,6 +122,7 @@ type RecordEvent struct {
 // Decision is one scheduling cycle in numbers. The zero Decision is none.
 type Decision struct {
 	PoolVersion uint64           // of the snapshot; 0 = before the first
+	Pool        int              // endpoints in the snapshot; more than Endpoints if the request is restricted to some
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
 	Suspicions  List[Suspicion]

@@ -124,6 +124,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
 		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
 	})
+	c.told(ctx, "flow", "AdmissionRequested")
 	if !c.admission { // its inbox is full: work may be refused at the door
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
@@ -161,7 +162,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
-	c.place()
+	c.place(ctx)
 	to := make([]messages.Address, len(out.Ranked))
 	for i, e := range out.Ranked {
 		to[i] = e.Spec.Address
@@ -185,6 +186,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	c.judge(ctx, m.Status)
 	if c.placed {
 		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
+		c.told(ctx, "prefix", "PromptServed")
 	}
 }
 
@@ -261,6 +263,11 @@ func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMs
 	c.stream.Tell(m)
 	kind := ctx.Told("stream", uint64(c.req.ID), m)
 	c.keep(messages.RecordEvent{
-		Name: c.deps.Names(kind), Told: true, At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
+		Name: c.deps.Names(kind), To: "stream", At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
 	})
+}
+
+// told keeps what was told to another actor of the tree, whose loop has it in its ring. Its time is that of the message in hand.
+func (c *Cycle) told(ctx runtime.Context[messages.CycleMsg], whom, message string) {
+	c.keep(messages.RecordEvent{Name: message, To: whom, At: ctx.Now().Sub(c.rec.ArrivedAt)})
 }

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -29,8 +30,16 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	if r.Decision.PoolVersion != 3 || r.Decision.Profiles.Len() != 1 || r.Decision.Endpoints.At(1) != second {
 		t.Errorf("decision %+v", r.Decision)
 	}
-	if r.Events.Len() != 6 || r.Events.At(5).At != 3*time.Second || r.Events.At(0).Name != "kind" || !r.Events.At(2).Told {
-		t.Errorf("events %+v, want arrival, dispatch, the answer told, headers, first token, end", r.Events)
+	var told []string
+	for _, e := range r.Events.All() {
+		told = append(told, e.To+" "+e.Name)
+	}
+	want := []string{
+		" kind", "flow AdmissionRequested", " kind", "prefix PromptPlaced", "stream kind", " kind", "prefix PromptServed", " kind", " kind",
+		"flow RequestEnded", "prefix PromptEnded",
+	}
+	if !slices.Equal(told, want) || r.Events.At(8).At != 3*time.Second {
+		t.Errorf("events %q, want %q", told, want)
 	}
 }
 
@@ -50,8 +59,8 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			s.cycle.Tell(c.tell)
 			s.stream.Got(c.want)
 			s.prefix.Got()
-			if r := s.over(c.want.Reason); r.Events.Len() != 3 {
-				t.Errorf("%d events, want 3: arrival, the end, the answer told", r.Events.Len())
+			if r := s.over(c.want.Reason); r.Events.Len() != 5 {
+				t.Errorf("%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", r.Events.Len())
 			}
 			if s.metric("llm_d_epp_request_error_total") != 1 || s.metric("llm_d_epp_request_running") != 0 {
 				t.Error("the refusal is not counted, or still runs")
@@ -96,8 +105,8 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 			s.cycle.Tell(messages.Dispatched{})
 			s.stream.Got(c.want)
 			s.prefix.Got()
-			if n := s.over(c.want.Reason).Events.Len(); n != 3 {
-				t.Errorf("%d events, want 3: arrival, the end, the answer told", n)
+			if n := s.over(c.want.Reason).Events.Len(); n != 5 {
+				t.Errorf("%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", n)
 			}
 		})
 	}
@@ -232,7 +241,7 @@ func TestRunningRequestTellsWhatHappenedSoFar(t *testing.T) {
 	}
 	found := told[0].(messages.RecordsFound)
 	r := found.Records.At(0)
-	if found.Query != 4 || !r.Running || r.Ended != 0 || r.Served != first || r.Events.Len() != 16 || r.Dropped != 17 {
-		t.Errorf("found %+v, want a running record with 16 events and 17 dropped", found)
+	if found.Query != 4 || !r.Running || r.Ended != 0 || r.Served != first || r.Events.Len() != 16 || r.Dropped != 19 {
+		t.Errorf("found %+v, want a running record with 16 events and 19 dropped", found)
 	}
 }

@@ -117,12 +117,14 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	if c.admission {
 		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
+		c.told(ctx, "flow", "RequestEnded")
 	}
 	c.endProbe()
 	c.letGo()
 	if c.placed {
 		failed := c.rec.FirstToken == 0 || c.rec.Status >= 400
 		c.deps.Prefix.Tell(messages.PromptEnded{Request: c.req.ID, Failed: failed})
+		c.told(ctx, "prefix", "PromptEnded")
 	}
 	if c.begun {
 		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)

@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -20,13 +21,14 @@ func (c *Cycle) letGo() {
 }
 
 // place enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
-func (c *Cycle) place() {
+func (c *Cycle) place(ctx runtime.Context[messages.CycleMsg]) {
 	if c.req.Blocks.Len() == 0 {
 		return
 	}
 	c.placed = c.deps.Prefix.Tell(messages.PromptPlaced{
 		Request: c.req.ID, Endpoint: c.served.ID, Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks,
 	})
+	c.told(ctx, "prefix", "PromptPlaced")
 	c.req.Blocks = messages.List[uint64]{}
 }
 

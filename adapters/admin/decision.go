@@ -11,7 +11,8 @@ import (
 // decisionView is one scheduling cycle.
 type decisionView struct {
 	PoolVersion uint64        `json:"pool_version"`
-	Candidates  int           `json:"candidates"`        // endpoints of the pool, or of the request's subset
+	Pool        int           `json:"pool"`              // endpoints of the pool
+	Candidates  int           `json:"candidates"`        // those of them in the request's subset; all without one
 	AllStale    bool          `json:"all_samples_stale"` // in-flight load stood in for the scorers that read samples
 	Probe       bool          `json:"probe"`             // the request tried a suspended endpoint
 	Suspicions  []suspicion   `json:"suspicions"`        // what was held against candidates
@@ -69,7 +70,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 		return nil
 	}
 	v := &decisionView{
-		PoolVersion: d.PoolVersion, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Suspicions: []suspicion{},
+		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Suspicions: []suspicion{},
 		Profiles: make([]profileView, 0, d.Profiles.Len()),
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())

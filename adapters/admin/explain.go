@@ -145,8 +145,8 @@ func handled(b *strings.Builder, r *requestView) {
 	b.WriteString("messages\n")
 	rows := [][]string{{"at", "waited", "took", "message"}}
 	for _, m := range r.Messages {
-		if m.Told {
-			rows = append(rows, []string{short(time.Duration(m.AtSeconds)), "", "", "→ stream: " + clean(m.Name)})
+		if m.To != "" {
+			rows = append(rows, []string{short(time.Duration(m.AtSeconds)), "", "", "→ " + clean(m.To) + ": " + clean(m.Name)})
 			continue
 		}
 		rows = append(rows, []string{
@@ -162,6 +162,9 @@ func handled(b *strings.Builder, r *requestView) {
 func decision(b *strings.Builder, r *requestView, all bool) {
 	d := r.Decision
 	fmt.Fprintf(b, "\ndecision over %s, pool version %d\n", plural(d.Candidates, "endpoint"), d.PoolVersion)
+	if d.Pool > d.Candidates {
+		fmt.Fprintf(b, "  the request is restricted to a subset: the pool has %s\n", plural(d.Pool, "endpoint"))
+	}
 	if d.Candidates == 0 {
 		b.WriteString("  the pool, or the subset that the request is restricted to, is empty\n")
 	}

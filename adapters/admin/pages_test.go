@@ -32,7 +32,7 @@ func served() messages.Record {
 			messages.RecordEvent{Name: "FirstTokenSeen", At: 230 * time.Millisecond, Waited: 2100, Took: 800},
 		),
 		Dropped: 2,
-		Decision: messages.Decision{PoolVersion: 9, Endpoints: ids(5), Profiles: messages.ListOf(messages.ProfileRun{
+		Decision: messages.Decision{PoolVersion: 9, Pool: 5, Endpoints: ids(5), Profiles: messages.ListOf(messages.ProfileRun{
 			Profile: "default",
 			Filters: messages.ListOf(messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, true, true, false, true)}),
 			Scorers: messages.ListOf(
@@ -88,7 +88,7 @@ func unplaced() messages.Record {
 		Request: 43, Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-90 * time.Second), Ended: 300 * time.Microsecond,
 		Reason: messages.NoEndpoints,
 		Events: messages.ListOf(messages.RecordEvent{Name: "Dispatched", At: 200 * time.Microsecond, Took: 40 * time.Microsecond}),
-		Decision: messages.Decision{PoolVersion: 9, Endpoints: ids(2), Profiles: messages.ListOf(messages.ProfileRun{
+		Decision: messages.Decision{PoolVersion: 9, Pool: 6, Endpoints: ids(2), Profiles: messages.ListOf(messages.ProfileRun{
 			Profile: "default", Runner: -1, Filters: messages.ListOf(
 				messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, false)},
 				messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.ListOf(false, false)},

@@ -80,7 +80,7 @@ type usageView struct {
 
 type messageView struct {
 	Name          string  `json:"name"`
-	Told          bool    `json:"told"`           // to the stream by the cycle; false = handled by the cycle
+	To            string  `json:"to"`             // the actor that the cycle told it; "" = handled by the cycle
 	AtSeconds     seconds `json:"at_seconds"`     // since the request arrived
 	WaitedSeconds seconds `json:"waited_seconds"` // in the inbox
 	TookSeconds   seconds `json:"took_seconds"`   // to handle
@@ -139,7 +139,7 @@ func (h *handler) full(r *messages.Record) requestView {
 	v := h.summary(r)
 	v.Messages = make([]messageView, 0, r.Events.Len())
 	for _, e := range r.Events.All() {
-		v.Messages = append(v.Messages, messageView{e.Name, e.Told, seconds(e.At), seconds(e.Waited), seconds(e.Took)})
+		v.Messages = append(v.Messages, messageView{e.Name, e.To, seconds(e.At), seconds(e.Waited), seconds(e.Took)})
 	}
 	v.Decision = h.decision(&r.Decision)
 	return v

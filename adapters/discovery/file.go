@@ -25,7 +25,6 @@ type Config struct {
 	ResolveEvery time.Duration // host names are looked up again; 30 s by default
 	LookEvery    time.Duration // the file is looked at for a change that nobody told of; 500 ms by default
 	Fixed        bool          // the file is read at start only; names are still looked up again
-	AllowMissing bool          // without a file the set is empty, and the file may come later
 
 	// Problem, if not nil, hears of a bad file and of names that do not resolve, each once, and nil when none is left.
 	// It must not block.
@@ -54,8 +53,8 @@ type File struct {
 	cancel context.CancelFunc
 }
 
-// Open reads the file once. A bad file is an error that names every problem with its line; so is none, unless it may be
-// missing. Run tells the pool.
+// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run
+// tells the pool.
 func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("file discovery: no path")
@@ -73,10 +72,7 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.entries, err = f.source.read()
 	if errors.Is(err, fs.ErrNotExist) {
-		if !cfg.AllowMissing {
-			return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
-		}
-		err = nil
+		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)

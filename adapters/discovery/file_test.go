@@ -245,9 +245,10 @@ func TestStart(t *testing.T) {
 	}
 }
 
-func TestFileMayComeLater(t *testing.T) {
+func TestFileMayBeEmptyAtFirst(t *testing.T) {
 	s := newScene(t)
-	s.run(Config{AllowMissing: true})
+	s.write("endpoints: []\n")
+	s.run(Config{})
 	s.tells()
 	s.rename(endpointsAt("10.0.0.1"))
 	s.tells("10.0.0.1:8000")

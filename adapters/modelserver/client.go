@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 const (
@@ -26,13 +29,13 @@ var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b
 
 var errNoTurn = errors.New("no turn within the timeout: too many fetches at once")
 
-// newClient keeps connections, asks for no compression (model servers do not compress, and unpacking costs), goes through
+// newClient is a client that verifies certificates against the system's roots, or none at all. It keeps connections, asks for no compression (model servers do not compress, and unpacking costs), goes through
 // no proxy, and follows redirects to the same host only.
-func newClient(cfg Config) *http.Client {
+func newClient(cfg Config, anyCertificate bool) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
-			TLSClientConfig:        cfg.TLS,
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: anyCertificate},
 			TLSHandshakeTimeout:    cfg.Timeout,
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    2,
@@ -51,8 +54,12 @@ func newClient(cfg Config) *http.Client {
 	}
 }
 
-// get waits for its turn and reads the whole answer, at most limit bytes, into body.
-func (f *Fetcher) get(address string, limit int64, body *[]byte) error {
+// get waits for its turn and reads an endpoint's whole page, at most limit bytes, into body.
+func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte) error {
+	address, err := page.of(of)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 	defer cancel()
 	select {
@@ -69,7 +76,11 @@ func (f *Fetcher) get(address string, limit int64, body *[]byte) error {
 		return err
 	}
 	req.Header.Set("User-Agent", "signalbox")
-	answer, err := f.client.Do(req)
+	client := f.verifying
+	if page.AnyCertificate {
+		client = f.trusting
+	}
+	answer, err := client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,6 @@ package modelserver
 
 import "github.com/signalbox-epp/signalbox/messages"
 
-// Labels of an endpoint that name its engine; the first that is set counts.
-const (
-	EngineLabel       = "llm-d.ai/engine-type"
-	LegacyEngineLabel = "inference.networking.k8s.io/engine-type"
-)
-
 // quantity is what a series tells.
 type quantity uint8
 
@@ -112,13 +106,14 @@ func engineNamed(name string) *engine {
 	return nil
 }
 
-// EngineOf is the engine that an endpoint's labels name, "" if they name none.
-func EngineOf(labels messages.Map[string, string]) string {
-	if name, ok := labels.Get(EngineLabel); ok && name != "" {
-		return name
+// EngineOf is the engine that an endpoint's labels name under the first of these keys that is set, "" if under none.
+func EngineOf(labels messages.Map[string, string], keys []string) string {
+	for _, key := range keys {
+		if name, _ := labels.Get(key); name != "" {
+			return name
+		}
 	}
-	name, _ := labels.Get(LegacyEngineLabel)
-	return name
+	return ""
 }
 
 // holds says whether a sample with these labels counts.

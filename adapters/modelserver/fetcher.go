@@ -3,7 +3,6 @@ package modelserver
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -16,22 +15,27 @@ import (
 
 // Config is how pages are fetched. The zero value of a field means its default.
 type Config struct {
-	Want        Wanted
-	Scheme      string        // "http" by default, or "https"
-	Port        int           // where metrics are served; 0 = the endpoint's own port. Models are asked for at its own port
-	MetricsPath string        // "/metrics" by default
-	ModelsPath  string        // "/v1/models" by default
-	Timeout     time.Duration // of one fetch, waiting for its turn included; 1 s by default
-	PageBytes   int64         // the longest metrics page that is read; 8 MiB by default
-	ListBytes   int64         // the longest model list that is read; 1 MiB by default
-	Concurrent  int           // fetches at once; 64 by default. More wait for their turn
-	TLS         *tls.Config   // for https; nil = the system's roots
+	Want         Wanted
+	Metrics      Page          // path "/metrics" by default
+	Models       Page          // path "/v1/models" by default
+	EngineLabels []string      // keys of labels that may name an endpoint's engine, the first that is set counts
+	Timeout      time.Duration // of one fetch, waiting for its turn included; 1 s by default
+	PageBytes    int64         // the longest metrics page that is read; 8 MiB by default
+	ListBytes    int64         // the longest model list that is read; 1 MiB by default
+	Concurrent   int           // fetches at once; 64 by default. More wait for their turn
+}
+
+// Page is where every endpoint has a page. The zero value of a field means its default.
+type Page struct {
+	Scheme         string // "http" by default, or "https"
+	Path           string
+	Port           int  // 0 = the endpoint's own
+	AnyCertificate bool // with https none is verified; else against the system's roots
 }
 
 func (c Config) withDefaults() Config {
-	c.Scheme = cmp.Or(c.Scheme, "http")
-	c.MetricsPath = cmp.Or(c.MetricsPath, "/metrics")
-	c.ModelsPath = cmp.Or(c.ModelsPath, "/v1/models")
+	c.Metrics.Scheme, c.Metrics.Path = cmp.Or(c.Metrics.Scheme, "http"), cmp.Or(c.Metrics.Path, "/metrics")
+	c.Models.Scheme, c.Models.Path = cmp.Or(c.Models.Scheme, "http"), cmp.Or(c.Models.Path, "/v1/models")
 	c.Timeout = cmp.Or(c.Timeout, time.Second)
 	c.PageBytes = cmp.Or(c.PageBytes, 8<<20)
 	c.ListBytes = cmp.Or(c.ListBytes, 1<<20)
@@ -40,15 +44,12 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) check() error {
-	if c.Scheme != "http" && c.Scheme != "https" {
-		return fmt.Errorf("scheme: got %q, want http or https", c.Scheme)
-	}
-	if c.Port < 0 || c.Port > 65535 {
-		return fmt.Errorf("port: got %d, want 0 to 65535", c.Port)
-	}
-	for name, path := range map[string]string{"metrics path": c.MetricsPath, "models path": c.ModelsPath} {
-		if path[0] != '/' {
-			return fmt.Errorf("%s: got %q, want a path that begins with /", name, path)
+	for _, of := range []struct {
+		name string
+		page Page
+	}{{"metrics", c.Metrics}, {"models", c.Models}} {
+		if err := of.page.check(); err != nil {
+			return fmt.Errorf("%s %w", of.name, err)
 		}
 	}
 	if c.Timeout < 0 || c.PageBytes < 0 || c.ListBytes < 0 || c.Concurrent < 0 {
@@ -58,13 +59,39 @@ func (c Config) check() error {
 	return nil
 }
 
+func (p Page) check() error {
+	if p.Scheme != "http" && p.Scheme != "https" {
+		return fmt.Errorf("scheme: got %q, want http or https", p.Scheme)
+	}
+	if p.Port < 0 || p.Port > 65535 {
+		return fmt.Errorf("port: got %d, want 0 to 65535", p.Port)
+	}
+	if p.Path[0] != '/' {
+		return fmt.Errorf("path: got %q, want a path that begins with /", p.Path)
+	}
+	return nil
+}
+
+// of is the address of an endpoint's page.
+func (p Page) of(endpoint messages.Address) (string, error) {
+	if p.Port == 0 {
+		return p.Scheme + "://" + string(endpoint) + p.Path, nil
+	}
+	at, err := netip.ParseAddrPort(string(endpoint))
+	if err != nil {
+		return "", err
+	}
+	return p.Scheme + "://" + netip.AddrPortFrom(at.Addr(), uint16(p.Port)).String() + p.Path, nil
+}
+
 // Fetcher fetches pages, each on a goroutine of its own, and tells what came of it. All endpoints share one.
 type Fetcher struct {
-	cfg    Config
-	client *http.Client
-	turns  chan struct{} // one place for each fetch at once
-	ctx    context.Context
-	cancel context.CancelFunc
+	cfg       Config
+	verifying *http.Client
+	trusting  *http.Client  // accepts any certificate
+	turns     chan struct{} // one place for each fetch at once
+	ctx       context.Context
+	cancel    context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
@@ -77,7 +104,7 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("model servers: %w", err)
 	}
-	f := &Fetcher{cfg: cfg, client: newClient(cfg), turns: make(chan struct{}, cfg.Concurrent)}
+	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true), turns: make(chan struct{}, cfg.Concurrent)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -101,7 +128,8 @@ func (f *Fetcher) Close() {
 	f.mu.Unlock()
 	f.cancel()
 	f.running.Wait()
-	f.client.CloseIdleConnections()
+	f.verifying.CloseIdleConnections()
+	f.trusting.CloseIdleConnections()
 }
 
 func (f *Fetcher) run(fetch func() messages.ScraperMsg, sink messages.Sink[messages.ScraperMsg]) bool {
@@ -122,16 +150,12 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 	defer caught(fail)
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
-	address, err := f.metricsAddress(of.Address)
-	if err == nil {
-		err = f.get(address+f.cfg.MetricsPath, f.cfg.PageBytes, body)
-	}
-	if err != nil {
+	if err := f.get(f.cfg.Metrics, of.Address, f.cfg.PageBytes, body); err != nil {
 		fail(err)
 		return told
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	told.Reading = Scan(*body, EngineOf(of.Labels), f.cfg.Want)
+	told.Reading = Scan(*body, EngineOf(of.Labels, f.cfg.EngineLabels), f.cfg.Want)
 	if r := told.Reading; f.cfg.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
 		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
 	}
@@ -144,7 +168,7 @@ func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
 	var names []string
-	err := f.get(f.cfg.Scheme+"://"+string(of.Address)+f.cfg.ModelsPath, f.cfg.ListBytes, body)
+	err := f.get(f.cfg.Models, of.Address, f.cfg.ListBytes, body)
 	if err == nil {
 		names, err = DecodeModels(*body)
 	}
@@ -153,18 +177,6 @@ func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages
 		return told
 	}
 	return messages.ModelsListed{Number: number, Models: messages.TakeList(names)}
-}
-
-// metricsAddress is scheme, host and port of an endpoint's metrics page.
-func (f *Fetcher) metricsAddress(of messages.Address) (string, error) {
-	if f.cfg.Port == 0 {
-		return f.cfg.Scheme + "://" + string(of), nil
-	}
-	at, err := netip.ParseAddrPort(string(of))
-	if err != nil {
-		return "", err
-	}
-	return f.cfg.Scheme + "://" + netip.AddrPortFrom(at.Addr(), uint16(f.cfg.Port)).String(), nil
 }
 
 // caught makes a failure of a panic.

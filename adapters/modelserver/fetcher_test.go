@@ -182,7 +182,7 @@ func TestPortAndPathFromConfiguration(t *testing.T) {
 		say(map[string]string{"/prom": "vllm:num_requests_waiting 9\n"}[r.URL.Path])(w, r)
 	}))
 	defer other.Close()
-	s := newScene(t, Config{Port: other.Listener.Addr().(*net.TCPAddr).Port, MetricsPath: "/prom", ModelsPath: "/list"},
+	s := newScene(t, Config{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"}, Models: Page{Path: "/list"}},
 		func(w http.ResponseWriter, r *http.Request) { say(`{"data":[{"id":"at `+r.URL.Path+`"}]}`)(w, r) })
 	if got := s.scrape(1); got.Reading.Waiting != 9 {
 		t.Errorf("got %+v", got)
@@ -265,7 +265,7 @@ func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("in\nthe 
 
 func TestPanicIsToldAsAFailure(t *testing.T) {
 	s := newScene(t, Config{}, say(""))
-	s.fetcher.client.Transport = panics{}
+	s.fetcher.verifying.Transport = panics{}
 	s.failsWith(5, `panic: "in\nthe transport"`)
 	s.fetcher.FetchModels(s.spec(), 6, s.ear)
 	if got := s.told().(messages.ModelsListed); got.Number != 6 || !strings.Contains(got.Failure, "panic") {
@@ -278,10 +278,10 @@ func TestPanicIsToldAsAFailure(t *testing.T) {
 
 func TestConfigThatCannotWork(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		`scheme: got "ftp"`:     {Scheme: "ftp"},
-		"port: got 70000":       {Port: 70000},
-		`metrics path: got "m"`: {MetricsPath: "m"},
-		"concurrent -1":         {Concurrent: -1},
+		`metrics scheme: got "ftp"`: {Metrics: Page{Scheme: "ftp"}},
+		"models port: got 70000":    {Models: Page{Port: 70000}},
+		`metrics path: got "m"`:     {Metrics: Page{Path: "m"}},
+		"concurrent -1":             {Concurrent: -1},
 	} {
 		if _, err := NewFetcher(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

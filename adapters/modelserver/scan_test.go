@@ -227,11 +227,12 @@ func TestEngineByLabel(t *testing.T) {
 		want   string
 	}{
 		"none":    {nil, ""},
-		"current": {map[string]string{EngineLabel: "sglang", LegacyEngineLabel: "vllm"}, "sglang"},
-		"legacy":  {map[string]string{LegacyEngineLabel: "vllm"}, "vllm"},
-		"empty":   {map[string]string{EngineLabel: "", LegacyEngineLabel: "vllm"}, "vllm"},
+		"first":   {map[string]string{"a": "sglang", "b": "vllm"}, "sglang"},
+		"second":  {map[string]string{"b": "vllm"}, "vllm"},
+		"empty":   {map[string]string{"a": "", "b": "vllm"}, "vllm"},
+		"another": {map[string]string{"c": "vllm"}, ""},
 	} {
-		if got := EngineOf(messages.MapOf(c.labels)); got != c.want {
+		if got := EngineOf(messages.MapOf(c.labels), []string{"a", "b"}); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
+	goruntime "runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
 )
 
 func newPlugins() *cobra.Command {
@@ -121,7 +122,7 @@ func newVersion() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			commit, version := built()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, runtime.Version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, goruntime.Version())
 			return err
 		},
 	}
@@ -168,23 +169,33 @@ func newExplain() *cobra.Command {
 
 // role is one kind of actor in the supervision tree.
 type role struct {
-	name, restart, lost, notices string
-	children                     []role
+	name     string // as runtime.Role has it
+	on       string // for what there is one, as the tree shows it: a place, or a thing on the loop of its parent
+	policy   runtime.Policy
+	lost     string // when it restarts
+	notices  string
+	children []role
 }
 
-// supervision is the tree as buildTree spawns it.
+// Where actors live: the loops that carry them, as the tree shows it.
+const (
+	eachLoop  = "/0..n"
+	firstLoop = " (loop 0)"
+	lastLoop  = " (last loop)"
+)
+
+// supervision is the tree as buildTree and its actors spawn it: TestSupervisionIsWhatIsSpawned compares both.
 var supervision = role{
-	name: "loop/0..n", restart: "always", lost: "its actors", notices: "nobody: it runs no code that can fail",
-	children: []role{
-		{name: "pool (loop 0)", restart: "always", lost: "nothing: the snapshot stays in force", notices: "nobody", children: []role{
-			{name: "scraper/<endpoint>", restart: "always", lost: "the interval learnt; the sample stays and ages", notices: "readers, by the sample's age"},
+	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "nobody: it runs no code that can fail", []role{
+		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "nobody", []role{
+			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages", "readers, by the sample's age", nil},
 		}},
-		{name: "prefix (last loop)", restart: "always", lost: "the prefix index", notices: "pool, by its watch"},
-		{name: "health (loop 0)", restart: "always", lost: "what is held against endpoints: all are well", notices: "nobody"},
-		{name: "recorder (loop 0)", restart: "always", lost: "open queries, which are answered first", notices: "the asker, by a partial answer"},
-		{name: "flow/0..n", restart: "always", lost: "the places of requests that run, which run on", notices: "nobody"},
-		{name: "shard/0..n", restart: "always", lost: "its cycles", notices: "streams, each by its answer", children: []role{
-			{name: "cycle/<request>", restart: "never", lost: "its request, which is answered 500", notices: "stream, by its answer"},
+		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
+		{"health", firstLoop, runtime.RestartOnPanic, "what is held against endpoints: all are well", "nobody", nil},
+		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first", "the asker, by a partial answer", nil},
+		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "nobody", nil},
+		{"shard", eachLoop, runtime.RestartOnPanic, "its cycles", "streams, each by its answer", []role{
+			{"cycle", "/<request>", runtime.StopOnPanic, "its request, which is answered 500", "stream, by its answer", nil},
 		}},
 	},
 }
@@ -200,7 +211,11 @@ func newTree() *cobra.Command {
 }
 
 func (r role) print(head, tail string) string {
-	s := fmt.Sprintf("%-32s restart %s; loses %s; noticed by %s\n", head+r.name, r.restart, r.lost, r.notices)
+	restart := "always"
+	if r.policy == runtime.StopOnPanic {
+		restart = "never"
+	}
+	s := fmt.Sprintf("%-32s restart %s; loses %s; noticed by %s\n", head+r.name+r.on, restart, r.lost, r.notices)
 	for i, c := range r.children {
 		if i == len(r.children)-1 {
 			s += c.print(tail+"└─ ", tail+"   ")

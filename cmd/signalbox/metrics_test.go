@@ -77,13 +77,19 @@ func (l listener) Tell(m messages.StreamMsg) bool {
 // quietTree is a tree over one endpoint that nobody serves. Its log goes to out.
 func quietTree(t *testing.T, out io.Writer, more ...string) (_ *tree, end func()) {
 	t.Helper()
+	return treeOver(t, out, `{name: a, address: 127.0.0.1, port: "9"}`, more...)
+}
+
+// treeOver is a tree over one endpoint, which is given as its entry of the endpoints file.
+func treeOver(t *testing.T, out io.Writer, endpoint string, more ...string) (_ *tree, end func()) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
-	if err := os.WriteFile(file, []byte("endpoints:\n- {name: a, address: 127.0.0.1, port: \"9\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("endpoints:\n- "+endpoint+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, flags := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(flags)
-	if err := flags.Parse(append(more, "--endpoints", file, "--shards", "2", "--pool-name", "pool")); err != nil {
+	if err := flags.Parse(append([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"}, more...)); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := o.load()

@@ -17,11 +17,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// scrapers makes the function by which the pool spawns its scrapers. What no plugin reads is not scraped.
+// scrapers makes the function by which the pool spawns its scrapers. What no plugin reads is not scraped. The prefix index
+// must hear of restarts, which only metrics pages tell, though it needs no load.
 func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 	want := modelserver.Wanted{Load: cfg.Reads&schedule.ReadsSample != 0, LoRA: cfg.Reads&schedule.ReadsLoRA != 0}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Want: want, Scheme: cfg.Metrics.Scheme, Port: cfg.Metrics.Port, MetricsPath: cfg.Metrics.Path, ModelsPath: cfg.Models.Path,
+		Want: want, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
 	})
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		interval = cfg.Metrics.Interval
 	}
 	settings := scraper.Config{
-		Metrics: cfg.Metrics.Enabled && (want.Load || want.LoRA), Models: cfg.Models.Enabled, Interval: interval,
+		Metrics: cfg.Metrics.Enabled && cfg.Reads != 0, Models: cfg.Models.Enabled, Interval: interval, ModelsEvery: cfg.Models.Interval,
 		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned,
 	}
 	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
@@ -48,6 +49,10 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		}
 		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
 	}, nil
+}
+
+func page(s config.Source) modelserver.Page {
+	return modelserver.Page{Scheme: s.Scheme, Path: s.Path, Port: s.Port, AnyCertificate: s.InsecureSkipVerify}
 }
 
 type spawnScraper = func(messages.Sink[messages.PoolMsg], *endpoints.Endpoint, messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)

@@ -74,8 +74,10 @@ func TestLoadValues(t *testing.T) {
   name: page
   parameters: {scheme: https, path: /stats, port: 9000, interval: 250ms}
 - type: core-metrics-extractor
+  name: engines
   parameters: {engineLabelKey: engine}
 - type: models-data-source
+  parameters: {interval: 5s, insecureSkipVerify: false}
 - type: models-data-extractor
 - type: passthrough-parser
 - type: queue-scorer
@@ -85,7 +87,7 @@ func TestLoadValues(t *testing.T) {
 dataLayer:
   discovery: {pluginRef: file-discovery}
   sources:
-  - {pluginRef: page, extractors: [{pluginRef: core-metrics-extractor}]}
+  - {pluginRef: page, extractors: [{pluginRef: engines}]}
   - {pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}
 requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 `
@@ -101,7 +103,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 		Reads:           schedule.ReadsSample | schedule.ReadsLoRA,
 		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
-		Models:          Source{true, "http", "/v1/models", 0, 0, true},
+		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
 		EngineLabelKeys: []string{"engine"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -127,6 +129,7 @@ func TestLoadDefaults(t *testing.T) {
 
 func TestLoadWarns(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
+		"an extractor too many": {head + "plugins: [{type: core-metrics-extractor}, {type: core-metrics-extractor, name: e}, {type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}", "line 3: plugins[0]: nothing names core-metrics-extractor"},
 		"older group":           {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
 		"block size":            {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
 		"LRU capacity":          {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: {lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
@@ -135,6 +138,7 @@ func TestLoadWarns(t *testing.T) {
 		"weight of a filter":    {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]", "line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
 		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]", "line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
 		"no metrics":            {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read"},
+		"no restarts":           {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
 		"older parser":          {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}", "line 4: parser: deprecated"},
 		"parser after all":      {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}", "line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
 	} {

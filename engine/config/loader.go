@@ -20,6 +20,7 @@ type loader struct {
 	instances []*instance // in the order of the file
 	named     map[string]*instance
 	config    *Config
+	core      *CoreMetrics // that a source names
 }
 
 // instance is one entry of plugins.

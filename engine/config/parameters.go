@@ -61,15 +61,16 @@ type HTTPSource struct {
 	Path string `json:"path"`
 	// Port is where the page is, 1 to 65535; 0 or absent = the endpoint's own port.
 	Port int `json:"port"`
-	// InsecureSkipVerify accepts any certificate.
-	InsecureSkipVerify bool `json:"insecureSkipVerify" effect:"none"`
+	// InsecureSkipVerify accepts any certificate; false = only those that the system's roots vouch for.
+	InsecureSkipVerify bool `json:"insecureSkipVerify"`
 	// CACertPath is a file of certificates that are trusted.
 	CACertPath string `json:"caCertPath" effect:"none"`
 	// ClientCertPath is a file with the certificate to show.
 	ClientCertPath string `json:"clientCertPath" effect:"none"`
 	// ClientKeyPath is a file with the key of that certificate.
 	ClientKeyPath string `json:"clientKeyPath" effect:"none"`
-	// Interval is the time between two readings; 0 or absent = what the command line says.
+	// Interval is the time between two readings; 0 or absent = what the command line says for the metrics page, 30s for the
+	// model list.
 	Interval time.Duration `json:"interval"`
 }
 
@@ -102,7 +103,8 @@ type ModelsSource struct{ HTTPSource }
 type ModelsExtractor struct{}
 
 // CoreMetrics takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the
-// endpoint's label says; without a label it is found from the page.
+// endpoint's label says; without a label it is found from the page. The engines are vllm, llamacpp, and, unverified on
+// real servers, sglang, trtllm-serve and triton-tensorrt-llm.
 type CoreMetrics struct {
 	// EngineLabelKey is the label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type is read
 	// as well.

@@ -47,6 +47,7 @@ func TestLoadRefuses(t *testing.T) {
 		"scheme":              {plugin("metrics-data-source", "scheme: ftp"), `line 5: plugins[0].parameters.scheme: got "ftp", want http or https`},
 		"interval":            {plugin("models-data-source", "interval: -1s"), "line 5: plugins[0].parameters.interval: got -1s, want 0s or more"},
 		"output tokens":       {plugin("inflight-load-producer", "maxEstimatedOutputTokens: 5"), "line 5: plugins[0].parameters.maxEstimatedOutputTokens: has no effect yet"},
+		"request timeout":     {plugin("active-request-scorer", "requestTimeout: 10m"), "line 5: plugins[0].parameters.requestTimeout: has no effect yet, remove it"},
 		"discovery path":      {plugin("file-discovery", "watchFile: true"), "line 5: plugins[0].parameters.path: missing"},
 		"discovery type":      {head + "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: queue-scorer}}", "line 4: dataLayer.discovery.pluginRef: queue-scorer is of type queue-scorer, want file-discovery"},
 		"peers":               {head + "dataLayer: {peerDiscovery: {pluginRef: x}}", "line 3: dataLayer.peerDiscovery: has no effect yet"},

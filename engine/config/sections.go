@@ -28,8 +28,13 @@ func (l *loader) dataLayer(s *dataLayerSection) {
 	reads := l.config.Reads & (schedule.ReadsSample | schedule.ReadsLoRA)
 	if !l.config.Metrics.Enabled && reads != 0 {
 		l.warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
+	} else if !l.config.Metrics.Enabled && l.config.Reads&schedule.ReadsPrefix != 0 {
+		l.warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its prefix cache")
 	}
-	label := l.oneOf("core-metrics-extractor").(*CoreMetrics).EngineLabelKey
+	if l.core == nil {
+		l.core = l.oneOf("core-metrics-extractor").(*CoreMetrics)
+	}
+	label := l.core.EngineLabelKey
 	l.config.EngineLabelKeys = []string{label}
 	if label == engineLabel {
 		l.config.EngineLabelKeys = append(l.config.EngineLabelKeys, legacyEngineLabel)
@@ -74,6 +79,9 @@ func (l *loader) source(s *sourceSection, path string) {
 				l.fail(at, "a second %s on one source, want one", y.typ)
 			}
 			seen[y.typ] = true
+			if core, ok := y.plugin.(*CoreMetrics); ok {
+				l.core = core
+			}
 		}
 	}
 }

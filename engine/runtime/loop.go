@@ -41,6 +41,7 @@ type Loop struct {
 	names    []string // of actors that have ended, for those to come
 	named    uint64   // names made so far
 	stats    loopStats
+	bonds    []bond
 	ringHash uint64
 	wake     chan struct{} // goroutine mode
 	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end

@@ -149,6 +149,7 @@ func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
 	if _, err := ctx.SpawnNamed(l.props, child.name); err != nil {
 		panic(err)
 	}
+	l.bear(child)
 }
 
 // name is the newest of those that ended actors have left, or one more: protoactor's registry has thousands of maps, and a

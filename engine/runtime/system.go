@@ -104,6 +104,7 @@ func (s *System) newLoop(i int) *Loop {
 		panic(err) // the name is new in a system that is new
 	}
 	l.settle()
+	l.bear(l.root)
 	if s.cfg.Mode == Goroutine {
 		l.wake, l.quit = make(chan struct{}, 1), make(chan struct{})
 		s.wg.Go(l.serve)

@@ -11,7 +11,7 @@ import (
 // Run runs the profiles of one request over the endpoints of a snapshot.
 func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Time, s *Scratch) Outcome {
 	s.gather(req, snap, now, p)
-	out := Outcome{Decision: s.begin(snap.Version), PrefixBlocks: -1}
+	out := Outcome{Decision: s.begin(snap), PrefixBlocks: -1}
 	switch {
 	case len(snap.Endpoints) == 0:
 		return out.fail(messages.NoEndpoints, "the pool has no endpoints")
@@ -69,12 +69,12 @@ func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int, now 
 	}
 }
 
-func (s *Scratch) begin(version uint64) messages.Decision {
+func (s *Scratch) begin(snap *endpoints.Snapshot) messages.Decision {
 	ids := make([]messages.EndpointID, len(s.all))
 	for i := range s.all {
 		ids[i] = s.all[i].ID
 	}
-	return messages.Decision{PoolVersion: version, Endpoints: messages.TakeList(ids), Suspicions: s.suspicions()}
+	return messages.Decision{PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Suspicions: s.suspicions()}
 }
 
 func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
@@ -226,7 +226,7 @@ func (s *Scratch) pick(p *Profile, run *messages.ProfileRun) (messages.Reason, s
 		ranked[i] = uint32(s.place[c])
 	}
 	run.Ranked = messages.TakeList(ranked)
-	run.Runner = s.runnerUp(s.ranked[0])
+	run.Runner = s.runnerUp()
 	return messages.NoReason, ""
 }
 
@@ -248,9 +248,13 @@ func (s *Scratch) faulty() string {
 	return ""
 }
 
-// runnerUp is the place of the best total apart from the pick, -1 if the pick was alone.
-func (s *Scratch) runnerUp(picked int) int {
-	best := -1
+// runnerUp is the place of the best total apart from the pick, -1 if the pick was alone. Of equals it is the one that the picker
+// put second.
+func (s *Scratch) runnerUp() int {
+	picked, best := s.ranked[0], -1
+	if len(s.ranked) > 1 {
+		best = s.ranked[1]
+	}
 	for i, t := range s.totals {
 		if i != picked && (best < 0 || t > s.totals[best]) {
 			best = i

@@ -126,6 +126,29 @@ func TestFilteredCandidatesAreNotScoredAndPlacesStayRight(t *testing.T) {
 	}
 }
 
+// Of equal totals the runner-up is whom the picker put second; a better total beats that.
+func TestRunnerUpFollowsTheRanking(t *testing.T) {
+	for name, c := range map[string]struct {
+		scores []float32
+		order  []int
+		want   int
+	}{
+		"equal totals":          {[]float32{.5, .5, .5}, []int{2, 1, 0}, 1},
+		"a better one left":     {[]float32{.5, .9, .7}, []int{0, 2}, 1},
+		"second is also best":   {[]float32{.5, .9, .9}, []int{0, 2}, 2},
+		"the pick stands alone": {[]float32{.9, .5, .5}, []int{0}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3)
+			s.scorer("a", 1, 0, fixed(c.scores...))
+			s.plan.Profiles[0].Picker = picker("so", func(*schedule.Input, []float32, []int) []int { return c.order })
+			if got := s.run().Decision.Profiles.At(0).Runner; got != c.want {
+				t.Errorf("runner-up %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
 func TestNobodyToPickFrom(t *testing.T) {
 	s := newScene(t, 2)
 	s.req.Subset = messages.Subset{Given: true}

@@ -81,6 +81,8 @@ type Handler interface {
 	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says -1, at
 	// most once more than there are profiles.
 	Next(in *messages.Request, profiles []string, earlier []Result) int
-	// Primary is the index in results whose pick serves the request.
+	// Primary is the index in results whose pick serves the request. Called once for each request, after the last Next, unless
+	// a profile failed, which refuses the request. results has every run in its order; it is empty if Next said -1 at once. An
+	// index out of range costs its request a 500. As with Next, nothing of the arguments may be kept or changed.
 	Primary(results []Result) int
 }

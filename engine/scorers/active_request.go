@@ -11,8 +11,8 @@ import (
 // needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between maxBusyScore and
 // 0, where 0 is the busiest candidate.
 type ActiveRequest struct {
-	// RequestTimeout is read from older files only. Requests count until they end.
-	RequestTimeout string `json:"requestTimeout" effect:"warning"`
+	// RequestTimeout is the time after which a request counts no longer. Requests count until they end.
+	RequestTimeout string `json:"requestTimeout" effect:"none"`
 	// IdleThreshold is the number of requests up to which a server counts as idle; 0 or more.
 	IdleThreshold int `json:"idleThreshold"`
 	// MaxBusyScore is the highest score of a server that is not idle, 0 to 1.

@@ -1,8 +1,8 @@
 // Package arch holds the rules of the house as checks over the source of a whole module: who may import whom, what a
 // message may be made of, how large things may grow, and which parts of ARCHITECTURE.md are written from the code.
 //
-// It owns the rules, the allow-list and the messages that say what to do instead. It reads source only: it never imports
-// or runs what it checks.
+// It owns the rules, the allow-list and the messages that say what to do instead. Its checks read source only: they
+// never import or run what they check. Its tests run one thing, `signalbox tree`, whose print ARCHITECTURE.md must show.
 //
 // Test files are held to the same imports of our own packages and of third parties, and to the same sizes. Those of engine
 // may read files and the clock, and start goroutines that prove a claim about concurrency; those of actors may not start
@@ -44,6 +44,7 @@ func Checks() []Check {
 	return []Check{
 		{"layout", []string{"top-level", "depth", "package-name", "package-doc"}, checkLayout},
 		{"imports", []string{"import"}, checkImports},
+		{"dependencies", []string{"dependency"}, checkDependencies},
 		{"uses", []string{"goroutine", "mutex", "clock", "rand", "dot-import"}, checkUses},
 		{"immutable", []string{"immutable"}, checkImmutable},
 		{"sealed", []string{"sealed", "message-name", "switch-default"}, checkSealed},

@@ -1,8 +1,12 @@
 package arch
 
 import (
+	"errors"
 	"go/ast"
+	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -147,6 +151,74 @@ var (
 	topLevel     = []string{"actors", "messages", "engine", "adapters", "cmd", "deploy", "test"}
 	deepestLevel = 3
 )
+
+// direct is a line of go.mod that requires a module for our own code, alone or in a block.
+var direct = regexp.MustCompile(`^(?:require\s+|\t)([a-z0-9.]+\.[a-z]+/\S+)\s+v\S+$`)
+
+// checkDependencies holds the requirements of go.mod against the table of ARCHITECTURE.md that gives their reasons.
+func checkDependencies(t *Tree) []Violation {
+	r := &report{tree: t}
+	required, reasoned := map[string]bool{}, r.reasonedModules()
+	for i, line := range r.document("go.mod") {
+		m := direct.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		name := shortModule(m[1])
+		required[name] = true
+		if _, ok := reasoned[name]; !ok {
+			r.list = append(r.list, Violation{"dependency", "go.mod", i + 1, m[1],
+				m[1] + " has no reason; add a line to the table of dependencies of ARCHITECTURE.md, or do without it"})
+		}
+	}
+	for name, line := range reasoned {
+		if !required[name] {
+			r.list = append(r.list, Violation{"dependency", "ARCHITECTURE.md", line, name,
+				"go.mod does not require " + name + "; take it out of the table"})
+		}
+	}
+	return r.list
+}
+
+// document is a file of the tree by lines, without any if it is not there.
+func (r *report) document(name string) []string {
+	data, err := os.ReadFile(filepath.Join(r.tree.Root, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.on(name, "dependency", "%v: make it readable", err)
+	}
+	return strings.Split(string(data), "\n")
+}
+
+var majorVersion = regexp.MustCompile(`/v\d+$`)
+
+// shortModule is a module path as the table has it: without github.com and major version.
+func shortModule(module string) string {
+	return majorVersion.ReplaceAllString(strings.TrimPrefix(module, "github.com/"), "")
+}
+
+// reasonedModules are the modules in the table of dependencies, each with its line. A cell "a/b, c" means a/b and a/c.
+func (r *report) reasonedModules() map[string]int {
+	all, within := map[string]int{}, false
+	for i, row := range r.document("ARCHITECTURE.md") {
+		if strings.HasPrefix(row, "#") {
+			within = row == "## Dependencies"
+		}
+		cells := strings.Split(row, "|")
+		if !within || len(cells) < 4 || !strings.Contains(cells[1], "/") || strings.TrimSpace(cells[2]) == "" {
+			continue
+		}
+		folder := ""
+		for name := range strings.SplitSeq(cells[1], ",") {
+			if name = strings.TrimSpace(name); strings.Contains(name, "/") {
+				folder = path.Dir(name)
+			} else {
+				name = path.Join(folder, name)
+			}
+			all[name] = i + 1
+		}
+	}
+	return all
+}
 
 // checkLayout holds folders and package names against the layout of the house.
 func checkLayout(t *Tree) []Violation {

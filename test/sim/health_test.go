@@ -22,3 +22,22 @@ func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Si
 	sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
 	return true
 }
+
+// proxies are told of endpoints, and most often take what they are told.
+type proxies struct{ w *world }
+
+func (p proxies) Tell(m messages.XdsMsg) bool {
+	told := m.(messages.EndpointsAnnounced)
+	if p.w.chance(.8) {
+		told.Pool.Tell(messages.EndpointsAcknowledged{Number: told.Number})
+	}
+	return true
+}
+
+func (w *world) shardSinks() []messages.Sink[messages.ShardMsg] {
+	sinks := make([]messages.Sink[messages.ShardMsg], len(w.shards))
+	for i, s := range w.shards {
+		sinks[i] = s
+	}
+	return sinks
+}

@@ -103,7 +103,8 @@ func received() map[string][]string {
 			}
 		}
 	}
-	delete(out, "admin") // these two are no actors of the tree
+	delete(out, "admin") // these are no actors of the tree
+	delete(out, "xds")
 	delete(out, "stream")
 	return out
 }

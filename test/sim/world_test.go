@@ -157,7 +157,7 @@ func (w *world) spawnPool() {
 		w.Fatal(err)
 	}
 	settings := scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second}
-	deps := pool.Deps{Pool: w.pool, Prefix: w.prefix, Metrics: pool.NewMetrics(w.reg)}
+	deps := pool.Deps{Pool: w.pool, Prefix: w.prefix, Metrics: pool.NewMetrics(w.reg), Announcer: proxies{w}, Shards: w.shardSinks}
 	deps.Scrape = func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
 		w.ledger.met(e)
 		begun := 0

@@ -1,4 +1,8 @@
 // Package runtimetest runs one actor on the test's goroutine, among probes, with a clock that only the test moves.
+//
+// It owns the stage, which stands in for the loop, and the probes, which stand in for everybody else. It never starts a
+// goroutine, looks at the wall clock, or lets two actors talk to each other: order between actors and supervision are the
+// loops', and are tested with those.
 package runtimetest
 
 import (
