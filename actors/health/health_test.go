@@ -141,11 +141,11 @@ func TestNeverMoreThanTheShare(t *testing.T) {
 	alone.suspended(0, false)
 }
 
-// probe takes the probe of a suspended endpoint once its time has come, and gives how long that took.
-func (s *scene) probe(e int) time.Duration {
+// probe takes the probe of the first endpoint, which is suspended, once its time has come, and gives how long that took.
+func (s *scene) probe() time.Duration {
 	s.Helper()
 	for waited := time.Duration(0); waited < time.Minute; waited += 100 * time.Millisecond {
-		if s.all[e].Health().Probe(s.actor.Clock()) {
+		if s.all[0].Health().Probe(s.actor.Clock()) {
 			return waited
 		}
 		s.actor.Advance(100 * time.Millisecond)
@@ -159,7 +159,7 @@ func TestBackOffGrowsAndAProbeHeals(t *testing.T) {
 	s.sees(0, messages.ServerError, 3)
 	since := s.all[0].Health().Since
 	for _, want := range []time.Duration{900 * time.Millisecond, 2 * time.Second, 4 * time.Second, 4 * time.Second} {
-		if got := s.probe(0); got != want {
+		if got := s.probe(); got != want {
 			t.Errorf("tried after %v, want %v", got, want)
 		}
 		if s.all[0].Health().Probe(s.actor.Clock()) {
@@ -171,14 +171,14 @@ func TestBackOffGrowsAndAProbeHeals(t *testing.T) {
 	if got := s.all[0].Health().Since; !got.Equal(since) {
 		t.Errorf("suspended since %v, want %v", got, since)
 	}
-	s.probe(0)
+	s.probe()
 	s.actor.Tell(messages.ProbeEnded{Endpoint: s.all[0].ID, Answered: true})
 	if h := s.all[0].Health(); h != nil {
 		t.Errorf("it answered, and %+v is held against it", h)
 	}
 	s.actor.Advance(2 * time.Minute)
 	s.sees(0, messages.ServerError, 3)
-	if got := s.probe(0); got != 900*time.Millisecond {
+	if got := s.probe(); got != 900*time.Millisecond {
 		t.Errorf("tried after %v, want as after the first suspension", got)
 	}
 }
@@ -186,10 +186,10 @@ func TestBackOffGrowsAndAProbeHeals(t *testing.T) {
 func TestProbeOfWhichNothingCameIsGivenBack(t *testing.T) {
 	s := newScene(t)
 	s.sees(0, messages.ConnectionBroken, 2)
-	s.probe(0)
+	s.probe()
 	s.actor.Tell(messages.ProbeEnded{Endpoint: s.all[0].ID})
 	s.suspended(0, true)
-	if got := s.probe(0); got != 0 {
+	if got := s.probe(); got != 0 {
 		t.Errorf("the next request may try after %v, want at once", got)
 	}
 }

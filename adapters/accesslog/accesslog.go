@@ -80,7 +80,9 @@ func (s *Server) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccess
 
 func (s *Server) onEntry(e *accesslogdatav3.HTTPAccessLogEntry) {
 	common := e.GetCommonProperties()
-	if common.GetIntermediateLogEntry() { // it has not ended
+	switch common.GetAccessLogType() {
+	case accesslogdatav3.AccessLogType_NotSet, accesslogdatav3.AccessLogType_DownstreamEnd:
+	default: // of something else than the end of a request
 		return
 	}
 	id := common.GetMetadata().GetFilterMetadata()[namespace].GetFields()[idKey].GetStringValue()

@@ -203,7 +203,7 @@ func TestEntries(t *testing.T) {
 
 func TestEntriesThatAreNotOurs(t *testing.T) {
 	r := newRig(t)
-	r.send(t, &entry{}, named(""), named("x"), named("7", func(e *entry) { e.CommonProperties.IntermediateLogEntry = true }), named("7"))
+	r.send(t, &entry{}, named(""), named("x"), named("7", func(e *entry) { e.CommonProperties.AccessLogType = accesslogdatav3.AccessLogType_DownstreamPeriodic }), named("7"))
 	if got := r.told(t, 1); len(got) != 1 {
 		t.Errorf("told %d ends, want 1", len(got))
 	}
