@@ -190,13 +190,16 @@ func (c *Cycle) place(ctx runtime.Context[messages.CycleMsg]) {
 }
 
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
-	c.rec.Status = m.Status
+	c.rec.Status, c.rec.Local = m.Status, m.Local
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 	if c.served == nil {
 		return
 	}
 	where := c.served.ID
-	if m.Served != "" && m.Served != c.served.Spec.Address {
+	switch {
+	case m.Local != "": // whatever Envoy names is whom it tried
+		where = c.servedByNobody()
+	case m.Served != "" && m.Served != c.served.Spec.Address:
 		where = c.move(m.Served)
 	}
 	if c.placed {
@@ -212,13 +215,22 @@ func (c *Cycle) move(to messages.Address) messages.EndpointID {
 		c.hold(e)
 		return e.ID
 	}
+	c.rec.Elsewhere = to
+	return c.servedByNobody()
+}
+
+// servedByNobody ends the load: no endpoint of the pool works for the request.
+func (c *Cycle) servedByNobody() messages.EndpointID {
 	c.letGo()
 	c.rec.Served = messages.EndpointID{}
 	return messages.EndpointID{}
 }
 
+// onFirstTokenSeen keeps when the first token came; the body of an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
+	if c.rec.Status < 400 {
+		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
+	}
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
