@@ -51,7 +51,7 @@ func serve(ctx context.Context, o *options) error {
 	}
 	select {
 	case <-ctx.Done():
-		s.log.Info("shutting down", zap.Duration("drain_timeout", o.drainTimeout))
+		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.drainDelay), zap.Duration("drain_timeout", o.drainTimeout))
 		return s.stop(o.drainDelay)
 	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
 		return errors.Join(err, s.stop(0))
@@ -99,7 +99,8 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
 	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
-		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards),
+		zap.Int("endpoints", len(s.tree.endpoint.Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
 	return s, nil
 }
 
