@@ -42,7 +42,7 @@ func newDemo() *cobra.Command {
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
 		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default configuration, then with\n" +
 			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % shorter, else 1.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := c.Flags()
