@@ -80,17 +80,14 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 		log.Warn("configuration", zap.String("warning", w.String()))
 	}
 	s := &server{opts: o, log: log, failed: make(chan error, 1), addrs: map[string][]netip.AddrPort{}}
-	listeners, err := s.listen()
-	if err != nil {
-		return nil, err
-	}
+	listeners, portsErr := s.listen()
 	defer func() {
 		if err != nil {
 			closeAll(listeners)
 		}
 	}()
 	creds, err := o.credentials()
-	if err != nil {
+	if err = errors.Join(portsErr, err, readable(cfg)); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log); err != nil {

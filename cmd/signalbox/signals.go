@@ -117,6 +117,16 @@ func (t *tree) serveAdmin(c *config.Config) {
 	})
 }
 
+// readable says what is wrong with the endpoints file before anybody follows it.
+func readable(cfg *config.Config) error {
+	file, err := discovery.Open(discovery.Config{Path: cfg.Discovery.Path}, nil)
+	if err != nil {
+		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+	}
+	file.Close()
+	return nil
+}
+
 const namedEndpoints = 20 // in one line of the log
 
 // endpointsProblem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
