@@ -16,16 +16,24 @@ OWN_TARGET := /test/(sim|conformance|e2e)$$
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# make says of a missing program no more than that it was not found.
+.PHONY: need-go
+need-go:
+	@command -v $(firstword $(GO)) >/dev/null || { echo 'Go 1.26 or later is needed and is not on PATH; go.dev/dl has it.' >&2; exit 1; }
+
+build unit sim conformance e2e e2e-vllm lint vet race bench benchmarks fuzz-smoke: | need-go
+
+# The binary takes the place of the shell, so that a signal to make reaches it.
 .PHONY: demo
-demo: ## Simulated servers, Signalbox and a load, in 90 s; ARGS="--serve" stays up, ARGS="--envoy" uses Envoy
-	$(GO) run ./cmd/signalbox demo $(ARGS)
+demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build; ARGS="--serve" stays up, ARGS="--envoy" uses Envoy
+	@exec $(BIN)/signalbox demo $(ARGS)
 
 .PHONY: build
 build: ## Build bin/signalbox
 	$(GO) build -trimpath -o $(BIN)/signalbox ./cmd/signalbox
 
 .PHONY: test
-test: unit sim conformance e2e ## Unit tests, simulation, conformance, and end to end with a real Envoy
+test: unit sim $(if $(wildcard test/conformance),conformance) e2e ## Unit tests, simulation, conformance, and end to end with a real Envoy
 
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks

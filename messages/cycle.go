@@ -67,6 +67,7 @@ type Revoked struct {
 type ResponseStarted struct {
 	Status int     // HTTP
 	Served Address // who answered, as Envoy says; "" = it did not say: the first of the list
+	Local  string  // why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
 	At     time.Time
 }
 

@@ -101,6 +101,8 @@ type Record struct {
 	Reason        Reason // NoReason = it was served
 	Status        int    // HTTP, of the model server or of our refusal; 0 = none
 	Served        EndpointID
+	Elsewhere     Address       // who served, if the pool does not know it; "" = it does
+	Local         string        // why Envoy answered by itself, in its words, cut to 128 bytes; "" = it did not
 	SampleAge     time.Duration // of the picked endpoint's sample, at the pick; 0 = it had none
 	Usage         Usage
 	ResponseBytes int64

@@ -173,13 +173,17 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 }
 
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
-	c.rec.Status = m.Status
+	c.rec.Status, c.rec.Local = m.Status, m.Local
 	c.waitFor(ctx, c.patience())
 	if c.served == nil {
 		return
 	}
 	where := c.served.ID
-	if m.Served != "" && m.Served != c.served.Spec.Address {
+	switch {
+	case m.Local != "": // whatever Envoy names is whom it tried
+		c.blameLocal(m.Local)
+		where = c.servedByNobody()
+	case m.Served != "" && m.Served != c.served.Spec.Address:
 		where = c.move(m.Served)
 		c.blame(c.chosen, messages.ServedElsewhere)
 	}
@@ -190,8 +194,11 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 }
 
+// onFirstTokenSeen keeps when the first token came; the body of an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
+	if c.rec.Status < 400 {
+		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
+	}
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 

@@ -156,8 +156,25 @@ func TestUnknownServerReleasesTheLoad(t *testing.T) {
 	s.load(0, 0)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
-	if r := s.over(messages.NoReason); r.Served != (messages.EndpointID{}) {
-		t.Errorf("served by %v, want nobody", r.Served)
+	if r := s.over(messages.NoReason); r.Served != (messages.EndpointID{}) || r.Elsewhere != "10.9.9.9:1" {
+		t.Errorf("served by %v, elsewhere %q, want nobody of the pool, and 10.9.9.9:1", r.Served, r.Elsewhere)
+	}
+}
+
+func TestResponseOfEnvoyItselfNamesNobody(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 503, Served: addresses[first], Local: "connection_failure"})
+	s.prefix.Got(messages.PromptServed{Request: 7})
+	s.load(0, 0)
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock().Add(time.Second)})
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
+	r := s.over(messages.NoReason)
+	if r.Served != (messages.EndpointID{}) || r.FirstToken != 0 || r.Local != "connection_failure" {
+		t.Errorf("served by %v, first token after %v, local %q; want nobody, none, connection_failure", r.Served, r.FirstToken, r.Local)
+	}
+	if n := s.metric("signalbox_served_elsewhere_total"); n != 0 {
+		t.Errorf("%v requests served elsewhere, want 0", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -41,6 +42,13 @@ func (c *Cycle) blame(e *endpoints.Endpoint, what messages.Evidence) {
 		return
 	}
 	c.deps.Health.Tell(messages.EvidenceSeen{Endpoint: e.ID, Evidence: what})
+}
+
+// blameLocal tells of evidence in Envoy's own answer: the chosen endpoint could not be reached, or broke off.
+func (c *Cycle) blameLocal(details string) {
+	if strings.HasPrefix(details, "upstream_reset") {
+		c.blame(c.chosen, messages.ConnectionBroken)
+	}
 }
 
 // doubt suspects the endpoint that was silent for too long, and waits on.

@@ -39,6 +39,12 @@ func (c *Cycle) move(to messages.Address) messages.EndpointID {
 		c.hold(e)
 		return e.ID
 	}
+	c.rec.Elsewhere = to
+	return c.servedByNobody()
+}
+
+// servedByNobody ends the load: no endpoint of the pool works for the request.
+func (c *Cycle) servedByNobody() messages.EndpointID {
 	c.letGo()
 	c.rec.Served = messages.EndpointID{}
 	return messages.EndpointID{}

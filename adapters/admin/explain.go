@@ -89,7 +89,12 @@ func ending(b *strings.Builder, r *requestView) {
 	if r.Running {
 		said = append(said, "still running")
 	}
-	if r.Status != 0 {
+	switch {
+	case r.Status != 0 && r.Local != "":
+		said = append(said, fmt.Sprintf("HTTP %d of Envoy itself: %s", r.Status, clean(r.Local)))
+	case r.Status >= 400 && r.Reason == "":
+		said = append(said, fmt.Sprintf("HTTP %d, an error response", r.Status))
+	case r.Status != 0:
 		said = append(said, "HTTP "+strconv.Itoa(r.Status))
 	}
 	if r.Reason != "" {
@@ -106,22 +111,25 @@ func ending(b *strings.Builder, r *requestView) {
 	if r.Picked != nil {
 		field(b, "picked", r.Picked.text())
 	}
+	field(b, "served by", servedBy(r))
+	field(b, "usage", used(r))
+}
+
+func servedBy(r *requestView) string {
 	served := r.Served.text()
-	if r.Picked != nil && r.Served != nil && *r.Picked != *r.Served {
+	switch {
+	case r.Local != "":
+		return "-"
+	case r.Beyond != "":
+		return clean(r.Beyond) + ", which is not in the pool: does Envoy's cluster have what was picked?"
+	case r.Status == 0 && r.Served != nil && r.Running:
+		return "- (sent to " + served + "; no response headers came yet)"
+	case r.Status == 0 && r.Served != nil:
+		return "- (sent to " + served + "; no response headers came)"
+	case r.Picked != nil && r.Served != nil && *r.Picked != *r.Served:
 		served += ", not the endpoint that was picked"
 	}
-	if r.Picked != nil && r.Served == nil {
-		served = "an endpoint outside the pool"
-	}
-	if r.Status == 0 && r.Served != nil {
-		yet := ""
-		if r.Running {
-			yet = " yet"
-		}
-		served = "- (sent to " + served + "; no response headers came" + yet + ")"
-	}
-	field(b, "served by", served)
-	field(b, "usage", used(r))
+	return served
 }
 
 func used(r *requestView) string {

@@ -102,6 +102,8 @@ func (q Question) unreachable(at *url.URL, err error) error {
 		return fmt.Errorf("nothing listens on %s: is Signalbox running? %s: %w", at.Host, meant, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s did not answer in time; %s: %w", at.Host, meant, err)
+	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
+		return fmt.Errorf("%s speaks HTTP without TLS: use http://%s", at.Host, at.Host)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("%s does not speak HTTP as a metrics port does; %s: %w", at.Host, meant, err)
 	}

@@ -59,7 +59,7 @@ func TestFetchSaysWhatIsWrong(t *testing.T) {
 		fail(w, http.StatusTeapot, "x", "no\x1b]0;owned\a")
 	}))
 	for name, c := range map[string]struct{ addr, id, want string }{
-		"not found":        {port(NewHandler(config(answering()))), instance + "5", "no record of request " + instance + "5; 7 records have made way"},
+		"not found":        {port(NewHandler(config(answering()))), instance + "5", "no record of request " + instance + "5; records live in memory, /debug/requests lists them; 7 records have made way"},
 		"other process":    {port(NewHandler(config(answering()))), "00000000000000cd-5", "id of another process"},
 		"client's id":      {port(NewHandler(config(answering()))), "abc", "x-request-id abc"},
 		"busy":             {port(NewHandler(config(&recorder{full: true}))), "abc", "busy"},
@@ -70,6 +70,7 @@ func TestFetchSaysWhatIsWrong(t *testing.T) {
 		"escapes":          {hostile, "abc", `no\x1b]0;owned\a`},
 		"no id":            {other, " ", "no request id is given"},
 		"no address":       {"", "abc", "want http://host:port"},
+		"TLS":              {strings.Replace(other, "http:", "https:", 1), "abc", "speaks HTTP without TLS: use " + other},
 		"no such protocol": {"grpc://localhost:9002", "abc", "want http://host:port"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,6 +104,21 @@ func elsewhere() messages.Record {
 	return r
 }
 
+// byEnvoy is a request for which Envoy reached no model server.
+func byEnvoy() messages.Record {
+	r := served()
+	r.Served, r.Status, r.FirstToken, r.Usage = messages.EndpointID{}, 503, 0, messages.Usage{}
+	r.Local = "upstream_reset_before_response_started{connection_failure}"
+	return r
+}
+
+// stranger is a request that a server outside the pool served.
+func stranger() messages.Record {
+	r := served()
+	r.Served, r.Elsewhere = messages.EndpointID{}, "10.0.9.9:8000"
+	return r
+}
+
 // prefilled is a request for which two profiles picked; it still waits for response headers.
 func prefilled() messages.Record {
 	r := served()
@@ -133,6 +148,8 @@ func TestTranscripts(t *testing.T) {
 		"served":        {one, []messages.Record{served()}},
 		"served-json":   {one + "?format=json", []messages.Record{served()}},
 		"elsewhere":     {one, []messages.Record{elsewhere()}},
+		"by-envoy":      {one, []messages.Record{byEnvoy()}},
+		"stranger":      {one, []messages.Record{stranger()}},
 		"prefilled":     {one, []messages.Record{prefilled()}},
 		"unplaced":      {one, []messages.Record{unplaced()}},
 		"rejected":      {one, []messages.Record{rejected()}},

@@ -162,8 +162,9 @@ func notFound(id string, ours bool, lost uint64) string {
 	case ourForm.MatchString(id):
 		text = id + " looks like an id of another process of ours, before a restart or another replica, and no client sent it as x-request-id"
 	default:
-		text = "no record of a request with x-request-id " + clean(id)
+		text = "no record of a request with x-request-id " + clean(id) + "; ids of ours look like 0123456789abcdef-42"
 	}
+	text += "; records live in memory, /debug/requests lists them"
 	if lost > 0 {
 		verb := " records have made"
 		if lost == 1 {

@@ -37,10 +37,12 @@ type requestView struct {
 	BodyBytes           int64     `json:"body_bytes"`
 	ResponseBytes       int64     `json:"response_bytes"`
 
-	Reason string    `json:"reason"` // why it was not served, or not to its end; "" = it was
-	Status int       `json:"status"` // HTTP; 0 = none
-	Picked *endpoint `json:"picked"` // null = none, or several profiles picked and none of them what served
-	Served *endpoint `json:"served"` // null = none that is known
+	Reason string    `json:"reason"`              // why it was not served, or not to its end; "" = it was
+	Status int       `json:"status"`              // HTTP; 0 = none
+	Picked *endpoint `json:"picked"`              // null = none, or several profiles picked and none of them what served
+	Served *endpoint `json:"served"`              // null = none that is known
+	Beyond string    `json:"served_outside_pool"` // address of who served, if the pool does not know it; "" = it does
+	Local  string    `json:"answered_by_envoy"`   // why Envoy answered by itself; "" = it did not, or did not say so
 	Usage  usageView `json:"usage"`
 
 	Messages        []messageView `json:"messages,omitempty"`
@@ -115,7 +117,7 @@ func (h *handler) summary(r *messages.Record) requestView {
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
 		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
-		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Usage: usageView(r.Usage), MessagesDropped: r.Dropped,
+		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local, Usage: usageView(r.Usage), MessagesDropped: r.Dropped,
 	}
 	for _, e := range r.Events.All() {
 		if e.Name == "Dispatched" {

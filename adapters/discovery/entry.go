@@ -21,7 +21,7 @@ func (p *parser) entries(list *yaml.Node) {
 }
 
 func (p *parser) entry(n *yaml.Node, path string) Entry {
-	e := Entry{Namespace: "default"}
+	e := Entry{Namespace: "default", line: n.Line}
 	missing := map[string]bool{"name": true, "address": true, "port": true}
 	p.mapping(n, path, func(key string, value *yaml.Node, path string) {
 		delete(missing, key)

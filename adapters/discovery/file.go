@@ -29,6 +29,10 @@ type Config struct {
 	// Problem, if not nil, hears of a bad file and of names that do not resolve, each once, and nil when none is left.
 	// It must not block.
 	Problem func(error)
+	// Doubles, if not nil, hears of entries that a file names twice, whenever they are others. It must not block.
+	Doubles func(Problems)
+	// Told, if not nil, hears of each set that the pool took. It must not block.
+	Told func(Change)
 }
 
 // namesWait is how long a changed set waits for names that were never looked up before; then it is told without them.
@@ -46,6 +50,7 @@ type File struct {
 	told     []messages.EndpointSpec
 	version  uint64            // of what the pool took last
 	problems map[string]string // by what they are about: a host, or "" for the file
+	doubles  string            // what was said of them last
 
 	mu     sync.Mutex
 	ran    chan struct{} // closed when Run has returned; nil before Run
@@ -70,13 +75,15 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
 	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(cfg.Resolver), problems: map[string]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.entries, err = f.source.read()
+	doubles := Problems(nil)
+	f.entries, doubles, err = f.source.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)
 	}
+	f.noteDoubles(doubles)
 	return f, nil
 }
 
@@ -158,8 +165,12 @@ func (f *File) follow(ctx context.Context) {
 		case <-wait.C:
 			waited = true
 		case found := <-f.names.found:
-			f.report(found.host, f.names.take(found))
 			f.dirty = true
+			err := f.names.take(found)
+			if err != nil {
+				err = fmt.Errorf("%w; endpoints in the set: %d", err, len(f.set()))
+			}
+			f.report(found.host, err)
 		}
 		f.tell(waited)
 	}
@@ -172,13 +183,14 @@ func (f *File) concerns(e fsnotify.Event) bool {
 
 // reload reads the file. A bad one leaves the set as it is.
 func (f *File) reload(ctx context.Context) {
-	entries, err := f.source.read()
+	entries, doubles, err := f.source.read()
 	if err != nil {
-		f.report("", fmt.Errorf("file discovery: the last good set stays: %w", err))
+		f.report("", fmt.Errorf("the last good set stays in force: %w", err))
 		_ = f.source.watch() // looking is enough
 		return
 	}
 	f.report("", f.source.watch())
+	f.noteDoubles(doubles)
 	f.entries, f.dirty = entries, true
 	f.names.want(ctx, entries)
 	for host := range f.problems {
@@ -201,6 +213,9 @@ func (f *File) tell(waited bool) {
 	}
 	if f.pool.Tell(messages.EndpointsDiscovered{Version: f.version + 1, Endpoints: messages.ListOf(set...)}) {
 		f.version++
+		if f.cfg.Told != nil {
+			f.cfg.Told(difference(f.told, set))
+		}
 		f.told, f.dirty = set, false
 	}
 }

@@ -126,7 +126,10 @@ func (n *names) take(f found) error {
 	}
 	of.looking, of.tried = false, true
 	if f.err != nil {
-		return fmt.Errorf("%s: %w; its last %d addresses stay", f.host, f.err, len(of.addresses))
+		if len(of.addresses) == 0 {
+			return fmt.Errorf("host %s has no address, it is left out: %w", f.host, f.err)
+		}
+		return fmt.Errorf("host %s: %w; its last %d addresses stay", f.host, f.err, len(of.addresses))
 	}
 	of.addresses = f.addresses
 	return nil

@@ -85,6 +85,15 @@ func TestNameThatFailsKeepsItsAddresses(t *testing.T) {
 	s.tells("10.0.0.9:8000")
 }
 
+func TestNameWithoutAddressIsLeftOut(t *testing.T) {
+	s, book := newScene(t), newPhonebook()
+	book.set(errors.New("no such host"))
+	s.write(endpointsAt("vllm", "10.9.9.9"))
+	s.run(Config{Resolver: book})
+	s.reports("host vllm has no address, it is left out: no such host; endpoints in the set: 1")
+	s.tells("10.9.9.9:8000")
+}
+
 func TestNameThatHangsHoldsNothingBackForLong(t *testing.T) {
 	s, book := newScene(t), newPhonebook()
 	s.write(endpointsAt("10.0.0.1", "hangs"))

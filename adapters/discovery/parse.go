@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -28,6 +29,8 @@ type Entry struct {
 	Host      string     // lower case, without the dot at its end; "" if the file has an IP
 	Port      uint16
 	Labels    map[string]string
+
+	line int // in the file, 1 is the first
 }
 
 // Parse reads a file of endpoints: YAML or JSON of at most 1 MiB with one key, endpoints, a list of
@@ -38,12 +41,13 @@ type Entry struct {
 //	port:      required; "8000" or 8000
 //	labels:    names and values, at most 64
 //
-// A name that stands twice in one namespace counts once, the last wins. The error is Problems: all of them, at most 100.
-func Parse(file []byte) ([]Entry, error) {
+// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and doubles says which
+// lost. The error is Problems: all of them, at most 100.
+func Parse(file []byte) (entries []Entry, doubles Problems, err error) {
 	p := &parser{}
 	root := p.document(file)
 	if root == nil {
-		return nil, p.problems
+		return nil, nil, p.problems
 	}
 	var list *yaml.Node
 	p.mapping(root, "", func(key string, value *yaml.Node, path string) {
@@ -64,9 +68,11 @@ func Parse(file []byte) ([]Entry, error) {
 		p.entries(list)
 	}
 	if len(p.problems) > 0 {
-		return nil, p.problems
+		return nil, nil, p.problems
 	}
-	return lastOfEachName(p.out), nil
+	entries = p.lastOfEach("name", p.out, func(e Entry) string { return e.Namespace + "\x00" + e.Name })
+	entries = p.lastOfEach("address", entries, Entry.target)
+	return entries, p.problems, nil
 }
 
 // parser collects entries and problems.
@@ -183,18 +189,33 @@ func shorten(s string) string {
 	return s
 }
 
-// lastOfEachName keeps the last entry of each name in a namespace, in the order of the file.
-func lastOfEachName(all []Entry) []Entry {
-	type key struct{ namespace, name string }
-	last := make(map[key]int, len(all))
+// lastOfEach keeps the last entry of each key, in the order of the file, and notes the others as problems of a field.
+func (p *parser) lastOfEach(field string, all []Entry, key func(Entry) string) []Entry {
+	last := make(map[string]int, len(all))
 	for i, e := range all {
-		last[key{e.Namespace, e.Name}] = i
+		last[key(e)] = i
 	}
-	kept := all[:0]
+	kept := make([]Entry, 0, len(last))
 	for i, e := range all {
-		if last[key{e.Namespace, e.Name}] == i {
+		winner := last[key(e)]
+		if winner == i {
 			kept = append(kept, e)
+			continue
 		}
+		text := e.Name
+		if field == "address" {
+			text = e.target()
+		}
+		p.problem(&yaml.Node{Line: e.line}, field, "%s stands in line %d again: this entry is left out", text, all[winner].line)
 	}
 	return kept
+}
+
+// target is the address and port of an entry.
+func (e Entry) target() string {
+	host := e.Host
+	if e.IP.IsValid() {
+		host = e.IP.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(e.Port)))
 }

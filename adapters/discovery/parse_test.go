@@ -33,7 +33,10 @@ func TestFilesThatAreGood(t *testing.T) {
 		"no labels":         {"endpoints: [{name: a, address: 10.0.0.1, port: 8000, labels: }]", []Entry{a}},
 		"comments and CRLF": {"# mine\r\nendpoints:\r\n- {name: a, address: 10.0.0.1, port: 8000} # one\r\n", []Entry{a}},
 	} {
-		got, err := Parse([]byte(c.file))
+		got, _, err := Parse([]byte(c.file))
+		for i := range got {
+			got[i].line = 0
+		}
 		if err != nil || (len(got) > 0 || len(c.want) > 0) && !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, %v\nwant %+v", name, got, err, c.want)
 		}
@@ -77,7 +80,7 @@ endpoints: []
 		"line 15: endpoints[4].namespace: got nothing, want text",
 		`line 15: endpoints[4].address: got "0.0.0.0", want the address of one server`,
 	}
-	entries, err := Parse([]byte(file))
+	entries, _, err := Parse([]byte(file))
 	if err == nil || entries != nil {
 		t.Fatalf("got %+v, %v", entries, err)
 	}
@@ -111,10 +114,33 @@ func TestFilesThatAreNoSet(t *testing.T) {
 		"long name":         {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]", "got 254 bytes, want 1 to 253"},
 		"no text":           {"\x00\x01\xff", ""},
 	} {
-		entries, err := Parse([]byte(c.file))
+		entries, _, err := Parse([]byte(c.file))
 		if err == nil || entries != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %+v, %v\nwant %q", name, entries, err, c.want)
 		}
+	}
+}
+
+func TestDoublesAreNamedWithBothLines(t *testing.T) {
+	const file = `endpoints:
+- {name: a, address: 10.0.0.1, port: 1}
+- {name: b, address: h, port: 1}
+- {name: a, address: 10.0.0.2, port: 1}
+- {name: c, address: "::ffff:10.0.0.2", port: 1}
+- {name: d, address: H., port: 1}
+- {name: d, namespace: n, address: h, port: 2}
+`
+	want := []string{
+		"line 2: name: a stands in line 4 again: this entry is left out",
+		"line 3: address: h:1 stands in line 6 again: this entry is left out",
+		"line 4: address: 10.0.0.2:1 stands in line 5 again: this entry is left out",
+	}
+	entries, doubles, err := Parse([]byte(file))
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("got %+v, %v, want 3 entries", entries, err)
+	}
+	if got := strings.Split(doubles.Error(), "\n"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", doubles, strings.Join(want, "\n"))
 	}
 }
 
@@ -152,7 +178,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(file))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		entries, err := Parse(file)
+		entries, _, err := Parse(file)
 		if err != nil {
 			var problems Problems
 			if !errors.As(err, &problems) || entries != nil || len(problems) == 0 || err.Error() == "" {
@@ -168,7 +194,12 @@ func FuzzParse(f *testing.F) {
 			}
 			names[key] = true
 		}
-		again, err := Parse([]byte(printed(entries)))
+		again, _, err := Parse([]byte(printed(entries)))
+		for _, list := range [][]Entry{entries, again} {
+			for i := range list {
+				list[i].line = 0 // of each file its own
+			}
+		}
 		if err != nil || len(entries)+len(again) > 0 && !reflect.DeepEqual(entries, again) {
 			t.Errorf("%q: %+v, printed and read again %+v, %v", file, entries, again, err)
 		}

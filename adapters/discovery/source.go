@@ -21,30 +21,29 @@ type source struct {
 }
 
 // read parses the file as it is now.
-func (s *source) read() ([]Entry, error) {
+func (s *source) read() (entries []Entry, doubles Problems, err error) {
 	s.seen = nil
 	info, err := os.Stat(s.path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.seen = info
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", s.path)
+		return nil, nil, fmt.Errorf("%s: not a regular file", s.path)
 	}
 	file, err := os.Open(s.path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	entries, err := Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s:\n%w", s.path, err)
+	if entries, doubles, err = Parse(text); err != nil {
+		return nil, nil, fmt.Errorf("%s:\n%w", s.path, err)
 	}
-	return entries, nil
+	return entries, doubles, nil
 }
 
 // changed says whether another file stands there than was read last, or none.

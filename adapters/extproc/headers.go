@@ -22,6 +22,8 @@ const (
 	reasonHeader    = "x-llm-d-request-dropped-reason"
 	requestIDHeader = "x-signalbox-request-id"
 	upstreamAddress = "upstream.address"
+	codeDetails     = "response.code_details"
+	viaUpstream     = "via_upstream"
 	defaultFairness = "default-flow"
 	usualPath       = "/v1/chat/completions"
 	usualType       = "application/json"
@@ -154,6 +156,14 @@ func readServed(in *wire.Request) messages.Address {
 		served = in.Attr(upstreamAddress)
 	}
 	return address(served)
+}
+
+// readLocal is why Envoy made the response itself, "" if a model server made it or Envoy was not told to say.
+func readLocal(in *wire.Request) string {
+	if details := in.Attr(codeDetails); details != viaUpstream {
+		return records.Label(details)
+	}
+	return ""
 }
 
 // address is an ip:port as the pool writes it: an IPv4 address in IPv6 form is that IPv4 address. "" = it is none, or has

@@ -91,12 +91,14 @@ func TestSubsetInEveryMode(t *testing.T) {
 
 func TestServed(t *testing.T) {
 	meta := func(m *ask, v any) *ask { return withMeta(m, lbNamespace, map[string]any{servedKey: v}) }
-	attr := func(m *ask, v string) *ask {
+	set := func(m *ask, name, v string) *ask {
 		m.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {
-			Fields: map[string]*structpb.Value{upstreamAddress: structpb.NewStringValue(v)},
+			Fields: map[string]*structpb.Value{name: structpb.NewStringValue(v)},
 		}}
 		return m
 	}
+	attr := func(m *ask, v string) *ask { return set(m, upstreamAddress, v) }
+	details := func(m *ask, v string) *ask { return set(m, codeDetails, v) }
 	tests := map[string]struct {
 		sent *ask
 		want string
@@ -110,6 +112,8 @@ func TestServed(t *testing.T) {
 		"a stranger":           {meta(rH(last), "192.0.2.1:9"), "started 200 192.0.2.1:9"},
 		"junk":                 {meta(rH(last), "somewhere"), "started 200"},
 		"no string":            {meta(rH(last), 7), "started 200"},
+		"by a model server":    {details(rH(last), "via_upstream"), "started 200"},
+		"by Envoy itself":      {details(rH(last), "no_healthy_upstream"), "started 200 local no_healthy_upstream"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (st *stream) onResponseHeaders() error {
 		return true
 	})
 	st.resp.status = status
-	served, end := readServed(&st.in), st.in.EndOfStream
+	served, local, end := readServed(&st.in), readLocal(&st.in), st.in.EndOfStream
 	if end {
 		st.pass()
 	}
@@ -53,7 +53,7 @@ func (st *stream) onResponseHeaders() error {
 	}
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, At: st.resp.told})
+		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told})
 		if status < 400 {
 			st.resp.usage = st.srv.deps.Usage(contentType)
 		}

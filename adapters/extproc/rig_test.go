@@ -57,7 +57,11 @@ func (c *cycle) lines() []string {
 	for _, m := range c.list() {
 		switch m := m.(type) {
 		case messages.ResponseStarted:
-			out = append(out, strings.TrimSpace(fmt.Sprintf("started %d %s", m.Status, m.Served)))
+			line := strings.TrimSpace(fmt.Sprintf("started %d %s", m.Status, m.Served))
+			if m.Local != "" {
+				line += " local " + m.Local
+			}
+			out = append(out, line)
 		case messages.FirstTokenSeen:
 			out = append(out, "first")
 		case messages.ResponseProgressed:

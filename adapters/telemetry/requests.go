@@ -13,34 +13,35 @@ type Requests struct {
 	detail  int
 	address func(messages.EndpointID) messages.Address
 	id      func(messages.RequestID) string
+	passed  passedOver
 }
 
 // NewRequests logs to log, in the detail that its verbosity asks for.
 func NewRequests(log *Log, address func(messages.EndpointID) messages.Address, id func(messages.RequestID) string) *Requests {
-	return &Requests{log: log.requests, detail: log.detail, address: address, id: id}
+	return &Requests{log: log.requests, detail: log.detail, address: address, id: id, passed: passedOver{log: log.Logger}}
 }
 
 // Report writes the line of a request. It builds no field for a line that is not written.
 func (q *Requests) Report(r *messages.Record) {
+	q.passed.look(r, q.address)
 	if q.log == nil {
 		return
 	}
-	text := "request served"
-	if r.Reason != messages.NoReason {
-		text = "request not served"
-	}
-	line := q.log.Check(zapcore.InfoLevel, text)
+	line := q.log.Check(zapcore.InfoLevel, came(r))
 	if line == nil {
 		return
 	}
 	score, runner, lead := scores(r)
 	fields := []zap.Field{
 		zap.String("request", q.id(r.Request)), zap.String("x-request-id", r.ClientID), zap.String("model", r.Model),
-		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(q.address(r.Served))),
+		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(servedBy(r, q.address))),
 		zap.Float32("score", score), zap.Float32("runner_up", runner), zap.Float32("lead", lead),
 		zap.Duration("queue_wait", r.QueueWait), zap.Duration("ttft", r.FirstToken), zap.Duration("duration", r.Ended),
 		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge), zap.Bool("stale_samples", r.Decision.Stale),
-		zap.Int("prompt_tokens", r.PromptTokens), zap.Int("output_tokens", r.Usage.OutputTokens),
+		zap.Int("prompt_tokens_estimated", r.PromptTokens), zap.Int("output_tokens", r.Usage.OutputTokens),
+	}
+	if r.Local != "" {
+		fields = append(fields, zap.String("envoy_says", r.Local))
 	}
 	if q.detail >= withScores {
 		fields = append(fields, zap.Object("scores", totals{r, q.address}))
@@ -49,6 +50,27 @@ func (q *Requests) Report(r *messages.Record) {
 		fields = append(fields, zap.Array("messages", events{r.Events}))
 	}
 	line.Write(fields...)
+}
+
+// came is what a request came to.
+func came(r *messages.Record) string {
+	switch {
+	case r.Reason != messages.NoReason:
+		return "request not served"
+	case r.Local != "":
+		return "request answered by Envoy itself"
+	case r.Status >= 400:
+		return "request answered with an error"
+	}
+	return "request served"
+}
+
+// servedBy is the server that answered, in the pool or not; "" = none did.
+func servedBy(r *messages.Record, address func(messages.EndpointID) messages.Address) messages.Address {
+	if r.Elsewhere != "" {
+		return r.Elsewhere
+	}
+	return address(r.Served)
 }
 
 // scores are the total of the pick, of the runner-up, and the difference; zero where there is none.

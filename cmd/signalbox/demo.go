@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ func newDemo() *cobra.Command {
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
 		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default configuration, then with\n" +
 			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % shorter, else 1.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := c.Flags()
@@ -75,8 +76,11 @@ func (o *demoOptions) run(ctx context.Context, out io.Writer) error {
 	var states []*demoState
 	for _, r := range []struct{ title, config string }{{"default", ""}, {"random", randomPicking}} {
 		state, err := o.measure(ctx, demoRun{r.title, r.config, envoy, load, d})
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.title, err)
+			return fmt.Errorf("run with %s picking: %w", r.title, err)
 		}
 		states = append(states, state)
 	}
@@ -91,7 +95,7 @@ func verdict(out io.Writer, standard, random *demoState) error {
 		fmt.Fprintf(out, "The default left %d requests without an answer.\n", standard.Failed+standard.Cut)
 		return exitError(1)
 	}
-	fmt.Fprintf(out, "Mean TTFT is %.0f %% shorter than with random picking, wanted are %.0f %%.\n", 100*won, 100*wantedGain)
+	fmt.Fprintf(out, "Mean TTFT is %.0f %% shorter than with random picking; at least %.0f %% are asked for.\n", 100*won, 100*wantedGain)
 	if won < wantedGain {
 		return exitError(1)
 	}
@@ -182,7 +186,7 @@ func (o *demoOptions) stay(ctx context.Context, out io.Writer, envoy *envoyOptio
 	admin := "http://" + s.box.addrs["metrics-port"][0].String()
 	fmt.Fprintf(out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"+
 		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train go?\"}],\"max_tokens\":32}'\n", s.url, demoModel)
-	fmt.Fprintf(out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  signalbox explain ID --addr %s\n", admin)
+	fmt.Fprintf(out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  %s explain ID --addr %s\n", os.Args[0], admin)
 	fmt.Fprintf(out, "\nMetrics are at %s/metrics. Interrupt to end.\n", admin)
 	select {
 	case <-ctx.Done():

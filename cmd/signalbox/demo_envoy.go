@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -94,41 +96,56 @@ func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) 
 	var said bytes.Buffer
 	run := exec.Command(o.binary, "-c", config, "--concurrency", "1", "--disable-hot-restart", "--admin-address-path", adminPath, "-l", "warning")
 	run.Stdout, run.Stderr = &said, &said
+	run.SysProcAttr = endsWithUs()
 	if err := run.Start(); err != nil {
 		return fmt.Errorf("--envoy: %w", err)
 	}
 	ended := make(chan struct{})
+	var how error
 	go func() {
-		_ = run.Wait() // how it ended is seen in what it said
+		how = run.Wait()
 		close(ended)
 	}()
 	s.ends = append(s.ends, func() error {
 		err := run.Process.Kill()
 		<-ended
 		if errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("envoy ended by itself: %.2000s", said.String())
+			return fmt.Errorf("--envoy: %s ended by itself (%v), saying %.2000q", o.binary, how, said.String())
 		}
 		return err
 	})
-	gone := func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-			return false
-		}
-	}
 	admin := ""
 	err = s.await(ctx, "Envoy", func() bool {
 		address, _ := os.ReadFile(adminPath)
 		admin = "http://" + string(address)
-		return gone() || len(address) > 0 && strings.Contains(adminPage(ctx, admin+"/clusters"), "::health_flags::healthy")
+		return closed(ended) || len(address) > 0 && strings.Contains(adminPage(ctx, admin+"/clusters"), "::health_flags::healthy")
 	})
-	if err != nil || gone() {
-		return errors.Join(err, errors.New("envoy does not serve"))
+	if closed(ended) {
+		return errors.New("--envoy: want one that serves")
+	}
+	if err != nil {
+		return err
 	}
 	s.url, err = listenerURL(adminPage(ctx, admin+"/listeners?format=json"))
 	return err
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// endsWithUs has the system end a child whose parent was killed, where the system can (Linux).
+func endsWithUs() *syscall.SysProcAttr {
+	attributes := new(syscall.SysProcAttr)
+	if field := reflect.ValueOf(attributes).Elem().FieldByName("Pdeathsig"); field.IsValid() {
+		field.SetInt(int64(syscall.SIGKILL))
+	}
+	return attributes
 }
 
 // listenerURL is where Envoy listens, of its admin page of listeners.

@@ -47,7 +47,7 @@ func (s *demoState) describeTTFT(all []time.Duration) {
 	s.TTFTMean, s.TTFTP50, s.TTFTP95 = sum/time.Duration(len(sorted)), rank(0.5), rank(0.95)
 }
 
-// hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1.
+// hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1; NaN before the first prompt.
 func (s *demoState) hitRatio() float64 {
 	var queried, hit uint64
 	for _, e := range s.Endpoints {
@@ -56,12 +56,7 @@ func (s *demoState) hitRatio() float64 {
 	return ratio(hit, queried)
 }
 
-func ratio(part, whole uint64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
-}
+func ratio(part, whole uint64) float64 { return float64(part) / float64(whole) }
 
 // display shows a run: a table that is drawn over itself on a terminal, else a line now and then.
 type display struct {
@@ -200,11 +195,19 @@ func compare(a, b *demoState) string {
 	return text.String()
 }
 
-func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
+// percent is a dash for what is no number yet.
+func percent(part float64) string {
+	if math.IsNaN(part) {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*part)
+}
 
-// short has three digits.
+// short has three digits; what was not measured yet is a dash.
 func short(d time.Duration) string {
 	switch {
+	case d == 0:
+		return "-"
 	case d >= 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d >= time.Second:

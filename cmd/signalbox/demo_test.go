@@ -227,6 +227,20 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 	}
 }
 
+func TestEnvoyThatIsNoneIsNamed(t *testing.T) {
+	t.Setenv("ENVOY", "/bin/false")
+	err := (&demoOptions{seed: 1, duration: time.Second, envoy: true, bootstrap: "../../deploy/envoy/original-dst.yaml"}).run(t.Context(), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--envoy: /bin/false ended by itself (exit status 1)") {
+		t.Errorf("got %v, want that /bin/false ended by itself", err)
+	}
+}
+
+func TestWhatIsNotMeasuredIsADash(t *testing.T) {
+	if got := stateLine(&demoState{Title: "x"}); !strings.Contains(got, "TTFT mean - p95 -  hits -  pick -") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestDemoFlags(t *testing.T) {
 	for _, d := range []time.Duration{0, -time.Second, demoLongest + 1} {
 		if err := (&demoOptions{duration: d}).run(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "--duration") {

@@ -186,7 +186,7 @@ func listed(file string, standard []xds.Place) ([]xds.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := discovery.Parse(text)
+	entries, _, err := discovery.Parse(text)
 	if err != nil {
 		return nil, err
 	}

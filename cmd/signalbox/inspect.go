@@ -60,11 +60,14 @@ func showPlugin(w io.Writer, name string) error {
 }
 
 func newConfig() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Work with configuration files"}
+	c := &cobra.Command{
+		Use: "config", Short: "Work with configuration files", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	c.AddCommand(&cobra.Command{
 		Use:   "check FILE",
 		Short: "Say everything that is wrong with a configuration file, with its line",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArg("the FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data, err := os.ReadFile(args[0])
 			if err != nil {
@@ -119,7 +122,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			commit, version := built()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, goruntime.Version())
@@ -155,7 +158,7 @@ func newExplain() *cobra.Command {
 		Short: "Say why a request went where it went",
 		Long: "Say why a request went where it went: every message with its timing, every filter, every score of every endpoint, the\n" +
 			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, or the client's x-request-id.",
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("the ID, which is the x-signalbox-request-id of an answer"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
@@ -202,7 +205,7 @@ var supervision = role{
 
 func newTree() *cobra.Command {
 	return &cobra.Command{
-		Use: "tree", Short: "Print the supervision tree", Args: cobra.NoArgs,
+		Use: "tree", Short: "Print the supervision tree", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), supervision.print("", ""))
 			return err

@@ -9,12 +9,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
@@ -68,7 +71,7 @@ func newRoot() *cobra.Command {
 		Short:         "Endpoint Picker for LLM inference behind Envoy",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o) },
 	}
 	o.register(root.Flags())
@@ -76,13 +79,94 @@ func newRoot() *cobra.Command {
 	serving := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve ext_proc to Envoy (the default command)",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
 	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
 		newEnvoyConfig())
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp())
 	return root
+}
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err == nil {
+				err = noArgs(of, rest)
+			}
+			if err != nil {
+				return err
+			}
+			return of.Help()
+		},
+	}
+}
+
+// noArgs refuses arguments. Where a command was meant, it says which ones are near.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	path := cmd.CommandPath()
+	switch ext := filepath.Ext(args[0]); {
+	case !cmd.HasSubCommands():
+		return fmt.Errorf("%s takes no arguments: got %q; see %s --help", path, args[0], path)
+	case ext == ".yaml" || ext == ".yml" || ext == ".json":
+		return fmt.Errorf("unknown command %q; endpoints are named with --endpoints %s, a configuration with --config-file", args[0], args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
+}
+
+// oneArg wants one argument and says what it is.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s: got %d arguments, want one: %s", cmd.CommandPath(), len(args), what)
+	}
+}
+
+func near(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return ", did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// flagError says what is wrong with a flag in the words of the other problems.
+func flagError(cmd *cobra.Command, err error) error {
+	see := "; see " + cmd.CommandPath() + " --help"
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		all := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows how to find what is near
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			all.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		})
+		names := all.SuggestionsFor(unknown.GetSpecifiedName())
+		for i := range names {
+			names[i] = "--" + names[i]
+		}
+		return errors.New(err.Error() + near(names) + see)
+	}
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return errors.New(err.Error() + see)
+	}
+	want, known := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false",
+		"duration": "a duration such as 1.5s or 30m",
+	}[bad.GetFlag().Value.Type()]
+	if !known {
+		return errors.New(err.Error() + see)
+	}
+	return fmt.Errorf("--%s: got %q, want %s", bad.GetFlag().Name, bad.GetValue(), want)
 }
 
 // gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as

@@ -67,13 +67,13 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
 	f.BoolVar(&o.secure, "secure-serving", true, "TLS on the ext_proc port")
 	f.StringVar(&o.certPath, "cert-path", "", "directory with tls.crt and tls.key; empty is self-signed")
-	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too")
+	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
 	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
-	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
+	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops, which share the work; by default one for each CPU that Go may use")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 is what 2 % of a model server's core and 5 % of ours allow, 0.5 s at least")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
 	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
 	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change")
@@ -93,9 +93,14 @@ func (o *options) register(f *pflag.FlagSet) {
 func (o *options) check() error {
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
-	for _, p := range o.ports() {
+	for i, p := range o.ports() {
 		if p.port < 0 || p.port > 65535 {
 			bad("--%s: got %d, want 0 to 65535", p.flag, p.port)
+		}
+		for _, other := range o.ports()[:i] {
+			if other.port == p.port && p.port != 0 {
+				bad("--%s: got %d, want another port than --%s", p.flag, p.port, other.flag)
+			}
 		}
 	}
 	if _, err := o.addresses(); err != nil {
@@ -110,6 +115,9 @@ func (o *options) check() error {
 	if !(o.maxSuspended >= 0 && o.maxSuspended <= 1) {
 		bad("--max-suspended-share: got %v, want 0 to 1", o.maxSuspended)
 	}
+	if o.certPath != "" && !o.secure {
+		bad("--cert-path: got %q, want none with --secure-serving=false", o.certPath)
+	}
 	if o.shards < 1 {
 		bad("--shards: got %d, want 1 or more", o.shards)
 	}
@@ -119,6 +127,15 @@ func (o *options) check() error {
 	if o.maxHeld < o.maxBody {
 		bad("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody)
 	}
+	all = append(all, o.checkTimes()...)
+	all = append(all, o.checkXds()...)
+	if err := o.log.Check(); err != nil {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+func (o *options) checkTimes() (all []error) {
 	for _, d := range []struct {
 		flag string
 		d    time.Duration
@@ -129,14 +146,10 @@ func (o *options) check() error {
 		{"access-log-timeout", o.logTimeout}, {"first-token-timeout", o.firstToken},
 	} {
 		if d.d < 0 {
-			bad("--%s: got %v, want 0 or more", d.flag, d.d)
+			all = append(all, fmt.Errorf("--%s: got %v, want 0 or more", d.flag, d.d))
 		}
 	}
-	all = append(all, o.checkXds()...)
-	if err := o.log.Check(); err != nil {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
+	return all
 }
 
 // port is one of ours, and its flag.
@@ -202,6 +215,10 @@ func (o *options) load() (*config.Config, error) {
 		return nil, fmt.Errorf("%s:\n%w", name, err)
 	}
 	if o.endpointsFile != "" {
+		if c.Discovery.Path != "" {
+			text := fmt.Sprintf("--endpoints %s is used, file-discovery's path %s is not", o.endpointsFile, c.Discovery.Path)
+			c.Warnings = append(c.Warnings, config.Problem{Text: text})
+		}
 		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}
 	}
 	if c.Discovery.Path == "" {
@@ -233,9 +250,10 @@ func (o *options) certificate() (tls.Certificate, error) {
 	if o.certPath == "" {
 		return selfSigned(time.Now())
 	}
-	c, err := tls.LoadX509KeyPair(filepath.Join(o.certPath, "tls.crt"), filepath.Join(o.certPath, "tls.key"))
+	crt, key := filepath.Join(o.certPath, "tls.crt"), filepath.Join(o.certPath, "tls.key")
+	c, err := tls.LoadX509KeyPair(crt, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--cert-path: %w", err)
+		return tls.Certificate{}, fmt.Errorf("--cert-path: %s, %s: %w", crt, key, err)
 	}
 	return c, nil
 }

@@ -53,7 +53,7 @@ func serve(ctx context.Context, o *options) error {
 	}
 	select {
 	case <-ctx.Done():
-		s.log.Info("shutting down", zap.Duration("drain_timeout", o.drainTimeout))
+		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.drainDelay), zap.Duration("drain_timeout", o.drainTimeout))
 		return s.stop(o.drainDelay)
 	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
 		return errors.Join(err, s.stop(0))
@@ -82,17 +82,14 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 		log.Warn("configuration", zap.String("warning", w.String()))
 	}
 	s := &server{opts: o, log: log, failed: make(chan error, 1), addrs: map[string][]netip.AddrPort{}}
-	listeners, err := s.listen()
-	if err != nil {
-		return nil, err
-	}
+	listeners, portsErr := s.listen()
 	defer func() {
 		if err != nil {
 			closeAll(listeners)
 		}
 	}()
 	creds, err := o.credentials()
-	if err != nil {
+	if err = errors.Join(portsErr, err, readable(cfg)); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
@@ -106,7 +103,8 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners, creds)
 	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
-		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards))
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards),
+		zap.Int("endpoints", len(s.tree.endpoint.Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
 	return s, nil
 }
 

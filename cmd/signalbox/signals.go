@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
+
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/actors/health"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
@@ -140,4 +143,45 @@ func (t *tree) spawnHealth() {
 		Name: "health", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.HealthMsg] { return health.New(settings, t.endpoint, t.checker, metrics) },
 	}, messages.HealthMsg(messages.HealthStarted{}))
+}
+
+// readable says what is wrong with the endpoints file before anybody follows it.
+func readable(cfg *config.Config) error {
+	file, err := discovery.Open(discovery.Config{Path: cfg.Discovery.Path}, nil)
+	if err != nil {
+		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+	}
+	file.Close()
+	return nil
+}
+
+const namedEndpoints = 20 // in one line of the log
+
+// endpointsProblem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
+func (t *tree) endpointsProblem(err error) {
+	if err != nil {
+		t.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
+		return
+	}
+	t.log.Info("endpoints: all is well again")
+}
+
+func (t *tree) endpointsTold(c discovery.Change) {
+	fields := []zap.Field{zap.Int("endpoints", c.Endpoints)}
+	for _, part := range []struct {
+		key   string
+		names []string
+	}{{"added", c.Added}, {"removed", c.Removed}} {
+		if n := len(part.names); n > namedEndpoints {
+			part.names = append(part.names[:namedEndpoints:namedEndpoints], fmt.Sprintf("and %d more", n-namedEndpoints))
+		}
+		if len(part.names) > 0 {
+			fields = append(fields, zap.Strings(part.key, part.names))
+		}
+	}
+	if c.Endpoints == 0 {
+		t.log.Warn("endpoints: there are none, every request is refused with 503", fields...)
+		return
+	}
+	t.log.Info("endpoints changed", fields...)
 }

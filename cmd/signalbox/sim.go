@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +52,7 @@ func newSim() *cobra.Command {
 		Long: "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".\n\n" +
 			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, DELETE ends them:\n" +
 			faultHelp + "POST /sim/restart?down=2s restarts at once.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd) },
 	}
 	f := c.Flags()
@@ -65,9 +67,9 @@ func newSim() *cobra.Command {
 	f.IntVar(&o.server.KVBlocks, "num-gpu-blocks", 4096, "KV blocks")
 	f.IntVar(&o.server.BlockTokens, "block-size", 16, "tokens in a KV block")
 	f.IntVar(&o.server.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together; 0 is any number")
-	f.Float64Var(&o.server.PrefillTokensPerSecond, "prefill-rate", 8000, "prompt tokens a second")
-	f.Float64Var(&o.server.DecodeTokensPerSecond, "decode-rate", 50, "tokens a second of a sequence that runs alone")
-	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256, "mean length of an answer")
+	f.Float64Var(&o.server.PrefillTokensPerSecond, "prefill-rate", 8000, "prompt tokens a second, more than 0")
+	f.Float64Var(&o.server.DecodeTokensPerSecond, "decode-rate", 50, "tokens a second of a sequence that runs alone, more than 0")
+	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256, "mean length of an answer in tokens, where the request sets no limit")
 	f.BoolVar(&o.server.PromptTokensDetails, "enable-prompt-tokens-details", false, "cached_tokens in usage")
 	f.Uint64Var(&o.server.Seed, "seed", 0, "seed of texts, lengths, ids and faults")
 	f.StringVar(&o.profile, "profile", "", "a measured server: "+strings.Join(slices.Sorted(maps.Keys(sim.Profiles)), ", ")+"; other flags go before it")
@@ -76,17 +78,8 @@ func newSim() *cobra.Command {
 }
 
 func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
-	if o.count < 1 {
-		return fmt.Errorf("--count: got %d, want 1 or more", o.count)
-	}
-	if err := o.applyProfile(cmd.Flags()); err != nil {
+	if err := errors.Join(o.applyProfile(cmd.Flags()), o.check()); err != nil {
 		return err
-	}
-	if o.faults != "" {
-		var err error
-		if o.server.Faults, err = sim.ParseFaults([]byte(o.faults)); err != nil {
-			return err
-		}
 	}
 	servers := make([]*sim.Server, 0, o.count)
 	defer func() {
@@ -116,6 +109,47 @@ func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// check gives every problem of the flags at once, and reads the faults.
+func (o *simOptions) check() error {
+	var all []error
+	bad := func(flag string, got any, want string) {
+		all = append(all, fmt.Errorf("--%s: got %v, want %s", flag, got, want))
+	}
+	for _, n := range []struct {
+		flag       string
+		got, least int
+	}{
+		{"count", o.count, 1}, {"max-loras", o.server.MaxLoRAs, 0}, {"max-num-seqs", o.server.MaxRunning, 1},
+		{"max-num-queued-reqs", o.server.MaxQueued, 0}, {"num-gpu-blocks", o.server.KVBlocks, 1}, {"block-size", o.server.BlockTokens, 1},
+		{"max-model-len", o.server.MaxModelLen, 0}, {"answer-tokens", o.server.AnswerTokens, 1},
+	} {
+		if n.got < n.least {
+			bad(n.flag, n.got, fmt.Sprintf("%d or more", n.least))
+		}
+	}
+	for flag, rate := range map[string]float64{"prefill-rate": o.server.PrefillTokensPerSecond, "decode-rate": o.server.DecodeTokensPerSecond} {
+		if !(rate > 0) || math.IsInf(rate, 0) {
+			bad(flag, rate, "more than 0")
+		}
+	}
+	switch most := 65536 - max(o.count, 1); {
+	case o.port < 0 || o.port > 65535:
+		bad("port", o.port, "0 to 65535")
+	case o.port > most:
+		bad("port", o.port, fmt.Sprintf("%d at most, for --count %d takes as many ports from there on", most, o.count))
+	}
+	if _, err := netip.ParseAddr(o.bind); err != nil {
+		bad("bind", strconv.Quote(o.bind), "an IP address, without a port")
+	}
+	if o.faults != "" {
+		var err error
+		if o.server.Faults, err = sim.ParseFaults([]byte(o.faults)); err != nil {
+			all = append(all, fmt.Errorf("--%w", err)) // it begins with "faults:"
+		}
+	}
+	return errors.Join(all...)
 }
 
 // applyProfile sets what the profile says, but for the flags that were given.

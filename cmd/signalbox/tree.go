@@ -223,14 +223,8 @@ func (t *tree) ready() error {
 // discover follows the file of endpoints. A bad one at the start is an error; later it changes nothing.
 func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
 	file, err := discovery.Open(discovery.Config{
-		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch,
-		Problem: func(err error) {
-			if err != nil {
-				t.log.Error("endpoints: the last good set stays in force", zap.Error(err))
-				return
-			}
-			t.log.Info("endpoints: all is well again")
-		},
+		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: t.endpointsProblem, Told: t.endpointsTold,
+		Doubles: func(p discovery.Problems) { t.log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
 	}, t.pool.Outer())
 	if err != nil {
 		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)

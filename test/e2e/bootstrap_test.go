@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -102,16 +105,36 @@ func countPicks(t *testing.T, p *picker, e *envoy, servers []string) {
 	p.idle(t)
 }
 
-// mustBeFree names the port that something else holds, and waits a moment for one that was closed just now.
+// mustBeFree names the ports that something else holds, and waits a moment for those that were closed just now.
 func mustBeFree(t *testing.T, ports ...int) {
 	t.Helper()
-	for _, port := range ports {
-		eventually(t, 5*time.Second, fmt.Sprintf("port %d on 127.0.0.1 is free for this test", port), func() bool {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-			if err != nil {
-				return false
-			}
-			return l.Close() == nil
-		})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	held := slices.Clone(ports)
+	for began := time.Now(); time.Since(began) < 5*time.Second; <-tick.C {
+		if held = slices.DeleteFunc(held, free); len(held) == 0 {
+			return
+		}
 	}
+	var who []string
+	for _, port := range held {
+		who = append(who, strconv.Itoa(port)+holder(port))
+	}
+	t.Fatalf("this test starts the example of README.md, whose ports %v must be free on 127.0.0.1; taken: %s", ports, strings.Join(who, ", "))
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	return err == nil && l.Close() == nil
+}
+
+var user = regexp.MustCompile(`users:\(\("([^"]+)",pid=(\d+)`)
+
+// holder is who listens on a port, as far as the system says.
+func holder(port int) string {
+	out, err := exec.Command("ss", "-Hltnp", fmt.Sprintf("sport = :%d", port)).Output()
+	if m := user.FindSubmatch(out); err == nil && m != nil {
+		return fmt.Sprintf(" (by %s, process %s)", m[1], m[2])
+	}
+	return ""
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"strings"
 	"time"
 )
 
@@ -80,15 +82,51 @@ func ParseFaults(text []byte) (Faults, error) {
 		if errors.Is(err, io.EOF) {
 			return Faults{}, errors.New("faults: the text is empty, want a JSON object")
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return Faults{}, errors.New("faults: the JSON object has no end")
-		}
-		return Faults{}, fmt.Errorf("faults: %w", err)
+		return Faults{}, explain(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Faults{}, errors.New("faults: something follows the JSON object")
 	}
 	return f, f.Validate()
+}
+
+// explain says of an error of the decoder what a user can mend.
+func explain(err error) error {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("faults: the JSON object has no end")
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("faults: got %s, want a JSON object such as {\"error_rate\":0.1}", kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("faults: %s: got %s, want %s", kind.Field, kind.Value, wanted(kind.Type))
+	}
+	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return fmt.Errorf("faults: unknown field %s; the fields are %s", field, strings.Join(faultFields(), ", "))
+	}
+	return fmt.Errorf("faults: %w", err)
+}
+
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.String:
+		return "text"
+	}
+	return `a time such as "1.5s"` // Span
+}
+
+func faultFields() []string {
+	var names []string
+	for f := range reflect.TypeFor[Faults]().Fields() {
+		names = append(names, f.Tag.Get("json"))
+	}
+	return names
 }
 
 // Validate names every field that is out of its range.

@@ -56,19 +56,19 @@ func TestBadFaultsAreRefusedByName(t *testing.T) {
 		``:                              "the text is empty, want a JSON object",
 		`{"error_rate":0.1`:             "the JSON object has no end",
 		`{"error_rate":0.1} x`:          "something follows the JSON object",
-		`[]`:                            "cannot unmarshal array",
+		`[]`:                            "got array, want a JSON object",
 		`{"error_rat":0.1}`:             `unknown field \"error_rat\"`,
-		`{"error_rate":"much"}`:         "cannot unmarshal string",
+		`{"error_rate":"much"}`:         "got string, want a number",
 		`{"error_rate":1.5}`:            "error_rate: got 1.5, want 0 to 1",
 		`{"error_status":404}`:          "error_status: got 404, want 500 to 599",
 		`{"overload_rate":-1}`:          "overload_rate: got -1, want 0 to 1",
 		`{"stall_tokens":-1}`:           "stall_tokens: got -1, want 0 or more",
-		`{"page_delay":3}`:              "cannot unmarshal number",
+		`{"page_delay":3}`:              "got number, want a time",
 		`{"page_delay":"soon"}`:         `\"soon\" is no duration, want one such as 1.5s or 200ms`,
 		`{"page_delay":"-1s"}`:          "page_delay: got -1s, want 0s or more",
 		`{"page_bytes":99999999999}`:    "page_bytes: got 99999999999, want 0 to 67108864",
 		`{"page_broken":"half"}`:        `page_broken: got \"half\", want \"cut\", \"garbled\", \"error\" or \"\"`,
-		`{"stall_rate":9,"draining":1}`: "cannot unmarshal number",
+		`{"stall_rate":9,"draining":1}`: "got number, want true or false",
 	} {
 		got := ask(t, s, putFaults, body)
 		if got.status != 400 || !strings.Contains(got.body, want) || !strings.HasPrefix(got.body, `{"error":{"message":"faults: `) {

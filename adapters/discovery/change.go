@@ -1,0 +1,48 @@
+package discovery
+
+import (
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Change is a set that the pool took, beside the one before. An endpoint whose labels changed is in neither list.
+type Change struct {
+	Endpoints      int      // addresses in the set
+	Added, Removed []string // "name (address)", sorted
+}
+
+func difference(before, after []messages.EndpointSpec) Change {
+	was, is := named(before), named(after)
+	c := Change{Endpoints: len(is)}
+	for a, text := range is {
+		if was[a] != text {
+			c.Added = append(c.Added, text)
+		}
+	}
+	for a, text := range was {
+		if is[a] != text {
+			c.Removed = append(c.Removed, text)
+		}
+	}
+	slices.Sort(c.Added)
+	slices.Sort(c.Removed)
+	return c
+}
+
+func named(set []messages.EndpointSpec) map[messages.Address]string {
+	texts := make(map[messages.Address]string, len(set))
+	for _, s := range set {
+		texts[s.Address] = s.Name + " (" + string(s.Address) + ")"
+	}
+	return texts
+}
+
+// noteDoubles says which entries stand twice, once for each list of them.
+func (f *File) noteDoubles(doubles Problems) {
+	text := doubles.Error()
+	if text != f.doubles && text != "" && f.cfg.Doubles != nil {
+		f.cfg.Doubles(doubles)
+	}
+	f.doubles = text
+}

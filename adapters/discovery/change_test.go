@@ -1,0 +1,34 @@
+package discovery
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestChangesAndDoublesAreSaid(t *testing.T) {
+	s := newScene(t)
+	changes, doubles := make(chan Change, 9), make(chan Problems, 9)
+	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n- {name: b, address: 10.0.0.3, port: 1}\n")
+	s.run(Config{Told: func(c Change) { changes <- c }, Doubles: func(p Problems) { doubles <- p }})
+	says := func(want Change) {
+		t.Helper()
+		if diff := cmp.Diff(want, <-changes); diff != "" {
+			t.Errorf("change, -want +got: %s", diff)
+		}
+	}
+	s.tells("10.0.0.2:1", "10.0.0.3:1")
+	says(Change{Endpoints: 2, Added: []string{"a (10.0.0.2:1)", "b (10.0.0.3:1)"}})
+	if got := (<-doubles).Error(); got != "line 2: name: a stands in line 3 again: this entry is left out" {
+		t.Errorf("doubles: %s", got)
+	}
+	s.rename("endpoints:\n- {name: c, address: 10.0.0.2, port: 1}\n- {name: b, address: 10.0.0.3, port: 1, labels: {x: y}}\n")
+	s.tells("10.0.0.2:1", "10.0.0.3:1")
+	says(Change{Endpoints: 2, Added: []string{"c (10.0.0.2:1)"}, Removed: []string{"a (10.0.0.2:1)"}})
+	s.rename("endpoints: []\n")
+	s.tells()
+	says(Change{Removed: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}})
+	if len(doubles) > 0 {
+		t.Errorf("doubles were said again: %v", <-doubles)
+	}
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestCommandLinesThatAreRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"explian x":               `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
+		"nonsense":                `unknown command "signalbox nonsense"; see signalbox --help`,
+		"help explian":            `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
+		"help config chek":        `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
+		"config chek x":           `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
+		"endpoints.yaml":          `unknown command "endpoints.yaml"; endpoints are named with --endpoints endpoints.yaml, a configuration with --config-file`,
+		"sim three":               `signalbox sim takes no arguments: got "three"; see signalbox sim --help`,
+		"explain":                 "signalbox explain: got 0 arguments, want one: the ID, which is the x-signalbox-request-id of an answer",
+		"config check":            "signalbox config check: got 0 arguments, want one: the FILE",
+		"--endpoint x":            "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
+		"sim --prot 1":            "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
+		"sim --port":              "flag needs an argument: --port; see signalbox sim --help",
+		"--grpc-port many":        `--grpc-port: got "many", want a whole number`,
+		"--drain-delay 3":         `--drain-delay: got "3", want a duration such as 1.5s or 30m`,
+		"--secure-serving=maybe":  `--secure-serving: got "maybe", want true or false`,
+		"sim --decode-rate quick": `--decode-rate: got "quick", want a number`,
+	} {
+		c := newRoot()
+		c.SetArgs(strings.Fields(args))
+		c.SetOut(io.Discard)
+		if err := c.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("signalbox %s:\n got %v\nwant %s", args, err, want)
+		}
+	}
+}
+
+func TestHelpOfEachCommandIsHad(t *testing.T) {
+	for args, want := range map[string]string{
+		"help": "Available Commands", "help explain": "explain ID", "help config check": "config check FILE", "config": "config [command]", "sim --help": "--faults",
+	} {
+		var out strings.Builder
+		c := newRoot()
+		c.SetArgs(strings.Fields(args))
+		c.SetOut(&out)
+		if err := c.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("signalbox %s: %v, %q, want %q in it", args, err, out.String(), want)
+		}
+	}
+}
