@@ -34,7 +34,9 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	if m.Broken && c.served != nil {
 		c.blame(c.served, messages.ConnectionBroken)
 	}
-	c.rec.FirstToken = m.FirstToken
+	if m.Status < 400 {
+		c.rec.FirstToken = m.FirstToken
+	}
 	switch {
 	case m.ClientLeft:
 		c.rec.Reason = messages.ClientGone
