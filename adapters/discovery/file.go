@@ -75,14 +75,14 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
 	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(cfg.Resolver), problems: map[string]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	doubles := Problems(nil)
-	f.entries, doubles, err = f.source.read()
+	entries, doubles, err := f.source.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)
 	}
+	f.entries = entries
 	f.noteDoubles(doubles)
 	return f, nil
 }

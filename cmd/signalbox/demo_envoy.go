@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,7 +111,7 @@ func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) 
 		err := run.Process.Kill()
 		<-ended
 		if errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("--envoy: %s ended by itself (%v), saying %.2000q", o.binary, how, said.String())
+			return fmt.Errorf("--envoy: %s ended by itself, saying %.2000q: %w", o.binary, said.String(), cmp.Or(how, errors.New("exit status 0")))
 		}
 		return err
 	})
