@@ -76,8 +76,7 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
 	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(cfg.Resolver), problems: map[string]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	doubles := Problems(nil)
-	f.entries, doubles, err = f.source.read()
+	entries, doubles, err := f.source.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		if !cfg.AllowMissing {
 			return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
@@ -87,6 +86,7 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)
 	}
+	f.entries = entries
 	f.noteDoubles(doubles)
 	return f, nil
 }

@@ -50,7 +50,7 @@ func TestServerThatIsPassedOverIsToldOfOnceAMinute(t *testing.T) {
 			q.Report(&unanswered)
 			q.Report(&other)
 			q.Report(&other)
-			time.Sleep(passedLineEvery)
+			<-time.After(passedLineEvery)
 			q.Report(&stranger)
 		}, "-v=0")
 		if len(lines) != 2 || lines[0]["served"] != "c:1" || lines[1]["served"] != "z:1" || lines[1]["picked"] != "b:1" ||

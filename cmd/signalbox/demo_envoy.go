@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,14 +104,14 @@ func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) 
 	ended := make(chan struct{})
 	var how error
 	go func() {
-		how = run.Wait()
+		how = cmp.Or(run.Wait(), errors.New("exit status 0"))
 		close(ended)
 	}()
 	s.ends = append(s.ends, func() error {
 		err := run.Process.Kill()
 		<-ended
 		if errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("--envoy: %s ended by itself (%v), saying %.2000q", o.binary, how, said.String())
+			return fmt.Errorf("--envoy: %s ended by itself, saying %.2000q: %w", o.binary, said.String(), how)
 		}
 		return err
 	})
