@@ -22,9 +22,12 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	if got := (<-doubles).Error(); got != "line 2: name: a stands in line 3 again: this entry is left out" {
 		t.Errorf("doubles: %s", got)
 	}
+	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n")
+	s.tells("10.0.0.2:1")
+	says(Change{Endpoints: 1, Removed: []string{"b (10.0.0.3:1)"}})
 	s.rename("endpoints:\n- {name: c, address: 10.0.0.2, port: 1}\n- {name: b, address: 10.0.0.3, port: 1, labels: {x: y}}\n")
 	s.tells("10.0.0.2:1", "10.0.0.3:1")
-	says(Change{Endpoints: 2, Added: []string{"c (10.0.0.2:1)"}, Removed: []string{"a (10.0.0.2:1)"}})
+	says(Change{Endpoints: 2, Added: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}, Removed: []string{"a (10.0.0.2:1)"}})
 	s.rename("endpoints: []\n")
 	s.tells()
 	says(Change{Removed: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}})

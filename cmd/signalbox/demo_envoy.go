@@ -104,7 +104,7 @@ func (s *stack) startEnvoy(ctx context.Context, o *envoyOptions, folder string) 
 	ended := make(chan struct{})
 	var how error
 	go func() {
-		how = run.Wait()
+		how = cmp.Or(run.Wait(), errors.New("exit status 0"))
 		close(ended)
 	}()
 	s.ends = append(s.ends, func() error {

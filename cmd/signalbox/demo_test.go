@@ -230,7 +230,7 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 func TestEnvoyThatIsNoneIsNamed(t *testing.T) {
 	t.Setenv("ENVOY", "/bin/false")
 	err := (&demoOptions{seed: 1, duration: time.Second, envoy: true, bootstrap: "../../deploy/envoy/original-dst.yaml"}).run(t.Context(), io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "--envoy: /bin/false ended by itself") || !strings.Contains(err.Error(), "exit status 1") {
+	if err == nil || !strings.Contains(err.Error(), "--envoy: /bin/false ended by itself, saying \"\": exit status 1") {
 		t.Errorf("got %v, want that /bin/false ended by itself", err)
 	}
 }

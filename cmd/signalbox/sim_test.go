@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -72,8 +73,11 @@ func TestSimRefusesBadFlags(t *testing.T) {
 		"--bind foo":                    `--bind: got "foo", want an IP address, without a port`,
 		"--block-size 0 --max-loras -1": "--max-loras: got -1, want 0 or more\n--block-size: got 0, want 1 or more",
 	} {
-		_, ended := runSim(t.Context(), strings.Fields(args)...)
-		if err := <-ended; err == nil || !strings.HasPrefix(err.Error(), want) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that is not refused
+		_, ended := runSim(ctx, strings.Fields(args)...)
+		err := <-ended
+		cancel()
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("sim %s: got %v, want %q", args, err, want)
 		}
 	}
