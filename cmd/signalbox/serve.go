@@ -128,7 +128,7 @@ func (s *server) listen() (map[string][]net.Listener, error) {
 			}
 			l, err := net.Listen(family, net.JoinHostPort(a.String(), strconv.Itoa(p.port)))
 			if err != nil {
-				problems = append(problems, fmt.Errorf("--%s: %w", p.flag, err))
+				problems = append(problems, fmt.Errorf("--%s: %w%s", p.flag, err, remedy(err, p.flag)))
 				continue
 			}
 			all[p.flag] = append(all[p.flag], l)

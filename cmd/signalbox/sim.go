@@ -100,7 +100,7 @@ func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 		c.Address, c.Name, c.Seed = net.JoinHostPort(o.bind, strconv.Itoa(port)), fmt.Sprintf("sim-%d", i), o.server.Seed+uint64(i)
 		s, err := sim.Start(c)
 		if err != nil {
-			return fmt.Errorf("server %d: %w", i, err)
+			return fmt.Errorf("server %d: %w%s", i, err, remedy(err, "port"))
 		}
 		servers = append(servers, s)
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), "listening", s.Addr()); err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"syscall"
 	"time"
 )
 
@@ -34,4 +36,12 @@ func pause(ctx context.Context, delay time.Duration) {
 	case <-d.C:
 	case <-ctx.Done():
 	}
+}
+
+// remedy is what to do about a port that cannot be had.
+func remedy(err error, flag string) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "; another process has it: end that, or choose another port with --" + flag
+	}
+	return ""
 }
