@@ -2,18 +2,10 @@ package main
 
 import (
 	"cmp"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,8 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
@@ -39,7 +29,7 @@ type options struct {
 	certPath                          string
 	healthChecking                    bool
 	singleDestination                 bool
-	openDebug                         bool
+	openDebug, pprof                  bool
 	shards                            int
 	maxBody, maxHeld                  int64
 	refresh, staleness                time.Duration
@@ -50,6 +40,7 @@ type options struct {
 	firstToken                        time.Duration
 	maxSuspended                      float64
 	xds                               xdsOptions
+	tls                               tlsOptions
 	log                               telemetry.LogOptions
 }
 
@@ -70,6 +61,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too")
 	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
+	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
@@ -86,6 +78,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 is none")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.xds.register(f)
+	o.tls.register(f)
 	o.log.Register(f)
 }
 
@@ -132,7 +125,7 @@ func (o *options) check() error {
 			bad("--%s: got %v, want 0 or more", d.flag, d.d)
 		}
 	}
-	all = append(all, o.checkXds()...)
+	all = append(append(all, o.checkXds()...), o.checkTLS()...)
 	if err := o.log.Check(); err != nil {
 		all = append(all, err)
 	}
@@ -213,51 +206,4 @@ func (o *options) load() (*config.Config, error) {
 // namespace is the pool's: a label.
 func (o *options) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
-}
-
-// credentials are those of the ext_proc port: the given certificate, a self-signed one, or none.
-func (o *options) credentials() (credentials.TransportCredentials, error) {
-	if !o.secure {
-		return insecure.NewCredentials(), nil
-	}
-	cert, err := o.certificate()
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
-	}), nil
-}
-
-func (o *options) certificate() (tls.Certificate, error) {
-	if o.certPath == "" {
-		return selfSigned(time.Now())
-	}
-	c, err := tls.LoadX509KeyPair(filepath.Join(o.certPath, "tls.crt"), filepath.Join(o.certPath, "tls.key"))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--cert-path: %w", err)
-	}
-	return c, nil
-}
-
-// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
-func selfSigned(now time.Time) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "signalbox", Organization: []string{"self-signed"}},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"signalbox", "localhost"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
