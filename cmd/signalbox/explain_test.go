@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"github.com/prometheus/client_golang/prometheus"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/actors/shard"
