@@ -33,6 +33,7 @@ type Config struct {
 	Endpoints     func() []EndpointView // in any order. nil = none are shown
 	Configuration func() string         // the configuration in force, as text. nil = it is not shown
 
+	Profiles     bool          // show profiles of the process
 	OpenDebug    bool          // answer /debug to every peer; false = to loopback peers only
 	AnswerWithin time.Duration // how long the recorder may take; 0 = 2 s
 	Now          func() time.Time
@@ -56,6 +57,7 @@ type handler struct{ Config }
 //	GET /debug/endpoints      the pool
 //	GET /debug/config         the configuration in force
 //	GET /debug/rings          what the loops did last; ?loop= one loop, ?newest= how many messages of each
+//	GET /debug/pprof/         profiles, in the form of net/http/pprof, if they are shown
 //
 // Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it. Their errors are always JSON:
 // {"error": what is wrong, "code": one word for programs}.
@@ -77,13 +79,14 @@ func NewHandler(cfg Config) http.Handler {
 	mux.Handle("GET /debug/endpoints", h.guard(h.endpoints))
 	mux.Handle("GET /debug/config", h.guard(h.configuration))
 	mux.Handle("GET /debug/rings", h.guard(h.rings))
+	h.profiles(mux)
 	mux.Handle("/debug/", h.guard(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "debug paths answer GET only")
 			return
 		}
-		fail(w, http.StatusNotFound, "no-such-path", "no such path; there are /debug/requests, /debug/requests/{id}, /debug/endpoints, /debug/config and /debug/rings")
+		fail(w, http.StatusNotFound, "no-such-path", "no such path; there are /debug/requests, /debug/requests/{id}, /debug/endpoints, /debug/config, /debug/rings and, with --enable-pprof, /debug/pprof/")
 	}))
 	return mux
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +17,12 @@ import (
 
 // Question asks the metrics port of a running process for one request.
 type Question struct {
-	Addr string // http://host:port; the scheme may be left out
-	ID   string // ours, or the client's x-request-id
-	JSON bool   // the answer as JSON instead of a page for a terminal
-	All  bool   // the page with every endpoint, however many; JSON has them always
+	Addr  string      // http://host:port; the scheme may be left out
+	ID    string      // ours, or the client's x-request-id
+	JSON  bool        // the answer as JSON instead of a page for a terminal
+	Token string      // of --metrics-token-file; "" = none is shown
+	TLS   *tls.Config // for an https address; nil = the system's authorities
+	All   bool        // the page with every endpoint, however many; JSON has them always
 }
 
 const (
@@ -45,7 +48,10 @@ func (q Question) Fetch(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("address %q: %w", q.Addr, err)
 	}
-	transport := &http.Transport{DisableKeepAlives: true} // no proxy: the port is near
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: q.TLS} // no proxy: the port is near
+	if q.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+q.Token)
+	}
 	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -29,6 +30,33 @@ func (h *handler) guard(next http.HandlerFunc) http.Handler {
 			fail(w, http.StatusBadRequest, "bad-format", "format must be json or text")
 		}
 	})
+}
+
+// Authenticated asks for an Authorization header that accept takes, for all but the two paths of health: what probes a
+// process has no token.
+func Authenticated(next http.Handler, accept func(authorization string) bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !accept(r.Header.Get("Authorization")) {
+			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("WWW-Authenticate", `Bearer realm="signalbox"`)
+			fail(w, http.StatusUnauthorized, "no-token", "want the header Authorization: Bearer, with one of the tokens of this process")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// profiles adds the paths of net/http/pprof, if profiles are shown, for peers that may see debug paths.
+func (h *handler) profiles(mux *http.ServeMux) {
+	if !h.Profiles {
+		return
+	}
+	mux.Handle("GET /debug/pprof/", h.guard(pprof.Index))
+	mux.Handle("GET /debug/pprof/cmdline", h.guard(pprof.Cmdline))
+	mux.Handle("GET /debug/pprof/profile", h.guard(pprof.Profile))
+	mux.Handle("GET /debug/pprof/symbol", h.guard(pprof.Symbol))
+	mux.Handle("POST /debug/pprof/symbol", h.guard(pprof.Symbol)) // tools ask so
+	mux.Handle("GET /debug/pprof/trace", h.guard(pprof.Trace))
 }
 
 // notLocal says why a request does not count as one from this machine; "" = it does. The peer's address alone is not

@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -42,7 +41,7 @@ func (r *rig) Tell(m messages.PoolMsg) bool {
 	return true
 }
 
-func newRig(t *testing.T, cfg Config, options ...grpc.ServerOption) *rig {
+func newRig(t *testing.T, cfg Config) *rig {
 	core, logs := observer.New(zap.DebugLevel)
 	r := &rig{T: t, logs: logs, acks: make(chan uint64, 100)}
 	var err error
@@ -54,7 +53,7 @@ func newRig(t *testing.T, cfg Config, options ...grpc.ServerOption) *rig {
 		t.Fatal(err)
 	}
 	r.address = l.Addr().String()
-	g := grpc.NewServer(options...)
+	g := grpc.NewServer()
 	r.server.Register(g)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
@@ -128,23 +127,17 @@ type proxy struct {
 
 func (r *rig) connect() *proxy {
 	r.Helper()
-	p, err := r.connectWith(insecure.NewCredentials())
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		r.Fatal(err)
-	}
-	return p
-}
-
-func (r *rig) connectWith(creds credentials.TransportCredentials) (*proxy, error) {
-	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
 	p := &proxy{rig: r, end: sync.OnceFunc(func() { cancel(); _ = conn.Close() })}
 	r.Cleanup(p.end)
-	p.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	return p, err
+	if p.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
+		r.Fatal(err)
+	}
+	return p
 }
 
 func node(lane string) *corev3.Node {

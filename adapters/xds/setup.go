@@ -89,21 +89,22 @@ func (v Version) before(w Version) bool {
 
 // Setup is what a configuration of Envoy depends on. DefaultSetup is that of Signalbox's default flags.
 type Setup struct {
-	Cluster, Lane string
-	Version       Version
-	Listen        Place   // of clients
-	Admin         Place   // of Envoy's admin page
-	Picker        Place   // ext_proc, as Envoy sees it
-	Xds           Place   // the xDS port, as Envoy sees it
-	Servers       []Place // of override-host
-	Secure        bool    // TLS to the picker
-	XdsSecure     bool    // TLS to the xDS port
-	HealthChecked bool    // the picker answers health checks on its port
-	MaxBodyBytes  int64   // of the picker; its receive limit is 1 MiB more
-	Authority     string  // path at Envoy of the CA that signed Signalbox's certificates; "" = any certificate will do
-	Identity      string  // directory at Envoy with tls.crt and tls.key, for the xDS port; "" = none
-	File          string  // name of the file, in its comment
-	Standard      bool    // the flags are the default ones, in its comment
+	Cluster, Lane  string
+	Version        Version
+	Listen         Place   // of clients
+	Admin          Place   // of Envoy's admin page
+	Picker         Place   // ext_proc, as Envoy sees it
+	Xds            Place   // the xDS port, as Envoy sees it
+	Servers        []Place // of override-host
+	Secure         bool    // TLS to the picker
+	XdsSecure      bool    // TLS to the xDS port
+	HealthChecked  bool    // the picker answers health checks on its port
+	MaxBodyBytes   int64   // of the picker; its receive limit is 1 MiB more
+	Authority      string  // path at Envoy of the CA that signed Signalbox's certificates; "" = any certificate will do
+	Identity       string  // directory at Envoy with tls.crt and tls.key, for the xDS port; "" = none
+	PickerIdentity string  // likewise, for the ext_proc port
+	File           string  // name of the file, in its comment
+	Standard       bool    // the flags are the default ones, in its comment
 }
 
 // DefaultSetup is the setup of a shipped file.
@@ -160,7 +161,7 @@ type TLS struct {
 }
 
 // PickerTLS is that of the ext_proc port.
-func (s Setup) PickerTLS() TLS { return s.tls(s.Picker.Host, "") }
+func (s Setup) PickerTLS() TLS { return s.tls(s.Picker.Host, s.PickerIdentity) }
 
 // XdsTLS is that of the xDS port.
 func (s Setup) XdsTLS() TLS { return s.tls(s.Xds.Host, s.Identity) }

@@ -55,7 +55,7 @@ func TestEverySetupIsValid(t *testing.T) {
 			t.Run(s.FileName()+" bare", func(t *testing.T) { valid(t, bare) })
 			all := s
 			all.Picker, all.Xds, all.Servers = Place{"picker.example", 1}, Place{"::1", 2}, []Place{{"one.example", 3}, {"::1", 4}}
-			all.XdsSecure, all.Authority, all.Identity = true, "/etc/ca.pem", "/etc/identity"
+			all.XdsSecure, all.Authority, all.Identity, all.PickerIdentity = true, "/etc/ca.pem", "/etc/identity", "/etc/picker"
 			t.Run(s.FileName()+" all", func(t *testing.T) { valid(t, all) })
 		}
 	}
@@ -79,7 +79,9 @@ func valid(t *testing.T, s Setup) {
 		"access_log:":        s.Cluster != Served && s.Lane == Light,
 		"UpstreamTlsContext": s.Cluster != Served && s.Secure || s.Cluster == Served && s.XdsSecure,
 		"trusted_ca":         s.Authority != "",
-		"tls_certificates":   s.Cluster == Served && s.Identity != "",
+		"tls_certificates":   s.Identity != "",
+		"/etc/identity":      s.Cluster == Served && s.Identity != "",
+		"/etc/picker":        s.Cluster != Served && s.PickerIdentity != "",
 		"grpc_health_check":  s.Cluster != Served && s.HealthChecked,
 		"type: STRICT_DNS\n    connect_timeout: 1s\n    load_balancing_policy": s.Cluster == OverrideHost && s.Named(),
 	} {

@@ -8,12 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
@@ -25,7 +23,9 @@ type xdsOptions struct {
 	port              int
 	listen, advertise string
 	authority         string
-	files             xds.TLSFiles
+	certPath          string
+	clientCA          string
+	identity          string // at Envoy
 }
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
@@ -33,8 +33,9 @@ func (o *xdsOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080, with all that belongs to it; empty is endpoints alone")
 	f.StringVar(&o.advertise, "advertise", "", "address or name by which Envoy reaches this Signalbox; empty is --bind")
 	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
-	f.StringVar(&o.files.Directory, "xds-cert-path", "", "directory with tls.crt and tls.key for the xDS port; empty is no TLS")
-	f.StringVar(&o.files.ClientCA, "xds-client-ca", "", "file of the CA that signs proxies' certificates: others are not served xDS")
+	f.StringVar(&o.identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with the tls.crt and tls.key that --client-ca-file and --xds-client-ca want")
+	f.StringVar(&o.certPath, "xds-cert-path", "", "directory with tls.crt and tls.key for the xDS port; empty is no TLS")
+	f.StringVar(&o.clientCA, "xds-client-ca", "", "file of the CA that signs proxies' certificates: others are not served xDS")
 }
 
 func (o *options) checkXds() []error {
@@ -46,7 +47,7 @@ func (o *options) checkXds() []error {
 	if x.listen != "" && x.port == 0 {
 		all = append(all, errors.New("--xds-listen: want --xds-port too"))
 	}
-	if x.files.ClientCA != "" && x.files.Directory == "" {
+	if x.clientCA != "" && x.certPath == "" {
 		all = append(all, errors.New("--xds-client-ca: want --xds-cert-path too"))
 	}
 	if x.listen != "" {
@@ -70,7 +71,13 @@ func (o *options) envoySetup() (xds.Setup, error) {
 	s.Picker = xds.Place{Host: host, Port: o.grpcPort}
 	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.secure, o.healthChecking, o.maxBody, o.xds.authority
 	s.Xds = xds.Place{Host: host, Port: cmp.Or(o.xds.port, s.Xds.Port)}
-	s.XdsSecure = o.xds.files.Directory != ""
+	s.XdsSecure = o.xds.certPath != ""
+	if o.xds.clientCA != "" {
+		s.Identity = o.xds.identity
+	}
+	if o.tls.clientCA != "" {
+		s.PickerIdentity = o.xds.identity
+	}
 	if o.xds.listen != "" {
 		at, err := xds.ParsePlace(o.xds.listen)
 		if err != nil {
@@ -111,22 +118,17 @@ func (t *tree) shardSinks() []messages.Sink[messages.ShardMsg] {
 }
 
 // serveXds starts the xDS port.
-func (s *server) serveXds(listeners []net.Listener) (*grpc.Server, error) {
-	creds, err := s.opts.xds.files.Credentials()
-	if err != nil {
-		return nil, fmt.Errorf("--xds-cert-path, --xds-client-ca: %w", err)
-	}
-	g := grpc.NewServer(grpc.Creds(creds), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+func (s *server) serveXds(listeners []net.Listener) *grpc.Server {
+	g := grpc.NewServer(serverOptions(s.locks.credentials(xdsPort))...)
 	s.tree.xds.Register(g)
 	s.run("xds", listeners, g.Serve)
-	return g, nil
+	return g
 }
 
 // newEnvoyConfig prints a bootstrap. It takes the flags of serve, so that what serves is what is written.
 func newEnvoyConfig() *cobra.Command {
 	o := newOptions()
-	var cluster, lane, version, listen, admin, identity string
+	var cluster, lane, version, listen, admin string
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
@@ -141,7 +143,6 @@ func newEnvoyConfig() *cobra.Command {
 	f.StringVar(&version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
 	f.StringVar(&listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
 	f.StringVar(&admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
-	f.StringVar(&identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with tls.crt and tls.key, for an xDS port with --xds-client-ca")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
 			return err
@@ -151,9 +152,6 @@ func newEnvoyConfig() *cobra.Command {
 			return err
 		}
 		s.Cluster, s.Lane = cluster, lane
-		if o.xds.files.ClientCA != "" {
-			s.Identity = identity
-		}
 		var errs [4]error
 		s.Version, errs[0] = xds.ParseVersion(version)
 		s.Listen, errs[1] = xds.ParsePlace(listen)
@@ -166,7 +164,7 @@ func newEnvoyConfig() *cobra.Command {
 		}
 		d := xds.DefaultSetup(cluster, lane)
 		s.File = d.File
-		s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked
+		s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
 		text, err := s.Bootstrap()
 		if err != nil {
 			return err

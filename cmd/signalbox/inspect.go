@@ -152,7 +152,7 @@ func (t *tree) endpointViews() []admin.EndpointView {
 }
 
 func newExplain() *cobra.Command {
-	addr, asJSON := "", false
+	q, guarded := admin.Question{}, client{}
 	c := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Say why a request went where it went",
@@ -162,11 +162,16 @@ func newExplain() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
-			return admin.Fetch(ctx, addr, args[0], asJSON, cmd.OutOrStdout())
+			if err := guarded.fill(&q); err != nil {
+				return err
+			}
+			q.ID = args[0]
+			return q.Fetch(ctx, cmd.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")
-	c.Flags().BoolVar(&asJSON, "json", false, "JSON instead of text")
+	c.Flags().StringVar(&q.Addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")
+	c.Flags().BoolVar(&q.JSON, "json", false, "JSON instead of text")
+	guarded.register(c.Flags())
 	return c
 }
 

@@ -2,18 +2,10 @@ package main
 
 import (
 	"cmp"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,8 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
@@ -39,7 +29,7 @@ type options struct {
 	certPath                          string
 	healthChecking                    bool
 	singleDestination                 bool
-	openDebug                         bool
+	openDebug, pprof                  bool
 	shards                            int
 	maxBody, maxHeld                  int64
 	refresh, staleness                time.Duration
@@ -50,6 +40,7 @@ type options struct {
 	firstToken                        time.Duration
 	maxSuspended                      float64
 	xds                               xdsOptions
+	tls                               tlsOptions
 	log                               telemetry.LogOptions
 }
 
@@ -71,6 +62,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
 	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops, which share the work; by default one for each CPU that Go may use")
+	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
 	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
@@ -86,6 +78,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 is none")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.xds.register(f)
+	o.tls.register(f)
 	o.log.Register(f)
 }
 
@@ -128,7 +121,7 @@ func (o *options) check() error {
 		bad("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody)
 	}
 	all = append(all, o.checkTimes()...)
-	all = append(all, o.checkXds()...)
+	all = append(append(all, o.checkXds()...), o.checkTLS()...)
 	if err := o.log.Check(); err != nil {
 		all = append(all, err)
 	}
@@ -230,52 +223,4 @@ func (o *options) load() (*config.Config, error) {
 // namespace is the pool's: a label.
 func (o *options) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
-}
-
-// credentials are those of the ext_proc port: the given certificate, a self-signed one, or none.
-func (o *options) credentials() (credentials.TransportCredentials, error) {
-	if !o.secure {
-		return insecure.NewCredentials(), nil
-	}
-	cert, err := o.certificate()
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
-	}), nil
-}
-
-func (o *options) certificate() (tls.Certificate, error) {
-	if o.certPath == "" {
-		return selfSigned(time.Now())
-	}
-	crt, key := filepath.Join(o.certPath, "tls.crt"), filepath.Join(o.certPath, "tls.key")
-	c, err := tls.LoadX509KeyPair(crt, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--cert-path: %s, %s: %w", crt, key, err)
-	}
-	return c, nil
-}
-
-// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
-func selfSigned(now time.Time) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "signalbox", Organization: []string{"self-signed"}},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"signalbox", "localhost"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

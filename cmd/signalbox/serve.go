@@ -17,17 +17,12 @@ import (
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
-
-// healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
-var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
 // server is a running Signalbox.
 type server struct {
@@ -37,7 +32,8 @@ type server struct {
 	grpc   *grpc.Server // ext_proc
 	checks *grpc.Server // health alone
 	xds    *grpc.Server // nil without --xds-port
-	health *health.Server
+	health *readiness
+	locks  *locks
 	http   *http.Server
 	failed chan error
 	addrs  map[string][]netip.AddrPort // by flag, in the order of --bind
@@ -88,20 +84,24 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 			closeAll(listeners)
 		}
 	}()
-	creds, err := o.credentials()
+	s.locks, err = o.lock(log)
+	defer func() {
+		if err != nil && s.locks != nil {
+			s.locks.close()
+		}
+	}()
 	if err = errors.Join(portsErr, err, readable(cfg)); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
 		return nil, err
 	}
+	s.tree.registry.MustRegister(s.locks.metrics()...)
 	if all := listeners["xds-port"]; all != nil {
-		if s.xds, err = s.serveXds(all); err != nil {
-			return nil, errors.Join(err, s.tree.close(ctx))
-		}
+		s.xds = s.serveXds(all)
 	}
 	s.tree.awaitEndpoints(ctx)
-	s.serveAll(listeners, creds)
+	s.serveAll(listeners)
 	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
 		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards),
 		zap.Int("endpoints", len(s.tree.endpoint.Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
@@ -150,29 +150,28 @@ func closeAll(all map[string][]net.Listener) {
 	}
 }
 
-func (s *server) serveAll(listeners map[string][]net.Listener, creds credentials.TransportCredentials) {
-	s.health = health.NewServer()
-	for _, name := range healthServices {
-		s.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
-	}
-	// One message can be as large as Envoy's buffer, whatever the body limit is.
-	options := append(wire.ServerOptions(), grpc.Creds(creds), grpc.MaxRecvMsgSize(int(s.opts.maxBody)+1<<20),
-		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20), grpc.NumStreamWorkers(64),
-		grpc.ConnectionTimeout(5*time.Second), // GOAWAY waits for handshakes that have begun
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
-	s.grpc = grpc.NewServer(options...)
+func (s *server) serveAll(listeners map[string][]net.Listener) {
+	s.health = newReadiness(s.tree.ready)
+	s.grpc = grpc.NewServer(pickerOptions(s.locks.credentials(pickerPort), s.opts.maxBody)...)
 	wire.Register(s.grpc, s.tree.streams)
 	accesslogv3.RegisterAccessLogServiceServer(s.grpc, s.tree.logs)
 	if s.opts.healthChecking {
 		healthpb.RegisterHealthServer(s.grpc, s.health)
 	}
-	s.checks = grpc.NewServer()
+	s.checks = grpc.NewServer(serverOptions(insecure.NewCredentials())...) // probes of Kubernetes know no TLS
 	healthpb.RegisterHealthServer(s.checks, s.health)
-	s.http = &http.Server{Handler: s.tree.admin, ReadHeaderTimeout: 10 * time.Second}
+	s.http = &http.Server{
+		Handler: s.locks.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: zap.NewStdLog(s.log.Logger), // handshakes that fail
+	}
+	serveHTTP := s.http.Serve
+	if p := s.locks.ports[metricsPort]; p != nil {
+		s.http.TLSConfig = p.Server()
+		serveHTTP = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
 	s.run("ext_proc", listeners["grpc-port"], s.grpc.Serve)
 	s.run("health", listeners["grpc-health-port"], s.checks.Serve)
-	s.run("http", listeners["metrics-port"], s.http.Serve)
+	s.run("http", listeners["metrics-port"], serveHTTP)
 }
 
 // run serves each listener until it is closed. The first failure ends the server.
@@ -216,6 +215,7 @@ func (s *server) stop(delay time.Duration) error {
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancelLast()
 	err := errors.Join(s.tree.close(last), s.closeHTTP())
+	s.locks.close()
 	s.log.Info("stopped")
 	_ = s.log.Close() // a reader that is gone is no fault of the shutdown
 	return err

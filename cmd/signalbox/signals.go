@@ -129,7 +129,7 @@ func (t *tree) serveAdmin(c *config.Config) {
 		ParseID:     func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address:     t.endpoint.Address,
 		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
-		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Now: t.sys.Now,
+		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },
 	})
 }

@@ -213,13 +213,6 @@ func (t *tree) noteRefused(m messages.RequestRefused) {
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
 
-func (t *tree) ready() error {
-	if t.draining.Load() {
-		return errors.New("shutting down")
-	}
-	return nil
-}
-
 // discover follows the file of endpoints. A bad one at the start is an error; later it changes nothing.
 func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
 	file, err := discovery.Open(discovery.Config{

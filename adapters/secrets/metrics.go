@@ -1,0 +1,11 @@
+package secrets
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metric is when the certificate in force ends. port is a word for the port, the same for ever.
+func (p *Port) Metric(port string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "signalbox_certificate_expiry_timestamp_seconds", Help: "End of the certificate in force, in seconds since 1970.",
+		ConstLabels: prometheus.Labels{"port": port},
+	}, func() float64 { return float64(p.Certificate().NotAfter.Unix()) })
+}

@@ -1,0 +1,167 @@
+package secrets
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is the TLS of one port. The zero value is a self-signed certificate, for every client.
+type Config struct {
+	Directory string   // with tls.crt and tls.key; "" = self-signed
+	ClientCA  string   // file of the authorities that sign clients' certificates; "" = clients show none
+	Protocols []string // of ALPN, in the order of preference
+	Parameters
+}
+
+// Parameters are what a handshake may agree on.
+type Parameters struct {
+	MinVersion uint16   // tls.VersionTLS12 or later; 0 = that
+	Suites     []uint16 // of TLS 1.2: those of 1.3 cannot be chosen; nil = those that HTTP/2 allows
+}
+
+// Port is the TLS of a port whose files may be replaced at any time.
+type Port struct {
+	Config
+	own   *tls.Certificate // self-signed; nil = the directory's
+	files *follower[tls.Config]
+}
+
+// NewPort reads the files. Files that are not good are an error.
+func NewPort(c Config, w Watch) (*Port, error) {
+	p := &Port{Config: c}
+	var files []string
+	if c.Directory != "" {
+		files = append(files, filepath.Join(c.Directory, "tls.crt"), filepath.Join(c.Directory, "tls.key"))
+	} else {
+		own, err := selfSigned(time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("self-signed certificate: %w", err)
+		}
+		p.own = &own
+	}
+	if c.ClientCA != "" {
+		files = append(files, c.ClientCA)
+	}
+	var err error
+	p.files, err = follow(files, p.parse, w)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Server is for what listens. Each handshake is by the files as they were good last.
+func (p *Port) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: p.Protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.files.good.Load(), nil },
+	}
+}
+
+// Certificate is the one in force.
+func (p *Port) Certificate() *x509.Certificate { return p.files.good.Load().Certificates[0].Leaf }
+
+// Close ends the watch over the files. What was read last stays in force.
+func (p *Port) Close() { p.files.close() }
+
+func (p *Port) parse(texts [][]byte) (*tls.Config, error) {
+	c := &tls.Config{
+		MinVersion: max(p.MinVersion, tls.VersionTLS12), CipherSuites: p.Suites, NextProtos: p.Protocols,
+		// A ticket would carry a client past an authority that was replaced since.
+		SessionTicketsDisabled: p.ClientCA != "",
+	}
+	if c.CipherSuites == nil {
+		c.CipherSuites = suitesForHTTP2()
+	}
+	if p.own != nil {
+		c.Certificates = []tls.Certificate{*p.own}
+	} else {
+		pair, err := tls.X509KeyPair(texts[0], texts[1])
+		if err != nil {
+			return nil, fmt.Errorf("tls.crt and tls.key in %s: %w", p.Directory, err)
+		}
+		c.Certificates, texts = []tls.Certificate{pair}, texts[2:]
+	}
+	if p.ClientCA == "" {
+		return c, nil
+	}
+	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(texts[0]) {
+		return nil, fmt.Errorf("%s: no certificate in it", p.ClientCA)
+	}
+	return c, nil
+}
+
+// suitesForHTTP2 leaves out what RFC 9113, appendix A, forbids: of what Go thinks safe, all that is not authenticated encryption.
+func suitesForHTTP2() []uint16 {
+	var all []uint16
+	for _, s := range tls.CipherSuites() {
+		if strings.Contains(s.Name, "_GCM_") || strings.Contains(s.Name, "_CHACHA20_") {
+			all = append(all, s.ID)
+		}
+	}
+	return all
+}
+
+var versions = map[string]uint16{"": 0, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+
+// ParseVersion reads the name of a version of TLS, as Go has it. "" is 0, the default.
+func ParseVersion(name string) (uint16, error) {
+	if v, ok := versions[name]; ok {
+		return v, nil
+	}
+	if name == "VersionTLS10" || name == "VersionTLS11" {
+		return 0, fmt.Errorf("got %s, want VersionTLS12 or VersionTLS13: HTTP/2 takes no older one", name)
+	}
+	return 0, fmt.Errorf("got %q, want VersionTLS12 or VersionTLS13", name)
+}
+
+// ParseSuites reads names of cipher suites, as Go has them. No name is nil, the default.
+func ParseSuites(names []string) ([]uint16, error) {
+	var ids []uint16
+	for _, name := range names {
+		called := func(s *tls.CipherSuite) bool { return s.Name == name }
+		i := slices.IndexFunc(tls.CipherSuites(), called)
+		if i < 0 && slices.ContainsFunc(tls.InsecureCipherSuites(), called) {
+			return nil, fmt.Errorf("%s is not safe", name)
+		}
+		if i < 0 {
+			return nil, fmt.Errorf("got %q, want names like TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", name)
+		}
+		ids = append(ids, tls.CipherSuites()[i].ID)
+	}
+	return ids, nil
+}
+
+// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
+func selfSigned(now time.Time) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "signalbox", Organization: []string{"self-signed"}},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"signalbox", "localhost"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+}

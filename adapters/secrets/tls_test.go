@@ -1,0 +1,268 @@
+package secrets
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSelfSignedIsForWhoeverDoesNotVerify(t *testing.T) {
+	at := serve(t, Config{Protocols: []string{"h2"}}, Watch{})
+	if got := shows(t, at); got != "signalbox" {
+		t.Errorf("the certificate is of %q", got)
+	}
+	s, err := meets(at, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1", "h2"}, MinVersion: tls.VersionTLS12})
+	if err != nil || s.NegotiatedProtocol != "h2" {
+		t.Errorf("protocol %q, %v, want h2", s.NegotiatedProtocol, err)
+	}
+	if _, err := meets(at, &tls.Config{MinVersion: tls.VersionTLS12}); err == nil {
+		t.Error("a client that verifies took it")
+	}
+}
+
+// swap makes ..data a link to another folder, as Kubernetes replaces a volume of a secret.
+func swap(t *testing.T, volume, version string, p pair) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(volume, version), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, filepath.Join(volume, version))
+	if err := os.Symlink(version, filepath.Join(volume, "..data_tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(volume, "..data_tmp"), filepath.Join(volume, "..data")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReplacedFilesComeIntoForce(t *testing.T) {
+	for name, replace := range map[string]func(t *testing.T, folder string, p pair){
+		"by rename": func(t *testing.T, folder string, p pair) { p.write(t, folder) },
+		"in place": func(t *testing.T, folder string, p pair) {
+			for name, text := range map[string][]byte{"tls.crt": p.crt, "tls.key": p.key} {
+				if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"by a link, as Kubernetes does": func(t *testing.T, folder string, p pair) {
+			if _, err := os.Lstat(filepath.Join(folder, "..data")); err == nil {
+				swap(t, folder, "..second", p)
+				return
+			}
+			swap(t, folder, "..first", p)
+			for _, name := range []string{"tls.crt", "tls.key"} {
+				if err := os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, told := t.TempDir(), make(heard, 10)
+			replace(t, folder, newPair(t, "first"))
+			at := serve(t, Config{Directory: folder}, told.watch())
+			if got := shows(t, at); got != "first" {
+				t.Fatalf("serves the certificate of %q", got)
+			}
+			replace(t, folder, newPair(t, "second"))
+			if err := told.next(t); err != nil {
+				t.Errorf("told %v", err)
+			}
+			if got := shows(t, at); got != "second" {
+				t.Errorf("serves the certificate of %q after the change", got)
+			}
+		})
+	}
+}
+
+func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
+	first, second := newPair(t, "first"), newPair(t, "second")
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, folder string)
+		says  string
+	}{
+		"key of another":   {func(t *testing.T, folder string) { put(t, filepath.Join(folder, "tls.key"), second.key) }, "does not match"},
+		"no certificate":   {func(t *testing.T, folder string) { put(t, filepath.Join(folder, "tls.crt"), []byte("hello")) }, "tls.crt"},
+		"certificate gone": {func(_ *testing.T, folder string) { _ = os.Remove(filepath.Join(folder, "tls.crt")) }, "no such file"},
+		"folder gone":      {func(_ *testing.T, folder string) { _ = os.RemoveAll(folder) }, "no such file"},
+		"authority spoilt": {func(t *testing.T, folder string) { put(t, folder+".ca", []byte("hello")) }, ".ca: no certificate"},
+		"too large": {func(t *testing.T, folder string) {
+			put(t, filepath.Join(folder, "tls.crt"), append(first.crt, make([]byte, fileBytes)...))
+		}, "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, told, client := filepath.Join(t.TempDir(), "certs"), make(heard, 10), newPair(t, "client")
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			first.write(t, folder)
+			put(t, folder+".ca", client.crt)
+			at := serve(t, Config{Directory: folder, ClientCA: folder + ".ca"}, told.watch())
+			ask := func() string {
+				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{client.certificate(t)}, MinVersion: tls.VersionTLS12})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s.PeerCertificates[0].Subject.CommonName
+			}
+			c.spoil(t, folder)
+			if err := told.next(t); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "PRIVATE") {
+				t.Errorf("told %v, want %q", err, c.says)
+			}
+			if got := ask(); got != "first" {
+				t.Errorf("serves the certificate of %q, want the last good one", got)
+			}
+			_ = os.Mkdir(folder, 0o700)
+			second.write(t, folder)
+			put(t, folder+".ca", client.crt) // last: nothing is well before it
+			for told.next(t) != nil { // what is half written for longer than a look is told of too
+			}
+			if got := ask(); got != "second" {
+				t.Errorf("serves the certificate of %q once all is well again", got)
+			}
+		})
+	}
+}
+
+// Whoever writes one file after the other is not told off while at it; and what is bad is said once.
+func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
+	folder, told := t.TempDir(), make(heard, 10)
+	newPair(t, "first").write(t, folder)
+	w := told.watch()
+	w.Every = -1 // the test looks
+	p, err := NewPort(Config{Directory: folder}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := newPair(t, "second")
+	put(t, filepath.Join(folder, "tls.crt"), second.crt)
+	p.files.look()
+	put(t, filepath.Join(folder, "tls.key"), second.key)
+	p.files.look()
+	if err := told.next(t); err != nil {
+		t.Errorf("told %v", err)
+	}
+	if got := p.Certificate().Subject.CommonName; got != "second" {
+		t.Errorf("the certificate in force is of %q", got)
+	}
+	put(t, filepath.Join(folder, "tls.key"), newPair(t, "third").key)
+	for range 5 {
+		p.files.look()
+	}
+	if n := len(told); n != 1 || (<-told) == nil {
+		t.Errorf("a bad pair was told of %d times", n)
+	}
+}
+
+func TestOnlyAgreedVersionsAndSuites(t *testing.T) {
+	folder := t.TempDir()
+	newPair(t, "a").write(t, folder)
+	const one, other = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+	chosen, err := ParseSuites([]string{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := ParseSuites([]string{other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		server Parameters
+		max    uint16
+		client []uint16
+		met    bool
+	}{
+		"1.3 by default":                {Parameters{}, tls.VersionTLS13, nil, true},
+		"1.2 by default":                {Parameters{}, tls.VersionTLS12, nil, true},
+		"1.1 never":                     {Parameters{MinVersion: tls.VersionTLS11}, tls.VersionTLS11, nil, false},
+		"1.3 is enough":                 {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS13, nil, true},
+		"1.2 is too old":                {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS12, nil, false},
+		"the suite chosen":              {Parameters{Suites: chosen}, tls.VersionTLS12, chosen, true},
+		"another than the suite":        {Parameters{Suites: chosen}, tls.VersionTLS12, others, false},
+		"what HTTP/2 forbids":           {Parameters{}, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}, false},
+		"1.3 whatever the suite of 1.2": {Parameters{Suites: chosen}, tls.VersionTLS13, others, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := serve(t, Config{Directory: folder, Parameters: c.server}, Watch{})
+			s, err := meets(at, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: c.max, CipherSuites: c.client})
+			if (err == nil) != c.met {
+				t.Fatalf("met %v, %v", err == nil, err)
+			}
+			if err == nil && s.Version != c.max {
+				t.Errorf("version %s", tls.VersionName(s.Version))
+			}
+		})
+	}
+}
+
+func TestOnlyClientsOfTheAuthorityAreServed(t *testing.T) {
+	folder, ca, told := t.TempDir(), filepath.Join(t.TempDir(), "ca.crt"), make(heard, 10)
+	own, client, stranger := newPair(t, "own"), newPair(t, "client"), newPair(t, "stranger")
+	own.write(t, folder)
+	put(t, ca, client.crt)
+	at := serve(t, Config{Directory: folder, ClientCA: ca}, told.watch())
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(own.crt)
+	tickets := tls.NewLRUClientSessionCache(8)
+	served := func(shown ...tls.Certificate) bool {
+		_, err := meets(at, &tls.Config{RootCAs: roots, Certificates: shown, ClientSessionCache: tickets, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		return err == nil
+	}
+	if !served(client.certificate(t)) || served(stranger.certificate(t)) || served() {
+		t.Error("want the authority's client served, and neither a stranger nor one without a certificate")
+	}
+	put(t, ca, stranger.crt)
+	if err := told.next(t); err != nil {
+		t.Fatal(err)
+	}
+	if served(client.certificate(t)) || !served(stranger.certificate(t)) {
+		t.Error("the authority that took the place of the first is not the one that counts")
+	}
+}
+
+func TestFilesThatAreBadAtTheStart(t *testing.T) {
+	folder := t.TempDir()
+	if _, err := NewPort(Config{Directory: folder}, Watch{}); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "tls.key") {
+		t.Errorf("a folder without a pair gives %v, want both files named", err)
+	}
+	newPair(t, "a").write(t, folder)
+	if _, err := NewPort(Config{Directory: folder, ClientCA: filepath.Join(folder, "tls.key")}, Watch{}); err == nil {
+		t.Error("a key is taken for an authority")
+	}
+	if _, err := NewPort(Config{Directory: folder, ClientCA: folder}, Watch{}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a folder as authority gives %v", err)
+	}
+}
+
+func TestNamesOfVersionsAndSuites(t *testing.T) {
+	for name, want := range map[string]uint16{"": 0, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
+		if got, err := ParseVersion(name); got != want || err != nil {
+			t.Errorf("%q is %x, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"VersionTLS10", "VersionTLS11", "1.2", "versiontls12"} {
+		if _, err := ParseVersion(name); err == nil || !strings.Contains(err.Error(), "VersionTLS12") {
+			t.Errorf("%q gives %v", name, err)
+		}
+	}
+	for name, says := range map[string]string{"TLS_RSA_WITH_RC4_128_SHA": "not safe", "AES": "want names like"} {
+		if _, err := ParseSuites([]string{name}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q gives %v, want %q", name, err, says)
+		}
+	}
+}
+
+func TestWithoutAWatchNothingChanges(t *testing.T) {
+	folder := t.TempDir()
+	newPair(t, "first").write(t, folder)
+	at := serve(t, Config{Directory: folder}, Watch{Every: -time.Second})
+	newPair(t, "second").write(t, folder)
+	if got := shows(t, at); got != "first" {
+		t.Errorf("serves the certificate of %q", got)
+	}
+}

@@ -1,0 +1,65 @@
+package secrets
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Tokens are bearer tokens from a file that may be replaced at any time: one a line, so that a token and its successor are
+// good together for a while.
+type Tokens struct {
+	file *follower[[][sha256.Size]byte]
+}
+
+// NewTokens reads the file. A file without a token is an error.
+func NewTokens(path string, w Watch) (*Tokens, error) {
+	f, err := follow([]string{path}, func(texts [][]byte) (*[][sha256.Size]byte, error) {
+		sums, err := parseTokens(string(texts[0]))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return &sums, nil
+	}, w)
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{f}, nil
+}
+
+// Close ends the watch over the file. What was read last stays in force.
+func (t *Tokens) Close() { t.file.close() }
+
+// What a header can carry: RFC 6750, 2.1.
+var tokenForm = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+
+func parseTokens(text string) ([][sha256.Size]byte, error) {
+	var sums [][sha256.Size]byte
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if !tokenForm.MatchString(line) {
+			return nil, fmt.Errorf("line %d: want letters, digits and -._~+/ only", i+1) // without the line: it may be a secret
+		}
+		sums = append(sums, sha256.Sum256([]byte(line)))
+	}
+	if len(sums) == 0 {
+		return nil, fmt.Errorf("no token in it")
+	}
+	return sums, nil
+}
+
+// Accept says whether an Authorization header carries one of the tokens. How long it takes tells nothing of them.
+func (t *Tokens) Accept(authorization string) bool {
+	scheme, token, _ := strings.Cut(authorization, " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	found := 0
+	for _, want := range *t.file.good.Load() {
+		found |= subtle.ConstantTimeCompare(sum[:], want[:])
+	}
+	return found == 1 && strings.EqualFold(scheme, "Bearer")
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// running is a Signalbox on real sockets of 127.0.0.1, over an endpoints file without endpoints. It ends with the test.
+func running(t *testing.T, flags ...string) *server {
+	t.Helper()
+	s := started(t, flags...)
+	t.Cleanup(func() {
+		if err := s.stop(0); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func started(t *testing.T, flags ...string) *server {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	writeText(t, file, "endpoints: []\n")
+	o, set := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.register(set)
+	all := append([]string{"--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0", "--shards", "1", "-v0"}, flags...)
+	if err := set.Parse(all); err != nil {
+		t.Fatal(err)
+	}
+	s, err := start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *server) at(flag string) string { return s.addrs[flag][0].String() }
+
+func writeText(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// identity is a certificate for 127.0.0.1 that is its own authority, in a directory with tls.crt and tls.key.
+type identity struct {
+	folder, crt string
+	pair        tls.Certificate
+	roots       *x509.CertPool
+}
+
+func newIdentity(t *testing.T, name string) identity {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := identity{folder: t.TempDir(), roots: x509.NewCertPool()}
+	i.crt = filepath.Join(i.folder, "tls.crt")
+	writeText(t, i.crt, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	writeText(t, filepath.Join(i.folder, "tls.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	if i.pair, err = tls.LoadX509KeyPair(i.crt, filepath.Join(i.folder, "tls.key")); err != nil {
+		t.Fatal(err)
+	}
+	i.roots.AddCert(i.pair.Leaf)
+	return i
+}
+
+// trusting is a client that takes this identity only, and shows others.
+func (i identity) trusting(shown ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: i.roots, Certificates: shown, MinVersion: tls.VersionTLS12}
+}
+
+// healthAt asks a gRPC port for its health; nil = without TLS.
+func healthAt(t *testing.T, at, service string, c *tls.Config) (healthpb.HealthCheckResponse_ServingStatus, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	r, err := healthClient(t, at, c).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+	return r.GetStatus(), err
+}
+
+func healthClient(t *testing.T, at string, c *tls.Config) healthpb.HealthClient {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if c != nil {
+		creds = credentials.NewTLS(c)
+	}
+	conn, err := grpc.NewClient(at, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return healthpb.NewHealthClient(conn)
+}
+
+// asked is an HTTP client of the metrics port, on a connection of its own.
+type asked struct {
+	url, token string
+	host       string // of the Host header; "" = the URL's
+	tls        *tls.Config
+}
+
+// get gives the status, or 0 if there is no answer, and the body.
+func (a asked) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = cmp.Or(a.host, r.Host)
+	if a.token != "" {
+		r.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: a.tls}}
+	resp, err := c.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
