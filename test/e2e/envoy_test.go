@@ -37,7 +37,7 @@ type attempt struct {
 	Request   string `json:"request"`
 	Status    int    `json:"status"`
 	Flags     string `json:"flags"`
-	Hosts     string `json:"hosts"` // every server tried, in order; the last one alone before Envoy 1.38
+	Hosts     string `json:"hosts"` // every server that took a connection, in order; the last one alone before Envoy 1.38
 	Attempts  int    `json:"attempts"`
 	SentBytes int    `json:"sent_bytes"`
 }
