@@ -45,6 +45,8 @@ conformance: ## The table of ext_proc checks
 e2e: ## Real Envoy, the real binary, simulated model servers; ENVOY=path or ENVOY_VERSION=1.36.2
 	@if envoy=$$($(FETCH)); then \
 	  ENVOY="$$envoy" $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
+	elif [ -n "$(ENVOY_VERSION)" ]; then \
+	  exit 1; \
 	else \
 	  $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
 	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
