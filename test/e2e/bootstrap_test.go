@@ -21,7 +21,7 @@ var bootstraps = map[string]string{
 func TestEnvoyAcceptsTheBootstraps(t *testing.T) {
 	for name, path := range bootstraps {
 		t.Run(name, func(t *testing.T) {
-			out, err := exec.Command(envoyPath, "--mode", "validate", "--disable-hot-restart", "-c", path).CombinedOutput()
+			out, err := exec.Command(envoyPath, "--mode", "validate", "--disable-hot-restart", "-c", bootstrapFile(t, path)).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -43,7 +43,7 @@ func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
 			defer func() { p.kill() }() // it would wait for its drain delay
 			p.pooled(t, 2)
 			e := &envoy{}
-			e.run(t, path, t.TempDir())
+			e.run(t, bootstrapFile(t, path), t.TempDir())
 			if e.url != "http://127.0.0.1:8080" || e.admin != "http://127.0.0.1:19000" {
 				t.Errorf("listener %s, admin %s", e.url, e.admin)
 			}
@@ -55,7 +55,7 @@ func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
 
 // TestEnvoySingleDestination: with that flag original-dst.yaml serves without the filter that shortens the list.
 func TestEnvoySingleDestination(t *testing.T) {
-	text := readFile(t, originalDst)
+	text := bootstrapText(t, originalDst)
 	head, rest, ok := strings.Cut(text, "          # ORIGINAL_DST takes one address")
 	_, tail, found := strings.Cut(rest, "          - name: envoy.filters.http.router")
 	if !ok || !found {

@@ -72,10 +72,11 @@ func TestEnvoySurvivesAServersDeath(t *testing.T) {
 		return served(doomed[0]) >= clients && served(survivor[0]) >= clients
 	})
 	doomedProcess.kill()
-	killed := work.count()
+	died, killed := time.Now(), work.count()
 	eventually(t, 20*time.Second, "clients go on", func() bool { return work.count() > killed+10*clients })
 	answers := work.stop()
 
+	figures(t, "server killed", answers, died)
 	onlySentOnesFailed(t, s, answers, doomed[0], clients)
 }
 

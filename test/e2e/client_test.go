@@ -29,6 +29,7 @@ type answer struct {
 	err    error
 	events []event // of a streamed answer
 	sent   time.Time
+	ended  time.Time
 }
 
 // event is one `data:` line of a streamed answer.
@@ -47,8 +48,9 @@ func newClient(base string) *client {
 func (c *client) close() { c.http.CloseIdleConnections() }
 
 // do sends any request; each answer carries the name under which it is logged.
-func (c *client) do(ctx context.Context, method, path, body string, header http.Header) answer {
-	a := answer{name: fmt.Sprintf("r%d", c.last.Add(1)), sent: time.Now()}
+func (c *client) do(ctx context.Context, method, path, body string, header http.Header) (a answer) {
+	a = answer{name: fmt.Sprintf("r%d", c.last.Add(1)), sent: time.Now()}
+	defer func() { a.ended = time.Now() }()
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		a.err = err

@@ -17,7 +17,7 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 	p.pooled(t, 1)
 	folder := t.TempDir()
 	config := filepath.Join(folder, "envoy.yaml")
-	writeFile(t, config, ownBootstrap(t, printed(t, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", strconv.Itoa(p.grpcPort)), port))
+	writeFile(t, config, ownBootstrap(t, printed(t, "--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", strconv.Itoa(p.grpcPort)), port))
 	e := &envoy{}
 	e.run(t, config, folder)
 	e.asksPicker(t)

@@ -37,7 +37,8 @@ type attempt struct {
 	Request   string `json:"request"`
 	Status    int    `json:"status"`
 	Flags     string `json:"flags"`
-	Hosts     string `json:"hosts"` // every server tried, in order
+	Hosts     string `json:"hosts"` // every server that took a connection, in order; the last one alone before Envoy 1.38
+	Attempts  int    `json:"attempts"`
 	SentBytes int    `json:"sent_bytes"`
 }
 
@@ -46,13 +47,40 @@ const shipped = `        - endpoint: {address: {socket_address: {address: 127.0.
         - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8002}}}
 `
 
+// printedBy are the flags with which envoy-config prints each shipped file.
+var printedBy = map[string][]string{
+	overrideHost: nil, overrideHostFull: {"--lane", "full"}, xdsLight: {"--cluster", "xds"}, xdsFull: {"--cluster", "xds", "--lane", "full"},
+	originalDst: {"--cluster", "original-dst"}, originalDstFull: {"--cluster", "original-dst", "--lane", "full"},
+}
+
+// bootstrapText is a file as it is shipped; before an Envoy of another version, what envoy-config prints for that one.
+func bootstrapText(t *testing.T, path string) string {
+	t.Helper()
+	flags, shipped := printedBy[path]
+	if !shipped || envoyVersion == shippedVersion {
+		return readFile(t, path)
+	}
+	return printed(t, append([]string{"--envoy-version", envoyVersion}, flags...)...)
+}
+
+// bootstrapFile is the path of such a text.
+func bootstrapFile(t *testing.T, path string) string {
+	t.Helper()
+	if envoyVersion == shippedVersion {
+		return path
+	}
+	file := filepath.Join(t.TempDir(), filepath.Base(path))
+	writeFile(t, file, bootstrapText(t, path))
+	return file
+}
+
 // startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace those
 // that override-host.yaml lists; original-dst.yaml lists none. Changes may follow.
 func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, changes ...func(string) string) *envoy {
 	t.Helper()
 	folder := t.TempDir()
 	e := &envoy{accessLog: filepath.Join(folder, "access.log")}
-	text := readFile(t, bootstrap)
+	text := bootstrapText(t, bootstrap)
 	text = replaceOnce(t, text, "port_value: 8080", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
@@ -89,6 +117,10 @@ func addAccessLog(t *testing.T, text, path string) string {
 }
 
 func accessLogText(path string) string {
+	hosts := "UPSTREAM_HOSTS_ATTEMPTED"
+	if !reportsServed() {
+		hosts = "UPSTREAM_HOST" // the last one
+	}
 	return `          - name: envoy.access_loggers.file
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
@@ -98,7 +130,8 @@ func accessLogText(path string) string {
                   request: "%REQ(` + logField + `)%"
                   status: "%RESPONSE_CODE%"
                   flags: "%RESPONSE_FLAGS%"
-                  hosts: "%UPSTREAM_HOSTS_ATTEMPTED%"
+                  hosts: "%` + hosts + `%"
+                  attempts: "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"
                   sent_bytes: "%UPSTREAM_WIRE_BYTES_SENT%"
 `
 }

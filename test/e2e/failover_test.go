@@ -49,6 +49,7 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	t.Logf("sent before the kill: %+v", inFlight)
 	t.Logf("sent while away (%v): %+v, ejections: %d", restarted.Sub(killed).Round(time.Millisecond), away, ejections)
 	t.Logf("sent after: %+v; picks again %v after the restart", back, took.Round(time.Millisecond))
+	figures(t, "Signalbox killed, alone", answers, killed)
 	failed := away.refused + away.cut
 	if failed > ejections {
 		t.Errorf("%d requests sent while Signalbox was away failed in %d ejections", failed, ejections)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"testing"
 )
@@ -17,7 +18,15 @@ import (
 var (
 	binary    string // the signalbox under test
 	envoyPath string // "" if there is none
+	// as "1.40"; the one that bootstraps are shipped for if there is none
+	envoyVersion = shippedVersion
 )
+
+// shippedVersion is the Envoy that the files of deploy/envoy are for.
+const shippedVersion = "1.40"
+
+// long asks for the tests that wait for keepalives and deadlines of half a minute and more.
+var long = flag.Bool("long", false, "also run tests that take longer than 20 s")
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -47,6 +56,11 @@ func run(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		return m.Run()
+	}
+	if envoyVersion, err = versionOf(envoyPath); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return m.Run()
 }
@@ -93,6 +107,22 @@ func findEnvoy() string {
 	}
 	return path
 }
+
+// versionOf reads "1.40" out of "envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
+func versionOf(path string) (string, error) {
+	out, err := exec.Command(path, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w\n%s", path, err, out)
+	}
+	found := regexp.MustCompile(`version: [^/]*/(\d+\.\d+)\.`).FindSubmatch(out)
+	if found == nil {
+		return "", fmt.Errorf("%s --version says %q", path, out)
+	}
+	return string(found[1]), nil
+}
+
+// reportsServed says whether Envoy has selected_host_key, and can log every server that it tried: from 1.38 on.
+func reportsServed() bool { return envoyVersion != "1.36" && envoyVersion != "1.37" }
 
 func underCI() bool {
 	switch os.Getenv("CI") {

@@ -28,10 +28,7 @@ func printed(t *testing.T, flags ...string) string {
 }
 
 func TestBootstrapsAreWhatIsPrinted(t *testing.T) {
-	for path, flags := range map[string][]string{
-		overrideHost: nil, overrideHostFull: {"--lane", "full"}, xdsLight: {"--cluster", "xds"}, xdsFull: {"--cluster", "xds", "--lane", "full"},
-		originalDst: {"--cluster", "original-dst"}, originalDstFull: {"--cluster", "original-dst", "--lane", "full"},
-	} {
+	for path, flags := range printedBy {
 		if printed(t, flags...) != readFile(t, path) {
 			t.Errorf("envoy-config %v does not print %s", flags, path)
 		}
@@ -90,7 +87,7 @@ func startPrinted(t *testing.T, p *picker, flags ...string) *envoy {
 	t.Helper()
 	folder := t.TempDir()
 	config := filepath.Join(folder, "envoy.yaml")
-	all := append(append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, p.flags[1:]...), flags...)
+	all := append(append([]string{"--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, p.flags[1:]...), flags...)
 	writeFile(t, config, printed(t, all...))
 	e := &envoy{}
 	e.run(t, config, folder)

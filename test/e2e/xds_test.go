@@ -30,7 +30,7 @@ func serveXds(t *testing.T, servers []string, flags ...string) (*picker, int) {
 func startXdsEnvoy(t *testing.T, bootstrap string, port int) *envoy {
 	t.Helper()
 	folder := t.TempDir()
-	text := readFile(t, bootstrap)
+	text := bootstrapText(t, bootstrap)
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 18000", fmt.Sprintf("port_value: %d", port))
 	config := filepath.Join(folder, "envoy.yaml")
@@ -77,7 +77,7 @@ func TestEnvoyXdsBootstrapsFitTheDefaults(t *testing.T) {
 			defer func() { p.kill() }() // it would wait for its drain delay
 			p.pooled(t, 2)
 			e := &envoy{}
-			e.run(t, path, t.TempDir())
+			e.run(t, bootstrapFile(t, path), t.TempDir())
 			if e.url != "http://0.0.0.0:8080" || e.admin != "http://127.0.0.1:19000" {
 				t.Errorf("listener %s, admin %s", e.url, e.admin)
 			}
@@ -198,7 +198,7 @@ func TestEnvoyRefusesAListenerThatItCannotBind(t *testing.T) {
 	p := serve(t, servers, "--xds-port", strconv.Itoa(ports[0]), "--xds-listen", "192.0.2.1:8080")
 	p.pooled(t, 2)
 	config := filepath.Join(t.TempDir(), "envoy.yaml")
-	text := replaceOnce(t, readFile(t, xdsLight), "port_value: 19000", "port_value: 0")
+	text := replaceOnce(t, bootstrapText(t, xdsLight), "port_value: 19000", "port_value: 0")
 	writeFile(t, config, replaceOnce(t, text, "port_value: 18000", fmt.Sprintf("port_value: %d", ports[0])))
 	start(t, "envoy", envoyPath, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "critical")
 	eventually(t, 10*time.Second, "the refusal is counted", func() bool {

@@ -5,12 +5,47 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // slowLink listens on a port that leads to another one. What comes back from there arrives late.
 func slowLink(t *testing.T, to int, late time.Duration) int {
+	t.Helper()
+	return relay(t, to,
+		func(far, near net.Conn) { _, _ = io.Copy(far, near); _ = far.Close() },
+		func(near, far net.Conn) { delay(near, far, late); _ = near.Close() })
+}
+
+// deadLink listens on a port that leads to another one until it is cut: from then on nothing arrives on either side, and nobody is
+// told of anything.
+func deadLink(t *testing.T, to int) (port int, cut func()) {
+	t.Helper()
+	var dead atomic.Bool
+	forward := func(to, from net.Conn) {
+		b := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(b)
+			if dead.Load() && err == nil {
+				continue
+			}
+			if err == nil {
+				_, err = to.Write(b[:n])
+			}
+			if err != nil {
+				break
+			}
+		}
+		if !dead.Load() {
+			_ = to.Close()
+		}
+	}
+	return relay(t, to, forward, forward), func() { dead.Store(true) }
+}
+
+// relay listens on a port and has both functions carry what comes to another port and back; they close what they write to.
+func relay(t *testing.T, to int, there, back func(to, from net.Conn)) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,8 +72,8 @@ func slowLink(t *testing.T, to int, late time.Duration) int {
 			}
 			keep(near)
 			keep(far)
-			running.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
-			running.Go(func() { delay(near, far, late); _ = near.Close() })
+			running.Go(func() { there(far, near) })
+			running.Go(func() { back(near, far) })
 		}
 	})
 	t.Cleanup(func() {
