@@ -148,6 +148,9 @@ func plain(f func(*bench) error) func(*bench, context.Context) error {
 var tables = []table{
 	{"pinned", generatorCore, plain((*bench).pinned)},
 	{"fixed", generatorCore, plain((*bench).fixed)},
+	{"modes", generatorCore, plain((*bench).modes)},
+	{"lanes", generatorCore, plain((*bench).lanes)},
+	{"chunks", generatorCore, plain((*bench).chunks)},
 	{"loops", bothCores, plain((*bench).unpinned)},
 	{"idle", generatorCore, plain((*bench).idle)},
 	{"memory", generatorCore, plain((*bench).memory)},
