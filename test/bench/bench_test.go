@@ -22,10 +22,11 @@ func TestGeneratorAgainstTheFloor(t *testing.T) {
 	go func() { ended <- serveFloor(ctx, address, "127.0.0.1:"+ports[1], false) }()
 	await(t, address)
 	for name, shape := range map[string]load.Shape{
-		"full duplex, 1 KB": shapeOf(1 << 10), "full duplex, 64 KB": shapeOf(64 << 10),
-		"light":    {Mode: load.Light, BodyBytes: 64 << 10, Chunks: 8},
-		"streamed": {Mode: load.Streamed, BodyBytes: 64 << 10, Chunks: 3},
-		"buffered": {Mode: load.Buffered, BodyBytes: 64 << 10, Chunks: 100},
+		"full duplex, 1 KB":  {Mode: load.FullDuplex, BodyBytes: 1 << 10, Chunks: 4},
+		"full duplex, 64 KB": {Mode: load.FullDuplex, BodyBytes: 64 << 10, Chunks: 4},
+		"light":              {Mode: load.Light, BodyBytes: 64 << 10, Chunks: 8},
+		"streamed":           {Mode: load.Streamed, BodyBytes: 64 << 10, Chunks: 3},
+		"buffered":           {Mode: load.Buffered, BodyBytes: 64 << 10, Chunks: 100},
 	} {
 		t.Run(name, func(t *testing.T) { loadFloor(t, address, shape) })
 	}

@@ -53,7 +53,7 @@ func (b *bench) profiles(ctx context.Context, folder string, bodyBytes int) erro
 	if err != nil {
 		return err
 	}
-	all, err := load.Scripts(shapeOf(bodyBytes))
+	all, err := load.Scripts(b.shape(bodyBytes))
 	if err != nil {
 		return err
 	}

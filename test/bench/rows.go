@@ -19,7 +19,8 @@ type bench struct {
 	sizes   []int
 	streams int
 	perSec  int
-	large   []byte // metrics pages
+	mode    load.Mode // of tables that know no other
+	large   []byte    // metrics pages
 	small   []byte
 	missed  int // bars
 }
@@ -47,9 +48,12 @@ func barOf(size int) float64 {
 	return barSmall
 }
 
-// shapeOf is the usual request: four chunks in the full lane.
-func shapeOf(bodyBytes int) load.Shape {
-	return load.Shape{Mode: load.FullDuplex, BodyBytes: bodyBytes, Chunks: 4}
+// modes by name.
+var modes = map[string]load.Mode{"full": load.FullDuplex, "light": load.Light, "streamed": load.Streamed, "buffered": load.Buffered}
+
+// shape is the usual request, with an answer of four chunks.
+func (b *bench) shape(bodyBytes int) load.Shape {
+	return load.Shape{Mode: b.mode, BodyBytes: bodyBytes, Chunks: 4}
 }
 
 // bar says whether a figure is within its bar, and counts if it is not.
@@ -73,7 +77,7 @@ func (b *bench) row(cells ...string) { b.printf("| %s |\n", strings.Join(cells, 
 func (b *bench) against(title string, connections int, names []string, servers []*process, run loading) error {
 	b.head(title, "request body", "server", "CPU µs/request", "÷ floor (min–max)", "bar", "requests/s", "cores", "allocations", "pick p50 µs", "p99", "p99.9")
 	for _, size := range b.sizes {
-		all, err := load.Scripts(shapeOf(size))
+		all, err := load.Scripts(b.shape(size))
 		if err != nil {
 			return err
 		}
@@ -256,7 +260,7 @@ func (b *bench) memory() error {
 	if err != nil {
 		return err
 	}
-	all, err := load.Scripts(shapeOf(size))
+	all, err := load.Scripts(b.shape(size))
 	if err != nil {
 		return err
 	}
