@@ -203,7 +203,8 @@ func TestEntries(t *testing.T) {
 
 func TestEntriesThatAreNotOurs(t *testing.T) {
 	r := newRig(t)
-	r.send(t, &entryPB{}, named(""), named("x"), named("7", func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true }), named("7"))
+	goesOn := func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true } //nolint:staticcheck // proxies still set it
+	r.send(t, &entryPB{}, named(""), named("x"), named("7", goesOn), named("7"))
 	if got := r.told(t, 1); len(got) != 1 {
 		t.Errorf("told %d ends, want 1", len(got))
 	}

@@ -32,7 +32,7 @@ func generated(e *entryPB) told {
 	}
 	lasted := max(c.GetDuration().AsDuration(), c.GetTimeToLastDownstreamTxByte().AsDuration(), c.GetTimeToLastUpstreamRxByte().AsDuration())
 	return told{
-		Intermediate: c.GetIntermediateLogEntry(),
+		Intermediate: c.GetIntermediateLogEntry(), //nolint:staticcheck // proxies still set it
 		ID:           c.GetMetadata().GetFilterMetadata()[namespace].GetFields()[idKey].GetStringValue(),
 		End: messages.ResponseEnded{
 			At: c.GetStartTime().AsTime().Add(lasted), ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
@@ -81,7 +81,7 @@ func encoded(t testing.TB, list ...*entryPB) []byte {
 func odd(t testing.TB) map[string][]byte {
 	full := encoded(t, named("7", func(e *entryPB) {
 		e.CommonProperties.ResponseFlags = &flags{UpstreamProtocolError: true, DownstreamRemoteReset: true, LocalReset: true}
-		e.CommonProperties.IntermediateLogEntry = true
+		e.CommonProperties.IntermediateLogEntry = true //nolint:staticcheck // proxies still set it
 	}), named("8"))
 	bare := encoded(t, &entryPB{})
 	number := encoded(t, named("7", func(e *entryPB) {
