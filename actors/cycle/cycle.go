@@ -168,8 +168,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		to[i] = e.Spec.Address
 	}
 	c.waitFor(ctx, c.patience())
-	c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)})
-	c.meter.answered(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt))
+	c.meter.answered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)}))
 }
 
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
@@ -260,18 +259,19 @@ func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
 	ctx.Stop()
 }
 
-func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) {
+func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
 	c.answered = true
-	c.tell(ctx, m)
+	return c.tell(ctx, m)
 }
 
-// tell tells the stream, which is an actor outside the runtime: ring and record show what it was told.
-func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) {
+// tell tells the stream, which is an actor outside the runtime: ring and record show what it was told. It gives when that was, from
+// the request's arrival on.
+func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
 	c.stream.Tell(m)
-	kind := ctx.Told("stream", uint64(c.req.ID), m)
-	c.keep(messages.RecordEvent{
-		Name: c.deps.Names(kind), To: "stream", At: ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt),
-	})
+	kind, elapsed := ctx.Told("stream", uint64(c.req.ID), m)
+	at := ctx.Now().Add(elapsed).Sub(c.rec.ArrivedAt)
+	c.keep(messages.RecordEvent{Name: c.deps.Names(kind), To: "stream", At: at})
+	return at
 }
 
 // told keeps what was told to another actor of the tree, whose loop has it in its ring. Its time is that of the message in hand.

@@ -6,16 +6,14 @@ package accesslog
 import (
 	"errors"
 	"io"
-	"math"
-	"net/netip"
 	"sync"
-	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	accesslogdatav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -64,7 +62,7 @@ func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.
 }
 
 func (s *Server) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
-	var m accesslogv3.StreamAccessLogsMessage
+	var m emptypb.Empty // it takes any message, and keeps its bytes: nothing is built of what nobody asks for
 	for {
 		if err := stream.RecvMsg(&m); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -72,64 +70,27 @@ func (s *Server) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccess
 			}
 			return err
 		}
-		for _, e := range m.GetHttpLogs().GetLogEntry() {
-			s.onEntry(e)
+		if !eachEntry(m.ProtoReflect().GetUnknown(), s.onEntry) {
+			return status.Error(codes.InvalidArgument, "an access log entry that cannot be read")
 		}
 	}
 }
 
-func (s *Server) onEntry(e *accesslogdatav3.HTTPAccessLogEntry) {
-	common := e.GetCommonProperties()
-	switch common.GetAccessLogType() {
-	case accesslogdatav3.AccessLogType_NotSet, accesslogdatav3.AccessLogType_DownstreamEnd:
-	default: // of something else than the end of a request
+func (s *Server) onEntry(e *entry) {
+	if e.intermediate { // it has not ended
 		return
 	}
-	id := common.GetMetadata().GetFilterMetadata()[namespace].GetFields()[idKey].GetStringValue()
-	if id == "" {
+	if len(e.id) == 0 {
 		s.deps.Metrics.unnamed.Inc()
 		return
 	}
-	request, ours := s.deps.ParseID(id)
+	request, ours := s.deps.ParseID(string(e.id))
 	if !ours {
 		s.deps.Metrics.foreign.Inc()
 		return
 	}
 	s.deps.Metrics.ours.Inc()
-	s.deps.Ended(messages.ExchangeLogged{Request: request, End: end(e)})
-}
-
-// end is what an entry says.
-func end(e *accesslogdatav3.HTTPAccessLogEntry) messages.ResponseEnded {
-	common, response := e.GetCommonProperties(), e.GetResponse()
-	flags := common.GetResponseFlags()
-	return messages.ResponseEnded{
-		At:            common.GetStartTime().AsTime().Add(length(common)),
-		ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
-		Logged: messages.Logged{
-			Status: int(response.GetResponseCode().GetValue()), Served: address(common.GetUpstreamRemoteAddress()),
-			FirstToken: common.GetTimeToFirstUpstreamRxByte().AsDuration(),
-			ClientLeft: flags.GetDownstreamConnectionTermination() || flags.GetDownstreamRemoteReset(),
-			Broken: flags.GetUpstreamRemoteReset() || flags.GetUpstreamConnectionTermination() || flags.GetUpstreamConnectionFailure() ||
-				flags.GetUpstreamProtocolError() || flags.GetNoHealthyUpstream() || flags.GetUpstreamRetryLimitExceeded(),
-		},
-	}
-}
-
-// length is how long the request took, by what the proxy measured last.
-func length(c *accesslogdatav3.AccessLogCommon) time.Duration {
-	return max(c.GetDuration().AsDuration(), c.GetTimeToLastDownstreamTxByte().AsDuration(), c.GetTimeToLastUpstreamRxByte().AsDuration())
-}
-
-// address is an ip:port as the pool writes it; "" = it is none.
-func address(a *corev3.Address) messages.Address {
-	socket := a.GetSocketAddress()
-	ip, err := netip.ParseAddr(socket.GetAddress())
-	port := socket.GetPortValue()
-	if err != nil || port > math.MaxUint16 {
-		return ""
-	}
-	return messages.Address(netip.AddrPortFrom(ip.Unmap(), uint16(port)).String())
+	s.deps.Ended(messages.ExchangeLogged{Request: request, End: e.end()})
 }
 
 // Metrics are those of all access log streams.

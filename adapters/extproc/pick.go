@@ -103,7 +103,7 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 		Lane: wire.RequestLane, OnBody: a.onBody,
 		Set: []wire.Header{
 			{Key: destinationKey, Value: list},
-			{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)},
+			{Key: requestIDHeader, Value: st.name},
 		},
 		ClearRouteCache: true,
 		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: []wire.Field{{Key: destinationKey, Value: list}}}},
@@ -131,12 +131,17 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 	return nil
 }
 
+// usualAddressBytes is room for an IPv4 address with its port, and a comma.
+const usualAddressBytes = len("255.255.255.255:65535,")
+
+// destinations are those of an answer, best first.
 func (st *stream) destinations(m messages.PickMade) string {
 	n := m.Destinations.Len()
 	if limit := st.srv.cfg.Destinations; limit > 0 {
 		n = min(n, limit)
 	}
 	var b strings.Builder
+	b.Grow(n * usualAddressBytes)
 	for i := range n {
 		if i > 0 {
 			b.WriteByte(',')

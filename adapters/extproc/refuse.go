@@ -117,7 +117,7 @@ func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
 	h := []wire.Header{
 		{Key: "content-type", Value: "application/json"},
 		{Key: reasonHeader, Value: m.Reason.String()},
-		{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)},
+		{Key: requestIDHeader, Value: st.name},
 	}
 	if m.RetryAfter > 0 {
 		seconds := int((m.RetryAfter + time.Second - 1) / time.Second)

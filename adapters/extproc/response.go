@@ -73,7 +73,7 @@ func (st *stream) answerResponseHeaders() error {
 	}
 	answer := wire.HeadersAnswer{
 		Lane: wire.ResponseLane,
-		Set:  []wire.Header{{Key: requestIDHeader, Value: FormatID(st.srv.cfg.Instance, st.id)}},
+		Set:  []wire.Header{{Key: requestIDHeader, Value: st.name}},
 	}
 	return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
 }

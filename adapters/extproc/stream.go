@@ -31,6 +31,7 @@ type stream struct {
 	timer  *time.Timer        // of the body
 	whole  bool               // the body is here: its deadline is void
 	id     messages.RequestID // 0 before the request's headers; written by the handler only
+	name   string             // likewise: the id as answers carry it
 
 	// All below belongs to the handler's goroutine.
 	frames   int
@@ -132,6 +133,7 @@ func (st *stream) refuseMode(lane wire.Lane, mode wire.BodyMode) bool {
 // begin gives the request its id.
 func (st *stream) begin() {
 	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
+	st.name = FormatID(st.srv.cfg.Instance, st.id)
 }
 
 // onFrame serves one frame. True ends the stream.

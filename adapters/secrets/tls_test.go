@@ -120,7 +120,7 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 			_ = os.Mkdir(folder, 0o700)
 			second.write(t, folder)
 			put(t, folder+".ca", client.crt) // last: nothing is well before it
-			for told.next(t) != nil { // what is half written for longer than a look is told of too
+			for told.next(t) != nil {        // what is half written for longer than a look is told of too
 			}
 			if got := ask(); got != "second" {
 				t.Errorf("serves the certificate of %q once all is well again", got)

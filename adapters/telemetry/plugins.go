@@ -14,9 +14,9 @@ import (
 
 // Plugins are the metrics of plugins. Register once; each configuration gets an observer of its own.
 type Plugins struct {
-	fine, coarse *prometheus.HistogramVec
-	faults       *prometheus.CounterVec
-	stale        staleRuns
+	took   *durations
+	faults *prometheus.CounterVec
+	stale  staleRuns
 }
 
 // staleRuns are the profile runs in which all samples were stale: counted, and told of in the log once a second.
@@ -44,14 +44,7 @@ func (s *staleRuns) note() {
 func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
-		fine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "signalbox_plugin_duration_seconds", Help: "Time in a plugin, for one profile run.",
-			Buckets: prometheus.ExponentialBucketsRange(100e-9, 0.1, 19),
-		}, labels),
-		coarse: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "llm_d_epp_plugin_duration_seconds", Help: "Time in a plugin, for one profile run.",
-			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1},
-		}, labels),
+		took: newDurations(labels),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total", Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
 		}, append(labels[:3:3], "fault")),
@@ -60,7 +53,7 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	p.stale.counter = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_all_samples_stale_total", Help: "Profile runs in which in-flight load stood in, all samples being stale.",
 	})
-	r.MustRegister(p.fine, p.coarse, p.faults, p.stale.counter)
+	r.MustRegister(p.took, p.faults, p.stale.counter)
 	return p
 }
 
@@ -71,7 +64,7 @@ type Observer struct {
 }
 
 type meters struct {
-	fine, coarse prometheus.Observer
+	took         *tally
 	clamped, nan prometheus.Counter
 }
 
@@ -93,18 +86,14 @@ func (p *Plugins) Observe(profiles []schedule.Profile) *Observer {
 func (p *Plugins) meter(o *Observer, point string, s *schedule.Step) {
 	s.Meter = len(o.steps)
 	o.steps = append(o.steps, meters{
-		fine:    p.fine.WithLabelValues(point, s.Type, s.Name),
-		coarse:  p.coarse.WithLabelValues(point, s.Type, s.Name),
+		took:    p.took.of(stepLabels{point, s.Type, s.Name}),
 		clamped: p.faults.WithLabelValues(point, s.Type, s.Name, "clamped"),
 		nan:     p.faults.WithLabelValues(point, s.Type, s.Name, "nan"),
 	})
 }
 
 // PluginRan notes the time of one call.
-func (o *Observer) PluginRan(meter int, took time.Duration) {
-	o.steps[meter].fine.Observe(took.Seconds())
-	o.steps[meter].coarse.Observe(took.Seconds())
-}
+func (o *Observer) PluginRan(meter int, took time.Duration) { o.steps[meter].took.observe(took) }
 
 // ScoreClamped counts a score that was out of range.
 func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }

@@ -30,7 +30,12 @@ type Sample struct {
 
 // Fresh says whether the sample still counts at now.
 func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
-	return s != nil && now.Sub(s.At) <= max(threshold, 3*s.Interval)
+	return s != nil && !now.After(s.FreshUntil(threshold))
+}
+
+// FreshUntil is the last moment at which the sample counts.
+func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
+	return s.At.Add(max(threshold, 3*s.Interval))
 }
 
 // Endpoint is one incarnation of a model server address. Identity and labels never change.

@@ -24,8 +24,8 @@ type Context[M any] interface {
 	// Arrival is what the loop noted about the message in hand.
 	Arrival() Arrival
 	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream, and
-	// gives its kind. number is whose it is.
-	Told(outside string, number uint64, m any) Kind
+	// gives its kind, and how long the handling of the message in hand had taken by then. number is whose it is.
+	Told(outside string, number uint64, m any) (Kind, time.Duration)
 	// Ring copies what the loop did last, at most newest events. The message in hand is not among them yet.
 	Ring(newest int) messages.Ring
 	// Rand is the loop's source, seeded in stepped mode.

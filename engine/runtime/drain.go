@@ -33,8 +33,9 @@ func (s *System) takeReady() *Loop {
 	return l
 }
 
-// drain runs what is ready, at most Budget items; the rest goes to a goroutine of its own.
-func (s *System) drain() {
+// drain runs what is ready, at most Budget items; the rest goes to a goroutine of its own. woken is a loop that the caller made
+// ready at a moment ago, nil = none: if it is the first in line, its first item begins then.
+func (s *System) drain(woken *Loop, at int64) {
 	if s.cfg.Mode != Combining {
 		return
 	}
@@ -44,6 +45,10 @@ func (s *System) drain() {
 		if l == nil {
 			return
 		}
+		if l == woken {
+			l.begin = at
+		}
+		woken = nil
 		if !s.runReady(l, &budget) {
 			s.handOver(l)
 			return
@@ -55,6 +60,7 @@ func (s *System) drain() {
 func (s *System) runReady(l *Loop, budget *int) bool {
 	for {
 		if *budget <= 0 {
+			l.begin = 0
 			return false
 		}
 		if !l.step() {
@@ -62,6 +68,7 @@ func (s *System) runReady(l *Loop, budget *int) bool {
 		}
 		*budget--
 		if s.nready.Load() > 0 {
+			l.begin = 0
 			s.makeReady(l) // behind the others: no loop waits for all of another's items
 			return true
 		}

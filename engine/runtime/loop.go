@@ -25,6 +25,7 @@ type Loop struct {
 	out      []item
 	pos      int
 	now      int64 // nanoseconds at which the item in hand began
+	begin    int64 // those at which the next one begins, if the clock was read just before; 0 = it was not
 	system   []systemItem
 	settled  int // of these, how many were taken
 	timers   timerHeap
@@ -122,8 +123,11 @@ func (l *Loop) post(it item, outer bool) bool {
 	if woken {
 		l.sys.makeReady(l)
 	}
-	if outer {
-		l.sys.drain()
+	switch {
+	case outer && woken:
+		l.sys.drain(l, it.at)
+	case outer:
+		l.sys.drain(nil, 0)
 	}
 	return true
 }
@@ -153,7 +157,7 @@ func (l *Loop) take() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.in) == 0 {
-		l.state = idle
+		l.state, l.begin = idle, 0
 		return false
 	}
 	spare := l.out[:0]
@@ -180,7 +184,12 @@ func (l *Loop) step() bool {
 }
 
 func (l *Loop) run(it item) {
-	l.now, l.from = l.sys.clock.nanos(), it.from
+	l.from = it.from
+	if l.begin == 0 {
+		l.now = l.sys.clock.nanos()
+	} else { // it may have been posted since
+		l.now, l.begin = max(l.now, l.begin, it.at), 0
+	}
 	switch it.kind {
 	case itemUser:
 		l.user(it.box, it.msg, it.at)
@@ -231,6 +240,9 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 		took := end - l.now
 		begin := l.now
 		l.now = end
+		if len(l.system) == 0 && !l.sys.clock.virtual { // nothing comes between this item and the next
+			l.begin = end
+		}
 		if !ok {
 			took = -took - 1
 		}

@@ -192,11 +192,11 @@ func (t *typed[M]) Elapsed() time.Duration {
 	return time.Duration(t.loop.sys.clock.nanos() - t.loop.now)
 }
 func (t *typed[M]) Arrival() Arrival { return t.loop.arrival }
-func (t *typed[M]) Told(outside string, number uint64, m any) Kind {
+func (t *typed[M]) Told(outside string, number uint64, m any) (Kind, time.Duration) {
 	l := t.loop
-	kind := l.kindOf(m)
-	l.note(Event{Begin: l.sys.clock.nanos(), Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
-	return kind
+	kind, at := l.kindOf(m), l.sys.clock.nanos()
+	l.note(Event{Begin: at, Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
+	return kind, time.Duration(at - l.now)
 }
 func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
 func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }

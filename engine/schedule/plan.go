@@ -78,7 +78,8 @@ type Matcher interface {
 	Match(p blockindex.Prompt, out []int) int
 }
 
-// Scratch are the buffers of one loop. They grow to the largest pool seen and hold nothing between requests.
+// Scratch are the buffers of one loop. They grow to the largest pool seen. From one request to the next they keep what was read of
+// endpoints, which is read again only where it changed, and nothing of the request.
 type Scratch struct {
 	Clock    Clock
 	Observer Observer
@@ -87,14 +88,16 @@ type Scratch struct {
 
 	in      Input
 	allowed allowed
-	all     []Endpoint // every endpoint of the snapshot, read once
+	all     []Endpoint    // every endpoint of the snapshot, read once
+	known   []known       // what all[i] was read from; as long as all can be
+	stale   time.Duration // under which it is known
 	sources []*endpoints.Endpoint
 	cand    []Endpoint // those that are left; only compact writes to it
 	shared  bool       // cand is all: nothing was dropped yet
 	own     []Endpoint // memory of cand once something was
 	place   []int      // of cand[i] in all
 	keep    []bool
-	scores  []float32
+	scores  []float32 // of the scorer that runs
 	totals  []float32
 	ranked  []int
 	matches []int
@@ -135,7 +138,8 @@ func (p *Plan) reads() Reads {
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
-	s.all, s.sources, s.matched = grow(s.all, len(snap.Endpoints))[:0], s.sources[:0], false
+	s.room(len(snap.Endpoints), plan.Stale)
+	s.sources, s.matched = s.sources[:0], false
 	s.blemishes = s.blemishes[:0]
 	s.allowed.restrict(req.Subset)
 	defer s.allowed.forget()
@@ -144,8 +148,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 			continue
 		}
 		s.sources = append(s.sources, e)
-		s.all = s.all[:len(s.all)+1]
-		read(e, now, plan.Stale, &s.all[len(s.all)-1])
+		s.read(e, now)
 		s.inspect(e, now)
 	}
 	if len(s.all) == 0 || plan.reads()&ReadsPrefix == 0 || s.Matcher == nil || req.Blocks.Len() == 0 {
@@ -160,22 +163,46 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 	}
 }
 
-// read writes an endpoint where it is kept: it is large, and all are read for each request.
-func read(e *endpoints.Endpoint, now time.Time, stale time.Duration, out *Endpoint) {
+// known is what an Endpoint was read from. While it is the same, so is most of the Endpoint.
+type known struct {
+	endpoint *endpoints.Endpoint
+	sample   *endpoints.Sample
+	waiting  int       // in it
+	until    time.Time // it is fresh
+}
+
+// room makes all large enough for n endpoints, and forgets what is of no use: in other memory, or under another threshold.
+func (s *Scratch) room(n int, stale time.Duration) {
+	if cap(s.all) < n {
+		s.all = make([]Endpoint, n, n+n/2)
+		s.known = make([]known, cap(s.all))
+	}
+	if s.all = s.all[:0]; s.stale != stale {
+		s.stale = stale
+		clear(s.known)
+	}
+}
+
+// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them is another than
+// when this place was read last: most of it is pointers, and the memory of samples is far away.
+func (s *Scratch) read(e *endpoints.Endpoint, now time.Time) {
+	at := len(s.all)
+	s.all = s.all[:at+1]
+	out, k := &s.all[at], &s.known[at]
 	load, smp := e.Load(), e.Sample()
-	if smp == nil {
-		*out = Endpoint{
-			ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
-			InflightRequests: load.Inflight(), InflightTokens: load.Tokens(),
+	if k.endpoint != e || k.sample != smp {
+		*out = Endpoint{ID: e.ID, Address: e.Spec.Address, Labels: e.Labels}
+		*k = known{endpoint: e, sample: smp}
+		if smp != nil {
+			k.waiting, k.until = smp.Waiting, smp.FreshUntil(s.stale)
+			out.Running, out.KVUsed = smp.Running, smp.KVUsed
+			out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
 		}
-		return
 	}
-	*out = Endpoint{
-		ID: e.ID, Address: e.Spec.Address, Labels: e.Labels,
-		Fresh: smp.Fresh(now, stale), Waiting: smp.Waiting + load.Since(), Running: smp.Running, KVUsed: smp.KVUsed,
-		ActiveLoRAs: smp.ActiveLoRAs, WaitingLoRAs: smp.WaitingLoRAs, MaxLoRAs: smp.MaxLoRAs,
-		InflightRequests: load.Inflight(), InflightTokens: load.Tokens(),
+	if smp != nil {
+		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since()
 	}
+	out.InflightRequests, out.InflightTokens, out.PrefixBlocks = load.Inflight(), load.Tokens(), 0
 }
 
 // grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.

@@ -167,34 +167,48 @@ func (s *Scratch) score(p *Profile, run *messages.ProfileRun, stale bool) {
 	n := len(s.cand)
 	s.totals = grow(s.totals, n)
 	clear(s.totals)
-	s.scores = grow(s.scores, n)
 	s.in.Candidates = s.cand
 	slab := make([]float32, (len(p.Scorers)+1)*len(s.all))
-	for i := range slab {
-		slab[i] = -1
-	}
 	runs := make([]messages.ScorerRun, 0, len(p.Scorers))
 	for i := range p.Scorers {
 		sc := &p.Scorers[i]
-		clear(s.scores)
+		mine := slab[i*len(s.all) : (i+1)*len(s.all)]
+		s.scores = mine[:n]
 		if stale && sc.Reads&(ReadsSample|ReadsLoRA) != 0 {
 			s.standIn()
 		} else {
 			s.ask(sc)
 		}
-		mine := slab[i*len(s.all) : (i+1)*len(s.all)]
-		for j, at := range s.place {
-			mine[at] = s.scores[j]
-			s.totals[j] += sc.Weight * s.scores[j]
+		for j, score := range s.scores {
+			s.totals[j] += sc.Weight * score
 		}
+		s.spread(mine)
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
+	s.scores = nil // the record has them
 	s.disfavour()
 	totals := slab[len(p.Scorers)*len(s.all):]
-	for j, at := range s.place {
-		totals[at] = s.totals[j]
-	}
+	copy(totals, s.totals)
+	s.spread(totals)
 	run.Scorers, run.Totals = messages.TakeList(runs), messages.TakeList(totals)
+}
+
+// spread moves what belongs to candidates, which stands first, to their places among all; the others get -1. Places rise.
+func (s *Scratch) spread(list []float32) {
+	if s.shared { // every candidate stands at its place
+		return
+	}
+	end := len(list)
+	for j := len(s.cand) - 1; j >= 0; j-- {
+		v := list[j]
+		for end--; end > s.place[j]; end-- {
+			list[end] = -1
+		}
+		list[end] = v
+	}
+	for i := range end {
+		list[i] = -1
+	}
 }
 
 // ask runs one scorer and puts right what is out of range.
@@ -204,10 +218,11 @@ func (s *Scratch) ask(sc *ScorerStep) {
 	s.Observer.PluginRan(sc.Meter, time.Duration(s.Clock.Nanos()-began))
 	for i, v := range s.scores {
 		switch {
+		case v >= 0 && v <= 1:
 		case v != v:
 			s.scores[i] = 0
 			s.Observer.ScoreNaN(sc.Meter)
-		case v < 0 || v > 1:
+		default:
 			s.scores[i] = min(max(v, 0), 1)
 			s.Observer.ScoreClamped(sc.Meter)
 		}

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/protobuf/proto"
+	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
-// TestGeneratorAgainstTheFloor loads the floor in this process: every answer is checked by the generator itself, in both loops,
-// with bodies of one message and of several.
+// TestGeneratorAgainstTheFloor loads the floor in this process: every answer is checked by the generator itself, in both loops and
+// all modes, with bodies of one message and of several.
 func TestGeneratorAgainstTheFloor(t *testing.T) {
 	ports, err := freePorts(2)
 	if err != nil {
@@ -22,33 +21,43 @@ func TestGeneratorAgainstTheFloor(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- serveFloor(ctx, address, "127.0.0.1:"+ports[1], false) }()
 	await(t, address)
-	for _, size := range []int{1 << 10, 64 << 10} {
-		all, err := scripts(size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := newGenerator(address, 2, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, run := range map[string]load{
-			"closed": func(g *generator) (result, error) { return g.closed(8, 50*time.Millisecond) },
-			"open":   func(g *generator) (result, error) { return g.open(200, 50*time.Millisecond) },
-		} {
-			r, err := run(g)
-			if err != nil {
-				t.Fatalf("%s loop, %d bytes: %v", name, size, err)
-			}
-			if r.requests < 8 || r.requests != len(r.picks) || r.late != 0 {
-				t.Errorf("%s loop, %d bytes: %d requests, %d picks, %d late; want 8 or more, as many, none", name, size, r.requests, len(r.picks), r.late)
-			}
-		}
-		if err := g.close(); err != nil {
-			t.Error(err)
-		}
+	for name, shape := range map[string]load.Shape{
+		"full duplex, 1 KB":  {Mode: load.FullDuplex, BodyBytes: 1 << 10, Chunks: 4},
+		"full duplex, 64 KB": {Mode: load.FullDuplex, BodyBytes: 64 << 10, Chunks: 4},
+		"light":              {Mode: load.Light, BodyBytes: 64 << 10, Chunks: 8},
+		"streamed":           {Mode: load.Streamed, BodyBytes: 64 << 10, Chunks: 3},
+		"buffered":           {Mode: load.Buffered, BodyBytes: 64 << 10, Chunks: 100},
+	} {
+		t.Run(name, func(t *testing.T) { loadFloor(t, address, shape) })
 	}
 	cancel()
 	<-ended
+}
+
+func loadFloor(t *testing.T, address string, shape load.Shape) {
+	all, err := load.Scripts(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := load.NewGenerator(address, 2, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, run := range map[string]loading{
+		"closed": func(g *load.Generator) (load.Result, error) { return g.Closed(8, 50*time.Millisecond) },
+		"open":   func(g *load.Generator) (load.Result, error) { return g.Open(200, 50*time.Millisecond) },
+	} {
+		r, err := run(g)
+		if err != nil {
+			t.Fatalf("%s loop: %v", name, err)
+		}
+		if r.Requests < 8 || r.Requests != len(r.Picks) || r.Late != 0 {
+			t.Errorf("%s loop: %d requests, %d picks, %d late; want 8 or more, as many, none", name, r.Requests, len(r.Picks), r.Late)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func await(t *testing.T, address string) {
@@ -60,24 +69,6 @@ func await(t *testing.T, address string) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("nobody listens on %s", address)
-		}
-	}
-}
-
-func TestReadReplyKnowsEndAndLength(t *testing.T) {
-	body, err := proto.Marshal(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{
-		RequestBody: streamed(&extprocv3.HttpBody{Body: make([]byte, 300), EndOfStream: true}),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := readReply(body)
-	if err != nil || r.field != 3 || r.bodyBytes != 300 || !r.end {
-		t.Errorf("read %d, %d bytes, end %v, %v; want 3, 300, true", r.field, r.bodyBytes, r.end, err)
-	}
-	for n := 1; n < len(body); n++ {
-		if r, err := readReply(body[:n]); err == nil {
-			t.Fatalf("the first %d of %d bytes read as %+v", n, len(body), r)
 		}
 	}
 }

@@ -33,6 +33,7 @@ type settings struct {
 	only                string
 	profile             string
 	profileBytes        int
+	mode                string
 	signalbox, against  string
 }
 
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&s.only, "only", "", "tables to make, a regular expression over: "+strings.Join(tableNames(), " "))
 	flag.StringVar(&s.profile, "profile", "", "folder: write CPU and allocation profiles of Signalbox, and nothing else")
 	flag.IntVar(&s.profileBytes, "profile-bytes", 8<<10, "of a request body while it is profiled")
+	flag.StringVar(&s.mode, "mode", "full", "of -profile and -against: full, light, streamed or buffered")
 	flag.StringVar(&s.signalbox, "signalbox", "", "binary to measure; empty builds this tree's")
 	flag.StringVar(&s.against, "against", "", "another binary: hold the two against each other, and nothing else")
 	flag.Parse()
@@ -82,6 +84,10 @@ func (s *settings) run(ctx context.Context) error {
 	defer func() { _ = l.endpoints.close() }() // the process ends with it
 	var text bytes.Buffer
 	b := &bench{lab: l, out: io.MultiWriter(os.Stdout, &text), rounds: s.rounds, round: s.round, sizes: []int{1 << 10, 8 << 10, 64 << 10}, streams: 32, perSec: 1000}
+	var known bool
+	if b.mode, known = modes[s.mode]; !known {
+		return fmt.Errorf("-mode %s: no such mode", s.mode)
+	}
 	if b.large, b.small, err = pages(); err != nil {
 		return err
 	}
@@ -148,6 +154,9 @@ func plain(f func(*bench) error) func(*bench, context.Context) error {
 var tables = []table{
 	{"pinned", generatorCore, plain((*bench).pinned)},
 	{"fixed", generatorCore, plain((*bench).fixed)},
+	{"modes", generatorCore, plain((*bench).modes)},
+	{"lanes", generatorCore, plain((*bench).lanes)},
+	{"chunks", generatorCore, plain((*bench).chunks)},
 	{"loops", bothCores, plain((*bench).unpinned)},
 	{"idle", generatorCore, plain((*bench).idle)},
 	{"memory", generatorCore, plain((*bench).memory)},

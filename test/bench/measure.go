@@ -6,13 +6,15 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
 // target is a server under load and what loads it.
 type target struct {
 	name string
 	*process
-	gen *generator
+	gen *load.Generator
 }
 
 // shot is what one round of one target came to, per request.
@@ -25,11 +27,11 @@ type shot struct {
 	requests, tardy int
 }
 
-// load is one way to load a server for one round.
-type load func(*generator) (result, error)
+// loading is one way to load a server for one round.
+type loading func(*load.Generator) (load.Result, error)
 
 // shoot runs one round.
-func (t *target) shoot(run load) (s shot, err error) {
+func (t *target) shoot(run loading) (s shot, err error) {
 	var cpu [2]time.Duration
 	var mallocs [2]float64
 	look := func(i int) {
@@ -49,14 +51,14 @@ func (t *target) shoot(run load) (s shot, err error) {
 		return s, err
 	}
 	look(1)
-	if r.requests == 0 {
+	if r.Requests == 0 {
 		return s, fmt.Errorf("%s: no request ended", t.name)
 	}
-	n, used := float64(r.requests), cpu[1]-cpu[0]
+	n, used := float64(r.Requests), cpu[1]-cpu[0]
 	return shot{
-		cpu: micros(used) / n, mallocs: (mallocs[1] - mallocs[0]) / n, perSecond: n / r.elapsed.Seconds(),
-		cores: used.Seconds() / r.elapsed.Seconds(), requests: r.requests, tardy: r.late,
-		p50: micros(r.quantile(.5)), p99: micros(r.quantile(.99)), p999: micros(r.quantile(.999)),
+		cpu: micros(used) / n, mallocs: (mallocs[1] - mallocs[0]) / n, perSecond: n / r.Elapsed.Seconds(),
+		cores: used.Seconds() / r.Elapsed.Seconds(), requests: r.Requests, tardy: r.Late,
+		p50: micros(r.Quantile(.5)), p99: micros(r.Quantile(.99)), p999: micros(r.Quantile(.999)),
 	}, err
 }
 
@@ -66,7 +68,7 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 type shots [][]shot
 
 // alternate gives every target one round after the other, the first uncounted, so that what disturbs the machine disturbs all of them.
-func alternate(targets []*target, rounds int, run load) (shots, error) {
+func alternate(targets []*target, rounds int, run loading) (shots, error) {
 	all := make(shots, len(targets))
 	for round := range rounds + 1 {
 		for i := range targets {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
 // pageFile is a metrics page of 61 KB, as vLLM served it under load.
@@ -25,7 +27,7 @@ func serveEndpoints(n int, page []byte) (*endpoints, error) {
 	e.page.Store(&page)
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err == nil && len(l.Addr().String()) != len(anyServed) {
+		if err == nil && len(l.Addr().String()) != load.AddressBytes {
 			err = fmt.Errorf("%s: the scripts have room for ports of five digits", l.Addr())
 		}
 		if err != nil {

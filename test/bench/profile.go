@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
 // profiler is a file that joins the command while it is built, so that the product needs no way to be profiled.
@@ -51,29 +53,29 @@ func (b *bench) profiles(ctx context.Context, folder string, bodyBytes int) erro
 	if err != nil {
 		return err
 	}
-	all, err := scripts(bodyBytes)
+	all, err := load.Scripts(b.shape(bodyBytes))
 	if err != nil {
 		return err
 	}
-	g, err := newGenerator(p.address, 1, all)
+	g, err := load.NewGenerator(p.address, 1, all)
 	if err != nil {
 		return err
 	}
-	defer g.close()
-	if _, err := g.closed(b.streams, time.Second); err != nil {
+	defer g.Close()
+	if _, err := g.Closed(b.streams, time.Second); err != nil {
 		return err
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGUSR1); err != nil { // begin
 		return err
 	}
-	r, err := g.closed(b.streams, b.round*time.Duration(b.rounds))
+	r, err := g.Closed(b.streams, b.round*time.Duration(b.rounds))
 	if err != nil {
 		return err
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil { // write
 		return err
 	}
-	b.printf("%d requests; profiles in %s\n", r.requests, folder)
+	b.printf("%d requests; profiles in %s\n", r.Requests, folder)
 	<-time.After(time.Second) // it writes
 	return nil
 }

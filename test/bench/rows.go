@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
 // bench runs the rows and prints them.
@@ -17,7 +19,8 @@ type bench struct {
 	sizes   []int
 	streams int
 	perSec  int
-	large   []byte // metrics pages
+	mode    load.Mode // of tables that know no other
+	large   []byte    // metrics pages
 	small   []byte
 	missed  int // bars
 }
@@ -45,6 +48,14 @@ func barOf(size int) float64 {
 	return barSmall
 }
 
+// modes by name.
+var modes = map[string]load.Mode{"full": load.FullDuplex, "light": load.Light, "streamed": load.Streamed, "buffered": load.Buffered}
+
+// shape is the usual request, with an answer of four chunks.
+func (b *bench) shape(bodyBytes int) load.Shape {
+	return load.Shape{Mode: b.mode, BodyBytes: bodyBytes, Chunks: 4}
+}
+
 // bar says whether a figure is within its bar, and counts if it is not.
 func (b *bench) bar(got, limit float64) string {
 	if got <= limit {
@@ -63,20 +74,20 @@ func (b *bench) head(title string, columns ...string) {
 func (b *bench) row(cells ...string) { b.printf("| %s |\n", strings.Join(cells, " | ")) }
 
 // against loads servers in turns at every size, and prints a line for each; the first is the floor.
-func (b *bench) against(title string, connections int, names []string, servers []*process, run load) error {
+func (b *bench) against(title string, connections int, names []string, servers []*process, run loading) error {
 	b.head(title, "request body", "server", "CPU µs/request", "÷ floor (min–max)", "bar", "requests/s", "cores", "allocations", "pick p50 µs", "p99", "p99.9")
 	for _, size := range b.sizes {
-		all, err := scripts(size)
+		all, err := load.Scripts(b.shape(size))
 		if err != nil {
 			return err
 		}
 		var targets []*target
 		for i, p := range servers {
-			g, err := newGenerator(p.address, connections, all)
+			g, err := load.NewGenerator(p.address, connections, all)
 			if err != nil {
 				return err
 			}
-			defer g.close()
+			defer g.Close()
 			targets = append(targets, &target{names[i], p, g})
 		}
 		s, err := alternate(targets, b.rounds, run)
@@ -164,8 +175,8 @@ func (b *bench) versus(ctx context.Context, binary string) error {
 	return b.against("Two binaries", 1, []string{"floor", "Signalbox", "Signalbox, " + binary}, servers, b.closedLoad())
 }
 
-func (b *bench) closedLoad() load {
-	return func(g *generator) (result, error) { return g.closed(b.streams, b.round) }
+func (b *bench) closedLoad() loading {
+	return func(g *load.Generator) (load.Result, error) { return g.Closed(b.streams, b.round) }
 }
 
 func (b *bench) start(all ...func() (*process, error)) ([]*process, error) {
@@ -196,7 +207,7 @@ func (b *bench) fixed() error {
 		return err
 	}
 	return b.against(fmt.Sprintf("Open loop, %d requests/s, server on one core", b.perSec), 1, pairNames, servers,
-		func(g *generator) (result, error) { return g.open(b.perSec, b.round) })
+		func(g *load.Generator) (load.Result, error) { return g.Open(b.perSec, b.round) })
 }
 
 // unpinned has servers and generator share both cores.
@@ -249,18 +260,18 @@ func (b *bench) memory() error {
 	if err != nil {
 		return err
 	}
-	all, err := scripts(size)
+	all, err := load.Scripts(b.shape(size))
 	if err != nil {
 		return err
 	}
 	b.head(fmt.Sprintf("Memory after 64 KB × %d streams", streams), "server", "RSS MB", "bar", "requests")
 	for i, p := range servers {
-		g, err := newGenerator(p.address, 1, all)
+		g, err := load.NewGenerator(p.address, 1, all)
 		if err != nil {
 			return err
 		}
-		defer g.close()
-		r, err := g.closed(streams, 5*b.round)
+		defer g.Close()
+		r, err := g.Closed(streams, 5*b.round)
 		if err != nil {
 			return err
 		}
@@ -273,7 +284,7 @@ func (b *bench) memory() error {
 			bar = b.bar(float64(rss), barRSS)
 			bar = strings.Replace(bar, figure(barRSS), figure(barRSS/1e6), 1)
 		}
-		b.row(pairNames[i], figure(float64(rss)/1e6), bar, figure(float64(r.requests)))
+		b.row(pairNames[i], figure(float64(rss)/1e6), bar, figure(float64(r.Requests)))
 	}
 	return nil
 }

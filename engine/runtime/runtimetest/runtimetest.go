@@ -137,9 +137,9 @@ func (s *Stage[M]) Die(who runtime.Target) {
 	}
 }
 
-func (s *Stage[M]) Now() time.Time                        { return s.now }
-func (s *Stage[M]) Told(string, uint64, any) runtime.Kind { return 0 }
-func (s *Stage[M]) Elapsed() time.Duration                { return 0 }
+func (s *Stage[M]) Now() time.Time                                         { return s.now }
+func (s *Stage[M]) Told(string, uint64, any) (runtime.Kind, time.Duration) { return 0, 0 }
+func (s *Stage[M]) Elapsed() time.Duration                                 { return 0 }
 func (s *Stage[M]) Arrival() runtime.Arrival {
 	return runtime.Arrival{Messages: s.handled, Waited: s.delay}
 }

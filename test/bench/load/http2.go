@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"bufio"
@@ -20,11 +20,12 @@ type conn struct {
 	mu      sync.Mutex
 	out     []byte // frames that wait for the next flush
 	last    uint32 // stream id
-	streams map[uint32]*exchange
+	streams map[uint32]*stream
 	window  int // bytes that the server takes on the connection
 	initial int // likewise on a new stream
 	owed    int // bytes received that the server was not told of
-	blocked []*exchange
+	blocked []*stream
+	journal journal
 }
 
 // Frame types and flags of RFC 9113, as far as they occur.
@@ -51,15 +52,17 @@ const (
 	connWindow    = 24 << 20 // likewise
 )
 
-func dial(address string) (*conn, error) {
-	nc, err := net.Dial("tcp", address)
+func dial(server string) (*conn, error) {
+	nc, err := net.Dial("tcp", server)
 	if err != nil {
 		return nil, err
 	}
 	c := &conn{
-		nc: nc, in: bufio.NewReaderSize(nc, 64<<10), streams: map[uint32]*exchange{}, last: ^uint32(0),
+		nc: nc, in: bufio.NewReaderSize(nc, 64<<10), streams: map[uint32]*stream{}, last: ^uint32(0),
 		window: defaultWindow, initial: defaultWindow,
 	}
+	c.journal = journal{stream: stream{conn: c}, forms: map[formOf]*form{}}
+	c.journal.owner = &c.journal
 	c.out = append(c.out, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"...)
 	c.frame(frameSettings, 0, 0, 6)
 	c.out = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(c.out, settingInitialWindow), ourWindow)
@@ -87,40 +90,24 @@ func (c *conn) flush() error {
 	return err
 }
 
-// callHeaders are the headers of every stream, as literals that no table remembers.
-var callHeaders = literals(
-	":method", "POST", ":scheme", "http", ":path", "/envoy.service.ext_proc.v3.ExternalProcessor/Process", ":authority", "signalbox",
-	"te", "trailers", "content-type", "application/grpc", "x-request-id", "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab", "user-agent", "bench",
-)
-
-func literals(pairs ...string) []byte {
-	var b []byte
-	for i := 0; i < len(pairs); i += 2 {
-		b = append(b, 0, byte(len(pairs[i])))
-		b = append(append(b, pairs[i]...), byte(len(pairs[i+1])))
-		b = append(b, pairs[i+1]...)
-	}
-	return b
-}
-
 // open begins a stream. Under mu.
-func (c *conn) open(x *exchange) {
+func (c *conn) open(x *stream, headers []byte) {
 	c.last += 2
-	x.id, x.window = c.last, c.initial
-	c.streams[x.id] = x
-	c.frame(frameHeaders, flagEndHeaders, x.id, len(callHeaders))
-	c.out = append(c.out, callHeaders...)
+	x.number, x.window, x.partial = c.last, c.initial, x.partial[:0]
+	c.streams[x.number] = x
+	c.frame(frameHeaders, flagEndHeaders, x.number, len(headers))
+	c.out = append(c.out, headers...)
 }
 
 // reset ends a stream, as Envoy ends all that have served. Under mu.
-func (c *conn) reset(x *exchange) {
-	delete(c.streams, x.id)
-	c.frame(frameReset, 0, x.id, 4)
+func (c *conn) reset(x *stream) {
+	delete(c.streams, x.number)
+	c.frame(frameReset, 0, x.number, 4)
 	c.out = binary.BigEndian.AppendUint32(c.out, codeCancel)
 }
 
 // pump sends of a stream's messages what the windows allow. Under mu.
-func (c *conn) pump(x *exchange) {
+func (c *conn) pump(x *stream) {
 	for len(x.unsent) > 0 {
 		n := min(x.sizes[0], maxFrameBytes, x.window, c.window)
 		if n <= 0 {
@@ -130,14 +117,14 @@ func (c *conn) pump(x *exchange) {
 			}
 			return
 		}
-		c.frame(frameData, 0, x.id, n)
+		c.frame(frameData, 0, x.number, n)
 		c.out = append(c.out, x.unsent[:n]...)
 		x.unsent, x.window, c.window = x.unsent[n:], x.window-n, c.window-n
 		if x.sizes[0] -= n; x.sizes[0] == 0 {
 			x.sizes = x.sizes[1:]
 		}
 	}
-	x.allSent()
+	x.owner.allSent()
 }
 
 func (c *conn) pumpBlocked() {
@@ -145,7 +132,7 @@ func (c *conn) pumpBlocked() {
 	c.blocked = nil
 	for _, x := range waiting {
 		x.blocked = false
-		if c.streams[x.id] == x {
+		if c.streams[x.number] == x {
 			c.pump(x)
 		}
 	}
@@ -183,7 +170,7 @@ func (c *conn) onFrame(kind, flags byte, id uint32, payload []byte) error {
 		return c.onData(flags, id, payload)
 	case frameHeaders:
 		if x := c.streams[id]; x != nil && flags&flagEndStream != 0 {
-			return fmt.Errorf("the server ended stream %d at step %d", id, x.step)
+			return fmt.Errorf("the server ended stream %d", id)
 		}
 	case frameReset:
 		if c.streams[id] != nil {
@@ -218,22 +205,7 @@ func (c *conn) onData(flags byte, id uint32, payload []byte) error {
 	if x == nil {
 		return nil // it was reset while this was on its way
 	}
-	if len(x.partial) > 0 {
-		x.partial = append(x.partial, payload...)
-		payload = x.partial
-	}
-	for len(payload) >= 5 {
-		end := 5 + int(binary.BigEndian.Uint32(payload[1:]))
-		if len(payload) < end {
-			break
-		}
-		if err := x.onMessage(payload[5:end]); err != nil {
-			return err
-		}
-		payload = payload[end:]
-	}
-	x.partial = append(x.partial[:0], payload...)
-	return nil
+	return x.onData(payload)
 }
 
 func (c *conn) onSettings(payload []byte) {
@@ -258,4 +230,12 @@ func (c *conn) onWindowUpdate(id uint32, n int) {
 		x.window += n
 	}
 	c.pumpBlocked()
+}
+
+// logAll sends the access log's entries that wait.
+func (c *conn) logAll() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.journal.release(len(c.journal.waiting))
+	return c.flush()
 }

@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"errors"
@@ -9,41 +9,42 @@ import (
 	"time"
 )
 
-// result is what one round of load came to.
-type result struct {
-	requests int
-	elapsed  time.Duration
-	picks    []time.Duration // latencies, sorted
-	late     int             // requests of an open loop for which no place was free
+// Result is what one round of load came to.
+type Result struct {
+	Requests int
+	Elapsed  time.Duration
+	Picks    []time.Duration // latencies, sorted
+	Late     int             // requests of an open loop for which no place was free
 }
 
-// quantile is that of the pick's latency; 0 without any.
-func (r *result) quantile(q float64) time.Duration {
-	if len(r.picks) == 0 {
+// Quantile is that of the pick's latency; 0 without any.
+func (r *Result) Quantile(q float64) time.Duration {
+	if len(r.Picks) == 0 {
 		return 0
 	}
-	return r.picks[min(int(q*float64(len(r.picks))), len(r.picks)-1)]
+	return r.Picks[min(int(q*float64(len(r.Picks))), len(r.Picks)-1)]
 }
 
-// generator loads one server over some connections.
-type generator struct {
-	scripts []*script
+// Generator loads one server over some connections.
+type Generator struct {
+	scripts []*Script
 	conns   []*conn
 	failed  chan error
 	number  atomic.Uint64
 
 	mu       sync.Mutex // of result
-	result   result
+	result   Result
 	running  sync.WaitGroup // exchanges
 	stopping atomic.Bool
 }
 
-func newGenerator(address string, connections int, all []*script) (*generator, error) {
-	g := &generator{scripts: all, failed: make(chan error, connections)}
+// NewGenerator connects to a server.
+func NewGenerator(server string, connections int, all []*Script) (*Generator, error) {
+	g := &Generator{scripts: all, failed: make(chan error, connections)}
 	for range connections {
-		c, err := dial(address)
+		c, err := dial(server)
 		if err != nil {
-			return nil, errors.Join(err, g.close())
+			return nil, errors.Join(err, g.Close())
 		}
 		g.conns = append(g.conns, c)
 		go func() {
@@ -55,7 +56,7 @@ func newGenerator(address string, connections int, all []*script) (*generator, e
 	return g, nil
 }
 
-func (g *generator) close() error {
+func (g *Generator) Close() error {
 	var all []error
 	for _, c := range g.conns {
 		all = append(all, c.nc.Close())
@@ -63,24 +64,26 @@ func (g *generator) close() error {
 	return errors.Join(all...)
 }
 
-func (g *generator) place(i int, finish func(*exchange)) *exchange {
-	return &exchange{gen: g, conn: g.conns[i%len(g.conns)], finish: finish}
+func (g *Generator) place(i int, finish func(*exchange)) *exchange {
+	x := &exchange{gen: g, stream: stream{conn: g.conns[i%len(g.conns)]}, finish: finish}
+	x.owner = x
+	return x
 }
 
-func (g *generator) picked(took time.Duration) {
+func (g *Generator) picked(took time.Duration) {
 	g.mu.Lock()
-	g.result.picks = append(g.result.picks, took)
+	g.result.Picks = append(g.result.Picks, took)
 	g.mu.Unlock()
 }
 
-func (g *generator) ended() {
+func (g *Generator) ended() {
 	g.mu.Lock()
-	g.result.requests++
+	g.result.Requests++
 	g.mu.Unlock()
 }
 
-// closed keeps that many streams open for a while, and waits until all have ended.
-func (g *generator) closed(streams int, d time.Duration) (result, error) {
+// Closed keeps that many streams open for a while, and waits until all have ended.
+func (g *Generator) Closed(streams int, d time.Duration) (Result, error) {
 	next := func(x *exchange) {
 		g.ended()
 		if g.stopping.Load() {
@@ -94,17 +97,17 @@ func (g *generator) closed(streams int, d time.Duration) (result, error) {
 		x := g.place(i, next)
 		g.running.Add(1)
 		if err := x.start(time.Time{}); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
 	if err := g.wait(d); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	return g.end(began)
 }
 
-// open begins requests at a fixed rate, whatever becomes of them, and waits until all have ended.
-func (g *generator) open(perSecond int, d time.Duration) (result, error) {
+// Open begins requests at a fixed rate, whatever becomes of them, and waits until all have ended.
+func (g *Generator) Open(perSecond int, d time.Duration) (Result, error) {
 	const places = 2048
 	free := make(chan *exchange, places)
 	for i := range places {
@@ -124,7 +127,7 @@ func (g *generator) open(perSecond int, d time.Duration) (result, error) {
 			select {
 			case <-tick.C:
 			case err := <-g.failed:
-				return result{}, err
+				return Result{}, err
 			}
 			continue
 		}
@@ -133,26 +136,26 @@ func (g *generator) open(perSecond int, d time.Duration) (result, error) {
 		case x := <-free:
 			g.running.Add(1)
 			if err := x.start(due); err != nil {
-				return result{}, err
+				return Result{}, err
 			}
 		default:
 			g.mu.Lock()
-			g.result.late++
+			g.result.Late++
 			g.mu.Unlock()
 		}
 	}
 	return g.end(began)
 }
 
-func (g *generator) reset() time.Time {
+func (g *Generator) reset() time.Time {
 	g.mu.Lock()
-	g.result = result{picks: make([]time.Duration, 0, 1<<16)}
+	g.result = Result{Picks: make([]time.Duration, 0, 1<<16)}
 	g.mu.Unlock()
 	g.stopping.Store(false)
 	return time.Now()
 }
 
-func (g *generator) wait(d time.Duration) error {
+func (g *Generator) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -164,26 +167,31 @@ func (g *generator) wait(d time.Duration) error {
 }
 
 // end waits for what still runs.
-func (g *generator) end(began time.Time) (result, error) {
+func (g *Generator) end(began time.Time) (Result, error) {
 	g.stopping.Store(true)
 	done := make(chan struct{})
 	go func() {
 		g.running.Wait()
 		close(done)
 	}()
-	late := time.NewTimer(10 * time.Second)
+	late := time.NewTimer(time.Minute)
 	defer late.Stop()
 	select {
 	case <-done:
 	case err := <-g.failed:
-		return result{}, err
+		return Result{}, err
 	case <-late.C:
-		return result{}, errors.New("requests that have not ended after 10 s")
+		return Result{}, errors.New("requests that have not ended after a minute")
+	}
+	for _, c := range g.conns {
+		if err := c.logAll(); err != nil {
+			return Result{}, err
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.result
-	r.elapsed = time.Since(began)
-	slices.Sort(r.picks)
+	r.Elapsed = time.Since(began)
+	slices.Sort(r.Picks)
 	return r, nil
 }

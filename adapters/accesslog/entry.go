@@ -1,0 +1,293 @@
+package accesslog
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// entry is what is read of an HTTPAccessLogEntry: an entry has some sixty objects, and a dozen numbers say all. It means what the
+// generated types would: of a field that stands twice the last counts, and messages merge. Its texts are views into the message.
+type entry struct {
+	intermediate bool
+	id           []byte
+	started      span // since 1970
+	firstToken   span
+	lasted       [3]span // the whole of it, to the last byte from upstream, and to the last byte sent downstream
+	host         []byte  // of who served
+	port         uint32
+	flags        uint64 // by number of the field
+	status       uint32 // HTTP
+	bytes        uint64 // of the response's body
+	malformed    bool
+}
+
+// span is a Duration or a Timestamp.
+type span struct {
+	seconds int64
+	nanos   int32
+}
+
+func (s *span) duration() time.Duration {
+	return (&durationpb.Duration{Seconds: s.seconds, Nanos: s.nanos}).AsDuration()
+}
+
+// Flags of ResponseFlags.
+const (
+	noHealthyUpstream     = 2
+	upstreamRemoteReset   = 5
+	upstreamFailure       = 6
+	upstreamTermination   = 7
+	downstreamTermination = 15
+	upstreamRetryLimit    = 16
+	upstreamProtocolError = 24
+	downstreamRemoteReset = 28
+
+	clientLeft = 1<<downstreamTermination | 1<<downstreamRemoteReset
+	broken     = 1<<upstreamRemoteReset | 1<<upstreamTermination | 1<<upstreamFailure | 1<<upstreamProtocolError |
+		1<<noHealthyUpstream | 1<<upstreamRetryLimit
+)
+
+// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited.
+func eachEntry(message []byte, visit func(*entry)) bool {
+	var entries [][]byte
+	var whole entry
+	whole.walk(message, func(c cursor) {
+		switch {
+		case c.is(2): // http_logs
+			whole.walk(c.bytes, func(c cursor) {
+				if c.is(1) {
+					entries = append(entries, c.bytes)
+				}
+			})
+		case c.is(3): // tcp_logs take their place
+			entries = nil
+		}
+	})
+	read := make([]entry, len(entries))
+	for i, b := range entries {
+		read[i].walk(b, read[i].entry)
+		whole.malformed = whole.malformed || read[i].malformed
+	}
+	if whole.malformed {
+		return false
+	}
+	for i := range read {
+		visit(&read[i])
+	}
+	return true
+}
+
+// end is what an entry says.
+func (e *entry) end() messages.ResponseEnded {
+	lasted := max(e.lasted[0].duration(), e.lasted[1].duration(), e.lasted[2].duration())
+	return messages.ResponseEnded{
+		At:            time.Unix(e.started.seconds, int64(e.started.nanos)).UTC().Add(lasted),
+		ResponseBytes: int64(min(e.bytes, 1<<62)),
+		Logged: messages.Logged{
+			Status: int(e.status), Served: e.served(), FirstToken: e.firstToken.duration(),
+			ClientLeft: e.flags&clientLeft != 0, Broken: e.flags&broken != 0,
+		},
+	}
+}
+
+// served is an ip:port as the pool writes it; "" = it is none.
+func (e *entry) served() messages.Address {
+	ip, err := netip.ParseAddr(string(e.host))
+	if err != nil || e.port > math.MaxUint16 {
+		return ""
+	}
+	return messages.Address(netip.AddrPortFrom(ip.Unmap(), uint16(e.port)).String())
+}
+
+// walk reads the fields of a message, and notes whether it is malformed.
+func (e *entry) walk(b []byte, field func(cursor)) {
+	c := cursor{rest: b}
+	for c.next() {
+		field(c)
+	}
+	e.malformed = e.malformed || c.malformed
+}
+
+func (e *entry) entry(c cursor) {
+	switch {
+	case c.is(1):
+		e.walk(c.bytes, e.common)
+	case c.is(4):
+		e.walk(c.bytes, e.response)
+	}
+}
+
+func (e *entry) common(c cursor) {
+	if c.typ == protowire.VarintType && c.num == 27 {
+		e.intermediate = c.varint != 0
+	}
+	if c.typ != protowire.BytesType {
+		return
+	}
+	switch c.num {
+	case 5:
+		e.span(&e.started, c.bytes)
+	case 9:
+		e.span(&e.firstToken, c.bytes)
+	case 10:
+		e.span(&e.lasted[1], c.bytes)
+	case 12:
+		e.span(&e.lasted[2], c.bytes)
+	case 13:
+		e.walk(c.bytes, e.address)
+	case 16:
+		e.walk(c.bytes, e.flag)
+	case 17:
+		e.walk(c.bytes, e.metadata)
+	case 23:
+		e.span(&e.lasted[0], c.bytes)
+	}
+}
+
+func (e *entry) span(s *span, b []byte) {
+	e.walk(b, func(c cursor) {
+		switch {
+		case c.typ != protowire.VarintType:
+		case c.num == 1:
+			s.seconds = int64(c.varint)
+		case c.num == 2:
+			s.nanos = int32(c.varint)
+		}
+	})
+}
+
+func (e *entry) flag(c cursor) {
+	if c.typ != protowire.VarintType || c.num > 63 {
+		return
+	}
+	if e.flags &^= 1 << c.num; c.varint != 0 {
+		e.flags |= 1 << c.num
+	}
+}
+
+// address reads an Address: a socket's, or another kind's, which takes its place.
+func (e *entry) address(c cursor) {
+	switch {
+	case c.is(1):
+		e.walk(c.bytes, e.socket)
+	case c.is(2), c.is(3):
+		e.host, e.port = nil, 0
+	}
+}
+
+func (e *entry) socket(c cursor) {
+	switch {
+	case c.is(2):
+		e.host = c.bytes
+	case c.is(4): // named_port
+		e.port = 0
+	case c.typ == protowire.VarintType && c.num == 3:
+		e.port = uint32(c.varint)
+	}
+}
+
+// metadata looks for the namespace among filter_metadata.
+func (e *entry) metadata(c cursor) {
+	if c.is(1) {
+		e.lookUp(c.bytes, namespace, e.fields)
+	}
+}
+
+// fields looks for the id in a Struct.
+func (e *entry) fields(c cursor) {
+	if c.is(1) {
+		e.lookUp(c.bytes, idKey, e.value)
+	}
+}
+
+// lookUp reads the value of a map's entry if it has that key: a later entry of the key takes the place of an earlier one.
+func (e *entry) lookUp(b []byte, key string, value func(cursor)) {
+	var found []byte
+	e.walk(b, func(c cursor) {
+		if c.is(1) {
+			found = c.bytes
+		}
+	})
+	if string(found) != key {
+		return
+	}
+	e.id = nil
+	e.walk(b, func(c cursor) {
+		if c.is(2) {
+			e.walk(c.bytes, value)
+		}
+	})
+}
+
+// valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
+var valueTypes = [...]protowire.Type{
+	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType, 5: protowire.BytesType, 6: protowire.BytesType,
+}
+
+// value reads a Value: a string, or another kind, which takes its place.
+func (e *entry) value(c cursor) {
+	if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
+		return
+	}
+	if e.id = nil; c.num == 3 {
+		e.id = c.bytes
+	}
+}
+
+func (e *entry) response(c cursor) {
+	switch {
+	case c.is(1): // a UInt32Value
+		e.walk(c.bytes, func(c cursor) {
+			if c.num == 1 && c.typ == protowire.VarintType {
+				e.status = uint32(c.varint)
+			}
+		})
+	case c.num == 3 && c.typ == protowire.VarintType:
+		e.bytes = c.varint
+	}
+}
+
+// cursor steps through the fields of a message.
+type cursor struct {
+	rest      []byte
+	num       protowire.Number
+	typ       protowire.Type
+	varint    uint64 // of VarintType
+	bytes     []byte // of BytesType
+	malformed bool
+}
+
+func (c cursor) is(message protowire.Number) bool {
+	return c.num == message && c.typ == protowire.BytesType
+}
+
+// next takes a field; false at the end, and where none can be read.
+func (c *cursor) next() bool {
+	if len(c.rest) == 0 {
+		return false
+	}
+	num, typ, n := protowire.ConsumeTag(c.rest)
+	if c.malformed = n < 0; c.malformed {
+		return false
+	}
+	c.num, c.typ, c.rest = num, typ, c.rest[n:]
+	switch typ {
+	case protowire.VarintType:
+		c.varint, n = protowire.ConsumeVarint(c.rest)
+	case protowire.BytesType:
+		c.bytes, n = protowire.ConsumeBytes(c.rest)
+	default:
+		n = protowire.ConsumeFieldValue(num, typ, c.rest)
+	}
+	if c.malformed = n < 0; c.malformed {
+		return false
+	}
+	c.rest = c.rest[n:]
+	return true
+}

@@ -1,0 +1,59 @@
+package schedule_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// What a scratch keeps of endpoints never shows: while pools, samples, loads, subsets and the threshold change, plugins see what
+// they would see with a scratch that was never used.
+func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
+	s := newScene(t, 5)
+	var seen []schedule.Endpoint
+	s.scorer("look", 1, schedule.ReadsSample, func(in *schedule.Input, _ []float32) { seen = slices.Clone(in.Candidates) })
+	random := rand.New(rand.NewPCG(3, 4))
+	at, born := now, 5
+	for round := range 3000 {
+		es := slices.Clone(s.snap.Endpoints)
+		some := es[random.IntN(len(es))]
+		switch random.IntN(8) {
+		case 0:
+			some.Publish(&endpoints.Sample{At: at, Interval: time.Second, Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"}})
+		case 1:
+			some.Load().Add(random.IntN(100))
+		case 2:
+			random.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
+		case 3:
+			if len(es) > 1 {
+				es = es[1:]
+			}
+		case 4:
+			if len(es) < 20 {
+				id := messages.EndpointID{Slot: uint32(born), Generation: 1}
+				es, born = append(es, endpoints.New(id, messages.EndpointSpec{Address: address(born % 50)})), born+1
+			}
+		case 5:
+			s.plan.Stale = time.Duration(1+random.IntN(5)) * time.Second
+		case 6:
+			s.req.Subset = messages.Subset{Given: random.IntN(2) == 0, Addresses: messages.ListOf(some.Spec.Address)}
+		case 7:
+			at = at.Add(time.Second)
+		}
+		s.snap = endpoints.NewSnapshot(uint64(round), es)
+		s.plan.Run(&s.req, s.snap, at, &s.scratch)
+		got := seen
+		fresh := schedule.Scratch{Clock: s.scratch.Clock, Observer: s.scratch.Observer, Rand: s.scratch.Rand}
+		s.plan.Run(&s.req, s.snap, at, &fresh)
+		if diff := cmp.Diff(seen, got); diff != "" {
+			t.Fatalf("round %d, with a new scratch -, with a used one +:\n%s", round, diff)
+		}
+	}
+}
