@@ -83,7 +83,7 @@ func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, 
 	text := bootstrapText(t, bootstrap)
 	text = replaceOnce(t, text, "port_value: 8080", "port_value: 0")
 	text = replaceOnce(t, text, "port_value: 19000", "port_value: 0")
-	text = replaceOnce(t, text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
+	text = strings.ReplaceAll(text, "port_value: 9002", fmt.Sprintf("port_value: %d", grpcPort))
 	if bootstrap == overrideHost || bootstrap == overrideHostFull {
 		var list strings.Builder
 		for _, server := range servers {

@@ -179,17 +179,18 @@ func TestEnvoyTwoPickers(t *testing.T) {
 // secondPicker adds a picker to Envoy's cluster of them, and gives each a cluster and an access log entry of its own.
 func secondPicker(t *testing.T, text string, first, second int) string {
 	t.Helper()
-	i := strings.Index(text, "  - name: epp\n")
+	const logging = "  - name: epp_log\n"
+	i := strings.Index(text, logging)
 	if i < 0 {
-		t.Fatal("the bootstrap has no cluster epp")
+		t.Fatal("the bootstrap has no cluster epp_log")
 	}
-	cluster := text[i:]
+	cluster, text := text[i:], text[:i]
 	port := fmt.Sprintf("port_value: %d", first)
 	other := fmt.Sprintf("port_value: %d", second)
 	endpoint := "        - endpoint: {address: {socket_address: {address: 127.0.0.1, " + port + "}}}\n"
 	named := func(name, from string) string {
-		from = replaceOnce(t, from, "  - name: epp\n", "  - name: "+name+"\n")
-		return replaceOnce(t, from, "cluster_name: epp\n", "cluster_name: "+name+"\n")
+		from = replaceOnce(t, from, logging, "  - name: "+name+"\n")
+		return replaceOnce(t, from, "cluster_name: epp_log\n", "cluster_name: "+name+"\n")
 	}
 	text = replaceOnce(t, text, endpoint, endpoint+strings.Replace(endpoint, port, other, 1))
 	text += named("epp_log_1", cluster) + named("epp_log_2", strings.Replace(cluster, port, other, 1))
@@ -197,7 +198,7 @@ func secondPicker(t *testing.T, text string, first, second int) string {
 	begin := strings.Index(text, logger)
 	end := begin + strings.Index(text[begin:], "buffer_flush_interval: 0.005s\n") + len("buffer_flush_interval: 0.005s\n")
 	entry := text[begin:end]
-	one := replaceOnce(t, entry, "cluster_name: epp,", "cluster_name: epp_log_1,")
-	two := replaceOnce(t, entry, "cluster_name: epp,", "cluster_name: epp_log_2,")
+	one := replaceOnce(t, entry, "cluster_name: epp_log,", "cluster_name: epp_log_1,")
+	two := replaceOnce(t, entry, "cluster_name: epp_log,", "cluster_name: epp_log_2,")
 	return text[:begin] + one + two + text[end:]
 }
