@@ -97,9 +97,13 @@ func (s *session) until(what string, so func() bool) {
 	s.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for late := time.Now().Add(20 * time.Second); !so(); <-look.C {
+	patience := 20 * time.Second
+	if s.Failed() { // what follows need not take long
+		patience = time.Second
+	}
+	for late := time.Now().Add(patience); !so(); <-look.C {
 		if time.Now().After(late) {
-			s.Errorf("not within 20 s: %s", what)
+			s.Errorf("not within %v: %s", patience, what)
 			return
 		}
 	}
