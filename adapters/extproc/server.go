@@ -72,14 +72,15 @@ func NewServer(cfg Config, deps Deps) *Server {
 	return &Server{cfg: cfg, deps: deps, streams: map[*stream]struct{}{}}
 }
 
-// Drain refuses new requests, and those that still wait for their body or their answer.
+// Drain refuses new requests, and those that still wait for their body or their answer. It waits for nobody: a stream whose
+// proxy reads nothing holds its send lock for as long as it likes.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.mu.Lock()
 	waiting := slices.Collect(maps.Keys(s.streams))
 	s.mu.Unlock()
 	for _, st := range waiting {
-		st.refuseWaiting()
+		go st.refuseWaiting() // it ends with its stream at the latest
 	}
 }
 
