@@ -90,9 +90,7 @@ func kinds() []string {
 	for _, fate := range []string{cancels, halfCloses, stalls, deaf, breaks} {
 		all = append(all, "client "+fate)
 	}
-	for _, entry := range []string{entryComes, entryEarly, entryLate, entryTwice, entryNever} {
-		all = append(all, entry)
-	}
+	all = append(all, entryComes, entryEarly, entryLate, entryTwice, entryNever)
 	for _, actor := range []string{"cycle", "flow", "health", "pool", "prefix", "scraper", "shard"} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}

@@ -83,10 +83,10 @@ func (s *script) drawRequest(dice *rand.Rand) {
 		model = poison
 	}
 	s.body = `{"model":"` + model + `","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("prompt "+strconv.Itoa(dice.IntN(20))+" ", text/9) + `"}]}`
-	switch p := dice.IntN(200); {
-	case p == 0:
+	switch dice.IntN(200) {
+	case 0:
 		s.body = s.body[:len(s.body)/2] // refused
-	case p == 1:
+	case 1:
 		s.body = strings.Repeat("x", bodyLimit+1) // likewise
 	}
 	s.trailers = s.config.Request.Trailers && dice.IntN(4) == 0
