@@ -12,7 +12,7 @@ ENVOY_FOLDER := .envoy
 FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 # Test packages with a target of their own; unit is everything else.
-OWN_TARGET := /test/(sim|conformance|e2e)$$
+OWN_TARGET := /test/(sim|chaos|conformance|e2e)$$
 
 .PHONY: help
 help: ## List the targets
@@ -35,7 +35,7 @@ build: ## Build bin/signalbox
 	$(GO) build -trimpath -o $(BIN)/signalbox ./cmd/signalbox
 
 .PHONY: test
-test: unit sim $(if $(wildcard test/conformance),conformance) e2e ## Unit tests, simulation, conformance, and end to end with a real Envoy
+test: unit sim chaos conformance e2e ## Unit tests, simulation, chaos, conformance, and end to end with a real Envoy
 
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
@@ -44,6 +44,10 @@ unit: ## Tests beside the code and whole-tree checks
 .PHONY: sim
 sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
+
+.PHONY: chaos
+chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n REQUESTS=n plays one seed
+	$(GO) test -count=1 -v -timeout 4h ./test/chaos $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks

@@ -73,3 +73,30 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A body whose length is told has its room before it comes, or is refused before it comes.
+func TestToldLengthIsHeldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(setup{script: pick("10.0.0.1:8000"), config: func(c *Config) { c.MaxHeldBytes = 100 << 10 }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		first := newTape(ctx, qH(more, "content-length: 60000"), qB("{}", last))
+		first.pauseBefore, first.pause = 1, 10*time.Second
+		done := make(chan error, 1)
+		go func() { done <- r.srv.Process(first) }()
+		synctest.Wait()
+		if got := r.srv.Held(); got != 64<<10 {
+			t.Errorf("%d bytes held for a body of 60 000, want its buffer of %d", got, 64<<10)
+		}
+		second := newTape(ctx, qH(more, "content-length: 60000"))
+		if err := r.srv.Process(second); err != nil {
+			t.Errorf("Process: %v", err)
+		}
+		if got := second.timed(t); len(got) != 1 || got[0] != "0s 503 overloaded" {
+			t.Errorf("the second: got %v, want 0s 503 overloaded", got)
+		}
+		if err := <-done; err != nil || r.srv.Held() != 0 {
+			t.Errorf("at the end: %v, %d bytes held", err, r.srv.Held())
+		}
+	})
+}

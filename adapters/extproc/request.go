@@ -27,16 +27,30 @@ func (st *stream) onRequestHeaders() error {
 		return st.onArrival(arrival{})
 	case eager(mode):
 		return st.onArrival(arrival{})
+	case !st.reserve():
+		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	case buffered(mode):
 		if err := st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestLane) }); err != nil {
 			return err
 		}
 	}
-	if n := st.facts.contentLength; n > 0 && n <= st.srv.cfg.MaxBodyBytes {
-		st.body.Reserve(int(n))
-	}
 	st.expectBody()
 	return nil
+}
+
+// reserve makes room for a body whose length is told. False means that it does not fit: its client hears of that before the
+// body comes.
+func (st *stream) reserve() bool {
+	n := st.facts.contentLength
+	if n <= 0 || n > st.srv.cfg.MaxBodyBytes {
+		return true
+	}
+	room := wire.Reservable(int(n))
+	if !st.hold(st.body.Takes(room)) {
+		return false
+	}
+	st.body.Reserve(room)
+	return true
 }
 
 // eager modes send the request on, or never show its body: the pick goes with the answer to the headers.
@@ -101,7 +115,7 @@ func (st *stream) gather() error {
 		st.refuse(messages.PickFailed{Reason: messages.BodyTooLarge})
 		return errOver
 	}
-	if !st.hold(int64(st.in.BodyLen())) {
+	if !st.hold(st.body.Takes(st.in.BodyLen())) {
 		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
 	st.body.Append(&st.in)
@@ -118,13 +132,17 @@ func (st *stream) gather() error {
 	return nil
 }
 
-// hold counts bytes of the body into what all streams hold. False means that they do not fit.
-func (st *stream) hold(n int64) bool {
-	if st.srv.held.Add(n) > st.srv.cfg.MaxHeldBytes {
-		st.srv.held.Add(-n)
+// hold counts the memory that the body takes from now on into what all streams hold. False means that it does not fit.
+func (st *stream) hold(bytes int) bool {
+	more := int64(bytes) - st.held
+	if more <= 0 {
+		return true // it was reserved
+	}
+	if st.srv.held.Add(more) > st.srv.cfg.MaxHeldBytes {
+		st.srv.held.Add(-more)
 		return false
 	}
-	st.held += n
+	st.held += more
 	return true
 }
 

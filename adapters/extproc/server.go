@@ -33,7 +33,7 @@ type UsageScanner interface {
 type Config struct {
 	Instance     uint64        // names this process in request ids
 	MaxBodyBytes int64         // a larger request body is refused
-	MaxHeldBytes int64         // of all request bodies held at a time; what goes beyond is refused
+	MaxHeldBytes int64         // of memory that all request bodies take at a time; what goes beyond is refused
 	BodyTimeout  time.Duration // from the request's headers to the end of its body
 	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle says later
 	ResponseIdle time.Duration // between two signs of life of the response, as the cycle has it
@@ -62,7 +62,7 @@ type Server struct {
 	deps     Deps
 	last     atomic.Uint64 // request id
 	draining atomic.Bool
-	held     atomic.Int64 // bytes of request bodies
+	held     atomic.Int64 // bytes that request bodies take
 	mu       sync.Mutex   // of streams
 	streams  map[*stream]struct{}
 }
@@ -72,14 +72,15 @@ func NewServer(cfg Config, deps Deps) *Server {
 	return &Server{cfg: cfg, deps: deps, streams: map[*stream]struct{}{}}
 }
 
-// Drain refuses new requests, and those that still wait for their body or their answer.
+// Drain refuses new requests, and those that still wait for their body or their answer. It waits for nobody: a stream whose
+// proxy reads nothing holds its send lock for as long as it likes.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.mu.Lock()
 	waiting := slices.Collect(maps.Keys(s.streams))
 	s.mu.Unlock()
 	for _, st := range waiting {
-		st.refuseWaiting()
+		go st.refuseWaiting() // it ends with its stream at the latest
 	}
 }
 
@@ -90,7 +91,7 @@ func (s *Server) Open() int {
 	return len(s.streams)
 }
 
-// Held is how many bytes of request bodies are held.
+// Held is how many bytes request bodies take, their buffers' room included.
 func (s *Server) Held() int64 { return s.held.Load() }
 
 // Process serves one stream until it ends.

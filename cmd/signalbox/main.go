@@ -173,7 +173,8 @@ func flagError(cmd *cobra.Command, err error) error {
 // is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
 const gcRoom = 64 << 20
 
-// roomyGC keeps to gcRoom after each collection. $GOGC wins; $GOMEMLIMIT holds as ever.
+// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is live, but
+// have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins; $GOMEMLIMIT holds as ever.
 func roomyGC() {
 	if os.Getenv("GOGC") == "" {
 		setGC(100)
@@ -181,11 +182,15 @@ func roomyGC() {
 }
 
 func setGC(percent int) {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
+	metrics.Read(heap)
 	want := 400
-	if n := live[0].Value.Uint64(); n > 0 {
-		want = int(min(max(100, 100*gcRoom/n), 400))
+	if live, scanned := heap[0].Value.Uint64(), heap[1].Value.Uint64(); live > 0 {
+		room := uint64(gcRoom)
+		if live > 2*gcRoom {
+			room /= 2 // a burst is collected late: what is set here counts from the next collection on
+		}
+		want = int(min(max(100*max(room, scanned)/live, 5), 400))
 	}
 	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
 		debug.SetGCPercent(want)

@@ -209,10 +209,37 @@ type Body struct {
 
 // Reserve makes room for size bytes in all, at most 1 MiB of it: size may come from a content-length and be anything.
 func (b *Body) Reserve(size int) {
-	size = min(size, maxReserveBytes)
+	size = Reservable(size)
 	if size > 0 && (b.buf == nil || cap(*b.buf) < size) {
 		b.grow(size)
 	}
+}
+
+// Reservable is how much of a length Reserve makes room for.
+func Reservable(size int) int { return min(size, maxReserveBytes) }
+
+// smallBytes is the largest body that Takes counts as it is: what its buffer rounds up to is little.
+const smallBytes = 32 << 10
+
+// Takes is the memory that the body takes once n more bytes are there, or reserved: that of its buffer, which is larger than
+// what it holds.
+func (b *Body) Takes(n int) int {
+	need := b.Len() + n
+	if need <= smallBytes {
+		return need
+	}
+	return b.room(need)
+}
+
+// room is the capacity of a buffer for need bytes.
+func (b *Body) room(need int) int {
+	if b.buf == nil {
+		return capacity(need)
+	}
+	if c := cap(*b.buf); c >= need {
+		return c
+	}
+	return capacity(max(need, 2*cap(*b.buf)))
 }
 
 // Append copies the body of r.
@@ -221,11 +248,8 @@ func (b *Body) Append(r *Request) {
 	if r.bodyLen == 0 {
 		return
 	}
-	if b.buf == nil {
-		b.grow(need)
-	}
-	if cap(*b.buf) < need {
-		b.grow(max(need, 2*cap(*b.buf)))
+	if room := b.room(need); b.buf == nil || cap(*b.buf) < room {
+		b.grow(room)
 	}
 	*b.buf = r.AppendBody(*b.buf)
 }

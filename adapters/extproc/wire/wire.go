@@ -219,6 +219,14 @@ func (p *bufferPool) Get(length int) *[]byte {
 	return &b
 }
 
+// capacity is that of the buffer that Get gives for length bytes.
+func capacity(length int) int {
+	if length > 1<<maxTierBits {
+		return length
+	}
+	return 1 << max(bits.Len(uint(max(length, 1)-1)), minTierBits)
+}
+
 // Put takes a buffer back; capacities outside the tiers are dropped.
 func (p *bufferPool) Put(b *[]byte) {
 	size := cap(*b)

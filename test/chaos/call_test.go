@@ -1,0 +1,223 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+)
+
+const (
+	destinationKey = "x-gateway-destination-endpoint"
+	servedKey      = "x-gateway-destination-endpoint-served"
+	reasonKey      = "x-llm-d-request-dropped-reason"
+	idKey          = "x-signalbox-request-id"
+	lbNamespace    = "envoy.lb"
+
+	// patience is far above every deadline of the server: who waits longer was forgotten.
+	patience = 15 * time.Second
+)
+
+// call is one stream while its client plays a script.
+type call struct {
+	*exchange.Stream
+	script *script
+	line   *wireline
+	moved  chan struct{} // something came; one place
+	ended  chan struct{} // closed once nothing more comes
+
+	collateral bool // its connection was broken
+
+	mu        sync.Mutex
+	picks     int
+	destined  string // first destination
+	immediate []string
+	echoed    int // bytes of the request's body
+	headers   [2]bool
+	bodies    [2]int // answers
+	err       error
+	wrongs    []string
+}
+
+// open begins a stream, and reads it unless the client is deaf.
+func open(ctx context.Context, on *wireline, s *script) (*call, error) {
+	c := &call{script: s, line: on, moved: make(chan struct{}, 1), ended: make(chan struct{})}
+	config := s.config
+	config.OnViolation = func(v exchange.Violation) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if v.Rule != exchange.EndedEarly { // who is cut off sees that
+			c.wrongs = append(c.wrongs, v.Error())
+		}
+	}
+	stream, err := exchange.Open(ctx, extprocv3.NewExternalProcessorClient(on.conn), config)
+	if err != nil {
+		return nil, err
+	}
+	c.Stream = stream
+	if s.fate == deaf {
+		close(c.ended)
+		return c, nil
+	}
+	go c.listen()
+	return c, nil
+}
+
+// listen takes what comes until nothing does.
+func (c *call) listen() {
+	defer close(c.ended)
+	for {
+		a, err := c.Recv()
+		c.mu.Lock()
+		if err != nil {
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+		c.take(a)
+		c.mu.Unlock()
+		select {
+		case c.moved <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *call) take(a exchange.Answer) {
+	if d := headerOf(a.Mutation, destinationKey); d != "" && a.Lane == exchange.RequestLane {
+		c.picks++
+		c.destined = d
+	}
+	switch a.Kind {
+	case exchange.HeadersAnswer:
+		c.headers[a.Lane] = true
+	case exchange.BodyAnswer:
+		c.bodies[a.Lane]++
+		if a.Lane == exchange.RequestLane {
+			c.echoed += len(a.Chunk)
+		}
+	case exchange.ImmediateAnswer:
+		c.immediate = append(c.immediate, headerOf(a.Immediate.GetHeaders(), reasonKey))
+	case exchange.Nothing, exchange.TrailersAnswer:
+	}
+}
+
+func headerOf(m *extprocv3.HeaderMutation, key string) string {
+	for _, h := range m.GetSetHeaders() {
+		if h.GetHeader().GetKey() == key {
+			return string(h.GetHeader().GetRawValue())
+		}
+	}
+	return ""
+}
+
+// wait waits until something is so. False: the request was refused, or the stream has ended.
+func (c *call) wait(what string, so func() bool) bool {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for over := false; ; {
+		c.mu.Lock()
+		refused := len(c.immediate) > 0
+		c.mu.Unlock()
+		switch {
+		case refused:
+			return false
+		case so():
+			return true
+		case over:
+			return false
+		}
+		select {
+		case <-c.moved:
+		case <-c.ended:
+			over = true
+		case <-late.C:
+			c.wrong("waited %v for %s", patience, what)
+			return false
+		}
+	}
+}
+
+func (c *call) wrong(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
+}
+
+// answered waits for the headers' answer of a lane.
+func (c *call) answered(l exchange.Lane) bool {
+	return c.wait("the answer to headers", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.headers[l]
+	})
+}
+
+// settled waits until a buffered body is answered, before which Envoy sends no trailers.
+func (c *call) settled(l exchange.Lane) bool {
+	return c.wait("the answer to a body", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.bodies[l] > 0
+	})
+}
+
+func (c *call) complete(l exchange.Lane) bool {
+	return c.wait("the end of a lane", func() bool { return c.Complete(l) })
+}
+
+// over waits until nothing more comes.
+func (c *call) over(within time.Duration) bool {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case <-c.ended:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// id is the request's id, by the metadata that came with the pick.
+func (c *call) id() string {
+	return c.Metadata(lbNamespace).GetFields()[idKey].GetStringValue()
+}
+
+// judge gives everything that was wrong.
+func (c *call) judge(whole bool) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bad := c.wrongs
+	var v *exchange.Violation
+	if errors.As(c.err, &v) {
+		bad = append(bad, v.Error())
+	} else if c.script.fate == stays && c.err != nil && !errors.Is(c.err, io.EOF) && !c.script.reset() && !c.collateral {
+		bad = append(bad, "the stream failed: "+c.err.Error())
+	}
+	revoked := false
+	for _, reason := range c.immediate { // these may come after the pick, and end what runs
+		revoked = revoked || reason == "response-idle" || reason == "internal"
+	}
+	answers := c.picks + len(c.immediate)
+	switch {
+	case c.script.config.Observe:
+		if answers > 0 {
+			bad = append(bad, fmt.Sprintf("%d answers to who only shows", answers))
+		}
+	case c.picks > 1 || len(c.immediate) > 1 || answers > 1 && !revoked:
+		bad = append(bad, fmt.Sprintf("more than one answer: %d picks, refusals %q", c.picks, c.immediate))
+	case whole && answers == 0 && !c.collateral:
+		bad = append(bad, fmt.Sprintf("no answer: %v", c.err))
+	case whole && c.picks == 1 && len(c.immediate) == 0 && c.script.config.Request.Duplex() && c.echoed != len(c.script.body) && !c.collateral:
+		bad = append(bad, fmt.Sprintf("%d of %d bytes came back", c.echoed, len(c.script.body)))
+	}
+	return bad
+}
+
+func (s *script) reset() bool { return !s.lastWords }

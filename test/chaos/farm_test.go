@@ -1,0 +1,125 @@
+package chaos
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const servers = 6 // model servers that discovery may find
+
+func addressOf(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)) }
+
+// farm stands in for the model servers and those who fetch from them.
+type farm struct {
+	*faults
+	rest sync.WaitGroup // answers on their way
+}
+
+type scrapeFunc = func(messages.Sink[messages.PoolMsg], *endpoints.Endpoint, messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
+
+// scrapers makes the function by which the pool spawns its scrapers.
+func (f *farm) scrapers(r *rig) scrapeFunc {
+	metrics, err := scraper.NewMetrics(r.registry)
+	if err != nil {
+		r.Fatal(err)
+	}
+	cfg := scraper.Config{Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond, Timeout: 100 * time.Millisecond}
+	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
+		r.ledger.met(e, r.pool)
+		role := runtime.Role[messages.ScraperMsg]{Name: "scraper", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[messages.ScraperMsg] {
+			return shaken(r.faults, "scraper", scraper.New(cfg, target{e, r}, f, metrics))
+		}}
+		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
+	}
+}
+
+// target is an endpoint as its scraper sees it.
+type target struct {
+	*endpoints.Endpoint
+	rig *rig
+}
+
+func (t target) BeginScrape() uint32 { return t.Load().BeginScrape() }
+func (t target) Inflight() int       { return t.Load().Inflight() }
+
+func (t target) SampleInForce(number uint32) {
+	t.Load().SampleInForce(number)
+	t.Failing.Store(false)
+}
+
+func (t target) ScrapeFailed(number uint32) {
+	t.Load().ScrapeFailed(number)
+	t.Failing.Store(true)
+	t.rig.health.Tell(messages.EvidenceSeen{Endpoint: t.ID, Evidence: messages.ScrapeFailed})
+}
+
+// later does something on a goroutine of its own, after a while.
+func (f *farm) later(d time.Duration, do func()) {
+	f.rest.Add(1)
+	time.AfterFunc(d, func() {
+		defer f.rest.Done()
+		do()
+	})
+}
+
+// fetch draws what comes of a fetch, and how late. False: it is refused.
+func (f *farm) fetch(answer func(failure string)) bool {
+	dice := f.next("fetch")
+	took, failure := upTo(dice, 5*time.Millisecond), ""
+	switch p := dice.Float64(); {
+	case f.off.Load() || p > .12:
+	case p < .02:
+		f.met("fetch refused")
+		return false
+	case p < .04:
+		f.met("fetch never answered")
+		return true
+	case p < .06:
+		f.met("fetch answered too late")
+		took = 300 * time.Millisecond
+	default:
+		f.met("fetch failed")
+		failure = "connection refused"
+	}
+	f.later(took, func() { answer(failure) })
+	return true
+}
+
+// FetchMetrics answers from a goroutine of its own, as the real fetcher does.
+func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+	dice := f.next("page")
+	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000, Reading: messages.Reading{
+		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(), StartedAt: 1_700_000_000,
+		BlockTokens: 16, Blocks: 1000, MaxAdapters: 4, ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(dice.IntN(4))),
+	}}
+	if dice.IntN(200) == 0 && !f.off.Load() {
+		f.met("model server restarted")
+		m.Reading.StartedAt += float64(1 + dice.IntN(1000))
+	}
+	return f.fetch(func(failure string) {
+		m.Failure = failure
+		sink.Tell(m)
+	})
+}
+
+func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+	return f.fetch(func(failure string) {
+		sink.Tell(messages.ModelsListed{Number: number, Failure: failure, Models: messages.ListOf("model-0", "model-1")})
+	})
+}
+
+// Check tells the health actor whether an endpoint takes connections.
+func (f *farm) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+	dice := f.next("check")
+	f.later(upTo(dice, 5*time.Millisecond), func() {
+		sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: f.off.Load() || dice.IntN(4) > 0})
+	})
+	return true
+}

@@ -1,0 +1,110 @@
+package chaos
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// careless is the chance of a fault of each plugin in one request.
+const careless = .003
+
+// dawdle is how long a slow plugin holds its loop, so that the inbox fills.
+const dawdle = 4 * time.Millisecond
+
+// slip says what a plugin of a family does wrong with a request: one of the list, or "".
+func (f *faults) slip(family string, of *messages.Request, list ...string) string {
+	n, ok := numberOf(of.ClientID)
+	if !ok || f.off.Load() {
+		return ""
+	}
+	dice := diceOf(f.seed, family, uint64(n))
+	if dice.Float64() >= careless {
+		return ""
+	}
+	what := list[dice.IntN(len(list))]
+	f.met(family + " " + what)
+	return what
+}
+
+// plan puts a faulty skin around one plugin of every family.
+func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
+	p.Handler = handler{p.Handler, f}
+	for i := range p.Profiles {
+		profile := &p.Profiles[i]
+		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
+		profile.Scorers[0].Scorer = scorer{profile.Scorers[0].Scorer, f}
+		profile.Picker.Picker = picker{profile.Picker.Picker, f}
+	}
+	return p
+}
+
+type filter struct {
+	real schedule.Filter
+	*faults
+}
+
+func (p filter) Filter(in *schedule.Input, keep []bool) {
+	p.real.Filter(in, keep)
+	switch p.slip("filter", in.Request, "panics", "keeps nothing") {
+	case "panics":
+		panic(fault{"filter"})
+	case "keeps nothing":
+		clear(keep)
+	}
+}
+
+type scorer struct {
+	schedule.Scorer
+	*faults
+}
+
+func (p scorer) Score(in *schedule.Input, scores []float32) {
+	p.Scorer.Score(in, scores)
+	switch p.slip("scorer", in.Request, "panics", "scores NaN", "dawdles", "dawdles") {
+	case "panics":
+		panic(fault{"scorer"})
+	case "scores NaN":
+		scores[0] = float32(math.NaN())
+	case "dawdles":
+		<-time.After(dawdle)
+	}
+}
+
+type picker struct {
+	schedule.Picker
+	*faults
+}
+
+func (p picker) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
+	got := p.Picker.Pick(in, totals, ranked)
+	switch p.slip("picker", in.Request, "panics", "picks nothing", "picks out of range") {
+	case "panics":
+		panic(fault{"picker"})
+	case "picks nothing":
+		return got[:0]
+	case "picks out of range":
+		return append(got, len(totals))
+	}
+	return got
+}
+
+type handler struct {
+	schedule.Handler
+	*faults
+}
+
+func (p handler) Next(in *messages.Request, profiles []string, earlier []schedule.Result) int {
+	if len(earlier) == 0 && p.slip("handler", in, "panics") != "" {
+		panic(fault{"handler"})
+	}
+	return p.Handler.Next(in, profiles, earlier)
+}
+
+// upTo is a random time below d.
+func upTo(dice *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(dice.Int64N(int64(d))) + 1
+}

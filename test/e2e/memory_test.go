@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+)
+
+const (
+	stalledStreams = 1000
+	stalledBytes   = 1 << 20 // of the body of each, which never ends
+	heldLimit      = 256 << 20
+	heldRSS        = heldLimit*3/2 + 150e6 // bytes; the bar of the process as a whole
+)
+
+// stall is how streams stop half way through.
+type stall struct {
+	head  []string // further headers of the request
+	chunk int      // bytes of a body message
+	bytes int      // of the body
+	whole bool     // the request ends, and nobody reads that it is picked for
+}
+
+// TestCommandHoldsBodiesWithinTheLimit: what 1 000 streams that stop half way through may take is what the flag says, and a share
+// for the transport. Who goes beyond is refused at once.
+func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
+	for name, how := range map[string]stall{
+		"the body never ends": {chunk: 64 << 10, bytes: stalledBytes},
+		"in small pieces":     {chunk: 1000, bytes: stalledBytes},
+		"and a little more":   {chunk: 64 << 10, bytes: stalledBytes + 100},
+		"the length is told, and a part comes": {
+			head: []string{"content-length", strconv.Itoa(stalledBytes)}, chunk: 4 << 10, bytes: 64 << 10,
+		},
+		"the pick is not read": {chunk: 64 << 10, bytes: stalledBytes, whole: true},
+	} {
+		t.Run(name, func(t *testing.T) { how.try(t) })
+	}
+}
+
+func (how stall) try(t *testing.T) {
+	p := serve(t, simulated(t, 1, quick...), "--max-held-bytes", strconv.Itoa(heldLimit), "--body-timeout", "2m", "--secure-serving=false")
+	p.pooled(t, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var conns []*grpc.ClientConn
+	for range 8 {
+		conns = append(conns, dialPlain(t, p.grpcPort))
+	}
+	var refused atomic.Int64
+	var senders, readers sync.WaitGroup
+	for i := range stalledStreams {
+		stream, err := extprocv3.NewExternalProcessorClient(conns[i%len(conns)]).Process(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &exchange{ExternalProcessor_ProcessClient: stream, t: t, begun: true}
+		senders.Go(func() { how.send(x) })
+		if !how.whole {
+			readers.Go(func() { x.mayBeRefused(&refused) })
+		}
+	}
+	senders.Wait()
+	eventually(t, 20*time.Second, "every stream was refused, or is held", func() bool {
+		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total", `reason="overloaded"`) == stalledStreams &&
+			p.metric("signalbox_held_body_bytes") > heldLimit/2
+	})
+	held, peak := p.metric("signalbox_held_body_bytes"), memory(t, p.process, "VmHWM")
+	t.Logf("%.0f MB held on %v streams, %v refused; %d MB of memory at the peak", held/1e6, p.metric("signalbox_streams"),
+		p.metric("signalbox_refusals_total"), peak/1e6)
+	if held > heldLimit {
+		t.Errorf("%.0f bytes are held, want %d at most", held, heldLimit)
+	}
+	if !raceEnabled() && peak > heldRSS {
+		t.Errorf("%d MB of memory, want %d at most", peak/1e6, int(heldRSS)/1e6)
+	}
+	if !how.whole {
+		eventually(t, 10*time.Second, "who is refused hears of it", func() bool {
+			return float64(refused.Load()) == p.metric("signalbox_refusals_total")
+		})
+	}
+	leave()
+	readers.Wait()
+	p.idle(t)
+	eventually(t, 5*time.Second, "nothing is held", func() bool { return p.metric("signalbox_held_body_bytes") == 0 })
+	picked(t, dialPlain(t, p.grpcPort)).respond(true)
+}
+
+// send sends what there is of a request, or as much as is taken.
+func (how stall) send(x *exchange) {
+	h := append([]string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type", "text/plain"}, how.head...)
+	if x.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, h...)}}) != nil {
+		return
+	}
+	piece := make([]byte, how.chunk)
+	for left := how.bytes; left > 0; left -= len(piece) {
+		b := &extprocv3.HttpBody{Body: piece[:min(left, len(piece))], EndOfStream: how.whole && left <= len(piece)}
+		if x.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}}) != nil {
+			return
+		}
+	}
+}
+
+// mayBeRefused waits for the stream's end, or for a refusal, which must say when to come again.
+func (x *exchange) mayBeRefused(refused *atomic.Int64) {
+	answer, err := x.Recv()
+	if err != nil {
+		return
+	}
+	m := answer.GetImmediateResponse()
+	again := false
+	for _, h := range m.GetHeaders().GetSetHeaders() {
+		again = again || h.GetHeader().GetKey() == "retry-after"
+	}
+	if m.GetStatus().GetCode() != 503 || !again {
+		x.t.Errorf("got %v, want 503 with retry-after", answer)
+	}
+	refused.Add(1)
+}
+
+// memory is what the kernel counts for a process, in bytes.
+func memory(t *testing.T, p *process, field string) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Fatalf("no %s", field)
+	return 0
+}
