@@ -18,6 +18,7 @@ type comparison struct {
 	benchmark string // a regular expression that takes in both
 	got, over string // their names
 	metric    string // or the unit under which one reports the ratio, or the figure
+	procs     string // GOMAXPROCS; with 1, time is CPU; "" = all cores
 	atMost    float64
 	atLeast   float64 // bars; 0 = none
 }
@@ -29,19 +30,20 @@ var comparisons = []comparison{
 		title: "a metrics page of 61 KB, scanned ÷ parsed by Prometheus", pkg: "adapters/modelserver", benchmark: "^Benchmark(Scan|Parse)$",
 		got: "BenchmarkScan/engine-from-page", over: "BenchmarkParse",
 	},
-	life("protoactor's defaults ÷ ours, one loop", "protoactor/one-loop", 4),
-	life("protoactor's defaults ÷ ours, two loops and crossing messages", "protoactor/two-loops", 0),
-	life("ring on ÷ off", "ring/none", 0),
-	life("ring on ÷ off, two loops", "ring/none-two-loops", 0),
-	life("loop goroutine ÷ combining", "goroutine/combining", 0),
-	life("loop goroutine ÷ combining, two loops", "goroutine/combining-two-loops", 0),
-	{title: "a request's life: allocations", pkg: "engine/runtime", benchmark: lifecycle, metric: "allocs/request", atMost: 18},
+	life("protoactor's defaults ÷ ours, one loop on one core", "protoactor/one-loop", "1", 4),
+	life("protoactor's defaults ÷ ours, one loop, two cores", "protoactor/one-loop", "2", 0),
+	life("protoactor's defaults ÷ ours, two loops and crossing messages", "protoactor/two-loops", "2", 0),
+	life("ring on ÷ off", "ring/none", "1", 0),
+	life("ring on ÷ off, two loops", "ring/none-two-loops", "2", 0),
+	life("loop goroutine ÷ combining", "goroutine/combining", "1", 0),
+	life("loop goroutine ÷ combining, two loops", "goroutine/combining-two-loops", "2", 0),
+	{title: "a request's life: allocations", pkg: "engine/runtime", benchmark: lifecycle, metric: "allocs/request", procs: "1", atMost: 18},
 }
 
 const lifecycle = "^BenchmarkLifecycle$"
 
-func life(what, metric string, atLeast float64) comparison {
-	return comparison{title: "a request's life: " + what, pkg: "engine/runtime", benchmark: lifecycle, metric: metric, atLeast: atLeast}
+func life(what, metric, procs string, atLeast float64) comparison {
+	return comparison{title: "a request's life: " + what, pkg: "engine/runtime", benchmark: lifecycle, metric: metric, procs: procs, atLeast: atLeast}
 }
 
 func pick(endpoints string) comparison {
@@ -61,7 +63,7 @@ func (b *bench) functions(ctx context.Context) error {
 	b.head("Parts, by the benchmarks beside the code", "what", "µs", "÷", "bar", "allocations", "allocations of the other")
 	outputs := map[string]string{}
 	for _, c := range comparisons {
-		key := c.pkg + " " + c.benchmark
+		key := c.pkg + " " + c.benchmark + " " + c.procs
 		if outputs[key] == "" {
 			out, err := b.run(ctx, c)
 			if err != nil {
@@ -132,7 +134,11 @@ var benchLine = regexp.MustCompile(`^(Benchmark\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 // run runs the benchmarks of one package, each three times, and gives what they print.
 func (b *bench) run(ctx context.Context, c comparison) (string, error) {
 	each := min(b.round, 500*time.Millisecond)
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", c.benchmark, "-benchmem", "-count", "3", "-benchtime", each.String(), "./"+c.pkg)
+	args := []string{"test", "-run", "^$", "-bench", c.benchmark, "-benchmem", "-count", "3", "-benchtime", each.String()}
+	if c.procs != "" {
+		args = append(args, "-cpu", c.procs)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+c.pkg)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

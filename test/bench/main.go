@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,6 +66,9 @@ func main() {
 func (s *settings) run(ctx context.Context) error {
 	if s.floor != "" {
 		return serveFloor(ctx, s.floor, s.floorMetrics, s.tuned)
+	}
+	if s.update && (s.short || s.only != "") {
+		return errors.New("-update keeps all tables of a whole run: not with -short or -only")
 	}
 	if s.short {
 		s.rounds, s.round = 3, 300*time.Millisecond
@@ -175,6 +179,9 @@ func (s *settings) tables(ctx context.Context, b *bench) error {
 	only, err := regexp.Compile(s.only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
+	}
+	if !slices.ContainsFunc(tableNames(), only.MatchString) {
+		return fmt.Errorf("-only %s: no such table; there are %s", s.only, strings.Join(tableNames(), ", "))
 	}
 	b.printf("%s, %s, %d rounds of %v for each figure. Load average before: %s.\n", time.Now().Format("2006-01-02"), machine(), b.rounds, b.round, loadAverage())
 	for _, t := range tables {
