@@ -72,14 +72,22 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 		return "", err
 	}
 	text := o.bootstrap
-	for _, r := range []struct{ old, new string }{
-		{"port_value: 19000}", "port_value: 0}"}, {"port_value: 8080}", "port_value: 0}"}, {"port_value: 9002}", "port_value: " + port + "}"},
-		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter + "          - name: envoy.filters.http.ext_proc\n"},
+	for _, r := range []struct {
+		old, new string
+		often    bool // the picker's port stands once in each cluster that leads to it
+	}{
+		{"port_value: 19000}", "port_value: 0}", false}, {"port_value: 8080}", "port_value: 0}", false},
+		{"port_value: 9002}", "port_value: " + port + "}", true},
+		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter + "          - name: envoy.filters.http.ext_proc\n", false},
 	} {
-		if n := strings.Count(text, r.old); n != 1 {
+		n := strings.Count(text, r.old)
+		switch {
+		case n == 0 && r.often:
+			return "", fmt.Errorf("--envoy-bootstrap: %q does not stand in it", r.old)
+		case n != 1 && !r.often:
 			return "", fmt.Errorf("--envoy-bootstrap: %q stands in it %d times, want once", r.old, n)
 		}
-		text = strings.Replace(text, r.old, r.new, 1)
+		text = strings.ReplaceAll(text, r.old, r.new)
 	}
 	return text, nil
 }

@@ -205,7 +205,7 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 	for _, c := range []struct {
 		piece string
 		want  int
-	}{{"port_value: 0}", 2}, {"port_value: 4711}", 1}, {demoServersHeader, 1}, {"port_value: 9002}", 0}, {"port_value: 8080}", 0}} {
+	}{{"port_value: 0}", 2}, {"port_value: 4711}", 2}, {demoServersHeader, 1}, {"port_value: 9002}", 0}, {"port_value: 8080}", 0}} {
 		if n := strings.Count(got, c.piece); n != c.want {
 			t.Errorf("%q stands %d times in the bootstrap, want %d", c.piece, n, c.want)
 		}

@@ -15,7 +15,7 @@ const (
 	byMetadata  = "- metadata: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}\n"
 	byHeader    = "- header: x-gateway-destination-endpoint\n"
 	hostKey     = "            selected_host_key: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint-served}]}\n"
-	attributes  = "              response_attributes: [upstream.address]\n"
+	attributes  = "              response_attributes: [upstream.address, response.code_details]\n"
 	dstByHeader = "      use_http_header: true\n      http_header_name: x-gateway-destination-endpoint\n"
 	dstByData   = "      metadata_key: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}\n"
 )
