@@ -53,7 +53,6 @@ const modeField = "x-e2e-modes"
 func everyMode(t *testing.T) func(string) string {
 	return func(text string) string {
 		t.Helper()
-		text = replaceOnce(t, text, "              status_on_error:", "              message_timeout: 30s\n              status_on_error:")
 		const match = "              - match: {prefix: /}\n"
 		begin := strings.Index(text, match)
 		end := begin + strings.Index(text[begin:], "          http_filters:\n")
