@@ -55,10 +55,10 @@ func (q *Requests) Report(r *messages.Record) {
 // came is what a request came to.
 func came(r *messages.Record) string {
 	switch {
+	case r.Local != "" && (r.Reason == messages.NoReason || r.Reason == messages.ServerGone):
+		return "request answered by Envoy itself" // its log may say so before its answer's headers do
 	case r.Reason != messages.NoReason:
 		return "request not served"
-	case r.Local != "":
-		return "request answered by Envoy itself"
 	case r.Status >= 400:
 		return "request answered with an error"
 	}
