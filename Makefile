@@ -56,11 +56,11 @@ conformance: ## The table of ext_proc checks
 .PHONY: e2e
 e2e: ## Real Envoy, the real binary, simulated model servers; ENVOY=path or ENVOY_VERSION=1.36.2
 	@if envoy=$$($(FETCH)); then \
-	  ENVOY="$$envoy" $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
+	  ENVOY="$$envoy" $(GO) test -count=1 -v -timeout 20m ./test/e2e $(if $(LONG),-long); \
 	elif [ -n "$(ENVOY_VERSION)" ]; then \
 	  exit 1; \
 	else \
-	  $(GO) test -count=1 -v ./test/e2e $(if $(LONG),-long); \
+	  $(GO) test -count=1 -v -timeout 20m ./test/e2e $(if $(LONG),-long); \
 	  printf '\n%s\n' '*** NO ENVOY: every end-to-end test that needs it was left out. ***' >&2; \
 	fi
 
@@ -95,7 +95,7 @@ vet: ## go vet
 .PHONY: race
 race: ## Every test under the race detector (needs a C compiler)
 	@envoy=$$($(FETCH)) || true; \
-	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /test/bench$$)
+	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /test/bench$$)
 
 .PHONY: bench
 bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
