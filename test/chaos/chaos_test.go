@@ -44,7 +44,7 @@ func TestChaosLeavesNothing(t *testing.T) {
 
 // TestChaosLeavesNoTimer: bodies may take an hour, and nobody waits for that; so whatever timer is left keeps its stream.
 func TestChaosLeavesNoTimer(t *testing.T) {
-	run(t, *requestsFlag/10, time.Hour, nil)
+	run(t, max(*requestsFlag/10, min(*requestsFlag, 1000)), time.Hour, nil)
 }
 
 // run plays requests among faults, and checks what is left. Each of the kinds of faults must come.

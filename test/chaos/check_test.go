@@ -97,7 +97,7 @@ func (s *session) until(what string, so func() bool) {
 	s.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	patience := 20 * time.Second
+	patience := 10 * time.Second
 	if s.Failed() { // what follows need not take long
 		patience = time.Second
 	}

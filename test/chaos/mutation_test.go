@@ -49,7 +49,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 	for name, p := range plantings {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"test", "-vet=off", "-overlay", p.overlay(t), "./test/chaos", "-seed", "3", "-requests", "3000"}
+			t.Parallel()
+			args := []string{"test", "-vet=off", "-overlay", p.overlay(t), "./test/chaos", "-seed", "3", "-requests", "1500"}
 			cmd := exec.Command("go", args...)
 			cmd.Dir = "../.."
 			out, err := cmd.CombinedOutput()
@@ -59,7 +60,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			if !strings.Contains(string(out), p.complaint) {
 				t.Errorf("it failed for another reason, want one with %q:\n%s", p.complaint, out)
 			}
-			if want := "go test ./test/chaos -seed 3 -requests 3000"; !strings.Contains(string(out), want) {
+			if want := "go test ./test/chaos -seed 3 -requests 1500"; !strings.Contains(string(out), want) {
 				t.Errorf("it does not say how to repeat it, want %q:\n%s", want, out)
 			}
 		})
