@@ -1,7 +1,9 @@
 package runtime_test
 
 import (
+	gc "runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,4 +198,37 @@ func TestNoticeDoesNotReachTheIncarnationAfterASuspendedOne(t *testing.T) {
 	s.StepUntil(0)
 	s.StepUntil(time.Second)
 	same(t, log.take(), "stopped", "born0", "died0") // once: the watch of the incarnation that lives
+}
+
+// heavy is an actor that can be seen to be collected.
+type heavy struct{ logger }
+
+// The place of an actor that ended may be known for long: protoactor's list of a parent's children keeps as many as ever lived
+// at a time. What the actor was does not stay with it.
+func TestEndedActorsAreForgotten(t *testing.T) {
+	const many = 50
+	var alive atomic.Int64
+	s, places := stepped(t), []runtime.Ref[noteMsg]{}
+	bear := runtime.Role[noteMsg]{Name: "heavy", Policy: runtime.StopOnPanic, New: func() runtime.Actor[noteMsg] {
+		a := &heavy{logger{log: new(journal)}}
+		alive.Add(1)
+		gc.AddCleanup(a, func(n *atomic.Int64) { n.Add(-1) }, &alive)
+		return a
+	}}
+	for range many {
+		a, _ := runtime.SpawnInner(s.Root(0), bear, noteMsg(note{verb: "born"}))
+		places = append(places, a)
+	}
+	run(s)
+	for _, a := range places {
+		a.Tell(note{verb: "stop"})
+	}
+	run(s)
+	for late := time.Now().Add(5 * time.Second); alive.Load() > 1 && time.Now().Before(late); gc.Gosched() {
+		gc.GC()
+	}
+	if n := alive.Load(); n > 1 { // the loop may still have the last one in hand
+		t.Errorf("%d of %d ended actors are kept", n, many)
+	}
+	gc.KeepAlive(places)
 }

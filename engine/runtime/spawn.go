@@ -137,6 +137,7 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 	case *actor.Stopped:
 		t.end()
 		t.gone()
+		t.forget()
 	case *actor.Stopping, *actor.Terminated:
 	default:
 		t.actor.Receive(t, m.(M))
@@ -185,6 +186,13 @@ func (t *typed[M]) end() {
 		}
 	}()
 	t.actor.Stopped(t)
+}
+
+// forget drops what the actor was. protoactor's list of a parent's children keeps the places of those that ended until others
+// take them: as many as ever lived at a time.
+func (t *typed[M]) forget() {
+	var none M
+	t.begin, t.actor = none, nil
 }
 
 func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.now) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type call struct {
 	bodies    [2]int // answers
 	err       error
 	wrongs    []string
+	early     []string // ends before ours; a connection that breaks makes us take an end back that had gone out
 }
 
 // open begins a stream, and reads it unless the client is deaf.
@@ -52,7 +54,11 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 	config.OnViolation = func(v exchange.Violation) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if v.Rule != exchange.EndedEarly { // who is cut off sees that
+		switch v.Rule {
+		case exchange.EndedEarly: // who is cut off sees that
+		case exchange.EarlyEnd:
+			c.early = append(c.early, v.Error())
+		default:
 			c.wrongs = append(c.wrongs, v.Error())
 		}
 	}
@@ -100,6 +106,9 @@ func (c *call) take(a exchange.Answer) {
 	case exchange.BodyAnswer:
 		c.bodies[a.Lane]++
 		if a.Lane == exchange.RequestLane {
+			if rest := c.script.body[min(c.echoed, len(c.script.body)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
+				c.wrongs = append(c.wrongs, fmt.Sprintf("after %d bytes came others than were sent", c.echoed))
+			}
 			c.echoed += len(a.Chunk)
 		}
 	case exchange.ImmediateAnswer:
@@ -194,6 +203,9 @@ func (c *call) judge(whole bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bad := c.wrongs
+	if !c.collateral {
+		bad = append(bad, c.early...)
+	}
 	var v *exchange.Violation
 	if errors.As(c.err, &v) {
 		bad = append(bad, v.Error())
