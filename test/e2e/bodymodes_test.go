@@ -98,7 +98,7 @@ var complaints = []string{"spurious_msgs_received", "streams_failed", "failure_m
 func TestEnvoyTakesEveryBodyMode(t *testing.T) {
 	servers := mirrors(t, 3)
 	p := serve(t, servers)
-	p.pooled(t, len(servers))
+	p.sampled(t, len(servers))
 	e := startEnvoy(t, overrideHost, p.grpcPort, servers, everyMode(t))
 	e.asksPicker(t)
 	s := &stack{servers: servers, picker: p, envoy: e, client: newClient(e.url)}

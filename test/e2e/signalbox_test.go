@@ -83,6 +83,16 @@ func (p *picker) pooled(t *testing.T, n int) time.Duration {
 	})
 }
 
+// sampled waits until the pool has n endpoints and a metrics page of each was read: until then picks pass the others by.
+func (p *picker) sampled(t *testing.T, n int) {
+	t.Helper()
+	p.pooled(t, n)
+	eventually(t, 5*time.Second, fmt.Sprintf("samples of %d endpoints", n), func() bool {
+		_, page := get(p.metrics + "/metrics")
+		return strings.Count(page, "\nllm_d_epp_per_endpoint_queue_size{") == n
+	})
+}
+
 // picks is the number of requests that Signalbox itself gave a destination.
 func (p *picker) picks() int {
 	return int(p.metric("llm_d_epp_scheduler_attempts_total", `status="success"`))
