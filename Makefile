@@ -11,8 +11,10 @@ ENVOY_FOLDER := .envoy
 # ENVOY_VERSION=1.36.2 and 1.39.3 are pinned too; none is $ENVOY, PATH or the newest.
 FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
-# Test packages with a target of their own; unit is everything else.
-OWN_TARGET := /test/(sim|chaos|conformance|e2e)$$
+# Test packages that targets of their own run; unit is everything else.
+OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e)$$
+# Faults that the simulation and the chaos run must find. Go's cache of results does not see that they depend on both.
+PLANTED := $(GO) test -count=1 -v -timeout 20m ./test/planted
 
 .PHONY: help
 help: ## List the targets
@@ -42,12 +44,14 @@ unit: ## Tests beside the code and whole-tree checks
 	$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
 
 .PHONY: sim
-sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one seed
+sim: ## Seeded simulation of the whole actor tree, and planted faults; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
+	$(if $(SEED),,$(PLANTED) -skip '^TestChaos')
 
 .PHONY: chaos
-chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n REQUESTS=n plays one seed
+chaos: ## Clients that misbehave and parts that fail, over real streams, and planted faults; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v -timeout 4h ./test/chaos $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
+	$(if $(SEED),,$(PLANTED) -run '^TestChaos')
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks
@@ -91,11 +95,12 @@ lint: ## Linters, formatting, exhaustive switches over sealed interfaces
 vet: ## go vet
 	$(GO) vet ./...
 
-# test/e2e builds the binary with the race detector too when it runs under it.
+# test/e2e builds the binary with the race detector too when it runs under it. test/planted is left out: it builds the faulty
+# tests without the detector and waits for them, so that nothing of ours would run under it.
 .PHONY: race
 race: ## Every test under the race detector (needs a C compiler)
 	@envoy=$$($(FETCH)) || true; \
-	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /test/bench$$)
+	ENVOY="$$envoy" CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v -E '/test/(bench|planted)$$')
 
 .PHONY: bench
 bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"

@@ -2,8 +2,5 @@
 
 package chaos
 
-// fixedRequests is how many requests come unless told; allPlanted says that every planted fault is tried.
-const (
-	fixedRequests = 20_000
-	allPlanted    = true
-)
+// fixedRequests is how many requests come unless told.
+const fixedRequests = 20_000

@@ -2,7 +2,7 @@
 // thousands of clients misbehave towards it while actors, plugins, connections and scrapes fail. What each client does and what
 // goes wrong for it follows from the seed; what the scheduler makes of it does not. It never starts an Envoy or the binary.
 //
-//	go test ./test/chaos                             one fixed seed, planted faults (three minutes on two cores)
+//	go test ./test/chaos                             one fixed seed
 //	go test ./test/chaos -seed 7 -requests 1000000   one seed; prints what happened
 package chaos
 

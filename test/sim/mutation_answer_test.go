@@ -9,7 +9,7 @@ import (
 
 // A second answer: a cycle that falls after its answer says once more that it failed.
 func init() {
-	planted = mutation{tag: "mutation_answer", cycle: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
+	tagged = mutation{tag: "mutation_answer", cycle: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
 		return &talkative{Actor: a}
 	}}
 }

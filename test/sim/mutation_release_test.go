@@ -7,7 +7,7 @@ import "github.com/signalbox-epp/signalbox/messages"
 // A release is left out: of each twenty cycles that end, one does not give its place back.
 func init() {
 	n := 0
-	planted = mutation{tag: "mutation_release", flow: func(to messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg] {
+	tagged = mutation{tag: "mutation_release", flow: func(to messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg] {
 		return forgetful{to, &n}
 	}}
 }

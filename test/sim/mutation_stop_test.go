@@ -11,7 +11,7 @@ import (
 
 // A stop delivers: a cycle that stopped is still given what was told to it before.
 func init() {
-	planted = mutation{tag: "mutation_stop", outside: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
+	tagged = mutation{tag: "mutation_stop", outside: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
 		return &lingering{Actor: a}
 	}}
 }

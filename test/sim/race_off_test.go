@@ -2,10 +2,8 @@
 
 package sim_test
 
-// seedRequests is how many requests a seed plays with, longRequests how many the long run has; allPlanted says that every
-// planted fault is tried.
+// seedRequests is how many requests a seed plays with, longRequests how many the long run has.
 const (
 	seedRequests = 700
 	longRequests = 10_000
-	allPlanted   = true
 )

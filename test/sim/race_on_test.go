@@ -5,5 +5,4 @@ package sim_test
 const (
 	seedRequests = 300
 	longRequests = 2000
-	allPlanted   = false // they are built without the race detector: one is enough here
 )

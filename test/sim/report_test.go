@@ -24,8 +24,8 @@ func (o outcome) String() string {
 // repeat is the command that plays the same run again.
 func repeat(seed uint64, requests int) string {
 	tags := ""
-	if planted.tag != "" {
-		tags = "-tags " + planted.tag + " "
+	if tagged.tag != "" {
+		tags = "-tags " + tagged.tag + " "
 	}
 	return fmt.Sprintf("go test %s./test/sim -seed %d -requests %d", tags, seed, requests)
 }

@@ -2,7 +2,7 @@
 // messages. It owns the probes that stand in for streams, model servers, discovery and the admin side. It never opens a
 // connection, and looks at the wall clock only to name the seed of the day.
 //
-//	go test ./test/sim                       20 fixed seeds, the seed of the day, planted faults
+//	go test ./test/sim                       20 fixed seeds, the seed of the day
 //	go test ./test/sim -seed 7 -requests 500 one seed; prints what happened and the hash of the rings
 package sim_test
 
@@ -147,7 +147,7 @@ func (w *world) spawnPrefix() {
 	w.index = blockindex.NewIndex(w.blocks)
 	w.prefix = spawn[messages.PrefixMsg](w, w.sys.Root(loops-1), "prefix", messages.PrefixStarted{},
 		func() runtime.Actor[messages.PrefixMsg] {
-			return &heeded{skin(planted.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
+			return &heeded{skin(tagged.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
 		})
 }
 
@@ -194,9 +194,9 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 	}
 	w.cycles = append(w.cycles, runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] {
-			one := skin(planted.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
+			one := skin(tagged.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
 			one = shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: one, ledger: w.ledger, model: w.model}))
-			return skin(planted.outside, one)
+			return skin(tagged.outside, one)
 		},
 	})
 }
@@ -235,7 +235,7 @@ func (w *world) spawnProbes(requests int) {
 
 func (w *world) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 	to := w.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
-	return skin(planted.flow, messages.Sink[messages.FlowMsg](counter{to, w.faults}))
+	return skin(tagged.flow, messages.Sink[messages.FlowMsg](counter{to, w.faults}))
 }
 
 // counter is the address of a flow shard, which counts what it refuses.

@@ -14,7 +14,7 @@ type mutation struct {
 	outside func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] // between the runtime and all probes
 }
 
-var planted mutation
+var tagged mutation
 
 // skin puts a mutation around what it is about.
 func skin[T any](around func(T) T, x T) T {

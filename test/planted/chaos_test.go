@@ -1,0 +1,41 @@
+package planted
+
+import "testing"
+
+// chaosFaults stand where they could have been made.
+var chaosFaults = map[string]fault{
+	"load is never given back": {
+		file: "actors/cycle/end.go", was: "c.letGo()\n\tif c.placed", is: "if c.placed",
+		complaint: "load is left on",
+	},
+	"a place is never given back": {
+		file: "actors/cycle/end.go", was: "\tif c.admission {", is: "\tif c.admission && c.rec.Reason != messages.ClientGone {",
+		complaint: "signalbox_flow_places is 0",
+	},
+	"bodies of clients that left are held": {
+		file: "adapters/extproc/stream.go", was: "\tst.letGo()\n\tswitch", is: "\tswitch",
+		complaint: "bytes of bodies are held",
+	},
+	"a cycle that falls answers again": {
+		file: "actors/cycle/end.go", was: "c.stream != nil && !c.answered", is: "c.stream != nil && !c.finished",
+		complaint: "its cycle told its stream",
+	},
+	"headers are answered twice": {
+		file: "adapters/extproc/pick.go", was: "\tst.body.Release()\n\tst.letGo()\n\tif a.trailers",
+		is:        "\tst.body.Release()\n\tst.letGo()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestLane) })\n\t}\n\tif a.trailers",
+		complaint: "duplicate-headers",
+	},
+	"a goroutine stays": {
+		file: "adapters/extproc/stream.go", was: "go st.refuse(messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})",
+		is:        "go func() { st.refuse(messages.PickFailed{Reason: m.Reason}); select {} }()",
+		complaint: "goroutines, ",
+	},
+	"the body's timer stays": {
+		file: "adapters/extproc/stream.go", was: "\t\tst.timer.Stop()\n", is: "",
+		complaint: "are still referred to",
+	},
+}
+
+func TestChaosFindsFaultsInTheSource(t *testing.T) {
+	game{test: "TestChaos", command: "go test ./test/chaos -seed 3 -requests 1500"}.finds(t, chaosFaults)
+}
