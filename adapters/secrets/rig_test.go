@@ -1,79 +1,15 @@
 package secrets
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 )
-
-// pair is a certificate for 127.0.0.1 that is its own authority, and its key, as PEM.
-type pair struct{ crt, key []byte }
-
-func newPair(t *testing.T, name string) pair {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
-}
-
-// write puts the pair into a folder, each file in one step.
-func (p pair) write(t *testing.T, folder string) {
-	t.Helper()
-	put(t, filepath.Join(folder, "tls.crt"), p.crt)
-	put(t, filepath.Join(folder, "tls.key"), p.key)
-}
-
-// put replaces a file by a rename.
-func put(t *testing.T, path string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p pair) certificate(t *testing.T) tls.Certificate {
-	t.Helper()
-	c, err := tls.X509KeyPair(p.crt, p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // heard is what a watch tells.
 type heard chan error

@@ -2,12 +2,13 @@ package secrets
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/secrets/secretstest"
 )
 
 func TestSelfSignedIsForWhoeverDoesNotVerify(t *testing.T) {
@@ -25,12 +26,12 @@ func TestSelfSignedIsForWhoeverDoesNotVerify(t *testing.T) {
 }
 
 // swap makes ..data a link to another folder, as Kubernetes replaces a volume of a secret.
-func swap(t *testing.T, volume, version string, p pair) {
+func swap(t *testing.T, volume, version string, p secretstest.Pair) {
 	t.Helper()
 	if err := os.Mkdir(filepath.Join(volume, version), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, filepath.Join(volume, version))
+	p.Write(t, filepath.Join(volume, version))
 	if err := os.Symlink(version, filepath.Join(volume, "..data_tmp")); err != nil {
 		t.Fatal(err)
 	}
@@ -40,16 +41,16 @@ func swap(t *testing.T, volume, version string, p pair) {
 }
 
 func TestReplacedFilesComeIntoForce(t *testing.T) {
-	for name, replace := range map[string]func(t *testing.T, folder string, p pair){
-		"by rename": func(t *testing.T, folder string, p pair) { p.write(t, folder) },
-		"in place": func(t *testing.T, folder string, p pair) {
-			for name, text := range map[string][]byte{"tls.crt": p.crt, "tls.key": p.key} {
+	for name, replace := range map[string]func(t *testing.T, folder string, p secretstest.Pair){
+		"by rename": func(t *testing.T, folder string, p secretstest.Pair) { p.Write(t, folder) },
+		"in place": func(t *testing.T, folder string, p secretstest.Pair) {
+			for name, text := range map[string][]byte{"tls.crt": p.Crt, "tls.key": p.Key} {
 				if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 		},
-		"by a link, as Kubernetes does": func(t *testing.T, folder string, p pair) {
+		"by a link, as Kubernetes does": func(t *testing.T, folder string, p secretstest.Pair) {
 			if _, err := os.Lstat(filepath.Join(folder, "..data")); err == nil {
 				swap(t, folder, "..second", p)
 				return
@@ -64,12 +65,12 @@ func TestReplacedFilesComeIntoForce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder, told := t.TempDir(), make(heard, 10)
-			replace(t, folder, newPair(t, "first"))
+			replace(t, folder, secretstest.NewPair(t, "first"))
 			at := serve(t, Config{Directory: folder}, told.watch())
 			if got := shows(t, at); got != "first" {
 				t.Fatalf("serves the certificate of %q", got)
 			}
-			replace(t, folder, newPair(t, "second"))
+			replace(t, folder, secretstest.NewPair(t, "second"))
 			if err := told.next(t); err != nil {
 				t.Errorf("told %v", err)
 			}
@@ -81,30 +82,32 @@ func TestReplacedFilesComeIntoForce(t *testing.T) {
 }
 
 func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
-	first, second := newPair(t, "first"), newPair(t, "second")
+	first, second := secretstest.NewPair(t, "first"), secretstest.NewPair(t, "second")
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, folder string)
 		says  string
 	}{
-		"key of another":   {func(t *testing.T, folder string) { put(t, filepath.Join(folder, "tls.key"), second.key) }, "does not match"},
-		"no certificate":   {func(t *testing.T, folder string) { put(t, filepath.Join(folder, "tls.crt"), []byte("hello")) }, "tls.crt"},
+		"key of another": {func(t *testing.T, folder string) { secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key) }, "does not match"},
+		"no certificate": {func(t *testing.T, folder string) {
+			secretstest.Put(t, filepath.Join(folder, "tls.crt"), []byte("hello"))
+		}, "tls.crt"},
 		"certificate gone": {func(_ *testing.T, folder string) { _ = os.Remove(filepath.Join(folder, "tls.crt")) }, "no such file"},
 		"folder gone":      {func(_ *testing.T, folder string) { _ = os.RemoveAll(folder) }, "no such file"},
-		"authority spoilt": {func(t *testing.T, folder string) { put(t, folder+".ca", []byte("hello")) }, ".ca: no certificate"},
+		"authority spoilt": {func(t *testing.T, folder string) { secretstest.Put(t, folder+".ca", []byte("hello")) }, ".ca: no certificate"},
 		"too large": {func(t *testing.T, folder string) {
-			put(t, filepath.Join(folder, "tls.crt"), append(first.crt, make([]byte, fileBytes)...))
+			secretstest.Put(t, filepath.Join(folder, "tls.crt"), append(first.Crt, make([]byte, fileBytes)...))
 		}, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder, told, client := filepath.Join(t.TempDir(), "certs"), make(heard, 10), newPair(t, "client")
+			folder, told, client := filepath.Join(t.TempDir(), "certs"), make(heard, 10), secretstest.NewPair(t, "client")
 			if err := os.Mkdir(folder, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			first.write(t, folder)
-			put(t, folder+".ca", client.crt)
+			first.Write(t, folder)
+			secretstest.Put(t, folder+".ca", client.Crt)
 			at := serve(t, Config{Directory: folder, ClientCA: folder + ".ca"}, told.watch())
 			ask := func() string {
-				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{client.certificate(t)}, MinVersion: tls.VersionTLS12})
+				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{client.Certificate(t)}, MinVersion: tls.VersionTLS12})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -118,9 +121,9 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 				t.Errorf("serves the certificate of %q, want the last good one", got)
 			}
 			_ = os.Mkdir(folder, 0o700)
-			second.write(t, folder)
-			put(t, folder+".ca", client.crt) // last: nothing is well before it
-			for told.next(t) != nil {        // what is half written for longer than a look is told of too
+			second.Write(t, folder)
+			secretstest.Put(t, folder+".ca", client.Crt) // last: nothing is well before it
+			for told.next(t) != nil {                    // what is half written for longer than a look is told of too
 			}
 			if got := ask(); got != "second" {
 				t.Errorf("serves the certificate of %q once all is well again", got)
@@ -132,17 +135,17 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 // Whoever writes one file after the other is not told off while at it; and what is bad is said once.
 func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 	folder, told := t.TempDir(), make(heard, 10)
-	newPair(t, "first").write(t, folder)
+	secretstest.NewPair(t, "first").Write(t, folder)
 	w := told.watch()
 	w.Every = -1 // the test looks
 	p, err := NewPort(Config{Directory: folder}, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := newPair(t, "second")
-	put(t, filepath.Join(folder, "tls.crt"), second.crt)
+	second := secretstest.NewPair(t, "second")
+	secretstest.Put(t, filepath.Join(folder, "tls.crt"), second.Crt)
 	p.files.look()
-	put(t, filepath.Join(folder, "tls.key"), second.key)
+	secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key)
 	p.files.look()
 	if err := told.next(t); err != nil {
 		t.Errorf("told %v", err)
@@ -150,7 +153,7 @@ func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 	if got := p.Certificate().Subject.CommonName; got != "second" {
 		t.Errorf("the certificate in force is of %q", got)
 	}
-	put(t, filepath.Join(folder, "tls.key"), newPair(t, "third").key)
+	secretstest.Put(t, filepath.Join(folder, "tls.key"), secretstest.NewPair(t, "third").Key)
 	for range 5 {
 		p.files.look()
 	}
@@ -161,7 +164,7 @@ func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 
 func TestOnlyAgreedVersionsAndSuites(t *testing.T) {
 	folder := t.TempDir()
-	newPair(t, "a").write(t, folder)
+	secretstest.NewPair(t, "a").Write(t, folder)
 	const one, other = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 	chosen, err := ParseSuites([]string{one})
 	if err != nil {
@@ -202,25 +205,23 @@ func TestOnlyAgreedVersionsAndSuites(t *testing.T) {
 
 func TestOnlyClientsOfTheAuthorityAreServed(t *testing.T) {
 	folder, ca, told := t.TempDir(), filepath.Join(t.TempDir(), "ca.crt"), make(heard, 10)
-	own, client, stranger := newPair(t, "own"), newPair(t, "client"), newPair(t, "stranger")
-	own.write(t, folder)
-	put(t, ca, client.crt)
+	own, client, stranger := secretstest.NewPair(t, "own"), secretstest.NewPair(t, "client"), secretstest.NewPair(t, "stranger")
+	own.Write(t, folder)
+	secretstest.Put(t, ca, client.Crt)
 	at := serve(t, Config{Directory: folder, ClientCA: ca}, told.watch())
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(own.crt)
-	tickets := tls.NewLRUClientSessionCache(8)
+	roots, tickets := own.Roots(), tls.NewLRUClientSessionCache(8)
 	served := func(shown ...tls.Certificate) bool {
 		_, err := meets(at, &tls.Config{RootCAs: roots, Certificates: shown, ClientSessionCache: tickets, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
 		return err == nil
 	}
-	if !served(client.certificate(t)) || served(stranger.certificate(t)) || served() {
+	if !served(client.Certificate(t)) || served(stranger.Certificate(t)) || served() {
 		t.Error("want the authority's client served, and neither a stranger nor one without a certificate")
 	}
-	put(t, ca, stranger.crt)
+	secretstest.Put(t, ca, stranger.Crt)
 	if err := told.next(t); err != nil {
 		t.Fatal(err)
 	}
-	if served(client.certificate(t)) || !served(stranger.certificate(t)) {
+	if served(client.Certificate(t)) || !served(stranger.Certificate(t)) {
 		t.Error("the authority that took the place of the first is not the one that counts")
 	}
 }
@@ -230,7 +231,7 @@ func TestFilesThatAreBadAtTheStart(t *testing.T) {
 	if _, err := NewPort(Config{Directory: folder}, Watch{}); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "tls.key") {
 		t.Errorf("a folder without a pair gives %v, want both files named", err)
 	}
-	newPair(t, "a").write(t, folder)
+	secretstest.NewPair(t, "a").Write(t, folder)
 	if _, err := NewPort(Config{Directory: folder, ClientCA: filepath.Join(folder, "tls.key")}, Watch{}); err == nil {
 		t.Error("a key is taken for an authority")
 	}
@@ -259,9 +260,9 @@ func TestNamesOfVersionsAndSuites(t *testing.T) {
 
 func TestWithoutAWatchNothingChanges(t *testing.T) {
 	folder := t.TempDir()
-	newPair(t, "first").write(t, folder)
+	secretstest.NewPair(t, "first").Write(t, folder)
 	at := serve(t, Config{Directory: folder}, Watch{Every: -time.Second})
-	newPair(t, "second").write(t, folder)
+	secretstest.NewPair(t, "second").Write(t, folder)
 	if got := shows(t, at); got != "first" {
 		t.Errorf("serves the certificate of %q", got)
 	}

@@ -4,11 +4,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-epp/signalbox/adapters/secrets/secretstest"
 )
 
 func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 	path, told := filepath.Join(t.TempDir(), "tokens"), make(heard, 10)
-	put(t, path, []byte("first-token\r\n\n second.token== \n"))
+	secretstest.Put(t, path, []byte("first-token\r\n\n second.token== \n"))
 	tokens, err := NewTokens(path, told.watch())
 	if err != nil {
 		t.Fatal(err)
@@ -23,14 +25,14 @@ func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 			t.Errorf("%q: accepted %t, want %t", header, got, want)
 		}
 	}
-	put(t, path, []byte("third"))
+	secretstest.Put(t, path, []byte("third"))
 	if err := told.next(t); err != nil {
 		t.Fatal(err)
 	}
 	if tokens.Accept("Bearer first-token") || !tokens.Accept("Bearer third") {
 		t.Error("the file that took the place of the first is not the one that counts")
 	}
-	put(t, path, []byte("\n"))
+	secretstest.Put(t, path, []byte("\n"))
 	if err := told.next(t); err == nil || !tokens.Accept("Bearer third") {
 		t.Errorf("an empty file was taken, or took the old token's place: %v", err)
 	}
@@ -39,7 +41,7 @@ func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 func TestTokensThatNoHeaderCarries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for text, says := range map[string]string{"": "no token", " \n": "no token", "a\nsec ret": "line 2", "sécret": "line 1", "=": "line 1"} {
-		put(t, path, []byte(text))
+		secretstest.Put(t, path, []byte(text))
 		_, err := NewTokens(path, Watch{})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "ret") {
 			t.Errorf("%q gives %v, want %q and no secret", text, err, says)

@@ -3,16 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/adapters/secrets/secretstest"
 )
 
 // running is a Signalbox on real sockets of 127.0.0.1, over an endpoints file without endpoints. It ends with the test.
@@ -73,32 +68,9 @@ type identity struct {
 
 func newIdentity(t *testing.T, name string) identity {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := identity{folder: t.TempDir(), roots: x509.NewCertPool()}
-	i.crt = filepath.Join(i.folder, "tls.crt")
-	writeText(t, i.crt, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	writeText(t, filepath.Join(i.folder, "tls.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
-	if i.pair, err = tls.LoadX509KeyPair(i.crt, filepath.Join(i.folder, "tls.key")); err != nil {
-		t.Fatal(err)
-	}
-	i.roots.AddCert(i.pair.Leaf)
-	return i
+	pair, folder := secretstest.NewPair(t, name), t.TempDir()
+	pair.Write(t, folder)
+	return identity{folder: folder, crt: filepath.Join(folder, "tls.crt"), pair: pair.Certificate(t), roots: pair.Roots()}
 }
 
 // trusting is a client that takes this identity only, and shows others.

@@ -42,8 +42,11 @@ var (
 	maphash    = ban{"hash/maphash", nil, true, "its seed differs from run to run, so that a seeded run cannot be replayed; use xxhash"}
 )
 
-// probes is the package that only tests may import.
-const probes = "engine/runtime/runtimetest"
+// forTests are the packages that only tests may import, and what to do instead.
+var forTests = map[string]string{
+	"engine/runtime/runtimetest":   "probes and fake contexts are for tests; use engine/runtime itself",
+	"adapters/secrets/secretstest": "its certificates are for tests; use adapters/secrets itself",
+}
 
 // engineIO bans what touches the world; tests of engine may read files.
 var engineIO = []ban{
@@ -107,8 +110,8 @@ func importPath(spec *ast.ImportSpec) string {
 // objection says what to do instead of an import, or nothing if it is allowed.
 func (x part) objection(t *Tree, dir string, test bool, target string) string {
 	if own, ok := t.ownDir(target); ok {
-		if own == probes && !test && !under(dir, "test") {
-			return "probes and fake contexts are for tests; use engine/runtime itself"
+		if advice := forTests[own]; advice != "" && !test && !under(dir, "test") {
+			return advice
 		}
 		if x.mayOwn(dir, own) {
 			return ""

@@ -4,6 +4,7 @@ package main
 import (
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/extproc"
+	_ "example.test/planted/adapters/secrets/secretstest"
 	_ "example.test/planted/deploy"
 	_ "example.test/planted/test/sim"
 	_ "os"
