@@ -17,6 +17,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
@@ -29,6 +30,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -64,6 +66,7 @@ type rig struct {
 	pool     *endpoints.Pool
 	index    *blockindex.Index
 	plan     *schedule.Plan
+	observer *telemetry.Observer
 	prefix   runtime.Ref[messages.PrefixMsg]
 	health   runtime.Ref[messages.HealthMsg]
 	pools    runtime.Ref[messages.PoolMsg]
@@ -102,6 +105,7 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Profiles)
 	r.plan = r.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
 	r.farm = &farm{faults: r.faults}
 	r.spawnShared()
@@ -173,7 +177,7 @@ func (r *rig) spawnShard(i int, cm *cycle.Metrics, sm *shard.Metrics, fm *flow.M
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
 		Prefix: r.prefix, Health: r.health, Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
-		Scratch:   &schedule.Scratch{Clock: r.sys, Observer: silent{}, Matcher: r.index, Rand: r.sys.Rand(i)},
+		Scratch:   &schedule.Scratch{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)},
 		Estimates: records.NewEstimates(), Names: r.sys.KindName, Status: extproc.Status, Metrics: cm, Report: report, Limits: limits,
 	}
 	r.cycles = append(r.cycles, runtime.Role[messages.CycleMsg]{
@@ -181,14 +185,6 @@ func (r *rig) spawnShard(i int, cm *cycle.Metrics, sm *shard.Metrics, fm *flow.M
 		New: func() runtime.Actor[messages.CycleMsg] { return &frail{Actor: cycle.New(deps), faults: r.faults} },
 	})
 }
-
-// silent hears of plugins and says nothing.
-type silent struct{}
-
-func (silent) PluginRan(int, time.Duration) {}
-func (silent) ScoreClamped(int)             {}
-func (silent) ScoreNaN(int)                 {}
-func (silent) AllStale()                    {}
 
 // serve makes a server as the command does: windows, codec and all.
 func (r *rig) serve(bodyWait time.Duration) {

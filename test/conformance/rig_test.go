@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
@@ -29,6 +30,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -49,6 +51,7 @@ type rig struct {
 	pool     *endpoints.Pool
 	index    *blockindex.Index
 	plan     *schedule.Plan
+	observer *telemetry.Observer
 	prefix   runtime.Ref[messages.PrefixMsg]
 	pools    runtime.Ref[messages.PoolMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
@@ -84,6 +87,7 @@ func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[m
 		bodyWait: bodyWait, pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string]messages.Record{},
 		plan: &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second},
 	}
+	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Profiles)
 	r.sys = runtime.New(runtime.Config{Loops: loops, Seed: rand.Uint64(), OnPanic: func(p runtime.Panic) {
 		t.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)
 	}})
@@ -134,13 +138,13 @@ func (r *rig) spawnShared(t *testing.T) {
 // target is an endpoint as its scraper sees it.
 type target struct {
 	*endpoints.Endpoint
-	load *endpoints.Load
+	*endpoints.Load
 }
 
-func (t target) BeginScrape() uint32         { return t.load.BeginScrape() }
-func (t target) SampleInForce(number uint32) { t.load.SampleInForce(number) }
-func (t target) ScrapeFailed(number uint32)  { t.load.ScrapeFailed(number) }
-func (t target) Inflight() int               { return t.load.Inflight() }
+// unmoved is in the place of the health actor: nothing is held against anybody.
+type unmoved struct{}
+
+func (unmoved) Tell(messages.HealthMsg) bool { return true }
 
 // nobody fetches nothing: the endpoints are names.
 type nobody struct{}
@@ -164,7 +168,7 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *sh
 		Flow: func(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
-		Scratch: &schedule.Scratch{Clock: r.sys, Observer: silent{}, Matcher: r.index, Rand: r.sys.Rand(i)},
+		Scratch: &schedule.Scratch{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)},
 		Names:   r.sys.KindName, Status: extproc.Status, Metrics: metrics, Report: r.remember,
 		// No access log tells the end of what body mode NONE does not show.
 		Limits: cycle.Limits{Queue: 10 * time.Second, Pick: 5 * time.Second, FirstToken: time.Minute, ResponseIdle: time.Minute, Logged: 100 * time.Millisecond},
@@ -173,14 +177,6 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *sh
 		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] { return cycle.New(deps) },
 	})
 }
-
-// silent hears of plugins and says nothing.
-type silent struct{}
-
-func (silent) PluginRan(int, time.Duration) {}
-func (silent) ScoreClamped(int)             {}
-func (silent) ScoreNaN(int)                 {}
-func (silent) AllStale()                    {}
 
 func (r *rig) remember(m *messages.Record) {
 	r.mu.Lock()

@@ -90,11 +90,6 @@ func (r *rig) instance(t *testing.T) *conformance.Instance {
 }
 
 // TestEveryRow plays the whole table. Nothing may be left out, and nothing may be left behind.
-// unmoved is in the place of the health actor: nothing is held against anybody.
-type unmoved struct{}
-
-func (unmoved) Tell(messages.HealthMsg) bool { return true }
-
 func TestEveryRow(t *testing.T) {
 	r := startRig(t, addresses, nil)
 	results, err := conformance.Run(context.Background(), options(t, r))
