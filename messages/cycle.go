@@ -69,6 +69,7 @@ type ResponseStarted struct {
 	Served Address // who answered, as Envoy says; "" = it did not say: the first of the list
 	Local  string  // why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
 	At     time.Time
+	Passes bool // the body is not shown to the stream: the response outlives it, and the access log tells its end
 }
 
 // FirstTokenSeen says that the first byte of the response body passed.
@@ -84,6 +85,15 @@ type FirstTokenSeen struct{ At time.Time }
 //	To:    cycle
 //	Reply: none
 type ResponseProgressed struct{ At time.Time }
+
+// ResponseOngoing says how far a response is that has outlived its stream.
+//
+//	From:  shard, on behalf of the access log
+//	To:    cycle, every few seconds
+//	Reply: none
+type ResponseOngoing struct {
+	ResponseBytes int64 // of the body, so far
+}
 
 // ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's body, the
 // proxy's access log, which then also knows what the stream did not see.
@@ -156,6 +166,7 @@ func (Revoked) cycleMsg()             {}
 func (ResponseStarted) cycleMsg()     {}
 func (FirstTokenSeen) cycleMsg()      {}
 func (ResponseProgressed) cycleMsg()  {}
+func (ResponseOngoing) cycleMsg()     {}
 func (ResponseEnded) cycleMsg()       {}
 func (StreamGone) cycleMsg()          {}
 func (CycleDeadlinePassed) cycleMsg() {}

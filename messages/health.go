@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // HealthMsg is what the health actor receives: it decides which endpoints are suspended.
 //
 //sumtype:decl
@@ -20,16 +22,18 @@ type HealthStarted struct{}
 type EvidenceSeen struct {
 	Endpoint EndpointID
 	Evidence Evidence
+	Picked   time.Time // when the endpoint was picked for the request that met it; zero = it was no request
 }
 
-// ProbeEnded says what became of the request by which a suspended endpoint was tried.
+// ProbeEnded says what became of a request for which a suspended endpoint was picked.
 //
-//	From:  cycle, once for each probe that it took
+//	From:  cycle, once for each probe that it took; and once more, or without one, if the endpoint answers well after all
 //	To:    health
 //	Reply: none
 type ProbeEnded struct {
 	Endpoint EndpointID
-	Answered bool     // the endpoint is well
+	Since    time.Time // begin of the suspension under which the endpoint was picked
+	Answered bool      // the endpoint is well
 	Evidence Evidence // against it, if it did not answer; NoEvidence = the client left before anything was seen
 }
 

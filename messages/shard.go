@@ -45,6 +45,16 @@ type ExchangeLogged struct {
 	End     ResponseEnded
 }
 
+// ExchangeOngoing says how far a request is whose response's body the stream is not shown.
+//
+//	From:  accesslog adapter
+//	To:    shard, every few seconds of a request that runs
+//	Reply: none; ResponseOngoing goes to the request's cycle, if it runs
+type ExchangeOngoing struct {
+	Request  RequestID
+	Response ResponseOngoing
+}
+
 // RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
 //
 //	From:  recorder
@@ -80,6 +90,7 @@ type SnapshotReplaced struct {
 
 func (ShardStarted) shardMsg()     {}
 func (ExchangeLogged) shardMsg()   {}
+func (ExchangeOngoing) shardMsg()  {}
 func (RecordsQueried) shardMsg()   {}
 func (RecordsMissed) shardMsg()    {}
 func (RingQueried) shardMsg()      {}

@@ -56,12 +56,17 @@ type Cycle struct {
 	begun     bool // the book knows us, and meter is set
 	placed    bool // the prefix actor knows our prompt
 
-	served *endpoints.Endpoint // whose load we are part of; nil = none
-	pick   endpoints.Pick      // what we added to it
-	chosen *endpoints.Endpoint // the first of our list; nil before the pick
-	probe  bool                // it is suspended, we try it, and have yet to say what came of it
-	doubts bool                // it was silent for too long, which was said
+	served  *endpoints.Endpoint // whose load we are part of; nil = none
+	pick    endpoints.Pick      // what we added to it
+	chosen  *endpoints.Endpoint // the first of our list; nil before the pick
+	picked  time.Time           // when; zero before
+	tried   time.Time           // begin of the suspension under which it was picked; zero = it was not suspended
+	probe   bool                // we try it, and have yet to say what came of it
+	patient bool                // its silence was told, or is no evidence any more
+	proved  bool                // whoever served answers well, which was said
+	heard   pulse               // of the access log, once the stream is gone
 
+	began      time.Time // the response's headers
 	deadline   time.Time // of the whole request
 	due        time.Time // of what we wait for now
 	armed      time.Time // when the timer fires
@@ -99,6 +104,8 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 		c.onFirstTokenSeen(ctx, m)
 	case messages.ResponseProgressed:
 		c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+	case messages.ResponseOngoing:
+		c.onResponseOngoing(ctx, m)
 	case messages.ResponseEnded:
 		c.onResponseEnded(ctx, m)
 	case messages.StreamGone:
@@ -147,6 +154,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	took := time.Duration(c.deps.Scratch.Clock.Nanos() - began)
 	c.meter.scheduled(took, out.Reason)
 	c.rec.Decision = out.Decision
+	c.choose(ctx, &out)
 	switch {
 	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
@@ -156,7 +164,6 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	c.hold(out.Ranked[0])
-	c.chosen, c.probe = c.served, out.Probe
 	c.served.Picks.Add(1)
 	c.meter.picked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	if s := c.served.Sample(); s != nil {
@@ -173,6 +180,8 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status, c.rec.Local = m.Status, m.Local
+	c.began = ctx.Now()
+	c.patient = c.patient || m.Status >= 400
 	c.waitFor(ctx, c.patience())
 	if c.served == nil {
 		return
@@ -186,10 +195,13 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		where = c.move(m.Served)
 		c.blame(c.chosen, messages.ServedElsewhere)
 	}
-	c.judge(ctx, m.Status)
+	c.judge(m.Status)
 	if c.placed {
 		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
 		c.told(ctx, "prefix", "PromptServed")
+	}
+	if m.Passes {
+		c.outlive(ctx)
 	}
 }
 
@@ -198,18 +210,25 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	if c.rec.Status < 400 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
+	c.patient = true
+	c.prove()
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
 	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
-	if m.Logged != (messages.Logged{}) {
+	if m.Logged == (messages.Logged{}) {
+		c.prove()
+	} else {
 		c.onLogged(ctx, m.Logged)
 	}
 	c.finish(ctx)
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
+	if c.outlived {
+		return
+	}
 	if c.served != nil && c.rec.Status == 0 && !m.Logged {
 		c.blame(c.chosen, messages.EndedBare)
 	}

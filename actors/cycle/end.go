@@ -35,6 +35,8 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case m.Generation != c.generation:
 	case now.Before(c.due):
 		c.arm(ctx)
+	case c.outlived && now.Before(c.deadline):
+		c.believe(ctx)
 	case c.outlived:
 		c.giveUp(ctx)
 	case !now.Before(c.deadline):
@@ -58,9 +60,8 @@ func (c *Cycle) whyWaited() messages.Reason {
 
 // note keeps the message in hand as an event, and gives its slot; -1 = it has none.
 func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
-	_, progressed := m.(messages.ResponseProgressed)
-	_, queried := m.(messages.CycleQueried)
-	if progressed || queried { // many, and they say nothing new
+	switch m.(type) {
+	case messages.ResponseProgressed, messages.ResponseOngoing, messages.CycleQueried: // many, and they say nothing new
 		return -1
 	}
 	if first, ok := m.(messages.RequestArrived); ok {
@@ -112,8 +113,15 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.rec.Reason, c.rec.Status = messages.Internal, c.deps.Status(messages.Internal)
 		c.answer(ctx, messages.PickFailed{Reason: messages.Internal})
 	}
-	if !c.finished { // it crashed, perhaps while the response ran
+	switch {
+	case c.finished:
+	case c.outlived: // by us too: its client has the answer, or will
+		c.unlogged()
+	default: // it crashed, perhaps while the response ran
 		c.rec.Reason = messages.Internal
+	}
+	if c.outlived {
+		c.deps.Metrics.outlived.Add(-1)
 	}
 	if c.admission {
 		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
@@ -122,7 +130,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.endProbe()
 	c.letGo()
 	if c.placed {
-		failed := c.rec.FirstToken == 0 || c.rec.Status >= 400
+		failed := c.rec.Status >= 400 || c.rec.FirstToken == 0 && !c.proved
 		c.deps.Prefix.Tell(messages.PromptEnded{Request: c.req.ID, Failed: failed})
 		c.told(ctx, "prefix", "PromptEnded")
 	}

@@ -11,15 +11,63 @@ import (
 // without the request's id if the client left before our answer was there.
 const logGrace = time.Second
 
+// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and for so long.
+const (
+	missedPulses = 4
+	missedFor    = 10 * time.Second
+)
+
+// pulse is what a proxy tells of responses that run: an entry every few seconds, if it is set up for that.
+type pulse struct {
+	last  time.Time     // entry; zero = none came
+	every time.Duration // the longest time between two; 0 = unknown
+}
+
 // outlive goes on without a stream: the response passes by us, and the access log tells its end.
 func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 	c.outlived = true
+	c.deps.Metrics.outlived.Add(1)
 	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
+	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
+}
+
+// believe takes the response's headers for an answer, if the access log is silent while the response runs.
+func (c *Cycle) believe(ctx runtime.Context[messages.CycleMsg]) {
+	if c.heard.last.IsZero() {
+		c.prove()
+	}
+	c.waitFor(ctx, c.deadline.Sub(ctx.Now()))
+	c.arm(ctx)
+}
+
+// onResponseOngoing takes a sign of life: of the response, and of the proxy that will tell its end.
+func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m messages.ResponseOngoing) {
+	if !c.outlived { // the stream knows better
+		return
+	}
+	now, wait := ctx.Now(), c.deps.Limits.Logged
+	if !c.heard.last.IsZero() {
+		c.heard.every = max(c.heard.every, now.Sub(c.heard.last))
+		wait = min(wait, max(missedPulses*c.heard.every, missedFor))
+	}
+	c.heard.last = now
+	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
+	c.weigh(ctx, m.ResponseBytes)
+}
+
+// weigh judges the endpoint by how much of the response's body came.
+func (c *Cycle) weigh(ctx runtime.Context[messages.CycleMsg], bytes int64) {
+	switch {
+	case bytes > 0:
+		c.prove()
+	case !c.patient && c.served != nil && !c.began.IsZero() && ctx.Now().Sub(c.began) >= c.deps.Limits.FirstToken:
+		c.accuse()
+	}
 }
 
 // onLogged takes what the access log knows and the stream did not see.
@@ -31,8 +79,13 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	default:
 		c.onResponseStarted(ctx, messages.ResponseStarted{Status: m.Status, Served: m.Served})
 	}
-	if m.Broken && c.served != nil {
+	switch {
+	case m.Broken && c.served != nil:
 		c.blame(c.served, messages.ConnectionBroken)
+	case m.ClientLeft:
+		c.weigh(ctx, c.rec.ResponseBytes)
+	case m.Served != "":
+		c.prove()
 	}
 	if m.Status < 400 {
 		c.rec.FirstToken = m.FirstToken
@@ -47,10 +100,15 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 
 // giveUp ends a cycle whose access log entry never came.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
+	c.unlogged()
+	c.finish(ctx)
+}
+
+// unlogged is the end of a request of which nobody will tell how it ended.
+func (c *Cycle) unlogged() {
 	if c.rec.Status == 0 {
 		c.rec.Reason = messages.ClientGone
-	} else {
-		c.deps.Metrics.unlogged.Inc()
+		return
 	}
-	c.finish(ctx)
+	c.deps.Metrics.unlogged.Inc()
 }

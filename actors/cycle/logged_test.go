@@ -107,6 +107,114 @@ func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 	s.over(messages.NoReason)
 }
 
+// The log tells every few seconds how far a response is: of one without a byte, that its server went silent.
+func TestSilenceOfAnOutlivedResponseIsEvidence(t *testing.T) {
+	silent := []messages.HealthMsg{seen(first, messages.NoFirstToken)}
+	ongoing := func(n int64) messages.CycleMsg { return messages.ResponseOngoing{ResponseBytes: n} }
+	ended := func(l messages.Logged, n int64) messages.CycleMsg {
+		l.Status, l.Served = 200, addresses[first]
+		return messages.ResponseEnded{ResponseBytes: n, Logged: l}
+	}
+	left := messages.Logged{ClientLeft: true}
+	for name, c := range map[string]struct {
+		after time.Duration
+		then  []messages.CycleMsg
+		want  []messages.HealthMsg
+	}{
+		"not yet":                   {tokenLimit - 1, []messages.CycleMsg{ongoing(0)}, nil},
+		"for too long, told once":   {tokenLimit, []messages.CycleMsg{ongoing(0), ongoing(0), ended(left, 0)}, silent},
+		"bytes came":                {tokenLimit, []messages.CycleMsg{ongoing(1), ended(left, 1)}, nil},
+		"the client had enough":     {tokenLimit, []messages.CycleMsg{ended(left, 0)}, silent},
+		"the client left sooner":    {tokenLimit - 1, []messages.CycleMsg{ended(left, 0)}, nil},
+		"the client left an answer": {tokenLimit, []messages.CycleMsg{ended(left, 9)}, nil},
+		"an empty answer":           {tokenLimit, []messages.CycleMsg{ended(messages.Logged{}, 0)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := outlived(t)
+			s.cycle.Advance(c.after)
+			for _, m := range c.then {
+				s.cycle.Tell(m)
+			}
+			s.health.Got(c.want...)
+		})
+	}
+}
+
+// A log that says nothing while responses run would leave an endpoint on trial for as long as its answer takes.
+func TestHeadersAreBelievedIfTheLogIsSilent(t *testing.T) {
+	for name, heard := range map[string]bool{"silent": false, "it speaks": true} {
+		t.Run(name, func(t *testing.T) {
+			s := outlived(t)
+			if heard {
+				s.cycle.Tell(messages.ResponseOngoing{})
+			}
+			s.cycle.Advance(tokenLimit)
+			if got := s.pool.Snapshot().Endpoints[0].LastProof() != 0; got == heard {
+				t.Errorf("noted as well: %v", got)
+			}
+			s.load(1, 0)
+		})
+	}
+}
+
+// Entries of a response that runs put its deadline off; when they stop coming, its proxy is gone, and its load with it.
+func TestLoadEndsWithTheProxy(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Advance(logLimit - 1)
+	for range 9 {
+		s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+		s.cycle.Advance(5 * time.Second)
+	}
+	s.cycle.Advance(15*time.Second - 1)
+	s.load(1, 0)
+	s.cycle.Advance(1)
+	s.over(messages.NoReason)
+	if n := s.metric("signalbox_unlogged_total"); n != 1 {
+		t.Errorf("%v counted, want 1", n)
+	}
+}
+
+// What the stream sees is newer than what the log says.
+func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Advance(tokenLimit - 1)
+	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+	s.cycle.Advance(1)
+	s.health.Got(seen(first, messages.NoFirstToken))
+}
+
+// A proxy may keep the stream although it shows it nothing of the response's body: that is no silence, and no deadline counts.
+func TestResponseThatPassesByIsNotCut(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Advance(idleLimit + tokenLimit)
+	s.health.Got()
+	s.stream.Got()
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
+	s.load(1, 0)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1}})
+	s.over(messages.NoReason)
+}
+
+// The client has its answer, or will: nothing went wrong that a shutdown ends our knowledge of it.
+func TestShutdownOfAnOutlivedResponse(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Stop()
+	s.over(messages.NoReason)
+	if n := s.metric("signalbox_unlogged_total"); n != 1 {
+		t.Errorf("%v counted, want 1", n)
+	}
+}
+
+// A prompt that was served stays in the index though nobody told how its answer ended.
+func TestLostEntryIsNoFailureOfThePrompt(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Advance(tokenLimit)
+	s.cycle.Advance(logLimit)
+	s.prefix.Got(messages.PromptEnded{Request: 7})
+}
+
 // What is read in full teaches what the rest is worth.
 func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	s := serving(t)
@@ -114,7 +222,7 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 10}})
 	learned := s.over(messages.NoReason)
 	want := messages.Usage{OutputTokens: 5, Estimated: true}
-	if got := s.estimates.Usage(&messages.Record{Model: "m", ResponseBytes: 500}); got != want {
+	if got := s.estimates.Usage(&messages.Record{Model: "m", Stream: true, ResponseBytes: 500}); got != want {
 		t.Errorf("learned %+v, want %+v", got, want)
 	}
 	s = outlived(t)

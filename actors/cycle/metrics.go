@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ type Families struct {
 	input, cached, output, queued               *prometheus.HistogramVec
 	scheduling, processing, hitRatio, hitBytes  prometheus.Histogram
 	elsewhere, unlogged                         prometheus.Counter
+	outlived                                    atomic.Int64    // cycles whose response runs on without their stream
 	failures                                    endpoints.Tally // scheduling cycles that picked nothing, by model
 }
 
@@ -115,8 +117,14 @@ func (f *Families) picking(r prometheus.Registerer) {
 	f.unlogged = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_unlogged_total", Help: "Requests whose access log entry never came.",
 	})
-	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged)
+	outlived := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "signalbox_outlived_requests", Help: "Requests whose response runs on past their stream: the access log tells its end.",
+	}, func() float64 { return float64(f.Outlived()) })
+	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged, outlived)
 }
+
+// Outlived is how many requests run whose stream need not live.
+func (f *Families) Outlived() int { return int(f.outlived.Load()) }
 
 // perToken is the time of one token after the first; false if there is none.
 func perToken(whole, first time.Duration, tokens int) (float64, bool) {

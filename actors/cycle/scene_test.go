@@ -27,7 +27,7 @@ const (
 var (
 	first, second = endpoint(0, 1, "10.0.0.1:8000"), endpoint(1, 2, "10.0.0.2:8000")
 	hello         = messages.Request{
-		ID: 7, ClientID: "mine", Model: "m", Salt: "s", PromptTokens: 12, BodyBytes: 100, Blocks: messages.ListOf[uint64](1, 2),
+		ID: 7, ClientID: "mine", Model: "m", Salt: "s", Stream: true, PromptTokens: 12, BodyBytes: 100, Blocks: messages.ListOf[uint64](1, 2),
 	}
 	line = messages.FlowKey{Fairness: "default"}
 )
@@ -52,6 +52,7 @@ type scene struct {
 	reg    *prometheus.Registry
 	ended  []messages.Record
 	plan   schedule.Plan
+	asked  messages.Request
 	began  time.Time
 	clock  steps
 
@@ -63,7 +64,7 @@ func newScene(t *testing.T) *scene {
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
 		health: runtimetest.NewProbe[messages.HealthMsg](t),
-		pool:   endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(),
+		pool:   endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(), asked: hello,
 	}
 	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -93,7 +94,7 @@ func (s *scene) arrive(limit time.Duration) {
 	s.Helper()
 	s.began = s.cycle.Clock()
 	s.cycle.Tell(messages.RequestArrived{
-		Request: hello, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Stream: s.stream,
+		Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Stream: s.stream,
 	})
 }
 

@@ -1,6 +1,6 @@
 // Package health learns from what requests meet which endpoints to leave alone for a while: it weighs the evidence, suspends
 // with a growing back-off, and lets single requests try whether an endpoint is well again. It never looks at a request, never
-// connects to anybody itself, and never suspends more than a share of the pool.
+// connects to anybody itself, and suspends nobody if that made more than a share of the pool as it is.
 package health
 
 import (
@@ -34,7 +34,7 @@ type Health struct {
 
 // file is what is known of one endpoint. What never had evidence has none.
 type file struct {
-	points    int       // of evidence since it last answered well
+	points    int       // of evidence since a pick that was answered well
 	newest    time.Time // evidence
 	window    time.Time // begin of the span in which failures are counted
 	picks     uint64    // of the endpoint when the span began
@@ -50,17 +50,17 @@ const (
 	enough     = 3 // points suspend
 	memory     = 30 * time.Second
 	span       = 10 * time.Second
-	fewest     = 5   // failures in a span, for its share to count
-	worstShare = 0.2 // of the picks in a span
-	avoided    = 2 * time.Second
-	forgiven   = time.Minute // without a suspension: the next one is short again
+	fewest     = 5                // failures in a span, for its share to count
+	worstShare = 0.2              // of the picks in a span
+	avoided    = 2 * time.Second  // for an overload
+	doubted    = 10 * time.Second // for evidence that is not enough: the access log tells of silence every 5 s
+	forgiven   = time.Minute      // without a suspension: the next one is short again
 	checkEvery = time.Second
 )
 
 // points say how much each kind of evidence weighs. Alone, only a refused connection suspends.
 var points = map[messages.Evidence]int{
-	messages.ServerError: 1, messages.ServedElsewhere: 1, messages.ScrapeFailed: 1, messages.NoFirstToken: 2,
-	messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
+	messages.ServerError: 1, messages.ServedElsewhere: 1, messages.NoFirstToken: 2, messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
 }
 
 // New is a health actor to which every endpoint is well.
@@ -93,18 +93,23 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	f := h.file(e)
 	switch {
 	case f.suspended: // nothing new
+	case !m.Picked.IsZero() && m.Picked.Before(f.healed): // it was met before the endpoint recovered
 	case m.Evidence == messages.Overload:
-		h.avoid(e, m.Evidence, ctx.Now())
-	case m.Evidence == messages.EndedBare:
+		h.avoid(e, m.Evidence, avoided, ctx.Now())
+	case m.Evidence == messages.EndedBare, m.Evidence == messages.ScrapeFailed: // by itself it says nothing about answers
 		h.check(ctx, e, f)
 	default:
 		h.weigh(e, f, m.Evidence, ctx.Now())
 	}
 }
 
-// weigh suspends once there is enough against an endpoint: in a row, or as a share of its requests.
+// weigh suspends once there is enough against an endpoint, in a row or as a share of its requests; until then it is preferred less.
 func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) {
-	if e.LastAnswer() > f.newest.UnixNano() || now.Sub(f.newest) > memory {
+	good := e.LastAnswer()
+	if what == messages.NoFirstToken { // to which headers are no answer
+		good = e.LastProof()
+	}
+	if good > f.newest.UnixNano() || now.Sub(f.newest) > memory {
 		f.points = 0
 	}
 	f.points += points[what]
@@ -116,13 +121,15 @@ func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, n
 	picked := e.Picks.Load() - f.picks
 	if f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(picked) {
 		h.suspend(e, f, what, now)
+		return
 	}
+	h.avoid(e, what, doubted, now)
 }
 
 // suspend takes an endpoint out, unless too many are out already: then it is only preferred less.
 func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
 	if !f.suspended && !h.room() {
-		h.avoid(e, why, now)
+		h.avoid(e, why, doubted, now)
 		return
 	}
 	if f.backoff == 0 || now.Sub(f.healed) > forgiven && !f.suspended {
@@ -153,8 +160,8 @@ func (h *Health) room() bool {
 }
 
 // avoid makes an endpoint less preferred for a moment.
-func (h *Health) avoid(e *endpoints.Endpoint, why messages.Evidence, now time.Time) {
-	e.SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(avoided)})
+func (h *Health) avoid(e *endpoints.Endpoint, why messages.Evidence, d time.Duration, now time.Time) {
+	e.SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(d)})
 }
 
 func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m messages.ProbeEnded) {
@@ -163,8 +170,8 @@ func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m message
 		return
 	}
 	f, is := h.file(e), e.Health()
-	if !f.suspended || is == nil {
-		return // it was forgiven meanwhile
+	if !f.suspended || is == nil || !is.Since.Equal(m.Since) {
+		return // it was forgiven meanwhile, and perhaps suspended anew
 	}
 	switch {
 	case m.Answered:

@@ -63,24 +63,43 @@ func TestEvidenceSuspends(t *testing.T) {
 		times int
 		want  bool
 	}{
-		"two server errors":          {messages.ServerError, 2, false},
-		"three server errors":        {messages.ServerError, 3, true},
-		"passed over twice":          {messages.ServedElsewhere, 2, false},
-		"passed over three times":    {messages.ServedElsewhere, 3, true},
-		"one silence":                {messages.NoFirstToken, 1, false},
-		"two silences":               {messages.NoFirstToken, 2, true},
-		"two broken connections":     {messages.ConnectionBroken, 2, true},
-		"three failed scrapes":       {messages.ScrapeFailed, 3, true},
-		"overload, however often":    {messages.Overload, 50, false},
-		"bare ends, however often":   {messages.EndedBare, 50, false},
-		"nothing, however often":     {messages.NoEvidence, 4, false},
-		"an unknown kind is no kind": {99, 4, false},
+		"two server errors":             {messages.ServerError, 2, false},
+		"three server errors":           {messages.ServerError, 3, true},
+		"passed over twice":             {messages.ServedElsewhere, 2, false},
+		"passed over three times":       {messages.ServedElsewhere, 3, true},
+		"one silence":                   {messages.NoFirstToken, 1, false},
+		"two silences":                  {messages.NoFirstToken, 2, true},
+		"two broken connections":        {messages.ConnectionBroken, 2, true},
+		"failed scrapes, however often": {messages.ScrapeFailed, 50, false},
+		"overload, however often":       {messages.Overload, 50, false},
+		"bare ends, however often":      {messages.EndedBare, 50, false},
+		"nothing, however often":        {messages.NoEvidence, 4, false},
+		"an unknown kind is no kind":    {99, 4, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			s.sees(0, c.what, c.times)
 			s.suspended(0, c.want)
 			s.suspended(1, false)
+		})
+	}
+}
+
+// What is not enough to suspend makes an endpoint less preferred for a moment.
+func TestFirstEvidenceLowersPreference(t *testing.T) {
+	for what, moment := range map[messages.Evidence]time.Duration{
+		messages.Overload: 2 * time.Second, messages.ServerError: 10 * time.Second, messages.ServedElsewhere: 10 * time.Second, messages.NoFirstToken: 10 * time.Second,
+	} {
+		t.Run(what.String(), func(t *testing.T) {
+			s := newScene(t)
+			s.sees(0, what, 1)
+			h := s.all[0].Health()
+			if h == nil || h.Suspended || h.Why != what || h.Until.Sub(s.actor.Clock()) != moment-100*time.Millisecond {
+				t.Errorf("held against it: %+v", h)
+			}
+			if s.all[1].Health() != nil {
+				t.Error("something is held against another")
+			}
 		})
 	}
 }
@@ -141,56 +160,27 @@ func TestNeverMoreThanTheShare(t *testing.T) {
 	alone.suspended(0, false)
 }
 
-// probe takes the probe of the first endpoint, which is suspended, once its time has come, and gives how long that took.
-func (s *scene) probe() time.Duration {
-	s.Helper()
-	for waited := time.Duration(0); waited < time.Minute; waited += 100 * time.Millisecond {
-		if s.all[0].Health().Probe(s.actor.Clock()) {
-			return waited
-		}
-		s.actor.Advance(100 * time.Millisecond)
-	}
-	s.Fatal("no probe within a minute")
-	return 0
-}
-
-func TestBackOffGrowsAndAProbeHeals(t *testing.T) {
-	s := newScene(t)
-	s.sees(0, messages.ServerError, 3)
-	since := s.all[0].Health().Since
-	for _, want := range []time.Duration{900 * time.Millisecond, 2 * time.Second, 4 * time.Second, 4 * time.Second} {
-		if got := s.probe(); got != want {
-			t.Errorf("tried after %v, want %v", got, want)
-		}
-		if s.all[0].Health().Probe(s.actor.Clock()) {
-			t.Fatal("two requests try at a time")
-		}
-		s.actor.Tell(messages.ProbeEnded{Endpoint: s.all[0].ID, Evidence: messages.ServerError})
-		s.suspended(0, true)
-	}
-	if got := s.all[0].Health().Since; !got.Equal(since) {
-		t.Errorf("suspended since %v, want %v", got, since)
-	}
-	s.probe()
-	s.actor.Tell(messages.ProbeEnded{Endpoint: s.all[0].ID, Answered: true})
-	if h := s.all[0].Health(); h != nil {
-		t.Errorf("it answered, and %+v is held against it", h)
-	}
-	s.actor.Advance(2 * time.Minute)
-	s.sees(0, messages.ServerError, 3)
-	if got := s.probe(); got != 900*time.Millisecond {
-		t.Errorf("tried after %v, want as after the first suspension", got)
-	}
-}
-
-func TestProbeOfWhichNothingCameIsGivenBack(t *testing.T) {
-	s := newScene(t)
-	s.sees(0, messages.ConnectionBroken, 2)
-	s.probe()
-	s.actor.Tell(messages.ProbeEnded{Endpoint: s.all[0].ID})
-	s.suspended(0, true)
-	if got := s.probe(); got != 0 {
-		t.Errorf("the next request may try after %v, want at once", got)
+// Headers are an answer, but not to silence.
+func TestHeadersDoNotMakeUpForSilence(t *testing.T) {
+	for what, want := range map[messages.Evidence]bool{messages.NoFirstToken: true, messages.ConnectionBroken: false} {
+		t.Run(what.String(), func(t *testing.T) {
+			s := newScene(t)
+			s.all[0].Picks.Add(1000)
+			for range 2 {
+				s.sees(0, what, 1)
+				s.all[0].Answered(s.actor.Clock())
+				s.actor.Advance(time.Millisecond)
+			}
+			s.suspended(0, want)
+			s.all[1].Picks.Add(1000)
+			for range 4 {
+				s.sees(1, what, 1)
+				s.all[1].Answered(s.actor.Clock())
+				s.all[1].Proved(s.actor.Clock())
+				s.actor.Advance(time.Millisecond)
+			}
+			s.suspended(1, false)
+		})
 	}
 }
 
@@ -208,6 +198,12 @@ func TestBareEndHasTheEndpointChecked(t *testing.T) {
 	}
 	s.actor.Tell(messages.EndpointChecked{Endpoint: s.all[0].ID})
 	s.suspended(0, true)
+
+	s.sees(2, messages.ScrapeFailed, 1)
+	if len(s.checks) != 3 || s.checks[2] != s.all[2].ID {
+		t.Errorf("checked %v, want the one whose scrape failed too", s.checks)
+	}
+	s.checks = s.checks[:2]
 
 	s.full = true
 	s.sees(1, messages.EndedBare, 1)

@@ -32,6 +32,10 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 		s.onRecordsQueried(ctx, m)
 	case messages.ExchangeLogged:
 		s.onExchangeLogged(m)
+	case messages.ExchangeOngoing:
+		if c := s.book.Running(m.Request); c != nil {
+			c.Tell(m.Response)
+		}
 	case messages.RecordsMissed:
 		s.onRecordsMissed(ctx, m)
 	case messages.RingQueried:

@@ -131,6 +131,15 @@ signalbox_logged_ends_total{result="late"} 3
 	}
 }
 
+func TestOngoingGoesToTheCycleThatRuns(t *testing.T) {
+	s := newScene(t)
+	far := messages.ResponseOngoing{ResponseBytes: 7}
+	for _, id := range []messages.RequestID{5, 2, 77} { // runs; ended; never was
+		s.actor.Tell(messages.ExchangeOngoing{Request: id, Response: far})
+	}
+	s.cycles[5].Got(far)
+}
+
 func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
 	s := newScene(t)
 	for range 5 {

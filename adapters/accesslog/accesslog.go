@@ -1,5 +1,5 @@
-// Package accesslog takes Envoy's gRPC access log, and tells of each request that ended whose response's body ext_proc was not
-// shown. It knows requests by the id that the pick put into the dynamic metadata. It never waits for anybody, keeps nothing of
+// Package accesslog takes Envoy's gRPC access log, and tells of each request that ended, or runs on, whose response's body ext_proc
+// was not shown. It knows requests by the id that the pick put into the dynamic metadata. It never waits for anybody, keeps nothing of
 // an entry, and never decides what an end means.
 package accesslog
 
@@ -29,7 +29,9 @@ type Deps struct {
 	// ParseID reads a request id; false if it is another instance's.
 	ParseID func(string) (messages.RequestID, bool)
 	// Ended is told of each of our requests that ended. It must not block.
-	Ended   func(messages.ExchangeLogged)
+	Ended func(messages.ExchangeLogged)
+	// Ongoing is told, now and then, of each of ours whose response has begun. It must not block.
+	Ongoing func(messages.ExchangeOngoing)
 	Metrics *Metrics
 }
 
@@ -77,7 +79,8 @@ func (s *Server) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccess
 }
 
 func (s *Server) onEntry(e *entry) {
-	if e.intermediate { // it has not ended
+	if e.intermediate {
+		s.onOngoing(e)
 		return
 	}
 	if len(e.id) == 0 {
@@ -91,6 +94,13 @@ func (s *Server) onEntry(e *entry) {
 	}
 	s.deps.Metrics.ours.Inc()
 	s.deps.Ended(messages.ExchangeLogged{Request: request, End: e.end()})
+}
+
+// onOngoing takes an entry of a request that has not ended.
+func (s *Server) onOngoing(e *entry) {
+	if request, ours := s.deps.ParseID(string(e.id)); ours && e.status != 0 {
+		s.deps.Ongoing(messages.ExchangeOngoing{Request: request, Response: messages.ResponseOngoing{ResponseBytes: e.bodyBytes()}})
+	}
 }
 
 // Metrics are those of all access log streams.

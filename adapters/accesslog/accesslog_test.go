@@ -67,6 +67,7 @@ type rig struct {
 	registry *prometheus.Registry
 	mu       sync.Mutex
 	ended    []messages.ExchangeLogged
+	ongoing  []messages.ExchangeOngoing
 	more     chan struct{}
 }
 
@@ -80,6 +81,11 @@ func newRig(t *testing.T) *rig {
 			r.ended = append(r.ended, m)
 			r.mu.Unlock()
 			r.more <- struct{}{}
+		},
+		Ongoing: func(m messages.ExchangeOngoing) {
+			r.mu.Lock()
+			r.ongoing = append(r.ongoing, m)
+			r.mu.Unlock()
 		},
 		Metrics: NewMetrics(r.registry),
 	})
@@ -203,8 +209,7 @@ func TestEntries(t *testing.T) {
 
 func TestEntriesThatAreNotOurs(t *testing.T) {
 	r := newRig(t)
-	goesOn := func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true } //nolint:staticcheck // proxies still set it
-	r.send(t, &entryPB{}, named(""), named("x"), named("7", goesOn), named("7"))
+	r.send(t, &entryPB{}, named(""), named("x"), named("7"))
 	if got := r.told(t, 1); len(got) != 1 {
 		t.Errorf("told %d ends, want 1", len(got))
 	}
@@ -212,6 +217,22 @@ func TestEntriesThatAreNotOurs(t *testing.T) {
 		if got := testutil.ToFloat64(whose); got != want {
 			t.Errorf("%v counted, want %v", got, want)
 		}
+	}
+}
+
+// An intermediate entry says how far a response is; before there is one, it says nothing.
+func TestEntriesOfWhatGoesOn(t *testing.T) {
+	r := newRig(t)
+	goesOn := func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true } //nolint:staticcheck // proxies set it
+	waits := func(e *entryPB) { e.Response.ResponseCode = nil }
+	r.send(t, named("7", goesOn, waits), named("x", goesOn), &entryPB{CommonProperties: &common{IntermediateLogEntry: true}}, //nolint:staticcheck // proxies set it
+		named("7", goesOn), named("7"))
+	if got := r.told(t, 1); len(got) != 1 {
+		t.Errorf("told %d ends, want 1", len(got))
+	}
+	want := []messages.ExchangeOngoing{{Request: 7, Response: messages.ResponseOngoing{ResponseBytes: 4321}}}
+	if diff := cmp.Diff(want, r.ongoing); diff != "" {
+		t.Errorf("told, want -, got +:\n%s", diff)
 	}
 }
 

@@ -88,13 +88,15 @@ func (e *entry) end() messages.ResponseEnded {
 	lasted := max(e.lasted[0].duration(), e.lasted[1].duration(), e.lasted[2].duration())
 	return messages.ResponseEnded{
 		At:            time.Unix(e.started.seconds, int64(e.started.nanos)).UTC().Add(lasted),
-		ResponseBytes: int64(min(e.bytes, 1<<62)),
+		ResponseBytes: e.bodyBytes(),
 		Logged: messages.Logged{
 			Status: int(e.status), Served: e.served(), FirstToken: e.firstToken.duration(),
 			ClientLeft: e.flags&clientLeft != 0, Broken: e.flags&broken != 0,
 		},
 	}
 }
+
+func (e *entry) bodyBytes() int64 { return int64(min(e.bytes, 1<<62)) }
 
 // served is an ip:port as the pool writes it; "" = it is none.
 func (e *entry) served() messages.Address {

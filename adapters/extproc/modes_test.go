@@ -108,13 +108,13 @@ func (w row) check(t *testing.T, r *rig) {
 func TestResponseModes(t *testing.T) {
 	start := func(response modes) *ask { return withModes(qH(last), fds, response) }
 	rows := map[string]row{
-		"NONE: the access log tells the end": {with(start(none), rH(more)), []string{loggedPick, "rH"}, []string{"started 200", gone(true, 2) + " logged"}},
+		"NONE: the access log tells the end": {with(start(none), rH(more)), []string{loggedPick, "rH"}, []string{"started 200 passes", gone(true, 2) + " logged"}},
 		"NONE: headers skipped":              {with(start(none)), []string{loggedPick}, []string{gone(false, 1) + " logged"}},
 		"NONE: no body": {
 			with(start(none), rH(last)), []string{loggedPick, "rH"}, []string{"started 200", "ended 0 0/0/0", gone(true, 2)},
 		},
 		"NONE: trailers": {
-			with(start(none), rH(more), rT()), []string{loggedPick, "rH", "rT"}, []string{"started 200", "ended 0 0/0/0", gone(true, 3)},
+			with(start(none), rH(more), rT()), []string{loggedPick, "rH", "rT"}, []string{"started 200 passes", "ended 0 0/0/0", gone(true, 3)},
 		},
 		"STREAMED": {
 			with(start(streamed), rH(more), rB("a", more), rB("b", last)), []string{onePick, "rH", "rB -", "rB -"},

@@ -45,7 +45,8 @@ func (st *stream) onResponseHeaders() error {
 	})
 	st.resp.status = status
 	served, local, end := readServed(&st.in), readLocal(&st.in), st.in.EndOfStream
-	if end {
+	passes := !end && st.modes.ResponseBody == wire.BodyNone
+	if end || passes {
 		st.pass()
 	}
 	if err := st.answerResponseHeaders(); err != nil {
@@ -53,14 +54,14 @@ func (st *stream) onResponseHeaders() error {
 	}
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told})
+		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told, Passes: passes})
 		if status < 400 {
 			st.resp.usage = st.srv.deps.Usage(contentType)
 		}
 	}
 	if end {
 		st.onResponseEnd()
-	} else if st.modes.ResponseBody == wire.BodyNone {
+	} else if passes {
 		st.resp.completed = true // all that we are shown has passed
 	}
 	return nil

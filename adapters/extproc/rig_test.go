@@ -58,6 +58,9 @@ func (c *cycle) lines() []string {
 		switch m := m.(type) {
 		case messages.ResponseStarted:
 			line := strings.TrimSpace(fmt.Sprintf("started %d %s", m.Status, m.Served))
+			if m.Passes {
+				line += " passes"
+			}
 			if m.Local != "" {
 				line += " local " + m.Local
 			}

@@ -206,7 +206,6 @@ func (s *server) stop(delay time.Duration) error {
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
 	pause(ctx, delay)
-	s.tree.logs.Close()
 	s.drain(ctx)
 	within(idleConnections, inBackground(s.checks.Stop))
 	if s.xds != nil {
@@ -225,7 +224,9 @@ func (s *server) stop(delay time.Duration) error {
 func (s *server) drain(ctx context.Context) {
 	graceful := inBackground(s.grpc.GracefulStop)
 	patience := idleConnections
-	if !s.streamsEnd(ctx, graceful) {
+	ended := s.requestsEnd(ctx, graceful)
+	s.tree.logs.Close() // its streams last as long as their proxies
+	if !ended {
 		patience = cutWithin
 		s.tree.streams.Drain()
 		within(cutNotice, graceful)
@@ -239,8 +240,9 @@ func (s *server) drain(ctx context.Context) {
 	}
 }
 
-// streamsEnd waits until the last stream has ended, or ctx is done: false. Connections without a stream are not waited for.
-func (s *server) streamsEnd(ctx context.Context, graceful <-chan struct{}) bool {
+// requestsEnd waits until the last stream has ended, and the access log has told the end of the last response that passes by, or ctx is
+// done: false if a stream is open then. Connections without a stream are not waited for.
+func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for used := time.Now(); time.Since(used) < idleConnections; {
@@ -251,7 +253,7 @@ func (s *server) streamsEnd(ctx context.Context, graceful <-chan struct{}) bool 
 			return s.tree.streams.Open() == 0
 		case <-look.C:
 		}
-		if s.tree.streams.Open() > 0 {
+		if s.tree.streams.Open() > 0 || s.tree.outlived() > 0 {
 			used = time.Now()
 		}
 	}

@@ -113,7 +113,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 func (t *tree) serveLogs() {
 	t.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Ended:   t.noteLogged, Metrics: accesslog.NewMetrics(t.registry),
+		Ended:   t.noteLogged, Ongoing: t.noteOngoing, Metrics: accesslog.NewMetrics(t.registry),
 	})
 }
 

@@ -64,6 +64,7 @@ type tree struct {
 	follow   context.CancelFunc
 	streams  *extproc.Server
 	logs     *accesslog.Server
+	outlived func() int  // requests whose response runs on past their stream
 	xds      *xds.Server // nil without --xds-port
 	admin    http.Handler
 	draining atomic.Bool
@@ -131,6 +132,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics.ForLoop(), requests)
 	}
+	t.outlived = cycleMetrics.Outlived
 	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
 		Name: "recorder", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(t.shardSinks()) },
@@ -203,6 +205,11 @@ func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages
 
 // noteLogged tells the shard of a request's loop that the request has ended.
 func (t *tree) noteLogged(m messages.ExchangeLogged) {
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
+}
+
+// noteOngoing tells the shard of a request's loop how far the request is.
+func (t *tree) noteOngoing(m messages.ExchangeOngoing) {
 	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
 }
 

@@ -46,7 +46,8 @@ type Endpoint struct {
 	sample   atomic.Pointer[Sample]
 	health   atomic.Pointer[Health]
 	load     Load
-	answered atomic.Int64  // unix nanoseconds: the newest good answer
+	answered atomic.Int64  // unix nanoseconds: the newest pick whose answer began well
+	proved   atomic.Int64  // unix nanoseconds: the newest pick whose answer had a body
 	Picks    atomic.Uint64 // since its incarnation
 	Models   Tally         // the same picks, by model
 	Failing  atomic.Bool   // the newest scrape failed

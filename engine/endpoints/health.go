@@ -35,11 +35,26 @@ func (e *Endpoint) Health() *Health { return e.health.Load() }
 // SetHealth puts h in force, nil = all is well. Only the health actor calls it.
 func (e *Endpoint) SetHealth(h *Health) { e.health.Store(h) }
 
-// Answered notes that the endpoint answered a request well. For any loop.
-func (e *Endpoint) Answered(at time.Time) { e.answered.Store(at.UnixNano()) }
+// Answered notes that the endpoint began to answer a request well for which it was picked then. For any loop.
+func (e *Endpoint) Answered(picked time.Time) { latest(&e.answered, picked.UnixNano()) }
 
-// LastAnswer is when it last did, in unix nanoseconds; 0 = never.
+// Proved notes that the body of such an answer came. For any loop.
+func (e *Endpoint) Proved(picked time.Time) { latest(&e.proved, picked.UnixNano()) }
+
+// LastAnswer is the newest pick whose answer began well, in unix nanoseconds; 0 = none.
 func (e *Endpoint) LastAnswer() int64 { return e.answered.Load() }
+
+// LastProof is the newest pick whose answer's body came, in unix nanoseconds; 0 = none.
+func (e *Endpoint) LastProof() int64 { return e.proved.Load() }
+
+func latest(v *atomic.Int64, at int64) {
+	for {
+		old := v.Load()
+		if old >= at || v.CompareAndSwap(old, at) {
+			return
+		}
+	}
+}
 
 // ByID is the endpoint of an incarnation, nil if the snapshot does not have it.
 func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {

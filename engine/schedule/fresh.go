@@ -1,6 +1,7 @@
 package schedule
 
-// freshen drops stale candidates if a fresh one is left. True means that all are stale and that it matters.
+// freshen drops candidates whose newest scrape failed if others with a fresh sample are left; of all that fail, or have none, it drops
+// the stale ones if a fresh one is left. True means that all are stale and that it matters.
 func (s *Scratch) freshen(p *Profile) bool {
 	reads := Reads(0)
 	for i := range p.Scorers {
@@ -9,22 +10,31 @@ func (s *Scratch) freshen(p *Profile) bool {
 	if reads&(ReadsSample|ReadsLoRA) == 0 {
 		return false
 	}
-	s.keep = grow(s.keep, len(s.cand))
-	fresh := 0
-	for i := range s.cand {
-		s.keep[i] = s.cand[i].Fresh
-		if s.cand[i].Fresh {
-			fresh++
-		}
+	left := s.keepIf(func(e *Endpoint) bool { return e.Fresh && !e.Failing })
+	if left == 0 {
+		left = s.keepIf(func(e *Endpoint) bool { return e.Fresh })
 	}
-	if fresh == 0 {
+	if left == 0 {
 		s.Observer.AllStale()
 		return true
 	}
-	if fresh < len(s.cand) {
+	if left < len(s.cand) {
 		s.compact()
 	}
 	return false
+}
+
+// keepIf marks the candidates that are to stay, and counts them.
+func (s *Scratch) keepIf(stays func(*Endpoint) bool) int {
+	s.keep = grow(s.keep, len(s.cand))
+	n := 0
+	for i := range s.cand {
+		s.keep[i] = stays(&s.cand[i])
+		if s.keep[i] {
+			n++
+		}
+	}
+	return n
 }
 
 // standIn scores by what we sent and have not seen end: fewest 1, most 0, all equal 1.

@@ -202,6 +202,7 @@ func (s *Scratch) read(e *endpoints.Endpoint, now time.Time) {
 	if smp != nil {
 		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since()
 	}
+	out.Failing = e.Failing.Load()
 	out.InflightRequests, out.InflightTokens, out.PrefixBlocks = load.Inflight(), load.Tokens(), 0
 }
 

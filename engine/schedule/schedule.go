@@ -16,6 +16,7 @@ type Endpoint struct {
 	Labels  Labels
 
 	Fresh   bool    // the sample below is not older than the staleness threshold
+	Failing bool    // the scrape after it failed
 	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
 	Running int     // requests in the server's batch, sampled
 	KVUsed  float64 // 0 to 1, sampled; below 0 = the server does not say

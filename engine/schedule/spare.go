@@ -25,35 +25,42 @@ func (s *Scratch) inspect(e *endpoints.Endpoint, now time.Time) {
 	s.blemishes = append(s.blemishes, blemish{len(s.all) - 1, h})
 }
 
-// spare drops suspended candidates if another is left, and notes one of them that a request may try.
+// spare drops suspended candidates if another is left, and notes one of them that a request may try. Of the others it drops those of
+// which one request waits in vain, as long as nothing is held against another: a server that hangs looks idle.
 func (s *Scratch) spare(now time.Time) {
 	s.due = blemish{at: -1}
 	if len(s.blemishes) == 0 {
 		return
 	}
+	for _, b := range s.blemishes {
+		if _, here := s.candidate(b.at); here && s.due.at < 0 && b.Due(now) {
+			s.due = b
+		}
+	}
+	if !s.without(func(b blemish) bool { return b.Suspended }) { // that is no reason to serve nobody
+		s.due.at = -1
+		return
+	}
+	s.without(func(b blemish) bool { return b.Why == messages.NoFirstToken })
+}
+
+// without drops candidates with such a blemish. False = no other is left, and all stay.
+func (s *Scratch) without(such func(blemish) bool) bool {
 	s.keep = grow(s.keep, len(s.cand))
 	for i := range s.keep {
 		s.keep[i] = true
 	}
 	left := len(s.cand)
 	for _, b := range s.blemishes {
-		i, here := s.candidate(b.at)
-		if !b.Suspended || !here {
-			continue
-		}
-		s.keep[i] = false
-		left--
-		if s.due.at < 0 && b.Due(now) {
-			s.due = b
+		if i, here := s.candidate(b.at); here && such(b) {
+			s.keep[i] = false
+			left--
 		}
 	}
-	if left == 0 { // all are suspended: that is no reason to serve nobody
-		s.due.at = -1
-		return
-	}
-	if left < len(s.cand) {
+	if left > 0 && left < len(s.cand) {
 		s.compact()
 	}
+	return left > 0
 }
 
 // candidate finds a place of all among the candidates.

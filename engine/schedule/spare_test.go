@@ -99,3 +99,21 @@ func TestAvoidedEndpointLosesHalfItsTotal(t *testing.T) {
 		})
 	}
 }
+
+// A server that hangs looks idle: half a total would not keep requests away from it.
+func TestSilentEndpointIsPassedBy(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.1, .2, 1))
+	silent := func(i int) {
+		s.snap.Endpoints[i].SetHealth(&endpoints.Health{Why: messages.NoFirstToken, Since: now, Until: now.Add(time.Second)})
+	}
+	silent(2)
+	out := s.run()
+	s.ranked(out, 1, 0)
+	if out.Probe {
+		t.Error("it is a probe")
+	}
+	s.suspend(0, time.Second)
+	silent(1)
+	s.ranked(s.run(), 2, 1) // all that are left are as silent
+}

@@ -30,6 +30,24 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s.ranked(s.run(), 0)
 }
 
+// What a server was like a moment ago says little once its page cannot be read: others go first, and are served so until it can.
+func TestFailedScrapePassesACandidateBy(t *testing.T) {
+	s := newScene(t, 3)
+	for i := range s.snap.Endpoints {
+		s.age(i, time.Second)
+	}
+	s.snap.Endpoints[1].Failing.Store(true)
+	s.ranked(s.run(), 0, 1, 2) // nobody reads a sample
+	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.2, 0.5, 1))
+	s.ranked(s.run(), 2, 0)
+	s.age(0, time.Minute)
+	s.snap.Endpoints[2].Failing.Store(true)
+	s.ranked(s.run(), 2, 1) // none is better: a sample still counts for as long as it is fresh
+	if s.counts.stale != 0 {
+		t.Errorf("all stale told %d times", s.counts.stale)
+	}
+}
+
 func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 	s := newScene(t, 3)
 	s.snap.Endpoints[2].Publish(nil)

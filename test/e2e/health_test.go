@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,14 +12,16 @@ import (
 
 // outage is something that befalls the first of three servers under load, and its end.
 type outage struct {
-	bootstrap string
-	begin     func(t *testing.T, s *stack, sick *process)
-	end       func(t *testing.T, s *stack)
-	flags     []string // of serve
+	begin     func(*testing.T, *stack)
+	end       func(*testing.T, *stack) // nil = the faults are taken away
+	bootstrap string                   // "" = override-host.yaml
+	flags     []string                 // of serve
+	serves    bool                     // all the while: it is passed by, not suspended
+	sign      string                   // the evidence that it leaves; "" = whichever comes first
 }
 
-func faults(text string) func(*testing.T, *stack, *process) {
-	return func(t *testing.T, s *stack, _ *process) {
+func faults(text string) func(*testing.T, *stack) {
+	return func(t *testing.T, s *stack) {
 		t.Helper()
 		change(t, http.MethodPut, "http://"+s.servers[0]+"/sim/faults", text)
 	}
@@ -48,55 +51,72 @@ func change(t *testing.T, method, url, body string) {
 // TestEnvoyLeavesSickServersAlone: once there is evidence, at most five more requests are picked for a server that fails, probes
 // included; and ten seconds after its recovery it serves again.
 func TestEnvoyLeavesSickServersAlone(t *testing.T) {
-	const most = 5
+	impatient := []string{"--first-token-timeout", "1s"}
 	for name, o := range map[string]outage{
-		"every request fails":     {overrideHost, faults(`{"error_rate":1}`), noFaults, nil},
-		"it drains":               {overrideHost, faults(`{"draining":true}`), noFaults, nil},
-		"its engine is dead":      {overrideHost, faults(`{"engine_dead":true}`), noFaults, nil},
-		"answers stop, full lane": {overrideHostFull, faults(`{"stalled":true}`), noFaults, []string{"--first-token-timeout", "1s"}},
-		"it is restarted": {overrideHost, func(t *testing.T, s *stack, _ *process) {
+		"every request fails":     {sign: "server-error", begin: faults(`{"error_rate":1}`)},
+		"it drains":               {sign: "server-error", begin: faults(`{"draining":true}`)},
+		"its engine is dead":      {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
+		"its engine dies":         {sign: "server-error", begin: faults(`{"engine_dies_after_tokens":30}`)},
+		"answers stop":            {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient},
+		"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient, bootstrap: overrideHostFull},
+		"answers have no body":    {sign: "no-first-token", begin: faults(`{"stall_rate":1}`), flags: impatient},
+		"its page is an error":    {sign: "scrape-failed", begin: faults(`{"page_broken":"error"}`), serves: true},
+		"its page is cut":         {sign: "scrape-failed", begin: faults(`{"page_broken":"cut"}`), serves: true},
+		"its page is garbled":     {sign: "scrape-failed", begin: faults(`{"page_broken":"garbled"}`), serves: true},
+		"its page takes too long": {sign: "scrape-failed", begin: faults(`{"page_delay":"1m"}`), serves: true},
+		"its page is huge":        {sign: "scrape-failed", begin: faults(`{"page_bytes":67108864}`), serves: true},
+		"it is restarted": {begin: func(t *testing.T, s *stack) {
 			t.Helper()
 			change(t, http.MethodPost, "http://"+s.servers[0]+"/sim/restart?down=4s", "")
-		}, func(*testing.T, *stack) {}, nil},
+		}, end: func(*testing.T, *stack) {}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sick, servers := simulatedProcess(t, 1, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000")
-			servers = append(servers, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000")...)
-			s := startStackWith(t, o.bootstrap, servers, o.flags...)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			work := startLoad(12, func(client, n int) answer {
-				return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)
-			})
-			defer func() {
-				leave() // answers that stand still end
-				work.stop()
-			}()
-			eventually(t, 10*time.Second, "each server is picked", func() bool { return s.picks(0) > 20 && s.picks(1) > 20 && s.picks(2) > 20 })
-			o.begin(t, s, sick)
-			eventually(t, 20*time.Second, "there is evidence", func() bool { return s.picker.metric("signalbox_evidence_total") > 0 })
-			before := s.picks(0)
-			eventually(t, 10*time.Second, "it is suspended", func() bool { return s.suspended(0) })
-			settled := time.Now()
-			eventually(t, 10*time.Second, "three seconds pass", func() bool { return time.Since(settled) > 3*time.Second })
-			after := s.picks(0)
-			o.end(t, s)
-			back := eventually(t, 10*time.Second, "it is well again", func() bool { return !s.suspended(0) && s.picks(0) > after })
-			t.Logf("%d picks after the first evidence; well again %v after its recovery", after-before, back.Round(time.Millisecond))
-			if after-before > most {
-				t.Errorf("%d picks after the first evidence, want %d at most", after-before, most)
-			}
-			if s.suspended(1) || s.suspended(2) {
-				t.Error("a server that is well was suspended")
-			}
-		})
+		t.Run(name, o.strike)
+	}
+}
+
+func (o outage) strike(t *testing.T) {
+	const most = 5
+	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), o.flags...)
+	ctx, leave := context.WithCancel(t.Context())
+	work := startLoad(12, func(client, n int) answer {
+		ctx, giveUp := context.WithTimeout(ctx, 8*time.Second) // some stand still for as long as their client waits
+		defer giveUp()
+		return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)
+	})
+	defer func() {
+		leave()
+		work.stop()
+	}()
+	eventually(t, 10*time.Second, "each server is picked", func() bool { return s.picks(0) > 20 && s.picks(1) > 20 && s.picks(2) > 20 })
+	o.begin(t, s)
+	eventually(t, 20*time.Second, "there is evidence", func() bool {
+		return s.picker.metric("signalbox_evidence_total", "evidence=\""+o.sign) > 0
+	})
+	before := s.picks(0)
+	if !o.serves {
+		eventually(t, 10*time.Second, "it is suspended", func() bool { return s.suspended(0) })
+	}
+	settled := time.Now()
+	eventually(t, 10*time.Second, "four seconds pass", func() bool { return time.Since(settled) > 4*time.Second })
+	after := s.picks(0)
+	if o.end == nil {
+		o.end = noFaults
+	}
+	o.end(t, s)
+	back := eventually(t, 10*time.Second, "it is well again", func() bool { return !s.suspended(0) && s.picks(0) > after })
+	t.Logf("%d picks after the first evidence; well again %v after its recovery", after-before, back.Round(time.Millisecond))
+	if after-before > most {
+		t.Errorf("%d picks after the first evidence, want %d at most", after-before, most)
+	}
+	if s.suspended(1) || s.suspended(2) {
+		t.Error("a server that is well was suspended")
 	}
 }
 
 // TestEnvoyOverloadSuspendsNobody: what an overloaded engine refuses lowers its preference, no more.
 func TestEnvoyOverloadSuspendsNobody(t *testing.T) {
 	s := startStack(t, simulated(t, 2, quick...))
-	faults(`{"overload_rate":1}`)(t, s, nil)
+	faults(`{"overload_rate":1}`)(t, s)
 	for n := range 60 {
 		s.client.chat(model, fmt.Sprintf("question %d", n), 2)
 	}

@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// An answer of longTokens takes such a server some seconds.
+const longTokens = 200
+
+var leisurely = []string{"--model", model, "--decode-rate", "50", "--prefill-rate", "1000000"}
+
+// TestEnvoyAnswersThatPassByAreLeftAlone: in the light lane no limit on silence counts for an answer whose body is not shown to us, and
+// none is held against its server; the access log tells how it goes.
+func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
+	flags := []string{"--first-token-timeout", "500ms", "--response-idle-timeout", "1s"}
+	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), flags, share(t, 0))
+	for range 3 {
+		a := s.client.stream(t.Context(), "a long story", longTokens)
+		if !a.whole() {
+			t.Error(a.String())
+		}
+		if took := a.ended.Sub(a.sent); took < 2*time.Second {
+			t.Errorf("the answer took %v: too short to prove anything", took)
+		}
+	}
+	s.picker.idle(t)
+	if n := s.picker.metric("signalbox_evidence_total"); n != 0 {
+		t.Errorf("%v pieces of evidence against servers that are well", n)
+	}
+	if n := s.picker.metric("signalbox_unlogged_total"); n != 0 {
+		t.Errorf("%v requests ended without an entry", n)
+	}
+}
+
+// TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is waited for, and recorded
+// as what it was.
+func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
+	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, share(t, 0))
+	for range 20 { // each of Envoy's workers opens its log
+		s.client.chat(model, "hello", 2)
+	}
+	answers := make(chan answer, 1)
+	go func() { answers <- s.client.stream(context.Background(), "a long story", longTokens) }()
+	eventually(t, 5*time.Second, "the answer runs", func() bool { return s.picker.metric("signalbox_outlived_requests") == 1 })
+	s.picker.signal(t, syscall.SIGTERM)
+	if code := s.picker.exitCode(t, 20*time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if a := <-answers; !a.whole() {
+		t.Error(a.String())
+	}
+	if log := s.picker.log.text(); strings.Contains(log, "request not served") || strings.Count(log, `"request served"`) != 21 {
+		t.Error("want 21 requests that were served in the log, and no other")
+	}
+}
