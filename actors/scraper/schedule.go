@@ -55,7 +55,3 @@ func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
 	}
 	return max(interval, min(d, most))
 }
-
-// StaleAfter is the age from which on a sample no longer counts: the threshold, or three intervals of its scraper if that
-// is longer.
-func StaleAfter(threshold, interval time.Duration) time.Duration { return max(threshold, 3*interval) }

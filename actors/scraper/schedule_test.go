@@ -74,11 +74,3 @@ func TestIntervalGrowsWithThePool(t *testing.T) {
 		})
 	}
 }
-
-func TestStaleAfter(t *testing.T) {
-	for _, c := range [][3]time.Duration{{2, 1, 3}, {2, 0, 2}, {5, 1, 5}} {
-		if got := scraper.StaleAfter(c[0], c[1]); got != c[2] {
-			t.Errorf("threshold %d, interval %d: %d, want %d", c[0], c[1], got, c[2])
-		}
-	}
-}

@@ -101,7 +101,7 @@ func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.S
 	}
 }
 
-// Stopped takes back the scrape that runs: nobody will hear of it.
+// Stopped gives up the scrape that runs: nobody will take its answer.
 func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 	if s.page.pending {
 		s.target.ScrapeFailed(s.page.number)

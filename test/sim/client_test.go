@@ -29,8 +29,8 @@ type answerMissing struct{}
 // responseMoves plays the next scene of the response.
 type responseMoves struct{}
 
-// entryComes is the proxy's access log: the response has ended.
-type entryComes struct{}
+// entryComes is the proxy's access log: the response has ended, or goes on for some entries more.
+type entryComes struct{ before int }
 
 func (clientCame) clientMsg()    {}
 func (clientTold) clientMsg()    {}
@@ -88,7 +88,7 @@ func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
 	case responseMoves:
 		c.onResponseMoves(ctx)
 	case entryComes:
-		c.onEntryComes(ctx)
+		c.onEntryComes(ctx, m)
 	}
 }
 
@@ -202,7 +202,7 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 		if gone.Logged && (c.faults.off || c.chance(.9)) {
 			c.line.gone = true
 			c.cycle.Tell(gone)
-			ctx.After(c.upTo(3*time.Second), entryComes{})
+			ctx.After(c.upTo(3*time.Second), entryComes{before: c.dice.IntN(3)})
 			return
 		}
 		if gone.Logged {
@@ -217,12 +217,18 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 }
 
 // onEntryComes tells the shard what the log has. Its cycle may have ended before.
-func (c *client) onEntryComes(ctx runtime.Context[clientMsg]) {
+func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
+	shard := c.shards[c.loopOf(c.request.ID)]
+	if m.before > 0 {
+		shard.Tell(messages.ExchangeOngoing{Request: c.request.ID, Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
+		ctx.After(c.upTo(3*time.Second), entryComes{before: m.before - 1})
+		return
+	}
 	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900, Logged: messages.Logged{Status: 200, FirstToken: time.Millisecond}}
 	if !c.faults.off {
 		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
 	}
-	c.shards[c.loopOf(c.request.ID)].Tell(messages.ExchangeLogged{Request: c.request.ID, End: end})
+	shard.Tell(messages.ExchangeLogged{Request: c.request.ID, End: end})
 	ctx.Stop()
 }
 

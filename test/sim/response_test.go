@@ -33,11 +33,12 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 			c.faults.drew(servedUnknown)
 		}
 	}
+	passes := status == 200 && c.chance(.3)
 	started := scene{after: c.upTo(500 * time.Millisecond), step: steps[4], says: func(now time.Time) messages.CycleMsg {
-		return messages.ResponseStarted{Status: status, Served: served, At: now}
+		return messages.ResponseStarted{Status: status, Served: served, At: now, Passes: passes}
 	}}
 	scenes := []scene{started}
-	if status == 200 && c.chance(.3) { // its body passes by us
+	if passes {
 		return append(scenes, scene{after: c.upTo(time.Millisecond), says: func(time.Time) messages.CycleMsg {
 			return messages.StreamGone{Completed: true, Logged: true}
 		}})
