@@ -95,6 +95,13 @@ type ResponseOngoing struct {
 	ResponseBytes int64 // of the body, so far
 }
 
+// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended. A sign of life takes it back.
+//
+//	From:  shard, on behalf of the access log
+//	To:    cycle
+//	Reply: none
+type EntriesDoubted struct{}
+
 // ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's body, the
 // proxy's access log, which then also knows what the stream did not see.
 //
@@ -167,6 +174,7 @@ func (ResponseStarted) cycleMsg()     {}
 func (FirstTokenSeen) cycleMsg()      {}
 func (ResponseProgressed) cycleMsg()  {}
 func (ResponseOngoing) cycleMsg()     {}
+func (EntriesDoubted) cycleMsg()      {}
 func (ResponseEnded) cycleMsg()       {}
 func (StreamGone) cycleMsg()          {}
 func (CycleDeadlinePassed) cycleMsg() {}

@@ -34,7 +34,7 @@ type ProbeEnded struct {
 	Endpoint EndpointID
 	Since    time.Time // begin of the suspension under which the endpoint was picked
 	Answered bool      // the endpoint is well
-	Evidence Evidence // against it, if it did not answer; NoEvidence = the client left before anything was seen
+	Evidence Evidence  // against it, if it did not answer; NoEvidence = the client left before anything was seen
 }
 
 // EndpointChecked says whether an endpoint took a TCP connection.

@@ -55,6 +55,13 @@ type ExchangeOngoing struct {
 	Response ResponseOngoing
 }
 
+// LogStreamEnded says that a proxy ended its access log, or died: of what it still had to tell nothing may come.
+//
+//	From:  accesslog adapter
+//	To:    shard of each loop
+//	Reply: none; EntriesDoubted goes to every cycle that runs
+type LogStreamEnded struct{}
+
 // RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
 //
 //	From:  recorder
@@ -91,6 +98,7 @@ type SnapshotReplaced struct {
 func (ShardStarted) shardMsg()     {}
 func (ExchangeLogged) shardMsg()   {}
 func (ExchangeOngoing) shardMsg()  {}
+func (LogStreamEnded) shardMsg()   {}
 func (RecordsQueried) shardMsg()   {}
 func (RecordsMissed) shardMsg()    {}
 func (RingQueried) shardMsg()      {}

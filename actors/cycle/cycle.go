@@ -106,6 +106,8 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 		c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 	case messages.ResponseOngoing:
 		c.onResponseOngoing(ctx, m)
+	case messages.EntriesDoubted:
+		c.onEntriesDoubted(ctx)
 	case messages.ResponseEnded:
 		c.onResponseEnded(ctx, m)
 	case messages.StreamGone:
@@ -291,9 +293,4 @@ func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMs
 	at := ctx.Now().Add(elapsed).Sub(c.rec.ArrivedAt)
 	c.keep(messages.RecordEvent{Name: c.deps.Names(kind), To: "stream", At: at})
 	return at
-}
-
-// told keeps what was told to another actor of the tree, whose loop has it in its ring. Its time is that of the message in hand.
-func (c *Cycle) told(ctx runtime.Context[messages.CycleMsg], whom, message string) {
-	c.keep(messages.RecordEvent{Name: message, To: whom, At: ctx.Now().Sub(c.rec.ArrivedAt)})
 }

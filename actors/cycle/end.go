@@ -61,7 +61,7 @@ func (c *Cycle) whyWaited() messages.Reason {
 // note keeps the message in hand as an event, and gives its slot; -1 = it has none.
 func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
 	switch m.(type) {
-	case messages.ResponseProgressed, messages.ResponseOngoing, messages.CycleQueried: // many, and they say nothing new
+	case messages.ResponseProgressed, messages.ResponseOngoing, messages.EntriesDoubted, messages.CycleQueried: // many, and they say nothing new
 		return -1
 	}
 	if first, ok := m.(messages.RequestArrived); ok {
@@ -87,6 +87,11 @@ func (c *Cycle) keep(e messages.RecordEvent) int {
 	c.events[c.count] = e
 	c.count++
 	return c.count - 1
+}
+
+// told keeps what was told to another actor of the tree, whose loop has it in its ring. Its time is that of the message in hand.
+func (c *Cycle) told(ctx runtime.Context[messages.CycleMsg], whom, message string) {
+	c.keep(messages.RecordEvent{Name: message, To: whom, At: ctx.Now().Sub(c.rec.ArrivedAt)})
 }
 
 // countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was cut, or

@@ -11,10 +11,12 @@ import (
 // without the request's id if the client left before our answer was there.
 const logGrace = time.Second
 
-// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and for so long.
+// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and for so long; or when
+// none comes for doubtedFor after some proxy's log ended. The shipped files have one every 5 s.
 const (
 	missedPulses = 4
 	missedFor    = 10 * time.Second
+	doubtedFor   = 8 * time.Second
 )
 
 // pulse is what a proxy tells of responses that run: an entry every few seconds, if it is set up for that.
@@ -58,6 +60,16 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
 	c.weigh(ctx, m.ResponseBytes)
+}
+
+// onEntriesDoubted waits no longer than a proxy that lives would take to tell of the request.
+func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg]) {
+	soon := ctx.Now().Add(doubtedFor)
+	if !c.outlived || c.deadline.Before(soon) {
+		return
+	}
+	c.deadline = soon
+	c.waitFor(ctx, min(doubtedFor, c.due.Sub(ctx.Now())))
 }
 
 // weigh judges the endpoint by how much of the response's body came.

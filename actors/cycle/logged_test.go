@@ -174,6 +174,28 @@ func TestLoadEndsWithTheProxy(t *testing.T) {
 	}
 }
 
+// Some proxy's log ended. Whose proxy lives is told of again within five seconds.
+func TestLoadEndsWithTheLog(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Tell(messages.EntriesDoubted{})
+	s.cycle.Advance(8*time.Second - 1)
+	s.load(1, 0)
+	s.cycle.Advance(1)
+	s.over(messages.NoReason)
+
+	s = outlived(t)
+	s.cycle.Tell(messages.EntriesDoubted{})
+	s.cycle.Advance(5 * time.Second)
+	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+	s.cycle.Advance(logLimit - 1)
+	s.load(1, 0)
+
+	s = serving(t) // its stream lives
+	s.cycle.Tell(messages.EntriesDoubted{})
+	s.cycle.Advance(tokenLimit - 1)
+	s.load(1, 0)
+}
+
 // What the stream sees is newer than what the log says.
 func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 	s := serving(t)

@@ -36,6 +36,10 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 		if c := s.book.Running(m.Request); c != nil {
 			c.Tell(m.Response)
 		}
+	case messages.LogStreamEnded:
+		for _, id := range s.newestRunning(s.book.Live()) {
+			s.book.Running(id).Tell(messages.EntriesDoubted{})
+		}
 	case messages.RecordsMissed:
 		s.onRecordsMissed(ctx, m)
 	case messages.RingQueried:

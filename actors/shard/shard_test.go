@@ -140,6 +140,13 @@ func TestOngoingGoesToTheCycleThatRuns(t *testing.T) {
 	s.cycles[5].Got(far)
 }
 
+func TestEndOfALogIsToldToWhoeverRuns(t *testing.T) {
+	s := newScene(t)
+	s.cycles[6].Close()
+	s.actor.Tell(messages.LogStreamEnded{})
+	s.cycles[5].Got(messages.EntriesDoubted{})
+}
+
 func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
 	s := newScene(t)
 	for range 5 {

@@ -32,6 +32,8 @@ type Deps struct {
 	Ended func(messages.ExchangeLogged)
 	// Ongoing is told, now and then, of each of ours whose response has begun. It must not block.
 	Ongoing func(messages.ExchangeOngoing)
+	// Silent is told that a proxy's log ended, unless Close ended it. It must not block.
+	Silent  func()
 	Metrics *Metrics
 }
 
@@ -57,6 +59,7 @@ func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.
 	go func() { ended <- s.take(stream) }() // it ends with the stream, which ends when this returns
 	select {
 	case err := <-ended:
+		s.deps.Silent()
 		return err
 	case <-s.closing:
 		return nil

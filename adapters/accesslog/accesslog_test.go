@@ -68,12 +68,13 @@ type rig struct {
 	mu       sync.Mutex
 	ended    []messages.ExchangeLogged
 	ongoing  []messages.ExchangeOngoing
+	silent   chan struct{}
 	more     chan struct{}
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{registry: prometheus.NewRegistry(), more: make(chan struct{}, 100)}
+	r := &rig{registry: prometheus.NewRegistry(), more: make(chan struct{}, 100), silent: make(chan struct{}, 100)}
 	r.srv = NewServer(Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return 7, s == "7" },
 		Ended: func(m messages.ExchangeLogged) {
@@ -87,6 +88,7 @@ func newRig(t *testing.T) *rig {
 			r.ongoing = append(r.ongoing, m)
 			r.mu.Unlock()
 		},
+		Silent:  func() { r.silent <- struct{}{} },
 		Metrics: NewMetrics(r.registry),
 	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,6 +235,31 @@ func TestEntriesOfWhatGoesOn(t *testing.T) {
 	want := []messages.ExchangeOngoing{{Request: 7, Response: messages.ResponseOngoing{ResponseBytes: 4321}}}
 	if diff := cmp.Diff(want, r.ongoing); diff != "" {
 		t.Errorf("told, want -, got +:\n%s", diff)
+	}
+}
+
+// The end of a proxy's log is told, however it comes, but not the one that Close brings.
+func TestEndOfALogIsTold(t *testing.T) {
+	r := newRig(t)
+	if err := r.send(t, named("7")).CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	<-r.silent
+	ctx, breakOff := context.WithCancel(t.Context())
+	stream, err := r.client.StreamAccessLogs(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&accesslogv3.StreamAccessLogsMessage{}); err != nil {
+		t.Fatal(err)
+	}
+	breakOff()
+	<-r.silent
+	r.send(t, named("7"))
+	r.told(t, 2)
+	r.srv.Close()
+	if len(r.silent) != 0 {
+		t.Error("the end that Close brought was told")
 	}
 }
 

@@ -113,8 +113,25 @@ func (t *tree) serveStreams(cfg *config.Config) {
 func (t *tree) serveLogs() {
 	t.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Ended:   t.noteLogged, Ongoing: t.noteOngoing, Metrics: accesslog.NewMetrics(t.registry),
+		Ended:   t.noteLogged, Ongoing: t.noteOngoing, Silent: t.noteSilence, Metrics: accesslog.NewMetrics(t.registry),
 	})
+}
+
+// noteLogged tells the shard of a request's loop that the request has ended.
+func (t *tree) noteLogged(m messages.ExchangeLogged) {
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
+}
+
+// noteOngoing tells the shard of a request's loop how far the request is.
+func (t *tree) noteOngoing(m messages.ExchangeOngoing) {
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
+}
+
+// noteSilence tells every shard that a proxy's access log ended.
+func (t *tree) noteSilence() {
+	for _, s := range t.shards {
+		s.Outer().Tell(messages.LogStreamEnded{})
+	}
 }
 
 // noParser leaves every body unread: the configuration says so.

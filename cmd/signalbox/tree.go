@@ -203,16 +203,6 @@ func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages
 	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
 }
 
-// noteLogged tells the shard of a request's loop that the request has ended.
-func (t *tree) noteLogged(m messages.ExchangeLogged) {
-	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
-}
-
-// noteOngoing tells the shard of a request's loop how far the request is.
-func (t *tree) noteOngoing(m messages.ExchangeOngoing) {
-	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
-}
-
 // noteRefused tells the shard of a request's loop what became of a request that never had a cycle.
 func (t *tree) noteRefused(m messages.RequestRefused) {
 	t.shards[uint64(m.Record.Request)%uint64(len(t.shards))].Outer().Tell(m)

@@ -118,6 +118,12 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 		Ended: func(m messages.ExchangeLogged) {
 			r.shards[uint64(m.Request)%loops].Outer().Tell(m)
 		},
+		Ongoing: func(m messages.ExchangeOngoing) { r.shards[uint64(m.Request)%loops].Outer().Tell(m) },
+		Silent: func() {
+			for _, s := range r.shards {
+				s.Outer().Tell(messages.LogStreamEnded{})
+			}
+		},
 		Metrics: accesslog.NewMetrics(r.registry),
 	})
 	r.serve(bodyWait)

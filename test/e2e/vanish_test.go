@@ -7,22 +7,15 @@ import (
 	"time"
 )
 
-// lanes are the bootstraps of both lanes, and the flag without which the light one waits a quarter of an hour for log entries of an
-// Envoy that is no more.
-var lanes = map[string]struct {
-	bootstrap string
-	flags     []string
-}{
-	"light": {overrideHost, []string{"--access-log-timeout", "3s"}},
-	"full":  {overrideHostFull, nil},
-}
+// lanes are the bootstraps of both lanes.
+var lanes = map[string]string{"light": overrideHost, "full": overrideHostFull}
 
 // TestEnvoyDies under load: all that it held ends visibly, nothing stays in flight here, and one that is started in its place serves.
 func TestEnvoyDies(t *testing.T) {
-	for lane, l := range lanes {
+	for lane, bootstrap := range lanes {
 		t.Run(lane, func(t *testing.T) {
 			const clients = 16
-			s := startStackWith(t, l.bootstrap, simulated(t, 2, brisk...), l.flags...)
+			s := startStackWith(t, bootstrap, simulated(t, 2, brisk...))
 			work := startLoad(clients, func(client, n int) answer {
 				a := s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 50)
 				if !a.whole() {
@@ -34,7 +27,7 @@ func TestEnvoyDies(t *testing.T) {
 			killed := time.Now()
 			s.envoy.kill()
 			answers := work.stop()
-			s.envoy = startEnvoy(t, l.bootstrap, s.picker.grpcPort, s.servers)
+			s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, s.servers)
 			s.envoy.asksPicker(t)
 			c := newClient(s.envoy.url)
 			t.Cleanup(c.close)
@@ -66,15 +59,15 @@ func TestEnvoyVanishes(t *testing.T) {
 		t.Log("*** LEFT OUT: it takes a minute. Run `make e2e-long`. ***")
 		return
 	}
-	for lane, l := range lanes {
-		t.Run(lane, func(t *testing.T) { vanishes(t, lane, l.bootstrap, l.flags) })
+	for lane, bootstrap := range lanes {
+		t.Run(lane, func(t *testing.T) { vanishes(t, lane, bootstrap) })
 	}
 }
 
-func vanishes(t *testing.T, lane, bootstrap string, flags []string) {
+func vanishes(t *testing.T, lane, bootstrap string) {
 	const clients, stories = 8, 16
 	servers := simulated(t, 2, brisk...)
-	s := &stack{servers: servers, picker: serve(t, servers, flags...)}
+	s := &stack{servers: servers, picker: serve(t, servers)}
 	s.picker.pooled(t, 2)
 	port, cut := deadLink(t, s.picker.grpcPort)
 	s.envoy = startEnvoy(t, bootstrap, port, servers)

@@ -219,6 +219,12 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 // onEntryComes tells the shard what the log has. Its cycle may have ended before.
 func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 	shard := c.shards[c.loopOf(c.request.ID)]
+	if !c.faults.off && c.chance(.01) {
+		c.faults.drew(logEnded)
+		for _, s := range c.shards {
+			s.Tell(messages.LogStreamEnded{})
+		}
+	}
 	if m.before > 0 {
 		shard.Tell(messages.ExchangeOngoing{Request: c.request.ID, Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
 		ctx.After(c.upTo(3*time.Second), entryComes{before: m.before - 1})

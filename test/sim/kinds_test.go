@@ -36,6 +36,7 @@ const (
 	serverFailed  = "model server answered 5xx"
 	serverSilent  = "model server went silent"
 	entryLost     = "access log entry never came"
+	logEnded      = "a proxy's access log ended"
 	shortDeadline = "short deadline of the request"
 )
 
@@ -143,7 +144,7 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline, entryLost,
+		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline, entryLost, logEnded,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))
