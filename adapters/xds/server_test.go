@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -231,6 +232,38 @@ func TestAThousandEndpoints(t *testing.T) {
 		t.Errorf("median %v, want at most 1s", all[10])
 	}
 }
+
+func TestPublishingIsMeasuredFromDiscovery(t *testing.T) {
+	r := newRig(t, Config{})
+	published := func(want uint64, least float64) {
+		t.Helper()
+		r.acknowledged()
+		m := &dto.Metric{}
+		if err := r.server.metrics.published.Write(m); err != nil {
+			t.Fatal(err)
+		}
+		if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() < least || h.GetSampleSum() > least+60 {
+			t.Errorf("%d measured, %v s in all, want %d and at least %v s", h.GetSampleCount(), h.GetSampleSum(), want, least)
+		}
+	}
+	r.found = time.Now().Add(-time.Hour)
+	r.announce("10.0.0.1:80")
+	published(1, 3600)
+	r.announce("10.0.0.1:80") // no proxy is told anything
+	published(1, 3600)
+	r.found = time.Time{} // not found
+	r.announce("10.0.0.2:80")
+	published(1, 3600)
+	for name, times := range map[string][3]time.Time{
+		"both": {at(1), at(2), at(1)}, "other order": {at(2), at(1), at(1)}, "first": {at(1), {}, at(1)}, "second": {{}, at(2), at(2)}, "none": {},
+	} {
+		if got := earlier(times[0], times[1]); !got.Equal(times[2]) {
+			t.Errorf("%s: got %v, want %v", name, got, times[2])
+		}
+	}
+}
+
+func at(second int64) time.Time { return time.Unix(second, 0) }
 
 func TestAnAcknowledgementOfWhatWasBeforeDoesNotCount(t *testing.T) {
 	r := newRig(t, Config{})
