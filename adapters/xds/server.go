@@ -148,7 +148,9 @@ func (s *Server) run(ctx context.Context) {
 			continue
 		}
 		if changed && !a.Found.IsZero() {
-			s.metrics.published.Observe(time.Since(a.Found).Seconds())
+			after := time.Since(a.Found)
+			s.metrics.published.Observe(after.Seconds())
+			s.log.Debug("endpoints are handed to all xDS streams", zap.Int("endpoints", a.Endpoints.Len()), zap.Duration("after", after))
 		}
 		s.clients.report()
 	}

@@ -196,7 +196,7 @@ func TestStateOfTheWorldIsRefused(t *testing.T) {
 	}
 }
 
-// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change within the time for which picks wait.
+// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the time for which picks wait.
 func TestAThousandEndpoints(t *testing.T) {
 	setup := DefaultSetup(OverrideHost, Light)
 	r := newRig(t, Config{Serve: &setup})
@@ -228,8 +228,8 @@ func TestAThousandEndpoints(t *testing.T) {
 	}
 	slices.Sort(all)
 	t.Logf("from announcement to acknowledgement by 2 proxies: median %v, longest %v", all[10], all[19])
-	if all[10] > time.Second { // picks would begin without the proxies
-		t.Errorf("median %v, want at most 1s", all[10])
+	if all[10] > 200*time.Millisecond { // some ms on an idle core
+		t.Errorf("median %v, want at most 200ms", all[10])
 	}
 }
 
