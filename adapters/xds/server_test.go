@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -196,7 +197,8 @@ func TestStateOfTheWorldIsRefused(t *testing.T) {
 	}
 }
 
-// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the time for which picks wait.
+// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the time for which picks wait; under the race
+// detector, in that time.
 func TestAThousandEndpoints(t *testing.T) {
 	setup := DefaultSetup(OverrideHost, Light)
 	r := newRig(t, Config{Serve: &setup})
@@ -228,8 +230,12 @@ func TestAThousandEndpoints(t *testing.T) {
 	}
 	slices.Sort(all)
 	t.Logf("from announcement to acknowledgement by 2 proxies: median %v, longest %v", all[10], all[19])
-	if all[10] > 200*time.Millisecond { // some ms on an idle core
-		t.Errorf("median %v, want at most 200ms", all[10])
+	bar := 200 * time.Millisecond // it is some ms on an idle core
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		bar *= 5
+	}
+	if all[10] > bar {
+		t.Errorf("median %v, want at most %v", all[10], bar)
 	}
 }
 

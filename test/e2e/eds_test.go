@@ -43,7 +43,10 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 // TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. It is told within 200 ms of its
 // discovery, and no pick has to go without Envoy's word.
 func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
-	const many, changes = 1000, 10
+	many, changes := 1000, 10
+	if raceEnabled() {
+		many = 100
+	}
 	servers := simulated(t, many+changes, quick...)
 	p, port := serveXds(t, servers[:many], "-v4")
 	e := startXdsEnvoy(t, xdsLight, port)
@@ -67,7 +70,7 @@ func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	}
 	t.Logf("FIGURES %d endpoints, %d changes, one a second: told after %v (median), %v (longest); taken after %v (median), %v (longest)",
 		many, changes, told[len(told)/2], told[len(told)-1], taken[len(taken)/2], taken[len(taken)-1])
-	if most := told[len(told)*9/10]; most > 200*time.Millisecond { // the first ones meet the first scrapes of them all
+	if most := told[len(told)*9/10]; most > 200*time.Millisecond && !raceEnabled() { // the first ones meet the first scrapes of them all
 		t.Errorf("nine of ten were told within %v, want 200ms", most)
 	}
 	for _, metric := range []string{"signalbox_xds_nacks_total", "signalbox_served_elsewhere_total", "signalbox_pool_acknowledgements_overdue_total", "signalbox_pool_loops_passed_over_total"} {
