@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // PoolMsg is what the pool receives: the owner of the endpoint set and its version.
 //
 //sumtype:decl
@@ -26,7 +28,8 @@ type EndpointSpec struct {
 //	To:    pool
 //	Reply: none
 type EndpointsDiscovered struct {
-	Version   uint64 // rises with each set of this source, from 1; one that is not newer is dropped
+	Version   uint64    // rises with each set of this source, from 1; one that is not newer is dropped
+	Found     time.Time // when the source had it: it began to read, the last name was answered or waited for in vain; zero = not known
 	Endpoints List[EndpointSpec]
 }
 
@@ -79,13 +82,13 @@ type LoopPassed struct {
 	Version uint64 // of the snapshot, from 1
 }
 
-// RemovalDue says that picks of endpoints that left with a snapshot have had time to arrive.
+// RemovalDue says that picks of endpoints that left have had time to arrive, and loops to pass the snapshot without them.
 //
 //	From:  pool, to itself
 //	To:    pool
 //	Reply: none
 type RemovalDue struct {
-	Version uint64 // of the first snapshot without them, from 1
+	Version uint64 // of that snapshot, from 1
 }
 
 func (PoolStarted) poolMsg()            {}

@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // XdsMsg is what the xds adapter is told: what proxies shall know.
 //
 //sumtype:decl
@@ -14,6 +16,7 @@ type XdsMsg interface{ xdsMsg() }
 type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]
+	Found     time.Time // when discovery had what is new in it; zero = not known, or nothing that discovery found is new
 	Pool      Sink[PoolMsg]
 }
 

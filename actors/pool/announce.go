@@ -12,31 +12,43 @@ import (
 const (
 	// acknowledgeWithin is how long an endpoint waits for the proxies before it is picked.
 	acknowledgeWithin = time.Second
-	// lingers is how long proxies know an endpoint after its last pick: an answer takes its way through ext_proc, and a
-	// proxy that does not know the endpoint any more would send the request elsewhere without a word.
+	// lingers is how long proxies know an endpoint after the last loop has stopped to pick it: an answer takes its way through
+	// ext_proc, and a proxy that does not know the endpoint any more would send the request elsewhere without a word.
 	lingers = 2 * time.Second
+	// passWithin is how long loops may take to pass a snapshot. One that takes longer hangs; its streams have answered by
+	// themselves by then, for by default no request waits longer than 61 s for its pick. Without a limit it would leave servers
+	// that are long gone to whatever a proxy routes by itself.
+	passWithin = 2 * time.Minute
 )
 
 // announced is what the proxies were told. An endpoint is announced, then picked; it is picked no more, then forgotten.
 type announced struct {
-	number   uint64                      // of the newest announcement
-	admitted uint64                      // what stands in announcements up to this one may be picked
-	since    map[messages.Address]uint64 // announcement in which an address first stood
-	leaving  map[messages.Address]uint64 // version of the first snapshot without it
-	passed   []uint64                    // version that each loop has seen, at least
+	number   uint64                         // of the newest announcement
+	admitted uint64                         // what stands in announcements up to this one may be picked
+	since    map[messages.Address]uint64    // announcement in which an address first stood
+	leaving  map[messages.Address]departure // what is wanted no more, and not forgotten yet
+	passed   []uint64                       // version that each loop has seen, at least
+}
+
+// departure is an endpoint on its way out.
+type departure struct {
+	version uint64    // of the first snapshot without it
+	left    time.Time // when that came into force
+	found   time.Time // when discovery had it; zero = not known
+	stopped time.Time // from then on no loop picks it; zero = one may still
 }
 
 // newAnnounced begins with what is picked already.
 func newAnnounced(set *endpoints.Snapshot) announced {
-	a := announced{since: map[messages.Address]uint64{}, leaving: map[messages.Address]uint64{}}
+	a := announced{since: map[messages.Address]uint64{}, leaving: map[messages.Address]departure{}}
 	for _, e := range set.Endpoints {
 		a.since[e.Spec.Address] = 0
 	}
 	return a
 }
 
-// announce tells the proxies what they shall know.
-func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg]) {
+// announce tells the proxies what they shall know. found is when discovery had what is new in it, or zero.
+func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) {
 	p.told.number++
 	list := make([]messages.AnnouncedEndpoint, 0, len(p.next)+len(p.told.leaving))
 	waits := false
@@ -50,9 +62,9 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg]) {
 		list = append(list, messages.AnnouncedEndpoint{Address: e.Spec.Address})
 	}
 	for _, address := range sortedKeys(p.told.leaving) {
-		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: p.stopped(p.told.leaving[address])})
+		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: !p.told.leaving[address].stopped.IsZero()})
 	}
-	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Pool: outward(ctx.Self())}
+	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: outward(ctx.Self())}
 	switch {
 	case !p.deps.Announcer.Tell(m): // nobody is there to take it, so nobody is there to wait for
 		p.told.admitted = p.told.number
@@ -74,13 +86,8 @@ func (p *Pool) admits(e *endpoints.Endpoint) bool {
 	return p.told.since[e.Spec.Address] <= p.told.admitted
 }
 
-// stopped says that no loop picks any more what left with this version.
-func (p *Pool) stopped(version uint64) bool {
-	return len(p.told.passed) == 0 || slices.Min(p.told.passed) >= version
-}
-
 // exchange makes next the set that is wanted. What is known is picked at once, and what is gone no more; what is new waits.
-func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg]) {
+func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg], found time.Time) {
 	wanted := make(map[messages.Address]bool, len(p.next))
 	for _, e := range p.next {
 		wanted[e.Spec.Address] = true
@@ -92,7 +99,7 @@ func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg]) {
 	gone := false
 	for _, e := range p.set.Endpoints {
 		if !wanted[e.Spec.Address] {
-			p.told.leaving[e.Spec.Address] = p.set.Version + 1
+			p.told.leaving[e.Spec.Address] = departure{version: p.set.Version + 1, left: ctx.Now(), found: found}
 			gone = true
 		}
 	}
@@ -101,10 +108,10 @@ func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg]) {
 			delete(p.told.since, address)
 		}
 	}
-	p.announce(ctx)
+	p.announce(ctx, found)
 	p.admitKnown()
 	if gone {
-		p.raiseBarrier(ctx)
+		p.raiseBarrier(ctx, p.set.Version)
 	}
 }
 
@@ -122,44 +129,93 @@ func (p *Pool) admitKnown() {
 	p.put(admitted)
 }
 
-// raiseBarrier asks every loop whether it has passed the snapshot in force. A loop without a shard picks nothing.
-func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg]) {
-	version := p.set.Version
+// raiseBarrier asks the loops that have not passed a snapshot to pass it on, and again after a while: a shard that panics loses
+// what it was asked. A loop without a shard picks nothing.
+func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	ctx.After(lingers, messages.RemovalDue{Version: version})
 	for i, s := range p.deps.Shards() {
-		if !s.Tell(messages.SnapshotReplaced{Loop: i, Version: version, Pool: ctx.Self()}) {
+		if p.told.passed[i] < version && !s.Tell(messages.SnapshotReplaced{Loop: i, Version: version, Pool: ctx.Self()}) {
 			p.told.passed[i] = version
 		}
 	}
+	p.drain(ctx)
 }
 
 func (p *Pool) onLoopPassed(ctx runtime.Context[messages.PoolMsg], m messages.LoopPassed) {
 	if m.Loop >= len(p.told.passed) || m.Version <= p.told.passed[m.Loop] {
 		return
 	}
-	before := slices.Min(p.told.passed)
 	p.told.passed[m.Loop] = m.Version
-	after := slices.Min(p.told.passed)
-	for _, version := range p.told.leaving {
-		if before < version && version <= after {
-			p.announce(ctx)
-			return
+	p.drain(ctx)
+}
+
+// drain tells the proxies of endpoints that the last loop has just stopped to pick. They are forgotten in a while.
+func (p *Pool) drain(ctx runtime.Context[messages.PoolMsg]) {
+	var newest uint64
+	var found time.Time // of the first one
+	for address, d := range p.told.leaving {
+		if !d.stopped.IsZero() || !p.stopped(d.version) {
+			continue
 		}
+		d.stopped = ctx.Now()
+		p.told.leaving[address] = d
+		newest = max(newest, d.version)
+		if found.IsZero() || !d.found.IsZero() && d.found.Before(found) {
+			found = d.found
+		}
+	}
+	if newest > 0 {
+		ctx.After(lingers, messages.RemovalDue{Version: newest})
+		p.announce(ctx, found)
 	}
 }
 
+// stopped says that no loop picks any more what left with this version.
+func (p *Pool) stopped(version uint64) bool {
+	return len(p.told.passed) == 0 || slices.Min(p.told.passed) >= version
+}
+
+// onRemovalDue forgets what has lingered, and looks after loops that have not passed.
 func (p *Pool) onRemovalDue(ctx runtime.Context[messages.PoolMsg], m messages.RemovalDue) {
 	forgotten := false
-	for address, version := range p.told.leaving {
-		if version <= m.Version {
+	var lacks, hangs uint64 // newest version that a loop has not passed, and has not in all that time
+	for address, d := range p.told.leaving {
+		switch {
+		case d.stopped.IsZero():
+			lacks = max(lacks, d.version)
+			if ctx.Now().Sub(d.left) >= passWithin {
+				hangs = max(hangs, d.version)
+			}
+		case ctx.Now().Sub(d.stopped) >= lingers:
 			delete(p.told.leaving, address)
 			delete(p.told.since, address)
 			forgotten = true
 		}
 	}
 	if forgotten {
-		p.announce(ctx)
+		p.announce(ctx, time.Time{})
 	}
+	if hangs > 0 {
+		p.passOver(ctx, hangs)
+	}
+	if hangs < lacks && lacks <= m.Version { // what left later has a timer of its own
+		p.raiseBarrier(ctx, lacks)
+	}
+}
+
+// passOver takes loops that hang for ones that have passed.
+func (p *Pool) passOver(ctx runtime.Context[messages.PoolMsg], version uint64) {
+	for i, passed := range p.told.passed {
+		if passed >= version {
+			continue
+		}
+		p.told.passed[i] = version
+		p.deps.Metrics.passedOver.Inc()
+		if p.deps.Hangs != nil {
+			p.deps.Hangs(i, passWithin)
+		}
+	}
+	p.drain(ctx)
 }
 
 // onAcknowledged and its deadline let picks begin. A number that this incarnation has not given out is another one's.

@@ -18,7 +18,8 @@ type world struct {
 	told    []messages.EndpointsAnnounced // all of them; number i+1 stands at i
 	taken   uint64                        // by the slowest proxy
 	since   map[messages.Address]time.Time
-	left    map[messages.Address]time.Time
+	left    map[messages.Address]time.Time // since when it is not in the snapshot
+	stopped map[messages.Address]time.Time // since when no loop is at a snapshot with it, or two minutes after it left
 	asked   [2][]messages.SnapshotReplaced // not passed yet, by loop
 	picked  map[messages.Address]uint64    // last snapshot with it
 	passing [2]uint64                      // snapshot that a loop may still be at
@@ -29,7 +30,7 @@ func TestProxiesKnowWhatIsPicked(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{
 			announcing: newAnnouncing(t), rt: rt, since: map[messages.Address]time.Time{}, left: map[messages.Address]time.Time{},
-			picked: map[messages.Address]uint64{},
+			stopped: map[messages.Address]time.Time{}, picked: map[messages.Address]uint64{},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"discover": func(rt *rapid.T) {
@@ -50,7 +51,8 @@ func TestProxiesKnowWhatIsPicked(t *testing.T) {
 			"wait": func(rt *rapid.T) {
 				w.actor.Advance(time.Duration(rapid.IntRange(1, 1500).Draw(rt, "ms")) * time.Millisecond)
 			},
-			"": func(*rapid.T) { w.look() },
+			"hang": func(rt *rapid.T) { w.actor.Advance(time.Duration(rapid.IntRange(30, 60).Draw(rt, "s")) * time.Second) },
+			"":     func(*rapid.T) { w.look() },
 		})
 		w.rest()
 	})
@@ -67,7 +69,7 @@ func (w *world) pass(loop int) {
 	}
 	m := w.asked[loop][0]
 	w.asked[loop] = w.asked[loop][1:]
-	w.passing[loop] = m.Version
+	w.passing[loop] = max(w.passing[loop], m.Version)
 	w.actor.Tell(messages.LoopPassed{Loop: loop, Version: m.Version})
 }
 
@@ -97,6 +99,7 @@ func (w *world) look() {
 		w.added(e.Spec.Address, now)
 		w.picked[e.Spec.Address] = set.Version
 		delete(w.left, e.Spec.Address)
+		delete(w.stopped, e.Spec.Address)
 	}
 	for address, version := range w.picked {
 		if version < set.Version && set.ByAddress(address) == nil {
@@ -125,19 +128,38 @@ func (w *world) added(address messages.Address, now time.Time) {
 	}
 }
 
+// removed holds what is not in the snapshot any more against the loops: it is known for two seconds after the last one has
+// passed, and no longer. A loop that takes two minutes hangs, which is seen within two seconds.
 func (w *world) removed(address messages.Address, last uint64, now time.Time) {
 	if _, noted := w.left[address]; !noted {
 		w.left[address] = now
 	}
-	if now.Sub(w.left[address]) >= 2*time.Second {
-		return
+	hung := w.left[address].Add(2 * time.Minute)
+	if _, noted := w.stopped[address]; !noted {
+		switch {
+		case !now.Before(hung):
+			w.stopped[address] = hung
+		case slices.Min(w.passing[:]) > last:
+			w.stopped[address] = now
+		}
+	}
+	stopped, none := w.stopped[address]
+	after, seen := now.Sub(stopped), time.Duration(0)
+	if stopped.Equal(hung) {
+		seen = 2 * time.Second
 	}
 	leaving, told := w.known(uint64(len(w.told)))[address]
-	if !told {
-		w.rt.Fatalf("%s is forgotten %v after its last pick", address, now.Sub(w.left[address]))
-	}
-	if leaving && slices.Min(w.passing[:]) <= last {
+	switch {
+	case leaving && !none:
 		w.rt.Fatalf("%s leaves though loops are at snapshots %v, and it stands in %d", address, w.passing, last)
+	case !told && !none:
+		w.rt.Fatalf("%s is forgotten though loops are at snapshots %v, and it stands in %d", address, w.passing, last)
+	case !told && after < 2*time.Second:
+		w.rt.Fatalf("%s is forgotten %v after its last pick", address, after)
+	case told && none && !leaving && !slices.Contains(w.wanted, address) && after >= seen:
+		w.rt.Fatalf("%s is picked no more, and does not leave", address)
+	case leaving && after >= 2*time.Second+seen:
+		w.rt.Fatalf("%s is known %v after its last pick", address, after)
 	}
 }
 

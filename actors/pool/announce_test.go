@@ -14,10 +14,12 @@ type announcing struct {
 	proxies *runtimetest.Probe[messages.XdsMsg]
 	loops   []*runtimetest.Probe[messages.ShardMsg]
 	number  uint64
+	hung    []int // loops that were waited for in vain
 }
 
 func newAnnouncing(t *testing.T) *announcing {
 	s := &announcing{scene: newScene(t), proxies: runtimetest.NewProbe[messages.XdsMsg](t)}
+	s.deps.Hangs = func(loop int, _ time.Duration) { s.hung = append(s.hung, loop) }
 	for range 2 {
 		s.loops = append(s.loops, runtimetest.NewProbe[messages.ShardMsg](t))
 	}
@@ -41,7 +43,7 @@ func (s *announcing) announced(want ...messages.Address) {
 		}
 		list = append(list, e)
 	}
-	s.proxies.Got(messages.EndpointsAnnounced{Number: s.number, Endpoints: messages.TakeList(list), Pool: s.actor})
+	s.proxies.Got(messages.EndpointsAnnounced{Number: s.number, Endpoints: messages.TakeList(list), Found: s.found, Pool: s.actor})
 }
 
 func (s *announcing) acknowledge() { s.actor.Tell(messages.EndpointsAcknowledged{Number: s.number}) }
@@ -103,70 +105,28 @@ func TestAnAcknowledgementCountsForWhatItKnew(t *testing.T) {
 	s.holds(2, id(0, 1), id(1, 2))
 }
 
-func TestAnEndpointIsForgottenAfterItsLastPick(t *testing.T) {
+func TestAnnouncementsSayWhenTheirChangeWasFound(t *testing.T) {
 	s := newAnnouncing(t)
-	s.discover(spec(a), spec(b))
-	s.announced(a, b)
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	s.found = at(1)
+	s.discover(spec(a), spec(b), spec(c))
+	s.announced(a, b, c)
 	s.acknowledge()
-	s.discover(spec(b))
-	s.announced(b, a) // loops may be picking it
-	s.holds(2, id(1, 2))
-	s.barrier(2)
-	s.actor.Tell(messages.LoopPassed{Loop: 0, Version: 2})
-	s.proxies.Got()
-	s.actor.Tell(messages.LoopPassed{Loop: 1, Version: 2})
-	s.announced(b, "-"+a)
-	s.actor.Advance(2*time.Second - 1)
-	s.proxies.Got()
-	s.actor.Advance(1)
-	s.announced(b)
-	s.discover(spec(b), spec(a)) // back again, it is unknown
-	s.announced(b, a)
-	s.holds(2, id(1, 2))
-	s.acknowledge()
-	s.holds(3, id(1, 2), id(2, 3))
-}
-
-func TestAnEndpointThatComesBackIsStillKnown(t *testing.T) {
-	s := newAnnouncing(t)
-	s.discover(spec(a))
-	s.announced(a)
-	s.acknowledge()
-	s.discover()
-	s.announced(a)
-	s.holds(2)
-	s.barrier(2)
-	s.discover(spec(a))
-	s.announced(a)
-	s.holds(3, id(1, 2))
-	s.actor.Tell(messages.LoopPassed{Loop: 0, Version: 2})
-	s.actor.Tell(messages.LoopPassed{Loop: 1, Version: 2})
-	s.actor.Advance(time.Minute)
-	s.proxies.Got()
-	s.holds(3, id(1, 2))
-}
-
-func TestALoopWithoutAShardHoldsNothingUp(t *testing.T) {
-	s := newAnnouncing(t)
-	s.discover(spec(a))
-	s.announced(a)
-	s.acknowledge()
-	s.loops[0].Close()
-	s.discover()
-	s.announced(a)
-	s.actor.Tell(messages.LoopPassed{Loop: 1, Version: 2})
-	s.announced("-" + a)
-}
-
-func TestWhatWasNeverPickedIsForgottenAtOnce(t *testing.T) {
-	s := newAnnouncing(t)
-	s.discover(spec(a))
-	s.announced(a)
-	s.discover(spec(b))
-	s.announced(b)
-	s.acknowledge()
-	s.holds(1, id(1, 2))
-	s.loops[0].Got()
+	s.found = at(2)
+	s.discover(spec(b), spec(c))
+	s.announced(b, c, a)
+	s.found = at(3)
+	s.discover(spec(c))
+	s.announced(c, a, b)
+	s.actor.Tell(messages.LoopPassed{Loop: 0, Version: 3})
+	s.actor.Tell(messages.LoopPassed{Loop: 1, Version: 3})
+	s.found = at(2) // the first of both
+	s.announced(c, "-"+a, "-"+b)
+	s.actor.Advance(2 * time.Second)
+	s.found = time.Time{} // that they are forgotten now was not found
+	s.announced(c)
+	s.actor.Tell(messages.EndpointRestarted{Endpoint: id(2, 3)})
+	s.announced(c)
 }
 
 func TestAnotherIncarnationOfAnAddressWaitsForNobody(t *testing.T) {

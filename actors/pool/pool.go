@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -30,6 +31,9 @@ type Deps struct {
 	Announcer messages.Sink[messages.XdsMsg]
 	// Shards are those of all loops, by index. Asked only where there is an Announcer, and once there are endpoints.
 	Shards func() []messages.Sink[messages.ShardMsg]
+	// Hangs hears of a loop that has not passed a snapshot in this long, each time that it is waited for no longer. It must not
+	// block; nil = nobody does.
+	Hangs func(loop int, waited time.Duration)
 }
 
 // Pool is the actor. After a restart it goes on from the snapshot in force.
@@ -114,7 +118,7 @@ func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
 		p.scrape(ctx, e)
 	}
 	if p.deps.Announcer != nil && p.set.Version > 0 { // the incarnation before may have had more to say
-		p.announce(ctx)
+		p.announce(ctx, time.Time{})
 	}
 }
 
@@ -147,7 +151,7 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 		}
 		next = append(next, p.admit(specs[a]))
 	}
-	p.publish(ctx, next)
+	p.publish(ctx, next, m.Found)
 }
 
 func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m messages.EndpointRestarted) {
@@ -163,7 +167,7 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 		next = append(next, p.admit(e.Spec))
 	}
 	if changed {
-		p.publish(ctx, next)
+		p.publish(ctx, next, time.Time{})
 	}
 }
 
@@ -226,7 +230,8 @@ func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
 	p.remind(ctx)
 }
 
-func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint) {
+// publish brings a set into force, which discovery had at found.
+func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint, found time.Time) {
 	p.next = next
 	for _, e := range next { // what waits for the proxies is scraped meanwhile
 		if p.scrapers[e.ID] == nil {
@@ -237,7 +242,7 @@ func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.
 		p.put(next)
 		return
 	}
-	p.exchange(ctx)
+	p.exchange(ctx, found)
 }
 
 // put is the one place where a snapshot comes into force.

@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,14 +20,17 @@ type scene struct {
 	scrapers map[messages.EndpointID]*runtimetest.Probe[messages.ScraperMsg]
 	pool     *endpoints.Pool
 	deps     pool.Deps
+	registry *prometheus.Registry
 	version  uint64
+	found    time.Time // of the next set
 }
 
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.PoolMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t), pool: endpoints.NewPool(),
+		registry: prometheus.NewRegistry(),
 	}
-	s.deps = pool.Deps{Pool: s.pool, Prefix: s.prefix, Scrape: s.scrape, Metrics: pool.NewMetrics(prometheus.NewRegistry())}
+	s.deps = pool.Deps{Pool: s.pool, Prefix: s.prefix, Scrape: s.scrape, Metrics: pool.NewMetrics(s.registry)}
 	s.start()
 	return s
 }
@@ -48,7 +52,7 @@ func (s *scene) scrape(_ messages.Sink[messages.PoolMsg], e *endpoints.Endpoint,
 
 func (s *scene) discover(specs ...messages.EndpointSpec) {
 	s.version++
-	s.actor.Tell(messages.EndpointsDiscovered{Version: s.version, Endpoints: messages.ListOf(specs...)})
+	s.actor.Tell(messages.EndpointsDiscovered{Version: s.version, Found: s.found, Endpoints: messages.ListOf(specs...)})
 }
 
 func (s *scene) holds(version uint64, want ...messages.EndpointID) {

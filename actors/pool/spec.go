@@ -28,8 +28,8 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 
 // Metrics are those of the pool.
 type Metrics struct {
-	endpoints, version prometheus.Gauge
-	overdue            prometheus.Counter
+	endpoints, version  prometheus.Gauge
+	overdue, passedOver prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -42,7 +42,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name: "signalbox_pool_acknowledgements_overdue_total",
 		Help: "Times that endpoints were picked after a second of waiting, though not every proxy had acknowledged them.",
 	})
-	r.MustRegister(m.endpoints, m.version, m.overdue)
+	m.passedOver = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "signalbox_pool_loops_passed_over_total",
+		Help: "Times that proxies were told to forget endpoints though a loop had hung for two minutes, and may still have been picking them.",
+	})
+	r.MustRegister(m.endpoints, m.version, m.overdue, m.passedOver)
 	return m
 }
 

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -33,5 +34,40 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	says(Change{Removed: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}})
 	if len(doubles) > 0 {
 		t.Errorf("doubles were said again: %v", <-doubles)
+	}
+}
+
+// TestASetSaysWhenItWasThere: neither what it waits for nor a pool that refuses it makes it look newer or older.
+func TestASetSaysWhenItWasThere(t *testing.T) {
+	s, book := newScene(t), newPhonebook()
+	s.write(endpointsAt("10.0.0.1"))
+	began := time.Now()
+	s.run(Config{Resolver: book, LookEvery: 20 * time.Millisecond})
+	m := s.tells("10.0.0.1:8000")
+	within(t, m.Found, began, time.Now())
+
+	began = time.Now()
+	s.write(endpointsAt("10.0.0.2"))
+	m = s.tells("10.0.0.2:8000")
+	within(t, m.Found, began, time.Now())
+
+	for range 28 { // longer than names are waited for
+		s.refuse <- struct{}{}
+	}
+	began = time.Now()
+	s.write(endpointsAt("10.0.0.3"))
+	m = s.tells("10.0.0.3:8000")
+	within(t, m.Found, began, time.Now().Add(-namesWait))
+
+	began = time.Now()
+	s.write(endpointsAt("10.0.0.4", "vllm")) // which hangs
+	m = s.tells("10.0.0.4:8000")
+	within(t, m.Found, began.Add(namesWait), time.Now())
+}
+
+func within(t *testing.T, at, from, until time.Time) {
+	t.Helper()
+	if at.Before(from) || at.After(until) {
+		t.Errorf("found at %v, want between %v and %v", at, from, until)
 	}
 }

@@ -46,9 +46,11 @@ type File struct {
 	names  *names
 
 	entries  []Entry
-	dirty    bool // the set may differ from what was told
+	dirty    bool      // the set may differ from what was told
+	found    time.Time // when the set that may differ was there
 	told     []messages.EndpointSpec
 	version  uint64            // of what the pool took last
+	toldFrom time.Time         // when that was there
 	problems map[string]string // by what they are about: a host, or "" for the file
 	doubles  string            // what was said of them last
 
@@ -135,7 +137,7 @@ func (f *File) follow(ctx context.Context) {
 	defer wait.Stop()
 	waited := false
 	f.names.want(ctx, f.entries)
-	f.dirty = true
+	f.changed(time.Now())
 	f.tell(waited)
 	for {
 		events, errs := f.source.events()
@@ -164,8 +166,11 @@ func (f *File) follow(ctx context.Context) {
 			f.tellAgain()
 		case <-wait.C:
 			waited = true
+			if f.dirty {
+				f.changed(time.Now())
+			}
 		case found := <-f.names.found:
-			f.dirty = true
+			f.changed(time.Now())
 			err := f.names.take(found)
 			if err != nil {
 				err = fmt.Errorf("%w; endpoints in the set: %d", err, len(f.set()))
@@ -183,6 +188,7 @@ func (f *File) concerns(e fsnotify.Event) bool {
 
 // reload reads the file. A bad one leaves the set as it is.
 func (f *File) reload(ctx context.Context) {
+	began := time.Now()
 	entries, doubles, err := f.source.read()
 	if err != nil {
 		f.report("", fmt.Errorf("the last good set stays in force: %w", err))
@@ -191,13 +197,22 @@ func (f *File) reload(ctx context.Context) {
 	}
 	f.report("", f.source.watch())
 	f.noteDoubles(doubles)
-	f.entries, f.dirty = entries, true
+	f.changed(began)
+	f.entries = entries
 	f.names.want(ctx, entries)
 	for host := range f.problems {
 		if host != "" && f.names.known[host] == nil {
 			f.report(host, nil)
 		}
 	}
+}
+
+// changed notes that the set may differ, from this time on. Of what the pool refused the first time counts.
+func (f *File) changed(at time.Time) {
+	if !f.dirty || !f.names.complete() {
+		f.found = at
+	}
+	f.dirty = true
 }
 
 // tell tells the pool the set if it differs from what it took last. Names that were never looked up hold it back, unless
@@ -211,19 +226,19 @@ func (f *File) tell(waited bool) {
 		f.dirty = false
 		return
 	}
-	if f.pool.Tell(messages.EndpointsDiscovered{Version: f.version + 1, Endpoints: messages.ListOf(set...)}) {
+	if f.pool.Tell(messages.EndpointsDiscovered{Version: f.version + 1, Found: f.found, Endpoints: messages.ListOf(set...)}) {
 		f.version++
 		if f.cfg.Told != nil {
 			f.cfg.Told(difference(f.told, set))
 		}
-		f.told, f.dirty = set, false
+		f.told, f.toldFrom, f.dirty = set, f.found, false
 	}
 }
 
 // tellAgain repeats what the pool took last. A pool that has it drops it; one that lost it in a panic gets it back.
 func (f *File) tellAgain() {
 	if f.version > 0 {
-		f.pool.Tell(messages.EndpointsDiscovered{Version: f.version, Endpoints: messages.ListOf(f.told...)})
+		f.pool.Tell(messages.EndpointsDiscovered{Version: f.version, Found: f.toldFrom, Endpoints: messages.ListOf(f.told...)})
 	}
 }
 

@@ -45,8 +45,9 @@ type response struct {
 	at             time.Time
 }
 
-// expect says which endpoints come into force with an announcement. All who ask for endpoints owe an acknowledgement.
-func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) {
+// expect says which endpoints come into force with an announcement, and whether they are others than before. Then all who ask for
+// endpoints owe an acknowledgement.
+func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Number < c.number { // another incarnation of the pool
@@ -54,12 +55,13 @@ func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map
 	}
 	c.number, c.pool = m.Number, m.Pool
 	if version == c.version {
-		return
+		return false
 	}
 	c.version, c.each = version, each
 	for _, s := range c.streams {
 		s.owes = len(s.asks) > 0
 	}
+	return true
 }
 
 // report tells the pool of the newest announcement once nobody owes anything.

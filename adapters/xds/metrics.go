@@ -29,8 +29,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}),
 		published: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "signalbox_xds_publish_seconds", Help: "From the pool's announcement of endpoints until responses are handed to all streams.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .2},
+			Name: "signalbox_xds_publish_seconds", Help: "From the discovery of a change of the endpoints until it is handed to all streams; one that owes an acknowledgement is sent it after that.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 2.5},
 		}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "signalbox_xds_unpublished_total", Help: "Announcements that were not published, for they would not have been valid.",

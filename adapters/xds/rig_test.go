@@ -34,6 +34,7 @@ type rig struct {
 	logs    *observer.ObservedLogs
 	acks    chan uint64
 	number  uint64
+	found   time.Time // of the next announcement
 }
 
 func (r *rig) Tell(m messages.PoolMsg) bool {
@@ -76,7 +77,7 @@ func (r *rig) announce(addresses ...string) {
 		plain := strings.TrimPrefix(a, "-")
 		list = append(list, messages.AnnouncedEndpoint{Address: messages.Address(plain), Leaving: plain != a})
 	}
-	r.server.Tell(messages.EndpointsAnnounced{Number: r.number, Endpoints: messages.TakeList(list), Pool: r})
+	r.server.Tell(messages.EndpointsAnnounced{Number: r.number, Endpoints: messages.TakeList(list), Found: r.found, Pool: r})
 }
 
 func (r *rig) acknowledged() {

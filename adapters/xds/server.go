@@ -44,13 +44,8 @@ type Server struct {
 	wake    chan struct{} // one place
 
 	mu      sync.Mutex
-	pending *announcement // the newest
+	pending *messages.EndpointsAnnounced // the newest
 	closed  bool
-}
-
-type announcement struct {
-	messages.EndpointsAnnounced
-	at time.Time
 }
 
 // NewServer is a server that publishes what it is told, until Close.
@@ -106,11 +101,10 @@ func (s *Server) Tell(m messages.XdsMsg) bool {
 		if s.closed {
 			return false
 		}
-		at := time.Now()
 		if s.pending != nil {
-			at = s.pending.at
+			m.Found = earlier(s.pending.Found, m.Found)
 		}
-		s.pending = &announcement{m, at}
+		s.pending = &m
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -119,7 +113,15 @@ func (s *Server) Tell(m messages.XdsMsg) bool {
 	return true
 }
 
-func (s *Server) take() *announcement {
+// earlier is the first of two times; one that is zero does not count.
+func earlier(a, b time.Time) time.Time {
+	if b.IsZero() || !a.IsZero() && a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func (s *Server) take() *messages.EndpointsAnnounced {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.pending
@@ -139,37 +141,42 @@ func (s *Server) run(ctx context.Context) {
 		if a == nil {
 			continue
 		}
-		if err := s.publish(ctx, a.EndpointsAnnounced); err != nil {
+		changed, err := s.publish(ctx, *a)
+		if err != nil {
 			s.metrics.faults.Inc()
 			s.log.Error("endpoints cannot be published by xDS: proxies keep what they have", zap.Error(err))
 			continue
 		}
-		s.metrics.published.Observe(time.Since(a.at).Seconds())
+		if changed && !a.Found.IsZero() {
+			after := time.Since(a.Found)
+			s.metrics.published.Observe(after.Seconds())
+			s.log.Debug("endpoints are handed to all xDS streams", zap.Int("endpoints", a.Endpoints.Len()), zap.Duration("after", after))
+		}
 		s.clients.report()
 	}
 }
 
-// publish puts one unit of resources in force in each lane, or none in any.
-func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) error {
+// publish puts one unit of resources in force in each lane, or none in any, and says whether it is another than before.
+func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) (changed bool, err error) {
 	endpoints, version, err := assignments(m.Endpoints, s.clients.names)
 	if err != nil {
-		return err
+		return false, err
 	}
 	units := make(map[string]*cache.Snapshot, len(s.lanes))
 	var each map[string]string
 	for lane, served := range s.lanes {
 		if units[lane], err = served.unit(endpoints, version); err != nil {
-			return err
+			return false, err
 		}
 		each = units[lane].GetVersionMap(resource.EndpointType)
 	}
-	s.clients.expect(m, version, each)
+	changed = s.clients.expect(m, version, each)
 	for lane, unit := range units {
 		if err := s.cache.SetSnapshot(ctx, lane, unit); err != nil {
-			return err
+			return changed, err
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // DeltaAggregatedResources serves a proxy until it leaves, or Close.

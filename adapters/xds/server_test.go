@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -195,7 +197,8 @@ func TestStateOfTheWorldIsRefused(t *testing.T) {
 	}
 }
 
-// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change within the time for which picks wait.
+// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the time for which picks wait; under the race
+// detector, in that time.
 func TestAThousandEndpoints(t *testing.T) {
 	setup := DefaultSetup(OverrideHost, Light)
 	r := newRig(t, Config{Serve: &setup})
@@ -227,10 +230,46 @@ func TestAThousandEndpoints(t *testing.T) {
 	}
 	slices.Sort(all)
 	t.Logf("from announcement to acknowledgement by 2 proxies: median %v, longest %v", all[10], all[19])
-	if all[10] > time.Second { // picks would begin without the proxies
-		t.Errorf("median %v, want at most 1s", all[10])
+	bar := 200 * time.Millisecond // it is some ms on an idle core
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		bar *= 5
+	}
+	if all[10] > bar {
+		t.Errorf("median %v, want at most %v", all[10], bar)
 	}
 }
+
+func TestPublishingIsMeasuredFromDiscovery(t *testing.T) {
+	r := newRig(t, Config{})
+	published := func(want uint64, least float64) {
+		t.Helper()
+		r.acknowledged()
+		m := &dto.Metric{}
+		if err := r.server.metrics.published.Write(m); err != nil {
+			t.Fatal(err)
+		}
+		if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() < least || h.GetSampleSum() > least+60 {
+			t.Errorf("%d measured, %v s in all, want %d and at least %v s", h.GetSampleCount(), h.GetSampleSum(), want, least)
+		}
+	}
+	r.found = time.Now().Add(-time.Hour)
+	r.announce("10.0.0.1:80")
+	published(1, 3600)
+	r.announce("10.0.0.1:80") // no proxy is told anything
+	published(1, 3600)
+	r.found = time.Time{} // not found
+	r.announce("10.0.0.2:80")
+	published(1, 3600)
+	for name, times := range map[string][3]time.Time{
+		"both": {at(1), at(2), at(1)}, "other order": {at(2), at(1), at(1)}, "first": {at(1), {}, at(1)}, "second": {{}, at(2), at(2)}, "none": {},
+	} {
+		if got := earlier(times[0], times[1]); !got.Equal(times[2]) {
+			t.Errorf("%s: got %v, want %v", name, got, times[2])
+		}
+	}
+}
+
+func at(second int64) time.Time { return time.Unix(second, 0) }
 
 func TestAnAcknowledgementOfWhatWasBeforeDoesNotCount(t *testing.T) {
 	r := newRig(t, Config{})

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
@@ -115,6 +117,11 @@ func (t *tree) shardSinks() []messages.Sink[messages.ShardMsg] {
 		sinks[i] = s
 	}
 	return sinks
+}
+
+// hangs says that proxies wait no longer for a loop that does not go on.
+func (t *tree) hangs(loop int, waited time.Duration) {
+	t.log.Error("a loop hangs: proxies are told to forget endpoints that it may still be picking", zap.Int("loop", loop), zap.Duration("waited", waited))
 }
 
 // serveXds starts the xDS port.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -70,12 +71,23 @@ func (c rawConn) next(t *testing.T) (kind, flags byte, payload []byte) {
 	return head[3], head[4], payload
 }
 
+// freePort is one that nobody listened on a moment ago, for flags whose 0 means none.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
 // A proxy may ask every second or so whether we live, on a connection without streams, on every port: grpc-go by itself closes it
 // at the third question.
 func TestKeepalivesOfAProxyPass(t *testing.T) {
-	s := running(t, "--secure-serving=false")
+	s := running(t, "--secure-serving=false", "--xds-port", freePort(t))
 	var all sync.WaitGroup
-	for _, flag := range []string{"grpc-port", "grpc-health-port"} {
+	for _, flag := range []string{"grpc-port", "grpc-health-port", "xds-port"} {
 		c := dialRaw(t, s.at(flag))
 		all.Go(func() {
 			apart := time.NewTicker(pingsApart + 50*time.Millisecond)

@@ -148,7 +148,7 @@ func (t *tree) spawnPool(cfg *config.Config) error {
 	}
 	deps := pool.Deps{Pool: t.endpoint, Prefix: t.prefix, Scrape: scrape, Metrics: pool.NewMetrics(t.registry), Shards: t.shardSinks}
 	if t.xds != nil {
-		deps.Announcer = t.xds
+		deps.Announcer, deps.Hangs = t.xds, t.hangs
 	}
 	t.pool, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.PoolMsg]{
 		Name: "pool", Policy: runtime.RestartOnPanic,

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,6 +38,62 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 		t.Errorf("%v served elsewhere", n)
 	}
 	p.toldInTime(t)
+}
+
+// TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. It is told within 200 ms of its
+// discovery, and no pick has to go without Envoy's word.
+func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
+	many, changes := 1000, 10
+	if raceEnabled() {
+		many = 100
+	}
+	servers := simulated(t, many+changes, quick...)
+	p, port := serveXds(t, servers[:many], "-v4")
+	e := startXdsEnvoy(t, xdsLight, port)
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	for i := range changes {
+		next := time.After(time.Second)
+		p.setEndpoints(t, servers[i+1:many+i+1])
+		for n := range 4 {
+			if a := c.chat(model, fmt.Sprintf("change %d, request %d", i, n), 2); !a.whole() {
+				t.Error(a.String())
+			}
+		}
+		<-next
+	}
+	e.knows(t, servers[changes:])
+	told := p.durations("endpoints are handed to all xDS streams", "after", "")
+	taken := p.durations("a proxy has taken an xDS response (ACK)", "took", "endpoint")
+	if len(told) <= changes || len(taken) <= changes { // at least: what comes while one is told goes with the next
+		t.Fatalf("%d changes were told %d times and taken %d times", changes, len(told), len(taken))
+	}
+	t.Logf("FIGURES %d endpoints, %d changes, one a second: told after %v (median), %v (longest); taken after %v (median), %v (longest)",
+		many, changes, told[len(told)/2], told[len(told)-1], taken[len(taken)/2], taken[len(taken)-1])
+	if most := told[len(told)*9/10]; most > 200*time.Millisecond && !raceEnabled() { // the first ones meet the first scrapes of them all
+		t.Errorf("nine of ten were told within %v, want 200ms", most)
+	}
+	for _, metric := range []string{"signalbox_xds_nacks_total", "signalbox_served_elsewhere_total", "signalbox_pool_acknowledgements_overdue_total", "signalbox_pool_loops_passed_over_total"} {
+		if n := p.metric(metric); n != 0 {
+			t.Errorf("%s is %v", metric, n)
+		}
+	}
+}
+
+// durations are those of all log lines with a message and, if it is not empty, a type; sorted.
+func (p *picker) durations(message, field, kind string) []time.Duration {
+	var all []time.Duration
+	for line := range strings.Lines(p.log.text()) {
+		var entry map[string]any
+		if !strings.Contains(line, message) || json.Unmarshal([]byte(line), &entry) != nil || kind != "" && entry["type"] != kind {
+			continue
+		}
+		if seconds, ok := entry[field].(float64); ok {
+			all = append(all, time.Duration(seconds*float64(time.Second)))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // ownBootstrap has model_servers ask by xDS, in the place of its list.

@@ -143,7 +143,7 @@ func changeUnderLoad(t *testing.T, bootstrap string) {
 	p.toldInTime(t)
 }
 
-// toldInTime: every announcement was sent within 200 ms of its discovery, and no proxy refused any.
+// toldInTime: every change was handed to Envoy within 200 ms of its discovery, and no proxy refused any.
 func (p *picker) toldInTime(t *testing.T) {
 	t.Helper()
 	if n := p.metric("signalbox_xds_nacks_total"); n != 0 {
@@ -151,7 +151,7 @@ func (p *picker) toldInTime(t *testing.T) {
 	}
 	within, all := p.metric("signalbox_xds_publish_seconds_bucket", `le="0.2"`), p.metric("signalbox_xds_publish_seconds_count")
 	if within != all || all == 0 {
-		t.Errorf("%v of %v announcements were sent within 200 ms", within, all)
+		t.Errorf("%v of %v changes were told within 200 ms", within, all)
 	}
 }
 
