@@ -60,15 +60,19 @@ func (c *Cycle) whyWaited() messages.Reason {
 
 // note keeps the message in hand as an event, and gives its slot; -1 = it has none.
 func (c *Cycle) note(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
-	switch m.(type) {
-	case messages.ResponseProgressed, messages.ResponseOngoing, messages.EntriesDoubted, messages.CycleQueried: // many, and they say nothing new
-		return -1
+	if is[messages.ResponseProgressed](m) || is[messages.ResponseOngoing](m) || is[messages.EntriesDoubted](m) || is[messages.CycleQueried](m) {
+		return -1 // there are many, and they say nothing new
 	}
 	if first, ok := m.(messages.RequestArrived); ok {
 		c.rec.ArrivedAt = first.ArrivedAt
 	}
 	a := ctx.Arrival()
 	return c.keep(messages.RecordEvent{Name: c.deps.Names(a.Kind), At: ctx.Now().Sub(c.rec.ArrivedAt), Waited: a.Waited})
+}
+
+func is[T messages.CycleMsg](m messages.CycleMsg) bool {
+	_, ok := m.(T)
+	return ok
 }
 
 // handled says how long the message in hand took, also when its handler panicked.

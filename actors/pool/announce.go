@@ -64,21 +64,13 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 	for _, address := range sortedKeys(p.told.leaving) {
 		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: !p.told.leaving[address].stopped.IsZero()})
 	}
-	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: outward(ctx.Self())}
+	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: runtime.Outward(ctx.Self())}
 	switch {
 	case !p.deps.Announcer.Tell(m): // nobody is there to take it, so nobody is there to wait for
 		p.told.admitted = p.told.number
 	case waits:
 		ctx.After(acknowledgeWithin, messages.AcknowledgementOverdue{Number: p.told.number})
 	}
-}
-
-// outward is the address that an adapter tells, which runs what it told; a double in a test is one already.
-func outward(self messages.Sink[messages.PoolMsg]) messages.Sink[messages.PoolMsg] {
-	if inner, ok := self.(runtime.Ref[messages.PoolMsg]); ok {
-		return inner.Outer()
-	}
-	return self
 }
 
 // admits says whether the proxies know an endpoint, or have had their time.

@@ -21,14 +21,14 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	}
 	if s.cfg.Metrics && !s.page.pending && !now.Before(s.pageDue()) {
 		s.page.begin(now, s.target.BeginScrape())
-		if !s.fetcher.FetchMetrics(s.spec, s.page.number, outward(ctx.Self())) {
+		if !s.fetcher.FetchMetrics(s.spec, s.page.number, runtime.Outward(ctx.Self())) {
 			s.metrics.metrics.fail()
 			s.pageFailed("the fetcher is closed")
 		}
 	}
 	if s.cfg.Models && !s.list.pending && !now.Before(s.listDue()) {
 		s.list.begin(now, s.list.number+1)
-		if !s.fetcher.FetchModels(s.spec, s.list.number, outward(ctx.Self())) {
+		if !s.fetcher.FetchModels(s.spec, s.list.number, runtime.Outward(ctx.Self())) {
 			s.metrics.models.fail()
 			s.list.pending = false
 			s.list.failures++
@@ -112,12 +112,4 @@ func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
 	}
 	s.armed++
 	s.timer = ctx.After(max(next.Sub(now), time.Millisecond), messages.ScrapeDue{Generation: s.armed})
-}
-
-// outward is the address that an adapter tells, which runs what it told; a double in a test is one already.
-func outward(self messages.Sink[messages.ScraperMsg]) messages.Sink[messages.ScraperMsg] {
-	if inner, ok := self.(runtime.Ref[messages.ScraperMsg]); ok {
-		return inner.Outer()
-	}
-	return self
 }

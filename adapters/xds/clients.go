@@ -50,7 +50,7 @@ type response struct {
 func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.Number < c.number { // another incarnation of the pool
+	if m.Number <= c.number { // another incarnation of the pool
 		c.told = 0
 	}
 	c.number, c.pool = m.Number, m.Pool
@@ -125,6 +125,7 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 	if met {
 		s.node = r.GetNode().GetId()
 	}
+	owed := s.owes
 	unknown := c.subscribe(s, r)
 	answered, ok := s.sent[r.GetTypeUrl()]
 	ok = ok && r.GetResponseNonce() == answered.nonce
@@ -134,6 +135,7 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 			s.owes = false // also if it refuses: it will not take them later
 		}
 	}
+	paid := owed && !s.owes
 	who := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
 	c.mu.Unlock()
 	if met {
@@ -144,13 +146,15 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 	}
 	if ok {
 		c.answered(r, answered, who)
+	}
+	if ok || paid {
 		c.report()
 	}
 	return nil
 }
 
 // subscribe notes that a stream asks for endpoints, and gives a name that nobody serves. A proxy that comes back with what is
-// in force is sent nothing, and owes nothing.
+// in force, or asks again for what it is sent anyway, is sent nothing, and owes nothing.
 func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (unknown string) {
 	if r.GetTypeUrl() != resource.EndpointType {
 		return ""
@@ -158,6 +162,9 @@ func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (un
 	for _, name := range r.GetResourceNamesSubscribe() {
 		if !slices.Contains(c.names, name) {
 			unknown = name
+			continue
+		}
+		if s.asks[name] {
 			continue
 		}
 		s.asks[name] = true

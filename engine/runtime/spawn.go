@@ -42,6 +42,14 @@ func (r Ref[M]) Alive() bool { return !r.box.closed.Load() }
 // Outer is the address for whoever is no actor.
 func (r Ref[M]) Outer() Outer[M] { return Outer[M](r) }
 
+// Outward is the address of an actor for an adapter to tell, which runs what it told; a double in a test is one already.
+func Outward[M any](self messages.Sink[M]) messages.Sink[M] {
+	if inner, ok := self.(Ref[M]); ok {
+		return inner.Outer()
+	}
+	return self
+}
+
 func (r Ref[M]) target() *mailbox { return r.box }
 
 // Outer is an actor's address for adapters: Tell enqueues, and then drains what is ready. Hold no lock.
