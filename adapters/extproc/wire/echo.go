@@ -57,12 +57,6 @@ func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
 	}
 }
 
-// StartBytes takes body without a copy: its memory must not change any more, since the transport reads it later.
-func (e *Echo) StartBytes(lane Lane, body []byte, endOfStream bool) {
-	e.start(lane, len(body), endOfStream)
-	e.one = mem.SliceBuffer(body)
-}
-
 func (e *Echo) start(lane Lane, size int, endOfStream bool) {
 	e.Discard()
 	e.lane, e.eos, e.left, e.more = lane, endOfStream, size, size > 0 || endOfStream
