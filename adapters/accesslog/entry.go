@@ -53,34 +53,62 @@ const (
 		1<<noHealthyUpstream | 1<<upstreamRetryLimit
 )
 
-// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited.
+// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited. Entries are read
+// twice, once to see that all can be: of a message of 2 MiB a million entries can be kept nowhere. The entry dies with its visit.
 func eachEntry(message []byte, visit func(*entry)) bool {
-	var entries [][]byte
-	var whole entry
-	whole.walk(message, func(c cursor) {
+	var e entry
+	logs := httpLogs(&e, message)
+	count := 0
+	eachLog(&e, logs, func(b []byte) {
+		e.read(b)
+		count++
+	})
+	switch {
+	case e.malformed:
+		return false
+	case count == 1:
+		visit(&e)
+		return true
+	}
+	eachLog(&e, logs, func(b []byte) {
+		e.read(b)
+		visit(&e)
+	})
+	return true
+}
+
+// httpLogs is the part of a message whose http_logs count: tcp_logs take the place of those before them.
+func httpLogs(e *entry, message []byte) []byte {
+	logs := message
+	e.walk(message, func(c cursor) {
 		switch {
 		case c.is(2): // http_logs
-			whole.walk(c.bytes, func(c cursor) {
-				if c.is(1) {
-					entries = append(entries, c.bytes)
-				}
-			})
-		case c.is(3): // tcp_logs take their place
-			entries = nil
+			e.walk(c.bytes, func(cursor) {})
+		case c.is(3): // tcp_logs
+			logs = c.rest
 		}
 	})
-	read := make([]entry, len(entries))
-	for i, b := range entries {
-		read[i].walk(b, read[i].entry)
-		whole.malformed = whole.malformed || read[i].malformed
-	}
-	if whole.malformed {
-		return false
-	}
-	for i := range read {
-		visit(&read[i])
-	}
-	return true
+	return logs
+}
+
+// eachLog calls each with the bytes of every entry.
+func eachLog(e *entry, logs []byte, each func([]byte)) {
+	e.walk(logs, func(c cursor) {
+		if !c.is(2) {
+			return
+		}
+		e.walk(c.bytes, func(c cursor) {
+			if c.is(1) {
+				each(c.bytes)
+			}
+		})
+	})
+}
+
+// read makes e another entry, and keeps in mind whether one was malformed.
+func (e *entry) read(b []byte) {
+	*e = entry{malformed: e.malformed}
+	e.walk(b, e.entry)
 }
 
 // end is what an entry says.
@@ -253,43 +281,4 @@ func (e *entry) response(c cursor) {
 	case c.num == 3 && c.typ == protowire.VarintType:
 		e.bytes = c.varint
 	}
-}
-
-// cursor steps through the fields of a message.
-type cursor struct {
-	rest      []byte
-	num       protowire.Number
-	typ       protowire.Type
-	varint    uint64 // of VarintType
-	bytes     []byte // of BytesType
-	malformed bool
-}
-
-func (c cursor) is(message protowire.Number) bool {
-	return c.num == message && c.typ == protowire.BytesType
-}
-
-// next takes a field; false at the end, and where none can be read.
-func (c *cursor) next() bool {
-	if len(c.rest) == 0 {
-		return false
-	}
-	num, typ, n := protowire.ConsumeTag(c.rest)
-	if c.malformed = n < 0; c.malformed {
-		return false
-	}
-	c.num, c.typ, c.rest = num, typ, c.rest[n:]
-	switch typ {
-	case protowire.VarintType:
-		c.varint, n = protowire.ConsumeVarint(c.rest)
-	case protowire.BytesType:
-		c.bytes, n = protowire.ConsumeBytes(c.rest)
-	default:
-		n = protowire.ConsumeFieldValue(num, typ, c.rest)
-	}
-	if c.malformed = n < 0; c.malformed {
-		return false
-	}
-	c.rest = c.rest[n:]
-	return true
 }

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -141,6 +142,37 @@ func TestEntriesThatAreCutAreMalformed(t *testing.T) {
 	for n := 1; n < len(whole); n++ {
 		if eachEntry(whole[:n], func(*entry) { t.Errorf("an entry is visited in %d of %d bytes", n, len(whole)) }) {
 			t.Errorf("the first %d of %d bytes pass", n, len(whole))
+		}
+	}
+}
+
+// A message may hold a million entries: what they take does not grow with their number.
+func TestEntriesAreKeptNowhere(t *testing.T) {
+	list := func(n int) []byte {
+		return append(encoded(t, named("7")), encoded(t, slices.Repeat([]*entryPB{{}}, n)...)...)
+	}
+	for _, n := range []int{1, 10, 10_000} {
+		message, visits := list(n), 0
+		cost := testing.AllocsPerRun(5, func() {
+			visits = 0
+			if !eachEntry(message, func(*entry) { visits++ }) {
+				t.Errorf("%d entries are malformed", n)
+			}
+		})
+		if visits != n+1 || cost > 1 {
+			t.Errorf("%d entries: %d visits, %v allocations, want all of them visited, and one allocation at most", n+1, visits, cost)
+		}
+	}
+}
+
+// Whatever the last entry is, none is visited.
+func TestAllEntriesAreReadBeforeOneIsVisited(t *testing.T) {
+	bad := []byte{2<<3 | 2, 4, 1<<3 | 2, 2, 1<<3 | 2, 9} // an entry whose common properties are longer than it
+	for name, message := range map[string][]byte{
+		"alone": bad, "after a good one": append(encoded(t, named("7")), bad...), "before a good one": append(slices.Clip(bad), encoded(t, named("7"))...),
+	} {
+		if eachEntry(message, func(*entry) { t.Errorf("%s: an entry is visited", name) }) {
+			t.Errorf("%s: it is not malformed", name)
 		}
 	}
 }

@@ -129,6 +129,8 @@ func TestDeadlines(t *testing.T) {
 	}{
 		"9 headers, then silence":    {nil, []*ask{qH(more)}, []string{"30s 408 body-timeout"}, ""},
 		"36 the length came, no end": {nil, []*ask{qH(more, ":path: /", "content-length: 2"), qB("{}", more)}, []string{"30s 408 body-timeout"}, ""},
+		"a response of the proxy's":  {nil, []*ask{qH(more), qB("{", more), rH(more), rB("x", more)}, []string{"0s rH", `0s rB "x"`}, ""},
+		"one without headers":        {nil, []*ask{qH(more), qB("{", more), rB("x", more)}, []string{`0s rB "x"`}, ""},
 		"a whole body in time":       {pick("10.0.0.1:8000"), []*ask{qH(last)}, []string{"0s qH 10.0.0.1:8000"}, gone(false, 1)},
 		"no answer":                  {func(*cycle) {}, []*ask{qH(last)}, []string{"11s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
 		"a late answer":              {after(10500*time.Millisecond, pick("10.0.0.1:8000")), []*ask{qH(last)}, []string{"10.5s qH 10.0.0.1:8000"}, gone(false, 1)},

@@ -2,28 +2,61 @@ package extproc
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 )
+
+// drained is what a stream sent, and what it is answered when a drain comes 2 s later.
+type drained struct {
+	script func(*cycle)
+	sent   []*ask
+	want   []string
+	ended  time.Duration // when the stream is over, for a client that stays for a minute
+}
+
+// drainRows are streams in every body mode, in each of the states that a drain can meet.
+func drainRows() map[string]drained {
+	silent, refusal := func(*cycle) {}, "2s 503 rejected-shutting-down"
+	rows := map[string]drained{"nothing yet": {nil, nil, nil, time.Minute}}
+	for name, mode := range bodyModes {
+		head := func(eos bool) *ask { return withModes(qH(eos), mode, fds) }
+		rows[name+": for a pick"] = drained{silent, []*ask{head(last)}, []string{refusal}, 2 * time.Second}
+		rows[name+": answered"] = drained{nil, []*ask{head(last)}, []string{"0s " + onePick}, time.Minute}
+		if eager(wire.BodyMode(mode)) {
+			rows[name+": for a pick before the body"] = drained{silent, []*ask{head(more), qB("{", last)}, []string{refusal}, 2 * time.Second}
+			rows[name+": answered before the body"] = drained{nil, []*ask{head(more)}, []string{"0s " + onePick}, time.Minute}
+			continue
+		}
+		var first []string
+		picked := []string{"0s " + onePick, `0s qB "{}" eos`}
+		if buffered(wire.BodyMode(mode)) {
+			first = []string{"0s qH -"}
+			picked = []string{"0s qB pick 10.0.0.1:8000"}
+		} else {
+			rows[name+": in the body"] = drained{nil, []*ask{head(more), qB("{", more)}, []string{refusal}, time.Minute}
+		}
+		after := func(more ...string) []string { return slices.Concat(first, more) }
+		rows[name+": for the body"] = drained{nil, []*ask{head(more)}, after(refusal), time.Minute}
+		rows[name+": for a pick with the body"] = drained{silent, []*ask{head(more), qB("{}", last)}, after(refusal), 2 * time.Second}
+		rows[name+": answered with the body"] = drained{nil, []*ask{head(more), qB("{}", last)}, after(picked...), time.Minute}
+		rows[name+": answered by the proxy"] = drained{nil, []*ask{head(more), rH(more)}, after("0s rH"), time.Minute}
+		rows[name+": answered by the proxy, unseen"] = drained{nil, []*ask{head(more), rB("x", more)}, after(`0s rB "x"`), time.Minute}
+	}
+	return rows
+}
 
 // A drain answers what waits, for its body or for its pick, and leaves alone what was answered or is only watched.
 func TestDrainRefusesWhatWaits(t *testing.T) {
-	for name, tc := range map[string]struct {
-		script func(*cycle)
-		sent   []*ask
-		want   []string
-	}{
-		"for the body": {nil, []*ask{qH(more), qB("{", more)}, []string{"2s 503 rejected-shutting-down"}},
-		"for a pick":   {func(*cycle) {}, []*ask{qH(last)}, []string{"2s 503 rejected-shutting-down"}},
-		"answered":     {pick("10.0.0.1:8000"), []*ask{qH(last)}, []string{"0s qH 10.0.0.1:8000"}},
-		"nothing yet":  {nil, nil, nil},
-	} {
+	for name, tc := range drainRows() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(setup{script: tc.script, config: func(c *Config) { c.BodyTimeout, c.AnswerWithin = time.Hour, time.Hour }})
+				r := newRig(setup{script: tc.script})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				p := newTape(ctx, tc.sent...)
@@ -34,69 +67,11 @@ func TestDrainRefusesWhatWaits(t *testing.T) {
 				if diff := cmp.Diff(tc.want, p.timed(t)); diff != "" {
 					t.Errorf("answers, want -, got +:\n%s", diff)
 				}
-				if n := r.srv.Open(); n != 0 {
-					t.Errorf("%d streams open at the end", n)
+				if got := time.Since(p.begin); got != tc.ended {
+					t.Errorf("the stream ends after %v, want %v", got, tc.ended)
 				}
 				r.settled(t)
 			})
 		})
 	}
-}
-
-// Bodies that are held count together; what does not fit is refused at once, and what ends makes room.
-func TestHeldBodiesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(setup{script: pick("10.0.0.1:8000"), config: func(c *Config) { c.MaxHeldBytes = 5 }})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		slow := newTape(ctx, qH(more), qB("{  ", more), qB("}", last))
-		slow.pauseBefore, slow.pause = 1, 10*time.Second
-		done := make(chan error, 1)
-		go func() { done <- r.srv.Process(slow) }()
-		synctest.Wait()
-		for _, c := range []struct {
-			body, want string
-			held       int64
-		}{{"{  }", "0s 503 overloaded", 3}, {"{}", "0s qH 10.0.0.1:8000", 3}} {
-			short, end := context.WithTimeout(ctx, time.Second)
-			p := newTape(short, qH(more), qB(c.body, last))
-			if err := r.srv.Process(p); err != nil {
-				t.Errorf("Process: %v", err)
-			}
-			end()
-			if got := p.timed(t); len(got) == 0 || got[0] != c.want || r.srv.Held() != c.held {
-				t.Errorf("%q beside 3 bytes of 5: got %v and %d bytes held, want %s and %d", c.body, got, r.srv.Held(), c.want, c.held)
-			}
-		}
-		if err := <-done; err != nil || r.srv.Held() != 0 {
-			t.Errorf("at the end: %v, %d bytes held", err, r.srv.Held())
-		}
-	})
-}
-
-// A body whose length is told has its room before it comes, or is refused before it comes.
-func TestToldLengthIsHeldAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(setup{script: pick("10.0.0.1:8000"), config: func(c *Config) { c.MaxHeldBytes = 100 << 10 }})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		first := newTape(ctx, qH(more, "content-length: 60000"), qB("{}", last))
-		first.pauseBefore, first.pause = 1, 10*time.Second
-		done := make(chan error, 1)
-		go func() { done <- r.srv.Process(first) }()
-		synctest.Wait()
-		if got := r.srv.Held(); got != 64<<10 {
-			t.Errorf("%d bytes held for a body of 60 000, want its buffer of %d", got, 64<<10)
-		}
-		second := newTape(ctx, qH(more, "content-length: 60000"))
-		if err := r.srv.Process(second); err != nil {
-			t.Errorf("Process: %v", err)
-		}
-		if got := second.timed(t); len(got) != 1 || got[0] != "0s 503 overloaded" {
-			t.Errorf("the second: got %v, want 0s 503 overloaded", got)
-		}
-		if err := <-done; err != nil || r.srv.Held() != 0 {
-			t.Errorf("at the end: %v, %d bytes held", err, r.srv.Held())
-		}
-	})
 }

@@ -72,7 +72,7 @@ func (r *rig) series(t *testing.T, name, value string) (sum float64) {
 }
 
 func TestHeldBodiesAreShownBesideTheirLimit(t *testing.T) {
-	r := newRig(setup{config: func(c *Config) { c.MaxHeldBytes = 1000 }})
+	r := newRig(setup{config: func(c *Config) { c.MaxHeldBytes = 5000 }})
 	r.registry.MustRegister(HeldMetrics(r.srv)...)
 	var during float64
 	r.srv.deps.Start = func(m messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
@@ -87,8 +87,8 @@ func TestHeldBodiesAreShownBesideTheirLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, limit := r.gauge(t, "signalbox_held_body_bytes"), r.gauge(t, "signalbox_held_body_limit_bytes")
-	if during != 10 || after != 0 || limit != 1000 {
-		t.Errorf("held %v, %v afterwards, limit %v; want 10, 0, 1000", during, after, limit)
+	if during != 2048 || after != 0 || limit != 5000 {
+		t.Errorf("held %v, %v afterwards, limit %v; want a buffer of 2048, 0, 5000", during, after, limit)
 	}
 }
 

@@ -19,6 +19,10 @@ const (
 	framed   = filterv3.ProcessingMode_GRPC
 )
 
+var bodyModes = map[string]modes{
+	"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed,
+}
+
 const (
 	onePick    = "qH 10.0.0.1:8000"
 	loggedPick = onePick + " logged"
@@ -74,9 +78,7 @@ func modeRows() map[string]row {
 			rows[name+": "+more] = r
 		}
 	}
-	for name, mode := range map[string]modes{
-		"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed,
-	} {
+	for name, mode := range bodyModes {
 		rows[name+": headers skipped"] = row{with(withModes(qB("{", last), mode, fds)), []string{"500 unsupported-mode"}, nil}
 	}
 	return rows

@@ -29,7 +29,7 @@ func (st *stream) onArrival(a arrival) error {
 	}
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(st.facts.clientID), Path: records.Label(st.facts.path),
-		BodyBytes: int64(st.body.Len()), Subset: st.facts.subset,
+		BodyBytes: st.bytes, Subset: st.facts.subset,
 	}
 	err := st.parse(a, &req)
 	st.model = req.Model
@@ -112,7 +112,10 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 		lb := &answer.Metadata[0]
 		lb.Fields = append(lb.Fields, wire.Field{Key: requestIDHeader, Value: answer.Set[1].Value})
 	}
-	err := st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
+	err := st.send(func(r *wire.Response) {
+		st.answered = true
+		r.SetFrame(wire.AppendHeadersAnswer(nil, &answer))
+	})
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,6 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 			return err
 		}
 	}
-	st.body.Release()
 	st.letGo()
 	if a.trailers {
 		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestLane) })

@@ -66,16 +66,14 @@ func (st *stream) refuseNow(m messages.PickFailed) error {
 func (st *stream) refuse(m messages.PickFailed) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.refuseLocked(m) {
-		st.said = m.Reason
-	}
+	st.refuseLocked(m)
 }
 
 // relay is refuse with what the cycle said, which it need not be told.
 func (st *stream) relay(m messages.PickFailed) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.refuseLocked(m)
+	st.sendRefusal(m)
 	return errOver
 }
 
@@ -83,18 +81,32 @@ func (st *stream) relay(m messages.PickFailed) error {
 func (st *stream) refuseWaiting() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	m := messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second}
-	if st.id != 0 && !st.sent && st.refuseLocked(m) {
+	if st.id != 0 && !st.answered {
+		st.refuseLocked(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+	}
+}
+
+// refuseLocked is refuse for whoever holds mu.
+func (st *stream) refuseLocked(m messages.PickFailed) {
+	if st.sendRefusal(m) {
 		st.said = m.Reason
 	}
 }
 
-// refuseLocked tells whether it refused. A reason without a status of its own is a fault of ours.
-func (st *stream) refuseLocked(m messages.PickFailed) bool {
+// sendRefusal tells whether it refused. What has come of a body is let go of first, since the send may take its time, and its
+// sender longer; a handler that waits for the pick is told to end. A reason without a status of its own is a fault of ours.
+func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	if st.over || st.passed {
 		return false
 	}
 	st.over = true
+	if !st.whole {
+		st.letGo()
+	}
+	select {
+	case st.answer <- m:
+	default: // it has its answer
+	}
 	r, ok := refusals[m.Reason]
 	if !ok {
 		m.Reason = messages.Internal

@@ -38,14 +38,19 @@ func (st *stream) onRequestHeaders() error {
 	return nil
 }
 
-// reserve makes room for a body whose length is told. False means that it does not fit: its client hears of that before the
-// body comes.
+// reserve makes room for the beginning of a body whose length is told. False means that it does not fit: its client hears of
+// that before the body comes.
 func (st *stream) reserve() bool {
 	n := st.facts.contentLength
 	if n <= 0 || n > st.srv.cfg.MaxBodyBytes {
 		return true
 	}
 	room := wire.Reservable(int(n))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.over {
+		return true // nothing follows
+	}
 	if !st.hold(st.body.Takes(room)) {
 		return false
 	}
@@ -111,14 +116,9 @@ func (st *stream) onPassingBody() error {
 // gather takes a piece of the body, and goes on once it is whole.
 func (st *stream) gather() error {
 	st.facts.readSubset(&st.in)
-	if int64(st.body.Len()+st.in.BodyLen()) > st.srv.cfg.MaxBodyBytes {
-		st.refuse(messages.PickFailed{Reason: messages.BodyTooLarge})
-		return errOver
+	if err := st.keep(); err != nil {
+		return err
 	}
-	if !st.hold(st.body.Takes(st.in.BodyLen())) {
-		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
-	}
-	st.body.Append(&st.in)
 	switch mode, end := st.modes.RequestBody, st.in.EndOfStream; {
 	case buffered(mode):
 		if end {
@@ -130,6 +130,25 @@ func (st *stream) gather() error {
 		return st.onArrival(arrival{body: true, echo: true})
 	}
 	return nil
+}
+
+// keep copies a piece of the body, or refuses the request that it is too much for.
+func (st *stream) keep() error {
+	n := st.in.BodyLen()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.over:
+	case st.bytes+int64(n) > st.srv.cfg.MaxBodyBytes:
+		st.refuseLocked(messages.PickFailed{Reason: messages.BodyTooLarge})
+	case !st.hold(st.body.Takes(n)):
+		st.refuseLocked(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	default:
+		st.body.Append(&st.in)
+		st.bytes += int64(n)
+		return nil
+	}
+	return errOver
 }
 
 // hold counts the memory that the body takes from now on into what all streams hold. False means that it does not fit.
@@ -146,8 +165,9 @@ func (st *stream) hold(bytes int) bool {
 	return true
 }
 
-// letGo takes out what the body counted.
+// letGo gives the body's memory back, and takes out what it counted.
 func (st *stream) letGo() {
+	st.body.Release()
 	st.srv.held.Add(-st.held)
 	st.held = 0
 }
@@ -170,7 +190,7 @@ func (st *stream) onRequestTrailers() error {
 		})
 	}
 	st.facts.readSubset(&st.in)
-	body := st.body.Len() > 0
+	body := st.bytes > 0
 	return st.onArrival(arrival{body: body, echo: body, trailers: true})
 }
 
@@ -183,13 +203,12 @@ func (st *stream) refuseHeadless() error {
 	})
 }
 
-// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins.
+// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins, and so does a response.
 func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	m := messages.PickFailed{Reason: why}
-	if !st.whole && st.refuseLocked(m) {
-		st.said = m.Reason
+	if !st.whole && !st.answered {
+		st.refuseLocked(messages.PickFailed{Reason: why})
 	}
 }
 

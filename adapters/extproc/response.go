@@ -33,6 +33,7 @@ func (st *stream) onResponseHeaders() error {
 		return nil
 	}
 	st.response = laneHeaders
+	st.waitIsOver()
 	status, contentType := 0, ""
 	st.in.Headers(func(key, value []byte) bool {
 		switch string(key) {
@@ -65,6 +66,17 @@ func (st *stream) onResponseHeaders() error {
 		st.resp.completed = true // all that we are shown has passed
 	}
 	return nil
+}
+
+// waitIsOver ends the body's deadline, and keeps a drain away: what has a response waits for nothing, also if the proxy made it
+// itself while the body still came.
+func (st *stream) waitIsOver() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.answered = true
+	if st.timer != nil {
+		st.timer.Stop()
+	}
 }
 
 // answerResponseHeaders lets the headers pass, with our id for whoever wants to ask what happened.
@@ -113,6 +125,7 @@ func (st *stream) onResponseBody() error {
 // onHeadlessResponse begins a response whose headers are not shown to us: its status stays unknown.
 func (st *stream) onHeadlessResponse() {
 	st.response = laneHeaders
+	st.waitIsOver()
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
 		st.cycle.Tell(messages.ResponseStarted{Served: readServed(&st.in), At: st.resp.told})

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,27 +113,30 @@ func (s *Server) Process(w wire.Stream) error {
 
 func (s *Server) nextID() messages.RequestID { return messages.RequestID(s.last.Add(1)) }
 
-func instanceHex(n uint64) string {
-	h := strconv.FormatUint(n, 16)
-	return "0000000000000000"[len(h):] + h
-}
-
 // ParseID reads a request id as FormatID wrote it. False if it is another process's, or none.
 func ParseID(instance uint64, s string) (messages.RequestID, bool) {
-	prefix := instanceHex(instance) + "-"
-	if len(s) <= len(prefix) || s[:len(prefix)] != prefix {
+	var room [prefixBytes]byte
+	number, ours := strings.CutPrefix(s, string(appendPrefix(room[:0], instance)))
+	if !ours {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(s[len(prefix):], 10, 64)
+	n, err := strconv.ParseUint(number, 10, 64)
 	return messages.RequestID(n), err == nil && n > 0
 }
 
 // FormatID writes a request id as answers and refusals carry it.
 func FormatID(instance uint64, id messages.RequestID) string {
+	var room [prefixBytes + 20]byte
+	return string(strconv.AppendUint(appendPrefix(room[:0], instance), uint64(id), 10))
+}
+
+const prefixBytes = 16 + 1
+
+// appendPrefix writes what the ids of an instance begin with: 16 hexadecimal digits and a hyphen.
+func appendPrefix(dst []byte, instance uint64) []byte {
 	const digits = "0123456789abcdef"
-	var room [16 + 1 + 20]byte
-	for i := range 16 {
-		room[15-i] = digits[instance>>(4*i)&15]
+	for shift := 60; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[instance>>shift&15])
 	}
-	return string(strconv.AppendUint(append(room[:16], '-'), uint64(id), 10))
+	return append(dst, '-')
 }

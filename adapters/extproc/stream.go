@@ -22,16 +22,20 @@ type stream struct {
 	answer chan messages.StreamMsg // PickMade or PickFailed, once
 	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
 
-	mu     sync.Mutex // held while anything is sent
-	out    wire.Response
-	over   bool               // an immediate response was sent, or the handler has returned: nothing may follow
-	sent   bool               // something was sent: the request has its answer
-	passed bool               // the response's end has been sent, or is about to be: it is too late to refuse
-	said   messages.Reason    // what we refused with on our own; NoReason = we did not
-	timer  *time.Timer        // of the body
-	whole  bool               // the body is here: its deadline is void
-	id     messages.RequestID // 0 before the request's headers; written by the handler only
-	name   string             // likewise: the id as answers carry it
+	mu       sync.Mutex // held while anything is sent
+	out      wire.Response
+	over     bool               // an immediate response was sent, or the handler has returned: nothing may follow
+	answered bool               // the pick was sent, or a response began without one: the request waits for nothing
+	passed   bool               // the response's end has been sent, or is about to be: it is too late to refuse
+	said     messages.Reason    // what we refused with on our own; NoReason = we did not
+	timer    *time.Timer        // of the body
+	whole    bool               // the body is here: its deadline is void
+	id       messages.RequestID // 0 before the request's headers; written by the handler only
+	name     string             // likewise: the id as answers carry it
+
+	// Until the body is whole these two are under mu, so that a refusal lets go of what has come; then they are the handler's.
+	body wire.Body
+	held int64 // bytes of it that the server counts
 
 	// All below belongs to the handler's goroutine.
 	frames   int
@@ -39,8 +43,7 @@ type stream struct {
 	facts    facts
 	arrived  time.Time
 	model    string // as the body names it; "" before it was parsed
-	body     wire.Body
-	held     int64 // bytes of it that the server counts
+	bytes    int64  // of the body so far
 	request  laneState
 	response laneState
 	resp     responseFacts
@@ -177,7 +180,6 @@ func (st *stream) send(set func(*wire.Response)) error {
 	if st.over {
 		return errOver
 	}
-	st.sent = true
 	set(&st.out)
 	return st.wire.Send(&st.out)
 }
@@ -190,7 +192,6 @@ func (st *stream) echo(e *wire.Echo) error {
 	if st.over {
 		return errOver
 	}
-	st.sent = true
 	for e.Next(&st.out) {
 		if err := st.wire.Send(&st.out); err != nil {
 			return err
@@ -218,8 +219,6 @@ func (st *stream) gone() {
 	st.out.Discard()
 	st.mu.Unlock()
 	st.in.Release()
-	bodyBytes := int64(st.body.Len())
-	st.body.Release()
 	st.letGo()
 	switch {
 	case st.cycle != nil:
@@ -228,7 +227,7 @@ func (st *stream) gone() {
 			Logged: said == messages.NoReason && st.passedBy(),
 		})
 	case st.id != 0 && !st.full:
-		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said, bodyBytes)})
+		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said)})
 	}
 }
 
@@ -239,7 +238,7 @@ func (st *stream) passedBy() bool {
 }
 
 // record is what became of a request that never had a cycle: we refused it, its client left, or the proxy answered it.
-func (st *stream) record(said messages.Reason, bodyBytes int64) messages.Record {
+func (st *stream) record(said messages.Reason) messages.Record {
 	status := st.resp.status
 	switch {
 	case said != messages.NoReason:
@@ -249,7 +248,7 @@ func (st *stream) record(said messages.Reason, bodyBytes int64) messages.Record 
 	}
 	return messages.Record{
 		Request: st.id, ClientID: records.Label(st.facts.clientID), Model: records.Label(st.model), Flow: st.facts.flow(),
-		ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived), BodyBytes: bodyBytes, Reason: said, Status: status,
+		ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived), BodyBytes: st.bytes, Reason: said, Status: status,
 		ResponseBytes: st.resp.bytes,
 	}
 }

@@ -21,8 +21,8 @@ const (
 type Watch struct {
 	Every time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 
-	// Tell, if not nil, hears of each change: nil when the files as they stand have come into force, else why those that
-	// were read before stay in force. It must not block.
+	// Tell, if not nil, hears of each change once two looks agree on it: nil when the files as they stand have come into
+	// force, else why those that were read before stay in force. It must not block.
 	Tell func(error)
 }
 
@@ -35,7 +35,7 @@ type follower[T any] struct {
 	good  atomic.Pointer[T]
 
 	settled [sha256.Size]byte // what was taken or told of last
-	suspect [sha256.Size]byte // what was bad at the last look; zero = nothing
+	seen    [sha256.Size]byte // what stood there at the last look
 
 	end, ended chan struct{} // nil = the files are not followed
 }
@@ -51,7 +51,7 @@ func follow[T any](files []string, parse func([][]byte) (*T, error), w Watch) (*
 		return nil, err
 	}
 	f.good.Store(value)
-	f.settled = sum
+	f.settled, f.seen = sum, sum
 	if w.Every >= 0 && len(files) > 0 {
 		f.end, f.ended = make(chan struct{}), make(chan struct{})
 		every := w.Every
@@ -87,22 +87,21 @@ func (f *follower[T]) close() {
 	f.end = nil
 }
 
-// look takes what is good at once. What is bad is told of when it looks the same a second time: whoever replaces files
-// one after the other is in the midst of it for a moment.
+// look takes what is good, and tells of what is bad, when it looks the same a second time: whoever writes a file, or replaces
+// one after the other, is in the midst of it for a moment, and half of a token is a token.
 func (f *follower[T]) look() {
 	value, sum, err := f.read()
 	switch {
-	case sum == f.settled:
-		f.suspect = [sha256.Size]byte{}
-	case err == nil:
-		f.good.Store(value)
-		f.settled, f.suspect = sum, [sha256.Size]byte{}
-		f.tell(nil)
-	case sum == f.suspect:
+	case sum != f.seen:
+		f.seen = sum
+	case sum == f.settled: // nothing happened
+	case err != nil:
 		f.settled = sum
 		f.tell(err)
 	default:
-		f.suspect = sum
+		f.good.Store(value)
+		f.settled = sum
+		f.tell(nil)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"math/big"
 	"path/filepath"
@@ -33,15 +34,15 @@ type Parameters struct {
 type Port struct {
 	Config
 	own   *tls.Certificate // self-signed; nil = the directory's
+	names []string         // of the files
 	files *follower[tls.Config]
 }
 
 // NewPort reads the files. Files that are not good are an error.
 func NewPort(c Config, w Watch) (*Port, error) {
 	p := &Port{Config: c}
-	var files []string
 	if c.Directory != "" {
-		files = append(files, filepath.Join(c.Directory, "tls.crt"), filepath.Join(c.Directory, "tls.key"))
+		p.names = append(p.names, filepath.Join(c.Directory, "tls.crt"), filepath.Join(c.Directory, "tls.key"))
 	} else {
 		own, err := selfSigned(time.Now())
 		if err != nil {
@@ -50,10 +51,10 @@ func NewPort(c Config, w Watch) (*Port, error) {
 		p.own = &own
 	}
 	if c.ClientCA != "" {
-		files = append(files, c.ClientCA)
+		p.names = append(p.names, c.ClientCA)
 	}
 	var err error
-	p.files, err = follow(files, p.parse, w)
+	p.files, err = follow(p.names, p.parse, w)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +76,9 @@ func (p *Port) Certificate() *x509.Certificate { return p.files.good.Load().Cert
 func (p *Port) Close() { p.files.close() }
 
 func (p *Port) parse(texts [][]byte) (*tls.Config, error) {
+	if err := p.checkForm(texts); err != nil {
+		return nil, err
+	}
 	c := &tls.Config{
 		MinVersion: max(p.MinVersion, tls.VersionTLS12), CipherSuites: p.Suites, NextProtos: p.Protocols,
 		// A ticket would carry a client past an authority that was replaced since.
@@ -100,6 +104,17 @@ func (p *Port) parse(texts [][]byte) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s: no certificate in it", p.ClientCA)
 	}
 	return c, nil
+}
+
+// checkForm gives what is wrong with the form of all files.
+func (p *Port) checkForm(texts [][]byte) error {
+	var problems []error
+	for i, text := range texts {
+		if err := checkPEM(text); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", p.names[i], err))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // suitesForHTTP2 leaves out what RFC 9113, appendix A, forbids: of what Go thinks safe, all that is not authenticated encryption.

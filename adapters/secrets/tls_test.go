@@ -147,6 +147,10 @@ func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 	p.files.look()
 	secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key)
 	p.files.look()
+	if got := p.Certificate().Subject.CommonName; got != "first" || len(told) > 0 {
+		t.Errorf("after one look the certificate in force is of %q, told of %d times", got, len(told))
+	}
+	p.files.look()
 	if err := told.next(t); err != nil {
 		t.Errorf("told %v", err)
 	}

@@ -40,12 +40,10 @@ func (o *xdsOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.clientCA, "xds-client-ca", "", "file of the CA that signs proxies' certificates: others are not served xDS")
 }
 
+// checkXds gives every problem of these flags, but that of the port's number, which is one of all ports.
 func (o *options) checkXds() []error {
 	var all []error
 	x := o.xds
-	if x.port < 0 || x.port > 65535 {
-		all = append(all, fmt.Errorf("--xds-port: got %d, want 0 to 65535", x.port))
-	}
 	if x.listen != "" && x.port == 0 {
 		all = append(all, errors.New("--xds-listen: want --xds-port too"))
 	}
@@ -59,16 +57,14 @@ func (o *options) checkXds() []error {
 	return all
 }
 
-// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it.
+// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it. Its error is every problem of them but
+// those of --bind, which addresses gives.
 func (o *options) envoySetup() (xds.Setup, error) {
 	s := xds.DefaultSetup(xds.OverrideHost, xds.Light)
-	bind, err := o.addresses()
+	var problems []error
+	host, err := o.reachable()
 	if err != nil {
-		return s, err
-	}
-	host := cmp.Or(o.xds.advertise, bind[0].String())
-	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-		return s, fmt.Errorf("--advertise: want the address or name by which Envoy reaches Signalbox, for --bind %s is none", host)
+		problems = append(problems, err)
 	}
 	s.Picker = xds.Place{Host: host, Port: o.grpcPort}
 	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.secure, o.healthChecking, o.maxBody, o.xds.authority
@@ -83,12 +79,24 @@ func (o *options) envoySetup() (xds.Setup, error) {
 	if o.xds.listen != "" {
 		at, err := xds.ParsePlace(o.xds.listen)
 		if err != nil {
-			return s, fmt.Errorf("--xds-listen: %w", err)
+			problems = append(problems, fmt.Errorf("--xds-listen: %w", err))
 		}
 		at.Host = cmp.Or(at.Host, "0.0.0.0")
 		s.Listen = at
 	}
-	return s, nil
+	return s, errors.Join(problems...)
+}
+
+// reachable is the address or name by which Envoy reaches Signalbox; "" if that would be --bind, and nothing in it is an address.
+func (o *options) reachable() (string, error) {
+	host, given := o.xds.advertise, "got"
+	if bind, _ := o.addresses(); host == "" && len(bind) > 0 {
+		host, given = bind[0].String(), "got none, and --bind"
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox", given, host)
+	}
+	return host, nil
 }
 
 // announceByXds makes the xDS side; without the flag there is none.
@@ -132,10 +140,12 @@ func (s *server) serveXds(listeners []net.Listener) *grpc.Server {
 	return g
 }
 
+// envoyConfig are the flags of envoy-config beside those of serve.
+type envoyConfig struct{ cluster, lane, version, listen, admin string }
+
 // newEnvoyConfig prints a bootstrap. It takes the flags of serve, so that what serves is what is written.
 func newEnvoyConfig() *cobra.Command {
-	o := newOptions()
-	var cluster, lane, version, listen, admin string
+	o, w := newOptions(), envoyConfig{}
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
@@ -145,34 +155,13 @@ func newEnvoyConfig() *cobra.Command {
 	}
 	o.register(c.Flags())
 	f := c.Flags()
-	f.StringVar(&cluster, "cluster", xds.OverrideHost, "how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
-	f.StringVar(&lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
-	f.StringVar(&version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
-	f.StringVar(&listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
-	f.StringVar(&admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
+	f.StringVar(&w.cluster, "cluster", xds.OverrideHost, "how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
+	f.StringVar(&w.lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
+	f.StringVar(&w.version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
+	f.StringVar(&w.listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
+	f.StringVar(&w.admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := o.check(); err != nil {
-			return err
-		}
-		s, err := o.envoySetup()
-		if err != nil {
-			return err
-		}
-		s.Cluster, s.Lane = cluster, lane
-		var errs [4]error
-		s.Version, errs[0] = xds.ParseVersion(version)
-		s.Listen, errs[1] = xds.ParsePlace(listen)
-		s.Admin, errs[2] = xds.ParsePlace(admin)
-		s.Servers, errs[3] = listed(o.endpointsFile, s.Servers)
-		for i, flag := range []string{"envoy-version", "listen", "admin", "endpoints"} {
-			if errs[i] != nil {
-				return fmt.Errorf("--%s: %w", flag, errs[i])
-			}
-		}
-		d := xds.DefaultSetup(cluster, lane)
-		s.File = d.File
-		s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
-		text, err := s.Bootstrap()
+		text, err := w.bootstrap(o)
 		if err != nil {
 			return err
 		}
@@ -180,6 +169,36 @@ func newEnvoyConfig() *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// bootstrap is the file for these flags and those of serve, or every problem of them.
+func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
+	problems := []error{o.check()}
+	s, err := o.envoySetup()
+	if o.xds.listen == "" { // else check has it
+		problems = append(problems, err)
+	}
+	bad := func(flag string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("--%s: %w", flag, err))
+		}
+	}
+	s.Cluster, s.Lane = w.cluster, w.lane
+	version, err := xds.ParseVersion(w.version)
+	if bad("envoy-version", err); err == nil {
+		s.Version = version
+	}
+	s.Listen, err = xds.ParsePlace(w.listen)
+	bad("listen", err)
+	s.Admin, err = xds.ParsePlace(w.admin)
+	bad("admin", err)
+	s.Servers, err = listed(o.endpointsFile, s.Servers)
+	bad("endpoints", err)
+	d := xds.DefaultSetup(w.cluster, w.lane)
+	s.File = d.File
+	s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
+	text, err := s.Bootstrap()
+	return text, errors.Join(append(problems, err)...)
 }
 
 // listed are the servers of an endpoints file, standard without one.

@@ -32,6 +32,7 @@ type stall struct {
 	chunk int      // bytes of a body message
 	bytes int      // of the body
 	whole bool     // the request ends, and nobody reads that it is picked for
+	fits  bool     // within the limit, all of it: nobody is refused, and no more is held than came
 }
 
 // TestCommandHoldsBodiesWithinTheLimit: what streams that stop half way through may take is what the flag says, and a share
@@ -42,9 +43,10 @@ func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
 		"in small pieces":     {chunk: 1000, bytes: stalledBytes},
 		"and a little more":   {chunk: 64 << 10, bytes: stalledBytes + 100},
 		"the length is told, and a part comes": {
-			head: []string{"content-length", strconv.Itoa(stalledBytes)}, chunk: 4 << 10, bytes: 64 << 10,
+			head: []string{"content-length", strconv.Itoa(stalledBytes)}, chunk: 4 << 10, bytes: 64 << 10, fits: true,
 		},
-		"the pick is not read": {chunk: 64 << 10, bytes: stalledBytes, whole: true},
+		"the length is told, and nothing comes": {head: []string{"content-length", strconv.Itoa(stalledBytes)}, fits: true},
+		"the pick is not read":                  {chunk: 64 << 10, bytes: stalledBytes, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) { how.try(t) })
 	}
@@ -74,10 +76,7 @@ func (how stall) try(t *testing.T) {
 		}
 	}
 	senders.Wait()
-	eventually(t, 20*time.Second, "every stream was refused, or is held", func() bool {
-		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total", `reason="overloaded"`) == float64(streams) &&
-			p.metric("signalbox_held_body_bytes") > float64(limit)/2
-	})
+	limit = how.settles(t, p, streams, limit)
 	held, peak := p.metric("signalbox_held_body_bytes"), memory(t, p.process, "VmHWM")
 	t.Logf("%.0f MB held on %v streams, %v refused; %d MB of memory at the peak", held/1e6, p.metric("signalbox_streams"),
 		p.metric("signalbox_refusals_total"), peak/1e6)
@@ -97,6 +96,24 @@ func (how stall) try(t *testing.T) {
 	p.idle(t)
 	eventually(t, 5*time.Second, "nothing is held", func() bool { return p.metric("signalbox_held_body_bytes") == 0 })
 	picked(t, dialPlain(t, p.grpcPort)).respond(true)
+}
+
+// settles waits until every stream was refused or is held, and gives the bytes that all may hold at most.
+func (how stall) settles(t *testing.T, p *picker, streams, limit int) int {
+	t.Helper()
+	least := float64(limit) / 2
+	if how.fits {
+		limit = streams * 64 << 10 // a buffer of 64 KiB each, for what came or for the length that was told
+		least = float64(limit) - 1
+	}
+	eventually(t, 20*time.Second, "every stream was refused, or is held", func() bool {
+		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total", `reason="overloaded"`) == float64(streams) &&
+			p.metric("signalbox_held_body_bytes") > least
+	})
+	if n := p.metric("signalbox_refusals_total"); how.fits && n > 0 {
+		t.Errorf("%v streams are refused, want none", n)
+	}
+	return limit
 }
 
 // send sends what there is of a request, or as much as is taken.

@@ -267,7 +267,6 @@ func TestEchoEmpty(t *testing.T) {
 
 // sources start an Echo in each of its ways; a received body comes in one buffer, in transport-sized pieces, and in small ones.
 var sources = map[string]func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool){
-	"bytes": func(_ *testing.T, e *Echo, lane Lane, body []byte, eos bool) { e.StartBytes(lane, body, eos) },
 	"request, one piece": func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool) {
 		e.StartRequest(received(t, lane, body, eos, 1<<30))
 	},

@@ -57,12 +57,6 @@ func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
 	}
 }
 
-// StartBytes takes body without a copy: its memory must not change any more, since the transport reads it later.
-func (e *Echo) StartBytes(lane Lane, body []byte, endOfStream bool) {
-	e.start(lane, len(body), endOfStream)
-	e.one = mem.SliceBuffer(body)
-}
-
 func (e *Echo) start(lane Lane, size int, endOfStream bool) {
 	e.Discard()
 	e.lane, e.eos, e.left, e.more = lane, endOfStream, size, size > 0 || endOfStream
@@ -199,15 +193,16 @@ func appendLength(dst []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(size))
 }
 
-// maxReserveBytes bounds what Reserve takes on the word of a header; a longer body grows the buffer as it arrives.
-const maxReserveBytes = 1 << 20
+// maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more. A longer body
+// doubles the buffer as it arrives.
+const maxReserveBytes = 64 << 10
 
 // Body gathers the body of one lane in one pooled buffer, so that it can be read as a whole and then echoed. The zero value is empty.
 type Body struct {
 	buf *[]byte
 }
 
-// Reserve makes room for size bytes in all, at most 1 MiB of it: size may come from a content-length and be anything.
+// Reserve makes room for size bytes in all, at most 64 KiB of it: size may come from a content-length and be anything.
 func (b *Body) Reserve(size int) {
 	size = Reservable(size)
 	if size > 0 && (b.buf == nil || cap(*b.buf) < size) {
@@ -218,17 +213,13 @@ func (b *Body) Reserve(size int) {
 // Reservable is how much of a length Reserve makes room for.
 func Reservable(size int) int { return min(size, maxReserveBytes) }
 
-// smallBytes is the largest body that Takes counts as it is: what its buffer rounds up to is little.
-const smallBytes = 32 << 10
-
 // Takes is the memory that the body takes once n more bytes are there, or reserved: that of its buffer, which is larger than
 // what it holds.
 func (b *Body) Takes(n int) int {
-	need := b.Len() + n
-	if need <= smallBytes {
-		return need
+	if n == 0 && b.buf == nil {
+		return 0
 	}
-	return b.room(need)
+	return b.room(b.Len() + n)
 }
 
 // room is the capacity of a buffer for need bytes.

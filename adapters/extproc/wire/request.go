@@ -202,8 +202,6 @@ func (r *Request) extractModes(b []byte) {
 			r.modes.RequestBody = BodyMode(c.varint)
 		case 2:
 			r.modes.ResponseBody = BodyMode(c.varint)
-		case 3:
-			r.modes.SendBodyWithoutWaiting = c.varint != 0
 		}
 	}
 }

@@ -133,7 +133,7 @@ func viewOfProto(m *extprocv3.ProcessingRequest) view {
 	v := view{Observability: m.GetObservabilityMode(), Meta: map[string]metaView{}, Attr: map[string]string{}}
 	if c := m.GetProtocolConfig(); c != nil {
 		v.HasModes = true
-		v.Modes = Modes{BodyMode(c.GetRequestBodyMode()), BodyMode(c.GetResponseBodyMode()), c.GetSendBodyWithoutWaitingForHeaderResponse()}
+		v.Modes = Modes{BodyMode(c.GetRequestBodyMode()), BodyMode(c.GetResponseBodyMode())}
 	}
 	viewMember(&v, m)
 	for ns, s := range m.GetMetadataContext().GetFilterMetadata() {

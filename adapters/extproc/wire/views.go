@@ -124,18 +124,22 @@ func (r *Request) Attr(key string) string {
 }
 
 // merged gives the content of the message field num of b. If the field stands there several times the contents are joined, since joining
-// two encodings is how protobuf merges messages; only that allocates.
+// two encodings is how protobuf merges messages; only that allocates, in proportion to what is joined.
 func merged(b []byte, num protowire.Number) []byte {
 	var content []byte
-	found := false
+	pieces := 0
 	c := cursor{rest: b}
 	for c.next() {
-		switch {
-		case !c.is(num):
-		case !found:
-			content, found = c.bytes, true
-		default:
+		if !c.is(num) {
+			continue
+		}
+		switch pieces++; pieces {
+		case 1:
+			content = c.bytes
+		case 2: // what follows in the frame is not ours to write over
 			content = append(content[:len(content):len(content)], c.bytes...)
+		default:
+			content = append(content, c.bytes...)
 		}
 	}
 	return content

@@ -97,10 +97,9 @@ func (m BodyMode) String() string {
 	return modeNames[m]
 }
 
-// Modes is the protocol_config of a stream's first message.
+// Modes are the body modes of the protocol_config of a stream's first message.
 type Modes struct {
 	RequestBody, ResponseBody BodyMode
-	SendBodyWithoutWaiting    bool // send_body_without_waiting_for_header_response
 }
 
 // Codec is the grpc codec of the server: it handles *Request and *Response and leaves every other type to grpc's protobuf codec, since the
