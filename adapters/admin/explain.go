@@ -179,7 +179,31 @@ func decision(b *strings.Builder, r *requestView, all bool) {
 	if d.AllStale {
 		b.WriteString("  every sample was stale: in-flight load stood in for the scorers that read samples\n")
 	}
+	suspicions(b, d, all)
 	for i := range d.Profiles {
 		chosen(b, &d.Profiles[i], r.Served, all)
+	}
+}
+
+// suspicions says what was held against candidates, and whether the request tried one of those that are left alone.
+func suspicions(b *strings.Builder, d *decisionView, all bool) {
+	var alone, less []string
+	for i := range d.Suspicions {
+		s := &d.Suspicions[i]
+		text := s.text() + " (" + s.Evidence + ")"
+		if s.Suspended {
+			alone = append(alone, text)
+		} else {
+			less = append(less, text)
+		}
+	}
+	if len(alone) > 0 {
+		field(b, "  suspended", names(alone, all))
+	}
+	if len(less) > 0 {
+		field(b, "  avoided", names(less, all))
+	}
+	if d.Probe {
+		field(b, "  probe", "the request tries a suspended endpoint, to see whether it answers again")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,19 +169,24 @@ func TestTranscripts(t *testing.T) {
 			cfg := config(answering(c.records...))
 			cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
 			cfg.Configuration = func() string { return "plugins: []\n" }
-			w := get(cfg, c.path)
-			got := w.Body.String()
-			for line := range strings.SplitSeq(got, "\n") {
-				if columnsOf(line) > width && w.Header().Get("Content-Type") != "application/json" {
-					t.Errorf("line of %d columns, limit %d: %s", columnsOf(line), width, line)
-				}
-				if i := strings.IndexFunc(line, func(r rune) bool { return !seen(r) }); i >= 0 {
-					t.Errorf("character at %d is not harmless: %q", i, line)
-				}
-			}
-			golden(t, filepath.Join("testdata", name+".txt"), got)
+			transcript(t, name, get(cfg, c.path))
 		})
 	}
+}
+
+// transcript compares a page with the file of its name. A text must fit a terminal and do no harm to it.
+func transcript(t *testing.T, name string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	got := w.Body.String()
+	for line := range strings.SplitSeq(got, "\n") {
+		if columnsOf(line) > width && w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("line of %d columns, limit %d: %s", columnsOf(line), width, line)
+		}
+		if i := strings.IndexFunc(line, func(r rune) bool { return !seen(r) }); i >= 0 {
+			t.Errorf("character at %d is not harmless: %q", i, line)
+		}
+	}
+	golden(t, filepath.Join("testdata", name+".txt"), got)
 }
 
 func golden(t *testing.T, file, got string) {

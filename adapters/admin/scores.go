@@ -48,15 +48,19 @@ func dropped(b *strings.Builder, label, text string, list []endpoint, all bool) 
 		field(b, label, text)
 		return
 	}
-	names := make([]string, 0, len(list))
+	of := make([]string, 0, len(list))
 	for i := range list {
-		if i == fewNames && !all && len(list) > fewNames+1 {
-			names = append(names, fmt.Sprintf("and %d more (?all)", len(list)-i))
-			break
-		}
-		names = append(names, list[i].text())
+		of = append(of, list[i].text())
 	}
-	field(b, label, text+"; dropped "+strings.Join(names, ", "))
+	field(b, label, text+"; dropped "+names(of, all))
+}
+
+// names are a line of endpoints, the first few of them unless all are asked for.
+func names(list []string, all bool) string {
+	if !all && len(list) > fewNames+1 {
+		list = append(list[:fewNames:fewNames], fmt.Sprintf("and %d more (?all)", len(list)-fewNames))
+	}
+	return strings.Join(list, ", ")
 }
 
 // shown picks the rows of a table: the best, and all that were chosen, are next to the pick, or served.

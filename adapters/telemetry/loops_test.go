@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -50,5 +51,50 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 		if got := sum(t, reg, name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
+	}
+}
+
+// TestSuspendedEndpointsSayWhy: the label has the evidence of a suspension, and is empty while an endpoint is not suspended, though it
+// may be avoided.
+func TestSuspendedEndpointsSayWhy(t *testing.T) {
+	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
+	defer func() {
+		if err := sys.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var es []*endpoints.Endpoint
+	for address, h := range map[messages.Address]*endpoints.Health{
+		"well": nil, "silent": {Suspended: true, Why: messages.NoFirstToken}, "unreached": {Suspended: true, Why: messages.ConnectFailed},
+		"full": {Why: messages.Overload, Until: sys.Now().Add(time.Second)},
+	} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1}, messages.EndpointSpec{Address: address})
+		e.SetHealth(h)
+		es = append(es, e)
+	}
+	pool := endpoints.NewPool()
+	pool.Publish(endpoints.NewSnapshot(1, es), nil)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type series struct{ endpoint, evidence string }
+	got := map[series]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == "signalbox_endpoint_suspended" {
+				got[series{labels["endpoint"], labels["evidence"]}] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	want := map[series]float64{{"well", ""}: 0, {"full", ""}: 0, {"silent", "no-first-token"}: 1, {"unreached", "connect-failed"}: 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("suspended are %v, want %v", got, want)
 	}
 }
