@@ -29,6 +29,7 @@ type answer struct {
 	err    error
 	events []event // of a streamed answer
 	sent   time.Time
+	began  time.Time // the response's headers were there
 	ended  time.Time
 }
 
@@ -69,7 +70,7 @@ func (c *client) do(ctx context.Context, method, path, body string, header http.
 		return a
 	}
 	defer response.Body.Close()
-	a.status, a.header = response.StatusCode, response.Header
+	a.status, a.header, a.began = response.StatusCode, response.Header, time.Now()
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		a.err = a.readEvents(response.Body)
 		return a

@@ -169,34 +169,37 @@ func TestEnvoyPassesAStalledServer(t *testing.T) {
 }
 
 // TestEnvoyKeepsStreamsInADrain: SIGTERM with 200 answers on the streams of the full lane, each shorter than the drain timeout and longer
-// than its delay, loses none.
+// than its delay, loses none, nor a request of clients that are at work beside them.
 func TestEnvoyKeepsStreamsInADrain(t *testing.T) {
-	const running = 200
-	s := startStackWith(t, overrideHostFull, simulated(t, 2, brisk...), "--drain-delay", "1s", "--drain-timeout", "25s")
-	answers := make(chan answer, running)
-	for i := range running {
-		go func() { answers <- s.client.stream(context.Background(), fmt.Sprintf("story %d", i), 800) }()
-	}
+	const running, delay = 200, 6 * time.Second
+	servers := simulated(t, 2, "--model", model, "--decode-rate", "50", "--prefill-rate", "1000000", "--max-num-seqs", "256")
+	s := startStackWith(t, overrideHostFull, servers, "--drain-delay", delay.String(), "--drain-timeout", "25s")
+	stories := startStories(s.client, running, 500)
 	s.picker.inFlight(t, running)
+	work := steady(s.client, 8)
+	eventually(t, 10*time.Second, "clients are at work", func() bool { return work.count() > 16 })
 	terminated := time.Now()
 	s.picker.signal(t, syscall.SIGTERM)
-	all := make([]answer, 0, running)
-	late := 0
-	for range running {
-		a := <-answers
+	answers, late := stories(), 0
+	for _, a := range answers {
+		if a.ended.Sub(terminated) > delay {
+			late++
+		}
+	}
+	figures(t, "SIGTERM with 200 answers running, full lane: those", answers, terminated)
+	if code := s.picker.exitCode(t, 20*time.Second); code != 0 || strings.Contains(s.picker.log.text(), "streams cut") {
+		t.Errorf("exit code %d, or streams were cut", code)
+	}
+	sent := work.count()
+	eventually(t, 10*time.Second, "requests go on without a picker", func() bool { return work.count() >= sent+50 })
+	others := work.stop()
+	figures(t, "the clients beside them", others, terminated)
+	for _, a := range append(answers, others...) {
 		if !a.whole() {
 			t.Error(a.String())
 		}
-		if a.ended.Sub(terminated) > time.Second {
-			late++
-		}
-		all = append(all, a)
 	}
-	figures(t, "SIGTERM with 200 answers running, full lane", all, terminated)
 	if late < running/2 {
 		t.Errorf("%d answers ended after the drain delay: the test proves little", late)
-	}
-	if code := s.picker.exitCode(t, 20*time.Second); code != 0 || strings.Contains(s.picker.log.text(), "streams cut") {
-		t.Errorf("exit code %d, or streams were cut", code)
 	}
 }

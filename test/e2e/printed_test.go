@@ -85,10 +85,22 @@ func takesPrinted(t *testing.T, cluster string, flags []string) {
 // startPrinted runs what envoy-config prints for the flags of a picker.
 func startPrinted(t *testing.T, p *picker, flags ...string) *envoy {
 	t.Helper()
+	return startText(t, printedFor(t, p, flags...))
+}
+
+// printedFor is that bootstrap, on free ports.
+func printedFor(t *testing.T, p *picker, flags ...string) string {
+	t.Helper()
+	all := append([]string{"--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, p.flags[1:]...)
+	return printed(t, append(all, flags...)...)
+}
+
+// startText runs a bootstrap as it is.
+func startText(t *testing.T, text string) *envoy {
+	t.Helper()
 	folder := t.TempDir()
 	config := filepath.Join(folder, "envoy.yaml")
-	all := append(append([]string{"--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, p.flags[1:]...), flags...)
-	writeFile(t, config, printed(t, all...))
+	writeFile(t, config, text)
 	e := &envoy{}
 	e.run(t, config, folder)
 	return e
