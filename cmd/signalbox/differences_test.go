@@ -49,6 +49,11 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 			t.Errorf("--%s defaults to %q, not to the reference's %q, and differences.md does not say so", name, f.DefValue, byDefault)
 		}
 	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if _, reference := referenceFlags[f.Name]; !reference && !strings.Contains(rest, "`--"+f.Name+"`") && !strings.Contains(rest, "`--"+f.Name+" ") {
+			t.Errorf("--%s is not the reference's, and differences.md does not name it", f.Name)
+		}
+	})
 	for _, m := range regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(rest, -1) {
 		if _, reference := referenceFlags[m[1]]; flags.Lookup(m[1]) == nil && !reference {
 			t.Errorf("differences.md speaks of --%s, which nobody has", m[1])
