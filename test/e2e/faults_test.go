@@ -146,7 +146,7 @@ func TestEnvoyPassesAStalledServer(t *testing.T) {
 			eventually(t, 10*time.Second, "both servers are picked", func() bool { return s.picks(0) > 20 && s.picks(1) > 20 })
 			stalled := time.Now()
 			faults(`{"stalled":true}`)(t, s)
-			// The light lane sees the head of a response alone, which came; only its share in the full lane is evidence.
+			// In the light lane the access log says every 5 s that nothing came; before that only its share in the full lane is evidence.
 			if lane == "full" {
 				eventually(t, 10*time.Second, "the server is suspended", func() bool { return s.suspended(0) })
 			}

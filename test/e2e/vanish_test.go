@@ -38,11 +38,9 @@ func TestEnvoyDies(t *testing.T) {
 			answers := work.stop()
 			before, after, _ := figures(t, "Envoy killed, another started, "+lane+" lane", answers, killed)
 			t.Logf("%d of those after it found nobody who listens; the other one was up after %v", refusedDials(answers), listens.Sub(killed).Round(time.Millisecond))
-			if lost := before.sent - before.whole; lost > clients {
-				t.Errorf("%d requests failed of %d clients", lost, clients)
-			}
-			if after.sent-after.whole > refusedDials(answers) {
-				t.Errorf("%d requests failed that were sent after it, %d of them found nobody who listens", after.sent-after.whole, refusedDials(answers))
+			// Of those after it, some may have been sent while it was about to die.
+			if lost := before.sent - before.whole + after.sent - after.whole - refusedDials(answers); lost > clients {
+				t.Errorf("%d requests failed of %d clients, beside those that found nobody who listens", lost, clients)
 			}
 			for _, a := range answers {
 				if !a.whole() && (a.err == nil || a.sent.After(listens)) {
