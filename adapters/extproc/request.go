@@ -157,12 +157,16 @@ func (st *stream) hold(bytes int) bool {
 	if more <= 0 {
 		return true // it was reserved
 	}
-	if st.srv.held.Add(more) > st.srv.cfg.MaxHeldBytes {
-		st.srv.held.Add(-more)
-		return false
+	for {
+		all := st.srv.held.Load()
+		if all+more > st.srv.cfg.MaxHeldBytes {
+			return false
+		}
+		if st.srv.held.CompareAndSwap(all, all+more) {
+			st.held += more
+			return true
+		}
 	}
-	st.held += more
-	return true
 }
 
 // letGo gives the body's memory back, and takes out what it counted.

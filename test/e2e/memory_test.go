@@ -35,9 +35,6 @@ type stall struct {
 	fits  bool     // within the limit, all of it: nobody is refused, and no more is held than came
 }
 
-// overshoot is what the gauge of held bytes may say beyond the limit: what does not fit is counted for a moment before it is refused.
-const overshoot = 4 << 20
-
 // atOnce is how long half of those who are refused may wait for it, from the first byte that they send.
 func atOnce() time.Duration {
 	if raceEnabled() {
@@ -134,7 +131,7 @@ func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int
 	peak := memory(t, p.process, "VmHWM")
 	t.Logf("%.0f MB held at most, by %d readings, %.0f MB at rest; %v streams left, %v refused; %d MB of memory at the peak", held/1e6, readings, rest/1e6,
 		p.metric("signalbox_streams"), p.metric("signalbox_refusals_total"), peak/1e6)
-	if held > float64(limit+overshoot) {
+	if held > float64(limit) {
 		t.Errorf("%.0f bytes were held, want %d at most", held, limit)
 	}
 	if bar := limit*3/2 + 150e6; peak > bar && !raceEnabled() { // the race detector's own memory says nothing
