@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
 
-// headerChecks are about what the headers of a request hold, and what the EPP does to headers.
+// headerChecks are about what headers hold, and what the EPP does to them.
 var headerChecks = []Check{
 	{
 		Number: 43, Name: "odd header values", in: headed,
@@ -55,6 +55,11 @@ var headerChecks = []Check{
 			}
 			return c.finish()
 		},
+	},
+	{
+		Number: 59, Name: "repeated response headers", in: repliedHeaders,
+		Sends: "three set-cookie, two vary", Wants: "all of them as they were: no echo of headers",
+		run: repeatedHeaders,
 	},
 }
 
@@ -153,4 +158,19 @@ func permitted(a exchange.Answer) error {
 		return errors.New(strconv.Itoa(n) + " changes of headers in one answer, want 10 at most")
 	}
 	return nil
+}
+
+func repeatedHeaders(t *trial) error {
+	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary", "accept").with("vary", "origin")
+	c, err := t.whole(m)
+	if err != nil {
+		return err
+	}
+	got := c.look(rLane).headers
+	for i, f := range m.headers {
+		if i >= len(got) || got[i] != f {
+			return fmt.Errorf("line %s: %q is gone, or elsewhere: %v", f.Name, f.Value, got)
+		}
+	}
+	return c.finish()
 }

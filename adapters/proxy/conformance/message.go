@@ -119,6 +119,11 @@ func servedBy(endpoint string) exchange.Context {
 	}}
 }
 
+// unseen is a message of which a lane shows nothing.
+func unseen(mode exchange.LaneMode, m message) bool {
+	return mode.SkipHeaders && m.chunks == nil && m.trailers == nil
+}
+
 func (c *call) mode(id exchange.Lane) exchange.LaneMode {
 	if id == qLane {
 		return c.modes.Request
@@ -129,10 +134,10 @@ func (c *call) mode(id exchange.Lane) exchange.LaneMode {
 // play sends a message through a lane as Envoy does in the lane's mode, and waits for every answer that is due. It ends
 // early, without an error, at an immediate response.
 func (c *call) play(id exchange.Lane, m message) error {
-	if err := c.head(id, m); err != nil || c.refused() {
+	mode := c.mode(id)
+	if err := c.head(id, m); err != nil || c.refused() || unseen(mode, m) {
 		return err
 	}
-	mode := c.mode(id)
 	if m.onBody != nil {
 		c.stream.SetContext(id, *m.onBody)
 	}

@@ -27,6 +27,12 @@ func cutByte(m *answer) {
 	}
 }
 
+func cutLarge(m *answer) {
+	if len(streamedOf(m).GetBody()) > 10_000 {
+		cutByte(m)
+	}
+}
+
 func makeValid(m *answer) {
 	if s := streamedOf(m); s != nil {
 		s.Body = []byte(strings.ToValidUTF8(string(s.Body), "?"))
