@@ -11,7 +11,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestARightEPPPasses is what gives the planted faults their meaning.
 func TestARightEPPPasses(t *testing.T) {
-	results, err := Run(context.Background(), scripted(t, nil, habits{}))
+	o := scripted(t, nil, habits{})
+	o.Inside.Heap = heapInUse
+	results, err := Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ type habits struct {
 	keepsLoad   bool   // load is not given back
 	keepsPlace  bool   // who leaves the line keeps its place
 	holdsOn     bool   // bodies stay counted as held
+	holdsMore   bool   // bodies are held three times
 	keepsCopies bool   // bodies stay in memory
 	keepsStream bool   // a stream that was reset stays open
 	countsAll   bool   // every request is counted as served
@@ -102,6 +103,9 @@ func (e *epp) carry(s *session, endpoint string) {
 // hold counts the body until it is answered.
 func (e *epp) hold(s *session) {
 	holds := int64(len(s.body))
+	if e.habits.holdsMore {
+		holds *= 3
+	}
 	if s.picked && !e.habits.holdsOn {
 		holds = 0
 	}

@@ -30,7 +30,7 @@ type Options struct {
 
 	Parallel     int           // checks at a time, default 8
 	Patience     time.Duration // for an answer that must come, default 5 s
-	AtOnce       time.Duration // what counts as at once, default 50 ms
+	AtOnce       time.Duration // what counts as at once, default 50 ms; a tenth of it for a chunk that is passed on
 	BodyWait     time.Duration // longest time after which the EPP gives a missing body up, default 35 s
 	BodyLimit    int64         // bytes of a request body that are taken; 0 = unknown
 	Destinations int           // at most so many in a pick; 0 = unknown
@@ -44,7 +44,8 @@ type Options struct {
 type Inside struct {
 	Load  func(endpoint string) int             // requests that run there
 	Open  func() int                            // ext_proc streams
-	Held  func() int64                          // bytes of request bodies
+	Held  func() int64                          // bytes that request bodies take
+	Heap  func() int64                          // bytes of memory in use, after the garbage is collected
 	Ended func(requestID string) (Ending, bool) // what became of a request, by the x-request-id it came with
 
 	Empty     extprocv3.ExternalProcessorClient // an EPP without endpoints
@@ -117,6 +118,7 @@ type Result struct {
 	Mode    string
 	Outcome Outcome
 	Reason  string // one line; "" = it passed
+	Figures string // what was measured; "" = nothing
 	Took    time.Duration
 }
 
@@ -124,7 +126,10 @@ type Result struct {
 func (r Result) Line() string {
 	line := fmt.Sprintf("%-7s %2d %-34s %s", r.Outcome, r.Check.Number, r.Check.Name, r.Mode)
 	if r.Reason != "" {
-		line += ": " + r.Reason
+		return line + ": " + r.Reason
+	}
+	if r.Figures != "" {
+		line += ": " + r.Figures
 	}
 	return line
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
@@ -137,13 +139,6 @@ var endingChecks = []Check{
 	},
 }
 
-// impatient turns to the EPP whose deadline for bodies comes sooner, if there is one.
-func (t *trial) impatient() {
-	if t.Inside.Impatient != nil {
-		t.client = t.Inside.Impatient
-	}
-}
-
 // part sends headers and the first part of a body that is not whole.
 func (c *call) part() error {
 	m := post(chatPath, c.prompt("Say hello."))
@@ -251,4 +246,51 @@ func shutdown(t *trial) error {
 	}
 	t.close()
 	return errors.Join(err, epp.Wait())
+}
+
+func (t *trial) heap() int64 {
+	if t.Inside.Heap == nil {
+		return 0
+	}
+	return t.Inside.Heap()
+}
+
+// heldPeak is the most that was held at a time.
+type heldPeak struct {
+	bytes atomic.Int64
+	stop  func()
+}
+
+// watchHeld looks at what is held, 1 ms between looks.
+func (t *trial) watchHeld() *heldPeak {
+	p, done := &heldPeak{}, make(chan struct{})
+	var watching sync.WaitGroup
+	p.stop = func() { close(done); watching.Wait() }
+	watching.Go(func() {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for t.Inside.Held != nil {
+			p.bytes.Store(max(p.bytes.Load(), t.Inside.Held()))
+			select {
+			case <-look.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	return p
+}
+
+// heldFor checks what was held for one body, which must be given back.
+func (t *trial) heldFor(bytes int, p *heldPeak) error {
+	if t.Inside.Held == nil {
+		return nil
+	}
+	if err := t.eventually("no body is held", func() bool { return t.Inside.Held() == 0 }); err != nil {
+		return err
+	}
+	if peak := p.bytes.Swap(0); peak > 2*int64(bytes)+64<<10 {
+		return fmt.Errorf("%d bytes were held for a body of %d", peak, bytes)
+	}
+	return nil
 }

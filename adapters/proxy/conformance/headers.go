@@ -13,7 +13,7 @@ import (
 var headerChecks = []Check{
 	{
 		Number: 43, Name: "odd header values", in: headed,
-		Sends: "bytes that are not UTF-8, an empty value, 40 KB in one line, 95 lines, several lines of one name", Wants: "a pick; no line lost or joined",
+		Sends: "bytes that are not UTF-8, an empty value, 60 KB in one line, 97 lines, 200 lines, several lines of one name", Wants: "a pick; no line lost or joined",
 		run: oddHeaders,
 	},
 	{
@@ -64,18 +64,26 @@ var headerChecks = []Check{
 }
 
 func oddHeaders(t *trial) error {
-	many := t.chat()
-	for i := len(many.headers); i < 94; i++ {
-		many = many.with("x-line-"+strconv.Itoa(i), "v")
+	lines := func(n int) message {
+		m := t.chat()
+		for i := len(m.headers) + 1; i < n; i++ { // and x-request-id
+			m = m.with("x-line-"+strconv.Itoa(i), "v")
+		}
+		return m
 	}
 	repeated := t.chat().with("accept", "text/plain").with("accept", "text/html").with("cookie", "a=1").with("cookie", "b=2")
 	for name, m := range map[string]message{
 		"not UTF-8": t.chat().with("x-tenant", "caf\xe9 \xff").with("user-agent", "\xf0\x28"),
 		"empty":     t.chat().with("x-empty", "").with("user-agent", ""),
-		"40 KB":     t.chat().with("x-long", strings.Repeat("x", 40<<10)),
-		"95 lines":  many,
+		"60 KB":     t.chat().with("x-long", strings.Repeat("x", 60_000)),
+		"97 lines":  lines(97),
+		"200 lines": lines(200),
 		"repeated":  repeated,
 	} {
+		t.limits = exchange.Limits{} // a proxy takes 100 lines, if it is not told otherwise
+		if len(m.headers) > 100 {
+			t.limits.Lines = 250
+		}
 		c, err := t.start(m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

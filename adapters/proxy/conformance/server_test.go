@@ -97,7 +97,7 @@ func scripted(t *testing.T, f fault, h habits) Options {
 	inside.Fresh = func() (*Instance, error) { return like(func(*epp) {}).instance(), nil }
 	return Options{
 		Client: r.client(), Endpoints: pool, Model: "m", Health: healthpb.NewHealthClient(r.conn), Narrow: extprocv3.NewExternalProcessorClient(r.narrow),
-		Patience: 20 * time.Second, AtOnce: time.Second, BodyWait: 20 * time.Second,
+		Patience: 20 * time.Second, BodyWait: 20 * time.Second,
 		BodyLimit: eppLimit, Destinations: 2, RoutesAll: true, Inside: inside,
 	}
 }
