@@ -69,10 +69,10 @@ func (e *epp) note(s *session, step string, out []*answer) []*answer {
 		e.carry(s, s.to)
 	}
 	e.hold(s)
-	switch {
-	case step == "rH":
+	switch step {
+	case "rH":
 		e.hearResponse(s)
-	case step == "rE" || step == "rT":
+	case "rE", "rT":
 		s.whole = true
 	}
 	switch {
