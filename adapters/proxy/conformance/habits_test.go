@@ -60,7 +60,7 @@ func (p planted) caught(t *testing.T, h habits) {
 	o := scripted(t, p.fault, h)
 	o.Modes, o.Checks, o.Patience = []string{p.mode}, []int{p.check}, 700*time.Millisecond
 	if p.check == 61 || p.check == 38 {
-		o.Patience = 5 * time.Second // it is the EPP that must be slow, not the machine
+		o.Patience = 20 * time.Second // it is the EPP that must be slow, not the machine
 	}
 	results, err := Run(context.Background(), o)
 	if err != nil || len(results) != 1 {
@@ -84,7 +84,7 @@ func TestPlantedHabitsAreCaught(t *testing.T) {
 // What stays in memory shows only while nothing else runs in this process.
 func TestKeptBodiesAreCaught(t *testing.T) {
 	o := scripted(t, nil, habits{keepsCopies: true})
-	o.Modes, o.Checks, o.Patience, o.Inside.Heap = []string{fds}, []int{34}, 2*time.Second, heapInUse
+	o.Modes, o.Checks, o.Patience, o.Inside.Heap = []string{fds}, []int{34}, 10*time.Second, heapInUse
 	results, err := Run(t.Context(), o)
 	if err != nil || len(results) != 1 || !strings.Contains(results[0].Reason, "memory is given back") {
 		t.Errorf("got %v, %v; want row 34 to fail", results, err)
