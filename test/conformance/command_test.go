@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
 )
 
 // serving is the line that a picker logs once it serves.
@@ -21,14 +23,10 @@ var serving = regexp.MustCompile(`"ext_proc":\s*\["(127\.0\.0\.1:\d+)"`)
 
 // TestCommand plays the table against the real binary by its own command. The rows that need a look inside are listed as not run.
 func TestCommand(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "signalbox")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/signalbox").CombinedOutput(); err != nil {
-		t.Fatalf("building signalbox: %v\n%s", err, out)
-	}
-	at := serve(t, binary)
+	at := serve(t).at
 	check := func(args ...string) (string, int) {
-		args = append([]string{"conformance", "--addr", at, "--at-once", "2s", "--patience", "20s", "--body-wait", "15s"}, args...)
-		command := exec.Command(binary, args...)
+		args = append([]string{"conformance", "--addr", at, "--patience", "20s", "--body-wait", "15s"}, args...)
+		command := exec.Command(binary(t), args...)
 		out, err := command.CombinedOutput()
 		var status *exec.ExitError
 		if err != nil && !errors.As(err, &status) {
@@ -48,35 +46,94 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// serve starts the binary on free ports, and gives the address of its ext_proc port.
-func serve(t *testing.T, binary string) string {
+// binary is the command, built once.
+func binary(t *testing.T) string {
 	t.Helper()
-	epp := exec.Command(binary, "serve", "--endpoints", endpointsFile(t), "--grpc-port", "0", "--grpc-health-port", "0",
-		"--metrics-port", "0", "--drain-delay", "0s", "--body-timeout", "4s")
-	out, err := epp.StderrPipe()
+	path, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := epp.Start(); err != nil {
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(folder, "signalbox")
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/signalbox").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building signalbox: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// folder is where the command is built.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "signalbox-conformance-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	if err := os.RemoveAll(folder); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
+// picker is the command serving.
+type picker struct {
+	command *exec.Cmd
+	log     *log
+	at      string       // of its ext_proc port
+	wait    func() error // until it has ended
+}
+
+// serve starts the command on free ports.
+func serve(t *testing.T) *picker {
+	t.Helper()
+	p := &picker{command: exec.Command(binary(t), "serve", "--endpoints", endpointsFile(t), "--grpc-port", "0", "--grpc-health-port", "0",
+		"--metrics-port", "0", "--drain-delay", "0s", "--body-timeout", "4s"), log: &log{found: make(chan string, 1), over: make(chan struct{})}}
+	out, err := p.command.StderrPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	log := &log{found: make(chan string, 1), over: make(chan struct{})}
-	go log.follow(out)
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.log.follow(out)
+	p.wait = sync.OnceValue(func() error {
+		<-p.log.over
+		return p.command.Wait()
+	})
 	t.Cleanup(func() {
-		_ = epp.Process.Signal(syscall.SIGTERM)
-		<-log.over
-		if err := epp.Wait(); err != nil || strings.Contains(log.text(), "panicked") {
-			t.Errorf("signalbox: %v\n%s", err, log.text())
+		p.stop()
+		if err := p.wait(); err != nil || strings.Contains(p.log.text(), "panicked") {
+			t.Errorf("signalbox: %v\n%s", err, p.log.text())
 		}
 	})
 	select {
-	case at := <-log.found:
-		return at
-	case <-log.over:
+	case p.at = <-p.log.found:
+		return p
+	case <-p.log.over:
 	case <-time.After(20 * time.Second):
 	}
-	t.Fatalf("signalbox does not serve:\n%s", log.text())
-	return ""
+	t.Fatalf("signalbox does not serve:\n%s", p.log.text())
+	return nil
+}
+
+// stop says that it shall end. It may have ended.
+func (p *picker) stop() { _ = p.command.Process.Signal(syscall.SIGTERM) }
+
+// instance is a picker as a check sees it, on a connection of its own.
+func (p *picker) instance(t *testing.T) *conformance.Instance {
+	t.Helper()
+	o := &conformance.Options{}
+	hangUp, err := o.Connect(t.Context(), p.at, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hangUp)
+	return &conformance.Instance{Client: o.Client, Health: o.Health, Stop: p.stop, Wait: p.wait}
 }
 
 func endpointsFile(t *testing.T) string {

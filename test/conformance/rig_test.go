@@ -17,8 +17,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/flow"
@@ -61,13 +59,12 @@ type rig struct {
 	registry *prometheus.Registry
 	bodyWait time.Duration
 
-	grpc   *grpc.Server
-	health *health.Server
-	conns  []*grpc.ClientConn
-	at     string
+	grpc  *grpc.Server
+	conns []*grpc.ClientConn
+	at    string
 
 	mu    sync.Mutex
-	ended map[string]messages.Record // by the client's name for the request
+	ended map[string][]messages.Record // by the client's name for the request, each time it was counted
 }
 
 // startRig brings an EPP up. fresh makes its flow shards; nil is the real one.
@@ -84,7 +81,7 @@ func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[m
 		t.Fatal(err)
 	}
 	r := &rig{
-		bodyWait: bodyWait, pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string]messages.Record{},
+		bodyWait: bodyWait, pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string][]messages.Record{},
 		plan: &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second},
 	}
 	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Profiles)
@@ -181,7 +178,7 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *sh
 func (r *rig) remember(m *messages.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended[m.ClientID] = *m
+	r.ended[m.ClientID] = append(r.ended[m.ClientID], *m)
 }
 
 func (r *rig) serve(t *testing.T) {
@@ -207,11 +204,6 @@ func (r *rig) serve(t *testing.T) {
 	options := append(wire.ServerOptions(), grpc.MaxRecvMsgSize(bodyLimit+8<<20), grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20))
 	r.grpc = grpc.NewServer(options...)
 	wire.Register(r.grpc, r.streams)
-	r.health = health.NewServer()
-	for _, name := range []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"} {
-		r.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
-	}
-	healthpb.RegisterHealthServer(r.grpc, r.health)
 	go func() { _ = r.grpc.Serve(listener) }() // it ends with Stop
 }
 
@@ -278,11 +270,12 @@ func (r *rig) load(endpoint string) int {
 func (r *rig) ending(id string) (conformance.Ending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, ok := r.ended[id]
-	if !ok {
+	all := r.ended[id]
+	if len(all) == 0 {
 		return conformance.Ending{}, false
 	}
-	e := conformance.Ending{Status: m.Status}
+	m := all[0]
+	e := conformance.Ending{Status: m.Status, Times: len(all)}
 	if m.Reason != messages.NoReason {
 		e.Reason = m.Reason.String()
 	}

@@ -2,13 +2,13 @@ package conformance
 
 import (
 	"context"
+	goruntime "runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -56,37 +56,28 @@ func options(t *testing.T, r *rig) conformance.Options {
 	var waiting atomic.Int64
 	queue, full, empty := startRig(t, addresses, scriptedFlow(false, &waiting)), startRig(t, addresses, scriptedFlow(true, &waiting)), startRig(t, nil, nil)
 	hasty := startPatient(t, addresses, nil, 300*time.Millisecond)
+	// Health and shutdown are the command's own.
+	lasting := serve(t).instance(t)
 	return conformance.Options{
 		Client: r.client(t), Endpoints: addresses, Model: "m",
-		Health: healthpb.NewHealthClient(r.dial(t)),
-		Narrow: extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<20))),
-		// The machine may be busy: what is at once on an idle one is not tested by this clock.
-		AtOnce: 2 * time.Second, Patience: 20 * time.Second,
-		BodyWait: 20 * time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
+		Health:   lasting.Health,
+		Narrow:   extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<20))),
+		Patience: 20 * time.Second, BodyWait: 20 * time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
 		Inside: conformance.Inside{
-			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Ended: r.ending,
+			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Heap: heapInUse, Ended: r.ending,
 			Empty: empty.client(t), Saturated: full.client(t), Impatient: hasty.client(t),
 			Queue: &conformance.Queue{Client: queue.client(t), Waiting: func() int { return int(waiting.Load()) }},
-			Fresh: func() (*conformance.Instance, error) { return startRig(t, addresses, nil).instance(t), nil },
+			Fresh: func() (*conformance.Instance, error) { return serve(t).instance(t), nil },
 		},
 	}
 }
 
-// instance is a rig that stops as the command does: health first, then no new streams.
-func (r *rig) instance(t *testing.T) *conformance.Instance {
-	stopped := make(chan struct{})
-	conn := r.dial(t)
-	return &conformance.Instance{
-		Client: extprocv3.NewExternalProcessorClient(conn), Health: healthpb.NewHealthClient(conn),
-		Stop: func() {
-			r.health.Shutdown()
-			go func() {
-				r.grpc.GracefulStop()
-				close(stopped)
-			}()
-		},
-		Wait: func() error { <-stopped; return nil },
-	}
+func heapInUse() int64 {
+	goruntime.GC()
+	goruntime.GC() // pools let go of what they keep only at the second
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // TestEveryRow plays the whole table. Nothing may be left out, and nothing may be left behind.
@@ -100,6 +91,8 @@ func TestEveryRow(t *testing.T) {
 	for _, result := range results {
 		if result.Outcome != conformance.Passed {
 			t.Error(result.Line())
+		} else if result.Figures != "" {
+			t.Log(result.Line())
 		}
 		played[result.Check.Number] = true
 	}
@@ -112,9 +105,23 @@ func TestEveryRow(t *testing.T) {
 	for _, name := range names {
 		t.Logf("%-46s %d / %d", name, scores[name].Passed, scores[name].Applicable)
 	}
+	compareReadme(t, scores)
 	r.until(t, "every stream is closed", func() bool { return r.streams.Open() == 0 })
 	r.until(t, "no body is held", func() bool { return r.streams.Held() == 0 })
 	for _, a := range addresses {
 		r.until(t, "no load is left at "+a, func() bool { return r.load(a) == 0 })
+	}
+	r.countedOnce(t)
+}
+
+// countedOnce looks at all requests that had a name of their own, once they have ended.
+func (r *rig) countedOnce(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, all := range r.ended {
+		if id != "" && len(all) != 1 {
+			t.Errorf("%s was counted %d times", id, len(all))
+		}
 	}
 }

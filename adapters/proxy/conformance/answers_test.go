@@ -34,6 +34,7 @@ func (s *session) pick(in exchange.Kind) *answer {
 	if len(to) == 0 {
 		return refusal(503)
 	}
+	s.to = to[0]
 	return pickOf(in, strings.Join(to[:min(2, len(to))], ","))
 }
 

@@ -240,15 +240,18 @@ func (c *call) finishAnyhow() error {
 	}
 }
 
-// ended waits until the EPP knows how the request ended.
+// ended waits until the EPP knows how the request ended, which it must count once.
 func (c *call) ended(good func(Ending) error) error {
 	var e Ending
 	err := c.eventually("the EPP remembers the request", func() (ok bool) {
 		e, ok = c.Inside.Ended(c.id)
 		return ok
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case e.Times != 1:
+		return fmt.Errorf("counted %d times, want 1", e.Times)
 	}
 	return good(e)
 }

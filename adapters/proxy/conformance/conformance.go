@@ -30,7 +30,7 @@ type Options struct {
 
 	Parallel     int           // checks at a time, default 8
 	Patience     time.Duration // for an answer that must come, default 5 s
-	AtOnce       time.Duration // what counts as at once, default 50 ms
+	AtOnce       time.Duration // what counts as at once, default 50 ms; a tenth of it for a chunk that is passed on
 	BodyWait     time.Duration // longest time after which the EPP gives a missing body up, default 35 s
 	BodyLimit    int64         // bytes of a request body that are taken; 0 = unknown
 	Destinations int           // at most so many in a pick; 0 = unknown
@@ -44,7 +44,8 @@ type Options struct {
 type Inside struct {
 	Load  func(endpoint string) int             // requests that run there
 	Open  func() int                            // ext_proc streams
-	Held  func() int64                          // bytes of request bodies
+	Held  func() int64                          // bytes that request bodies take
+	Heap  func() int64                          // bytes of memory in use, after the garbage is collected
 	Ended func(requestID string) (Ending, bool) // what became of a request, by the x-request-id it came with
 
 	Empty     extprocv3.ExternalProcessorClient // an EPP without endpoints
@@ -59,6 +60,7 @@ type Ending struct {
 	Reason string // why it was not served; "" = it was
 	Status int    // HTTP; 0 = none
 	Served string // endpoint
+	Times  int    // so often it was counted
 }
 
 // Queue is an EPP in which every request waits until it leaves.
@@ -116,6 +118,7 @@ type Result struct {
 	Mode    string
 	Outcome Outcome
 	Reason  string // one line; "" = it passed
+	Figures string // what was measured; "" = nothing
 	Took    time.Duration
 }
 
@@ -123,7 +126,10 @@ type Result struct {
 func (r Result) Line() string {
 	line := fmt.Sprintf("%-7s %2d %-34s %s", r.Outcome, r.Check.Number, r.Check.Name, r.Mode)
 	if r.Reason != "" {
-		line += ": " + r.Reason
+		return line + ": " + r.Reason
+	}
+	if r.Figures != "" {
+		line += ": " + r.Figures
 	}
 	return line
 }
@@ -205,6 +211,7 @@ func AllModes() []Modes {
 		{Name: "NONE/STREAMED", Request: none, Response: streamed},
 		{Name: "GRPC/NONE", Request: grpc, Response: none},
 		{Name: "BUFFERED, trailers SKIP", Request: without(buffered), Response: without(buffered)},
+		{Name: "BUFFERED_PARTIAL, trailers SKIP", Request: without(partial), Response: without(partial)},
 		{Name: "STREAMED, trailers SKIP", Request: without(streamed), Response: without(streamed)},
 		{Name: "NONE, trailers SEND", Request: exchange.LaneMode{Trailers: true}, Response: exchange.LaneMode{Trailers: true}},
 		{Name: "BUFFERED, request headers SKIP", Request: headless(buffered), Response: buffered},
@@ -213,6 +220,7 @@ func AllModes() []Modes {
 		{Name: "FULL_DUPLEX_STREAMED, request headers SKIP", Request: headless(fds), Response: fds},
 		{Name: "NONE, request headers SKIP", Request: headless(none), Response: none},
 		{Name: "BUFFERED, response headers SKIP", Request: buffered, Response: headless(buffered)},
+		{Name: "BUFFERED_PARTIAL, response headers SKIP", Request: partial, Response: headless(partial)},
 		{Name: "STREAMED, response headers SKIP", Request: streamed, Response: headless(streamed)},
 		{Name: "FULL_DUPLEX_STREAMED, response headers SKIP", Request: fds, Response: headless(fds)},
 		{Name: "STREAMED without waiting", Request: streamed, Response: streamed, WithoutWaiting: true},
@@ -225,7 +233,7 @@ func AllModes() []Modes {
 // makesSense leaves observed streams to the checks that ask for them.
 func (c *Check) makesSense(m Modes) bool { return c.in(m) }
 
-// headed is a request lane that begins with its headers. Without them nothing can carry a pick: Envoy sends them on at once.
+// headed is a request that can be picked for: its headers are shown. Without them nothing can carry a pick, as Envoy sends them on at once.
 func headed(m Modes) bool { return !m.Observe && !m.Request.SkipHeaders }
 
 // bodied is a request lane that shows the body.
@@ -253,15 +261,13 @@ func request(body ...exchange.LaneMode) func(Modes) bool {
 	}
 }
 
-// replied is a response lane that shows anything, after a request that can be picked for.
-func replied(m Modes) bool {
-	return headed(m) && (!m.Response.SkipHeaders || m.Response.Body != exchange.None)
-}
+// replied is a response lane that shows anything, whether or not its request could be picked for.
+func replied(m Modes) bool { return repliedHeaders(m) || repliedBody(m) }
 
 // repliedHeaders is a response lane that begins with its headers.
-func repliedHeaders(m Modes) bool { return headed(m) && !m.Response.SkipHeaders }
+func repliedHeaders(m Modes) bool { return !m.Observe && !m.Response.SkipHeaders }
 
-func repliedBody(m Modes) bool { return headed(m) && m.Response.Body != exchange.None }
+func repliedBody(m Modes) bool { return !m.Observe && m.Response.Body != exchange.None }
 
 func both(a, b func(Modes) bool) func(Modes) bool { return func(m Modes) bool { return a(m) && b(m) } }
 

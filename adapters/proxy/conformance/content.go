@@ -1,12 +1,10 @@
 package conformance
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
@@ -15,8 +13,9 @@ import (
 var contentChecks = []Check{
 	{
 		Number: 34, Name: "body sizes", in: bodied, alone: true,
-		Sends: "1 byte, 64 KiB and one less and one more, 1 MiB, 20 MiB, more than the limit", Wants: "as 1, chunks of 64 KiB at most; 413 above the limit",
-		run: sizes,
+		Sends: "1 byte, 64 KiB and one less and one more, 1 MiB, 20 MiB, more than the limit",
+		Wants: "as 1, chunks of 64 KiB at most; 413 above the limit; no more held than twice the body, and nothing afterwards",
+		run:   sizes,
 	},
 	{
 		Number: 35, Name: "content-length that lies", in: headed, alone: true,
@@ -41,15 +40,16 @@ var contentChecks = []Check{
 		},
 	},
 	{
-		Number: 38, Name: "odd JSON", in: bodied,
-		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are not UTF-8", Wants: "a pick, or 400",
+		Number: 38, Name: "odd JSON", in: bodied, alone: true,
+		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are not UTF-8",
+		Wants: "a pick, or 400; depth 100000 takes no more than 10 times as long as a flat body of that size",
 		run: func(t *trial) error {
 			for _, body := range t.oddities() {
 				if err := t.pickOr(post(chatPath, body), 400); err != nil {
 					return fmt.Errorf("%.20q: %w", body, err)
 				}
 			}
-			return nil
+			return t.deepAsFlat()
 		},
 	},
 	{
@@ -116,7 +116,26 @@ func inChunks(body string) []string {
 	return append(out, body)
 }
 
+// sizes looks at memory too, where that can be seen: at what is counted as held, and at what is left when all is over.
 func sizes(t *trial) error {
+	const left = 12 << 20 // bytes by which memory may grow for other reasons: less than a large body
+	before := t.heap()
+	held := t.watchHeld()
+	err := t.playSizes(held)
+	held.stop()
+	t.close()
+	t.calls = nil
+	if err != nil || t.Inside.Heap == nil {
+		return err
+	}
+	var now int64
+	if err := t.eventually("memory is given back", func() bool { now = t.heap(); return now <= before+left }); err != nil {
+		return fmt.Errorf("%w: %d bytes more than before are in use", err, now-before)
+	}
+	return nil
+}
+
+func (t *trial) playSizes(held *heldPeak) error {
 	for _, n := range []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, 20 << 20} {
 		m := post(chatPath, inChunks(t.sized(n))...)
 		statuses := []int{413}
@@ -130,6 +149,9 @@ func sizes(t *trial) error {
 		} else if err := t.pickOr(m, statuses...); err != nil {
 			return fmt.Errorf("%d bytes: %w", n, err)
 		}
+		if err := t.heldFor(n, held); err != nil {
+			return err
+		}
 	}
 	if t.BodyLimit == 0 || !awaited(t.modes) {
 		return nil
@@ -137,7 +159,7 @@ func sizes(t *trial) error {
 	if err := t.refuse(post(chatPath, inChunks(t.sized(int(t.BodyLimit)+1))...), 413); err != nil {
 		return fmt.Errorf("one byte more than the limit of %d: %w", t.BodyLimit, err)
 	}
-	return nil
+	return t.heldFor(int(t.BodyLimit), held)
 }
 
 func falseLength(t *trial) error {
@@ -208,6 +230,28 @@ func (t *trial) invalid(body string) error {
 	return c.errorObject()
 }
 
+// deepAsFlat compares the best of some times, which a busy machine does not change much. Work that grows with the square of
+// the depth is thousands of times slower.
+func (t *trial) deepAsFlat() error {
+	const depth = 100_000
+	best := [2]time.Duration{time.Hour, time.Hour}
+	for range 3 {
+		for i, odd := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth), `"` + strings.Repeat("a", 2*depth-2) + `"`} {
+			body := `{"model":` + quote(t.Model) + `,"messages":[],"x":` + odd + `}`
+			began := time.Now()
+			if err := t.pickOr(post(chatPath, body), 400); err != nil {
+				return fmt.Errorf("%.60q: %w", body, err)
+			}
+			best[i] = min(best[i], time.Since(began))
+		}
+	}
+	deep, flat := best[0].Round(time.Microsecond), best[1].Round(time.Microsecond)
+	if t.figures = fmt.Sprintf("depth %d in %v, flat in %v", depth, deep, flat); deep > 10*flat+50*time.Millisecond {
+		return errors.New(t.figures)
+	}
+	return nil
+}
+
 func (t *trial) oddities() []string {
 	return []string{
 		"[]", "null", `"x"`, "12", "1e999", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000),
@@ -241,31 +285,4 @@ func compressed(t *trial) error {
 		}
 	}
 	return nil
-}
-
-// bomb is made once: it is slow to make.
-var bomb = sync.OnceValue(func() string { return gzipped(strings.Repeat("a", 30<<20)) })
-
-func gzipped(text string) string {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write([]byte(text)) // a buffer takes all
-	_ = w.Close()
-	return b.String()
-}
-
-// brotlied is a Brotli stream of one uncompressed meta-block (RFC 7932, 9.2); 65 536 bytes at most.
-func brotlied(text string) string {
-	bits := (len(text)-1)<<4 | 1<<20 // window 16 bits, not the last block, length in 4 nibbles, uncompressed
-	return string([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16)}) + text + "\x03"
-}
-
-// zstded is a Zstandard frame of one raw block (RFC 8878, 3.1.1); 65 791 bytes at most, 256 at least.
-func zstded(text string) string {
-	size, block := len(text)-256, len(text)<<3|1
-	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, byte(size), byte(size >> 8), byte(block), byte(block >> 8), byte(block >> 16)}
-	if len(text) < 256 {
-		header = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, byte(len(text)), byte(block), byte(block >> 8), byte(block >> 16)}
-	}
-	return string(header) + text
 }

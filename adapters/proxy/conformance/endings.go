@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
@@ -52,7 +54,7 @@ var endingChecks = []Check{
 		run: resetInLine,
 	},
 	{
-		Number: 13, Name: "reset after all is answered", in: replied,
+		Number: 13, Name: "reset after all is answered", in: both(headed, replied),
 		Sends: "a whole exchange, reset", Wants: "counted as served",
 		run: func(t *trial) error {
 			if t.Inside.Ended == nil {
@@ -108,13 +110,8 @@ var endingChecks = []Check{
 		},
 	},
 	{
-		Number: 61, Name: "1000 slow readers", in: once, alone: true,
-		Sends: "1000 exchanges whose answers nobody reads, then one that is read", Wants: "the one is served at its usual speed",
-		run: slowReaders,
-	},
-	{
 		Number: 62, Name: "shutdown", in: once, alone: true,
-		Sends: "half an exchange, a stop, the other half", Wants: "health turns NOT_SERVING, the exchange is served to its end",
+		Sends: "half an exchange, a stop, the other half", Wants: "who watches health hears NOT_SERVING before the connection goes, the exchange is served to its end",
 		run: shutdown,
 	},
 	{
@@ -140,13 +137,6 @@ var endingChecks = []Check{
 			return errors.Join(c.clean(), t.released())
 		},
 	},
-}
-
-// impatient turns to the EPP whose deadline for bodies comes sooner, if there is one.
-func (t *trial) impatient() {
-	if t.Inside.Impatient != nil {
-		t.client = t.Inside.Impatient
-	}
 }
 
 // part sends headers and the first part of a body that is not whole.
@@ -230,57 +220,77 @@ func resetInLine(t *trial) error {
 	return errors.Join(c.clean(), t.eventually("its place is given up", func() bool { return q.Waiting() == 0 }))
 }
 
-// slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
-func slowReaders(t *trial) error {
-	if t.Narrow == nil {
-		return notRun("needs a connection with small windows")
+func shutdown(t *trial) error {
+	if t.Inside.Fresh == nil {
+		return notRun("needs an EPP that may be stopped: it serves nobody afterwards")
 	}
-	usual := t.Client
-	t.client = t.Narrow
-	ctx, cancel := context.WithCancel(t.ctx)
-	defer cancel()
-	const readers, body = 1000, 96 << 10
-	stalled := make(chan error, readers)
-	chunk := make([]byte, 32<<10)
-	for range readers {
-		go func() { stalled <- t.stall(ctx, chunk, body) }()
-	}
-	for range readers {
-		if err := <-stalled; err != nil {
-			return err
-		}
-	}
-	t.client = usual
-	began := time.Now()
-	c, err := t.whole(completion())
+	epp, err := t.Inside.Fresh()
 	if err != nil {
 		return err
 	}
-	if took := time.Since(began); took > t.Patience/2 {
-		return fmt.Errorf("an exchange beside the slow readers took %v", took)
+	t.client = epp.Client
+	ctx, cancel := context.WithTimeout(t.ctx, t.Patience)
+	defer cancel()
+	watch, err := watchHealth(ctx, epp.Health, healthNames[1])
+	var c *call
+	if err == nil {
+		c, err = t.begin(t.chat())
 	}
-	return c.finish()
+	epp.Stop()
+	if err == nil {
+		err = watch.hear(notServing)
+	}
+	cancel() // a watch that goes on may keep the EPP
+	if err == nil {
+		err = errors.Join(c.play(rLane, completion()), c.answeredWell(), c.finish())
+	}
+	t.close()
+	return errors.Join(err, epp.Wait())
 }
 
-// stall opens a stream of which nothing is read, and fills it.
-func (t *trial) stall(ctx context.Context, chunk []byte, body int) error {
-	s, err := exchange.Open(ctx, t.Narrow, t.config())
-	if err != nil {
-		return err
+func (t *trial) heap() int64 {
+	if t.Inside.Heap == nil {
+		return 0
 	}
-	if err := s.SendHeaders(qLane, t.chat().headers, true, exchange.Context{}); err != nil {
-		return err
-	}
-	if _, err := s.Recv(); err != nil {
-		return err
-	}
-	if err := s.SendHeaders(rLane, completion().headers, false, exchange.Context{}); err != nil {
-		return err
-	}
-	for sent := 0; sent < body; sent += len(chunk) {
-		if err := s.SendBody(rLane, chunk, false); err != nil {
-			return err
+	return t.Inside.Heap()
+}
+
+// heldPeak is the most that was held at a time.
+type heldPeak struct {
+	bytes atomic.Int64
+	stop  func()
+}
+
+// watchHeld looks at what is held, 1 ms between looks.
+func (t *trial) watchHeld() *heldPeak {
+	p, done := &heldPeak{}, make(chan struct{})
+	var watching sync.WaitGroup
+	p.stop = func() { close(done); watching.Wait() }
+	watching.Go(func() {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for t.Inside.Held != nil {
+			p.bytes.Store(max(p.bytes.Load(), t.Inside.Held()))
+			select {
+			case <-look.C:
+			case <-done:
+				return
+			}
 		}
+	})
+	return p
+}
+
+// heldFor checks what was held for one body, which must be given back.
+func (t *trial) heldFor(bytes int, p *heldPeak) error {
+	if t.Inside.Held == nil {
+		return nil
+	}
+	if err := t.eventually("no body is held", func() bool { return t.Inside.Held() == 0 }); err != nil {
+		return err
+	}
+	if peak := p.bytes.Swap(0); peak > 2*int64(bytes)+64<<10 {
+		return fmt.Errorf("%d bytes were held for a body of %d", peak, bytes)
 	}
 	return nil
 }

@@ -4,13 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
-	"testing"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
@@ -22,7 +18,8 @@ type (
 
 const (
 	eppLimit = 21 << 20
-	eppWait  = 3 * time.Second // for a body that does not come
+	hasty    = time.Second // for a body that does not come
+	patient  = time.Minute
 )
 
 var pool = []string{"127.0.0.1:8001", "127.0.0.1:8002", "[::1]:8003"}
@@ -37,7 +34,12 @@ var errLeave = errors.New("leave")
 // epp is a small EPP that is right, with a fault planted.
 type epp struct {
 	extprocv3.UnimplementedExternalProcessorServer
-	fault fault
+	*book
+	fault   fault
+	habits  habits
+	refuses int  // status for every request; 0 = they are picked for
+	queues  bool // every request waits until it leaves
+	wait    time.Duration
 }
 
 // session is one stream of it.
@@ -56,31 +58,26 @@ type session struct {
 	observed bool
 	plain    bool // a header came in value
 	over     bool
-}
 
-func startEPP(t *testing.T, f fault) extprocv3.ExternalProcessorClient {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	extprocv3.RegisterExternalProcessorServer(server, &epp{fault: f})
-	go func() { _ = server.Serve(listener) }() // it ends with Stop
-	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		server.Stop()
-	})
-	return extprocv3.NewExternalProcessorClient(conn)
+	id      string // x-request-id
+	to      string // first destination
+	carrier string // endpoint at which it is counted
+	counted bool
+	holds   int64 // bytes of the body
+	waits   bool  // in line
+	status  int   // of the response
+	whole   bool  // the response has come to its end
 }
 
 func (e *epp) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	s := &session{headers: map[string]string{}}
+	e.opened()
+	defer e.closed(s)
+	if e.habits.hoards {
+		q := newHoard(stream)
+		defer q.close()
+		stream = q
+	}
 	incoming, failed := make(chan *ask), make(chan error, 1)
 	go receive(stream, incoming, failed)
 	patience := time.NewTimer(time.Hour)
@@ -92,9 +89,11 @@ func (e *epp) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 		case m := <-incoming:
 			s.in = m
 			step, out = s.take(m)
-			patience.Reset(eppWait)
+			out = e.note(s, step, out)
+			patience.Reset(e.wait)
 		case err := <-failed:
 			if !errors.Is(err, io.EOF) {
+				e.linger()
 				return nil
 			}
 			step, s.over = ".", true
@@ -112,11 +111,8 @@ func (e *epp) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 				return err
 			}
 		}
-		for _, m := range out {
-			if err := stream.Send(m); err != nil {
-				return err
-			}
-			s.over = s.over || m.GetImmediateResponse() != nil
+		if err := e.send(s, out, stream); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -189,6 +185,7 @@ func (s *session) requestHeaders(h *extprocv3.HttpHeaders) []*answer {
 			s.headers[line.GetKey()] = string(line.GetRawValue()) + line.GetValue()
 		}
 	}
+	s.id = s.headers["x-request-id"]
 	s.ended[qLane] = h.GetEndOfStream()
 	mode := s.modes[qLane]
 	switch {
@@ -228,7 +225,7 @@ func (s *session) requestBody(b *extprocv3.HttpBody) []*answer {
 	case mode.Buffers():
 		return []*answer{s.pick(exchange.BodyAnswer)}
 	case b.GetEndOfStream():
-		return s.whole(true)
+		return s.gathered(true)
 	}
 	return nil
 }
@@ -241,8 +238,8 @@ func (s *session) readable() bool {
 	return json.Valid(s.body)
 }
 
-// whole is what FULL_DUPLEX_STREAMED gets at its end.
-func (s *session) whole(end bool) []*answer {
+// gathered is what FULL_DUPLEX_STREAMED gets at its end.
+func (s *session) gathered(end bool) []*answer {
 	if end && !s.readable() {
 		return []*answer{refusal(400)}
 	}
@@ -269,7 +266,7 @@ func (s *session) requestTrailers() []*answer {
 		return []*answer{refusal(500)}
 	}
 	if !s.picked {
-		return append(s.whole(false), trailersAnswer(qLane))
+		return append(s.gathered(false), trailersAnswer(qLane))
 	}
 	return []*answer{trailersAnswer(qLane)}
 }

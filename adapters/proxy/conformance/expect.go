@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
@@ -104,7 +106,7 @@ func (c *call) intact(id exchange.Lane) error {
 		return fmt.Errorf("%s lane: the body was replaced by %d bytes", id, len(w.back))
 	case !mode.Duplex() && w.bodyN != w.bodySent:
 		return fmt.Errorf("%s lane: %d body answers to %d messages", id, w.bodyN, w.bodySent)
-	case mode.Duplex() && !w.ended:
+	case mode.Duplex() && !w.ended && !unseen(mode, w.sent):
 		return fmt.Errorf("%s lane: its end was not answered", id)
 	case w.sent.trailers != nil && mode.Trailers && w.trailersN != 1:
 		return fmt.Errorf("%s lane: %d trailers answers, want 1", id, w.trailersN)
@@ -209,13 +211,31 @@ func (c *call) servedOr(statuses ...int) error {
 	return c.served()
 }
 
-// whole plays a request that must be picked for, and its response.
-func (t *trial) whole(response message) (*call, error) {
-	c, err := t.start(t.chat())
-	if err != nil {
+// begin plays a request up to where its response may come. It must be picked for. Where its headers are not shown it
+// cannot be, and an EPP may refuse what it is shown: then the request is one of which nothing is shown.
+func (t *trial) begin(m message) (*call, error) {
+	c, err := t.start(m)
+	switch {
+	case err != nil:
 		return nil, err
+	case headed(t.modes):
+		_, err = c.destinations()
+		return c, err
+	case c.refused():
+		if err := c.turnedAway(); err != nil {
+			return nil, err
+		}
+		if c, err = t.start(bare("GET", "/v1/models")); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := c.destinations(); err != nil {
+	return c, c.intact(qLane)
+}
+
+// whole plays a request, and its response.
+func (t *trial) whole(response message) (*call, error) {
+	c, err := t.begin(t.chat())
+	if err != nil {
 		return c, err
 	}
 	if err := c.play(rLane, response); err != nil {
@@ -230,4 +250,33 @@ func (c *call) answeredWell() error {
 		return fmt.Errorf("an immediate response %d in the response lane", c.immediate.GetStatus().GetCode())
 	}
 	return c.intact(rLane)
+}
+
+// watches hear what health says of some services.
+type watches map[string]healthpb.Health_WatchClient
+
+func watchHealth(ctx context.Context, h healthpb.HealthClient, names ...string) (watches, error) {
+	w := watches{}
+	for _, name := range names {
+		stream, err := h.Watch(ctx, &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			return nil, fmt.Errorf("watch of %q: %w", name, err)
+		}
+		w[name] = stream
+	}
+	return w, w.hear(serving)
+}
+
+// hear waits until each has heard this. That a watch ends says nothing about health: whoever listens must be told.
+func (w watches) hear(want healthpb.HealthCheckResponse_ServingStatus) error {
+	for name, stream := range w {
+		for got := healthpb.HealthCheckResponse_UNKNOWN; got != want; {
+			m, err := stream.Recv()
+			if err != nil {
+				return fmt.Errorf("watch of %q ended before it heard %v: %w", name, want, err)
+			}
+			got = m.GetStatus()
+		}
+	}
+	return nil
 }

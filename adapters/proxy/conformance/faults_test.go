@@ -2,12 +2,10 @@ package conformance
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -178,13 +176,16 @@ var responseFaults = map[string]planted{
 	"body answer where none is sent": {32, fds + "/NONE", also("rH", bodyAnswer(rLane, &extprocv3.CommonResponse{})), "body-not-sent"},
 	"headers are echoed":             {59, fds, instead("rH", headersAnswer(rLane, &extprocv3.CommonResponse{HeaderMutation: set("set-cookie", "b=2", "vary", "origin")})), "set-cookie"},
 	"events wait for the end":        {60, fds, held(), "no answer within"},
+	"each chunk takes 10 ms":         {60, fds, late("rB", 10*time.Millisecond), "want 5ms at most"},
 	"one answer for all chunks":      {60, stream, silent("rB"), "no answer within"},
+	"large chunks lose a byte":       {61, fds, at("rB", func(_ *session, out []*answer) []*answer { cutLarge(out[0]); return out }), "came back"},
 	"a chunk twice":                  {68, fds, at("rB", func(_ *session, out []*answer) []*answer { return append(out, out[len(out)-1]) }), "came back"},
 }
 
 var modeFaults = map[string]planted{
 	"answers in observability mode": {27, "STREAMED, observed", instead("qH", headersAnswer(qLane, nil)), "observed-answer"},
 	"headers wait for the body":     {28, buffers, silent("qH"), "no answer within"},
+	"headers answer takes 80 ms":    {28, buffers, late("qH", 80*time.Millisecond), "want 50ms at most"},
 	"pick before the body":          {28, buffers, instead("qH", pickOf(exchange.HeadersAnswer, pool[0])), "carries a pick"},
 	"body comes back streamed":      {29, buffers, instead("qE", chunkAnswer(qLane, []byte("{}"), true)), "streamed-body"},
 	"body comes back whole":         {29, buffers, picks(func(s *session, _ *answer, c *extprocv3.CommonResponse) { replace(c, s.in.GetRequestBody().GetBody()) }), "carries a body"},
@@ -219,6 +220,12 @@ var contentFaults = map[string]planted{
 		}
 		return out, nil
 	}, "nil map"},
+	"depth takes its time": {38, fds, at("qE", func(s *session, out []*answer) []*answer {
+		if bytes.Contains(s.body, []byte("[[")) && len(s.body) > 100_000 {
+			<-time.After(2 * time.Second)
+		}
+		return out
+	}), "depth 100000 in 2"},
 	"no model: 500":          {39, fds, refuses(500, func(s *session) bool { return len(s.body) > 0 && !bytes.Contains(s.body, []byte("model")) }), "500"},
 	"gzip is refused":        {40, fds, refuses(400, func(s *session) bool { return s.headers["content-encoding"] == "gzip" }), "gzip"},
 	"multipart is refused":   {41, fds, refuses(400, func(s *session) bool { return strings.HasPrefix(s.headers["content-type"], "multipart/") }), "400"},
@@ -228,6 +235,9 @@ var contentFaults = map[string]planted{
 
 var headerFaults = map[string]planted{
 	"request headers are echoed":   {43, fds, sets("accept", "text/html"), "line accept"},
+	"many headers are refused":     {43, fds, refuses(431, func(s *session) bool { return len(s.headers) > 128 }), "200 lines"},
+	"long headers are refused":     {43, fds, refuses(431, func(s *session) bool { return len(s.headers["x-long"]) > 48<<10 }), "60 KB"},
+	"adds lines beyond the limit":  {43, fds, sets("x-a", "", "x-b", "", "x-c", ""), "97 lines"},
 	"only raw_value is read":       {45, fds, refuses(400, func(s *session) bool { return s.plain }), "400"},
 	"client's destination stays":   {46, fds, picks(func(s *session, _ *answer, c *extprocv3.CommonResponse) { keepClients(s, c) }), destinationKey},
 	"changes :authority":           {58, fds, sets(":authority", "x"), "ignored-header"},
@@ -251,6 +261,10 @@ var pickFaults = map[string]planted{
 	"empty subset: 500":             {48, noBody, each(func(_ *session, m *answer) { restatus(m, 500) }), "500"},
 	"strangers are taken":           {49, noBody, instead("qH", pickOf(exchange.HeadersAnswer, "192.0.2.1:80")), "got none"},
 	"junk spoils the subset":        {50, noBody, refuses(503, func(s *session) bool { return len(s.limit) > 3 }), "503"},
+	"no endpoints: gRPC error":      {52, fds, ends("qE", errors.New("unavailable")), "unavailable"},
+	"no endpoints: 500":             {52, buffers, each(func(_ *session, m *answer) { restatus(m, 500) }), "500"},
+	"no room: no retry-after":       {53, fds, each(func(_ *session, m *answer) { untyped(m) }), "no retry-after"},
+	"no room: 503":                  {53, noBody, each(func(_ *session, m *answer) { restatus(m, 503) }), "503"},
 	"subset on the body is missed":  {51, buffers, at("qE", func(*session, []*answer) []*answer { return []*answer{pickOf(exchange.BodyAnswer, pool[0])} }), "not of the subset"},
 	"second refusal":                {56, fds, at("qE", func(_ *session, out []*answer) []*answer { return append(out, refusal(503)) }), "after-immediate"},
 	"answer after a refusal":        {56, noBody, also("qH", headersAnswer(qLane, nil)), "after-immediate"},
@@ -267,24 +281,4 @@ var pickFaults = map[string]planted{
 	"IPv6 without brackets":         {66, fds, to("::1:8003"), "brackets"},
 	"destination of no pool":        {66, fds, to("192.0.2.9:80"), "not of the pool"},
 	"empty destination":             {66, fds, to(""), "destination"},
-}
-
-// TestPlantedFaultsAreCaught plays, for each fault, the check that is meant for it.
-func TestPlantedFaultsAreCaught(t *testing.T) {
-	for _, part := range []map[string]planted{requestFaults, responseFaults, modeFaults, contentFaults, headerFaults, pickFaults} {
-		for name, p := range part {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				o := scripted(t, p.fault)
-				o.Modes, o.Checks, o.Patience = []string{p.mode}, []int{p.check}, 700*time.Millisecond
-				results, err := Run(context.Background(), o)
-				if err != nil || len(results) != 1 {
-					t.Fatalf("%d results, %v; want one", len(results), err)
-				}
-				if r := results[0]; r.Outcome != Failed || !strings.Contains(r.Reason, p.reason) {
-					t.Errorf("got %s; want it to fail with %q", r.Line(), p.reason)
-				}
-			})
-		}
-	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
 
-// headerChecks are about what the headers of a request hold, and what the EPP does to headers.
+// headerChecks are about what headers hold, and what the EPP does to them.
 var headerChecks = []Check{
 	{
 		Number: 43, Name: "odd header values", in: headed,
-		Sends: "bytes that are not UTF-8, an empty value, 40 KB in one line, 95 lines, several lines of one name", Wants: "a pick; no line lost or joined",
+		Sends: "bytes that are not UTF-8, an empty value, 60 KB in one line, 97 lines, 200 lines, several lines of one name", Wants: "a pick; no line lost or joined",
 		run: oddHeaders,
 	},
 	{
@@ -56,21 +56,34 @@ var headerChecks = []Check{
 			return c.finish()
 		},
 	},
+	{
+		Number: 59, Name: "repeated response headers", in: repliedHeaders,
+		Sends: "three set-cookie, two vary", Wants: "all of them as they were: no echo of headers",
+		run: repeatedHeaders,
+	},
 }
 
 func oddHeaders(t *trial) error {
-	many := t.chat()
-	for i := len(many.headers); i < 94; i++ {
-		many = many.with("x-line-"+strconv.Itoa(i), "v")
+	lines := func(n int) message {
+		m := t.chat()
+		for i := len(m.headers) + 1; i < n; i++ { // and x-request-id
+			m = m.with("x-line-"+strconv.Itoa(i), "v")
+		}
+		return m
 	}
 	repeated := t.chat().with("accept", "text/plain").with("accept", "text/html").with("cookie", "a=1").with("cookie", "b=2")
 	for name, m := range map[string]message{
 		"not UTF-8": t.chat().with("x-tenant", "caf\xe9 \xff").with("user-agent", "\xf0\x28"),
 		"empty":     t.chat().with("x-empty", "").with("user-agent", ""),
-		"40 KB":     t.chat().with("x-long", strings.Repeat("x", 40<<10)),
-		"95 lines":  many,
+		"60 KB":     t.chat().with("x-long", strings.Repeat("x", 60_000)),
+		"97 lines":  lines(97),
+		"200 lines": lines(200),
 		"repeated":  repeated,
 	} {
+		t.limits = exchange.Limits{} // a proxy takes 100 lines, if it is not told otherwise
+		if len(m.headers) > 100 {
+			t.limits.Lines = 250
+		}
 		c, err := t.start(m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -153,4 +166,19 @@ func permitted(a exchange.Answer) error {
 		return errors.New(strconv.Itoa(n) + " changes of headers in one answer, want 10 at most")
 	}
 	return nil
+}
+
+func repeatedHeaders(t *trial) error {
+	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary", "accept").with("vary", "origin")
+	c, err := t.whole(m)
+	if err != nil {
+		return err
+	}
+	got := c.look(rLane).headers
+	for i, f := range m.headers {
+		if i >= len(got) || got[i] != f {
+			return fmt.Errorf("line %s: %q is gone, or elsewhere: %v", f.Name, f.Value, got)
+		}
+	}
+	return c.finish()
 }

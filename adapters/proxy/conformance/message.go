@@ -1,11 +1,14 @@
 package conformance
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -119,6 +122,11 @@ func servedBy(endpoint string) exchange.Context {
 	}}
 }
 
+// unseen is a message of which a lane shows nothing.
+func unseen(mode exchange.LaneMode, m message) bool {
+	return mode.SkipHeaders && m.chunks == nil && m.trailers == nil
+}
+
 func (c *call) mode(id exchange.Lane) exchange.LaneMode {
 	if id == qLane {
 		return c.modes.Request
@@ -129,10 +137,10 @@ func (c *call) mode(id exchange.Lane) exchange.LaneMode {
 // play sends a message through a lane as Envoy does in the lane's mode, and waits for every answer that is due. It ends
 // early, without an error, at an immediate response.
 func (c *call) play(id exchange.Lane, m message) error {
-	if err := c.head(id, m); err != nil || c.refused() {
+	mode := c.mode(id)
+	if err := c.head(id, m); err != nil || c.refused() || unseen(mode, m) {
 		return err
 	}
-	mode := c.mode(id)
 	if m.onBody != nil {
 		c.stream.SetContext(id, *m.onBody)
 	}
@@ -234,4 +242,31 @@ func (c *call) settle(id exchange.Lane) error {
 		}
 		return w.bodyN >= w.bodySent && (w.trailersN > 0 || w.sent.trailers == nil || !mode.Trailers || !c.stream.InputEnded(id))
 	})
+}
+
+// bomb is made once: it is slow to make.
+var bomb = sync.OnceValue(func() string { return gzipped(strings.Repeat("a", 30<<20)) })
+
+func gzipped(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write([]byte(text)) // a buffer takes all
+	_ = w.Close()
+	return b.String()
+}
+
+// brotlied is a Brotli stream of one uncompressed meta-block (RFC 7932, 9.2); 65 536 bytes at most.
+func brotlied(text string) string {
+	bits := (len(text)-1)<<4 | 1<<20 // window 16 bits, not the last block, length in 4 nibbles, uncompressed
+	return string([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16)}) + text + "\x03"
+}
+
+// zstded is a Zstandard frame of one raw block (RFC 8878, 3.1.1); 65 791 bytes at most, 256 at least.
+func zstded(text string) string {
+	size, block := len(text)-256, len(text)<<3|1
+	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, byte(size), byte(size >> 8), byte(block), byte(block >> 8), byte(block >> 16)}
+	if len(text) < 256 {
+		header = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, byte(len(text)), byte(block), byte(block >> 8), byte(block >> 16)}
+	}
+	return string(header) + text
 }

@@ -1,12 +1,10 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -23,7 +21,7 @@ var protocolChecks = []Check{
 		run: watched,
 	},
 	{
-		Number: 28, Name: "buffered: headers are let go", in: request(exchange.LaneMode{Body: exchange.Buffered}, exchange.LaneMode{Body: exchange.BufferedPartial}),
+		Number: 28, Name: "buffered: headers are let go", alone: true, in: request(exchange.LaneMode{Body: exchange.Buffered}, exchange.LaneMode{Body: exchange.BufferedPartial}),
 		Sends: "headers", Wants: "an empty headers answer at once, before any body",
 		run: func(t *trial) error {
 			c, err := t.open(t.ctx)
@@ -31,17 +29,16 @@ var protocolChecks = []Check{
 				return err
 			}
 			m := t.chat()
-			began := time.Now()
 			if err := c.head(qLane, m); err != nil {
 				return err
-			}
-			if took := time.Since(began); took > t.AtOnce {
-				return fmt.Errorf("answered after %v, want %v at most", took, t.AtOnce)
 			}
 			if w := c.look(qLane); c.refused() || w.pickIn != exchange.Nothing {
 				return errors.New("the headers answer carries a pick or a refusal, although the body is to come")
 			}
-			return errors.Join(c.sendBody(qLane, t.modes.Request, m), c.settle(qLane), c.served())
+			if err := errors.Join(c.sendBody(qLane, t.modes.Request, m), c.settle(qLane), c.served()); err != nil {
+				return err
+			}
+			return t.soon("headers answers", t.AtOnce, t.headersAnswers)
 		},
 	},
 	{
@@ -86,19 +83,15 @@ var protocolChecks = []Check{
 		run: func(t *trial) error { return t.respond(completion()) },
 	},
 	{
-		Number: 33, Name: "gRPC messages", in: request(exchange.LaneMode{Body: exchange.GRPC}),
-		Sends: "messages of 0 bytes to 200 KB, compressed ones, an end without a message", Wants: "each message whole, with its flags; or a clear refusal",
-		run: grpcMessages,
+		Number: 61, Name: "1000 slow readers", in: once, alone: true,
+		Sends: "1000 exchanges whose answers nobody reads, 4 of them of 20 MiB; others on the same connection and on another",
+		Wants: "the EPP stops to take what nobody reads, serves the others at their usual speed, and gives back every byte once it is read",
+		run:   slowReaders,
 	},
 	{
 		Number: 64, Name: "health", in: once,
-		Sends: "Check of each service name, Watch", Wants: "SERVING",
-		run: func(t *trial) error { return t.healthy(t.Health) },
-	},
-	{
-		Number: 68, Name: "random interleavings", in: replied,
-		Sends: "30 exchanges with random chunks, empty ones too, both lanes together where the mode lets them", Wants: "the order of each lane, one end a lane, every byte",
-		run: interleavings,
+		Sends: "Check and Watch of each service name; a stop, where the EPP may be stopped", Wants: "SERVING; NOT_SERVING once it is to end",
+		run: healthy,
 	},
 }
 
@@ -119,159 +112,188 @@ func watched(t *trial) error {
 	return c.finish()
 }
 
-// grpcMessages compares message by message what came back.
-func grpcMessages(t *trial) error {
-	c, err := t.open(t.ctx)
-	if err != nil {
-		return err
-	}
-	m := bare("POST", "/inference.Service/Generate").with("content-type", "application/grpc")
-	m.chunks = []string{}
-	if err := c.head(qLane, m); err != nil {
-		return err
-	}
-	sent := []*extprocv3.HttpBody{
-		{Body: []byte("one")}, {}, {Body: bytes.Repeat([]byte("x"), 200_000)}, {Body: []byte("small"), GrpcMessageCompressed: true},
-		{EndOfStream: true, EndOfStreamWithoutMessage: true},
-	}
-	for _, b := range sent {
-		if done, err := c.sent(c.stream.SendHTTPBody(qLane, b)); done {
-			return err
-		}
-	}
-	if err := c.settle(qLane); err != nil {
-		return err
-	}
-	if c.refused() {
-		return c.turnedAway()
-	}
-	var got []*extprocv3.StreamedBodyResponse
-	for _, a := range c.answers {
-		if a.Kind == exchange.BodyAnswer {
-			got = append(got, a.Message.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse())
-		}
-	}
-	for i, b := range sent {
-		switch {
-		case i >= len(got):
-			return fmt.Errorf("%d messages came back, want %d", len(got), len(sent))
-		case !bytes.Equal(got[i].GetBody(), b.GetBody()):
-			return fmt.Errorf("message %d: %d bytes were sent, %d came back", i, len(b.GetBody()), len(got[i].GetBody()))
-		case got[i].GetEndOfStream() != b.GetEndOfStream() || got[i].GetEndOfStreamWithoutMessage() != b.GetEndOfStreamWithoutMessage() ||
-			got[i].GetGrpcMessageCompressed() != b.GetGrpcMessageCompressed():
-			return fmt.Errorf("message %d: flags differ", i)
-		}
-	}
-	if _, err := c.destinations(); err != nil {
-		return err
-	}
-	return c.finish()
-}
-
 // healthNames are the services that a proxy or a kubelet asks for.
 var healthNames = []string{"liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
-func (t *trial) healthy(h healthpb.HealthClient) error {
-	if h == nil {
+const (
+	serving    = healthpb.HealthCheckResponse_SERVING
+	notServing = healthpb.HealthCheckResponse_NOT_SERVING
+)
+
+func healthy(t *trial) error {
+	if t.Health == nil {
 		return notRun("needs the health service")
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, t.Patience)
 	defer cancel()
 	for _, name := range healthNames {
-		got, err := h.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
+		got, err := t.Health.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
 		if err != nil {
 			return fmt.Errorf("check of %q: %w", name, err)
 		}
-		if got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		if got.GetStatus() != serving {
 			return fmt.Errorf("check of %q: %v", name, got.GetStatus())
 		}
 	}
-	watch, err := h.Watch(ctx, &healthpb.HealthCheckRequest{Service: healthNames[1]})
-	if err != nil {
+	if _, err := watchHealth(ctx, t.Health, healthNames...); err != nil || t.Inside.Fresh == nil {
 		return err
-	}
-	first, err := watch.Recv()
-	if err != nil {
-		return fmt.Errorf("watch of %q: %w", healthNames[1], err)
-	}
-	if first.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return fmt.Errorf("watch of %q: %v", healthNames[1], first.GetStatus())
-	}
-	return nil
-}
-
-func shutdown(t *trial) error {
-	if t.Inside.Fresh == nil {
-		return notRun("needs an EPP that may be stopped")
 	}
 	epp, err := t.Inside.Fresh()
 	if err != nil {
 		return err
 	}
-	t.client = epp.Client
-	c, err := t.start(t.chat())
-	if err == nil {
-		_, err = c.destinations()
-	}
+	all, err := watchHealth(ctx, epp.Health, healthNames...)
 	epp.Stop()
-	if err != nil {
-		return errors.Join(err, epp.Wait())
+	if err == nil {
+		err = all.hear(notServing)
 	}
-	err = t.eventually("health says NOT_SERVING", func() bool {
-		got, err := epp.Health.Check(t.ctx, &healthpb.HealthCheckRequest{Service: healthNames[1]})
-		return err != nil || got.GetStatus() == healthpb.HealthCheckResponse_NOT_SERVING
-	})
-	return errors.Join(err, c.play(rLane, completion()), c.answeredWell(), c.finish(), epp.Wait())
+	cancel()
+	return errors.Join(err, epp.Wait())
 }
 
-// interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the headers.
-func interleavings(t *trial) error {
-	const seed = 5
-	dice := rand.New(rand.NewPCG(seed, seed))
-	for i := range 30 {
-		text := strings.Repeat("héllo ", 1+dice.IntN(3000))
-		q, r := post(chatPath, shred(dice, t.prompt(text))...), completion()
-		r.chunks = shred(dice, text)
-		for _, m := range []*message{&q, &r} {
-			if dice.IntN(3) == 0 {
-				m.trailers = exchange.Headers{{Name: "x-end", Value: "1"}}
-			}
+// slowReader is a stream of which nobody reads anything at first.
+type slowReader struct {
+	stream *exchange.Stream
+	sent   atomic.Int64  // bytes of the response
+	over   chan struct{} // closed when all is sent, or nothing more can be
+}
+
+const (
+	slowOnes, heldOnes   = 1000, 4
+	slowBytes, heldBytes = 8 << 10, 20 << 20 // what the smallest windows take, and what the largest of gRPC do not
+)
+
+// slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
+func slowReaders(t *trial) error {
+	if t.Narrow == nil {
+		return notRun("needs a connection with small windows")
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, time.Minute) // for all of them
+	var readers []*slowReader
+	defer func() {
+		cancel()
+		for _, r := range readers {
+			<-r.over
 		}
-		if err := t.interleaved(q, r); err != nil {
-			return fmt.Errorf("exchange %d of seed %d: %w", i, seed, err)
+	}()
+	var streams []*exchange.Stream
+	for range slowOnes {
+		s, err := t.ignored(ctx)
+		if err != nil {
+			return err
+		}
+		streams = append(streams, s)
+	}
+	for i, s := range streams {
+		r := &slowReader{stream: s, over: make(chan struct{})}
+		readers = append(readers, r)
+		go r.fill(i < heldOnes)
+	}
+	for _, r := range readers[heldOnes:] {
+		<-r.over
+	}
+	held := readers[:heldOnes]
+	if err := t.beside(held); err != nil {
+		return err
+	}
+	read := make(chan error, heldOnes)
+	for _, r := range held {
+		go func() { read <- r.read() }()
+	}
+	var all []error
+	for range held {
+		all = append(all, <-read)
+	}
+	return errors.Join(all...)
+}
+
+// ignored plays an exchange up to the response that nobody is to read.
+func (t *trial) ignored(ctx context.Context) (*exchange.Stream, error) {
+	s, err := exchange.Open(ctx, t.Narrow, t.config())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.SendHeaders(qLane, t.chat().headers, true, exchange.Context{}); err != nil {
+		return nil, err
+	}
+	if _, err := s.Recv(); err != nil {
+		return nil, err
+	}
+	return s, s.SendHeaders(rLane, completion().headers, false, exchange.Context{})
+}
+
+// fill sends a part of the response, or the whole of one that is long. What is lost shows in what comes back.
+func (r *slowReader) fill(long bool) {
+	defer close(r.over)
+	bytes, chunk := slowBytes, make([]byte, slowBytes)
+	if long {
+		bytes, chunk = heldBytes, make([]byte, 32<<10)
+	}
+	for n := len(chunk); n <= bytes; n += len(chunk) {
+		if r.stream.SendBody(rLane, chunk, n == heldBytes) != nil {
+			return
+		}
+		r.sent.Store(int64(n))
+	}
+}
+
+// beside plays exchanges until the readers' streams stand still meanwhile, which they must do before they are at their end.
+func (t *trial) beside(readers []*slowReader) error {
+	for before := int64(-1); before != taken(readers); {
+		if err := t.still(readers); err != nil {
+			return err
+		}
+		before = taken(readers)
+		for _, t.client = range []extprocv3.ExternalProcessorClient{t.Narrow, t.Client} {
+			began := time.Now()
+			if err := t.respond(completion()); err != nil {
+				return fmt.Errorf("an exchange beside slow readers: %w", err)
+			}
+			if took := time.Since(began); took > t.Patience/2 {
+				return fmt.Errorf("an exchange beside slow readers took %v", took)
+			}
 		}
 	}
 	return nil
 }
 
-func (t *trial) interleaved(q, r message) error {
-	c, err := t.open(t.ctx)
-	if err != nil {
-		return err
+// still waits until nothing more is taken for 200 ms.
+func (t *trial) still(readers []*slowReader) error {
+	looks, before := 0, int64(-1)
+	err := t.eventually("what nobody reads is taken no more", func() bool {
+		now := taken(readers)
+		if looks++; now != before {
+			looks, before = 0, now
+		}
+		return looks == 100
+	})
+	for _, r := range readers {
+		if r.sent.Load() == heldBytes {
+			return fmt.Errorf("%d bytes of a response that nobody reads were taken", heldBytes)
+		}
 	}
-	asked := make(chan error, 1)
-	go func() { asked <- c.play(qLane, q) }()
-	if eager(t.modes) {
-		err = c.await("headers answer", c.headersIn(qLane))
-	} else {
-		err = <-asked
-		asked <- nil
-	}
-	if err == nil && !c.refused() {
-		err = c.play(rLane, r)
-	}
-	return errors.Join(<-asked, err, c.answeredWell(), c.served())
+	return err
 }
 
-// shred cuts a text into a few pieces of any size, none too.
-func shred(dice *rand.Rand, text string) []string {
-	var out []string
-	for len(text) > 0 {
-		n := dice.IntN(len(text)/2 + 2)
-		out, text = append(out, text[:n]), text[n:]
+func taken(readers []*slowReader) (bytes int64) {
+	for _, r := range readers {
+		bytes += r.sent.Load()
 	}
-	if dice.IntN(4) == 0 {
-		out = append(out, "")
+	return bytes
+}
+
+// read takes all that comes up to the end, which could not be sent before.
+func (r *slowReader) read() error {
+	for got := 0; ; {
+		a, err := r.stream.Recv()
+		if err != nil {
+			return fmt.Errorf("a slow reader that reads: %d bytes came: %w", got, err)
+		}
+		if got += len(a.Chunk); a.LaneEnded && a.Lane == rLane {
+			if got != heldBytes {
+				return fmt.Errorf("a slow reader that reads: %d bytes were sent, %d came back", heldBytes, got)
+			}
+			return nil
+		}
 	}
-	return out
 }

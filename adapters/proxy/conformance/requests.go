@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -111,6 +112,11 @@ var requestChecks = []Check{
 				&extprocv3.ProcessingRequest{MetadataContext: &corev3.Metadata{}},
 				&extprocv3.ProcessingRequest{ClientWindowUpdate: &extprocv3.ProcessingRequest_ClientWindowUpdate{}})
 		},
+	},
+	{
+		Number: 33, Name: "gRPC messages", in: request(exchange.LaneMode{Body: exchange.GRPC}),
+		Sends: "messages of 0 bytes to 200 KB, compressed ones, an end without a message", Wants: "each message whole, with its flags; or a clear refusal",
+		run: grpcMessages,
 	},
 	{
 		Number: 67, Name: "HEAD, OPTIONS, DELETE", in: headed,
@@ -227,4 +233,53 @@ func pieces(text string, n int) []string {
 		out = append(out, text[len(text)*i/n:len(text)*(i+1)/n])
 	}
 	return out
+}
+
+// grpcMessages compares message by message what came back.
+func grpcMessages(t *trial) error {
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	m := bare("POST", "/inference.Service/Generate").with("content-type", "application/grpc")
+	m.chunks = []string{}
+	if err := c.head(qLane, m); err != nil {
+		return err
+	}
+	sent := []*extprocv3.HttpBody{
+		{Body: []byte("one")}, {}, {Body: bytes.Repeat([]byte("x"), 200_000)}, {Body: []byte("small"), GrpcMessageCompressed: true},
+		{EndOfStream: true, EndOfStreamWithoutMessage: true},
+	}
+	for _, b := range sent {
+		if done, err := c.sent(c.stream.SendHTTPBody(qLane, b)); done {
+			return err
+		}
+	}
+	if err := c.settle(qLane); err != nil {
+		return err
+	}
+	if c.refused() {
+		return c.turnedAway()
+	}
+	var got []*extprocv3.StreamedBodyResponse
+	for _, a := range c.answers {
+		if a.Kind == exchange.BodyAnswer {
+			got = append(got, a.Message.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse())
+		}
+	}
+	for i, b := range sent {
+		switch {
+		case i >= len(got):
+			return fmt.Errorf("%d messages came back, want %d", len(got), len(sent))
+		case !bytes.Equal(got[i].GetBody(), b.GetBody()):
+			return fmt.Errorf("message %d: %d bytes were sent, %d came back", i, len(b.GetBody()), len(got[i].GetBody()))
+		case got[i].GetEndOfStream() != b.GetEndOfStream() || got[i].GetEndOfStreamWithoutMessage() != b.GetEndOfStreamWithoutMessage() ||
+			got[i].GetGrpcMessageCompressed() != b.GetGrpcMessageCompressed():
+			return fmt.Errorf("message %d: flags differ", i)
+		}
+	}
+	if _, err := c.destinations(); err != nil {
+		return err
+	}
+	return c.finish()
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
 
-// responseChecks are about the response lane.
+// responseChecks are about the response lane, by itself and beside the request lane.
 var responseChecks = []Check{
 	{
 		Number: 16, Name: "response in chunks", in: replied,
@@ -44,7 +45,7 @@ var responseChecks = []Check{
 			if err != nil {
 				return err
 			}
-			if err := c.finish(); err != nil || t.Inside.Ended == nil {
+			if err := c.finish(); err != nil || t.Inside.Ended == nil || !headed(t.modes) {
 				return errors.Join(err, c.clean())
 			}
 			return c.ended(func(e Ending) error {
@@ -70,12 +71,12 @@ var responseChecks = []Check{
 		},
 	},
 	{
-		Number: 54, Name: "who served", in: repliedHeaders, alone: true,
+		Number: 54, Name: "who served", in: both(headed, repliedHeaders), alone: true,
 		Sends: "the second destination as served: in metadata, as an attribute; nothing", Wants: "the load is counted where it runs",
 		run: whoServed,
 	},
 	{
-		Number: 55, Name: "a stranger served", in: repliedHeaders, alone: true,
+		Number: 55, Name: "a stranger served", in: both(headed, repliedHeaders), alone: true,
 		Sends: "an address outside the pool as served", Wants: "passed on; nothing stays counted at the pick",
 		run: func(t *trial) error {
 			c, _, err := t.servedBy(servedBy("192.0.2.77:8000"))
@@ -86,14 +87,14 @@ var responseChecks = []Check{
 		},
 	},
 	{
-		Number: 59, Name: "repeated response headers", in: repliedHeaders,
-		Sends: "three set-cookie, two vary", Wants: "all of them as they were: no echo of headers",
-		run: repeatedHeaders,
+		Number: 60, Name: "server-sent events", in: repliedBody, alone: true,
+		Sends: "events in 120 chunks split anywhere, CRLF, no last newline, no [DONE]", Wants: "every byte; each chunk before the next is sent, at once",
+		run: events,
 	},
 	{
-		Number: 60, Name: "server-sent events", in: repliedBody,
-		Sends: "events split across chunks, CRLF, no last newline, no [DONE]", Wants: "every byte; each chunk at once",
-		run: events,
+		Number: 68, Name: "random interleavings", in: replied,
+		Sends: "30 exchanges with random chunks, empty ones too, both lanes together where the mode lets them", Wants: "the order of each lane, one end a lane, every byte",
+		run: interleavings,
 	},
 }
 
@@ -180,55 +181,94 @@ func (t *trial) other(e string) string {
 	return t.Endpoints[(slices.Index(t.Endpoints, e)+1)%len(t.Endpoints)]
 }
 
-func repeatedHeaders(t *trial) error {
-	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary", "accept").with("vary", "origin")
-	c, err := t.whole(m)
-	if err != nil {
-		return err
-	}
-	got := c.look(rLane).headers
-	for i, f := range m.headers {
-		if i >= len(got) || got[i] != f {
-			return fmt.Errorf("line %s: %q is gone, or elsewhere: %v", f.Name, f.Value, got)
-		}
-	}
-	return c.finish()
-}
-
 func events(t *trial) error {
 	text := "data: {\"choices\":[{\"delta\":{\"content\":\"na\u00efve\"}}]}\r\n\r\n" + "data: {\"choices\":[{\"delta\":{\"content\":\"\U0001F6A6\"}}]}\n\n" +
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2,\"total_tokens\":6}}"
-	m := reply(200, "text/event-stream", pieces(text, 12)...)
 	if t.modes.Response.Buffers() {
-		return t.respond(m)
+		return t.respond(reply(200, "text/event-stream", pieces(text, 12)...))
 	}
-	c, err := t.start(t.chat())
+	m := reply(200, "text/event-stream", pieces(text, 120)...)
+	return t.soon("chunks", t.AtOnce/10, func() ([]time.Duration, error) { return t.oneByOne(m) })
+}
+
+// oneByOne plays a response of which each chunk must come back before the next is sent, and times them.
+func (t *trial) oneByOne(m message) ([]time.Duration, error) {
+	c, err := t.begin(t.chat())
 	if err != nil {
-		return err
-	}
-	if _, err := c.destinations(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.head(rLane, m); err != nil {
-		return err
+		return nil, err
 	}
-	var slowest time.Duration
+	var all []time.Duration
+	so := 0
 	for i, chunk := range m.chunks {
 		began := time.Now()
 		if err := c.chunk(rLane, chunk, i == len(m.chunks)-1); err != nil {
-			return err
+			return nil, err
 		}
-		so := strings.Join(m.chunks[:i+1], "")
+		so += len(chunk)
 		if err := c.await(fmt.Sprintf("answer to chunk %d", i), func() bool {
 			w := &c.ways[rLane]
-			return w.bodyN > i || t.modes.Response.Duplex() && len(w.back) >= len(so)
+			return w.bodyN > i || t.modes.Response.Duplex() && len(w.back) >= so
 		}); err != nil {
+			return nil, err
+		}
+		all = append(all, time.Since(began))
+	}
+	return all, errors.Join(c.settle(rLane), c.answeredWell(), c.finish())
+}
+
+// interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the headers.
+func interleavings(t *trial) error {
+	const seed = 5
+	dice := rand.New(rand.NewPCG(seed, seed))
+	for i := range 30 {
+		text := strings.Repeat("héllo ", 1+dice.IntN(3000))
+		q, r := post(chatPath, shred(dice, t.prompt(text))...), completion()
+		r.chunks = shred(dice, text)
+		for _, m := range []*message{&q, &r} {
+			if dice.IntN(3) == 0 {
+				m.trailers = exchange.Headers{{Name: "x-end", Value: "1"}}
+			}
+		}
+		if err := t.interleaved(q, r); err != nil {
+			return fmt.Errorf("exchange %d of seed %d: %w", i, seed, err)
+		}
+	}
+	return nil
+}
+
+func (t *trial) interleaved(q, r message) error {
+	if !eager(t.modes) {
+		c, err := t.begin(q)
+		if err != nil {
 			return err
 		}
-		slowest = max(slowest, time.Since(began))
+		return errors.Join(c.play(rLane, r), c.answeredWell(), c.intact(qLane), c.finish())
 	}
-	if slowest > t.AtOnce {
-		return fmt.Errorf("a chunk came back after %v, want %v at most", slowest, t.AtOnce)
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
 	}
-	return errors.Join(c.settle(rLane), c.answeredWell(), c.finish())
+	asked := make(chan error, 1)
+	go func() { asked <- c.play(qLane, q) }()
+	err = c.await("headers answer", c.headersIn(qLane))
+	if err == nil && !c.refused() {
+		err = c.play(rLane, r)
+	}
+	return errors.Join(<-asked, err, c.answeredWell(), c.served())
+}
+
+// shred cuts a text into a few pieces of any size, none too.
+func shred(dice *rand.Rand, text string) []string {
+	var out []string
+	for len(text) > 0 {
+		n := dice.IntN(len(text)/2 + 2)
+		out, text = append(out, text[:n]), text[n:]
+	}
+	if dice.IntN(4) == 0 {
+		out = append(out, "")
+	}
+	return out
 }

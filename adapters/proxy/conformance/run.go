@@ -174,7 +174,7 @@ func (r *runner) play(ctx context.Context, j job) {
 		err = notRun("interrupted")
 	}
 	t.close()
-	result := Result{Check: j.check, Mode: j.modes.Name, Took: time.Since(began)}
+	result := Result{Check: j.check, Mode: j.modes.Name, Figures: t.figures, Took: time.Since(began)}
 	var not notRun
 	switch {
 	case errors.As(err, &not):
@@ -196,6 +196,16 @@ type trial struct {
 	client extprocv3.ExternalProcessorClient // that further calls are made with
 	plain  bool                              // further calls send header values in value
 	calls  []*call
+
+	limits  exchange.Limits // of the proxy's header maps in further calls
+	figures string          // what was measured
+}
+
+// impatient turns to the EPP whose deadline for bodies comes sooner, if there is one.
+func (t *trial) impatient() {
+	if t.Inside.Impatient != nil {
+		t.client = t.Inside.Impatient
+	}
 }
 
 func (t *trial) close() {
@@ -207,10 +217,45 @@ func (t *trial) close() {
 	}
 }
 
+// soon takes times in up to three rounds, and wants the median of one of them within a limit: one answer that comes late on
+// a busy machine says nothing about the EPP.
+func (t *trial) soon(what string, limit time.Duration, round func() ([]time.Duration, error)) error {
+	for range 3 {
+		took, err := round()
+		if err != nil {
+			return err
+		}
+		slices.Sort(took)
+		median := took[len(took)/2]
+		if t.figures = fmt.Sprintf("median %v of %d %s", median.Round(time.Microsecond), len(took), what); median <= limit {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s, want %v at most", t.figures, limit)
+}
+
+// headersAnswers times the answer to the headers of 21 requests, which then leave.
+func (t *trial) headersAnswers() ([]time.Duration, error) {
+	var all []time.Duration
+	for range 21 {
+		c, err := t.open(t.ctx)
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := c.head(qLane, t.chat()); err != nil {
+			return nil, err
+		}
+		all = append(all, time.Since(began))
+		c.reset()
+	}
+	return all, nil
+}
+
 func (t *trial) config() exchange.Config {
 	return exchange.Config{
 		Request: t.modes.Request, Response: t.modes.Response, WithoutWaiting: t.modes.WithoutWaiting, Observe: t.modes.Observe,
-		PlainValues: t.plain,
+		PlainValues: t.plain, Limits: t.limits,
 	}
 }
 

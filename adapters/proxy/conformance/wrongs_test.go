@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -27,6 +28,12 @@ func cutByte(m *answer) {
 	}
 }
 
+func cutLarge(m *answer) {
+	if len(streamedOf(m).GetBody()) > 10_000 {
+		cutByte(m)
+	}
+}
+
 func makeValid(m *answer) {
 	if s := streamedOf(m); s != nil {
 		s.Body = []byte(strings.ToValidUTF8(string(s.Body), "?"))
@@ -47,6 +54,14 @@ func ifBody(change func(*session, []*answer) []*answer) func(*session, []*answer
 		}
 		return out
 	}
+}
+
+// late answers after a time.
+func late(step string, by time.Duration) fault {
+	return at(step, func(_ *session, out []*answer) []*answer {
+		<-time.After(by)
+		return out
+	})
 }
 
 // again answers a kind of message that comes a second time.
