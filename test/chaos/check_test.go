@@ -240,6 +240,14 @@ func stacks() string {
 func (s *script) String() string {
 	return strings.Join([]string{
 		"request " + s.config.Request.Body.String(), "response " + s.config.Response.Body.String(), strconv.Itoa(len(s.body)) + " bytes",
-		"client " + s.fate + " at step " + strconv.Itoa(s.cut), s.entry, "observed " + strconv.FormatBool(s.config.Observe),
+		"client " + s.fate + s.where(), s.entry, "observed " + strconv.FormatBool(s.config.Observe),
 	}, ", ")
+}
+
+// where is where the client leaves, if it does.
+func (s *script) where() string {
+	if !s.leaves() {
+		return ""
+	}
+	return " " + s.steps()[s.cut].at
 }
