@@ -24,7 +24,7 @@ const (
 	worst   = 20 // complaints that are told
 
 	allKinds  = 20_000 // requests among which every kind of fault comes
-	manyKinds = 3_000  // among which those come that clients bring often
+	manyKinds = 3_000  // among which clients leave at every point
 )
 
 // TestMain plays one seed alone if one is named.
@@ -87,13 +87,14 @@ func kinds(requests int) []string {
 		return nil
 	}
 	var all []string
-	for _, fate := range []string{cancels, halfCloses, stalls} {
-		all = append(all, leavings(fate)...)
+	for _, fate := range leavers {
+		for _, at := range points {
+			all = append(all, left(fate, at))
+		}
 	}
 	if requests < allKinds {
 		return all
 	}
-	all = append(all, leavings(breaks)...)
 	all = append(all, "client "+deaf, entryComes, entryEarly, entryLate, entryTwice, entryNever)
 	all = append(all,
 		"inbox full", "panic of a stream", "fetch failed", "fetch refused", "fetch never answered", "fetch answered too late",
@@ -122,7 +123,7 @@ type session struct {
 func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *session {
 	t.Helper()
 	outset := settle()
-	s := &session{rig: startRig(t, seed, requests+calmRequests, bodyWait), seed: seed, requests: requests, patient: bodyWait > time.Minute, outset: outset}
+	s := &session{rig: startRig(t, seed, requests+calmRequests+lateRequests, bodyWait), seed: seed, requests: requests, patient: bodyWait > time.Minute, outset: outset}
 	s.start = look()
 	for range lines {
 		s.lines = append(s.lines, dial(s.rig))
@@ -140,9 +141,24 @@ func (s *session) storm() {
 		s.churn(over)
 	}()
 	s.crowd(workers, 0, s.requests, func(n int) *script { return write(s.seed, n, s.patient) })
+	if !s.patient && s.requests >= manyKinds {
+		s.latecomers()
+	}
 	close(over)
 	<-gone
 	s.faults.off.Store(true)
+}
+
+// latecomers leave where nobody has left so far: in a crowd on a busy machine, clients are refused before they come to their point.
+func (s *session) latecomers() {
+	n := s.requests + calmRequests
+	for _, fate := range leavers {
+		for _, at := range points {
+			for end := n + tries; n < end && s.faults.all()[left(fate, at)] == 0; n++ {
+				s.crowd(1, n, n+1, func(n int) *script { return writeTo(s.seed, n, fate, at) })
+			}
+		}
+	}
 }
 
 // crowd plays the requests from one number to another, so many at a time.

@@ -29,7 +29,8 @@ type wireline struct {
 	torn sync.Map                 // local addresses of those that were torn
 	mu   sync.Mutex               // of logs
 	logs accesslogv3.AccessLogService_StreamAccessLogsClient
-	late sync.WaitGroup // entries that come late
+	drop context.CancelFunc // of logs: gRPC keeps a stream that failed, and its connection, until its context ends
+	late sync.WaitGroup     // entries that come late
 }
 
 func dial(r *rig) *wireline {
@@ -101,6 +102,7 @@ func (l *wireline) close() error {
 	defer l.mu.Unlock()
 	if l.logs != nil {
 		_, _ = l.logs.CloseAndRecv()
+		l.drop()
 	}
 	return l.conn.Close()
 }
@@ -110,16 +112,19 @@ func (l *wireline) log(e *accesslogdatav3.HTTPAccessLogEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.logs == nil {
-		stream, err := accesslogv3.NewAccessLogServiceClient(l.conn).StreamAccessLogs(context.Background())
+		ctx, drop := context.WithCancel(context.Background())
+		stream, err := accesslogv3.NewAccessLogServiceClient(l.conn).StreamAccessLogs(ctx)
 		if err != nil {
+			drop()
 			return
 		}
-		l.logs = stream
+		l.logs, l.drop = stream, drop
 	}
 	err := l.logs.Send(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
 		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{e}},
 	}})
 	if err != nil {
+		l.drop()
 		l.logs = nil
 	}
 }

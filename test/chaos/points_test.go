@@ -64,14 +64,13 @@ func deal(seed uint64, n int) (fate, at string) {
 	return stays, ""
 }
 
+// leavers are the fates of those who leave at a point.
+var leavers = []string{cancels, halfCloses, stalls, breaks}
+
+const (
+	tries        = 10 // of latecomers, for each fate and point
+	lateRequests = tries * 4 * 13
+)
+
 // left is a kind of fault: what a client did, and where.
 func left(fate, at string) string { return "client " + fate + " " + at }
-
-// leavings are all of a fate.
-func leavings(fate string) []string {
-	var all []string
-	for _, at := range points {
-		all = append(all, left(fate, at))
-	}
-	return all
-}

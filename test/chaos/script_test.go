@@ -39,13 +39,18 @@ func (s *script) light() bool { return s.config.Response.Body == exchange.None &
 // leaves says whether the client goes before its exchange is over.
 func (s *script) leaves() bool { return s.fate != stays && s.fate != deaf }
 
-// write draws scripts until one comes by the point where its client leaves. A patient client never waits for a deadline.
+// write draws a script. A patient client never waits for a deadline.
 func write(seed uint64, n int, patient bool) *script {
-	dice := diceOf(seed, "script", uint64(n))
 	fate, at := deal(seed, n)
 	if fate == stalls && patient {
 		fate = stays
 	}
+	return writeTo(seed, n, fate, at)
+}
+
+// writeTo draws scripts until one comes by the point where its client leaves.
+func writeTo(seed uint64, n int, fate, at string) *script {
+	dice := diceOf(seed, "script", uint64(n))
 	for {
 		s := draw(dice, n)
 		s.drawFate(dice, fate)
