@@ -2,9 +2,11 @@ package schedule_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -55,5 +57,32 @@ func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 		if diff := cmp.Diff(seen, got); diff != "" {
 			t.Fatalf("round %d, with a new scratch -, with a used one +:\n%s", round, diff)
 		}
+	}
+}
+
+// The scratch lives as long as its loop. Whatever became of a request, it may be collected.
+func TestAScratchHoldsNothingOfARequest(t *testing.T) {
+	tests := map[string]filterFunc{
+		"picked for":      func(*schedule.Input, []bool) {},
+		"left nothing":    func(_ *schedule.Input, keep []bool) { clear(keep) },
+		"a plugin panics": func(*schedule.Input, []bool) { panic("a plugin") },
+	}
+	for name, f := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.filter("f", f)
+			of := func() (of weak.Pointer[messages.Request]) {
+				defer func() { _ = recover() }()
+				req := &messages.Request{ID: 7, Model: "m", Subset: messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}}
+				of = weak.Make(req)
+				s.plan.Run(req, s.snap, now, &s.scratch)
+				return of
+			}()
+			runtime.GC()
+			if req := of.Value(); req != nil {
+				t.Errorf("request %d is still referred to after its cycle", req.ID)
+			}
+			runtime.KeepAlive(s)
+		})
 	}
 }

@@ -89,6 +89,7 @@ func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
 func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decision, now time.Time) (messages.ProfileRun, messages.Reason, string) {
 	run := messages.ProfileRun{Profile: p.Name, Runner: -1}
 	s.in = Input{Request: req, Profile: p.Name, Earlier: s.results, Rand: s.Rand}
+	defer s.forget()
 	s.reset()
 	if blame := s.filter(p, &run); blame != "" {
 		return run, messages.NoEndpoints, "filter " + blame + " left no endpoint"
@@ -101,6 +102,9 @@ func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decisio
 	reason, detail := s.pick(p, &run)
 	return run, reason, detail
 }
+
+// forget lets go of what plugins were shown: the request stands in its cycle, which stands before its stream.
+func (s *Scratch) forget() { s.in = Input{} }
 
 // reset makes everything a candidate again.
 func (s *Scratch) reset() {

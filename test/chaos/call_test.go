@@ -29,17 +29,19 @@ const (
 type call struct {
 	*exchange.Stream
 	script *script
+	sent   [2]string // bodies, as far as they go
 	line   *wireline
+	way    way
 	moved  chan struct{} // something came; one place
 	ended  chan struct{} // closed once nothing more comes
 
-	collateral bool // its connection was broken
+	collateral bool // a connection of its way was torn
 
 	mu        sync.Mutex
 	picks     int
 	destined  string // first destination
 	immediate []string
-	echoed    int // bytes of the request's body
+	echoed    [2]int // bytes of the bodies
 	headers   [2]bool
 	bodies    [2]int // answers
 	err       error
@@ -49,7 +51,7 @@ type call struct {
 
 // open begins a stream, and reads it unless the client is deaf.
 func open(ctx context.Context, on *wireline, s *script) (*call, error) {
-	c := &call{script: s, line: on, moved: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &call{script: s, line: on, sent: [2]string{s.text(exchange.RequestLane), s.text(exchange.ResponseLane)}, moved: make(chan struct{}, 1), ended: make(chan struct{})}
 	config := s.config
 	config.OnViolation = func(v exchange.Violation) {
 		c.mu.Lock()
@@ -62,7 +64,7 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 			c.wrongs = append(c.wrongs, v.Error())
 		}
 	}
-	stream, err := exchange.Open(ctx, extprocv3.NewExternalProcessorClient(on.conn), config)
+	stream, err := exchange.Open(context.WithValue(ctx, wayKey{}, &c.way), extprocv3.NewExternalProcessorClient(on.conn), config)
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +107,31 @@ func (c *call) take(a exchange.Answer) {
 		c.headers[a.Lane] = true
 	case exchange.BodyAnswer:
 		c.bodies[a.Lane]++
-		if a.Lane == exchange.RequestLane {
-			if rest := c.script.body[min(c.echoed, len(c.script.body)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
-				c.wrongs = append(c.wrongs, fmt.Sprintf("after %d bytes came others than were sent", c.echoed))
-			}
-			c.echoed += len(a.Chunk)
-		}
+		c.compare(a)
 	case exchange.ImmediateAnswer:
 		c.immediate = append(c.immediate, headerOf(a.Immediate.GetHeaders(), reasonKey))
 	case exchange.Nothing, exchange.TrailersAnswer:
 	}
+}
+
+// compare holds what comes back against what was sent. Only full duplex gives bytes back; elsewhere none may stand in for them.
+func (c *call) compare(a exchange.Answer) {
+	sent := c.sent[a.Lane]
+	if rest := sent[min(c.echoed[a.Lane], len(sent)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
+		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: after %d bytes came others than were sent", a.Lane, c.echoed[a.Lane]))
+	}
+	c.echoed[a.Lane] += len(a.Chunk)
+	if a.Replaced {
+		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: the body was replaced", a.Lane))
+	}
+}
+
+// short says what did not come back of a lane that was played to its end; "" = nothing.
+func (c *call) short(l exchange.Lane, m exchange.LaneMode) string {
+	if n, want := c.echoed[l], len(c.sent[l]); m.Duplex() && n != want {
+		return fmt.Sprintf("%s lane: %d of %d bytes came back", l, n, want)
+	}
+	return ""
 }
 
 func headerOf(m *extprocv3.HeaderMutation, key string) string {
@@ -226,8 +243,12 @@ func (c *call) judge(whole bool) []string {
 		bad = append(bad, fmt.Sprintf("more than one answer: %d picks, refusals %q", c.picks, c.immediate))
 	case whole && answers == 0 && !c.collateral:
 		bad = append(bad, fmt.Sprintf("no answer: %v", c.err))
-	case whole && c.picks == 1 && len(c.immediate) == 0 && c.script.config.Request.Duplex() && c.echoed != len(c.script.body) && !c.collateral:
-		bad = append(bad, fmt.Sprintf("%d of %d bytes came back", c.echoed, len(c.script.body)))
+	case whole && c.picks == 1 && len(c.immediate) == 0 && !c.collateral:
+		for lane, m := range []exchange.LaneMode{c.script.config.Request, c.script.config.Response} {
+			if short := c.short(exchange.Lane(lane), m); short != "" {
+				bad = append(bad, short)
+			}
+		}
 	}
 	return bad
 }

@@ -23,7 +23,8 @@ const (
 	workers = 72 // clients at a time
 	worst   = 20 // complaints that are told
 
-	allKinds = 20_000 // requests among which every kind of fault comes
+	allKinds  = 20_000 // requests among which every kind of fault comes
+	manyKinds = 3_000  // among which clients leave at every point
 )
 
 // TestMain plays one seed alone if one is named.
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // TestChaosLeavesNothing: deadlines are short, and clients stall.
 func TestChaosLeavesNothing(t *testing.T) {
-	run(t, *requestsFlag, impatient, kinds())
+	run(t, *requestsFlag, impatient, kinds(*requestsFlag))
 }
 
 // TestChaosLeavesNoTimer: bodies may take an hour, and nobody waits for that; so whatever timer is left keeps its stream.
@@ -47,7 +48,7 @@ func TestChaosLeavesNoTimer(t *testing.T) {
 	run(t, max(*requestsFlag/10, min(*requestsFlag, 1000)), time.Hour, nil)
 }
 
-// run plays requests among faults, and checks what is left. Each of the kinds of faults must come.
+// run plays requests among faults, and checks what is left. Each of these kinds of faults must come.
 func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 	t.Helper()
 	seed := max(*seedFlag, 1)
@@ -64,7 +65,7 @@ func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 	s.end()
 	met := s.faults.all()
 	for _, kind := range kinds {
-		if met[kind] == 0 && requests >= allKinds {
+		if met[kind] == 0 {
 			t.Errorf("it never came: %s", kind)
 		}
 	}
@@ -80,17 +81,26 @@ func tell(met map[string]int) string {
 	return b.String()
 }
 
-// kinds are the faults that a run of the usual length meets.
-func kinds() []string {
-	all := []string{
+// kinds are the faults that so many requests are sure to meet.
+func kinds(requests int) []string {
+	if requests < manyKinds {
+		return nil
+	}
+	var all []string
+	for _, fate := range leavers {
+		for _, at := range points {
+			all = append(all, left(fate, at))
+		}
+	}
+	if requests < allKinds {
+		return all
+	}
+	all = append(all, "client "+deaf, entryComes, entryEarly, entryLate, entryTwice, entryNever)
+	all = append(all,
 		"inbox full", "panic of a stream", "fetch failed", "fetch refused", "fetch never answered", "fetch answered too late",
 		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics", "filter keeps nothing",
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing", "picker picks out of range", "handler panics",
-	}
-	for _, fate := range []string{cancels, halfCloses, stalls, deaf, breaks} {
-		all = append(all, "client "+fate)
-	}
-	all = append(all, entryComes, entryEarly, entryLate, entryTwice, entryNever)
+	)
 	for _, actor := range []string{"cycle", "flow", "health", "pool", "prefix", "scraper", "shard"} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}
@@ -113,7 +123,7 @@ type session struct {
 func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *session {
 	t.Helper()
 	outset := settle()
-	s := &session{rig: startRig(t, seed, requests+calmRequests, bodyWait), seed: seed, requests: requests, patient: bodyWait > time.Minute, outset: outset}
+	s := &session{rig: startRig(t, seed, requests+calmRequests+lateRequests, bodyWait), seed: seed, requests: requests, patient: bodyWait > time.Minute, outset: outset}
 	s.start = look()
 	for range lines {
 		s.lines = append(s.lines, dial(s.rig))
@@ -131,9 +141,24 @@ func (s *session) storm() {
 		s.churn(over)
 	}()
 	s.crowd(workers, 0, s.requests, func(n int) *script { return write(s.seed, n, s.patient) })
+	if !s.patient && s.requests >= manyKinds {
+		s.latecomers()
+	}
 	close(over)
 	<-gone
 	s.faults.off.Store(true)
+}
+
+// latecomers leave where nobody has left so far: in a crowd on a busy machine, clients are refused before they come to their point.
+func (s *session) latecomers() {
+	n := s.requests + calmRequests
+	for _, fate := range leavers {
+		for _, at := range points {
+			for end := n + tries; n < end && s.faults.all()[left(fate, at)] == 0; n++ {
+				s.crowd(1, n, n+1, func(n int) *script { return writeTo(s.seed, n, fate, at) })
+			}
+		}
+	}
 }
 
 // crowd plays the requests from one number to another, so many at a time.

@@ -16,8 +16,7 @@ import (
 
 const (
 	calmRequests = 300
-	growth       = 5 << 20   // bytes of live heap that may be more than at the start
-	remembered   = 4 * loops // streams that whoever was last on a loop may still refer to
+	growth       = 5 << 20 // bytes of live heap that may be more than at the start
 )
 
 // state is what a process holds.
@@ -214,10 +213,10 @@ func (s *session) end() {
 	}
 	s.until("no stream is referred to", func() bool {
 		runtime.GC()
-		return s.ledger.alive.Load() <= remembered
+		return s.ledger.alive.Load() == 0
 	})
-	if n := s.ledger.alive.Load(); n > remembered {
-		s.Errorf("%d of %d streams are still referred to, want %d at most", n, s.ledger.began.Load(), remembered)
+	if n := s.ledger.alive.Load(); n != 0 {
+		s.Errorf("%d of %d streams are still referred to", n, s.ledger.began.Load())
 	}
 	s.Logf("live heap %.1f MB, %.1f MB before the first request; %d goroutines, %d before; %d streams referred to",
 		float64(now.heap)/1e6, float64(s.start.heap)/1e6, now.goroutines, s.start.goroutines, s.ledger.alive.Load())
@@ -241,6 +240,14 @@ func stacks() string {
 func (s *script) String() string {
 	return strings.Join([]string{
 		"request " + s.config.Request.Body.String(), "response " + s.config.Response.Body.String(), strconv.Itoa(len(s.body)) + " bytes",
-		"client " + s.fate + " at step " + strconv.Itoa(s.cut), s.entry, "observed " + strconv.FormatBool(s.config.Observe),
+		"client " + s.fate + s.where(), s.entry, "observed " + strconv.FormatBool(s.config.Observe),
 	}, ", ")
+}
+
+// where is where the client leaves, if it does.
+func (s *script) where() string {
+	if !s.leaves() {
+		return ""
+	}
+	return " " + s.steps()[s.cut].at
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -24,9 +26,11 @@ type wireline struct {
 	broken atomic.Int64 // when it was broken last, unix nanoseconds
 
 	raw  atomic.Pointer[net.Conn] // under the newest connection
+	torn sync.Map                 // local addresses of those that were torn
 	mu   sync.Mutex               // of logs
 	logs accesslogv3.AccessLogService_StreamAccessLogsClient
-	late sync.WaitGroup // entries that come late
+	drop context.CancelFunc // of logs: gRPC keeps a stream that failed, and its connection, until its context ends
+	late sync.WaitGroup     // entries that come late
 }
 
 func dial(r *rig) *wireline {
@@ -41,7 +45,7 @@ func dial(r *rig) *wireline {
 			return raw, err
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}, MinConnectTimeout: time.Second}),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		grpc.WithStatsHandler(l), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -53,8 +57,43 @@ func dial(r *rig) *wireline {
 func (l *wireline) tear() {
 	l.broken.Store(time.Now().UnixNano())
 	if raw := l.raw.Load(); raw != nil {
+		l.torn.Store((*raw).LocalAddr().String(), true)
 		_ = (*raw).Close()
 	}
+}
+
+// way notes the connections that a stream took: gRPC begins one anew whose first bytes had not left.
+type way struct {
+	mu    sync.Mutex
+	local []string // addresses
+}
+
+type wayKey struct{}
+
+// HandleRPC writes down the way of a stream whose context has one. The other three are what gRPC asks for besides.
+func (*wireline) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*wireline) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*wireline) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (*wireline) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	out, began := s.(*stats.OutHeader)
+	w, ours := ctx.Value(wayKey{}).(*way)
+	if !began || !ours {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.local = append(w.local, out.LocalAddr.String())
+}
+
+// tore says whether a connection was torn that a stream took.
+func (l *wireline) tore(w *way) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.local, func(at string) bool {
+		_, torn := l.torn.Load(at)
+		return torn
+	})
 }
 
 func (l *wireline) close() error {
@@ -63,6 +102,7 @@ func (l *wireline) close() error {
 	defer l.mu.Unlock()
 	if l.logs != nil {
 		_, _ = l.logs.CloseAndRecv()
+		l.drop()
 	}
 	return l.conn.Close()
 }
@@ -72,16 +112,19 @@ func (l *wireline) log(e *accesslogdatav3.HTTPAccessLogEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.logs == nil {
-		stream, err := accesslogv3.NewAccessLogServiceClient(l.conn).StreamAccessLogs(context.Background())
+		ctx, drop := context.WithCancel(context.Background())
+		stream, err := accesslogv3.NewAccessLogServiceClient(l.conn).StreamAccessLogs(ctx)
 		if err != nil {
+			drop()
 			return
 		}
-		l.logs = stream
+		l.logs, l.drop = stream, drop
 	}
 	err := l.logs.Send(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
 		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{e}},
 	}})
 	if err != nil {
+		l.drop()
 		l.logs = nil
 	}
 }
@@ -143,7 +186,7 @@ func play(r *rig, l *wireline, s *script) []string {
 	if s.light() && s.entry != entryEarly {
 		c.logged(r)
 	}
-	c.collateral = l.brokenSince(began)
+	c.collateral = l.tore(&c.way)
 	return c.judge(whole)
 }
 
@@ -155,12 +198,12 @@ func (l *wireline) brokenSince(t time.Time) bool {
 // walk takes the steps, or leaves. True: the request was whole, and its client waited for the answer.
 func (c *call) walk(r *rig) bool {
 	s := c.script
-	for i, do := range s.steps() {
-		if i == s.cut && s.fate != stays && s.fate != deaf {
-			c.leave(r)
+	for i, step := range s.steps() {
+		if s.leaves() && i == s.cut {
+			c.leave(r, step.at)
 			return false
 		}
-		if !do(c) && s.fate != deaf {
+		if !step.do(c) && s.fate != deaf {
 			break
 		}
 	}
@@ -184,8 +227,12 @@ func (c *call) walk(r *rig) bool {
 }
 
 // leave is how a client goes before its time.
-func (c *call) leave(r *rig) {
-	r.faults.met("client " + c.script.fate)
+func (c *call) leave(r *rig, at string) {
+	if kind := left(c.script.fate, at); c.script.config.Observe {
+		r.faults.met(kind + ", observed")
+	} else {
+		r.faults.met(kind)
+	}
 	switch c.script.fate {
 	case cancels:
 		c.Close()

@@ -15,8 +15,12 @@ import (
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those of
 // cycles follow from the request.
 var rates = map[string]float64{
-	"flow": .0005, "health": .005, "prefix": .0005, "pool": .02, "scraper": .01, "shard": .003,
+	"flow": .0005, "health": .005, "prefix": .0005, "pool": .08, "scraper": .01, "shard": .003,
 }
+
+// answerRates are those of messages of which one restart brings many, one for each slot: at the usual rate each restart would bring more
+// than one other, and pool and prefix would soon do nothing else.
+var answerRates = map[string]float64{"SlotCleared": .0005}
 
 const cycleRate = .002 // the chance that a cycle panics at a message
 
@@ -101,7 +105,11 @@ func shaken[M any](f *faults, name string, a runtime.Actor[M]) runtime.Actor[M] 
 }
 
 func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
-	message, when := reflect.TypeOf(m).Name(), s.draw(s.next(s.name), rates[s.name])
+	message, rate := reflect.TypeOf(m).Name(), rates[s.name]
+	if r, answer := answerRates[message]; answer {
+		rate = r
+	}
+	when := s.draw(s.next(s.name), rate)
 	if when == before && message != "EndpointWithdrawn" { // a restart loses the message in hand, and who is told to end does nothing that fails
 		s.falls(s.name, message, before)
 	}

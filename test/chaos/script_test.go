@@ -10,16 +10,6 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
 
-// What a client does in the end, or in the middle.
-const (
-	stays      = "stays"
-	cancels    = "cancels"
-	halfCloses = "half-closes"
-	stalls     = "stalls"
-	deaf       = "reads nothing"
-	breaks     = "breaks its connection"
-)
-
 // What becomes of the access log's entry, where one tells the end.
 const (
 	entryComes = "entry comes"
@@ -40,16 +30,53 @@ type script struct {
 	responses, chunk int // chunks of the response, and their bytes
 	status, served   string
 	fate, entry      string
-	cut              int  // the step before which fate comes
+	cut              int  // the step before which fate comes, of a client that leaves
 	lastWords        bool // it half-closes in the end, and does not reset
 }
 
 func (s *script) light() bool { return s.config.Response.Body == exchange.None && !s.config.Observe }
 
+// leaves says whether the client goes before its exchange is over.
+func (s *script) leaves() bool { return s.fate != stays && s.fate != deaf }
+
 // write draws a script. A patient client never waits for a deadline.
 func write(seed uint64, n int, patient bool) *script {
+	fate, at := deal(seed, n)
+	if fate == stalls && patient {
+		fate = stays
+	}
+	return writeTo(seed, n, fate, at)
+}
+
+// writeTo draws scripts until one comes by the point where its client leaves.
+func writeTo(seed uint64, n int, fate, at string) *script {
 	dice := diceOf(seed, "script", uint64(n))
-	s := &script{number: n, fate: stays, entry: entryComes, lastWords: dice.IntN(3) > 0}
+	for {
+		s := draw(dice, n)
+		s.drawFate(dice, fate)
+		if !s.leaves() || s.cutAt(dice, at) {
+			return s
+		}
+	}
+}
+
+// cutAt chooses a step at this point. False: there is none.
+func (s *script) cutAt(dice *rand.Rand, at string) bool {
+	var there []int
+	for i, step := range s.steps() {
+		if step.at == at {
+			there = append(there, i)
+		}
+	}
+	if len(there) == 0 {
+		return false
+	}
+	s.cut = there[dice.IntN(len(there))]
+	return true
+}
+
+func draw(dice *rand.Rand, n int) *script {
+	s := &script{number: n, entry: entryComes, lastWords: dice.IntN(3) > 0}
 	s.config = exchange.Config{Request: mode(dice), Response: mode(dice)}
 	if dice.IntN(10) < 4 { // what most proxies do
 		s.config.Request, s.config.Response = exchange.FullDuplex(), exchange.FullDuplex()
@@ -59,7 +86,6 @@ func write(seed uint64, n int, patient bool) *script {
 	}
 	s.drawRequest(dice)
 	s.drawResponse(dice)
-	s.drawFate(dice, patient)
 	return s
 }
 
@@ -82,7 +108,7 @@ func (s *script) drawRequest(dice *rand.Rand) {
 	case p == 10:
 		model = poison
 	}
-	s.body = `{"model":"` + model + `","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("prompt "+strconv.Itoa(dice.IntN(20))+" ", text/9) + `"}]}`
+	s.body = `{"model":"` + model + `","stream":true,"messages":[{"role":"user","content":"` + counted("prompt "+strconv.Itoa(dice.IntN(20))+".", text, " ") + `"}]}`
 	switch dice.IntN(200) {
 	case 0:
 		s.body = s.body[:len(s.body)/2] // refused
@@ -100,23 +126,23 @@ func (s *script) drawResponse(dice *rand.Rand) {
 	s.served = []string{"picked", "picked", "picked", "none", "another", "unknown"}[dice.IntN(6)]
 }
 
-func (s *script) drawFate(dice *rand.Rand, patient bool) {
-	switch p := dice.IntN(1000); {
-	case p < 150:
-		s.fate = cancels
-	case p < 200:
-		s.fate = halfCloses
-	case p < 230 && !patient:
-		s.fate = stalls
-	case p < 240:
-		s.fate = deaf
+func (s *script) drawFate(dice *rand.Rand, fate string) {
+	if s.fate = fate; fate == deaf {
 		s.config.Request, s.config.Response, s.config.Observe = exchange.FullDuplex(), exchange.FullDuplex(), false
 		s.body = `{"model":"model-0","prompt":"` + strings.Repeat("deaf ", 60_000) + `"}` // more than its window
-	case p < 243:
-		s.fate = breaks
 	}
 	if s.light() {
 		s.entry = []string{entryComes, entryComes, entryComes, entryEarly, entryLate, entryTwice, entryNever}[dice.IntN(7)]
 	}
-	s.cut = dice.IntN(len(s.steps()))
+}
+
+// counted is text of about so many bytes of which no two pieces are alike, so that none can stand in for another.
+func counted(before string, bytes int, after string) string {
+	var b strings.Builder
+	for i := 0; b.Len() < bytes; i++ {
+		b.WriteString(before)
+		b.WriteString(strconv.Itoa(i))
+		b.WriteString(after)
+	}
+	return b.String()
 }

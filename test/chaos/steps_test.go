@@ -1,40 +1,42 @@
 package chaos
 
 import (
+	"strconv"
 	"strings"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
 
-// step is one thing that a client does. False: the exchange is over, and the next step has no meaning.
-type step func(*call) bool
+// step is one thing that a client does, and the point where it stands before. False: the exchange is over, and the next step has no
+// meaning.
+type step struct {
+	at string
+	do func(*call) bool
+}
 
 // steps are those of a request that goes well, as Envoy takes them.
 func (s *script) steps() []step {
-	all := []step{func(c *call) bool {
-		h := exchange.Headers{
-			{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: ":authority", Value: "a"},
-			{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: nameOf(s.number)},
-			{Name: "x-llm-d-inference-fairness-id", Value: "tenant-" + string(rune('a'+s.number%7))},
-		}
-		return c.SendHeaders(exchange.RequestLane, h, s.body == "", exchange.Context{}) == nil
-	}}
+	all := []step{{beforeRequest, s.request}}
 	if s.body != "" {
 		all = append(all, s.lane(exchange.RequestLane, s.config.Request, s.pieces(), s.trailers)...)
 	}
-	all = append(all, s.waits(exchange.RequestLane), s.respond)
+	all = append(all, step{requestSent, s.waits(exchange.RequestLane)}, step{answerCame, s.respond})
 	if !s.headersOnly {
-		piece := strings.Repeat("data: {}\n\n", 1+s.chunk/10)
-		pieces := make([]string, s.responses)
-		for i := range pieces {
-			pieces[i] = piece
-		}
-		all = append(all, s.lane(exchange.ResponseLane, s.config.Response, pieces, s.responseTrailers)...)
+		all = append(all, s.lane(exchange.ResponseLane, s.config.Response, s.events(), s.responseTrailers)...)
 	}
-	return append(all, s.waits(exchange.ResponseLane))
+	return append(all, step{responseSent, s.waits(exchange.ResponseLane)}, step{allAnswered, func(*call) bool { return true }})
+}
+
+// request sends the request's headers.
+func (s *script) request(c *call) bool {
+	h := exchange.Headers{
+		{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: ":authority", Value: "a"},
+		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: nameOf(s.number)},
+		{Name: "x-llm-d-inference-fairness-id", Value: "tenant-" + string(rune('a'+s.number%7))},
+	}
+	return c.SendHeaders(exchange.RequestLane, h, s.body == "", exchange.Context{}) == nil
 }
 
 // pieces are the chunks in which the request's body comes.
@@ -54,8 +56,28 @@ func (s *script) pieces() []string {
 	return all
 }
 
+// events are the chunks in which the response's body comes.
+func (s *script) events() []string {
+	all := make([]string, s.responses)
+	for i := range all {
+		all[i] = counted("data: {\"id\":\""+strconv.Itoa(s.number)+"."+strconv.Itoa(i)+".", s.chunk, "\"}\n\n")
+	}
+	return all
+}
+
+// text is the body of a lane.
+func (s *script) text(l exchange.Lane) string {
+	switch {
+	case l == exchange.RequestLane:
+		return s.body
+	case s.headersOnly:
+		return ""
+	}
+	return strings.Join(s.events(), "")
+}
+
 // waits waits until the EPP owes nothing more in a lane.
-func (s *script) waits(l exchange.Lane) step {
+func (s *script) waits(l exchange.Lane) func(*call) bool {
 	m, bodiless := s.config.Request, s.body == ""
 	if l == exchange.ResponseLane {
 		m, bodiless = s.config.Response, s.headersOnly
@@ -74,33 +96,33 @@ func (s *script) waits(l exchange.Lane) step {
 // lane sends a body in the way of the lane's mode, and trailers.
 func (s *script) lane(l exchange.Lane, m exchange.LaneMode, pieces []string, trailers bool) []step {
 	var all []step
-	if !s.config.Observe && !m.Duplex() && m.Body != exchange.None {
-		all = append(all, func(c *call) bool { return c.answered(l) })
+	at := inRequest
+	if l == exchange.ResponseLane {
+		at = inResponse
 	}
-	switch {
-	case m.Body == exchange.None:
-		if trailers {
-			all = append(all, func(c *call) bool { return c.answered(l) })
-		}
-	case m.Buffers():
-		whole := strings.Join(pieces, "")
-		all = append(all, func(c *call) bool { return c.SendBody(l, []byte(whole), !trailers) == nil })
-		if trailers {
-			all = append(all, func(c *call) bool { return c.settled(l) })
-		}
-	default:
-		for i, p := range pieces {
-			last := i == len(pieces)-1 && !trailers
-			all = append(all, func(c *call) bool {
-				b := &extprocv3.HttpBody{Body: []byte(p), EndOfStream: last}
-				return c.SendHTTPBody(l, b) == nil
-			})
-		}
+	next := at.headers
+	if waits := !s.config.Observe && !m.Duplex(); waits && (m.Body != exchange.None || trailers) {
+		all = append(all, step{next, func(c *call) bool { return c.answered(l) }})
+		next = at.begins
+	}
+	if m.Buffers() {
+		pieces = []string{strings.Join(pieces, "")}
+	}
+	if m.Body == exchange.None {
+		pieces = nil
+	}
+	for i, p := range pieces {
+		last := i == len(pieces)-1 && !trailers
+		all = append(all, step{next, func(c *call) bool { return c.SendBody(l, []byte(p), last) == nil }})
+		next = at.body
+	}
+	if m.Buffers() && trailers {
+		all = append(all, step{at.trails, func(c *call) bool { return c.settled(l) }})
 	}
 	if trailers {
-		all = append(all, func(c *call) bool {
+		all = append(all, step{at.trails, func(c *call) bool {
 			return c.SendTrailers(l, exchange.Headers{{Name: "x-last", Value: "1"}}) == nil
-		})
+		}})
 	}
 	return all
 }

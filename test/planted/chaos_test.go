@@ -34,6 +34,15 @@ var chaosFaults = map[string]fault{
 		file: "adapters/extproc/stream.go", was: "\t\tst.timer.Stop()\n", is: "",
 		complaint: "are still referred to",
 	},
+	"a loop remembers its last request": {
+		file: "engine/schedule/run.go", was: "\tdefer s.forget()\n", is: "",
+		complaint: "are still referred to",
+	},
+	"a response comes back as other bytes": {
+		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
+		is:        "\t\te.StartBytes(wire.ResponseLane, make([]byte, st.in.BodyLen()), st.in.EndOfStream)",
+		complaint: "response lane: after",
+	},
 }
 
 func TestChaosFindsFaultsInTheSource(t *testing.T) {
