@@ -59,8 +59,11 @@ func (p planted) caught(t *testing.T, h habits) {
 	t.Helper()
 	o := scripted(t, p.fault, h)
 	o.Modes, o.Checks, o.Patience = []string{p.mode}, []int{p.check}, 700*time.Millisecond
-	if p.check == 61 || p.check == 38 {
-		o.Patience = 20 * time.Second // it is the EPP that must be slow, not the machine
+	switch p.check { // it is the EPP that must be slow, not the machine
+	case 34:
+		o.Patience = 5 * time.Second
+	case 38, 61:
+		o.Patience = 20 * time.Second
 	}
 	results, err := Run(context.Background(), o)
 	if err != nil || len(results) != 1 {
