@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,7 +47,7 @@ type call struct {
 	bodies    [2]int // answers
 	err       error
 	wrongs    []string
-	early     []string // ends before ours; a connection that breaks makes us take an end back that had gone out
+	unsent    []string // answers to what we did not send
 }
 
 // open begins a stream, and reads it unless the client is deaf.
@@ -56,10 +57,10 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 	config.OnViolation = func(v exchange.Violation) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		switch v.Rule {
-		case exchange.EndedEarly: // who is cut off sees that
-		case exchange.EarlyEnd:
-			c.early = append(c.early, v.Error())
+		switch {
+		case v.Rule == exchange.EndedEarly: // who is cut off sees that
+		case slices.Contains(unsentRules, v.Rule):
+			c.unsent = append(c.unsent, v.Error())
 		default:
 			c.wrongs = append(c.wrongs, v.Error())
 		}
@@ -76,6 +77,10 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 	go c.listen()
 	return c, nil
 }
+
+// unsentRules are about answers to what was not sent. When a connection breaks, the client takes back what failed to go out; but gRPC may
+// have kept it, and sends it where it begins the stream anew.
+var unsentRules = []exchange.Rule{exchange.EarlyEnd, exchange.BodyNotSent, exchange.BodyBeforeTrailers, exchange.TrailersNotSent}
 
 // listen takes what comes until nothing does.
 func (c *call) listen() {
@@ -221,12 +226,11 @@ func (c *call) judge(whole bool) []string {
 	defer c.mu.Unlock()
 	bad := c.wrongs
 	if !c.collateral {
-		bad = append(bad, c.early...)
+		bad = append(bad, c.unsent...)
 	}
-	var v *exchange.Violation
-	if errors.As(c.err, &v) {
-		bad = append(bad, v.Error())
-	} else if c.script.fate == stays && c.err != nil && !errors.Is(c.err, io.EOF) && !c.script.reset() && !c.collateral {
+	var v *exchange.Violation // one that ended the stream stands above
+	failed := c.err != nil && !errors.Is(c.err, io.EOF) && !errors.As(c.err, &v)
+	if failed && c.script.fate == stays && !c.script.reset() && !c.collateral {
 		bad = append(bad, "the stream failed: "+c.err.Error())
 	}
 	revoked := false
