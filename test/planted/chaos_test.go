@@ -21,8 +21,8 @@ var chaosFaults = map[string]fault{
 		complaint: "its cycle told its stream",
 	},
 	"headers are answered twice": {
-		file: "adapters/extproc/pick.go", was: "\tst.body.Release()\n\tst.letGo()\n\tif a.trailers",
-		is:        "\tst.body.Release()\n\tst.letGo()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestLane) })\n\t}\n\tif a.trailers",
+		file: "adapters/extproc/pick.go", was: "\tst.letGo()\n\tif a.trailers",
+		is:        "\tst.letGo()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestLane) })\n\t}\n\tif a.trailers",
 		complaint: "duplicate-headers",
 	},
 	"a goroutine stays": {
@@ -40,7 +40,7 @@ var chaosFaults = map[string]fault{
 	},
 	"a response comes back as other bytes": {
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
-		is:        "\t\te.StartBytes(wire.ResponseLane, make([]byte, st.in.BodyLen()), st.in.EndOfStream)",
+		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseLane, &b, st.in.EndOfStream)",
 		complaint: "response lane: after",
 	},
 }
