@@ -4,6 +4,8 @@
 //
 //	go test ./test/chaos                             one fixed seed
 //	go test ./test/chaos -seed 7 -requests 1000000   one seed; prints what happened
+//
+// README.md says what must come, what may be left, and what a million requests came to.
 package chaos
 
 import (
