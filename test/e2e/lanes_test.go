@@ -206,13 +206,21 @@ func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
 	t.Cleanup(c.close)
 	stories := startStories(c, running, 1000)
 	p.inFlight(t, running)
-	eventually(t, 10*time.Second, "all streams have ended", func() bool { return p.metric("signalbox_streams") == 0 })
+	eventually(t, 10*time.Second, "all pass by", func() bool { return p.metric("signalbox_outlived_requests") >= running })
 	work := steady(c, clients)
 	eventually(t, 10*time.Second, "clients are at work", func() bool { return work.count() > 2*clients })
 	p.kill()
 	killed := time.Now()
 	whole := 0
 	answers := stories()
+	if envoyVersion == "1.36" { // it keeps the stream although it shows it nothing more, and ends the answers with it
+		for _, a := range answers {
+			if !a.whole() && a.err == nil {
+				t.Errorf("cut without a word: %s", a.String())
+			}
+		}
+		return
+	}
 	for _, a := range answers {
 		switch {
 		case !a.whole():

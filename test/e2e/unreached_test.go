@@ -21,6 +21,9 @@ func TestEnvoyThatReachesNoServer(t *testing.T) {
 			if a := s.client.chat(model, "hello", 2); a.status != http.StatusServiceUnavailable {
 				t.Fatal(a.String())
 			}
+			if envoyVersion == "1.36" { // it shows its own answers to no ext_proc stream
+				return
+			}
 			s.explains(t, "503", "HTTP 503 of Envoy itself", "first token   -", "served by     -\n")
 			p := s.picker
 			eventually(t, 5*time.Second, "log lines of both requests", func() bool {
