@@ -130,6 +130,7 @@ func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *ses
 	}
 	s.discover(all()...)
 	s.until("the endpoints are known", func() bool { return len(s.pool.Snapshot().Endpoints) == servers })
+	s.faults.off.Store(false)
 	return s
 }
 

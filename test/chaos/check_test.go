@@ -76,12 +76,12 @@ func (s *session) churn(over <-chan struct{}) {
 		case <-time.After(upTo(dice, 60*time.Millisecond)):
 		}
 		switch p := dice.IntN(40); {
-		case p == 0:
+		case p < 2:
 			s.faults.met("no endpoints")
 			s.discover()
 			<-time.After(5 * time.Millisecond)
 			s.discover(all()...)
-		case p < 4:
+		case p < 5:
 			s.faults.met("old endpoints")
 			s.tellPool(s.version.Load()-1, nil)
 		default:

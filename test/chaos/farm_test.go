@@ -99,7 +99,7 @@ func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, sink message
 		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(), StartedAt: 1_700_000_000,
 		BlockTokens: 16, Blocks: 1000, MaxAdapters: 4, ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(dice.IntN(4))),
 	}}
-	if dice.IntN(200) == 0 && !f.off.Load() {
+	if dice.IntN(25) == 0 && !f.off.Load() {
 		f.met("model server restarted")
 		m.Reading.StartedAt += float64(1 + dice.IntN(1000))
 	}

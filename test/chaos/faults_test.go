@@ -15,7 +15,7 @@ import (
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those of
 // cycles follow from the request.
 var rates = map[string]float64{
-	"flow": .0005, "health": .005, "prefix": .0005, "pool": .08, "scraper": .01, "shard": .003,
+	"flow": .001, "health": .005, "prefix": .001, "pool": .08, "scraper": .025, "shard": .01,
 }
 
 // answerRates are those of messages of which one restart brings many, one for each slot: at the usual rate each restart would bring more
@@ -37,8 +37,11 @@ type faults struct {
 	calls  map[string]uint64
 }
 
+// newFaults are off: begin has them come.
 func newFaults(seed uint64) *faults {
-	return &faults{seed: seed, counts: map[string]int{}, calls: map[string]uint64{}}
+	f := &faults{seed: seed, counts: map[string]int{}, calls: map[string]uint64{}}
+	f.off.Store(true)
+	return f
 }
 
 // met writes a fault down.

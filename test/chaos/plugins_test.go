@@ -3,6 +3,7 @@ package chaos
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -10,7 +11,7 @@ import (
 )
 
 // careless is the chance of a fault of each plugin in one request.
-const careless = .003
+const careless = .005
 
 // dawdle is how long a slow plugin holds its loop, so that the inbox fills.
 const dawdle = 4 * time.Millisecond
@@ -36,7 +37,8 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 	for i := range p.Profiles {
 		profile := &p.Profiles[i]
 		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
-		profile.Scorers[0].Scorer = scorer{profile.Scorers[0].Scorer, f}
+		at := slices.IndexFunc(profile.Scorers, func(s schedule.ScorerStep) bool { return s.Reads&(schedule.ReadsSample|schedule.ReadsLoRA) == 0 })
+		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f} // one that is asked whatever the samples are worth
 		profile.Picker.Picker = picker{profile.Picker.Picker, f}
 	}
 	return p
