@@ -75,7 +75,7 @@ const (
 	recordBytes   = 16 << 20 // likewise
 
 	// An endpoint that recovers is tried again after the longest suspension, within ten seconds.
-	firstSuspension   = time.Second
+	firstSuspension   = 2 * time.Second
 	longestSuspension = 8 * time.Second
 )
 

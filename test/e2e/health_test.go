@@ -84,7 +84,7 @@ func (o outage) strike(t *testing.T) {
 	const most = 5
 	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), o.flags...)
 	ctx, leave := context.WithCancel(t.Context())
-	work := startLoad(12, func(client, n int) answer {
+	work := startLoad(8, func(client, n int) answer {
 		ctx, giveUp := context.WithTimeout(ctx, 8*time.Second) // some stand still for as long as their client waits
 		defer giveUp()
 		return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)
