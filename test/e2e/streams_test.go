@@ -32,7 +32,8 @@ func dialPlain(t *testing.T, port int) *grpc.ClientConn {
 
 func dialWith(t *testing.T, address string, how credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(how))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(how),
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(1<<20)) // they grow by default, and take in what nobody reads
 	if err != nil {
 		t.Fatal(err)
 	}
