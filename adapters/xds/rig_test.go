@@ -80,6 +80,15 @@ func (r *rig) announce(addresses ...string) {
 	r.server.Tell(messages.EndpointsAnnounced{Number: r.number, Endpoints: messages.TakeList(list), Found: r.found, Pool: r})
 }
 
+// inForce waits until the newest announcement is.
+func (r *rig) inForce() {
+	r.soon(func() bool {
+		r.server.clients.mu.Lock()
+		defer r.server.clients.mu.Unlock()
+		return r.server.clients.number == r.number
+	})
+}
+
 func (r *rig) acknowledged() {
 	r.Helper()
 	select {

@@ -284,6 +284,7 @@ func TestAnAcknowledgementOfWhatWasBeforeDoesNotCount(t *testing.T) {
 	now := p.gets("10.0.0.2:80")
 	r.quiet()
 	r.announce("10.0.0.1:80") // the proxy has yet to go there and back
+	r.inForce()
 	p.ack(now)
 	again := p.gets("10.0.0.1:80")
 	r.quiet()
