@@ -52,12 +52,13 @@ func change(t *testing.T, method, url, body string) {
 // TestEnvoyLeavesSickServersAlone: once there is evidence, at most five more requests are picked for a server that fails, probes
 // included; and ten seconds after its recovery it serves again.
 func TestEnvoyLeavesSickServersAlone(t *testing.T) {
-	impatient := []string{"--first-token-timeout", "3s"} // longer than a busy machine takes for one
+	impatient := func(limit string) []string { return []string{"--first-token-timeout", limit} }
 	outages := map[string]outage{
-		"every request fails": {sign: "server-error", begin: faults(`{"error_rate":1}`)},
-		"it drains":           {sign: "server-error", begin: faults(`{"draining":true}`)},
-		"its engine is dead":  {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
-		"answers stop":        {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient},
+		"every request fails":     {sign: "server-error", begin: faults(`{"error_rate":1}`)},
+		"it drains":               {sign: "server-error", begin: faults(`{"draining":true}`)},
+		"its engine is dead":      {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
+		"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("1s"), bootstrap: overrideHostFull},
+		"answers stop":            {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("3s")},
 		"it is restarted": {begin: func(t *testing.T, s *stack) {
 			t.Helper()
 			change(t, http.MethodPost, "http://"+s.servers[0]+"/sim/restart?down=4s", "")
@@ -66,8 +67,7 @@ func TestEnvoyLeavesSickServersAlone(t *testing.T) {
 	if !raceEnabled() { // which would see the same code
 		maps.Copy(outages, map[string]outage{
 			"its engine dies":         {sign: "server-error", begin: faults(`{"engine_dies_after_tokens":30}`)},
-			"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient, bootstrap: overrideHostFull},
-			"answers have no body":    {sign: "no-first-token", begin: faults(`{"stall_rate":1}`), flags: impatient},
+			"answers have no body":    {sign: "no-first-token", begin: faults(`{"stall_rate":1}`), flags: impatient("3s")},
 			"its page is an error":    {sign: "scrape-failed", begin: faults(`{"page_broken":"error"}`), serves: true},
 			"its page is cut":         {sign: "scrape-failed", begin: faults(`{"page_broken":"cut"}`), serves: true},
 			"its page is garbled":     {sign: "scrape-failed", begin: faults(`{"page_broken":"garbled"}`), serves: true},
@@ -84,7 +84,7 @@ func (o outage) strike(t *testing.T) {
 	const most = 5
 	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), o.flags...)
 	ctx, leave := context.WithCancel(t.Context())
-	work := startLoad(8, func(client, n int) answer {
+	work := startLoad(12, func(client, n int) answer {
 		ctx, giveUp := context.WithTimeout(ctx, 8*time.Second) // some stand still for as long as their client waits
 		defer giveUp()
 		return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)

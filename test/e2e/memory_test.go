@@ -110,7 +110,7 @@ func (how stall) settles(t *testing.T, p *picker, streams, limit int) int {
 		limit = streams * 64 << 10 // a buffer of 64 KiB each, for what came or for the length that was told
 		least = float64(limit) - 1
 	}
-	eventually(t, time.Minute, "every stream was refused, or is held", func() bool {
+	eventually(t, 20*time.Second, "every stream was refused, or is held", func() bool {
 		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total", `reason="overloaded"`) == float64(streams) &&
 			p.metric("signalbox_held_body_bytes") > least
 	})

@@ -124,7 +124,7 @@ type planted struct {
 var requestFaults = map[string]planted{
 	"second end":                     {1, fds, also("qE", chunkAnswer(qLane, nil, true)), "after-end"},
 	"no end":                         {1, fds, each(func(_ *session, m *answer) { clearEnd(m) }), "no answer within"},
-	"end on every chunk":             {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "request lane: "},
+	"end on every chunk":             {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "after-end"},
 	"body answer before headers":     {1, fds, first("qE", chunkAnswer(qLane, []byte("x"), false)), "body-before-headers"},
 	"answer on the other lane":       {1, fds, first("qE", headersAnswer(rLane, nil)), "wrong-lane"},
 	"a byte is lost":                 {2, fds, each(func(_ *session, m *answer) { cutByte(m) }), "came back"},
