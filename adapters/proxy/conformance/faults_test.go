@@ -122,9 +122,10 @@ type planted struct {
 }
 
 var requestFaults = map[string]planted{
-	"second end":                     {1, fds, also("qE", chunkAnswer(qLane, nil, true)), "after-end"},
-	"no end":                         {1, fds, each(func(_ *session, m *answer) { clearEnd(m) }), "no answer within"},
-	"end on every chunk":             {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "after-end"},
+	"second end": {1, fds, also("qE", chunkAnswer(qLane, nil, true)), "after-end"},
+	"no end":     {1, fds, each(func(_ *session, m *answer) { clearEnd(m) }), "no answer within"},
+	// What came after the end, or what is missing of the body at it, whichever the check meets first.
+	"end on every chunk":             {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "request lane: "},
 	"body answer before headers":     {1, fds, first("qE", chunkAnswer(qLane, []byte("x"), false)), "body-before-headers"},
 	"answer on the other lane":       {1, fds, first("qE", headersAnswer(rLane, nil)), "wrong-lane"},
 	"a byte is lost":                 {2, fds, each(func(_ *session, m *answer) { cutByte(m) }), "came back"},
