@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -115,8 +116,9 @@ func TestResponseModes(t *testing.T) {
 		"NONE: no body": {
 			with(start(none), rH(last)), []string{loggedPick, "rH"}, []string{"started 200", "ended 0 0/0/0", gone(true, 2)},
 		},
-		"NONE: trailers": {
-			with(start(none), rH(more), rT()), []string{loggedPick, "rH", "rT"}, []string{"started 200 passes", "ended 0 0/0/0", gone(true, 3)},
+		"NONE: the request goes on, trailers": {
+			with(withModes(qH(more), streamed, none), rH(more), rT(), qB("a", last)), []string{loggedPick, "rH", "rT", "qB -"},
+			[]string{"started 200 passes", "ended 0 0/0/0", gone(true, 4)},
 		},
 		"STREAMED": {
 			with(start(streamed), rH(more), rB("a", more), rB("b", last)), []string{onePick, "rH", "rB -", "rB -"},
@@ -143,6 +145,29 @@ func TestResponseModes(t *testing.T) {
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) { row.check(t, newRig(setup{})) })
+	}
+}
+
+// TestStreamEndsWhenTheResponsePassesBy: a proxy that is owed nothing more is left by us, for some would keep the stream until the
+// response ends, and end the response with it.
+func TestStreamEndsWhenTheResponsePassesBy(t *testing.T) {
+	for name, first := range map[string]*ask{
+		"a request without a body": withModes(qH(last), fds, none), "a request whose body passes by": withModes(qH(more), none, none),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			c := open(t, r.serve(t))
+			c.send(first)
+			line(t, c.receive())
+			c.send(rH(more))
+			line(t, c.receive())
+			if _, err := c.stream.Recv(); !errors.Is(err, io.EOF) {
+				t.Errorf("after the response's headers comes %v, want the end of the stream", err)
+			}
+			if diff := cmp.Diff([]string{"started 200 passes", gone(true, 2) + " logged"}, r.only(t).lines()); diff != "" {
+				t.Errorf("told, want -, got +:\n%s", diff)
+			}
+		})
 	}
 }
 

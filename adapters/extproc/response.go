@@ -64,8 +64,16 @@ func (st *stream) onResponseHeaders() error {
 		st.onResponseEnd()
 	} else if passes {
 		st.resp.completed = true // all that we are shown has passed
+		if st.requestIsOver() {
+			return errOver // what is left passes by us: some proxies would keep the stream, and the response hangs on it
+		}
 	}
 	return nil
+}
+
+// requestIsOver says that the request needs no answer of ours any more.
+func (st *stream) requestIsOver() bool {
+	return st.request == laneEnded || st.modes.RequestBody == wire.BodyNone
 }
 
 // waitIsOver ends the body's deadline, and keeps a drain away: what has a response waits for nothing, also if the proxy made it

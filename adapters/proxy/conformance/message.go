@@ -152,12 +152,31 @@ func (c *call) play(id exchange.Lane, m message) error {
 			return err
 		}
 	}
-	if m.trailers != nil && mode.Trailers {
-		if done, err := c.sent(c.stream.SendTrailers(id, m.trailers)); done {
-			return err
-		}
+	if m.trailers == nil || !mode.Trailers {
+		return c.settle(id)
 	}
-	return c.settle(id)
+	done, err := c.sent(c.stream.SendTrailers(id, m.trailers))
+	if !done {
+		err = c.settle(id)
+	}
+	if c.left(id) {
+		return nil
+	}
+	return err
+}
+
+// left says that the EPP ended the stream, without an error, once it had answered the headers of a response whose body it is not
+// shown: it may, and the trailers pass it by as the bodies do.
+func (c *call) left(id exchange.Lane) bool {
+	select {
+	case <-c.over:
+	default:
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hidden := c.mode(id).Body == exchange.None && c.modes.Response.Body == exchange.None
+	return hidden && c.ways[rLane].headersN > 0 && errors.Is(c.err, io.EOF)
 }
 
 // head begins a lane: it sends the headers, and waits for their answer where Envoy does.

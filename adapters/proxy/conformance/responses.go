@@ -26,7 +26,7 @@ var responseChecks = []Check{
 	{
 		Number: 18, Name: "response with trailers", in: both(replied, responseTrailers),
 		Sends: "response headers, chunks without an end, trailers; then the same without chunks",
-		Wants: "each byte, no end on a chunk, one trailers answer; no body message where none came",
+		Wants: "each byte, no end on a chunk, one trailers answer; no body message where none came; in NONE the EPP may end its stream instead",
 		run: func(t *trial) error {
 			if err := t.respond(completion().ending(checksum)); err != nil {
 				return err
