@@ -45,7 +45,7 @@ type PromptEnded struct {
 	Failed  bool // ended before the first token: withdraw, also what was confirmed
 }
 
-// EndpointLeft says that an incarnation is gone: its blocks are worthless. It is told anew after a restart of either actor.
+// EndpointLeft says that an incarnation is gone: its blocks are worthless. A pool that was restarted asks again, slot by slot.
 //
 //	From:  pool
 //	To:    prefix
@@ -55,6 +55,14 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
+// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. It is one message, and
+// nobody answers it, so that restarts bring no more messages than there were.
+//
+//	From:  pool, at its start and when prefix was restarted
+//	To:    prefix
+//	Reply: none
+type DeparturesListed struct{ Endpoints List[EndpointID] }
+
 // SlotPartCleared says that a slot still holds blocks of an endpoint that left: the next part is due.
 //
 //	From:  prefix, to itself
@@ -62,9 +70,10 @@ type EndpointLeft struct {
 //	Reply: none
 type SlotPartCleared struct{ Endpoint EndpointID }
 
-func (PrefixStarted) prefixMsg()   {}
-func (PromptPlaced) prefixMsg()    {}
-func (PromptServed) prefixMsg()    {}
-func (PromptEnded) prefixMsg()     {}
-func (EndpointLeft) prefixMsg()    {}
-func (SlotPartCleared) prefixMsg() {}
+func (PrefixStarted) prefixMsg()    {}
+func (PromptPlaced) prefixMsg()     {}
+func (PromptServed) prefixMsg()     {}
+func (PromptEnded) prefixMsg()      {}
+func (EndpointLeft) prefixMsg()     {}
+func (DeparturesListed) prefixMsg() {}
+func (SlotPartCleared) prefixMsg()  {}

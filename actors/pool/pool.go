@@ -47,6 +47,7 @@ type Pool struct {
 	free     []uint32                                 // slots to give out, the next one last
 	clearing map[uint32]messages.EndpointID           // slots that prefix has yet to clear
 	departed map[uint32]messages.EndpointID           // the incarnation that left each slot last
+	asked    uint32                                   // slots below this one were asked for by this incarnation
 	slots    uint32                                   // given out so far, free ones included
 	latest   uint32                                   // generation given out last
 	names    map[messages.EndpointID]messages.Address // of all incarnations that a record may name
@@ -97,7 +98,7 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 	case messages.EndpointRestarted:
 		p.onEndpointRestarted(ctx, m)
 	case messages.SlotCleared:
-		p.onSlotCleared(m)
+		p.onSlotCleared(ctx, m)
 	case messages.PrefixLost:
 		p.onPrefixLost(ctx)
 	case messages.EndpointsAcknowledged:
@@ -113,7 +114,8 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 
 func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
 	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
-	p.remind(ctx)
+	p.remind()
+	p.ask(ctx)
 	for _, e := range p.set.Endpoints {
 		p.scrape(ctx, e)
 	}
@@ -202,24 +204,44 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
 }
 
-// remind tells prefix who has left, slot by slot, as far as it is known: an incarnation that knows of nobody would take
-// prompts that were picked for them and come late. What stands in clearing is asked for again this way.
-func (p *Pool) remind(ctx runtime.Context[messages.PoolMsg]) {
+// remind tells prefix who has left, as far as it is known: an incarnation that knows of nobody would take prompts that were
+// picked for them and come late.
+func (p *Pool) remind() {
+	var left []messages.EndpointID
 	for slot := range p.slots {
 		id, known := p.clearing[slot]
 		if !known {
 			id, known = p.departed[slot]
 		}
 		if known {
+			left = append(left, id)
+		}
+	}
+	if len(left) > 0 {
+		p.deps.Prefix.Tell(messages.DeparturesListed{Endpoints: messages.TakeList(left)})
+	}
+}
+
+// ask has prefix say again that a slot is clear, if the incarnation before may have missed it: one slot at a time, so that
+// a panic at an answer brings one question more, not one for each slot.
+func (p *Pool) ask(ctx runtime.Context[messages.PoolMsg]) {
+	for p.asked < p.slots {
+		id, ok := p.clearing[p.asked]
+		p.asked++
+		if ok {
 			p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: ctx.Self()})
+			return
 		}
 	}
 }
 
-func (p *Pool) onSlotCleared(m messages.SlotCleared) {
+func (p *Pool) onSlotCleared(ctx runtime.Context[messages.PoolMsg], m messages.SlotCleared) {
 	if id, ok := p.clearing[m.Endpoint.Slot]; ok && id == m.Endpoint {
 		delete(p.clearing, m.Endpoint.Slot)
 		p.free = append(p.free, m.Endpoint.Slot)
+	}
+	if m.Endpoint.Slot+1 == p.asked {
+		p.ask(ctx)
 	}
 }
 
@@ -227,7 +249,7 @@ func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
 	p.free = append(p.free, sortedKeys(p.clearing)...)
 	clear(p.clearing)
 	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
-	p.remind(ctx)
+	p.remind()
 }
 
 // publish brings a set into force, which discovery had at found.

@@ -84,6 +84,18 @@ func (s *scene) left(ids ...messages.EndpointID) {
 	s.prefix.Got(want...)
 }
 
+// listed checks what prefix is told at once of who has left, and of whom it is asked.
+func (s *scene) listed(left []messages.EndpointID, asked ...messages.EndpointID) {
+	s.Helper()
+	want := []messages.PrefixMsg{messages.DeparturesListed{Endpoints: messages.ListOf(left...)}}
+	for _, id := range asked {
+		want = append(want, messages.EndpointLeft{Endpoint: id, Pool: s.actor})
+	}
+	s.prefix.Got(want...)
+}
+
+func ids(list ...messages.EndpointID) []messages.EndpointID { return list }
+
 func spec(a messages.Address, labels ...string) messages.EndpointSpec {
 	e := messages.EndpointSpec{Name: "n", Address: a}
 	if len(labels) > 0 {
@@ -195,14 +207,14 @@ func TestLostPrefixFreesWhatItHadToClear(t *testing.T) {
 	s.discover()
 	s.left(id(0, 1), id(1, 2))
 	s.actor.Die(s.prefix)
-	s.left(id(0, 1), id(1, 2)) // the next incarnation must know
+	s.listed(ids(id(0, 1), id(1, 2))) // the next incarnation must know
 	s.discover(spec(a), spec(b))
 	s.holds(3, id(1, 3), id(0, 4))
 	s.actor.Tell(messages.SlotCleared{Endpoint: id(0, 1)}) // was on its way
 	s.discover(spec(a), spec(b), spec(c))
 	s.holds(4, id(1, 3), id(0, 4), id(2, 5))
 	s.actor.Tell(messages.PrefixLost{})
-	s.left(id(0, 1), id(1, 2)) // also of slots that others have
+	s.listed(ids(id(0, 1), id(1, 2))) // also of slots that others have
 }
 
 func TestRestartGoesOnFromTheSnapshot(t *testing.T) {
@@ -214,7 +226,7 @@ func TestRestartGoesOnFromTheSnapshot(t *testing.T) {
 	s.actor.Crash()
 	s.holds(2, id(1, 2))
 	s.start()
-	s.left(id(0, 1), id(2, 3)) // asks again, for an answer may have been lost
+	s.listed(ids(id(0, 1), id(2, 3)), id(0, 1)) // asks again, for an answer may have been lost
 	if s.scrapers[id(1, 2)] == nil || len(s.scrapers) != 1 {
 		t.Errorf("scrapers %v, want one of the endpoint that is left", s.scrapers)
 	}
@@ -229,6 +241,27 @@ func TestRestartGoesOnFromTheSnapshot(t *testing.T) {
 	s.actor.Tell(messages.SlotCleared{Endpoint: id(2, 3)})
 	s.discover(spec(b), spec(a), spec(c))
 	s.holds(4, id(1, 2), id(3, 4), id(2, 5))
+}
+
+func TestRestartAsksForOneSlotAfterTheOther(t *testing.T) {
+	s := newScene(t)
+	s.discover(spec(a), spec(b), spec(c))
+	s.discover(spec(b))
+	s.discover()
+	s.left(id(0, 1), id(2, 3), id(1, 2))
+	s.actor.Crash()
+	s.start()
+	s.listed(ids(id(0, 1), id(1, 2), id(2, 3)), id(0, 1))
+	s.actor.Tell(messages.SlotCleared{Endpoint: id(2, 3)}) // the answer to the incarnation before
+	s.prefix.Got()
+	s.actor.Tell(messages.SlotCleared{Endpoint: id(0, 1)})
+	s.left(id(1, 2))
+	s.actor.Tell(messages.SlotCleared{Endpoint: id(0, 1)}) // once more
+	s.prefix.Got()
+	s.actor.Tell(messages.SlotCleared{Endpoint: id(1, 2)})
+	s.prefix.Got()
+	s.discover(spec(a), spec(b), spec(c))
+	s.holds(4, id(1, 4), id(0, 5), id(2, 6))
 }
 
 func TestNamesOfGoneIncarnationsAreBounded(t *testing.T) {

@@ -12,8 +12,8 @@ type Prefix struct {
 	index   *blockindex.Index
 	metrics *Metrics
 	placed  map[messages.RequestID]placement
-	floors  []uint32                           // by slot: the oldest generation that is not gone
-	leaving map[uint32][]messages.EndpointLeft // by slot: whom to tell when nothing is left of it
+	floors  []uint32              // by slot: the oldest generation that is not gone
+	leaving map[uint32]*departure // by slot: what is being cleared
 }
 
 // partBlocks are cleared by one message: some 25 µs. A full slot has 61 times as many.
@@ -27,10 +27,16 @@ type placement struct {
 	served   bool // confirmed by response headers
 }
 
+// departure is an endpoint whose slot is being cleared.
+type departure struct {
+	endpoint messages.EndpointID
+	asked    []messages.EndpointLeft // to be answered when nothing is left
+}
+
 // New makes an incarnation, which is the only writer of the index from now on.
 func New(index *blockindex.Index, metrics *Metrics) *Prefix {
 	return &Prefix{
-		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32][]messages.EndpointLeft{},
+		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32]*departure{},
 	}
 }
 
@@ -47,6 +53,8 @@ func (p *Prefix) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 		p.onPromptEnded(m)
 	case messages.EndpointLeft:
 		p.onEndpointLeft(ctx, m)
+	case messages.DeparturesListed:
+		p.onDeparturesListed(ctx, m)
 	case messages.SlotPartCleared:
 		p.clearPart(ctx, m.Endpoint)
 	}
@@ -96,26 +104,37 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	delete(p.placed, m.Request)
 }
 
-// onEndpointLeft closes the slot to the endpoint at once, and clears it part by part: other messages come in between.
+// onEndpointLeft answers when nothing of the slot is left.
 func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messages.EndpointLeft) {
-	slot := m.Endpoint.Slot
-	if waiting := p.leaving[slot]; waiting != nil {
-		p.leaving[slot] = append(waiting, m)
+	if at := p.leaving[m.Endpoint.Slot]; at != nil {
+		at.asked = append(at.asked, m)
 		return
 	}
 	if !p.admits(m.Endpoint) {
 		m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
 		return
 	}
-	p.floors[slot] = m.Endpoint.Generation + 1
-	p.leaving[slot] = []messages.EndpointLeft{m}
-	p.clearPart(ctx, m.Endpoint)
+	p.leave(ctx, m.Endpoint, m)
+}
+
+func (p *Prefix) onDeparturesListed(ctx runtime.Context[messages.PrefixMsg], m messages.DeparturesListed) {
+	for _, e := range m.Endpoints.All() {
+		if p.leaving[e.Slot] == nil && p.admits(e) {
+			p.leave(ctx, e)
+		}
+	}
+}
+
+// leave closes a slot to its endpoint at once, and clears it part by part: other messages come in between.
+func (p *Prefix) leave(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID, asked ...messages.EndpointLeft) {
+	p.floors[e.Slot] = e.Generation + 1
+	p.leaving[e.Slot] = &departure{endpoint: e, asked: asked}
+	p.clearPart(ctx, e)
 }
 
 // clearPart clears some of a slot, and tells itself to go on or the pool that nothing is left.
 func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID) {
-	waiting := p.leaving[e.Slot]
-	if waiting == nil || waiting[0].Endpoint != e {
+	if at := p.leaving[e.Slot]; at == nil || at.endpoint != e {
 		return // it was cleared as a whole meanwhile
 	}
 	p.index.ClearSome(e.Slot, partBlocks)
@@ -128,9 +147,12 @@ func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.E
 
 // cleared tells whoever waits for the slot.
 func (p *Prefix) cleared(slot uint32) {
-	waiting := p.leaving[slot]
+	at := p.leaving[slot]
 	delete(p.leaving, slot)
-	for _, m := range waiting {
+	if at == nil {
+		return
+	}
+	for _, m := range at.asked {
 		m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
 	}
 }

@@ -111,6 +111,22 @@ func TestEndpointThatLeavesIsForgottenAndReported(t *testing.T) {
 	s.holds(prompt, 0, 4)
 }
 
+func TestListedDeparturesAreForgottenWithoutAnAnswer(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.place(2, b1, prompt)
+	s.actor.Tell(messages.DeparturesListed{Endpoints: messages.ListOf(a1)})
+	s.pool.Got()
+	s.holds(prompt, 0, 4)
+	s.place(3, a1, prompt) // picked before the endpoint left
+	s.holds(prompt, 0, 4)
+	s.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: s.pool})
+	s.pool.Got(messages.SlotCleared{Endpoint: a1})
+	s.place(4, a2, prompt)
+	s.actor.Tell(messages.DeparturesListed{Endpoints: messages.ListOf(a1)}) // once more: no harm to the new one
+	s.holds(prompt, 4, 4)
+}
+
 func TestOldGenerationIsDropped(t *testing.T) {
 	s := newScene(t)
 	s.place(1, a1, prompt)

@@ -18,10 +18,6 @@ var rates = map[string]float64{
 	"flow": .001, "health": .005, "prefix": .001, "pool": .08, "scraper": .025, "shard": .01,
 }
 
-// answerRates are those of messages of which one restart brings many, one for each slot: at the usual rate each restart would bring more
-// than one other, and pool and prefix would soon do nothing else.
-var answerRates = map[string]float64{"SlotCleared": .0005}
-
 const cycleRate = .002 // the chance that a cycle panics at a message
 
 // fault is the value of a panic that was drawn.
@@ -109,9 +105,6 @@ func shaken[M any](f *faults, name string, a runtime.Actor[M]) runtime.Actor[M] 
 
 func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
 	message, rate := reflect.TypeOf(m).Name(), rates[s.name]
-	if r, answer := answerRates[message]; answer {
-		rate = r
-	}
 	when := s.draw(s.next(s.name), rate)
 	if when == before && message != "EndpointWithdrawn" { // a restart loses the message in hand, and who is told to end does nothing that fails
 		s.falls(s.name, message, before)
