@@ -53,6 +53,7 @@ func startRenewing(t *testing.T, p *picker) *envoy {
 // TestEnvoyGoesOnWhileCertificatesAreReplaced: both sides verify each other, and no request of many clients fails while the picker's
 // certificate is replaced, by a bad one too, which is said and changes nothing.
 func TestEnvoyGoesOnWhileCertificatesAreReplaced(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ca := newAuthority(t)
 	own, envoys := ca.issue(t, "first"), ca.issue(t, "envoy")
 	p := serve(t, simulated(t, 2, brisk...), "--cert-path", own, "--client-ca-file", ca.file, "--envoy-ca", ca.file, "--envoy-cert-path", envoys)

@@ -43,6 +43,7 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 // TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. It is told within 200 ms of its
 // discovery, and no pick has to go without Envoy's word.
 func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
+	seenElsewhere(t)
 	many, changes := 1000, 10
 	if raceEnabled() {
 		many = 100

@@ -134,6 +134,7 @@ func TestEnvoyRidesOutAnEmptyPool(t *testing.T) {
 // TestEnvoyPassesAStalledServer: one of two servers stops in the middle of all answers, without a close. Clients give up after a
 // second and ask again; no request fails but those that hung there, and the other server goes on.
 func TestEnvoyPassesAStalledServer(t *testing.T) {
+	seenElsewhere(t)
 	for lane, bootstrap := range map[string]string{"light": overrideHost, "full": overrideHostFull} {
 		t.Run(lane, func(t *testing.T) {
 			const clients, patience = 8, time.Second
@@ -170,6 +171,8 @@ func TestEnvoyPassesAStalledServer(t *testing.T) {
 // TestEnvoyKeepsStreamsInADrain: SIGTERM with 200 answers on the streams of the full lane, each shorter than the drain timeout and longer
 // than its delay, loses none, nor a request of clients that are at work beside them.
 func TestEnvoyKeepsStreamsInADrain(t *testing.T) {
+	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	const running, delay = 200, 6 * time.Second
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "50", "--prefill-rate", "1000000", "--max-num-seqs", "256")
 	s := startStackWith(t, overrideHostFull, servers, "--drain-delay", delay.String(), "--drain-timeout", "25s")

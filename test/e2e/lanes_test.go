@@ -69,6 +69,7 @@ type laneAccount struct {
 // server, and clients that leave. Only the tokens are an estimate in the light lane, and the time of the first token: Envoy's
 // access log has that of the response's head.
 func TestEnvoyLanesAccountAlike(t *testing.T) {
+	seenElsewhere(t)
 	full := accountOf(t, "full", overrideHostFull)
 	light := accountOf(t, "light", overrideHost, share(t, 0))
 	if d := math.Abs(light.tokens-full.tokens) / full.tokens; d > 0.15 {

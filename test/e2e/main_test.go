@@ -91,6 +91,14 @@ func raceEnabled() bool {
 	return false
 }
 
+// seenElsewhere leaves a test out under the race detector, unless long ones are asked for: what it runs, quicker ones run too.
+func seenElsewhere(t *testing.T) {
+	t.Helper()
+	if raceEnabled() && !*long {
+		t.Skip("under the race detector only with -long")
+	}
+}
+
 // findEnvoy looks at $ENVOY, then at what `make envoy` fetched, then at PATH.
 func findEnvoy() string {
 	if path := os.Getenv("ENVOY"); path != "" {

@@ -46,6 +46,7 @@ func atOnce() time.Duration {
 // TestCommandHoldsBodiesWithinTheLimit: what streams that stop half way through may take is what the flag says, and a share
 // for the transport, at every moment. Who goes beyond is refused at once.
 func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
+	seenElsewhere(t)
 	for name, how := range map[string]stall{
 		"the body never ends": {chunk: 64 << 10, bytes: stalledBytes},
 		"in small pieces":     {chunk: 1000, bytes: stalledBytes},

@@ -23,6 +23,7 @@ type fleet struct {
 // TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated ones.
 // $STOP is a shell command that ends the first of them; without it the given servers are left alone.
 func TestEnvoyModelServers(t *testing.T) {
+	seenElsewhere(t)
 	f := newFleet(t)
 	t.Logf("servers %v, model %s, adapters %v", f.servers, f.model, f.adapters)
 	t.Run("serve", f.serve)

@@ -59,6 +59,7 @@ func TestPrintedBootstrapsFollowTheFlags(t *testing.T) {
 
 // TestEnvoyTakesWhatIsPrinted puts flags that differ from the default on both sides.
 func TestEnvoyTakesWhatIsPrinted(t *testing.T) {
+	seenElsewhere(t)
 	for name, flags := range map[string][]string{
 		"without TLS": {"--secure-serving=false"}, "without health checks": {"--health-checking=false"}, "small bodies": {"--max-body-bytes", "65536"},
 	} {

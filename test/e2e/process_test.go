@@ -3,11 +3,14 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -178,19 +181,27 @@ func eventually(t *testing.T, within time.Duration, what string, holds func() bo
 	return time.Since(began)
 }
 
-// freePorts returns three ports that were free a moment ago: as many as Signalbox listens on.
+// nextPort is below the ports that systems give to whoever connects, and begins somewhere else in each run.
+var nextPort atomic.Int32
+
+// freePorts returns ports that nobody listens on, and that no other call returns soon.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
+	const first, count = 20_000, 10_000
+	nextPort.CompareAndSwap(0, 1+rand.Int32N(count))
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range count {
+		if len(ports) == n {
+			return ports
 		}
-		defer l.Close() // only after all are taken, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		port := first + int(nextPort.Add(1))%count
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			l.Close()
+			ports = append(ports, port)
+		}
 	}
-	return ports
+	t.Fatalf("no %d free ports from %d to %d", n, first, first+count)
+	return nil
 }
 
 func writeFile(t *testing.T, path, text string) {

@@ -38,10 +38,11 @@ func pageServers(t *testing.T, count int, page []byte) []string {
 	return addresses
 }
 
-// TestCommandScrapesCostLittle: all scrapes of 100 endpoints together, with requests in flight at each of them, take at most
-// 5 % of one core: what the process takes beyond one that does not scrape.
-func TestCommandScrapesCostLittle(t *testing.T) {
-	const endpoints, most = 100, 0.05
+// TestCommandScrapesAreFew: 100 endpoints with requests in flight at each of them are scraped often enough, and no oftener than
+// once a second each. What that costs is printed; make bench holds it to a bar.
+func TestCommandScrapesAreFew(t *testing.T) {
+	seenElsewhere(t)
+	const endpoints = 100
 	page, err := os.ReadFile(vllmPage)
 	if err != nil {
 		t.Fatal(err)
@@ -50,18 +51,13 @@ func TestCommandScrapesCostLittle(t *testing.T) {
 	quiet := costOf(t, servers, "--refresh-metrics-interval", "1h")
 	scraping := costOf(t, servers)
 	cores := scraping.cores - quiet.cores
-	if cores > most { // other work on the machine only adds
-		if again := costOf(t, servers); again.cores < scraping.cores {
-			scraping, cores = again, again.cores-quiet.cores
-		}
-	}
 	t.Logf("%d endpoints, pages of %d bytes, %.0f a second: %.2f %% of a core, %.0f µs a page; beside %.2f %% without scrapes",
 		endpoints, len(page), scraping.pages, 100*cores, 1e6*cores/scraping.pages, 100*quiet.cores)
-	if scraping.pages < endpoints/2 {
-		t.Errorf("%.0f pages a second, want one from each of %d endpoints every two seconds at least", scraping.pages, endpoints)
+	if quiet.pages > 1 {
+		t.Errorf("%.0f pages a second with an interval of an hour", quiet.pages)
 	}
-	if cores > most && !raceEnabled() {
-		t.Errorf("scrapes take %.2f %% of a core, want %.0f %% at most", 100*cores, 100*most)
+	if scraping.pages < endpoints/2 || scraping.pages > endpoints {
+		t.Errorf("%.0f pages a second, want one from each of %d endpoints every second or two", scraping.pages, endpoints)
 	}
 }
 
