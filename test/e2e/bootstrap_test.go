@@ -32,6 +32,7 @@ func TestEnvoyAcceptsTheBootstraps(t *testing.T) {
 // TestEnvoyBootstrapsFitTheDefaults runs each file as it is shipped before a Signalbox without any flag but its
 // endpoints. What counts is its picks: an Envoy that never asks would answer 200 as well.
 func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
+	seenElsewhere(t)
 	for name, path := range bootstraps {
 		t.Run(name, func(t *testing.T) {
 			mustBeFree(t, 8001, 8002, 8080, 9002, 9003, 9090, 19000)

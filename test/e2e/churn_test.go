@@ -61,6 +61,7 @@ func TestEnvoyFollowsTheEndpointsFile(t *testing.T) {
 // TestEnvoySurvivesAServersDeath: a server is killed under load. No request fails that had not been sent to it, and
 // none of the others ends without the client being told.
 func TestEnvoySurvivesAServersDeath(t *testing.T) {
+	seenElsewhere(t)
 	doomedProcess, doomed := simulatedProcess(t, 1, slow...)
 	survivor := simulated(t, 1, slow...)
 	s := startStack(t, []string{doomed[0], survivor[0]})

@@ -15,6 +15,7 @@ var update = flag.Bool("update", false, "write what `config check` says into tes
 // TestCommandConfigCheck runs every file of testdata/config: those of the reference's documentation and chart, one with
 // every section, and one with a fault in each. Beside each stands what the command says, word for word.
 func TestCommandConfigCheck(t *testing.T) {
+	seenElsewhere(t)
 	files, err := filepath.Glob("testdata/config/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
@@ -47,6 +48,7 @@ func configCheck(t *testing.T, file string) string {
 
 // TestCommandServesCheckedConfigs: what `config check` passes, `serve` starts with, and shows again on its metrics port.
 func TestCommandServesCheckedConfigs(t *testing.T) {
+	seenElsewhere(t)
 	for _, name := range []string{"default", "nothing", "deprecated"} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata/config", name+".yaml")

@@ -26,6 +26,7 @@ func (o *outcome) add(a answer) {
 // TestEnvoyFailsOpen: Signalbox is killed under load and started again. What was on its streams may end, visibly; of
 // what is sent later at most one request per ejection fails; after the restart it picks again within ten seconds.
 func TestEnvoyFailsOpen(t *testing.T) {
+	seenElsewhere(t)
 	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"))
 	work := startLoad(8, func(client, n int) answer {
 		a := s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 10)
@@ -95,6 +96,7 @@ func sorted(t *testing.T, answers []answer, killed, picking time.Time) (inFlight
 
 // TestEnvoyBeforeSignalbox: an Envoy that was started first finds Signalbox as soon as it is there.
 func TestEnvoyBeforeSignalbox(t *testing.T) {
+	seenElsewhere(t)
 	servers := simulated(t, 2, quick...)
 	p := serve(t, servers)
 	p.stop()

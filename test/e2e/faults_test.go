@@ -65,6 +65,7 @@ var brisk = []string{"--model", model, "--decode-rate", "200", "--prefill-rate",
 // TestEnvoyOutlivesOneOfTwoPickers: each of two is killed in turn under load, and started again. Of the requests that it had not
 // accepted at most two fail a time.
 func TestEnvoyOutlivesOneOfTwoPickers(t *testing.T) {
+	seenElsewhere(t)
 	const clients, most = 8, 2
 	servers := simulated(t, 2, brisk...)
 	pickers := []*picker{serve(t, servers), serve(t, servers)}
@@ -100,6 +101,7 @@ func TestEnvoyOutlivesOneOfTwoPickers(t *testing.T) {
 // TestEnvoyRidesOutAnEmptyPool: the endpoints file is emptied and filled again. What runs comes whole, what is sent while it is empty
 // gets 503 at once, and nothing else fails.
 func TestEnvoyRidesOutAnEmptyPool(t *testing.T) {
+	seenElsewhere(t)
 	s := startStack(t, simulated(t, 2, brisk...))
 	work := steady(s.client, 8)
 	eventually(t, 10*time.Second, "picks are made", func() bool { return s.picker.picks() > 50 })

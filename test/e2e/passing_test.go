@@ -41,6 +41,7 @@ func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 // TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is waited for, and recorded
 // as what it was.
 func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
+	seenElsewhere(t)
 	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, share(t, 0))
 	for range 20 { // each of Envoy's workers opens its log

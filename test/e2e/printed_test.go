@@ -28,6 +28,7 @@ func printed(t *testing.T, flags ...string) string {
 }
 
 func TestBootstrapsAreWhatIsPrinted(t *testing.T) {
+	seenElsewhere(t)
 	for path, flags := range printedBy {
 		if printed(t, flags...) != readFile(t, path) {
 			t.Errorf("envoy-config %v does not print %s", flags, path)

@@ -9,6 +9,7 @@ import (
 
 // TestEnvoyThatReachesNoServer: what Envoy answers by itself is not said to be served by anyone.
 func TestEnvoyThatReachesNoServer(t *testing.T) {
+	seenElsewhere(t)
 	for name, bootstrap := range bootstraps {
 		t.Run(name, func(t *testing.T) {
 			sims, servers := simulatedProcess(t, 2, quick...)

@@ -17,6 +17,8 @@ var lanes = map[string]string{"light": overrideHost, "full": overrideHostFull}
 // TestEnvoyDies under load, and another is started at its address: all that it held ends visibly, nothing stays in flight here, and
 // once the other one listens no request fails.
 func TestEnvoyDies(t *testing.T) {
+	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	for lane, bootstrap := range lanes {
 		t.Run(lane, func(t *testing.T) {
 			const clients = 16

@@ -63,6 +63,7 @@ func (e *envoy) knows(t *testing.T, servers []string) time.Duration {
 
 // TestEnvoyXdsBootstrapsFitTheDefaults runs each file as it is shipped before a Signalbox with the flags that it names.
 func TestEnvoyXdsBootstrapsFitTheDefaults(t *testing.T) {
+	seenElsewhere(t)
 	for name, path := range map[string]string{"light": xdsLight, "full": xdsFull} {
 		t.Run(name, func(t *testing.T) {
 			mustBeFree(t, 8001, 8002, 8080, 9002, 9003, 9090, 18000, 19000)
@@ -94,6 +95,7 @@ func TestEnvoyXdsBootstrapsFitTheDefaults(t *testing.T) {
 // TestEnvoyTakesPicksWhileThePoolChanges: every second a server joins or leaves, under load through two Envoys. No request fails,
 // and none is served by another than the picked one: Envoy knew each pick, before its first and until after its last request.
 func TestEnvoyTakesPicksWhileThePoolChanges(t *testing.T) {
+	seenElsewhere(t)
 	for name, bootstrap := range map[string]string{"light": xdsLight, "full": xdsFull} {
 		t.Run(name, func(t *testing.T) { changeUnderLoad(t, bootstrap) })
 	}

@@ -140,7 +140,7 @@ func TestStalledHoldsBackOpenStreams(t *testing.T) {
 		}
 	}()
 	clock.Advance(during * time.Second / 10)
-	time.Sleep(50 * time.Millisecond)
+	<-time.After(50 * time.Millisecond) // nothing can be waited for
 	if n := len(events); n >= before {
 		t.Errorf("while stalled came %d events", n)
 	}
