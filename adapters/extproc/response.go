@@ -15,6 +15,7 @@ type responseFacts struct {
 	bytes     int64
 	first     bool // the first byte of the body has passed
 	completed bool
+	passes    bool      // its body is not shown, and its headers are answered
 	told      time.Time // when the cycle was last told that the response lives
 }
 
@@ -63,17 +64,16 @@ func (st *stream) onResponseHeaders() error {
 	if end {
 		st.onResponseEnd()
 	} else if passes {
-		st.resp.completed = true // all that we are shown has passed
-		if st.requestIsOver() {
-			return errOver // what is left passes by us: some proxies would keep the stream, and the response hangs on it
-		}
+		st.resp.completed, st.resp.passes = true, true // all that we are shown has passed
 	}
 	return nil
 }
 
-// requestIsOver says that the request needs no answer of ours any more.
-func (st *stream) requestIsOver() bool {
-	return st.request == laneEnded || st.modes.RequestBody == wire.BodyNone
+// isPassed says that nothing in either lane needs us any more, but trailers that may follow a body of which we see
+// no more. Some proxies would keep the stream, and end the response with it.
+func (st *stream) isPassed() bool {
+	mode := st.modes.RequestBody
+	return st.resp.passes && (st.request == laneEnded || mode == wire.BodyNone || mode == wire.BodyBufferedPartial && st.whole)
 }
 
 // waitIsOver ends the body's deadline, and keeps a drain away: what has a response waits for nothing, also if the proxy made it

@@ -157,7 +157,7 @@ func (st *stream) onFrame() bool {
 		err = st.onResponseTrailers()
 	case wire.None: // metadata, a window update, or something newer: no answer is due
 	}
-	return err != nil || st.isOver()
+	return err != nil || st.isOver() || st.isPassed()
 }
 
 func (st *stream) isOver() bool {

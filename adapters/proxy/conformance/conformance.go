@@ -210,6 +210,7 @@ func AllModes() []Modes {
 		{Name: "STREAMED/BUFFERED", Request: streamed, Response: buffered},
 		{Name: "NONE/STREAMED", Request: none, Response: streamed},
 		{Name: "GRPC/NONE", Request: grpc, Response: none},
+		{Name: "STREAMED/NONE", Request: streamed, Response: none},
 		{Name: "BUFFERED, trailers SKIP", Request: without(buffered), Response: without(buffered)},
 		{Name: "BUFFERED_PARTIAL, trailers SKIP", Request: without(partial), Response: without(partial)},
 		{Name: "STREAMED, trailers SKIP", Request: without(streamed), Response: without(streamed)},

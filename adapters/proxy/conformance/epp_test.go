@@ -106,7 +106,7 @@ func (e *epp) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 		if e.fault != nil {
 			var err error
 			if out, err = e.fault(s, step, out); errors.Is(err, errLeave) {
-				return nil
+				return e.send(s, out, stream)
 			} else if err != nil {
 				return err
 			}

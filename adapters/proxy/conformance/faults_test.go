@@ -67,6 +67,16 @@ func ends(step string, err error) fault {
 	}
 }
 
+// leaves answers one kind of message and ends the stream.
+func leaves(step string) fault {
+	return func(_ *session, now string, out []*answer) ([]*answer, error) {
+		if now == step {
+			return out, errLeave
+		}
+		return out, nil
+	}
+}
+
 // picks changes every pick.
 func picks(change func(s *session, m *answer, common *extprocv3.CommonResponse)) fault {
 	return each(func(s *session, m *answer) {
@@ -146,6 +156,7 @@ var requestFaults = map[string]planted{
 	"pick at half-close":              {10, fds, instead(".", pickOf(exchange.HeadersAnswer, pool[0])), "a pick, although"},
 	"error at the end":                {14, fds, ends(".", errors.New("boom")), "boom"},
 	"response waits for the request":  {20, stream, silent("rH"), "no answer within"},
+	"leaves an unfinished request":    {20, stream + "/NONE", leaves("rH"), "the EPP ended the stream"},
 	"headers answer to a body alone":  {22, "BUFFERED, request headers SKIP", first("qE", headersAnswer(qLane, nil)), "duplicate-headers"},
 	"pick although it is too late":    {22, "BUFFERED, request headers SKIP", instead("qE", pickOf(exchange.BodyAnswer, pool[0])), "ignored-field"},
 	"second pick at a second end":     {23, fds, again("qE", pickOf(exchange.HeadersAnswer, pool[0])), "duplicate-headers"},
@@ -159,11 +170,14 @@ var requestFaults = map[string]planted{
 }
 
 var responseFaults = map[string]planted{
-	"response end is lost":       {16, fds, at("rE", func(_ *session, out []*answer) []*answer { clearEnd(out[len(out)-1]); return out }), "no answer within"},
-	"response is swallowed":      {16, fds, silent("rB"), "came back"},
-	"stream ends after the pick": {16, fds, ends("rH", errLeave), "the EPP ended the stream"},
-	"chunk after headers alone":  {17, fds, also("rH", chunkAnswer(rLane, nil, true)), "body-not-sent"},
-	"response trailers are lost": {18, fds, silent("rT"), "no answer within"},
+	"response end is lost":        {16, fds, at("rE", func(_ *session, out []*answer) []*answer { clearEnd(out[len(out)-1]); return out }), "no answer within"},
+	"response is swallowed":       {16, fds, silent("rB"), "came back"},
+	"stream ends after the pick":  {16, fds, ends("rH", errLeave), "the EPP ended the stream"},
+	"chunk after headers alone":   {17, fds, also("rH", chunkAnswer(rLane, nil, true)), "body-not-sent"},
+	"response trailers are lost":  {18, fds, silent("rT"), "no answer within"},
+	"silent at unneeded trailers": {18, "NONE, trailers SEND", silent("rT"), "no answer within"},
+	"error at unneeded trailers":  {18, "NONE, trailers SEND", ends("rT", io.ErrUnexpectedEOF), "unexpected EOF"},
+	"leaves before the headers":   {18, "NONE, trailers SEND", ends("rH", errLeave), "the EPP ended the stream"},
 	"empty chunk before trailers": {18, fds, at("rT", func(s *session, out []*answer) []*answer {
 		return append([]*answer{chunkAnswer(rLane, nil, false)}, out...)
 	}), "body-before-trailers"},
