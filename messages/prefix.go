@@ -55,8 +55,8 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
-// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. It is one message, and
-// nobody answers it, so that restarts bring no more messages than there were.
+// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. Slots that may hold
+// something are asked for by EndpointLeft, one after the other, so that a restart never brings many answers at once.
 //
 //	From:  pool, at its start and when prefix was restarted
 //	To:    prefix

@@ -38,20 +38,20 @@ type Deps struct {
 
 // Pool is the actor. After a restart it goes on from the snapshot in force.
 type Pool struct {
-	deps     Deps
-	version  uint64 // of the newest set of discovery
-	set      *endpoints.Snapshot
-	next     []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
-	told     announced
-	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
-	free     []uint32                                 // slots to give out, the next one last
-	clearing map[uint32]messages.EndpointID           // slots that prefix has yet to clear
-	departed map[uint32]messages.EndpointID           // the incarnation that left each slot last
-	asked    uint32                                   // slots below this one were asked for by this incarnation
-	slots    uint32                                   // given out so far, free ones included
-	latest   uint32                                   // generation given out last
-	names    map[messages.EndpointID]messages.Address // of all incarnations that a record may name
-	gone     []messages.EndpointID                    // of those, what left, oldest first
+	deps       Deps
+	version    uint64 // of the newest set of discovery
+	set        *endpoints.Snapshot
+	next       []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
+	told       announced
+	scrapers   map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
+	free       []uint32                                 // slots to give out, the next one last
+	clearing   map[uint32]messages.EndpointID           // slots that prefix has yet to clear
+	departed   map[uint32]messages.EndpointID           // the incarnation that left each slot last
+	askedBelow uint32                                   // this incarnation has asked for the slots below this one
+	slots      uint32                                   // given out so far, free ones included
+	latest     uint32                                   // generation given out last
+	names      map[messages.EndpointID]messages.Address // of all incarnations that a record may name
+	gone       []messages.EndpointID                    // of those, what left, oldest first
 }
 
 const goneNames = 4096 // incarnations that left and whose addresses are kept
@@ -225,9 +225,9 @@ func (p *Pool) remind() {
 // ask has prefix say again that a slot is clear, if the incarnation before may have missed it: one slot at a time, so that
 // a panic at an answer brings one question more, not one for each slot.
 func (p *Pool) ask(ctx runtime.Context[messages.PoolMsg]) {
-	for p.asked < p.slots {
-		id, ok := p.clearing[p.asked]
-		p.asked++
+	for p.askedBelow < p.slots {
+		id, ok := p.clearing[p.askedBelow]
+		p.askedBelow++
 		if ok {
 			p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: ctx.Self()})
 			return
@@ -240,7 +240,7 @@ func (p *Pool) onSlotCleared(ctx runtime.Context[messages.PoolMsg], m messages.S
 		delete(p.clearing, m.Endpoint.Slot)
 		p.free = append(p.free, m.Endpoint.Slot)
 	}
-	if m.Endpoint.Slot+1 == p.asked {
+	if m.Endpoint.Slot+1 == p.askedBelow {
 		p.ask(ctx)
 	}
 }

@@ -111,6 +111,29 @@ func TestNewcomerInASlotThatIsBeingClearedFindsItClear(t *testing.T) {
 	}
 }
 
+// A slot that is freed by a restart of its clearer may have an endpoint that comes and goes while an older one's blocks are cleared.
+func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
+	next := messages.EndpointID{Slot: a1.Slot, Generation: a1.Generation + 1}
+	pool := new(cleared)
+	for name, left := range map[string]messages.PrefixMsg{
+		"told":   messages.EndpointLeft{Endpoint: next, Pool: pool},
+		"listed": messages.DeparturesListed{Endpoints: messages.ListOf(next)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
+			c.sys.StepUntil(0)
+			c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
+			c.actor.Tell(left)
+			c.sys.StepUntil(time.Second)
+			c.place(3, next, 4)
+			c.sys.StepUntil(time.Second)
+			if held := c.index.Held(a1.Slot); held != 0 {
+				t.Errorf("the slot holds %d blocks of an endpoint that left, want 0", held)
+			}
+		})
+	}
+}
+
 func TestRestartInTheMiddleOfClearingIsClean(t *testing.T) {
 	c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
 	c.sys.StepUntil(0)

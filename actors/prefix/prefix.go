@@ -107,6 +107,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 // onEndpointLeft answers when nothing of the slot is left.
 func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messages.EndpointLeft) {
 	if at := p.leaving[m.Endpoint.Slot]; at != nil {
+		p.close(m.Endpoint)
 		at.asked = append(at.asked, m)
 		return
 	}
@@ -119,15 +120,22 @@ func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messa
 
 func (p *Prefix) onDeparturesListed(ctx runtime.Context[messages.PrefixMsg], m messages.DeparturesListed) {
 	for _, e := range m.Endpoints.All() {
-		if p.leaving[e.Slot] == nil && p.admits(e) {
+		if p.leaving[e.Slot] != nil {
+			p.close(e)
+		} else if p.admits(e) {
 			p.leave(ctx, e)
 		}
 	}
 }
 
+// close lets nothing of an endpoint into its slot any more, nor of one that was there before.
+func (p *Prefix) close(e messages.EndpointID) {
+	p.floors[e.Slot] = max(p.floors[e.Slot], e.Generation+1)
+}
+
 // leave closes a slot to its endpoint at once, and clears it part by part: other messages come in between.
 func (p *Prefix) leave(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID, asked ...messages.EndpointLeft) {
-	p.floors[e.Slot] = e.Generation + 1
+	p.close(e)
 	p.leaving[e.Slot] = &departure{endpoint: e, asked: asked}
 	p.clearPart(ctx, e)
 }

@@ -28,10 +28,18 @@ func (p *trusting) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.P
 		was.Endpoint = p.renewed(was.Endpoint)
 		m = was
 	case messages.EndpointLeft: // the next one is expected already
-		p.newest[was.Endpoint.Slot] = max(p.newest[was.Endpoint.Slot], was.Endpoint.Generation+1)
+		p.leave(was.Endpoint)
+	case messages.DeparturesListed:
+		for _, e := range was.Endpoints.All() {
+			p.leave(e)
+		}
 	case messages.PrefixStarted, messages.PromptEnded:
 	}
 	p.Actor.Receive(ctx, m)
+}
+
+func (p *trusting) leave(e messages.EndpointID) {
+	p.newest[e.Slot] = max(p.newest[e.Slot], e.Generation+1)
 }
 
 func (p *trusting) renewed(e messages.EndpointID) messages.EndpointID {

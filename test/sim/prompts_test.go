@@ -137,9 +137,17 @@ func (m *promptModel) heard(msg messages.PrefixMsg) {
 			m.use(p.at, p.prompt, m.lead(p.at, p.prompt))
 		}
 	case messages.EndpointLeft:
-		m.left[msg.Endpoint] = true
-		delete(m.blocks, msg.Endpoint)
+		m.leave(msg.Endpoint)
+	case messages.DeparturesListed:
+		for _, e := range msg.Endpoints.All() {
+			m.leave(e)
+		}
 	}
+}
+
+func (m *promptModel) leave(e messages.EndpointID) {
+	m.left[e] = true
+	delete(m.blocks, e)
 }
 
 func (m *promptModel) served(msg messages.PromptServed) {
