@@ -96,12 +96,12 @@ vet: ## go vet
 	$(GO) vet ./...
 
 # test/e2e builds the binary with the race detector too when it runs under it. Left out are planted faults, whose races are none of
-# ours, and test/sim, whose actors run on one goroutine.
+# ours.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
-	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|sim|e2e)$$'); \
+	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|e2e)$$'); \
 	export ENVOY="$$envoy" CGO_ENABLED=1; \
-	$(GO) test -race -skip '^TestPlanted' $$packages; \
+	$(GO) test -race -timeout 20m -skip '^TestPlanted' $$packages; \
 	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long)
 
 .PHONY: bench

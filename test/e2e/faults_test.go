@@ -65,7 +65,6 @@ var brisk = []string{"--model", model, "--decode-rate", "200", "--prefill-rate",
 // TestEnvoyOutlivesOneOfTwoPickers: each of two is killed in turn under load, and started again. Of the requests that it had not
 // accepted at most two fail a time.
 func TestEnvoyOutlivesOneOfTwoPickers(t *testing.T) {
-	seenElsewhere(t)
 	const clients, most = 8, 2
 	servers := simulated(t, 2, brisk...)
 	pickers := []*picker{serve(t, servers), serve(t, servers)}

@@ -197,7 +197,6 @@ func send(t *testing.T, c *client, n int) []answer {
 // TestEnvoyAnswersOutliveSignalbox: killed with a hundred answers running, and clients at work beside them, Signalbox takes none of
 // the hundred along.
 func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
-	seenElsewhere(t)
 	const running, clients = 100, 8
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "100", "--prefill-rate", "1000000", "--max-num-seqs", "256")
 	p := serve(t, servers)

@@ -26,7 +26,7 @@ var (
 const shippedVersion = "1.40"
 
 // long asks for the tests that wait for keepalives and deadlines of half a minute and more.
-var long = flag.Bool("long", false, "also run tests that take longer than 20 s")
+var long = flag.Bool("long", false, "also run tests that wait for longer than 20 s, and under the race detector those that see nothing new")
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))

@@ -17,7 +17,6 @@ var leisurely = []string{"--model", model, "--decode-rate", "50", "--prefill-rat
 // none is held against its server; the access log tells how it goes.
 func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 	seenElsewhere(t)
-	t.Parallel() // it mostly waits
 	flags := []string{"--first-token-timeout", "500ms", "--response-idle-timeout", "1s"}
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), flags, share(t, 0))
 	for range 3 {
@@ -41,7 +40,6 @@ func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 // TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is waited for, and recorded
 // as what it was.
 func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
-	seenElsewhere(t)
 	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, share(t, 0))
 	for range 20 { // each of Envoy's workers opens its log

@@ -39,7 +39,8 @@ func pageServers(t *testing.T, count int, page []byte) []string {
 }
 
 // TestCommandScrapesAreFew: 100 endpoints with requests in flight at each of them are scraped often enough, and no oftener than
-// once a second each. What that costs is printed; make bench holds it to a bar.
+// once a second each. What that costs is printed; make bench has a bar
+// for endpoints without load.
 func TestCommandScrapesAreFew(t *testing.T) {
 	seenElsewhere(t)
 	const endpoints = 100
