@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -28,13 +26,7 @@ func (o *outcome) add(a answer) {
 func TestEnvoyFailsOpen(t *testing.T) {
 	seenElsewhere(t)
 	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"))
-	work := startLoad(8, func(client, n int) answer {
-		a := s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 10)
-		if !a.whole() {
-			<-time.After(50 * time.Millisecond) // as a client would, before it asks again
-		}
-		return a
-	})
+	work := steady(s.client, 8)
 	eventually(t, 10*time.Second, "picks are made", func() bool { return s.picker.picks() >= 50 })
 
 	s.picker.kill()

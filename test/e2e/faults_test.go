@@ -48,12 +48,13 @@ func longestGap(times []time.Time, from time.Time) time.Duration {
 	return gap
 }
 
-// steady are clients with streams of about 60 ms that wait a moment after a failure, as clients do.
+// steady are clients with streams of about 60 ms that wait a moment after a failure, as clients do: each its own, for those that
+// fail together would otherwise come again together, all before Envoy can eject whom they failed at.
 func steady(c *client, clients int) *load {
 	return startLoad(clients, func(client, n int) answer {
 		a := c.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 10)
 		if !a.whole() {
-			<-time.After(20 * time.Millisecond)
+			<-time.After(time.Duration(50+10*client) * time.Millisecond)
 		}
 		return a
 	})
