@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// lessPreferred is the factor of the total of an endpoint that something is held against.
-const lessPreferred = 0.5
+// lessPreferred is the factor of the total of an endpoint that something is held against. It outweighs the queue's score: a server
+// that refuses at once is always idle, and at one half had more picks than the other of two.
+const lessPreferred = 0.25
 
 // blemish is something that is held against an endpoint of this request.
 type blemish struct {

@@ -76,16 +76,13 @@ func TestEnvoyLeavesSickServersAlone(t *testing.T) {
 		})
 	}
 	for name, o := range outages {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of the time is waiting
-			o.strike(t)
-		})
+		t.Run(name, o.strike)
 	}
 }
 
 func (o outage) strike(t *testing.T) {
 	const most = 5
-	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "100", "--prefill-rate", "1000000"), o.flags...)
+	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), o.flags...)
 	ctx, leave := context.WithCancel(t.Context())
 	work := startLoad(12, func(client, n int) answer {
 		ctx, giveUp := context.WithTimeout(ctx, 8*time.Second) // some stand still for as long as their client waits
@@ -151,8 +148,8 @@ func TestEnvoyNoEvidenceSuspendsNobody(t *testing.T) {
 				t.Error("a server was suspended")
 			}
 			t.Logf("%d picks for the faulty server, %d for the other", s.picks(0), s.picks(1))
-			if name != "overload, told in the stream" && s.picks(0) >= s.picks(1) {
-				t.Errorf("%d picks for the faulty server, %d for the other: want fewer", s.picks(0), s.picks(1))
+			if name != "overload, told in the stream" && s.picks(0) >= s.picks(1)/4 {
+				t.Errorf("%d picks for the faulty server, %d for the other: want fewer than a quarter", s.picks(0), s.picks(1))
 			}
 			noFaults(t, s)
 			s.picker.idle(t)
