@@ -7,9 +7,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// lessPreferred is the factor of the total of an endpoint that something is held against. It outweighs the queue's score: a server
-// that refuses at once is always idle, and at one half had more picks than the other of two.
-const lessPreferred = 0.25
+// Factors of the total of an endpoint that something is held against. Who is overloaded refuses at once and is always idle: at one half
+// it would have more picks than the other of two. Who may be sick has to be picked now and then until that is known.
+const (
+	lessPreferred  = 0.5
+	whenOverloaded = 0.25
+)
 
 // blemish is something that is held against an endpoint of this request.
 type blemish struct {
@@ -77,7 +80,12 @@ func (s *Scratch) candidate(at int) (int, bool) {
 // disfavour lowers the totals of candidates that something is held against.
 func (s *Scratch) disfavour() {
 	for _, b := range s.blemishes {
-		if i, here := s.candidate(b.at); here && !b.Suspended {
+		i, here := s.candidate(b.at)
+		switch {
+		case !here || b.Suspended:
+		case b.Why == messages.Overload:
+			s.totals[i] *= whenOverloaded
+		default:
 			s.totals[i] *= lessPreferred
 		}
 	}
