@@ -86,15 +86,23 @@ func TestWhomFiltersDropIsNotTried(t *testing.T) {
 	}
 }
 
-func TestAvoidedEndpointLosesHalfItsTotal(t *testing.T) {
+func TestAvoidedEndpointLosesAPartOfItsTotal(t *testing.T) {
 	for name, c := range map[string]struct {
+		why   messages.Evidence
 		until time.Duration
+		total float32 // of the other; the avoided one has .8
 		want  []int
-	}{"for a moment": {time.Second, []int{0, 1}}, "and no longer": {0, []int{1, 0}}} {
+	}{
+		"half for a failure":         {messages.ServerError, time.Second, .41, []int{0, 1}},
+		"no more":                    {messages.ServerError, time.Second, .39, []int{1, 0}},
+		"three quarters if too busy": {messages.Overload, time.Second, .21, []int{0, 1}},
+		"no more of those":           {messages.Overload, time.Second, .19, []int{1, 0}},
+		"and no longer":              {messages.Overload, 0, .5, []int{1, 0}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
-			s.scorer("s", 1, 0, fixed(.5, .8))
-			s.snap.Endpoints[1].SetHealth(&endpoints.Health{Why: messages.Overload, Until: now.Add(c.until)})
+			s.scorer("s", 1, 0, fixed(c.total, .8))
+			s.snap.Endpoints[1].SetHealth(&endpoints.Health{Why: c.why, Until: now.Add(c.until)})
 			s.ranked(s.run(), c.want...)
 		})
 	}
