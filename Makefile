@@ -95,8 +95,8 @@ lint: ## Linters, formatting, exhaustive switches over sealed interfaces
 vet: ## go vet
 	$(GO) vet ./...
 
-# test/e2e builds the binary with the race detector too when it runs under it. Left out are planted faults, whose races are none of
-# ours.
+# test/e2e builds the binary with the race detector too when it runs under it. Planted faults are left out: their races
+# are none of ours.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
 	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|e2e)$$'); \
