@@ -267,7 +267,7 @@ func TestMemoryIsReleased(t *testing.T) {
 			st := &stream{srv: r.srv, wire: p, answer: make(chan messages.StreamMsg, 1)}
 			func() {
 				defer st.gone()
-				_ = st.serve()
+				st.serve()
 			}()
 			if n, held := p.pool.live.Load(), st.body.Bytes(); n != 0 || held != nil {
 				t.Errorf("%d received buffers and %d bytes of body are held after the end", n, len(held))

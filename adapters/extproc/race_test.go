@@ -275,7 +275,7 @@ func TestClientLeavesAtAnyStep(t *testing.T) {
 // A client's own deadline ends the wait for a pick.
 func TestClientDeadline(t *testing.T) {
 	r := newRig(setup{script: func(*cycle) {}})
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	stream, err := r.serve(t).Process(ctx)
 	if err != nil {

@@ -108,7 +108,8 @@ func (s *Server) Process(w wire.Stream) error {
 		s.mu.Unlock()
 	}()
 	defer st.gone()
-	return st.serve()
+	st.serve()
+	return nil
 }
 
 func (s *Server) nextID() messages.RequestID { return messages.RequestID(s.last.Add(1)) }

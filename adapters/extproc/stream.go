@@ -80,22 +80,19 @@ func (st *stream) Tell(m messages.StreamMsg) bool {
 }
 
 // serve reads frames until the stream is over. The proxy ends almost every stream by a reset, which is no error.
-func (st *stream) serve() error {
-	for {
-		if err := st.wire.Recv(&st.in); err != nil {
-			return nil //nolint:nilerr // half-close and reset are how a stream ends
-		}
+func (st *stream) serve() {
+	for st.wire.Recv(&st.in) == nil {
 		st.frames++
 		if st.frames == 1 {
 			if done := st.onFirst(); done {
-				return nil
+				return
 			}
 		}
 		if st.observed {
 			continue
 		}
 		if done := st.onFrame(); done {
-			return nil
+			return
 		}
 	}
 }

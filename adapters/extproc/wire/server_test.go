@@ -14,9 +14,11 @@ import (
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
 // echoServer answers headers and trailers without a change. It echoes response bodies by reference and request bodies from one buffer.
@@ -226,5 +228,36 @@ func TestServerHealth(t *testing.T) {
 	got, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("Check: %v, %v; want SERVING", got, err)
+	}
+}
+
+// patient ends when its stream's context does, as if that were no error.
+type patient struct{}
+
+func (patient) Process(s Stream) error {
+	<-s.Context().Done()
+	return nil
+}
+
+// Whose deadline has passed is told so, and sees no clean end if we are faster than its own timer.
+func TestEndOfAStreamHasTheStatusOfItsContext(t *testing.T) {
+	ended := make(chan codes.Code, 1)
+	watch := func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		err := handler(srv, ss)
+		ended <- status.Code(err)
+		return err
+	}
+	conn := serve(t, func(s *grpc.Server) { Register(s, patient{}) }, append(ServerOptions(), grpc.StreamInterceptor(watch))...)
+	ctx, leave := context.WithTimeout(t.Context(), time.Second)
+	defer leave()
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the client has %v, want the deadline", err)
+	}
+	if got := <-ended; got == codes.OK {
+		t.Error("a clean end")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	protocodec "google.golang.org/grpc/encoding/proto" // registers the codec of all other messages
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
 var (
@@ -170,7 +171,10 @@ func Register(s grpc.ServiceRegistrar, h Handler) {
 		Streams: []grpc.StreamDesc{{
 			StreamName: "Process",
 			Handler: func(srv any, ss grpc.ServerStream) error {
-				return srv.(Handler).Process(stream{ss})
+				if err := srv.(Handler).Process(stream{ss}); err != nil {
+					return err
+				}
+				return status.FromContextError(ss.Context().Err()).Err() // no clean end for whoever's deadline passed
 			},
 			ServerStreams: true,
 			ClientStreams: true,
