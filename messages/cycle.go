@@ -79,6 +79,15 @@ type ResponseStarted struct {
 //	Reply: none
 type FirstTokenSeen struct{ At time.Time }
 
+// ErrorSeen says that an event of the response names an error, though its headers told of none.
+//
+//	From:  stream
+//	To:    cycle, at most once, after ResponseStarted
+//	Reply: none
+type ErrorSeen struct {
+	Status int // HTTP, 400 to 599, as the event has it
+}
+
 // ResponseProgressed says that a response is alive: the idle deadline starts anew. Told at most every few seconds.
 //
 //	From:  stream
@@ -172,6 +181,7 @@ func (Evicted) cycleMsg()             {}
 func (Revoked) cycleMsg()             {}
 func (ResponseStarted) cycleMsg()     {}
 func (FirstTokenSeen) cycleMsg()      {}
+func (ErrorSeen) cycleMsg()           {}
 func (ResponseProgressed) cycleMsg()  {}
 func (ResponseOngoing) cycleMsg()     {}
 func (EntriesDoubted) cycleMsg()      {}

@@ -25,14 +25,14 @@ type EvidenceSeen struct {
 	Picked   time.Time // when the endpoint was picked for the request that met it; zero = it was no request
 }
 
-// ProbeEnded says what became of a request for which a suspended endpoint was picked.
+// ProbeEnded says what became of a request that tried an endpoint which something was held against.
 //
 //	From:  cycle, once for each probe that it took; and once more, or without one, if the endpoint answers well after all
 //	To:    health
 //	Reply: none
 type ProbeEnded struct {
 	Endpoint EndpointID
-	Since    time.Time // begin of the suspension under which the endpoint was picked
+	Since    time.Time // begin of what was held against the endpoint when it was picked
 	Answered bool      // the endpoint is well
 	Evidence Evidence  // against it, if it did not answer; NoEvidence = the client left before anything was seen
 }
@@ -53,7 +53,9 @@ type Evidence uint8
 const (
 	NoEvidence       Evidence = iota
 	Overload                  // it answered 503: it is preferred less
+	OverloadInStream          // it answered 200, and an event of the answer named 503: likewise
 	ServerError               // it answered with another 5xx
+	ErrorInStream             // it answered 200, and an event of the answer named another 5xx
 	ServedElsewhere           // the proxy passed it over, though it was the first of our list
 	NoFirstToken              // it was silent for too long
 	ConnectionBroken          // the proxy's access log says so
@@ -71,9 +73,15 @@ func (e Evidence) String() string {
 }
 
 var evidenceNames = [...]string{
-	NoEvidence: "", Overload: "overload", ServerError: "server-error", ServedElsewhere: "served-elsewhere", NoFirstToken: "no-first-token",
+	NoEvidence: "", Overload: "overload", OverloadInStream: "overload-in-stream", ServerError: "server-error", ErrorInStream: "error-in-stream", ServedElsewhere: "served-elsewhere", NoFirstToken: "no-first-token",
 	ConnectionBroken: "connection-broken", ScrapeFailed: "scrape-failed", EndedBare: "ended-bare", ConnectFailed: "connect-failed",
 }
+
+// Busy says that the endpoint refused a request because it has too many.
+func (e Evidence) Busy() bool { return e == Overload || e == OverloadInStream }
+
+// InBody says that only a request whose response's body is shown can meet it.
+func (e Evidence) InBody() bool { return e == OverloadInStream || e == ErrorInStream }
 
 func (HealthStarted) healthMsg()   {}
 func (EvidenceSeen) healthMsg()    {}

@@ -128,7 +128,7 @@ type Decision struct {
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
 	Suspicions  List[Suspicion]
-	Probe       bool // the request tried a suspended endpoint
+	Probe       bool // the request tried an endpoint that something was held against
 	Stale       bool // all samples were stale: scorers that read them were skipped
 }
 

@@ -21,6 +21,7 @@ type Request struct {
 	Salt     string // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool   // the answer will be server-sent events
 	Usage    bool   // the answer will carry token usage, also when streamed
+	Shown    bool   // the body of the answer will be shown to the stream
 
 	BodyBytes    int64 // 0 = no body
 	PromptTokens int   // estimate, 4 bytes a token; 0 = unknown

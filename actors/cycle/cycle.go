@@ -60,10 +60,11 @@ type Cycle struct {
 	pick    endpoints.Pick      // what we added to it
 	chosen  *endpoints.Endpoint // the first of our list; nil before the pick
 	picked  time.Time           // when; zero before
-	tried   time.Time           // begin of the suspension under which it was picked; zero = it was not suspended
+	tried   time.Time           // begin of what was held against it, if a good answer of it shows that it is well; zero = nothing
 	probe   bool                // we try it, and have yet to say what came of it
 	patient bool                // its silence was told, or is no evidence any more
 	proved  bool                // whoever served answers well, which was said
+	failed  bool                // an event of the response named an error of whoever served
 	heard   pulse               // of the access log, once the stream is gone
 
 	began      time.Time // the response's headers
@@ -102,6 +103,8 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 		c.onResponseStarted(ctx, m)
 	case messages.FirstTokenSeen:
 		c.onFirstTokenSeen(ctx, m)
+	case messages.ErrorSeen:
+		c.onErrorSeen(m)
 	case messages.ResponseProgressed:
 		c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 	case messages.ResponseOngoing:
@@ -207,9 +210,9 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 }
 
-// onFirstTokenSeen keeps when the first token came; the body of an error has none.
+// onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	if c.rec.Status < 400 {
+	if c.rec.Status < 400 && !c.failed {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
 	c.patient = true

@@ -16,7 +16,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 		return
 	}
 	c.chosen, c.picked, c.probe = out.Ranked[0], ctx.Now(), out.Probe
-	if h := c.chosen.Health(); h != nil && h.Suspended {
+	if h := c.chosen.Health(); h != nil && (c.probe || h.Suspended && (c.req.Shown || !h.Why.InBody())) {
 		c.tried = h.Since
 	}
 }
@@ -46,10 +46,25 @@ func (c *Cycle) judge(status int) {
 	}
 }
 
+// onErrorSeen judges whoever served by the status that an event of its answer names.
+func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
+	if m.Status < 500 {
+		return
+	}
+	c.failed, c.patient = true, true
+	switch {
+	case c.served == nil: // the pool does not know who it was
+	case m.Status == 503:
+		c.blame(c.served, messages.OverloadInStream)
+	default:
+		c.blame(c.served, messages.ErrorInStream)
+	}
+}
+
 // prove says that whoever served is well: its answer's body came. Headers alone are no proof, for an engine that hangs sends them.
 // Who was tried is well again, also if silence was held against it before, or another request had the probe.
 func (c *Cycle) prove() {
-	if c.proved || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
+	if c.proved || c.failed || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
 	}
 	c.proved = true

@@ -41,6 +41,7 @@ type file struct {
 	failures  int       // in the span
 	suspended bool
 	backoff   time.Duration // of the newest suspension; 0 = none in the last minute
+	pause     time.Duration // for which it is preferred less; it doubles with each probe that finds it busy, 0 = none did
 	healed    time.Time     // the end of the newest suspension
 	checked   time.Time     // begin of the newest check
 	checking  bool
@@ -52,15 +53,15 @@ const (
 	span       = 10 * time.Second
 	fewest     = 5                // failures in a span, for its share to count
 	worstShare = 0.2              // of the picks in a span
-	avoided    = 2 * time.Second  // for an overload
-	doubted    = 10 * time.Second // for evidence that is not enough: the access log tells of silence every 5 s
+	avoided    = 2 * time.Second  // for evidence that is not enough
+	doubted    = 10 * time.Second // if it is silence: the access log tells of that every 5 s
 	forgiven   = time.Minute      // without a suspension: the next one is short again
 	checkEvery = time.Second
 )
 
 // points say how much each kind of evidence weighs. Alone, only a refused connection suspends.
 var points = map[messages.Evidence]int{
-	messages.ServerError: 1, messages.ServedElsewhere: 1, messages.NoFirstToken: 2, messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
+	messages.ServerError: 1, messages.ErrorInStream: 1, messages.ServedElsewhere: 1, messages.NoFirstToken: 2, messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
 }
 
 // New is a health actor to which every endpoint is well.
@@ -94,8 +95,8 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	switch {
 	case f.suspended: // nothing new
 	case !m.Picked.IsZero() && m.Picked.Before(f.healed): // it was met before the endpoint recovered
-	case m.Evidence == messages.Overload:
-		h.avoid(e, m.Evidence, avoided, ctx.Now())
+	case m.Evidence.Busy():
+		h.avoid(e, f, m.Evidence, ctx.Now())
 	case m.Evidence == messages.EndedBare, m.Evidence == messages.ScrapeFailed: // by itself it says nothing about answers
 		h.check(ctx, e, f)
 	default:
@@ -106,7 +107,7 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 // weigh suspends once there is enough against an endpoint, in a row or as a share of its requests; until then it is preferred less.
 func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) {
 	good := e.LastAnswer()
-	if what == messages.NoFirstToken { // to which headers are no answer
+	if what == messages.NoFirstToken || what.InBody() { // to which headers are no answer
 		good = e.LastProof()
 	}
 	if good > f.newest.UnixNano() || now.Sub(f.newest) > memory {
@@ -123,13 +124,13 @@ func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, n
 		h.suspend(e, f, what, now)
 		return
 	}
-	h.avoid(e, what, doubted, now)
+	h.avoid(e, f, what, now)
 }
 
 // suspend takes an endpoint out, unless too many are out already: then it is only preferred less.
 func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
 	if !f.suspended && !h.room() {
-		h.avoid(e, why, doubted, now)
+		h.avoid(e, f, why, now)
 		return
 	}
 	if f.backoff == 0 || now.Sub(f.healed) > forgiven && !f.suspended {
@@ -138,7 +139,7 @@ func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, 
 		f.backoff = min(2*f.backoff, h.cfg.Longest)
 	}
 	since := now
-	if old := e.Health(); old != nil && old.Suspended {
+	if old := e.Health(); old != nil { // whoever tried it then may still find it well
 		since = old.Since
 	}
 	if !f.suspended {
@@ -159,8 +160,12 @@ func (h *Health) room() bool {
 	return float64(out+1) <= h.cfg.MaxShare*float64(len(all))
 }
 
-// avoid makes an endpoint less preferred for a moment.
-func (h *Health) avoid(e *endpoints.Endpoint, why messages.Evidence, d time.Duration, now time.Time) {
+// avoid makes an endpoint less preferred for a moment, and then until a probe is answered well.
+func (h *Health) avoid(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
+	d := max(avoided, f.pause)
+	if why == messages.NoFirstToken {
+		d = doubted
+	}
 	e.SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(d)})
 }
 
@@ -170,26 +175,39 @@ func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m message
 		return
 	}
 	f, is := h.file(e), e.Health()
-	if !f.suspended || is == nil || !is.Since.Equal(m.Since) {
-		return // it was forgiven meanwhile, and perhaps suspended anew
+	if is == nil || !is.Since.Equal(m.Since) {
+		return // it was forgiven meanwhile, and perhaps suspected anew
 	}
+	h.metrics.seen(m.Evidence)
 	switch {
 	case m.Answered:
 		h.heal(e, f, ctx.Now())
 	case m.Evidence == messages.NoEvidence || m.Evidence == messages.EndedBare: // nobody knows: the next request may try
-		e.SetHealth(&endpoints.Health{Suspended: true, Why: is.Why, Since: is.Since, Until: ctx.Now()})
+		e.SetHealth(&endpoints.Health{Suspended: is.Suspended, Why: is.Why, Since: is.Since, Until: ctx.Now()})
 		if m.Evidence == messages.EndedBare {
 			h.check(ctx, e, f)
 		}
-	default:
+	case f.suspended:
+		h.suspend(e, f, m.Evidence, ctx.Now())
+	case m.Evidence.Busy():
+		f.pause = min(2*max(avoided, f.pause), h.cfg.Longest)
+		h.avoid(e, f, m.Evidence, ctx.Now())
+	case is.Why.Busy(): // which is no fault: this is the first
+		h.weigh(e, f, m.Evidence, ctx.Now())
+	default: // it failed, and fails again after a while
 		h.suspend(e, f, m.Evidence, ctx.Now())
 	}
 }
 
+// heal forgives what was held against an endpoint.
 func (h *Health) heal(e *endpoints.Endpoint, f *file, now time.Time) {
+	e.SetHealth(nil)
+	f.pause = 0
+	if !f.suspended {
+		return
+	}
 	f.suspended, f.points, f.failures, f.healed = false, 0, 0, now
 	f.window = time.Time{}
-	e.SetHealth(nil)
 	h.metrics.healed.Inc()
 }
 

@@ -63,18 +63,21 @@ func TestEvidenceSuspends(t *testing.T) {
 		times int
 		want  bool
 	}{
-		"two server errors":             {messages.ServerError, 2, false},
-		"three server errors":           {messages.ServerError, 3, true},
-		"passed over twice":             {messages.ServedElsewhere, 2, false},
-		"passed over three times":       {messages.ServedElsewhere, 3, true},
-		"one silence":                   {messages.NoFirstToken, 1, false},
-		"two silences":                  {messages.NoFirstToken, 2, true},
-		"two broken connections":        {messages.ConnectionBroken, 2, true},
-		"failed scrapes, however often": {messages.ScrapeFailed, 50, false},
-		"overload, however often":       {messages.Overload, 50, false},
-		"bare ends, however often":      {messages.EndedBare, 50, false},
-		"nothing, however often":        {messages.NoEvidence, 4, false},
-		"an unknown kind is no kind":    {99, 4, false},
+		"two server errors":              {messages.ServerError, 2, false},
+		"three server errors":            {messages.ServerError, 3, true},
+		"passed over twice":              {messages.ServedElsewhere, 2, false},
+		"passed over three times":        {messages.ServedElsewhere, 3, true},
+		"one silence":                    {messages.NoFirstToken, 1, false},
+		"two silences":                   {messages.NoFirstToken, 2, true},
+		"two broken connections":         {messages.ConnectionBroken, 2, true},
+		"failed scrapes, however often":  {messages.ScrapeFailed, 50, false},
+		"overload, however often":        {messages.Overload, 50, false},
+		"told in streams, however often": {messages.OverloadInStream, 50, false},
+		"two errors in streams":          {messages.ErrorInStream, 2, false},
+		"three errors in streams":        {messages.ErrorInStream, 3, true},
+		"bare ends, however often":       {messages.EndedBare, 50, false},
+		"nothing, however often":         {messages.NoEvidence, 4, false},
+		"an unknown kind is no kind":     {99, 4, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -88,7 +91,8 @@ func TestEvidenceSuspends(t *testing.T) {
 // What is not enough to suspend makes an endpoint less preferred for a moment.
 func TestFirstEvidenceLowersPreference(t *testing.T) {
 	for what, moment := range map[messages.Evidence]time.Duration{
-		messages.Overload: 2 * time.Second, messages.ServerError: 10 * time.Second, messages.ServedElsewhere: 10 * time.Second, messages.NoFirstToken: 10 * time.Second,
+		messages.Overload: 2 * time.Second, messages.OverloadInStream: 2 * time.Second, messages.ServerError: 2 * time.Second, messages.ErrorInStream: 2 * time.Second,
+		messages.ServedElsewhere: 2 * time.Second, messages.NoFirstToken: 10 * time.Second,
 	} {
 		t.Run(what.String(), func(t *testing.T) {
 			s := newScene(t)
@@ -160,13 +164,13 @@ func TestNeverMoreThanTheShare(t *testing.T) {
 	alone.suspended(0, false)
 }
 
-// Headers are an answer, but not to silence.
+// Headers are an answer, but neither to silence nor to an error behind them.
 func TestHeadersDoNotMakeUpForSilence(t *testing.T) {
-	for what, want := range map[messages.Evidence]bool{messages.NoFirstToken: true, messages.ConnectionBroken: false} {
+	for what, want := range map[messages.Evidence]bool{messages.NoFirstToken: true, messages.ErrorInStream: true, messages.ConnectionBroken: false} {
 		t.Run(what.String(), func(t *testing.T) {
 			s := newScene(t)
 			s.all[0].Picks.Add(1000)
-			for range 2 {
+			for range 3 {
 				s.sees(0, what, 1)
 				s.all[0].Answered(s.actor.Clock())
 				s.actor.Advance(time.Millisecond)

@@ -7,11 +7,17 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// probe takes the probe of the first endpoint, which is suspended, once its time has come, and gives how long that took.
+// takesProbe takes the probe of the first endpoint, if there is one now for a request whose answer is shown.
+func (s *scene) takesProbe() bool {
+	h := s.all[0].Health()
+	return h.Due(s.actor.Clock(), true) && h.Probe()
+}
+
+// probe takes the probe of the first endpoint, once its time has come, and gives how long that took.
 func (s *scene) probe() time.Duration {
 	s.Helper()
 	for waited := time.Duration(0); waited < time.Minute; waited += 100 * time.Millisecond {
-		if s.all[0].Health().Probe(s.actor.Clock()) {
+		if s.takesProbe() {
 			return waited
 		}
 		s.actor.Advance(100 * time.Millisecond)
@@ -20,7 +26,7 @@ func (s *scene) probe() time.Duration {
 	return 0
 }
 
-// tried is what became of a request for which the first endpoint was picked under the suspension in force.
+// tried is what became of a request that tried the first endpoint under what is held against it.
 func (s *scene) tried(ended messages.ProbeEnded) messages.ProbeEnded {
 	ended.Endpoint, ended.Since = s.all[0].ID, s.all[0].Health().Since
 	return ended
@@ -34,7 +40,7 @@ func TestBackOffGrowsAndAProbeHeals(t *testing.T) {
 		if got := s.probe(); got != want {
 			t.Errorf("tried after %v, want %v", got, want)
 		}
-		if s.all[0].Health().Probe(s.actor.Clock()) {
+		if s.takesProbe() {
 			t.Fatal("two requests try at a time")
 		}
 		s.actor.Tell(s.tried(messages.ProbeEnded{Evidence: messages.ServerError}))
@@ -92,4 +98,73 @@ func TestProbeOfAnEarlierSuspensionIsVoid(t *testing.T) {
 	s.sees(0, messages.ConnectionBroken, 2)
 	s.actor.Tell(old)
 	s.suspended(0, true)
+}
+
+// What was no suspension ends by one good answer, and one bad one decides. Who is busy is only left alone for longer.
+func TestDoubtEndsByOneProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then messages.Evidence // NoEvidence = it answers well
+		waits       []time.Duration   // for the probes that end so, and for the one behind them
+		suspended   bool
+	}{
+		"well after a failure":             {messages.ServerError, messages.NoEvidence, []time.Duration{1900 * time.Millisecond}, false},
+		"well after silence":               {messages.NoFirstToken, messages.NoEvidence, []time.Duration{9900 * time.Millisecond}, false},
+		"well after it was busy":           {messages.Overload, messages.NoEvidence, []time.Duration{1900 * time.Millisecond}, false},
+		"failed again":                     {messages.ServerError, messages.ServerError, []time.Duration{1900 * time.Millisecond, time.Second}, true},
+		"failed otherwise":                 {messages.ServedElsewhere, messages.ErrorInStream, []time.Duration{1900 * time.Millisecond, time.Second}, true},
+		"silent again":                     {messages.NoFirstToken, messages.NoFirstToken, []time.Duration{9900 * time.Millisecond, time.Second}, true},
+		"busy after a failure":             {messages.ServerError, messages.Overload, []time.Duration{1900 * time.Millisecond, 4 * time.Second, 4 * time.Second}, false},
+		"busy again and again":             {messages.Overload, messages.Overload, []time.Duration{1900 * time.Millisecond, 4 * time.Second, 4 * time.Second}, false},
+		"busy in the stream, again":        {messages.OverloadInStream, messages.OverloadInStream, []time.Duration{1900 * time.Millisecond, 4 * time.Second}, false},
+		"failed for the first time, later": {messages.Overload, messages.ServerError, []time.Duration{1900 * time.Millisecond, 2 * time.Second}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.sees(0, c.first, 1)
+			for i, want := range c.waits {
+				if got := s.probe(); got != want {
+					t.Errorf("tried after %v, want %v", got, want)
+				}
+				if s.takesProbe() {
+					t.Fatal("two requests try at a time")
+				}
+				if i < len(c.waits)-1 || c.then == messages.NoEvidence {
+					s.actor.Tell(s.tried(messages.ProbeEnded{Answered: c.then == messages.NoEvidence, Evidence: c.then}))
+				}
+			}
+			s.suspended(0, c.suspended)
+			if h := s.all[0].Health(); c.then == messages.NoEvidence && h != nil {
+				t.Errorf("it answered, and %+v is held against it", h)
+			}
+		})
+	}
+}
+
+// Who was tried and found silent is well again if the answer comes after all.
+func TestLateAnswerOfAProbeHeals(t *testing.T) {
+	s := newScene(t)
+	s.sees(0, messages.NoFirstToken, 1)
+	s.probe()
+	probe := s.tried(messages.ProbeEnded{Evidence: messages.NoFirstToken})
+	s.actor.Tell(probe)
+	s.suspended(0, true)
+	probe.Answered, probe.Evidence = true, messages.NoEvidence
+	s.actor.Tell(probe)
+	if h := s.all[0].Health(); h != nil {
+		t.Errorf("it answered, and %+v is held against it", h)
+	}
+}
+
+// A busy endpoint that recovered is left alone as shortly as at first.
+func TestGoodAnswerMakesTheNextPauseShort(t *testing.T) {
+	s := newScene(t)
+	for range 2 {
+		s.sees(0, messages.Overload, 1)
+		for _, want := range []time.Duration{1900 * time.Millisecond, 4 * time.Second} {
+			if got := s.probe(); got != want {
+				t.Errorf("tried after %v, want %v", got, want)
+			}
+			s.actor.Tell(s.tried(messages.ProbeEnded{Answered: want == 4*time.Second, Evidence: messages.Overload}))
+		}
+	}
 }

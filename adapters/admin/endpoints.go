@@ -39,9 +39,9 @@ type HealthView struct {
 
 func healthView(h *endpoints.Health, now time.Time) *HealthView {
 	switch {
-	case h == nil || !h.Suspended && !now.Before(h.Until):
+	case h == nil:
 		return nil
-	case h.Suspended && h.Probing():
+	case h.Probing():
 		return &HealthView{"probing", h.Why.String(), now.Sub(h.Since).Seconds()}
 	case h.Suspended:
 		return &HealthView{"suspended", h.Why.String(), now.Sub(h.Since).Seconds()}

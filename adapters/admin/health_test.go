@@ -9,8 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ward is a pool with one endpoint in each state of health: suspended, suspended and being tried, avoided, and avoided until a
-// moment ago, which is well again.
+// ward is a pool with one endpoint in each state of health: suspended, suspended and being tried, avoided, and one that is well.
 func ward() *endpoints.Snapshot {
 	ago := func(s int) time.Time { return noon.Add(-time.Duration(s) * time.Second) }
 	list := make([]*endpoints.Endpoint, 0, 4)
@@ -18,7 +17,7 @@ func ward() *endpoints.Snapshot {
 		{Suspended: true, Why: messages.ConnectFailed, Since: ago(3), Until: noon.Add(time.Second)},
 		{Suspended: true, Why: messages.NoFirstToken, Since: ago(12), Until: ago(2)},
 		{Why: messages.Overload, Since: ago(1), Until: noon.Add(time.Second)},
-		{Why: messages.Overload, Since: ago(5), Until: noon},
+		nil,
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i + 1), Generation: 1}, messages.EndpointSpec{
 			Name: fmt.Sprintf("vllm-%d", i+1), Namespace: "llm", Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)),
@@ -26,7 +25,7 @@ func ward() *endpoints.Snapshot {
 		e.SetHealth(h)
 		list = append(list, e)
 	}
-	if !list[1].Health().Probe(noon) {
+	if !list[1].Health().Probe() {
 		panic("there is no probe to be taken")
 	}
 	return endpoints.NewSnapshot(4, list)

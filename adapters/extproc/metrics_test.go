@@ -26,7 +26,7 @@ func TestStreamsAreCountedByTheirEnd(t *testing.T) {
 		"left before its response":  {setup{}, served[:2], endedCanceled},
 		"left within its response":  {setup{}, served[:3], endedCanceled},
 		"the handler panicked":      {setup{parser: func(string, []byte) error { panic("boom") }}, served[:2], endedInternal},
-		"a panic nobody can answer": {setup{usage: func(string) UsageScanner { return explosive{} }}, served, endedInternal},
+		"a panic nobody can answer": {setup{scan: func(string) Scanner { return explosive{} }}, served, endedInternal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

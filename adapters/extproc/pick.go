@@ -29,7 +29,7 @@ func (st *stream) onArrival(a arrival) error {
 	}
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(st.facts.clientID), Path: records.Label(st.facts.path),
-		BodyBytes: st.bytes, Subset: st.facts.subset,
+		BodyBytes: st.bytes, Subset: st.facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
 	}
 	err := st.parse(a, &req)
 	st.model = req.Model

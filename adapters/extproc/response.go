@@ -10,10 +10,11 @@ import (
 
 // responseFacts are what a response has shown so far.
 type responseFacts struct {
-	usage     UsageScanner
-	status    int // HTTP; 0 = no headers yet
+	scan      Scanner // nil = nothing to look for
+	status    int     // HTTP; 0 = no headers yet
 	bytes     int64
 	first     bool // the first byte of the body has passed
+	failed    bool // an error within it was told of
 	completed bool
 	passes    bool      // its body is not shown, and its headers are answered
 	told      time.Time // when the cycle was last told that the response lives
@@ -58,7 +59,7 @@ func (st *stream) onResponseHeaders() error {
 		st.resp.told = st.srv.deps.Now()
 		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told, Passes: passes})
 		if status < 400 {
-			st.resp.usage = st.srv.deps.Usage(contentType)
+			st.resp.scan = st.srv.deps.Scan(contentType)
 		}
 	}
 	if end {
@@ -108,9 +109,9 @@ func (st *stream) onResponseBody() error {
 		st.onHeadlessResponse()
 	}
 	end, n := st.in.EndOfStream || st.in.Message.None, st.in.BodyLen()
-	if st.resp.usage != nil {
+	if st.resp.scan != nil {
 		st.in.BodyPieces(func(piece []byte) bool {
-			st.resp.usage.Write(piece)
+			st.resp.scan.Write(piece)
 			return true
 		})
 	}
@@ -121,6 +122,7 @@ func (st *stream) onResponseBody() error {
 		return err
 	}
 	st.resp.bytes += int64(n)
+	st.tellError()
 	st.tellProgress(n)
 	if end {
 		st.onResponseEnd()
@@ -137,7 +139,7 @@ func (st *stream) onHeadlessResponse() {
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
 		st.cycle.Tell(messages.ResponseStarted{Served: readServed(&st.in), At: st.resp.told})
-		st.resp.usage = st.srv.deps.Usage("")
+		st.resp.scan = st.srv.deps.Scan("")
 	}
 }
 
@@ -155,6 +157,17 @@ func (st *stream) answerResponseBody() error {
 		return st.send(func(r *wire.Response) { r.SetEmptyBody(wire.ResponseLane) })
 	}
 	return st.echo(&e)
+}
+
+// tellError tells of an error in the body before its first token is told of, so that nobody takes it for one.
+func (st *stream) tellError() {
+	if st.resp.scan == nil || st.resp.failed {
+		return
+	}
+	if status := st.resp.scan.ErrorStatus(); status != 0 {
+		st.resp.failed = true
+		st.cycle.Tell(messages.ErrorSeen{Status: status})
+	}
 }
 
 func (st *stream) tellProgress(n int) {
@@ -191,8 +204,8 @@ func (st *stream) onResponseEnd() {
 		return
 	}
 	end := messages.ResponseEnded{At: st.srv.deps.Now(), ResponseBytes: st.resp.bytes}
-	if st.resp.usage != nil {
-		end.Usage = st.resp.usage.Usage()
+	if st.resp.scan != nil {
+		end.Usage = st.resp.scan.Usage()
 	}
 	st.cycle.Tell(end)
 }

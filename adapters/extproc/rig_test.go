@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -67,6 +68,8 @@ func (c *cycle) lines() []string {
 			out = append(out, line)
 		case messages.FirstTokenSeen:
 			out = append(out, "first")
+		case messages.ErrorSeen:
+			out = append(out, fmt.Sprintf("error %d", m.Status))
 		case messages.ResponseProgressed:
 			out = append(out, "progressed")
 		case messages.ResponseEnded:
@@ -95,7 +98,7 @@ type setup struct {
 	onTell func(c *cycle, m messages.CycleMsg)
 	full   bool // Start refuses
 	parser parse
-	usage  func(contentType string) UsageScanner
+	scan   func(contentType string) Scanner
 	config func(*Config)
 }
 
@@ -136,8 +139,8 @@ func newRig(s setup) *rig {
 	if s.parser == nil {
 		s.parser = func(string, []byte) error { return nil }
 	}
-	if s.usage == nil {
-		s.usage = func(string) UsageScanner { return nil }
+	if s.scan == nil {
+		s.scan = func(string) Scanner { return nil }
 	}
 	r.srv = NewServer(cfg, Deps{
 		Start: func(m messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
@@ -156,7 +159,7 @@ func newRig(s setup) *rig {
 			defer r.mu.Unlock()
 			r.refused = append(r.refused, m.Record)
 		},
-		Parser: s.parser, Usage: s.usage, Now: time.Now,
+		Parser: s.parser, Scan: s.scan, Now: time.Now,
 		Panicked: func(v any, _ []byte) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -215,7 +218,7 @@ func (r *rig) serve(t *testing.T) extprocv3.ExternalProcessorClient {
 	wire.Register(s, r.srv)
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := s.Serve(lis); err != nil {
+		if err := s.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // that if it was stopped before it began
 			t.Errorf("Serve: %v", err)
 		}
 	})

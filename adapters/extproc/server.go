@@ -24,10 +24,11 @@ type Parser interface {
 	Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error
 }
 
-// UsageScanner looks for token usage in a response, piece by piece.
-type UsageScanner interface {
+// Scanner looks for what a response's body says about itself, piece by piece.
+type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
+	ErrorStatus() int // HTTP, that an event of it names; 0 = none
 }
 
 // Config are the settings of a Server. No duration is zero: no limit is carried as 24 hours.
@@ -50,9 +51,9 @@ type Deps struct {
 	// Refused is told of each request that ended without a cycle, but not of those that Start had no room for.
 	Refused func(messages.RequestRefused)
 	Parser  Parser
-	// Usage makes a scanner for a response of this content type; nil = it has no usage to find.
-	Usage func(contentType string) UsageScanner
-	Now   func() time.Time
+	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
+	Scan func(contentType string) Scanner
+	Now  func() time.Time
 	// Panicked is told of a panic in a handler; nil = nobody.
 	Panicked func(value any, stack []byte)
 }

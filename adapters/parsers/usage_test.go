@@ -212,22 +212,3 @@ func FuzzEvents(f *testing.F) {
 		}
 	})
 }
-
-func TestUsageAllocatesNothing(t *testing.T) {
-	chunk := []byte(`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n")
-	var u parsers.UsageScanner
-	if n := testing.AllocsPerRun(100, func() { u.Write(chunk) }); n != 0 {
-		t.Errorf("%v allocations for a chunk, want 0", n)
-	}
-}
-
-func BenchmarkUsage(b *testing.B) {
-	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
-		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
-	var u parsers.UsageScanner
-	b.SetBytes(int64(len(chunk)))
-	b.ReportAllocs()
-	for b.Loop() {
-		u.Write(chunk)
-	}
-}

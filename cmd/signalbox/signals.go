@@ -101,7 +101,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now,
-		Usage: func(string) extproc.UsageScanner { return new(parsers.UsageScanner) },
+		Scan: func(string) extproc.Scanner { return new(parsers.ResponseScanner) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},

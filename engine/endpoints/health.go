@@ -7,27 +7,31 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Health is what is held against an endpoint. Immutable but for the one probe that a suspension allows at a time.
+// Health is what is held against an endpoint, until a probe is answered well. Immutable but for the one probe that it allows at a time.
 type Health struct {
 	Suspended bool // false: it is preferred less
 	Why       messages.Evidence
 	Since     time.Time
-	Until     time.Time // a suspended endpoint may be tried from here on; a lesser preference ends
+	Until     time.Time // from here on a request may try the endpoint
 	probed    atomic.Bool
 }
 
-// Probe takes the one probe of a suspension whose time has passed. Whoever gets it says what became of it.
-func (h *Health) Probe(now time.Time) bool {
-	return h.due(now) && h.probed.CompareAndSwap(false, true)
+// unseen is how much longer an endpoint is left alone that only requests can judge whose response is shown to us, if none comes.
+const unseen = time.Minute
+
+// Due says that a probe is there to be taken, by a request whose response is shown to us or not.
+func (h *Health) Due(now time.Time, shown bool) bool {
+	if h.Why.InBody() && !shown {
+		now = now.Add(-unseen)
+	}
+	return !now.Before(h.Until) && !h.probed.Load()
 }
 
-// Due says that a probe is there to be taken.
-func (h *Health) Due(now time.Time) bool { return h.due(now) && !h.probed.Load() }
+// Probe takes the probe that is due, unless somebody has it. Whoever gets it says what became of it.
+func (h *Health) Probe() bool { return h.probed.CompareAndSwap(false, true) }
 
 // Probing says that a probe was taken and its end is awaited.
 func (h *Health) Probing() bool { return h.probed.Load() }
-
-func (h *Health) due(now time.Time) bool { return h.Suspended && !now.Before(h.Until) }
 
 // Health is what is held against the endpoint; nil = nothing.
 func (e *Endpoint) Health() *Health { return e.health.Load() }

@@ -108,7 +108,7 @@ type Scratch struct {
 
 	blemishes []blemish   // what is held against endpoints of all
 	picker    *PickerStep // of the profile that ran last
-	due       blemish     // a suspended endpoint of the profile that ran last which may be tried; at = -1: none
+	due       blemish     // which the profile that ran last may try; at = -1: none
 }
 
 // Outcome is what a scheduling cycle came to.
@@ -118,7 +118,7 @@ type Outcome struct {
 	Detail   string
 	Decision messages.Decision
 
-	Probe        bool // the first of Ranked is suspended, and this request tries it
+	Probe        bool // something is held against the first of Ranked, and this request tries it
 	PrefixBlocks int  // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
 }
 
@@ -149,7 +149,7 @@ func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now ti
 		}
 		s.sources = append(s.sources, e)
 		s.read(e, now)
-		s.inspect(e, now)
+		s.inspect(e)
 	}
 	if len(s.all) == 0 || plan.reads()&ReadsPrefix == 0 || s.Matcher == nil || req.Blocks.Len() == 0 {
 		return

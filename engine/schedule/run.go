@@ -39,7 +39,7 @@ func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Tim
 		}
 		s.results = append(s.results, s.result(p.Profiles[i].Name, run))
 	}
-	out.rank(s, runs, p.Handler.Primary(s.results), now)
+	out.rank(s, runs, p.Handler.Primary(s.results))
 	return out
 }
 
@@ -48,14 +48,14 @@ func (o Outcome) fail(why messages.Reason, detail string) Outcome {
 	return o
 }
 
-func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int, now time.Time) {
+func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
 	if primary < 0 || primary >= len(runs) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
 	}
 	if primary == len(runs)-1 { // the profile that ran last knows whom to try
 		run := &runs[primary]
-		o.Probe = s.try(run, s.picker.most(run.Ranked.Len()), now)
+		o.Probe = s.try(run, s.picker.most(run.Ranked.Len()))
 		o.Decision.Probe = o.Probe
 		o.Decision.Profiles = messages.TakeList(runs)
 	}

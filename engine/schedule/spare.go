@@ -7,12 +7,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Factors of the total of an endpoint that something is held against. Who is overloaded refuses at once and is always idle: at one half
-// it would have more picks than the other of two. Who may be sick has to be picked now and then until that is known.
-const (
-	lessPreferred  = 0.5
-	whenOverloaded = 0.25
-)
+// lessPreferred is the factor of the total of an endpoint that something is held against. Who refuses at once is always idle: at one half it
+// would have more picks than the other of two.
+const lessPreferred = 0.25
 
 // blemish is something that is held against an endpoint of this request.
 type blemish struct {
@@ -21,15 +18,13 @@ type blemish struct {
 }
 
 // inspect notes what is held against the endpoint that was read last.
-func (s *Scratch) inspect(e *endpoints.Endpoint, now time.Time) {
-	h := e.Health()
-	if h == nil || !h.Suspended && !now.Before(h.Until) {
-		return
+func (s *Scratch) inspect(e *endpoints.Endpoint) {
+	if h := e.Health(); h != nil {
+		s.blemishes = append(s.blemishes, blemish{len(s.all) - 1, h})
 	}
-	s.blemishes = append(s.blemishes, blemish{len(s.all) - 1, h})
 }
 
-// spare drops suspended candidates if another is left, and notes one of them that a request may try. Of the others it drops those of
+// spare drops suspended candidates if another is left, and notes one candidate with a blemish that this request may try. Of the others it drops those of
 // which one request waits in vain, as long as nothing is held against another: a server that hangs looks idle.
 func (s *Scratch) spare(now time.Time) {
 	s.due = blemish{at: -1}
@@ -37,7 +32,7 @@ func (s *Scratch) spare(now time.Time) {
 		return
 	}
 	for _, b := range s.blemishes {
-		if _, here := s.candidate(b.at); here && s.due.at < 0 && b.Due(now) {
+		if _, here := s.candidate(b.at); here && s.due.at < 0 && b.Due(now, s.in.Request.Shown) {
 			s.due = b
 		}
 	}
@@ -81,26 +76,24 @@ func (s *Scratch) candidate(at int) (int, bool) {
 func (s *Scratch) disfavour() {
 	for _, b := range s.blemishes {
 		i, here := s.candidate(b.at)
-		switch {
-		case !here || b.Suspended:
-		case b.Why == messages.Overload:
-			s.totals[i] *= whenOverloaded
-		default:
+		if here && !b.Suspended {
 			s.totals[i] *= lessPreferred
 		}
 	}
 }
 
-// try puts a suspended endpoint first, if its time has come and no other request tries it. The others follow, so that the
-// proxy has somewhere to go.
-func (s *Scratch) try(run *messages.ProfileRun, most int, now time.Time) bool {
-	if s.due.at < 0 || !s.due.Probe(now) {
+// try puts the endpoint first that is due, unless another request tries it. The others follow, so that the proxy has somewhere to go.
+func (s *Scratch) try(run *messages.ProfileRun, most int) bool {
+	if s.due.at < 0 || !s.due.Probe() {
 		return false
 	}
+	first := uint32(s.due.at)
 	ranked := make([]uint32, 0, run.Ranked.Len()+1)
-	ranked = append(ranked, uint32(s.due.at))
+	ranked = append(ranked, first)
 	for _, at := range run.Ranked.All() {
-		ranked = append(ranked, at)
+		if at != first {
+			ranked = append(ranked, at)
+		}
 	}
 	run.Ranked = messages.TakeList(ranked[:min(len(ranked), most)])
 	return true

@@ -86,24 +86,64 @@ func TestWhomFiltersDropIsNotTried(t *testing.T) {
 	}
 }
 
-func TestAvoidedEndpointLosesAPartOfItsTotal(t *testing.T) {
+func TestAvoidedEndpointLosesThreeQuartersOfItsTotal(t *testing.T) {
 	for name, c := range map[string]struct {
-		why   messages.Evidence
-		until time.Duration
 		total float32 // of the other; the avoided one has .8
 		want  []int
-	}{
-		"half for a failure":         {messages.ServerError, time.Second, .41, []int{0, 1}},
-		"no more":                    {messages.ServerError, time.Second, .39, []int{1, 0}},
-		"three quarters if too busy": {messages.Overload, time.Second, .21, []int{0, 1}},
-		"no more of those":           {messages.Overload, time.Second, .19, []int{1, 0}},
-		"and no longer":              {messages.Overload, 0, .5, []int{1, 0}},
-	} {
+	}{"it comes behind": {.21, []int{0, 1}}, "no more than that": {.19, []int{1, 0}}} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
 			s.scorer("s", 1, 0, fixed(c.total, .8))
-			s.snap.Endpoints[1].SetHealth(&endpoints.Health{Why: c.why, Until: now.Add(c.until)})
+			s.avoid(1, messages.ServerError, time.Second)
 			s.ranked(s.run(), c.want...)
+		})
+	}
+}
+
+// avoid holds something against an endpoint that is no suspension.
+func (s *scene) avoid(i int, why messages.Evidence, moment time.Duration) {
+	s.snap.Endpoints[i].SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(moment)})
+}
+
+// After its moment one request tries an avoided endpoint, wherever it ranks, and all others still avoid it.
+func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.5, .4, .3))
+	s.avoid(1, messages.Overload, 0)
+	out := s.run()
+	s.ranked(out, 1, 0, 2)
+	if !out.Probe || !out.Decision.Probe {
+		t.Errorf("probe %v, in the record %v", out.Probe, out.Decision.Probe)
+	}
+	out = s.run()
+	s.ranked(out, 0, 2, 1)
+	if out.Probe {
+		t.Error("a second request tries at the same time")
+	}
+}
+
+// What an endpoint says within its answers only a request sees whose answer is shown; if none comes for a minute, any may try.
+func TestProbeThatHasToBeSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		why   messages.Evidence
+		ago   time.Duration
+		shown bool
+		want  bool
+	}{
+		"shown":                 {messages.OverloadInStream, 0, true, true},
+		"not shown":             {messages.ErrorInStream, 0, false, false},
+		"not shown for long":    {messages.ErrorInStream, time.Minute, false, true},
+		"told by its headers":   {messages.ServerError, 0, false, true},
+		"shown, but not so far": {messages.OverloadInStream, -time.Second, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.scorer("s", 1, 0, fixed(.5, .4))
+			s.req.Shown = c.shown
+			s.avoid(1, c.why, -c.ago)
+			if out := s.run(); out.Probe != c.want {
+				t.Errorf("probe %v, want %v", out.Probe, c.want)
+			}
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -61,6 +62,9 @@ func (s *script) events() []string {
 	all := make([]string, s.responses)
 	for i := range all {
 		all[i] = counted("data: {\"id\":\""+strconv.Itoa(s.number)+"."+strconv.Itoa(i)+".", s.chunk, "\"}\n\n")
+	}
+	if len(all) > 0 && s.number%16 == 0 { // the engine refuses, or dies
+		all[len(all)-1] = fmt.Sprintf(`data: {"error":{"message":"%d","code":50%d}}`+"\n\n", s.number, s.number/16%2*3)
 	}
 	return all
 }

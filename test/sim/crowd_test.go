@@ -61,7 +61,7 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(2)},
 		request: messages.Request{
 			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)), Path: "/v1/completions",
-			Stream: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000), Blocks: c.prompt(), Salt: c.salt(),
+			Stream: c.dice.IntN(2) == 0, Shown: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000), Blocks: c.prompt(), Salt: c.salt(),
 		},
 	}
 	one.line.tokens = one.request.PromptTokens

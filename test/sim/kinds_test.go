@@ -34,6 +34,7 @@ const (
 	servedElse    = "served by another endpoint"
 	servedUnknown = "served by no endpoint of the pool"
 	serverFailed  = "model server answered 5xx"
+	answerFailed  = "model server told of an error in its answer"
 	serverSilent  = "model server went silent"
 	entryLost     = "access log entry never came"
 	logEnded      = "a proxy's access log ended"
@@ -144,7 +145,7 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, serverSilent, shortDeadline, entryLost, logEnded,
+		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
@@ -63,6 +64,13 @@ func (c *client) body() []scene {
 	scenes := []scene{{after: c.upTo(time.Second), step: steps[5], says: func(now time.Time) messages.CycleMsg {
 		return messages.FirstTokenSeen{At: now}
 	}}}
+	if !c.faults.off && c.chance(.05) { // as the first event, or behind a token
+		c.faults.drew(answerFailed)
+		status := []int{404, 500, 503}[c.dice.IntN(3)]
+		scenes = slices.Insert(scenes, c.dice.IntN(2), scene{after: c.upTo(time.Second), says: func(time.Time) messages.CycleMsg {
+			return messages.ErrorSeen{Status: status}
+		}})
+	}
 	for range c.dice.IntN(4) {
 		scenes = append(scenes, scene{after: c.upTo(3 * time.Second), step: steps[6], says: func(now time.Time) messages.CycleMsg {
 			return messages.ResponseProgressed{At: now}

@@ -1,0 +1,105 @@
+package extproc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// events is a scripted Scanner: it keeps the bytes, counts the tokens of the usage event, and reads the status of an error event.
+type events struct{ text *strings.Builder }
+
+func (e events) Write(p []byte) { e.text.Write(p) }
+
+func (e events) Usage() (u messages.Usage) {
+	if _, rest, ok := strings.Cut(e.text.String(), `"usage":`); ok {
+		_, _ = fmt.Sscanf(rest, "[%d,%d,%d]", &u.PromptTokens, &u.CachedTokens, &u.OutputTokens)
+	}
+	return u
+}
+
+func (e events) ErrorStatus() (status int) {
+	if _, rest, ok := strings.Cut(e.text.String(), `"error":`); ok {
+		_, _ = fmt.Sscanf(rest, "%d,", &status)
+	}
+	return status
+}
+
+// Events may be cut anywhere: the bytes come back as they came, and the scanner sees them all.
+func TestUsage(t *testing.T) {
+	text := "data: {\"x\":1}\r\n\r\ndata: {\"usage\":[7,3,9]}\r\n\r\n: no final newline"
+	for _, tc := range []struct {
+		name, status string
+		response     []*ask
+		usage        string
+		scanned      int
+	}{
+		{"one chunk", "200", []*ask{rB(text, last)}, "7/3/9", len(text)},
+		{"byte by byte", "200", split(text, rB), "7/3/9", len(text)},
+		{"ended by trailers", "200", []*ask{rB(text, more), rT()}, "7/3/9", len(text)},
+		{"an error is not scanned", "500", []*ask{rB(text, last)}, "0/0/0", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var seen strings.Builder
+			r := newRig(setup{scan: func(contentType string) Scanner {
+				if contentType != "text/event-stream" {
+					t.Errorf("content type %q, want text/event-stream", contentType)
+				}
+				return events{&seen}
+			}})
+			client := r.serve(t)
+			c := open(t, client)
+			c.send(asked(append([]*ask{rH(more, ":status: "+tc.status, "content-type: text/event-stream")}, tc.response...)...)...)
+			var got strings.Builder
+			for _, m := range c.finish() {
+				got.Write(m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetBody())
+			}
+			if got.String() != text || seen.Len() != tc.scanned {
+				t.Errorf("%d bytes came back as %q, %d scanned, want %d", len(text), got.String(), seen.Len(), tc.scanned)
+			}
+			if told, want := r.only(t).lines()[2], fmt.Sprintf("ended %d %s", len(text), tc.usage); told != want {
+				t.Errorf("told %q, want %q", told, want)
+			}
+		})
+	}
+}
+
+// An error that an event tells of is told once, and before the first token if it is in there.
+func TestErrorInTheBody(t *testing.T) {
+	failed := `data: {"error":503,}` + "\n\n"
+	for name, c := range map[string]struct {
+		response []*ask
+		want     []string
+	}{
+		"first":         {[]*ask{rB(failed, more), rB("data: [DONE]", last)}, []string{"error 503", "first"}},
+		"in the middle": {[]*ask{rB("data: 1\n\n", more), rB(failed, more), rB("data: [DONE]", last)}, []string{"first", "error 503"}},
+		"cut":           {[]*ask{rB(failed[:10], more), rB(failed[10:], more), rB("data: [DONE]", last)}, []string{"first", "error 503"}},
+		"ended by it":   {[]*ask{rB(failed, last)}, []string{"error 503", "first"}},
+		"none":          {[]*ask{rB("data: 1\n\n", last)}, []string{"first"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
+			s := open(t, r.serve(t))
+			s.send(asked(append([]*ask{rH(more, ":status: 200")}, c.response...)...)...)
+			s.finish()
+			told := r.only(t).lines()
+			if got := told[1 : len(told)-2]; !slices.Equal(got, c.want) { // between the response's begin, and its end and the stream's
+				t.Errorf("told %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// The cycle knows whether the body of its answer will be shown.
+func TestRequestSaysWhetherItsAnswerIsShown(t *testing.T) {
+	for mode, want := range map[modes]bool{none: false, streamed: true, fds: true} {
+		r := newRig(setup{})
+		exchange(t, r.serve(t), withModes(qH(last), fds, mode), rH(last, ":status: 200"))
+		if got := r.only(t).arrived.Request.Shown; got != want {
+			t.Errorf("%v: shown %v, want %v", mode, got, want)
+		}
+	}
+}
