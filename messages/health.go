@@ -22,12 +22,12 @@ type HealthStarted struct{}
 type EvidenceSeen struct {
 	Endpoint EndpointID
 	Evidence Evidence
-	Picked   time.Time // when the endpoint was picked for the request that met it; zero = it was no request
+	Picked   time.Time // when the endpoint was picked for the request that met it; zero = it is news, or was no request
 }
 
 // ProbeEnded says what became of a request that tried an endpoint which something was held against.
 //
-//	From:  cycle, once for each probe that it took; and once more, or without one, if the endpoint answers well after all
+//	From:  cycle, once for each probe that it took; and once more, or without one, if the endpoint answers well after all, or fails after that
 //	To:    health
 //	Reply: none
 type ProbeEnded struct {
@@ -52,7 +52,7 @@ type Evidence uint8
 
 const (
 	NoEvidence       Evidence = iota
-	Overload                  // it answered 503: it is preferred less
+	Overload                  // it answered 503: it is preferred less until it answers well
 	OverloadInStream          // it answered 200, and an event of the answer named 503: likewise
 	ServerError               // it answered with another 5xx
 	ErrorInStream             // it answered 200, and an event of the answer named another 5xx

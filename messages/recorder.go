@@ -146,7 +146,7 @@ type ProfileRun struct {
 	Scorers List[ScorerRun]
 	Totals  List[float32] // a number for each endpoint; negative = filtered out
 	Ranked  List[uint32]  // positions in Endpoints, best first
-	Runner  int           // position in Endpoints of the second best total; -1 = none
+	Runner  int           // position in Endpoints of the best total apart from the pick; -1 = none
 }
 
 // FilterRun is one filter's verdict.

@@ -64,7 +64,7 @@ type Cycle struct {
 	probe   bool                // we try it, and have yet to say what came of it
 	patient bool                // its silence was told, or is no evidence any more
 	proved  bool                // whoever served answers well, which was said
-	failed  bool                // an event of the response named an error of whoever served
+	said    int                 // HTTP status of the error that an event of the response named; 0 = none did
 	heard   pulse               // of the access log, once the stream is gone
 
 	began      time.Time // the response's headers
@@ -212,7 +212,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 
 // onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	if c.rec.Status < 400 && !c.failed {
+	if c.rec.Status < 400 && c.said == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
 	c.patient = true

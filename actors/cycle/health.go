@@ -16,9 +16,14 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 		return
 	}
 	c.chosen, c.picked, c.probe = out.Ranked[0], ctx.Now(), out.Probe
-	if h := c.chosen.Health(); h != nil && (c.probe || h.Suspended && (c.req.Shown || !h.Why.InBody())) {
+	if h := c.chosen.Health(); h != nil && (c.probe || h.Suspended && c.mayJudge(ctx, h)) {
 		c.tried = h.Since
 	}
+}
+
+// mayJudge says that a good answer of ours shows that an endpoint is well.
+func (c *Cycle) mayJudge(ctx runtime.Context[messages.CycleMsg], h *endpoints.Health) bool {
+	return c.req.Shown || !h.Why.InBody() || h.Due(ctx.Now(), false)
 }
 
 // patience is how long a response may be silent: at first until its endpoint is suspected, then until it is given up. An answer that
@@ -48,12 +53,10 @@ func (c *Cycle) judge(status int) {
 
 // onErrorSeen judges whoever served by the status that an event of its answer names.
 func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
-	if m.Status < 500 {
-		return
-	}
-	c.failed, c.patient = true, true
+	c.said, c.patient = m.Status, true
 	switch {
 	case c.served == nil: // the pool does not know who it was
+	case m.Status < 500: // the client's fault is no evidence
 	case m.Status == 503:
 		c.blame(c.served, messages.OverloadInStream)
 	default:
@@ -64,25 +67,29 @@ func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 // prove says that whoever served is well: its answer's body came. Headers alone are no proof, for an engine that hangs sends them.
 // Who was tried is well again, also if silence was held against it before, or another request had the probe.
 func (c *Cycle) prove() {
-	if c.proved || c.failed || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
+	if c.proved || c.said >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
 	}
 	c.proved = true
-	c.served.Proved(c.picked)
+	c.served.Proved(c.picked, c.req.Shown)
 	if c.served == c.chosen && !c.tried.IsZero() {
 		c.probe = false
 		c.deps.Health.Tell(messages.ProbeEnded{Endpoint: c.chosen.ID, Since: c.tried, Answered: true})
 	}
 }
 
-// blame tells of evidence against an endpoint; if we try it, that was the answer.
+// blame tells of evidence against an endpoint; if we try it, that was the answer, also if we found it well before.
 func (c *Cycle) blame(e *endpoints.Endpoint, what messages.Evidence) {
-	if c.probe && e == c.chosen {
+	if e == c.chosen && (c.probe || c.proved && !c.tried.IsZero()) {
 		c.probe = false
 		c.deps.Health.Tell(messages.ProbeEnded{Endpoint: e.ID, Since: c.tried, Evidence: what})
 		return
 	}
-	c.deps.Health.Tell(messages.EvidenceSeen{Endpoint: e.ID, Evidence: what, Picked: c.picked})
+	seen := messages.EvidenceSeen{Endpoint: e.ID, Evidence: what, Picked: c.picked}
+	if c.proved && what != messages.NoFirstToken { // it was well when it was picked: this is news
+		seen.Picked = time.Time{}
+	}
+	c.deps.Health.Tell(seen)
 }
 
 // blameLocal tells of evidence in Envoy's own answer: the chosen endpoint could not be reached, or broke off.

@@ -136,16 +136,18 @@ func TestWhoWasTriedIsToldOf(t *testing.T) {
 
 // Whether a good answer counts if it was no probe, and if something else than a suspension was held against who gave it.
 func TestWhoseGoodAnswerHeals(t *testing.T) {
+	well := []messages.HealthMsg{tried(messages.ProbeEnded{Answered: true})}
 	for name, c := range map[string]struct {
 		shown bool
+		until time.Duration
 		want  []messages.HealthMsg
-	}{"shown": {true, []messages.HealthMsg{tried(messages.ProbeEnded{Answered: true})}}, "not shown": {false, nil}} {
+	}{"shown": {true, time.Hour, well}, "not shown": {false, time.Hour, nil}, "not shown for long": {false, -time.Hour, well}} {
 		t.Run("all are suspended for what they say within an answer: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.asked.Shown = c.shown
 			s.arrive(24 * time.Hour)
 			for _, e := range s.pool.Snapshot().Endpoints {
-				e.SetHealth(&endpoints.Health{Suspended: true, Why: messages.ErrorInStream, Since: picking, Until: s.began.Add(time.Hour)})
+				e.SetHealth(&endpoints.Health{Suspended: true, Why: messages.ErrorInStream, Since: picking, Until: s.began.Add(c.until)})
 			}
 			s.cycle.Tell(messages.Dispatched{})
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
@@ -156,7 +158,7 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 	for name, c := range map[string]struct {
 		until time.Duration
 		want  []messages.HealthMsg
-	}{"tried": {0, []messages.HealthMsg{tried(messages.ProbeEnded{Answered: true})}}, "too early to try": {time.Hour, nil}} {
+	}{"tried": {0, well}, "too early to try": {time.Hour, nil}} {
 		t.Run("it was preferred less: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.arrive(24 * time.Hour)

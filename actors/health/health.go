@@ -20,7 +20,7 @@ type Checker interface {
 type Config struct {
 	MaxShare float64       // of the pool that may be suspended at a time, 0 to 1
 	First    time.Duration // of the first suspension; it doubles with each probe that fails
-	Longest  time.Duration // of all
+	Longest  time.Duration // of all, and of what an overload is held against an endpoint before the next probe
 }
 
 // Health is the actor.
@@ -41,8 +41,10 @@ type file struct {
 	failures  int       // in the span
 	suspended bool
 	backoff   time.Duration // of the newest suspension; 0 = none in the last minute
-	pause     time.Duration // for which it is preferred less; it doubles with each probe that finds it busy, 0 = none did
 	healed    time.Time     // the end of the newest suspension
+	pause     time.Duration // for which it is preferred less; it doubles with each probe that finds it busy, 0 = none did
+	well      time.Time     // when a probe was answered well
+	forgiven  time.Time     // Since of what that ended
 	checked   time.Time     // begin of the newest check
 	checking  bool
 }
@@ -51,17 +53,17 @@ const (
 	enough     = 3 // points suspend
 	memory     = 30 * time.Second
 	span       = 10 * time.Second
-	fewest     = 5                // failures in a span, for its share to count
-	worstShare = 0.2              // of the picks in a span
-	avoided    = 2 * time.Second  // for evidence that is not enough
-	doubted    = 10 * time.Second // if it is silence: the access log tells of that every 5 s
-	forgiven   = time.Minute      // without a suspension: the next one is short again
+	fewest     = 5               // failures in a span, for its share to count
+	worstShare = 0.2             // of the picks in a span
+	avoided    = 2 * time.Second // for evidence that is not enough
+	forgetting = time.Minute     // without a suspension: the next one is short again
 	checkEvery = time.Second
 )
 
-// points say how much each kind of evidence weighs. Alone, only a refused connection suspends.
+// points say how much each kind of evidence weighs. Silence is enough alone: whoever hangs looks idle, so that all would go there.
 var points = map[messages.Evidence]int{
-	messages.ServerError: 1, messages.ErrorInStream: 1, messages.ServedElsewhere: 1, messages.NoFirstToken: 2, messages.ConnectionBroken: 2, messages.ConnectFailed: enough,
+	messages.ServerError: 1, messages.ErrorInStream: 1, messages.ServedElsewhere: 1, messages.ConnectionBroken: 2,
+	messages.NoFirstToken: enough, messages.ConnectFailed: enough,
 }
 
 // New is a health actor to which every endpoint is well.
@@ -94,7 +96,7 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	f := h.file(e)
 	switch {
 	case f.suspended: // nothing new
-	case !m.Picked.IsZero() && m.Picked.Before(f.healed): // it was met before the endpoint recovered
+	case !m.Picked.IsZero() && m.Picked.Before(f.well): // it was met before the endpoint recovered
 	case m.Evidence.Busy():
 		h.avoid(e, f, m.Evidence, ctx.Now())
 	case m.Evidence == messages.EndedBare, m.Evidence == messages.ScrapeFailed: // by itself it says nothing about answers
@@ -104,11 +106,18 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	}
 }
 
-// weigh suspends once there is enough against an endpoint, in a row or as a share of its requests; until then it is preferred less.
+// weigh suspends once there is enough against an endpoint; until then it is preferred less.
 func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) {
+	if !h.count(e, f, what, now) || !h.suspend(e, f, what, now, now) {
+		h.avoid(e, f, what, now)
+	}
+}
+
+// count adds evidence. True = it is enough to suspend: in a row, or as a share of the endpoint's requests.
+func (h *Health) count(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) bool {
 	good := e.LastAnswer()
-	if what == messages.NoFirstToken || what.InBody() { // to which headers are no answer
-		good = e.LastProof()
+	if what.InBody() { // to which headers are no answer
+		good = e.LastShown()
 	}
 	if good > f.newest.UnixNano() || now.Sub(f.newest) > memory {
 		f.points = 0
@@ -120,33 +129,25 @@ func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, n
 	}
 	f.failures++
 	picked := e.Picks.Load() - f.picks
-	if f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(picked) {
-		h.suspend(e, f, what, now)
-		return
-	}
-	h.avoid(e, f, what, now)
+	return f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(picked)
 }
 
-// suspend takes an endpoint out, unless too many are out already: then it is only preferred less.
-func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
+// suspend takes an endpoint out, against which something is held since then. False = too many are out already.
+func (h *Health) suspend(e *endpoints.Endpoint, f *file, why messages.Evidence, since, now time.Time) bool {
 	if !f.suspended && !h.room() {
-		h.avoid(e, f, why, now)
-		return
+		return false
 	}
-	if f.backoff == 0 || now.Sub(f.healed) > forgiven && !f.suspended {
+	if f.backoff == 0 || now.Sub(f.healed) > forgetting && !f.suspended {
 		f.backoff = h.cfg.First
 	} else {
 		f.backoff = min(2*f.backoff, h.cfg.Longest)
-	}
-	since := now
-	if old := e.Health(); old != nil { // whoever tried it then may still find it well
-		since = old.Since
 	}
 	if !f.suspended {
 		h.metrics.suspended(why)
 	}
 	f.suspended, f.points, f.failures = true, 0, 0
 	e.SetHealth(&endpoints.Health{Suspended: true, Why: why, Since: since, Until: now.Add(f.backoff)})
+	return true
 }
 
 // room says that one more may be suspended.
@@ -160,13 +161,17 @@ func (h *Health) room() bool {
 	return float64(out+1) <= h.cfg.MaxShare*float64(len(all))
 }
 
-// avoid makes an endpoint less preferred for a moment, and then until a probe is answered well.
+// avoid makes an endpoint less preferred for a moment, and then until a probe is answered well. If it is that already the probe decides,
+// and is not put off.
 func (h *Health) avoid(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
-	d := max(avoided, f.pause)
-	if why == messages.NoFirstToken {
-		d = doubted
+	if e.Health() == nil {
+		h.pause(e, f, why, now, now)
 	}
-	e.SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(d)})
+}
+
+// pause makes an endpoint less preferred until the next probe, because of what is held against it since then.
+func (h *Health) pause(e *endpoints.Endpoint, f *file, why messages.Evidence, since, now time.Time) {
+	e.SetHealth(&endpoints.Health{Why: why, Since: since, Until: now.Add(max(avoided, f.pause))})
 }
 
 func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m messages.ProbeEnded) {
@@ -174,35 +179,54 @@ func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m message
 	if e == nil {
 		return
 	}
-	f, is := h.file(e), e.Health()
-	if is == nil || !is.Since.Equal(m.Since) {
-		return // it was forgiven meanwhile, and perhaps suspected anew
-	}
 	h.metrics.seen(m.Evidence)
-	switch {
+	f, is := h.file(e), e.Health()
+	held := is != nil && is.Since.Equal(m.Since)
+	switch unknown := m.Evidence == messages.NoEvidence || m.Evidence == messages.EndedBare; {
+	case is == nil && !m.Answered && !unknown && m.Since.Equal(f.forgiven): // its answer began well, and failed after all
+		if m.Evidence.Busy() || !h.suspend(e, f, m.Evidence, m.Since, ctx.Now()) {
+			h.pause(e, f, m.Evidence, m.Since, ctx.Now())
+		}
+	case !held: // it was forgiven meanwhile, and perhaps suspected anew
 	case m.Answered:
-		h.heal(e, f, ctx.Now())
-	case m.Evidence == messages.NoEvidence || m.Evidence == messages.EndedBare: // nobody knows: the next request may try
+		h.heal(e, f, is, ctx.Now())
+	case unknown: // the next request may try
 		e.SetHealth(&endpoints.Health{Suspended: is.Suspended, Why: is.Why, Since: is.Since, Until: ctx.Now()})
 		if m.Evidence == messages.EndedBare {
 			h.check(ctx, e, f)
 		}
-	case f.suspended:
-		h.suspend(e, f, m.Evidence, ctx.Now())
-	case m.Evidence.Busy():
+	default:
+		h.failed(e, f, is, m.Evidence, ctx.Now())
+	}
+}
+
+// failed has an endpoint left alone that failed a probe: for longer, if it was left alone already; else from now on, unless it was only
+// busy, or failed now and then among good answers.
+func (h *Health) failed(e *endpoints.Endpoint, f *file, is *endpoints.Health, what messages.Evidence, now time.Time) {
+	if f.suspended {
+		h.suspend(e, f, what, is.Since, now)
+		return
+	}
+	if what.Busy() {
 		f.pause = min(2*max(avoided, f.pause), h.cfg.Longest)
-		h.avoid(e, f, m.Evidence, ctx.Now())
-	case is.Why.Busy(): // which is no fault: this is the first
-		h.weigh(e, f, m.Evidence, ctx.Now())
-	default: // it failed, and fails again after a while
-		h.suspend(e, f, m.Evidence, ctx.Now())
+		h.pause(e, f, what, is.Since, now)
+		return
+	}
+	good := e.LastProof()
+	if what.InBody() {
+		good = e.LastShown()
+	}
+	again := !is.Why.Busy() && good <= f.newest.UnixNano()
+	again = h.count(e, f, what, now) || again
+	if !again || !h.suspend(e, f, what, is.Since, now) {
+		h.pause(e, f, what, is.Since, now)
 	}
 }
 
 // heal forgives what was held against an endpoint.
-func (h *Health) heal(e *endpoints.Endpoint, f *file, now time.Time) {
+func (h *Health) heal(e *endpoints.Endpoint, f *file, is *endpoints.Health, now time.Time) {
 	e.SetHealth(nil)
-	f.pause = 0
+	f.well, f.forgiven, f.pause = now, is.Since, 0
 	if !f.suspended {
 		return
 	}
@@ -236,7 +260,7 @@ func (h *Health) onEndpointChecked(ctx runtime.Context[messages.HealthMsg], m me
 	case !f.suspended:
 		h.weigh(e, f, messages.ConnectFailed, ctx.Now())
 	case !e.Health().Probing():
-		h.suspend(e, f, messages.ConnectFailed, ctx.Now())
+		h.suspend(e, f, messages.ConnectFailed, e.Health().Since, ctx.Now())
 	}
 }
 

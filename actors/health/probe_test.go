@@ -102,21 +102,21 @@ func TestProbeOfAnEarlierSuspensionIsVoid(t *testing.T) {
 
 // What was no suspension ends by one good answer, and one bad one decides. Who is busy is only left alone for longer.
 func TestDoubtEndsByOneProbe(t *testing.T) {
+	const first = 1900 * time.Millisecond
 	for name, c := range map[string]struct {
 		first, then messages.Evidence // NoEvidence = it answers well
 		waits       []time.Duration   // for the probes that end so, and for the one behind them
 		suspended   bool
 	}{
-		"well after a failure":             {messages.ServerError, messages.NoEvidence, []time.Duration{1900 * time.Millisecond}, false},
-		"well after silence":               {messages.NoFirstToken, messages.NoEvidence, []time.Duration{9900 * time.Millisecond}, false},
-		"well after it was busy":           {messages.Overload, messages.NoEvidence, []time.Duration{1900 * time.Millisecond}, false},
-		"failed again":                     {messages.ServerError, messages.ServerError, []time.Duration{1900 * time.Millisecond, time.Second}, true},
-		"failed otherwise":                 {messages.ServedElsewhere, messages.ErrorInStream, []time.Duration{1900 * time.Millisecond, time.Second}, true},
-		"silent again":                     {messages.NoFirstToken, messages.NoFirstToken, []time.Duration{9900 * time.Millisecond, time.Second}, true},
-		"busy after a failure":             {messages.ServerError, messages.Overload, []time.Duration{1900 * time.Millisecond, 4 * time.Second, 4 * time.Second}, false},
-		"busy again and again":             {messages.Overload, messages.Overload, []time.Duration{1900 * time.Millisecond, 4 * time.Second, 4 * time.Second}, false},
-		"busy in the stream, again":        {messages.OverloadInStream, messages.OverloadInStream, []time.Duration{1900 * time.Millisecond, 4 * time.Second}, false},
-		"failed for the first time, later": {messages.Overload, messages.ServerError, []time.Duration{1900 * time.Millisecond, 2 * time.Second}, false},
+		"well after a failure":             {messages.ServerError, messages.NoEvidence, []time.Duration{first}, false},
+		"well after it was busy":           {messages.Overload, messages.NoEvidence, []time.Duration{first}, false},
+		"failed again":                     {messages.ServerError, messages.ServerError, []time.Duration{first, time.Second}, true},
+		"failed otherwise":                 {messages.ServedElsewhere, messages.ErrorInStream, []time.Duration{first, time.Second}, true},
+		"silent":                           {messages.ServerError, messages.NoFirstToken, []time.Duration{first, time.Second}, true},
+		"busy after a failure":             {messages.ServerError, messages.Overload, []time.Duration{first, 4 * time.Second, 4 * time.Second}, false},
+		"busy again and again":             {messages.Overload, messages.Overload, []time.Duration{first, 4 * time.Second, 4 * time.Second}, false},
+		"busy in the stream, again":        {messages.OverloadInStream, messages.OverloadInStream, []time.Duration{first, 4 * time.Second}, false},
+		"failed for the first time, later": {messages.Overload, messages.ServerError, []time.Duration{first, 2 * time.Second}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -140,10 +140,46 @@ func TestDoubtEndsByOneProbe(t *testing.T) {
 	}
 }
 
+// A failure among good answers is one failure, also if a probe meets it.
+func TestProbeThatFailsAmongGoodAnswers(t *testing.T) {
+	for what, shown := range map[messages.Evidence]bool{messages.ServerError: false, messages.ErrorInStream: true} {
+		t.Run(what.String(), func(t *testing.T) {
+			s := newScene(t)
+			s.sees(0, what, 1)
+			s.all[0].Picks.Add(2000)
+			s.probe()
+			s.all[0].Answered(s.actor.Clock())
+			s.all[0].Proved(s.actor.Clock(), shown)
+			s.actor.Tell(s.tried(messages.ProbeEnded{Evidence: what}))
+			s.suspended(0, false)
+			if got := s.probe(); got != 2*time.Second {
+				t.Errorf("tried after %v, want 2s", got)
+			}
+		})
+	}
+}
+
+// Evidence that comes while a probe is awaited neither puts it off nor makes its end void.
+func TestDoubtIsNotRenewed(t *testing.T) {
+	s := newScene(t)
+	s.all[0].Picks.Add(2000)
+	s.sees(0, messages.Overload, 15)
+	if got := s.probe(); got != 500*time.Millisecond {
+		t.Errorf("tried after another %v, want 500ms", got)
+	}
+	probe := s.tried(messages.ProbeEnded{Answered: true})
+	s.sees(0, messages.Overload, 1)
+	s.sees(0, messages.ServerError, 1)
+	s.actor.Tell(probe)
+	if h := s.all[0].Health(); h != nil {
+		t.Errorf("it answered, and %+v is held against it", h)
+	}
+}
+
 // Who was tried and found silent is well again if the answer comes after all.
 func TestLateAnswerOfAProbeHeals(t *testing.T) {
 	s := newScene(t)
-	s.sees(0, messages.NoFirstToken, 1)
+	s.sees(0, messages.ServerError, 1)
 	s.probe()
 	probe := s.tried(messages.ProbeEnded{Evidence: messages.NoFirstToken})
 	s.actor.Tell(probe)
@@ -153,6 +189,44 @@ func TestLateAnswerOfAProbeHeals(t *testing.T) {
 	if h := s.all[0].Health(); h != nil {
 		t.Errorf("it answered, and %+v is held against it", h)
 	}
+}
+
+// A probe whose answer began well and failed after all has failed. Nothing of an earlier one counts.
+func TestProbeThatFailsBehindItsFirstToken(t *testing.T) {
+	for what, suspended := range map[messages.Evidence]bool{messages.ErrorInStream: true, messages.OverloadInStream: false} {
+		t.Run(what.String(), func(t *testing.T) {
+			s := newScene(t)
+			s.sees(0, messages.ErrorInStream, 1)
+			s.probe()
+			probe := s.tried(messages.ProbeEnded{Answered: true})
+			s.actor.Tell(probe)
+			probe.Answered, probe.Evidence = false, what
+			s.actor.Tell(probe)
+			s.suspended(0, suspended)
+			if h := s.all[0].Health(); h == nil || h.Why != what {
+				t.Errorf("held against it: %+v", h)
+			}
+			s.probe()
+			s.actor.Tell(s.tried(messages.ProbeEnded{Answered: true}))
+			probe.Since = probe.Since.Add(-time.Hour)
+			s.actor.Tell(probe)
+			if h := s.all[0].Health(); h != nil {
+				t.Errorf("%+v is held against it for an earlier probe", h)
+			}
+		})
+	}
+}
+
+// Nobody who tried it before it was suspended can end that.
+func TestProbeOfADoubtSaysNothingOfASuspension(t *testing.T) {
+	s := newScene(t)
+	s.sees(0, messages.ServerError, 1)
+	s.probe()
+	probe := s.tried(messages.ProbeEnded{Answered: true})
+	s.sees(0, messages.NoFirstToken, 1)
+	s.suspended(0, true)
+	s.actor.Tell(probe)
+	s.suspended(0, true)
 }
 
 // A busy endpoint that recovered is left alone as shortly as at first.

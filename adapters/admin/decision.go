@@ -14,7 +14,7 @@ type decisionView struct {
 	Pool        int           `json:"pool"`              // endpoints of the pool
 	Candidates  int           `json:"candidates"`        // those of them in the request's subset; all without one
 	AllStale    bool          `json:"all_samples_stale"` // in-flight load stood in for the scorers that read samples
-	Probe       bool          `json:"probe"`             // the request tried a suspended endpoint
+	Probe       bool          `json:"probe"`             // the request tried an endpoint that something was held against
 	Suspicions  []suspicion   `json:"suspicions"`        // what was held against candidates
 	Profiles    []profileView `json:"profiles"`
 }
@@ -109,6 +109,9 @@ func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) pro
 	v.suspend(run, d)
 	v.total(run)
 	v.rank(run)
+	if d.Probe {
+		v.Margin = nil // totals did not decide
+	}
 	slices.SortStableFunc(v.Endpoints, better)
 	return v
 }

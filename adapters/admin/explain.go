@@ -185,7 +185,7 @@ func decision(b *strings.Builder, r *requestView, all bool) {
 	}
 }
 
-// suspicions says what was held against candidates, and whether the request tried one of those that are left alone.
+// suspicions says what was held against candidates, and whether the request tried one of them.
 func suspicions(b *strings.Builder, d *decisionView, all bool) {
 	var alone, less []string
 	for i := range d.Suspicions {
@@ -204,6 +204,6 @@ func suspicions(b *strings.Builder, d *decisionView, all bool) {
 		field(b, "  avoided", names(less, all))
 	}
 	if d.Probe {
-		field(b, "  probe", "the request tries a suspended endpoint, to see whether it answers again")
+		field(b, "  probe", "the request tries the endpoint that it goes to, to see whether that is well again")
 	}
 }

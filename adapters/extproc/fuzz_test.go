@@ -138,6 +138,15 @@ func script(bytes []byte) (frames []*ask, body string) {
 	return frames, body
 }
 
+// doomed finds an error in the first piece.
+type doomed struct{ status int }
+
+func failing(string) Scanner { return &doomed{} }
+
+func (d *doomed) Write([]byte)        { d.status = 503 }
+func (*doomed) Usage() messages.Usage { return messages.Usage{} }
+func (d *doomed) ErrorStatus() int    { return d.status }
+
 // FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it was sent.
 func FuzzStream(f *testing.F) {
 	for _, s := range []string{
@@ -146,12 +155,13 @@ func FuzzStream(f *testing.F) {
 	} {
 		f.Add([]byte(s), uint8(0))
 		f.Add([]byte(s), uint8(1))
+		f.Add([]byte(s), uint8(5))
 	}
 	f.Fuzz(func(t *testing.T, bytes []byte, how uint8) {
 		if len(bytes) < 2 {
 			return
 		}
-		does := []setup{{}, {script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, {full: true}, {config: func(c *Config) { c.MaxBodyBytes = 1000 }}, {config: func(c *Config) { c.MaxHeldBytes = 1000 }}}
+		does := []setup{{}, {script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, {full: true}, {config: func(c *Config) { c.MaxBodyBytes = 1000 }}, {config: func(c *Config) { c.MaxHeldBytes = 1000 }}, {scan: failing}}
 		r := newRig(does[int(how)%len(does)])
 		frames, body := script(bytes)
 		p := newTape(t.Context(), frames...)
@@ -160,6 +170,12 @@ func FuzzStream(f *testing.F) {
 			t.Fatalf("error %v, panics %v, %d bytes held, %d cycles, %d records", err, r.panicked, r.srv.Held(), len(r.started()), len(r.refused))
 		}
 		r.settled(t)
+		for _, c := range r.started() {
+			told := strings.Join(c.lines(), "\n")
+			if n := strings.Count(told, "error 503"); n > 1 || n == 1 && !strings.Contains(told, "error 503\nfirst") {
+				t.Errorf("told %q, want one error at most, right before the first token", told)
+			}
+		}
 		answers, echoed := 0, ""
 		for i, m := range p.sent {
 			switch a := m.GetResponse().(type) {

@@ -2,21 +2,30 @@ package parsers
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ResponseScanner looks for all that the body of a response says about itself. The zero ResponseScanner is ready; it never allocates. Not for
-// concurrent use.
+// ResponseScanner looks for all that the body of a response says about itself. It never allocates. Not for concurrent use.
 type ResponseScanner struct {
-	usage UsageScanner
-	err   ErrorScanner
+	usage  UsageScanner
+	err    ErrorScanner
+	events bool // server-sent: elsewhere a client could have a server say anything
+}
+
+// NewResponseScanner is a scanner for a body of this content type; "" = unknown.
+func NewResponseScanner(contentType string) *ResponseScanner {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")}
 }
 
 // Write looks at the next piece of the body, and keeps nothing of it.
 func (r *ResponseScanner) Write(p []byte) {
 	r.usage.Write(p)
-	r.err.Write(p)
+	if r.events {
+		r.err.Write(p)
+	}
 }
 
 // Usage is what the last whole usage object said.
@@ -25,30 +34,30 @@ func (r *ResponseScanner) Usage() messages.Usage { return r.usage.Usage() }
 // ErrorStatus is the HTTP status that an event of the body names; 0 = none.
 func (r *ResponseScanner) ErrorStatus() int { return r.err.Status() }
 
-// What an event that tells of an error begins with, and what names its status, blanks left out. In JSON the bytes of the second can only be
-// an object key: inside a string its quotes would be escaped.
-const (
-	errorBegin = `data:{"error":`
-	codeKey    = `"code":`
-)
+// errorBegin is what an event begins with that tells of an error, blanks left out.
+const errorBegin = `data:{"error":{`
 
-// ErrorScanner finds the first error in server-sent events that names a status from 400 to 599: engines tell of one in the stream if it comes
-// after the headers. Only an event that is an error is looked into, so that nothing a client had echoed is taken for one. The body may be cut
-// anywhere. The zero ErrorScanner is ready.
+// ErrorScanner finds the first error in server-sent events that names a status from 400 to 599, as its number "code": engines tell of one in
+// the stream if it comes after the headers. Only an event that is an error is looked into, so that nothing a client had echoed is taken for
+// one. The body may be cut anywhere. The zero ErrorScanner is ready.
 type ErrorScanner struct {
-	state  errorState
-	at     int // bytes of errorBegin or codeKey that were seen
-	number int
-	status int
+	state   errorState
+	matched int  // bytes of errorBegin
+	depth   int  // of objects and arrays within the error; the error itself is 1
+	quoted  int  // bytes of the string in hand, its quote included; 0 = none
+	code    bool // that string, or the one before, begins like "code"
+	named   bool // that was a key, and its value is due
+	number  int  // that value so far; -1 = none
+	escaped bool // the last byte was a backslash
+	status  int
 }
 
 type errorState uint8
 
 const (
-	lineBegins  errorState = iota
-	lineEnds               // the line is of no interest
-	errorEvent             // codeKey is looked for
-	codeFollows            // its number
+	lineBegins errorState = iota
+	lineEnds              // the line is of no interest
+	inError
 )
 
 // Status is the HTTP status that the error names; 0 = none was found.
@@ -71,50 +80,62 @@ func (e *ErrorScanner) Write(p []byte) {
 
 func (e *ErrorScanner) step(c byte) {
 	switch {
-	case c == '\n':
-		e.endCode()
-		e.state, e.at = lineBegins, 0
-	case e.state == codeFollows && c >= '0' && c <= '9':
-		e.number = min(e.number*10+int(c-'0'), 600)
-	case e.state == codeFollows && (c != ' ' || e.number > 0):
-		e.endCode()
-		e.state = errorEvent
+	case c == '\n': // no JSON of an event goes on behind it
+		*e = ErrorScanner{status: e.status}
+	case e.state == inError && e.quoted > 0:
+		e.stepString(c)
+	case e.state == inError:
+		e.stepObject(c)
 	case c == ' ':
-	case e.state == lineBegins:
-		e.stepBegin(c)
-	case e.state == errorEvent:
-		e.stepKey(c)
+	case c != errorBegin[e.matched]:
+		e.state = lineEnds
+	default:
+		if e.matched++; e.matched == len(errorBegin) {
+			e.state, e.depth, e.number = inError, 1, -1
+		}
 	}
 }
 
-func (e *ErrorScanner) stepBegin(c byte) {
-	if c != errorBegin[e.at] {
-		e.state = lineEnds
+const codeKey = `"code"`
+
+func (e *ErrorScanner) stepString(c byte) {
+	e.code = e.code && e.quoted < len(codeKey) && c == codeKey[e.quoted]
+	e.quoted++
+	switch {
+	case e.escaped:
+		e.escaped = false
+	case c == '\\':
+		e.escaped = true
+	case c == '"':
+		e.code = e.code && e.quoted == len(codeKey)
+		e.quoted = 0
+	}
+}
+
+func (e *ErrorScanner) stepObject(c byte) {
+	switch {
+	case e.named && c >= '0' && c <= '9':
+		e.number = min(max(e.number, 0)*10+int(c-'0'), 600)
+		return
+	case c == ' ' && e.number < 0:
 		return
 	}
-	if e.at++; e.at == len(errorBegin) {
-		e.state, e.at = errorEvent, 0
-	}
-}
-
-func (e *ErrorScanner) stepKey(c byte) {
-	switch c {
-	case codeKey[e.at]:
-		e.at++
-	case codeKey[0]: // a string begins, or ended
-		e.at = 1
-	default:
-		e.at = 0
-	}
-	if e.at == len(codeKey) {
-		e.state, e.at, e.number = codeFollows, 0, 0
-	}
-}
-
-// endCode takes the number that has ended for the status, if it can be one.
-func (e *ErrorScanner) endCode() {
-	if e.state == codeFollows && e.number >= 400 && e.number <= 599 {
+	if (c == ',' || c == '}' || c == ' ') && e.number >= 400 && e.number <= 599 {
 		e.status = e.number
+		return
 	}
-	e.number = 0
+	e.named, e.number = false, -1
+	switch c {
+	case '"':
+		e.quoted, e.code = 1, true
+	case ':':
+		e.named = e.code && e.depth == 1
+	case '{', '[':
+		e.depth++
+	case '}', ']':
+		e.depth--
+		if e.depth == 0 {
+			e.state = lineEnds
+		}
+	}
 }

@@ -69,7 +69,16 @@ func TestErrorForms(t *testing.T) {
 		"no blanks":            {`data:{"error":{"message":"busy","code":503}}` + "\n", 503},
 		"no end of line":       {`data: {"error":{"code":500}}`, 500},
 		"an end within":        {`data: {"error":{"code":500`, 0},
-		"on its own line":      {"data: {\"error\":{\"code\":500\n", 500},
+		"a line that ends":     {"data: {\"error\":{\"code\":500\n", 0},
+		"null":                 {`data: {"error":null,"code":503}`, 0},
+		"a fraction":           {`data: {"error":{"code":503.5}}`, 0},
+		"an exponent":          {`data: {"error":{"code":503e1}}`, 0},
+		"negative":             {`data: {"error":{"code":-503}}`, 0},
+		"blanks":               {`data: {"error" : { "code" : 503 , "x":1}}`, 503},
+		"a key that begins so": {`data: {"error":{"codes":503}}`, 0},
+		"a key that ends so":   {`data: {"error":{"x\"code":503}}`, 0},
+		"escaped backslash":    {`data: {"error":{"x":"\\","code":503}}`, 503},
+		"behind the error":     {`data: {"error":{"x":1},"code":503}`, 0},
 		"of the client":        {`data: {"error":{"code":404}}`, 404},
 		"the first counts":     {"data: {\"error\":{\"code\":503}}\ndata: {\"error\":{\"code\":500}}\n", 503},
 		"behind others":        {"data: {\"choices\":[]}\n\n: alive\n\ndata: {\"error\":{\"code\":500}}\n\n", 500},
@@ -78,7 +87,7 @@ func TestErrorForms(t *testing.T) {
 		"an error of its own":  {`data: {"error":{"code":42}}`, 0},
 		"longer than a status": {`data: {"error":{"code":5030}}`, 0},
 		"huge":                 {`data: {"error":{"code":` + strings.Repeat("5", 99) + `}}`, 0},
-		"another object's":     {`data: {"error":{"inner":{"code":7},"code":500}}`, 500},
+		"another object's":     {`data: {"error":{"inner":{"code":500},"list":[{"code":501}],"code":404}}`, 404},
 		"text that looks so":   {`data: {"error":{"message":"\"code\":503","code":500}}`, 500},
 		"a value of that name": {`data: {"error":{"type":"code","param":"code","code":500}}`, 500},
 		"the next event's":     {"data: {\"error\":null}\n\ndata: {\"code\":500}\n\n", 0},
@@ -128,19 +137,24 @@ func FuzzErrors(f *testing.F) {
 	})
 }
 
-// A response's scanner finds both.
+// A response's scanner finds both, errors in events alone: another body can hold what a client wants it to.
 func TestResponseScanner(t *testing.T) {
-	var r parsers.ResponseScanner
-	r.Write([]byte(`data: {"usage":{"prompt_tokens":5}}` + "\n\ndata: {\"error\":{\"co"))
-	r.Write([]byte("de\":503}}\n\n"))
-	if r.Usage() != (messages.Usage{PromptTokens: 5}) || r.ErrorStatus() != 503 {
-		t.Errorf("usage %+v, error status %d", r.Usage(), r.ErrorStatus())
+	for contentType, want := range map[string]int{
+		"text/event-stream": 503, "Text/Event-Stream ; charset=utf-8": 503, "": 503, // headers may not be shown
+		"application/json": 0, "text/plain": 0, "application/grpc": 0,
+	} {
+		r := parsers.NewResponseScanner(contentType)
+		r.Write([]byte(`data: {"usage":{"prompt_tokens":5}}` + "\n\ndata: {\"error\":{\"co"))
+		r.Write([]byte("de\":503}}\n\n"))
+		if r.Usage() != (messages.Usage{PromptTokens: 5}) || r.ErrorStatus() != want {
+			t.Errorf("%q: usage %+v, error status %d, want %d", contentType, r.Usage(), r.ErrorStatus(), want)
+		}
 	}
 }
 
 func TestScannersAllocateNothing(t *testing.T) {
 	chunk := []byte(`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n")
-	var r parsers.ResponseScanner
+	r := parsers.NewResponseScanner("text/event-stream")
 	if n := testing.AllocsPerRun(100, func() { r.Write(chunk) }); n != 0 {
 		t.Errorf("%v allocations for a chunk, want 0", n)
 	}
@@ -149,7 +163,7 @@ func TestScannersAllocateNothing(t *testing.T) {
 func BenchmarkResponse(b *testing.B) {
 	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
 		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
-	var r parsers.ResponseScanner
+	r := parsers.NewResponseScanner("text/event-stream")
 	b.SetBytes(int64(len(chunk)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -22,7 +22,7 @@ type collector struct {
 	messages, dropped, panics, refused, handoffs, waited, inbox      *prometheus.Desc
 	ready                                                            *prometheus.Desc
 	queue, running, kv                                               spread
-	endpointQueue, endpointPicks, endpointFailing, endpointSuspended *prometheus.Desc
+	endpointQueue, endpointPicks, endpointFailing, endpointSuspended, endpointAvoided *prometheus.Desc
 }
 
 // spread is mean and standard deviation of what endpoints say.
@@ -60,6 +60,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		endpointQueue:     of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
 		endpointPicks:     of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
 		endpointSuspended: of("signalbox_endpoint_suspended", "1 if the endpoint is left alone, and for what; else 0.", "endpoint", "evidence"),
+		endpointAvoided:   of("signalbox_endpoint_avoided", "1 if the endpoint is preferred less, and for what; else 0.", "endpoint", "evidence"),
 		endpointFailing:   of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
@@ -68,7 +69,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
 		c.ready, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
-		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointSuspended,
+		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointSuspended, c.endpointAvoided,
 	} {
 		ch <- d
 	}
@@ -106,7 +107,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 			failing = 1
 		}
 		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
-		ch <- c.suspended(e)
+		c.health(ch, e)
 		s := e.Sample()
 		if s == nil {
 			continue
@@ -133,12 +134,18 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (c *collector) suspended(e *endpoints.Endpoint) prometheus.Metric {
-	v, why := 0.0, messages.NoEvidence
-	if h := e.Health(); h != nil && h.Suspended {
-		v, why = 1, h.Why
+// health shows what is held against an endpoint.
+func (c *collector) health(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
+	held := e.Health()
+	show := func(d *prometheus.Desc, suspended bool) {
+		v, why := 0.0, messages.NoEvidence
+		if held != nil && held.Suspended == suspended {
+			v, why = 1, held.Why
+		}
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, string(e.Spec.Address), why.String())
 	}
-	return prometheus.MustNewConstMetric(c.endpointSuspended, prometheus.GaugeValue, v, string(e.Spec.Address), why.String())
+	show(c.endpointSuspended, true)
+	show(c.endpointAvoided, false)
 }
 
 // moments are count, mean and the sum of squared distances from it, kept so that no precision is lost. Zero for no values.

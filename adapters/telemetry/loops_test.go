@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,9 +55,8 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	}
 }
 
-// TestSuspendedEndpointsSayWhy: the label has the evidence of a suspension, and is empty while an endpoint is not suspended, though it
-// may be avoided.
-func TestSuspendedEndpointsSayWhy(t *testing.T) {
+// TestStateOfHealthSaysWhy: the label has the evidence, and is empty while an endpoint is not in that state.
+func TestStateOfHealthSaysWhy(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
 	defer func() {
 		if err := sys.Close(context.Background()); err != nil {
@@ -80,7 +80,7 @@ func TestSuspendedEndpointsSayWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type series struct{ endpoint, evidence string }
+	type series struct{ state, endpoint, evidence string }
 	got := map[series]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -88,13 +88,16 @@ func TestSuspendedEndpointsSayWhy(t *testing.T) {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if f.GetName() == "signalbox_endpoint_suspended" {
-				got[series{labels["endpoint"], labels["evidence"]}] = m.GetGauge().GetValue()
+			if state, is := strings.CutPrefix(f.GetName(), "signalbox_endpoint_"); is && (state == "suspended" || state == "avoided") {
+				got[series{state, labels["endpoint"], labels["evidence"]}] = m.GetGauge().GetValue()
 			}
 		}
 	}
-	want := map[series]float64{{"well", ""}: 0, {"full", ""}: 0, {"silent", "no-first-token"}: 1, {"unreached", "connect-failed"}: 1}
+	want := map[series]float64{
+		{"suspended", "well", ""}: 0, {"suspended", "full", ""}: 0, {"suspended", "silent", "no-first-token"}: 1, {"suspended", "unreached", "connect-failed"}: 1,
+		{"avoided", "well", ""}: 0, {"avoided", "full", "overload"}: 1, {"avoided", "silent", ""}: 0, {"avoided", "unreached", ""}: 0,
+	}
 	if !maps.Equal(got, want) {
-		t.Errorf("suspended are %v, want %v", got, want)
+		t.Errorf("states are %v, want %v", got, want)
 	}
 }

@@ -101,7 +101,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now,
-		Scan: func(string) extproc.Scanner { return new(parsers.ResponseScanner) },
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},

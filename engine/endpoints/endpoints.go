@@ -48,6 +48,7 @@ type Endpoint struct {
 	load     Load
 	answered atomic.Int64  // unix nanoseconds: the newest pick whose answer began well
 	proved   atomic.Int64  // unix nanoseconds: the newest pick whose answer had a body
+	shown    atomic.Int64  // unix nanoseconds: the newest of those whose body we saw
 	Picks    atomic.Uint64 // since its incarnation
 	Models   Tally         // the same picks, by model
 	Failing  atomic.Bool   // the newest scrape failed

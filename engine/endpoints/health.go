@@ -42,14 +42,22 @@ func (e *Endpoint) SetHealth(h *Health) { e.health.Store(h) }
 // Answered notes that the endpoint began to answer a request well for which it was picked then. For any loop.
 func (e *Endpoint) Answered(picked time.Time) { latest(&e.answered, picked.UnixNano()) }
 
-// Proved notes that the body of such an answer came. For any loop.
-func (e *Endpoint) Proved(picked time.Time) { latest(&e.proved, picked.UnixNano()) }
+// Proved notes that the body of such an answer came, and was shown to us, or only told of. For any loop.
+func (e *Endpoint) Proved(picked time.Time, shown bool) {
+	latest(&e.proved, picked.UnixNano())
+	if shown {
+		latest(&e.shown, picked.UnixNano())
+	}
+}
 
 // LastAnswer is the newest pick whose answer began well, in unix nanoseconds; 0 = none.
 func (e *Endpoint) LastAnswer() int64 { return e.answered.Load() }
 
 // LastProof is the newest pick whose answer's body came, in unix nanoseconds; 0 = none.
 func (e *Endpoint) LastProof() int64 { return e.proved.Load() }
+
+// LastShown is the newest pick whose answer's body was shown to us and began well, in unix nanoseconds; 0 = none.
+func (e *Endpoint) LastShown() int64 { return e.shown.Load() }
 
 func latest(v *atomic.Int64, at int64) {
 	for {

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -24,34 +25,34 @@ func (s *Scratch) inspect(e *endpoints.Endpoint) {
 	}
 }
 
-// spare drops suspended candidates if another is left, and notes one candidate with a blemish that this request may try. Of the others it drops those of
-// which one request waits in vain, as long as nothing is held against another: a server that hangs looks idle.
+// spare drops suspended candidates if another is left, and notes one candidate with a blemish that this request may try.
 func (s *Scratch) spare(now time.Time) {
 	s.due = blemish{at: -1}
 	if len(s.blemishes) == 0 {
 		return
 	}
 	for _, b := range s.blemishes {
-		if _, here := s.candidate(b.at); here && s.due.at < 0 && b.Due(now, s.in.Request.Shown) {
+		if s.due.at >= 0 || !b.Due(now, s.in.Request.Shown) {
+			continue
+		}
+		if _, here := s.candidate(b.at); here {
 			s.due = b
 		}
 	}
-	if !s.without(func(b blemish) bool { return b.Suspended }) { // that is no reason to serve nobody
+	if !s.leaveAlone() { // that is no reason to serve nobody
 		s.due.at = -1
-		return
 	}
-	s.without(func(b blemish) bool { return b.Why == messages.NoFirstToken })
 }
 
-// without drops candidates with such a blemish. False = no other is left, and all stay.
-func (s *Scratch) without(such func(blemish) bool) bool {
+// leaveAlone drops suspended candidates. False = no other is left, and all stay.
+func (s *Scratch) leaveAlone() bool {
 	s.keep = grow(s.keep, len(s.cand))
 	for i := range s.keep {
 		s.keep[i] = true
 	}
 	left := len(s.cand)
 	for _, b := range s.blemishes {
-		if i, here := s.candidate(b.at); here && such(b) {
+		if i, here := s.candidate(b.at); here && b.Suspended {
 			s.keep[i] = false
 			left--
 		}
@@ -62,21 +63,18 @@ func (s *Scratch) without(such func(blemish) bool) bool {
 	return left > 0
 }
 
-// candidate finds a place of all among the candidates.
+// candidate finds a place of all among the candidates, whose places rise.
 func (s *Scratch) candidate(at int) (int, bool) {
-	for i, p := range s.place {
-		if p == at {
-			return i, true
-		}
+	if s.shared {
+		return at, true
 	}
-	return 0, false
+	return slices.BinarySearch(s.place, at)
 }
 
 // disfavour lowers the totals of candidates that something is held against.
 func (s *Scratch) disfavour() {
 	for _, b := range s.blemishes {
-		i, here := s.candidate(b.at)
-		if here && !b.Suspended {
+		if i, here := s.candidate(b.at); here && !b.Suspended {
 			s.totals[i] *= lessPreferred
 		}
 	}
@@ -88,6 +86,9 @@ func (s *Scratch) try(run *messages.ProfileRun, most int) bool {
 		return false
 	}
 	first := uint32(s.due.at)
+	if best := run.Ranked.At(0); best != first {
+		run.Runner = int(best)
+	}
 	ranked := make([]uint32, 0, run.Ranked.Len()+1)
 	ranked = append(ranked, first)
 	for _, at := range run.Ranked.All() {

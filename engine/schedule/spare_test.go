@@ -112,8 +112,8 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 	s.avoid(1, messages.Overload, 0)
 	out := s.run()
 	s.ranked(out, 1, 0, 2)
-	if !out.Probe || !out.Decision.Probe {
-		t.Errorf("probe %v, in the record %v", out.Probe, out.Decision.Probe)
+	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Runner != 0 {
+		t.Errorf("probe %v, in the record %v, runner-up %d; want 0, who would have been picked", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Runner)
 	}
 	out = s.run()
 	s.ranked(out, 0, 2, 1)
@@ -148,20 +148,17 @@ func TestProbeThatHasToBeSeen(t *testing.T) {
 	}
 }
 
-// A server that hangs looks idle: half a total would not keep requests away from it.
-func TestSilentEndpointIsPassedBy(t *testing.T) {
-	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.1, .2, 1))
-	silent := func(i int) {
-		s.snap.Endpoints[i].SetHealth(&endpoints.Health{Why: messages.NoFirstToken, Since: now, Until: now.Add(time.Second)})
+// Nobody tries whom a filter dropped, and the others keep what is held against them.
+func TestBlemishesFollowTheirEndpoints(t *testing.T) {
+	s := newScene(t, 4)
+	s.scorer("s", 1, 0, fixed(.5, .9, 1))
+	s.filter("others", only(1, 2, 3))
+	s.avoid(0, messages.Overload, 0)
+	s.avoid(2, messages.Overload, time.Second)
+	s.suspend(3, time.Second)
+	if out := s.run(); out.Probe {
+		t.Error("a request tries an endpoint that a filter dropped")
+	} else {
+		s.ranked(out, 1, 2)
 	}
-	silent(2)
-	out := s.run()
-	s.ranked(out, 1, 0)
-	if out.Probe {
-		t.Error("it is a probe")
-	}
-	s.suspend(0, time.Second)
-	silent(1)
-	s.ranked(s.run(), 2, 1) // all that are left are as silent
 }

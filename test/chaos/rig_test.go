@@ -202,7 +202,7 @@ func (r *rig) serve(bodyWait time.Duration) {
 	}, extproc.Deps{
 		Start: r.start, Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Outer().Tell(m) },
 		Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults}, Now: r.sys.Now,
-		Scan: func(string) extproc.Scanner { return new(parsers.ResponseScanner) },
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
 			if _, drawn := value.(fault); !drawn {
 				r.Errorf("a stream panicked: %v\n%s", value, stack)

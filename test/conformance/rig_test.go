@@ -193,7 +193,7 @@ func (r *rig) serve(t *testing.T) {
 		},
 		Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Outer().Tell(m) },
 		Parser:  parsers.NewOpenAI(parsers.Config{Seed: 1}), Now: r.sys.Now,
-		Scan:     func(string) extproc.Scanner { return new(parsers.ResponseScanner) },
+		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) { t.Errorf("a stream panicked: %v\n%s", value, stack) },
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

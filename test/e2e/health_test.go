@@ -70,6 +70,7 @@ func TestEnvoyLeavesSickServersAlone(t *testing.T) {
 	if !raceEnabled() || *long { // which would see the same code
 		maps.Copy(outages, map[string]outage{
 			"it drains":               {sign: "server-error", begin: faults(`{"draining":true}`)},
+			"it fails otherwise":      {sign: "server-error", begin: faults(`{"error_rate":1,"error_status":502}`)},
 			"its engine is dead":      {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
 			"its engine dies":         {sign: "server-error", begin: faults(`{"engine_dies_after_tokens":30}`)},
 			"answers have no body":    {sign: "no-first-token", begin: faults(`{"stall_rate":1}`), flags: impatient("3s")},
@@ -105,7 +106,7 @@ func (o outage) strike(t *testing.T) {
 	})
 	before := s.picks(0)
 	if !o.serves && !o.avoided {
-		eventually(t, 20*time.Second, "it is suspended", func() bool { return s.suspended(0) }) // one silent answer has it passed by for 10 s
+		eventually(t, 10*time.Second, "it is suspended", func() bool { return s.suspended(0) })
 	}
 	settled := time.Now()
 	eventually(t, 10*time.Second, "four seconds pass", func() bool { return time.Since(settled) > 4*time.Second })
@@ -139,7 +140,8 @@ func TestEnvoyNoEvidenceSuspendsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startStackWith(t, overrideHost, simulated(t, 2, quick...), "--first-token-timeout", "1s")
 			faults(text)(t, s)
-			work := startLoad(8, func(client, n int) answer {
+			const clients = 8
+			work := startLoad(clients, func(client, n int) answer {
 				ctx, giveUp := context.WithTimeout(t.Context(), 2*time.Second)
 				defer giveUp()
 				return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)
@@ -155,8 +157,8 @@ func TestEnvoyNoEvidenceSuspendsNobody(t *testing.T) {
 				t.Error("a server was suspended")
 			}
 			t.Logf("%d picks for the faulty server, %d for the other", s.picks(0), s.picks(1))
-			if s.picks(0) >= s.picks(1)/4 {
-				t.Errorf("%d picks for the faulty server, %d for the other: want fewer than a quarter", s.picks(0), s.picks(1))
+			if most := max(5*clients, s.picks(1)/4); s.picks(0) > most { // who stalls has what its clients bear every two seconds
+				t.Errorf("%d picks for the faulty server, want %d at most", s.picks(0), most)
 			}
 			noFaults(t, s)
 			s.picker.idle(t)
