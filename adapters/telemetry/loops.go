@@ -19,9 +19,9 @@ type collector struct {
 	name  string        // of the pool
 	stale time.Duration // age from which a sample does not count for the pool
 
-	messages, dropped, panics, refused, handoffs, waited, inbox      *prometheus.Desc
-	ready                                                            *prometheus.Desc
-	queue, running, kv                                               spread
+	messages, dropped, panics, refused, handoffs, waited, inbox                       *prometheus.Desc
+	ready                                                                             *prometheus.Desc
+	queue, running, kv                                                                spread
 	endpointQueue, endpointPicks, endpointFailing, endpointSuspended, endpointAvoided *prometheus.Desc
 }
 
