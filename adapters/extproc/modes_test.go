@@ -135,6 +135,9 @@ func TestResponseModes(t *testing.T) {
 			with(start(whole), rH(more), rB("ab", more), rT()), []string{onePick, "rH", "rB -", "rT"},
 			[]string{"started 200", "first", "ended 2 0/0/0", gone(true, 4)},
 		},
+		"BUFFERED: trailers that are not shown": {
+			with(start(whole), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", gone(true, 3)},
+		},
 		"BUFFERED_PARTIAL: a part": {
 			with(start(partial), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", gone(true, 3)},
 		},

@@ -126,8 +126,8 @@ func (st *stream) onResponseBody() error {
 	st.tellProgress(n)
 	if end {
 		st.onResponseEnd()
-	} else if st.modes.ResponseBody == wire.BodyBufferedPartial {
-		st.resp.completed = true // the rest passes by us
+	} else if buffered(st.modes.ResponseBody) {
+		st.resp.completed = true // it is whole, or the rest passes by us; trailers may not be shown
 	}
 	return nil
 }

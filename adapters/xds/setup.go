@@ -94,6 +94,7 @@ type Setup struct {
 	Listen         Place   // of clients
 	Admin          Place   // of Envoy's admin page
 	Picker         Place   // ext_proc, as Envoy sees it
+	Others         []Place // likewise, of other pickers of the pool
 	Xds            Place   // the xDS port, as Envoy sees it
 	Servers        []Place // of override-host
 	Secure         bool    // TLS to the picker
@@ -153,24 +154,59 @@ func (s Setup) ReceiveMiB() int64 { return s.MaxBodyBytes>>20 + 1 }
 // BufferBytes is Envoy's buffer, which may come in one message.
 func (s Setup) BufferBytes() int64 { return min(4<<20, s.MaxBodyBytes+512<<10) }
 
+// Pickers are all pickers of the pool.
+func (s Setup) Pickers() []Place { return append([]Place{s.Picker}, s.Others...) }
+
+// Log is one picker's access log: one stream goes to one host, so each picker has a cluster of its own.
+type Log struct {
+	Cluster string
+	Picker  Place
+	TLS     TLS
+}
+
+// Logs are those of all pickers.
+func (s Setup) Logs() []Log {
+	var all []Log
+	for i, p := range s.Pickers() {
+		name := "epp_log"
+		if i > 0 {
+			name += "_" + strconv.Itoa(i+1)
+		}
+		all = append(all, Log{name, p, s.tls(s.PickerIdentity, p)})
+	}
+	return all
+}
+
 // TLS is what a connection to Signalbox is checked by.
 type TLS struct {
-	Name                string // the certificate's
-	Address             bool   // the name is an IP address
+	Name                string // that is asked for
+	Names               []Name // of which the certificate has one
 	Authority, Identity string
 }
 
+// Name is one of a certificate.
+type Name struct {
+	Text    string
+	Address bool // it is an IP address
+}
+
 // PickerTLS is that of the ext_proc port.
-func (s Setup) PickerTLS() TLS { return s.tls(s.Picker.Host, s.PickerIdentity) }
+func (s Setup) PickerTLS() TLS { return s.tls(s.PickerIdentity, s.Pickers()...) }
 
 // XdsTLS is that of the xDS port.
-func (s Setup) XdsTLS() TLS { return s.tls(s.Xds.Host, s.Identity) }
+func (s Setup) XdsTLS() TLS { return s.tls(s.Identity, s.Xds) }
 
-func (s Setup) tls(host, identity string) TLS {
+func (s Setup) tls(identity string, to ...Place) TLS {
 	t := TLS{Name: "epp.local", Authority: s.Authority, Identity: identity}
-	if s.Authority != "" {
-		_, err := netip.ParseAddr(host)
-		t.Name, t.Address = host, err == nil
+	if s.Authority == "" {
+		return t
+	}
+	t.Name = to[0].Host
+	for _, p := range to {
+		_, err := netip.ParseAddr(p.Host)
+		if n := (Name{p.Host, err == nil}); !slices.Contains(t.Names, n) {
+			t.Names = append(t.Names, n)
+		}
 	}
 	return t
 }
@@ -183,6 +219,9 @@ func (s Setup) check() error {
 	}
 	if s.Lane != Light && s.Lane != Full {
 		all = append(all, fmt.Errorf("lane: got %q, want %s or %s", s.Lane, Light, Full))
+	}
+	if s.Cluster == Served && len(s.Others) > 0 {
+		all = append(all, errors.New("other pickers: Signalbox tells of itself alone in xDS"))
 	}
 	if s.Version.before(oldest) {
 		all = append(all, fmt.Errorf("envoy version: got %d.%d, want %d.%d or newer", s.Version.Major, s.Version.Minor, oldest.Major, oldest.Minor))

@@ -55,6 +55,9 @@ func TestEverySetupIsValid(t *testing.T) {
 			t.Run(s.FileName()+" bare", func(t *testing.T) { valid(t, bare) })
 			all := s
 			all.Picker, all.Xds, all.Servers = Place{"picker.example", 1}, Place{"::1", 2}, []Place{{"one.example", 3}, {"::1", 4}}
+			if cluster != Served {
+				all.Others = []Place{{"::1", 9}, {"other.example", 1}}
+			}
 			all.XdsSecure, all.Authority, all.Identity, all.PickerIdentity = true, "/etc/ca.pem", "/etc/identity", "/etc/picker"
 			t.Run(s.FileName()+" all", func(t *testing.T) { valid(t, all) })
 		}
@@ -77,6 +80,8 @@ func valid(t *testing.T, s Setup) {
 	for part, want := range map[string]bool{
 		"selected_host_key:": s.Cluster == OverrideHost && s.ServedReported(),
 		"access_log:":        s.Cluster != Served && s.Lane == Light,
+		"name: epp_log_3":    len(s.Others) == 2 && s.Lane == Light,
+		"exact: \"other.":    len(s.Others) == 2,
 		"UpstreamTlsContext": s.Cluster != Served && s.Secure || s.Cluster == Served && s.XdsSecure,
 		"trusted_ca":         s.Authority != "",
 		"tls_certificates":   s.Identity != "",
@@ -102,6 +107,11 @@ func TestAWrongSetupSaysAllThatIsWrong(t *testing.T) {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not said of in: %v", part, err)
 		}
+	}
+	s = DefaultSetup(Served, Light)
+	s.Others = []Place{{"127.0.0.1", 1}}
+	if _, err := s.Bootstrap(); err == nil || !strings.Contains(err.Error(), "other pickers") {
+		t.Errorf("other pickers with xDS: %v", err)
 	}
 }
 

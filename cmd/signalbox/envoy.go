@@ -141,7 +141,10 @@ func (s *server) serveXds(listeners []net.Listener) *grpc.Server {
 }
 
 // envoyConfig are the flags of envoy-config beside those of serve.
-type envoyConfig struct{ cluster, lane, version, listen, admin string }
+type envoyConfig struct {
+	cluster, lane, version, listen, admin string
+	others                                []string
+}
 
 // newEnvoyConfig prints a bootstrap. It takes the flags of serve, so that what serves is what is written.
 func newEnvoyConfig() *cobra.Command {
@@ -159,6 +162,7 @@ func newEnvoyConfig() *cobra.Command {
 	f.StringVar(&w.lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
 	f.StringVar(&w.version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
 	f.StringVar(&w.listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
+	f.StringSliceVar(&w.others, "other-picker", nil, "host:port of another Signalbox of the same pool, as Envoy sees it; several by comma or repetition")
 	f.StringVar(&w.admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		text, err := w.bootstrap(o)
@@ -192,11 +196,16 @@ func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
 	bad("listen", err)
 	s.Admin, err = xds.ParsePlace(w.admin)
 	bad("admin", err)
+	for _, other := range w.others {
+		place, err := xds.ParsePlace(other)
+		bad("other-picker", err)
+		s.Others = append(s.Others, place)
+	}
 	s.Servers, err = listed(o.endpointsFile, s.Servers)
 	bad("endpoints", err)
 	d := xds.DefaultSetup(w.cluster, w.lane)
 	s.File = d.File
-	s.Standard = s.Picker == d.Picker && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
+	s.Standard = s.Picker == d.Picker && len(s.Others) == 0 && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
 	text, err := s.Bootstrap()
 	return text, errors.Join(append(problems, err)...)
 }

@@ -72,9 +72,7 @@ func TestEnvoyOutlivesOneOfTwoPickers(t *testing.T) {
 	for _, p := range pickers {
 		p.pooled(t, 2)
 	}
-	e := startEnvoy(t, overrideHost, pickers[0].grpcPort, servers, func(text string) string {
-		return secondPicker(t, text, pickers[0].grpcPort, pickers[1].grpcPort)
-	})
+	e := startText(t, besideAnother(t, pickers[0], pickers[1]))
 	c := newClient(e.url)
 	t.Cleanup(c.close)
 	for i, doomed := range pickers {

@@ -66,8 +66,8 @@ type laneAccount struct {
 }
 
 // TestEnvoyLanesAccountAlike sends the same requests through both lanes: whole answers, streamed and not, refusals of the model
-// server, and clients that leave. Only the tokens are an estimate in the light lane, and the time of the first token: Envoy's
-// access log has that of the response's head.
+// server, and clients that leave. Only the output tokens are an estimate in the light lane, and the times that are reckoned from them, and
+// the time of the first token: Envoy's access log has that of the response's head. Of tokens of the prompt it knows nothing.
 func TestEnvoyLanesAccountAlike(t *testing.T) {
 	seenElsewhere(t)
 	full := accountOf(t, "full", overrideHostFull)

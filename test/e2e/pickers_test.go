@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -16,9 +15,7 @@ func TestEnvoyTwoPickers(t *testing.T) {
 	for _, p := range pickers {
 		p.pooled(t, 2)
 	}
-	e := startEnvoy(t, overrideHost, pickers[0].grpcPort, servers, share(t, 10), func(text string) string {
-		return secondPicker(t, text, pickers[0].grpcPort, pickers[1].grpcPort)
-	})
+	e := startText(t, share(t, 10)(besideAnother(t, pickers[0], pickers[1])))
 	c := newClient(e.url)
 	t.Cleanup(c.close)
 	begin := func() *load {
@@ -70,29 +67,8 @@ func (p *picker) ownUp(t *testing.T) {
 	}
 }
 
-// secondPicker adds a picker to Envoy's cluster of them, and gives each a cluster and an access log entry of its own.
-func secondPicker(t *testing.T, text string, first, second int) string {
+// besideAnother is a bootstrap for two pickers, each with an access log of its own.
+func besideAnother(t *testing.T, one, other *picker) string {
 	t.Helper()
-	const logging = "  - name: epp_log\n"
-	i := strings.Index(text, logging)
-	if i < 0 {
-		t.Fatal("the bootstrap has no cluster epp_log")
-	}
-	cluster, text := text[i:], text[:i]
-	port := fmt.Sprintf("port_value: %d", first)
-	other := fmt.Sprintf("port_value: %d", second)
-	endpoint := "        - endpoint: {address: {socket_address: {address: 127.0.0.1, " + port + "}}}\n"
-	named := func(name, from string) string {
-		from = replaceOnce(t, from, logging, "  - name: "+name+"\n")
-		return replaceOnce(t, from, "cluster_name: epp_log\n", "cluster_name: "+name+"\n")
-	}
-	text = replaceOnce(t, text, endpoint, endpoint+strings.Replace(endpoint, port, other, 1))
-	text += named("epp_log_1", cluster) + named("epp_log_2", strings.Replace(cluster, port, other, 1))
-	const logger = "          - name: envoy.access_loggers.http_grpc\n"
-	begin := strings.Index(text, logger)
-	end := begin + strings.Index(text[begin:], "buffer_flush_interval: 0.005s\n") + len("buffer_flush_interval: 0.005s\n")
-	entry := text[begin:end]
-	one := replaceOnce(t, entry, "cluster_name: epp_log,", "cluster_name: epp_log_1,")
-	two := replaceOnce(t, entry, "cluster_name: epp_log,", "cluster_name: epp_log_2,")
-	return text[:begin] + one + two + text[end:]
+	return printedFor(t, one, "--other-picker", fmt.Sprintf("127.0.0.1:%d", other.grpcPort))
 }
