@@ -15,9 +15,14 @@ import (
 // what the request named as its destination, and what arrived.
 func mirrors(t *testing.T, count int) []string {
 	t.Helper()
+	return handlers(t, count, mirror)
+}
+
+func handlers(t *testing.T, count int, handler http.HandlerFunc) []string {
+	t.Helper()
 	addresses := make([]string, 0, count)
 	for range count {
-		server := httptest.NewServer(http.HandlerFunc(mirror))
+		server := httptest.NewServer(handler)
 		t.Cleanup(server.Close)
 		addresses = append(addresses, server.Listener.Addr().String())
 	}
@@ -40,17 +45,50 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Destination", r.Header.Get("X-Gateway-Destination-Endpoint"))
 	w.Header().Set("X-Bytes", strconv.Itoa(len(body)))
 	w.Header().Set("X-Sum", sum(string(body)))
+	w.Header().Set("X-Ended", r.Trailer.Get("X-End"))
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body[:min(len(body), mirrored)])
 }
 
 var bodyModes = []string{"FULL_DUPLEX_STREAMED", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "NONE"}
 
-// modeField is the request header by which the route of a pair of body modes is chosen.
+// modes are those of a request's and its response's bodies and trailers.
+type modes struct {
+	request, requestTrailers, response, responseTrailers string
+	once                                                 bool // no retries
+}
+
+// pair is two body modes, with trailers only where Envoy insists on them.
+func pair(request, response string) modes {
+	trailers := func(mode string) string {
+		if mode == bodyModes[0] {
+			return "SEND"
+		}
+		return "SKIP"
+	}
+	return modes{request, trailers(request), response, trailers(response), false}
+}
+
+// pairs are all pairs of body modes.
+func pairs() []modes {
+	var all []modes
+	for _, request := range bodyModes {
+		for _, response := range bodyModes {
+			all = append(all, pair(request, response))
+		}
+	}
+	return all
+}
+
+// modeField is the request header by which the route of some modes is chosen.
 const modeField = "x-e2e-modes"
 
-// everyMode gives the bootstrap a route for each pair of body modes.
-func everyMode(t *testing.T) func(string) string {
+func (m modes) String() string {
+	return strings.Join([]string{m.request, m.requestTrailers, m.response, m.responseTrailers}, "-")
+}
+
+// everyMode gives the bootstrap a route for each of these modes.
+func everyMode(t *testing.T, all []modes) func(string) string {
 	return func(text string) string {
 		t.Helper()
 		const match = "              - match: {prefix: /}\n"
@@ -58,24 +96,33 @@ func everyMode(t *testing.T) func(string) string {
 		end := begin + strings.Index(text[begin:], "          http_filters:\n")
 		plain := strings.TrimPrefix(text[begin:end], match)
 		var routes strings.Builder
-		for _, request := range bodyModes {
-			for _, response := range bodyModes {
-				routes.WriteString(modeRoute(request, response) + plain)
+		for _, m := range all {
+			action := plain
+			if m.once {
+				action = withoutRetries(plain)
 			}
+			routes.WriteString(m.route() + action)
 		}
 		const first = "              routes:\n"
 		return replaceOnce(t, text, first, first+routes.String())
 	}
 }
 
-func modeRoute(request, response string) string {
-	trailers := func(mode string) string {
-		if mode == bodyModes[0] { // Envoy insists
-			return "SEND"
+// withoutRetries cuts a route's policy of retries, with all that is indented below it.
+func withoutRetries(action string) string {
+	var kept strings.Builder
+	inside := false
+	for line := range strings.Lines(action) {
+		inside = strings.HasPrefix(strings.TrimSpace(line), "retry_policy:") || inside && strings.HasPrefix(line, strings.Repeat(" ", 20))
+		if !inside {
+			kept.WriteString(line)
 		}
-		return "SKIP"
 	}
-	return fmt.Sprintf(`              - match: {prefix: /, headers: [{name: %s, string_match: {exact: %s-%s}}]}
+	return kept.String()
+}
+
+func (m modes) route() string {
+	return fmt.Sprintf(`              - match: {prefix: /, headers: [{name: %s, string_match: {exact: %s}}]}
                 typed_per_filter_config:
                   envoy.filters.http.ext_proc:
                     "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute
@@ -87,7 +134,7 @@ func modeRoute(request, response string) string {
                         response_header_mode: SEND
                         response_body_mode: %s
                         response_trailer_mode: %s
-`, modeField, request, response, request, trailers(request), response, trailers(response))
+`, modeField, m, m.request, m.requestTrailers, m.response, m.responseTrailers)
 }
 
 // complaints are the counters by which Envoy shows that the picker spoke out of turn or was given up.
@@ -99,14 +146,12 @@ func TestEnvoyTakesEveryBodyMode(t *testing.T) {
 	servers := mirrors(t, 3)
 	p := serve(t, servers)
 	p.sampled(t, len(servers))
-	e := startEnvoy(t, overrideHost, p.grpcPort, servers, everyMode(t))
+	e := startEnvoy(t, overrideHost, p.grpcPort, servers, everyMode(t, pairs()))
 	e.asksPicker(t)
 	s := &stack{servers: servers, picker: p, envoy: e, client: newClient(e.url)}
 	t.Cleanup(s.client.close)
-	for _, request := range bodyModes {
-		for _, response := range bodyModes {
-			t.Run(request+" "+response, func(t *testing.T) { s.mirrors(t, request, response) })
-		}
+	for _, m := range pairs() {
+		t.Run(m.request+" "+m.response, func(t *testing.T) { s.mirrors(t, m) })
 	}
 	p.idle(t)
 	if n := p.metric("signalbox_served_elsewhere_total") + p.metric("signalbox_unlogged_total"); n != 0 {
@@ -120,11 +165,11 @@ var messagesOf = map[string]int{"FULL_DUPLEX_STREAMED": 2, "BUFFERED": 2, "BUFFE
 // buffer is what Envoy holds of a body in bytes, by the bootstrap.
 const buffer = 4 << 20
 
-func (s *stack) mirrors(t *testing.T, request, response string) {
+func (s *stack) mirrors(t *testing.T, m modes) {
 	t.Helper()
 	sizes := []int{200, 70_000, 900_000}
 	// Of longer ones Envoy answers 413 by itself if they are BUFFERED; 1.36 sends a server the cut ones twice over.
-	if cut := request == "BUFFERED_PARTIAL"; request != "BUFFERED" && (!cut || envoyVersion != "1.36") {
+	if cut := m.request == "BUFFERED_PARTIAL"; m.request != "BUFFERED" && (!cut || envoyVersion != "1.36") {
 		sizes = append(sizes, buffer+100_000)
 	}
 	const asked, told = "http.llm.ext_proc.epp.streams_started", "http.llm.ext_proc.epp.stream_msgs_sent"
@@ -132,7 +177,7 @@ func (s *stack) mirrors(t *testing.T, request, response string) {
 	for _, size := range sizes {
 		prompt := strings.Repeat("All work and no play. ", size/22+1)[:size-len(chatBody(model, "", 4, false))]
 		body := chatBody(model, prompt, 4, false)
-		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, http.Header{http.CanonicalHeaderKey(modeField): {request + "-" + response}})
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, http.Header{http.CanonicalHeaderKey(modeField): {m.String()}})
 		if !a.whole() {
 			t.Fatalf("%d bytes: %s", size, a.String())
 		}
@@ -151,8 +196,8 @@ func (s *stack) mirrors(t *testing.T, request, response string) {
 		t.Errorf("envoy started %d streams for %d requests", n, len(sizes))
 	}
 	// Proof that the modes are in force.
-	n, least := s.envoy.stat(told)-messages, len(sizes)*(messagesOf[request]+messagesOf[response])
-	if exact := !strings.Contains(request+response, "STREAMED"); n < least || exact && n > least {
+	n, least := s.envoy.stat(told)-messages, len(sizes)*(messagesOf[m.request]+messagesOf[m.response])
+	if exact := !strings.Contains(m.request+m.response, "STREAMED"); n < least || exact && n > least {
 		t.Errorf("envoy sent %d messages for %d requests, want %d, or more if streamed", n, len(sizes), least)
 	}
 	if after := s.complaints(); !slices.Equal(after, before) {

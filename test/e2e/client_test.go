@@ -26,11 +26,13 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
-	err    error
-	events []event // of a streamed answer
-	sent   time.Time
-	began  time.Time // the response's headers were there
-	ended  time.Time
+	// of what was sent by hand
+	trailer http.Header
+	err     error
+	events  []event // of a streamed answer
+	sent    time.Time
+	began   time.Time // the response's headers were there
+	ended   time.Time
 }
 
 // event is one `data:` line of a streamed answer.

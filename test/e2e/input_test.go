@@ -197,7 +197,7 @@ func readAnswer(conn net.Conn) answer {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	return answer{status: response.StatusCode, header: response.Header, body: string(text), err: err}
+	return answer{status: response.StatusCode, header: response.Header, body: string(text), trailer: response.Trailer, err: err}
 }
 
 func chunks(body string) string {
