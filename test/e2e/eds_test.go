@@ -40,8 +40,8 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 	p.toldInTime(t)
 }
 
-// TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. It is told within 200 ms of its
-// discovery, and no pick has to go without Envoy's word.
+// TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. Each change is told within 200 ms
+// of its discovery, and no pick has to go without Envoy's word.
 func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	seenElsewhere(t)
 	many, changes := 1000, 10
@@ -53,6 +53,8 @@ func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	e := startXdsEnvoy(t, xdsLight, port)
 	c := newClient(e.url)
 	t.Cleanup(c.close)
+	p.sampled(t, many) // the first pages of them all, at once, are no part of what is measured
+	toldBefore, takenBefore := len(p.told()), len(p.taken())
 	for i := range changes {
 		next := time.After(time.Second)
 		p.setEndpoints(t, servers[i+1:many+i+1])
@@ -64,15 +66,16 @@ func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 		<-next
 	}
 	e.knows(t, servers[changes:])
-	told := p.durations("endpoints are handed to all xDS streams", "after", "")
-	taken := p.durations("a proxy has taken an xDS response (ACK)", "took", "endpoint")
-	if len(told) <= changes || len(taken) <= changes { // at least: what comes while one is told goes with the next
+	told, taken := p.told()[toldBefore:], p.taken()[takenBefore:]
+	if len(told) < changes || len(taken) < changes { // at least: what comes while one is told goes with the next
 		t.Fatalf("%d changes were told %d times and taken %d times", changes, len(told), len(taken))
 	}
+	slices.Sort(told)
+	slices.Sort(taken)
 	t.Logf("FIGURES %d endpoints, %d changes, one a second: told after %v (median), %v (longest); taken after %v (median), %v (longest)",
 		many, changes, told[len(told)/2], told[len(told)-1], taken[len(taken)/2], taken[len(taken)-1])
-	if most := told[len(told)*9/10]; most > 200*time.Millisecond && !raceEnabled() { // the first ones meet the first scrapes of them all
-		t.Errorf("nine of ten were told within %v, want 200ms", most)
+	if most := told[len(told)-1]; most > 200*time.Millisecond && !raceEnabled() {
+		t.Errorf("the slowest was told after %v, want 200ms", most)
 	}
 	for _, metric := range []string{"signalbox_xds_nacks_total", "signalbox_served_elsewhere_total", "signalbox_pool_acknowledgements_overdue_total", "signalbox_pool_loops_passed_over_total"} {
 		if n := p.metric(metric); n != 0 {
@@ -81,7 +84,17 @@ func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	}
 }
 
-// durations are those of all log lines with a message and, if it is not empty, a type; sorted.
+// told is how long after its discovery each change was handed to all streams.
+func (p *picker) told() []time.Duration {
+	return p.durations("endpoints are handed to all xDS streams", "after", "")
+}
+
+// taken is how long a proxy took to acknowledge endpoints, each time.
+func (p *picker) taken() []time.Duration {
+	return p.durations("a proxy has taken an xDS response (ACK)", "took", "endpoint")
+}
+
+// durations are those of all log lines with a message and, if it is not empty, a type; in order.
 func (p *picker) durations(message, field, kind string) []time.Duration {
 	var all []time.Duration
 	for line := range strings.Lines(p.log.text()) {
@@ -93,7 +106,6 @@ func (p *picker) durations(message, field, kind string) []time.Duration {
 			all = append(all, time.Duration(seconds*float64(time.Second)))
 		}
 	}
-	slices.Sort(all)
 	return all
 }
 
