@@ -160,7 +160,7 @@ func TestEnvoyTakesEveryBodyMode(t *testing.T) {
 }
 
 // messagesOf a lane are its headers and, in one piece at least, its body.
-var messagesOf = map[string]int{"FULL_DUPLEX_STREAMED": 2, "BUFFERED": 2, "BUFFERED_PARTIAL": 2, "STREAMED": 2, "NONE": 1}
+var messagesOf = map[string]int{"FULL_DUPLEX_STREAMED": 2, "BUFFERED": 2, "BUFFERED_PARTIAL": 2, "STREAMED": 2, "NONE": 1, "GRPC": 2}
 
 // buffer is what Envoy holds of a body in bytes, by the bootstrap.
 const buffer = 4 << 20

@@ -24,6 +24,15 @@ var endings = []modes{
 	{"NONE", "SKIP", "NONE", "SKIP", false},
 }
 
+// framed are modes that Envoy 1.36 refuses, and later ones take without doing as they say: a body comes in pieces, not in gRPC's
+// messages, and what is given back is not looked at, but for its length where the sender told one.
+var framed = []modes{
+	{"GRPC", "SEND", "GRPC", "SEND", false},
+	{"GRPC", "SKIP", "GRPC", "SKIP", false},
+	{"GRPC", "SKIP", "NONE", "SKIP", false},
+	{"FULL_DUPLEX_STREAMED", "SEND", "GRPC", "SEND", true},
+}
+
 // trailing has Envoy keep the trailers of HTTP/1.1, which it drops by default, on both its sides.
 func trailing(t *testing.T) func(string) string {
 	return func(text string) string {
@@ -47,11 +56,15 @@ func TestEnvoyPassesTrailers(t *testing.T) {
 	servers := handlers(t, 2, signed)
 	p := serve(t, servers)
 	p.sampled(t, len(servers))
-	e := startEnvoy(t, overrideHost, p.grpcPort, servers, everyMode(t, endings), trailing(t))
+	all := endings
+	if envoyVersion != "1.36" {
+		all = append(slices.Clone(all), framed...)
+	}
+	e := startEnvoy(t, overrideHost, p.grpcPort, servers, everyMode(t, all), trailing(t))
 	e.asksPicker(t)
 	s := &stack{servers: servers, picker: p, envoy: e, client: newClient(e.url)}
 	t.Cleanup(s.client.close)
-	for _, m := range endings {
+	for _, m := range all {
 		t.Run(m.String(), func(t *testing.T) { s.passTrailers(t, m) })
 	}
 	p.idle(t)
@@ -65,7 +78,7 @@ func (s *stack) passTrailers(t *testing.T, m modes) {
 	const told, failed = "http.llm.ext_proc.epp.stream_msgs_sent", "llm_d_epp_request_error_total"
 	errors := s.picker.metric(failed)
 	before, picks, messages := s.complaints(), s.picker.picks(), s.envoy.stat(told)
-	s.passTrailer(t, m, 200)
+	s.passTrailer(t, m, chatBody(model, "hello", 4, false))
 	// Proof that the modes are in force: of a small request each message is told once.
 	most := m.messages()
 	least := most
@@ -75,13 +88,18 @@ func (s *stack) passTrailers(t *testing.T, m modes) {
 	if n := s.envoy.stat(told) - messages; n < least || n > most {
 		t.Errorf("envoy sent %d messages, want %d to %d", n, least, most)
 	}
-	s.passTrailer(t, m, 300_000)
-	if n := s.picker.picks() - picks; n != 2 {
-		t.Errorf("%d picks for 2 requests", n)
+	s.passTrailer(t, m, chatBody(model, strings.Repeat("x", 300_000), 4, false))
+	requests := 2
+	if m.request != "BUFFERED" && m.request != "BUFFERED_PARTIAL" { // there it is the answer to a body that carries the pick
+		s.passTrailer(t, m, "")
+		requests++
+	}
+	if n := s.picker.picks() - picks; n != requests {
+		t.Errorf("%d picks for %d requests", n, requests)
 	}
 	s.picker.idle(t)
 	if n := s.picker.metric(failed) - errors; n != 0 && m.showsEnd() {
-		t.Errorf("%v of 2 requests are counted as failed", n)
+		t.Errorf("%v of %d requests are counted as failed", n, requests)
 	}
 	if after := s.complaints(); !slices.Equal(after, before) {
 		t.Errorf("envoy counts %v of %v, before %v", after, complaints, before)
@@ -106,12 +124,13 @@ func (m modes) messages() int {
 }
 
 // passTrailer sends one request with a trailer. It is written in one piece, so that a small one comes to Envoy as such.
-func (s *stack) passTrailer(t *testing.T, m modes, size int) {
+func (s *stack) passTrailer(t *testing.T, m modes, body string) {
 	t.Helper()
-	body := chatBody(model, strings.Repeat("x", size), 4, false)
-	end := fmt.Sprintf("after %d bytes", len(body))
-	a := raw(t, s.envoy.url, chatHead+modeField+": "+m.String()+"\r\ntransfer-encoding: chunked\r\n\r\n"+
-		fmt.Sprintf("%x\r\n%s\r\n0\r\nx-end: %s\r\n\r\n", len(body), body, end))
+	end, piece := fmt.Sprintf("after %d bytes", len(body)), ""
+	if body != "" {
+		piece = fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
+	}
+	a := raw(t, s.envoy.url, chatHead+modeField+": "+m.String()+"\r\ntransfer-encoding: chunked\r\n\r\n"+piece+"0\r\nx-end: "+end+"\r\n\r\n")
 	if !a.whole() {
 		t.Fatalf("%d bytes: %s", len(body), a.String())
 	}
