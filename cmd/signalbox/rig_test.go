@@ -73,9 +73,14 @@ func newIdentity(t *testing.T, name string) identity {
 	return identity{folder: folder, crt: filepath.Join(folder, "tls.crt"), pair: pair.Certificate(t), roots: pair.Roots()}
 }
 
-// trusting is a client that takes this identity only, and shows others.
+// trusting is a client that takes this identity only, and shows another one if one is given: also where the server names other CAs,
+// to which Go by itself shows none.
 func (i identity) trusting(shown ...tls.Certificate) *tls.Config {
-	return &tls.Config{RootCAs: i.roots, Certificates: shown, MinVersion: tls.VersionTLS12}
+	c := &tls.Config{RootCAs: i.roots, MinVersion: tls.VersionTLS12}
+	if len(shown) > 0 {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown[0], nil }
+	}
+	return c
 }
 
 // healthAt asks a gRPC port for its health; nil = without TLS.
@@ -89,6 +94,12 @@ func healthAt(t *testing.T, at, service string, c *tls.Config) (healthpb.HealthC
 
 func healthClient(t *testing.T, at string, c *tls.Config) healthpb.HealthClient {
 	t.Helper()
+	return healthpb.NewHealthClient(dialed(t, at, c))
+}
+
+// dialed is a connection that ends with the test; nil = without TLS.
+func dialed(t *testing.T, at string, c *tls.Config) *grpc.ClientConn {
+	t.Helper()
 	creds := insecure.NewCredentials()
 	if c != nil {
 		creds = credentials.NewTLS(c)
@@ -98,7 +109,7 @@ func healthClient(t *testing.T, at string, c *tls.Config) healthpb.HealthClient 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return healthpb.NewHealthClient(conn)
+	return conn
 }
 
 // asked is an HTTP client of the metrics port, on a connection of its own.

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -57,6 +62,46 @@ func TestPickerPortIsAsTheFlagsSay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A proxy is told of endpoints only if its certificate is of the CA that the flags name.
+func TestXdsPortServesProxiesOfItsCAAlone(t *testing.T) {
+	own, proxy, stranger := newIdentity(t, "signalbox"), newIdentity(t, "proxy"), newIdentity(t, "stranger")
+	s := running(t, "--secure-serving=false", "--xds-port", freePort(t), "--xds-cert-path", own.folder, "--xds-client-ca", proxy.crt)
+	at := s.at("xds-port")
+	if got, err := toldByXds(t, at, own.trusting(proxy.pair)); got != "model_servers" {
+		t.Errorf("a proxy of the CA is told of %q, %v", got, err)
+	}
+	for name, client := range map[string]*tls.Config{
+		"no certificate": own.trusting(), "another CA": own.trusting(stranger.pair), "no TLS": nil, "distrusts us": stranger.trusting(proxy.pair),
+	} {
+		if got, err := toldByXds(t, at, client); err == nil {
+			t.Errorf("%s: the proxy is told of %q", name, got)
+		}
+	}
+	if got, err := toldByXds(t, at, own.trusting(proxy.pair)); err != nil {
+		t.Errorf("after those who are not served, a proxy of the CA is told of %q, %v", got, err)
+	}
+}
+
+// toldByXds asks the xDS port for the endpoints of the pool, as a proxy does, and gives the name of the first resource that comes.
+func toldByXds(t *testing.T, at string, c *tls.Config) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(dialed(t, at, c)).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return "", err
+	}
+	_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "proxy"}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"model_servers"}})
+	told, err := stream.Recv() // which has the error of what was not sent
+	if err != nil {
+		return "", err
+	}
+	if len(told.GetResources()) == 0 {
+		return "", errors.New("nothing came")
+	}
+	return told.GetResources()[0].GetName(), nil
 }
 
 // A replaced certificate comes into force on connections made after it; a bad one does not.
