@@ -174,31 +174,51 @@ func (e *epp) linger() {
 	}
 }
 
-// hoard queues what is sent, more than any check sends.
+// hoard queues what is sent without end.
 type hoard struct {
 	extprocv3.ExternalProcessor_ProcessServer
-	queue chan *answer
-	done  chan struct{}
+	wake chan struct{} // one place; closed in the end
+	done chan struct{}
+
+	mu    sync.Mutex
+	queue []*answer
 }
 
 func newHoard(stream extprocv3.ExternalProcessor_ProcessServer) *hoard {
-	q := &hoard{stream, make(chan *answer, 1<<12), make(chan struct{})}
+	q := &hoard{ExternalProcessor_ProcessServer: stream, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go func() {
 		defer close(q.done)
-		for m := range q.queue {
-			_ = stream.Send(m) // who is gone misses it
+		for more := true; more; {
+			_, more = <-q.wake
+			for _, m := range q.take() {
+				_ = stream.Send(m) // who is gone misses it
+			}
 		}
 	}()
 	return q
 }
 
+func (q *hoard) take() []*answer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.queue
+	q.queue = nil
+	return all
+}
+
 func (q *hoard) Send(m *answer) error {
-	q.queue <- m
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, m)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
 func (q *hoard) close() {
-	close(q.queue)
+	close(q.wake)
 	<-q.done
 }
 

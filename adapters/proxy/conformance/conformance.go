@@ -276,5 +276,10 @@ func requestTrailers(m Modes) bool  { return m.Request.Trailers }
 func responseTrailers(m Modes) bool { return m.Response.Trailers }
 func observed(m Modes) bool         { return m.Observe }
 
+// plain leaves out all modes but those that are named by their body mode alone.
+func plain(in func(Modes) bool) func(Modes) bool {
+	return func(m Modes) bool { return in(m) && m.Name == m.Response.Body.String() }
+}
+
 // once is a check in which the modes play no part.
 func once(m Modes) bool { return m.Name == "FULL_DUPLEX_STREAMED" }

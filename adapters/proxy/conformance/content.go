@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ var contentChecks = []Check{
 		run: falseLength,
 	},
 	{
-		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex()),
+		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex(), exchange.LaneMode{Body: exchange.GRPC}),
 		Sends: "headers, as many bytes as content-length says, no end", Wants: "a pick after a grace time, or 408; no endless wait",
 		run: endless,
 	},
@@ -195,6 +196,9 @@ func endless(t *trial) error {
 		return err
 	}
 	m := t.chat()
+	if t.modes.Request.Body == exchange.GRPC { // the message came behind 5 bytes, which Envoy takes off
+		m = m.without("content-length").with("content-length", strconv.Itoa(5+len(m.body())))
+	}
 	if err := c.head(qLane, m); err != nil {
 		return err
 	}

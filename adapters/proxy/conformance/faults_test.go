@@ -45,8 +45,6 @@ func instead(step string, other ...*answer) fault {
 	return at(step, func(*session, []*answer) []*answer { return other })
 }
 
-func silent(step string) fault { return instead(step) }
-
 // each changes every answer to any message.
 func each(change func(s *session, m *answer)) fault {
 	return func(s *session, _ string, out []*answer) ([]*answer, error) {
@@ -194,6 +192,8 @@ var responseFaults = map[string]planted{
 	"each chunk takes 10 ms":         {60, fds, late("rB", 10*time.Millisecond), "want 5ms at most"},
 	"one answer for all chunks":      {60, stream, silent("rB"), "no answer within"},
 	"large chunks lose a byte":       {61, fds, at("rB", func(_ *session, out []*answer) []*answer { cutLarge(out[0]); return out }), "came back"},
+	"large messages lose a byte":     {61, "GRPC", at("rB", func(_ *session, out []*answer) []*answer { cutLarge(out[0]); return out }), "came back"},
+	"long bodies: gRPC error":        {61, buffers, tooLong(), "too long"},
 	"a chunk twice":                  {68, fds, at("rB", func(_ *session, out []*answer) []*answer { return append(out, out[len(out)-1]) }), "came back"},
 }
 
@@ -219,7 +219,8 @@ var contentFaults = map[string]planted{
 	"content-length is believed": {35, fds, refuses(500, func(s *session) bool {
 		return s.headers["content-length"] == "1000000000000" || s.headers["content-length"] != ""
 	}), "500"},
-	"never without an end": {36, fds, silent("timeout"), "the EPP ended the stream"},
+	"waits for the end, GRPC": {36, "GRPC", untilEnd(), "pick or refusal"},
+	"never without an end":    {36, fds, silent("timeout"), "the EPP ended the stream"},
 	"invalid JSON is picked for": {37, fds, func(s *session, step string, out []*answer) ([]*answer, error) {
 		if step == "qE" && out[0].GetImmediateResponse() != nil {
 			return []*answer{s.pick(exchange.HeadersAnswer), chunkAnswer(qLane, s.body, true)}, nil

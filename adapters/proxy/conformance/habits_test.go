@@ -33,6 +33,8 @@ var habitFaults = map[string]habitual{
 	"bodies are held three times":  {34, fds, habits{holdsMore: true}, "were held for a body"},
 	"one lock for all streams":     {61, fds, habits{oneLock: true}, "beside slow readers"},
 	"takes what nobody reads":      {61, fds, habits{hoards: true}, "that nobody reads"},
+	"takes all, STREAMED":          {61, stream, habits{hoards: true}, "that nobody reads"},
+	"takes all, GRPC":              {61, "GRPC", habits{hoards: true}, "that nobody reads"},
 	"the end is not told":          {62, fds, habits{mute: true}, "before it heard NOT_SERVING"},
 	"the end cuts streams":         {62, fds, habits{cuts: true}, ""},
 	"a service is not known":       {64, fds, habits{unnamed: "liveness"}, "liveness"},
@@ -62,6 +64,8 @@ func (p planted) caught(t *testing.T, h habits) {
 	switch p.check { // it is the EPP that must be slow, not the machine
 	case 34:
 		o.Patience = 5 * time.Second
+	case 36:
+		o.BodyWait = 3 * hasty
 	case 38, 61:
 		o.Patience = 20 * time.Second
 	}

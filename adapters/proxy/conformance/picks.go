@@ -15,6 +15,23 @@ import (
 // pickChecks are about where requests go, and how they are refused.
 var pickChecks = []Check{
 	{
+		Number: 31, Name: "no body: headers decide", in: request(exchange.LaneMode{Body: exchange.None}),
+		Sends: "headers of a request that has a body", Wants: "a pick, and nothing more",
+		run: func(t *trial) error {
+			c, err := t.start(t.chat())
+			if err != nil {
+				return err
+			}
+			if err := c.served(); err != nil {
+				return err
+			}
+			if n := len(c.answers); n != 1 {
+				return fmt.Errorf("%d answers, want 1", n)
+			}
+			return nil
+		},
+	},
+	{
 		Number: 47, Name: "subset of the pool", in: headed,
 		Sends: "a subset of one endpoint, of all in another order", Wants: "a pick within the subset",
 		run: func(t *trial) error {

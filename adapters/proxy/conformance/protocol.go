@@ -61,31 +61,9 @@ var protocolChecks = []Check{
 		run: func(t *trial) error { return t.pick(post(chatPath, pieces(t.prompt("Say hello."), 10)...)) },
 	},
 	{
-		Number: 31, Name: "no body: headers decide", in: request(exchange.LaneMode{Body: exchange.None}),
-		Sends: "headers of a request that has a body", Wants: "a pick, and nothing more",
-		run: func(t *trial) error {
-			c, err := t.start(t.chat())
-			if err != nil {
-				return err
-			}
-			if err := c.served(); err != nil {
-				return err
-			}
-			if n := len(c.answers); n != 1 {
-				return fmt.Errorf("%d answers, want 1", n)
-			}
-			return nil
-		},
-	},
-	{
-		Number: 32, Name: "response without its body", in: func(m Modes) bool { return repliedHeaders(m) && m.Response.Body == exchange.None },
-		Sends: "a request, response headers", Wants: "one headers answer in the response lane",
-		run: func(t *trial) error { return t.respond(completion()) },
-	},
-	{
-		Number: 61, Name: "1000 slow readers", in: once, alone: true,
-		Sends: "1000 exchanges whose answers nobody reads, 4 of them of 20 MiB; others on the same connection and on another",
-		Wants: "the EPP stops to take what nobody reads, serves the others at their usual speed, and gives back every byte once it is read",
+		Number: 61, Name: "1000 slow readers", in: plain(repliedBody), alone: true,
+		Sends: "1000 exchanges whose answers nobody reads, 4 of them of 20 MiB, or 1 MiB in one message; others on the same connection and on another",
+		Wants: "the EPP stops to take what nobody reads, but for one message, serves the others at their usual speed, and once it is read gives every byte or answer",
 		run:   slowReaders,
 	},
 	{
@@ -93,23 +71,6 @@ var protocolChecks = []Check{
 		Sends: "Check and Watch of each service name; a stop, where the EPP may be stopped", Wants: "SERVING; NOT_SERVING once it is to end",
 		run: healthy,
 	},
-}
-
-func watched(t *trial) error {
-	c, err := t.open(t.ctx)
-	if err != nil {
-		return err
-	}
-	for id, m := range []message{t.chat(), completion()} {
-		lane := exchange.Lane(id)
-		if err := c.head(lane, m); err != nil {
-			return err
-		}
-		if err := c.sendBody(lane, c.mode(lane), m); err != nil {
-			return err
-		}
-	}
-	return c.finish()
 }
 
 // healthNames are the services that a proxy or a kubelet asks for.
@@ -153,15 +114,31 @@ func healthy(t *trial) error {
 
 // slowReader is a stream of which nobody reads anything at first.
 type slowReader struct {
+	load
 	stream *exchange.Stream
 	sent   atomic.Int64  // bytes of the response
 	over   chan struct{} // closed when all is sent, or nothing more can be
 }
 
-const (
-	slowOnes, heldOnes   = 1000, 4
-	slowBytes, heldBytes = 8 << 10, 20 << 20 // what the smallest windows take, and what the largest of gRPC do not
-)
+// load is a response of which nobody reads the answers.
+type load struct {
+	bytes, chunk int
+	end          bool // it comes
+}
+
+const slowOnes, heldOnes = 1000, 4
+
+// loads are a short response, whose answers the smallest windows take, and a long one, whose answers the largest of gRPC do not. Where a
+// chunk is answered by a few bytes, that takes many chunks; where the body is one message, nothing can hold back its answer.
+func (t *trial) loads() (short, long load) {
+	switch mode := t.modes.Response; {
+	case mode.Buffers():
+		return load{8 << 10, 8 << 10, true}, load{1 << 20, 1 << 20, true}
+	case mode.Duplex():
+		return load{8 << 10, 8 << 10, false}, load{20 << 20, 32 << 10, true}
+	}
+	return load{8 << 10, 8 << 10, false}, load{20 << 20, 256, true}
+}
 
 // slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
 func slowReaders(t *trial) error {
@@ -184,10 +161,14 @@ func slowReaders(t *trial) error {
 		}
 		streams = append(streams, s)
 	}
+	short, long := t.loads()
 	for i, s := range streams {
-		r := &slowReader{stream: s, over: make(chan struct{})}
+		r := &slowReader{load: short, stream: s, over: make(chan struct{})}
+		if i < heldOnes {
+			r.load = long
+		}
 		readers = append(readers, r)
-		go r.fill(i < heldOnes)
+		go r.fill()
 	}
 	for _, r := range readers[heldOnes:] {
 		<-r.over
@@ -198,7 +179,7 @@ func slowReaders(t *trial) error {
 	}
 	read := make(chan error, heldOnes)
 	for _, r := range held {
-		go func() { read <- r.read() }()
+		go func() { read <- r.read(t.modes.Response.Duplex()) }()
 	}
 	var all []error
 	for range held {
@@ -207,7 +188,7 @@ func slowReaders(t *trial) error {
 	return errors.Join(all...)
 }
 
-// ignored plays an exchange up to the response that nobody is to read.
+// ignored plays an exchange up to the response body, whose answers nobody is to read.
 func (t *trial) ignored(ctx context.Context) (*exchange.Stream, error) {
 	s, err := exchange.Open(ctx, t.Narrow, t.config())
 	if err != nil {
@@ -219,18 +200,19 @@ func (t *trial) ignored(ctx context.Context) (*exchange.Stream, error) {
 	if _, err := s.Recv(); err != nil {
 		return nil, err
 	}
-	return s, s.SendHeaders(rLane, completion().headers, false, exchange.Context{})
+	err = s.SendHeaders(rLane, completion().headers, false, exchange.Context{})
+	if err == nil && !t.modes.Response.Duplex() {
+		_, err = s.Recv() // Envoy sends no body before
+	}
+	return s, err
 }
 
-// fill sends a part of the response, or the whole of one that is long. What is lost shows in what comes back.
-func (r *slowReader) fill(long bool) {
+// fill sends the response. What is lost shows in what comes back.
+func (r *slowReader) fill() {
 	defer close(r.over)
-	bytes, chunk := slowBytes, make([]byte, slowBytes)
-	if long {
-		bytes, chunk = heldBytes, make([]byte, 32<<10)
-	}
-	for n := len(chunk); n <= bytes; n += len(chunk) {
-		if r.stream.SendBody(rLane, chunk, n == heldBytes) != nil {
+	chunk := make([]byte, r.chunk)
+	for n := r.chunk; n <= r.bytes; n += r.chunk {
+		if r.stream.SendBody(rLane, chunk, r.end && n == r.bytes) != nil {
 			return
 		}
 		r.sent.Store(int64(n))
@@ -268,8 +250,8 @@ func (t *trial) still(readers []*slowReader) error {
 		return looks == 100
 	})
 	for _, r := range readers {
-		if r.sent.Load() == heldBytes {
-			return fmt.Errorf("%d bytes of a response that nobody reads were taken", heldBytes)
+		if r.chunk < r.bytes && r.sent.Load() == int64(r.bytes) {
+			return fmt.Errorf("%d bytes of a response that nobody reads were taken", r.bytes)
 		}
 	}
 	return err
@@ -282,16 +264,25 @@ func taken(readers []*slowReader) (bytes int64) {
 	return bytes
 }
 
-// read takes all that comes up to the end, which could not be sent before.
-func (r *slowReader) read() error {
-	for got := 0; ; {
+// read takes all that comes up to the end, which could not be sent before: the bytes, or an answer for each chunk.
+func (r *slowReader) read(echoes bool) error {
+	got, want, what := 0, r.bytes/r.chunk, "chunks"
+	if echoes {
+		want, what = r.bytes, "bytes"
+	}
+	for {
 		a, err := r.stream.Recv()
-		if err != nil {
-			return fmt.Errorf("a slow reader that reads: %d bytes came: %w", got, err)
+		switch {
+		case err != nil:
+			return fmt.Errorf("a slow reader that reads: %d of %d %s came back: %w", got, want, what, err)
+		case echoes:
+			got += len(a.Chunk)
+		case a.Kind == exchange.BodyAnswer:
+			got++
 		}
-		if got += len(a.Chunk); a.LaneEnded && a.Lane == rLane {
-			if got != heldBytes {
-				return fmt.Errorf("a slow reader that reads: %d bytes were sent, %d came back", heldBytes, got)
+		if a.LaneEnded && a.Lane == rLane {
+			if got != want {
+				return fmt.Errorf("a slow reader that reads: %d of %d %s came back", got, want, what)
 			}
 			return nil
 		}

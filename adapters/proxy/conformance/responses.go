@@ -71,6 +71,11 @@ var responseChecks = []Check{
 		},
 	},
 	{
+		Number: 32, Name: "response without its body", in: func(m Modes) bool { return repliedHeaders(m) && m.Response.Body == exchange.None },
+		Sends: "a request, response headers", Wants: "one headers answer in the response lane",
+		run: func(t *trial) error { return t.respond(completion()) },
+	},
+	{
 		Number: 54, Name: "who served", in: both(headed, repliedHeaders), alone: true,
 		Sends: "the second destination as served: in metadata, as an attribute; nothing", Wants: "the load is counted where it runs",
 		run: whoServed,
@@ -103,6 +108,24 @@ func (t *trial) respond(m message) error {
 	c, err := t.whole(m)
 	if err != nil {
 		return err
+	}
+	return c.finish()
+}
+
+// watched plays a whole exchange that is only shown.
+func watched(t *trial) error {
+	c, err := t.open(t.ctx)
+	if err != nil {
+		return err
+	}
+	for id, m := range []message{t.chat(), completion()} {
+		lane := exchange.Lane(id)
+		if err := c.head(lane, m); err != nil {
+			return err
+		}
+		if err := c.sendBody(lane, c.mode(lane), m); err != nil {
+			return err
+		}
 	}
 	return c.finish()
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -53,6 +54,29 @@ func ifBody(change func(*session, []*answer) []*answer) func(*session, []*answer
 			return change(s, out)
 		}
 		return out
+	}
+}
+
+func silent(step string) fault { return instead(step) }
+
+// untilEnd answers nothing before the request's end.
+func untilEnd() fault {
+	var kept []*answer
+	return func(_ *session, step string, out []*answer) ([]*answer, error) {
+		if kept = append(kept, out...); step != "qE" {
+			return nil, nil
+		}
+		return kept, nil
+	}
+}
+
+// tooLong is an error at a response in one message.
+func tooLong() fault {
+	return func(s *session, step string, out []*answer) ([]*answer, error) {
+		if step == "rE" && len(s.in.GetResponseBody().GetBody()) > 64<<10 {
+			return nil, errors.New("too long")
+		}
+		return out, nil
 	}
 }
 
