@@ -144,7 +144,7 @@ type ProfileRun struct {
 	Profile string
 	Filters List[FilterRun]
 	Scorers List[ScorerRun]
-	Totals  List[float32] // a number for each endpoint; negative = filtered out
+	Totals  List[float32] // a number for each endpoint, negative = filtered out; none if it did not come to that
 	Ranked  List[uint32]  // positions in Endpoints, best first
 	Runner  int           // position in Endpoints of the best total apart from the pick; -1 = none
 }

@@ -62,7 +62,7 @@ func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 	s.storm()
 	s.calm()
 	s.emptied()
-	s.end()
+	s.end(s.asked())
 	met := s.faults.all()
 	for _, kind := range kinds {
 		if met[kind] == 0 {
@@ -100,8 +100,9 @@ func kinds(requests int) []string {
 		"inbox full", "panic of a stream", "fetch failed", "fetch refused", "fetch never answered", "fetch answered too late",
 		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics", "filter keeps nothing",
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing", "picker picks out of range", "handler panics",
+		"question answered", "question answered in part",
 	)
-	for _, actor := range []string{"cycle", "flow", "health", "pool", "prefix", "scraper", "shard"} {
+	for _, actor := range []string{"cycle", "flow", "health", "pool", "prefix", "recorder", "scraper", "shard"} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}
 	return all
@@ -136,17 +137,18 @@ func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *ses
 
 // storm lets all requests come, among faults.
 func (s *session) storm() {
-	over, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		s.churn(over)
-	}()
+	over := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() { s.churn(over) })
+	for range curious {
+		beside.Go(func() { s.inquire(over) })
+	}
 	s.crowd(workers, 0, s.requests, func(n int) *script { return write(s.seed, n, s.patient) })
 	if !s.patient && s.requests >= manyKinds {
 		s.latecomers()
 	}
 	close(over)
-	<-gone
+	beside.Wait()
 	s.faults.off.Store(true)
 }
 

@@ -197,8 +197,8 @@ func (s *session) gauge(name string) float64 {
 	return sum
 }
 
-// end closes the clients, then the server, and compares with how it began.
-func (s *session) end() {
+// end closes the clients, then the server, and compares with how it began. What was told is held meanwhile.
+func (s *session) end(held told) {
 	s.Helper()
 	for _, l := range s.lines {
 		if err := l.close(); err != nil {
@@ -223,6 +223,7 @@ func (s *session) end() {
 	if now.heap > s.start.heap+growth {
 		s.Errorf("the live heap grew from %d to %d bytes, want %d more at most", s.start.heap, now.heap, growth)
 	}
+	runtime.KeepAlive(held)
 	s.close()
 	s.until("all goroutines have ended", func() bool { return runtime.NumGoroutine() <= s.outset })
 	if n := runtime.NumGoroutine(); n > s.outset {

@@ -15,7 +15,7 @@ import (
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those of
 // cycles follow from the request.
 var rates = map[string]float64{
-	"flow": .001, "health": .005, "prefix": .001, "pool": .08, "scraper": .025, "shard": .01,
+	"flow": .001, "health": .005, "prefix": .001, "pool": .08, "recorder": .01, "scraper": .025, "shard": .01,
 }
 
 const cycleRate = .002 // the chance that a cycle panics at a message
@@ -107,6 +107,7 @@ func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
 	message, rate := reflect.TypeOf(m).Name(), rates[s.name]
 	when := s.draw(s.next(s.name), rate)
 	if when == before && message != "EndpointWithdrawn" { // a restart loses the message in hand, and who is told to end does nothing that fails
+		lose(m)
 		s.falls(s.name, message, before)
 	}
 	s.Actor.Receive(ctx, m)

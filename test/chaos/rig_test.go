@@ -27,6 +27,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/health"
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/actors/shard"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
@@ -72,6 +73,7 @@ type rig struct {
 	prefix   runtime.Ref[messages.PrefixMsg]
 	health   runtime.Ref[messages.HealthMsg]
 	pools    runtime.Ref[messages.PoolMsg]
+	recorder runtime.Ref[messages.RecorderMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
 	flows    []runtime.Ref[messages.FlowMsg]
 	cycles   []runtime.Role[messages.CycleMsg]
@@ -115,6 +117,8 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	for i := range loops {
 		r.spawnShard(i, families.ForLoop(), shards, flows)
 	}
+	r.recorder = spawn[messages.RecorderMsg](r, 0, "recorder", messages.RecorderStarted{},
+		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(r.shardSinks()) })
 	r.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(instance, s) },
 		Ended: func(m messages.ExchangeLogged) {
@@ -161,16 +165,18 @@ func (r *rig) spawnShared() {
 		func() runtime.Actor[messages.HealthMsg] { return health.New(patience, r.pool, r.farm, healths) })
 	deps := pool.Deps{
 		Pool: r.pool, Prefix: r.prefix, Metrics: pool.NewMetrics(r.registry), Scrape: r.farm.scrapers(r),
-		Shards: func() []messages.Sink[messages.ShardMsg] {
-			all := make([]messages.Sink[messages.ShardMsg], 0, loops)
-			for _, s := range r.shards {
-				all = append(all, s)
-			}
-			return all
-		},
+		Shards: r.shardSinks,
 	}
 	r.pools = spawn[messages.PoolMsg](r, 0, "pool", messages.PoolStarted{},
 		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
+}
+
+func (r *rig) shardSinks() []messages.Sink[messages.ShardMsg] {
+	all := make([]messages.Sink[messages.ShardMsg], 0, loops)
+	for _, s := range r.shards {
+		all = append(all, s)
+	}
+	return all
 }
 
 func (r *rig) spawnShard(i int, cm *cycle.Metrics, sm *shard.Metrics, fm *flow.Metrics) {

@@ -38,6 +38,11 @@ var chaosFaults = map[string]fault{
 		file: "engine/schedule/run.go", was: "\tdefer s.forget()\n", is: "",
 		complaint: "are still referred to",
 	},
+	"a question is answered twice": {
+		file: "actors/recorder/recorder.go", was: "\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
+		is:        "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
+		complaint: "2 answers",
+	},
 	"a response comes back as other bytes": {
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
 		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseLane, &b, st.in.EndOfStream)",
