@@ -26,8 +26,7 @@ var chaosFaults = map[string]fault{
 		complaint: "duplicate-headers",
 	},
 	"a goroutine stays": {
-		file: "adapters/extproc/stream.go", was: "go st.refuse(messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})",
-		is:        "go func() { st.refuse(messages.PickFailed{Reason: m.Reason}); select {} }()",
+		file: "adapters/extproc/request.go", was: "func() { st.onBodyTimeout(late) }", is: "func() { st.onBodyTimeout(late); select {} }",
 		complaint: "goroutines, ",
 	},
 	"the body's timer stays": {
