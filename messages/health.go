@@ -52,7 +52,7 @@ type Evidence uint8
 
 const (
 	NoEvidence       Evidence = iota
-	Overload                  // it answered 503: it is preferred less until it answers well
+	Overload                  // it answered 503: it comes last until it answers well
 	OverloadInStream          // it answered 200, and an event of the answer named 503: likewise
 	ServerError               // it answered with another 5xx
 	ErrorInStream             // it answered 200, and an event of the answer named another 5xx

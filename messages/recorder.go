@@ -135,7 +135,7 @@ type Decision struct {
 // Suspicion is something that was held against an endpoint.
 type Suspicion struct {
 	At        int  // position in Endpoints
-	Suspended bool // it was left alone; false: it was preferred less
+	Suspended bool // it was left alone; false: it came last
 	Why       Evidence
 }
 

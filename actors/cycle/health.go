@@ -92,9 +92,9 @@ func (c *Cycle) blame(e *endpoints.Endpoint, what messages.Evidence) {
 	c.deps.Health.Tell(seen)
 }
 
-// blameLocal tells of evidence in Envoy's own answer: the chosen endpoint could not be reached, or broke off.
+// blameLocal tells of evidence in Envoy's own answer: the chosen endpoint could not be reached, or broke off. An overflow is Envoy's own limit.
 func (c *Cycle) blameLocal(details string) {
-	if strings.HasPrefix(details, "upstream_reset") {
+	if strings.HasPrefix(details, "upstream_reset") && !strings.Contains(details, "{overflow") {
 		c.blame(c.chosen, messages.ConnectionBroken)
 	}
 }

@@ -81,6 +81,18 @@ func TestErrorInAnAnswerIsEvidence(t *testing.T) {
 	}
 }
 
+// What Envoy's own limits turned away says nothing of an endpoint.
+func TestOverflowIsNoEvidence(t *testing.T) {
+	for details, want := range map[string][]messages.HealthMsg{
+		"upstream_reset_before_response_started{overflow}":           nil,
+		"upstream_reset_before_response_started{connection_failure}": {seen(first, messages.ConnectionBroken)},
+	} {
+		s := serving(t)
+		s.cycle.Tell(messages.ResponseStarted{Status: 503, Local: details})
+		s.health.Got(want...)
+	}
+}
+
 // An error behind the first token is news, whenever the endpoint was picked, and takes back that a probe was answered well.
 func TestErrorBehindTheFirstTokenIsNews(t *testing.T) {
 	late := []messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{}}

@@ -159,7 +159,7 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 		until time.Duration
 		want  []messages.HealthMsg
 	}{"tried": {0, well}, "too early to try": {time.Hour, nil}} {
-		t.Run("it was preferred less: "+name, func(t *testing.T) {
+		t.Run("it was avoided: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.arrive(24 * time.Hour)
 			s.plan.Profiles[0].Picker.Most = func() int { return 2 }

@@ -42,7 +42,7 @@ type file struct {
 	suspended bool
 	backoff   time.Duration // of the newest suspension; 0 = none in the last minute
 	healed    time.Time     // the end of the newest suspension
-	pause     time.Duration // for which it is preferred less; it doubles with each probe that finds it busy, 0 = none did
+	pause     time.Duration // for which it is passed by; it doubles with each probe that finds it busy, 0 = none did
 	well      time.Time     // when a probe was answered well
 	forgiven  time.Time     // Since of what that ended
 	checked   time.Time     // begin of the newest check
@@ -102,19 +102,20 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	case m.Evidence == messages.EndedBare, m.Evidence == messages.ScrapeFailed: // by itself it says nothing about answers
 		h.check(ctx, e, f)
 	default:
-		h.weigh(e, f, m.Evidence, ctx.Now())
+		h.weigh(e, f, m.Evidence, m.Picked, ctx.Now())
 	}
 }
 
-// weigh suspends once there is enough against an endpoint; until then it is preferred less.
-func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) {
-	if !h.count(e, f, what, now) || !h.suspend(e, f, what, now, now) {
+// weigh suspends once there is enough against an endpoint; until then it is passed by.
+func (h *Health) weigh(e *endpoints.Endpoint, f *file, what messages.Evidence, picked, now time.Time) {
+	if !h.count(e, f, what, picked, now) || !h.suspend(e, f, what, now, now) {
 		h.avoid(e, f, what, now)
 	}
 }
 
-// count adds evidence. True = it is enough to suspend: in a row, or as a share of the endpoint's requests.
-func (h *Health) count(e *endpoints.Endpoint, f *file, what messages.Evidence, now time.Time) bool {
+// count adds evidence of a request that was picked then; zero = nobody knows. True = it is enough to suspend: in a row, or as a share
+// of the endpoint's requests. Requests that were under way together are no row.
+func (h *Health) count(e *endpoints.Endpoint, f *file, what messages.Evidence, picked, now time.Time) bool {
 	good := e.LastAnswer()
 	if what.InBody() { // to which headers are no answer
 		good = e.LastShown()
@@ -122,14 +123,20 @@ func (h *Health) count(e *endpoints.Endpoint, f *file, what messages.Evidence, n
 	if good > f.newest.UnixNano() || now.Sub(f.newest) > memory {
 		f.points = 0
 	}
-	f.points += points[what]
+	weight := points[what]
+	if what == messages.NoFirstToken && !picked.IsZero() && e.LastProof() > picked.UnixNano() { // others were answered meanwhile
+		weight = 1
+	}
+	if weight >= enough || !picked.Before(f.newest) || picked.IsZero() {
+		f.points += weight
+	}
 	f.newest = now
 	if now.Sub(f.window) > span {
 		f.window, f.picks, f.failures = now, e.Picks.Load(), 0
 	}
 	f.failures++
-	picked := e.Picks.Load() - f.picks
-	return f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(picked)
+	all := e.Picks.Load() - f.picks
+	return f.points >= enough || f.failures >= fewest && float64(f.failures) >= worstShare*float64(all)
 }
 
 // suspend takes an endpoint out, against which something is held since then. False = too many are out already.
@@ -161,15 +168,15 @@ func (h *Health) room() bool {
 	return float64(out+1) <= h.cfg.MaxShare*float64(len(all))
 }
 
-// avoid makes an endpoint less preferred for a moment, and then until a probe is answered well. If it is that already the probe decides,
-// and is not put off.
+// avoid has an endpoint passed by for a moment, and then until a probe is answered well. If it is that already the probe decides, and is
+// not put off.
 func (h *Health) avoid(e *endpoints.Endpoint, f *file, why messages.Evidence, now time.Time) {
 	if e.Health() == nil {
 		h.pause(e, f, why, now, now)
 	}
 }
 
-// pause makes an endpoint less preferred until the next probe, because of what is held against it since then.
+// pause has an endpoint passed by until the next probe, because of what is held against it since then.
 func (h *Health) pause(e *endpoints.Endpoint, f *file, why messages.Evidence, since, now time.Time) {
 	e.SetHealth(&endpoints.Health{Why: why, Since: since, Until: now.Add(max(avoided, f.pause))})
 }
@@ -184,14 +191,15 @@ func (h *Health) onProbeEnded(ctx runtime.Context[messages.HealthMsg], m message
 	held := is != nil && is.Since.Equal(m.Since)
 	switch unknown := m.Evidence == messages.NoEvidence || m.Evidence == messages.EndedBare; {
 	case is == nil && !m.Answered && !unknown && m.Since.Equal(f.forgiven): // its answer began well, and failed after all
-		if m.Evidence.Busy() || !h.suspend(e, f, m.Evidence, m.Since, ctx.Now()) {
-			h.pause(e, f, m.Evidence, m.Since, ctx.Now())
+		f.forgiven = time.Time{} // once: many may have been picked then
+		if m.Evidence.Busy() || !h.suspend(e, f, m.Evidence, ctx.Now(), ctx.Now()) {
+			h.pause(e, f, m.Evidence, ctx.Now(), ctx.Now())
 		}
 	case !held: // it was forgiven meanwhile, and perhaps suspected anew
 	case m.Answered:
 		h.heal(e, f, is, ctx.Now())
 	case unknown: // the next request may try
-		e.SetHealth(&endpoints.Health{Suspended: is.Suspended, Why: is.Why, Since: is.Since, Until: ctx.Now()})
+		e.SetHealth(&endpoints.Health{Suspended: is.Suspended, Why: is.Why, Since: is.Since, Until: is.Until})
 		if m.Evidence == messages.EndedBare {
 			h.check(ctx, e, f)
 		}
@@ -217,7 +225,7 @@ func (h *Health) failed(e *endpoints.Endpoint, f *file, is *endpoints.Health, wh
 		good = e.LastShown()
 	}
 	again := !is.Why.Busy() && good <= f.newest.UnixNano()
-	again = h.count(e, f, what, now) || again
+	again = h.count(e, f, what, is.Until, now) || again
 	if !again || !h.suspend(e, f, what, is.Since, now) {
 		h.pause(e, f, what, is.Since, now)
 	}
@@ -258,7 +266,7 @@ func (h *Health) onEndpointChecked(ctx runtime.Context[messages.HealthMsg], m me
 	h.metrics.seen(messages.ConnectFailed)
 	switch {
 	case !f.suspended:
-		h.weigh(e, f, messages.ConnectFailed, ctx.Now())
+		h.weigh(e, f, messages.ConnectFailed, time.Time{}, ctx.Now())
 	case !e.Health().Probing():
 		h.suspend(e, f, messages.ConnectFailed, e.Health().Since, ctx.Now())
 	}

@@ -246,3 +246,26 @@ func TestEndOfTheActorForgivesEverybody(t *testing.T) {
 	s.actor.Crash()
 	s.suspended(0, false)
 }
+
+// Requests that were under way together are no row, and silence is none if a later request was answered.
+func TestFailuresAtOneTimeAreNoRow(t *testing.T) {
+	s := newScene(t)
+	s.all[0].Picks.Add(1000)
+	picked := s.actor.Clock()
+	s.actor.Advance(time.Second)
+	tell := func(e int, what messages.Evidence, times int) {
+		for range times {
+			s.actor.Tell(messages.EvidenceSeen{Endpoint: s.all[e].ID, Evidence: what, Picked: picked})
+		}
+	}
+	tell(0, messages.ServerError, 4)
+	s.suspended(0, false)
+	tell(0, messages.ServerError, 1) // a fifth of those that were picked since
+	s.suspended(0, true)
+	s.all[1].Proved(picked.Add(time.Millisecond), false)
+	tell(1, messages.NoFirstToken, 1)
+	s.suspended(1, false)
+	s.all[2].Proved(picked.Add(-time.Millisecond), false)
+	tell(2, messages.NoFirstToken, 1)
+	s.suspended(2, true)
+}

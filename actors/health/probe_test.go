@@ -242,3 +242,36 @@ func TestGoodAnswerMakesTheNextPauseShort(t *testing.T) {
 		}
 	}
 }
+
+// Only what a probe's own answer takes back takes it back, and once: many requests may have been picked when all were suspended.
+func TestHealingIsTakenBackOnce(t *testing.T) {
+	s := newScene(t)
+	s.sees(0, messages.ServerError, 3)
+	well := s.tried(messages.ProbeEnded{Answered: true})
+	late := s.tried(messages.ProbeEnded{Evidence: messages.ErrorInStream})
+	s.probe()
+	s.actor.Tell(well)
+	s.actor.Tell(late)
+	s.suspended(0, true)
+	s.actor.Tell(well) // of another request that was picked then
+	s.suspended(0, true)
+	s.probe()
+	s.actor.Tell(s.tried(messages.ProbeEnded{Answered: true}))
+	s.actor.Tell(late)
+	if h := s.all[0].Health(); h != nil {
+		t.Errorf("%+v is held against it", h)
+	}
+}
+
+// A probe that nothing came of is given back also if only some requests may take it.
+func TestProbeGivenBackCanBeTakenAtOnce(t *testing.T) {
+	s := newScene(t)
+	s.sees(0, messages.ErrorInStream, 3)
+	s.actor.Advance(2 * time.Minute)
+	for range 2 {
+		if h := s.all[0].Health(); !h.Due(s.actor.Clock(), false) || !h.Probe() {
+			t.Fatal("it cannot be tried by a request whose answer is not shown")
+		}
+		s.actor.Tell(s.tried(messages.ProbeEnded{}))
+	}
+}

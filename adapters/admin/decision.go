@@ -22,7 +22,7 @@ type decisionView struct {
 // suspicion is something that was held against an endpoint.
 type suspicion struct {
 	endpoint
-	Suspended bool   `json:"suspended"` // it was left alone; false: it was preferred less
+	Suspended bool   `json:"suspended"` // it was left alone; false: it came last
 	Evidence  string `json:"evidence"`
 }
 
@@ -55,7 +55,7 @@ type candidateView struct {
 	Rank      int        `json:"rank"`       // 1 = the pick, then whom Envoy tries next; 0 = not chosen
 	Total     *float32   `json:"total"`      // null = dropped, or no endpoint was scored
 	Scores    []*float32 `json:"scores"`     // before the weight, in the order of scorers; null = not asked
-	DroppedBy string     `json:"dropped_by"` // a filter's name, "suspended" or "stale-sample"; "" = not dropped
+	DroppedBy string     `json:"dropped_by"` // a filter's name, "suspended", "avoided" or "stale-sample"; "" = not dropped
 
 	runnerUp bool
 }
@@ -63,6 +63,7 @@ type candidateView struct {
 const (
 	staleSample = "stale-sample"
 	suspended   = "suspended"
+	avoided     = "avoided"
 )
 
 func (h *handler) decision(d *messages.Decision) *decisionView {
@@ -106,7 +107,7 @@ func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) pro
 			c.Scores = append(c.Scores, scored(s.Scores, i))
 		}
 	}
-	v.suspend(run, d)
+	v.spare(run, d)
 	v.total(run)
 	v.rank(run)
 	if d.Probe {
@@ -134,10 +135,14 @@ func (v *profileView) filter(f *messages.FilterRun) filterView {
 	return out
 }
 
-// suspend notes who was left alone: whoever was suspended, passed all filters and has no total.
-func (v *profileView) suspend(run *messages.ProfileRun, d *messages.Decision) {
+// spare notes who was left alone: whoever had something held against it, passed all filters and has no total.
+func (v *profileView) spare(run *messages.ProfileRun, d *messages.Decision) {
 	for _, s := range d.Suspicions.All() {
-		if s.Suspended && s.At < len(v.Endpoints) && v.Endpoints[s.At].DroppedBy == "" && scored(run.Totals, s.At) == nil {
+		if s.At >= len(v.Endpoints) || v.Endpoints[s.At].DroppedBy != "" || scored(run.Totals, s.At) != nil {
+			continue
+		}
+		v.Endpoints[s.At].DroppedBy = avoided
+		if s.Suspended {
 			v.Endpoints[s.At].DroppedBy = suspended
 		}
 	}

@@ -32,7 +32,7 @@ type EndpointView struct {
 
 // HealthView is what is held against an endpoint.
 type HealthView struct {
-	State        string  `json:"state"` // "suspended", "probing" (one request tries it) or "avoided" (preferred less)
+	State        string  `json:"state"` // "suspended", "probing" (one request tries it) or "avoided" (it comes last)
 	Evidence     string  `json:"evidence"`
 	SinceSeconds float64 `json:"since_seconds"`
 }

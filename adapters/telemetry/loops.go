@@ -60,7 +60,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		endpointQueue:     of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
 		endpointPicks:     of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
 		endpointSuspended: of("signalbox_endpoint_suspended", "1 if the endpoint is left alone, and for what; else 0.", "endpoint", "evidence"),
-		endpointAvoided:   of("signalbox_endpoint_avoided", "1 if the endpoint is preferred less, and for what; else 0.", "endpoint", "evidence"),
+		endpointAvoided:   of("signalbox_endpoint_avoided", "1 if the endpoint comes last, and for what; else 0.", "endpoint", "evidence"),
 		endpointFailing:   of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }

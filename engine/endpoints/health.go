@@ -9,7 +9,7 @@ import (
 
 // Health is what is held against an endpoint, until a probe is answered well. Immutable but for the one probe that it allows at a time.
 type Health struct {
-	Suspended bool // false: it is preferred less
+	Suspended bool // false: it comes last, behind all that nothing is held against
 	Why       messages.Evidence
 	Since     time.Time
 	Until     time.Time // from here on a request may try the endpoint

@@ -190,7 +190,6 @@ func (s *Scratch) score(p *Profile, run *messages.ProfileRun, stale bool) {
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
 	s.scores = nil // the record has them
-	s.disfavour()
 	totals := slab[len(p.Scorers)*len(s.all):]
 	copy(totals, s.totals)
 	s.spread(totals)

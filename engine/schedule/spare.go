@@ -8,10 +8,6 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// lessPreferred is the factor of the total of an endpoint that something is held against. Who refuses at once is always idle: at one half it
-// would have more picks than the other of two.
-const lessPreferred = 0.25
-
 // blemish is something that is held against an endpoint of this request.
 type blemish struct {
 	at int // place in all
@@ -25,7 +21,8 @@ func (s *Scratch) inspect(e *endpoints.Endpoint) {
 	}
 }
 
-// spare drops suspended candidates if another is left, and notes one candidate with a blemish that this request may try.
+// spare drops candidates that something is held against, as long as others are left: first those that are suspended. It notes one of
+// them that this request may try. Who refuses at once, or hangs, is always idle: scores alone would send everybody there.
 func (s *Scratch) spare(now time.Time) {
 	s.due = blemish{at: -1}
 	if len(s.blemishes) == 0 {
@@ -39,20 +36,22 @@ func (s *Scratch) spare(now time.Time) {
 			s.due = b
 		}
 	}
-	if !s.leaveAlone() { // that is no reason to serve nobody
+	if !s.without(func(b blemish) bool { return b.Suspended }) { // that is no reason to serve nobody
 		s.due.at = -1
+		return
 	}
+	s.without(func(blemish) bool { return true })
 }
 
-// leaveAlone drops suspended candidates. False = no other is left, and all stay.
-func (s *Scratch) leaveAlone() bool {
+// without drops candidates with such a blemish. False = no other is left, and all stay.
+func (s *Scratch) without(such func(blemish) bool) bool {
 	s.keep = grow(s.keep, len(s.cand))
 	for i := range s.keep {
 		s.keep[i] = true
 	}
 	left := len(s.cand)
 	for _, b := range s.blemishes {
-		if i, here := s.candidate(b.at); here && b.Suspended {
+		if i, here := s.candidate(b.at); here && such(b) {
 			s.keep[i] = false
 			left--
 		}
@@ -69,15 +68,6 @@ func (s *Scratch) candidate(at int) (int, bool) {
 		return at, true
 	}
 	return slices.BinarySearch(s.place, at)
-}
-
-// disfavour lowers the totals of candidates that something is held against.
-func (s *Scratch) disfavour() {
-	for _, b := range s.blemishes {
-		if i, here := s.candidate(b.at); here && !b.Suspended {
-			s.totals[i] *= lessPreferred
-		}
-	}
 }
 
 // try puts the endpoint first that is due, unless another request tries it. The others follow, so that the proxy has somewhere to go.

@@ -86,18 +86,19 @@ func TestWhomFiltersDropIsNotTried(t *testing.T) {
 	}
 }
 
-func TestAvoidedEndpointLosesThreeQuartersOfItsTotal(t *testing.T) {
-	for name, c := range map[string]struct {
-		total float32 // of the other; the avoided one has .8
-		want  []int
-	}{"it comes behind": {.21, []int{0, 1}}, "no more than that": {.19, []int{1, 0}}} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t, 2)
-			s.scorer("s", 1, 0, fixed(c.total, .8))
-			s.avoid(1, messages.ServerError, time.Second)
-			s.ranked(s.run(), c.want...)
-		})
+// Who refuses at once is idle, and has the best total of all.
+func TestAvoidedEndpointsComeLast(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("s", 1, 0, fixed(.1, .9, .8))
+	s.avoid(1, messages.Overload, time.Second)
+	s.avoid(2, messages.ServerError, time.Second)
+	out := s.run()
+	s.ranked(out, 0)
+	if out.Probe || out.Decision.Suspicions.Len() != 2 {
+		t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Suspicions)
 	}
+	s.suspend(0, time.Second)
+	s.ranked(s.run(), 2, 1) // something is held against all
 }
 
 // avoid holds something against an endpoint that is no suspension.
@@ -109,6 +110,7 @@ func (s *scene) avoid(i int, why messages.Evidence, moment time.Duration) {
 func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.5, .4, .3))
+	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
 	s.avoid(1, messages.Overload, 0)
 	out := s.run()
 	s.ranked(out, 1, 0, 2)
@@ -116,7 +118,7 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 		t.Errorf("probe %v, in the record %v, runner-up %d; want 0, who would have been picked", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Runner)
 	}
 	out = s.run()
-	s.ranked(out, 0, 2, 1)
+	s.ranked(out, 0, 2)
 	if out.Probe {
 		t.Error("a second request tries at the same time")
 	}
@@ -159,6 +161,6 @@ func TestBlemishesFollowTheirEndpoints(t *testing.T) {
 	if out := s.run(); out.Probe {
 		t.Error("a request tries an endpoint that a filter dropped")
 	} else {
-		s.ranked(out, 1, 2)
+		s.ranked(out, 1)
 	}
 }

@@ -18,7 +18,7 @@ type outage struct {
 	bootstrap string                   // "" = override-host.yaml
 	flags     []string                 // of serve
 	serves    bool                     // all the while: nothing is held against it
-	avoided   bool                     // it is preferred less, and not suspended
+	avoided   bool                     // it comes last, and is not suspended
 	sign      string                   // the evidence that it leaves; "" = whichever comes first
 }
 
