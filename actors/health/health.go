@@ -16,9 +16,9 @@ type Checker interface {
 	Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.HealthMsg]) bool
 }
 
-// Config are the settings. The zero Config suspends nobody.
+// Config are the settings. The zero Config holds nothing against anybody.
 type Config struct {
-	MaxShare float64       // of the pool that may be suspended at a time, 0 to 1
+	MaxShare float64       // of the pool that may be suspended at a time, 0 to 1; 0 = evidence is counted, and that is all
 	First    time.Duration // of the first suspension; it doubles with each probe that fails
 	Longest  time.Duration // of all, and of what an overload is held against an endpoint before the next probe
 }
@@ -95,7 +95,7 @@ func (h *Health) onEvidenceSeen(ctx runtime.Context[messages.HealthMsg], m messa
 	h.metrics.seen(m.Evidence)
 	f := h.file(e)
 	switch {
-	case f.suspended: // nothing new
+	case f.suspended, h.cfg.MaxShare == 0: // nothing new, or nothing is to come of it
 	case !m.Picked.IsZero() && m.Picked.Before(f.well): // it was met before the endpoint recovered
 	case m.Evidence.Busy():
 		h.avoid(e, f, m.Evidence, ctx.Now())

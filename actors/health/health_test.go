@@ -269,3 +269,15 @@ func TestFailuresAtOneTimeAreNoRow(t *testing.T) {
 	tell(2, messages.NoFirstToken, 1)
 	s.suspended(2, true)
 }
+
+// Without a share nothing is held against anybody.
+func TestNoShareIsOff(t *testing.T) {
+	s := newScene(t)
+	s.actor.Play(health.New(health.Config{First: time.Second, Longest: time.Second}, s.pool, s, health.NewMetrics(prometheus.NewRegistry())))
+	for what := messages.Overload; what <= messages.ConnectFailed; what++ {
+		s.sees(0, what, 20)
+	}
+	if h := s.all[0].Health(); h != nil || len(s.checks) > 0 {
+		t.Errorf("%+v is held against it, and %d checks were made", h, len(s.checks))
+	}
+}

@@ -75,7 +75,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
 	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
-	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 is none")
+	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 holds nothing against anybody")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.xds.register(f)
 	o.tls.register(f)

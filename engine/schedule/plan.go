@@ -107,7 +107,8 @@ type Scratch struct {
 	best    []*endpoints.Endpoint // what Outcome.Ranked shows
 
 	blemishes []blemish   // what is held against endpoints of all
-	picker    *PickerStep // of the profile that ran last
+	last      []uint32    // places of those that come last, in the profile that ran last
+	picker    *PickerStep // likewise
 	due       blemish     // which the profile that ran last may try; at = -1: none
 }
 

@@ -239,9 +239,12 @@ func (s *Scratch) pick(p *Profile, run *messages.ProfileRun) (messages.Reason, s
 	if fault := s.faulty(); fault != "" {
 		return messages.Internal, fmt.Sprintf("picker %s %s", p.Picker.Name, fault)
 	}
-	ranked := make([]uint32, len(s.ranked))
-	for i, c := range s.ranked {
-		ranked[i] = uint32(s.place[c])
+	ranked := make([]uint32, 0, len(s.ranked)+len(s.last))
+	for _, c := range s.ranked {
+		ranked = append(ranked, uint32(s.place[c]))
+	}
+	if room := p.Picker.most(len(ranked)) - len(ranked); room > 0 {
+		ranked = append(ranked, s.last[:min(len(s.last), room)]...)
 	}
 	run.Ranked = messages.TakeList(ranked)
 	run.Runner = s.runnerUp()

@@ -21,10 +21,11 @@ func (s *Scratch) inspect(e *endpoints.Endpoint) {
 	}
 }
 
-// spare drops candidates that something is held against, as long as others are left: first those that are suspended. It notes one of
-// them that this request may try. Who refuses at once, or hangs, is always idle: scores alone would send everybody there.
+// spare drops candidates that something is held against, as long as others are left: first those that are suspended. Who refuses at once,
+// or hangs, is always idle: scores alone would send everybody there. It notes one of them that this request may try, and those that are
+// not suspended: they come last.
 func (s *Scratch) spare(now time.Time) {
-	s.due = blemish{at: -1}
+	s.due, s.last = blemish{at: -1}, s.last[:0]
 	if len(s.blemishes) == 0 {
 		return
 	}
@@ -40,7 +41,14 @@ func (s *Scratch) spare(now time.Time) {
 		s.due.at = -1
 		return
 	}
-	s.without(func(blemish) bool { return true })
+	for _, b := range s.blemishes {
+		if _, here := s.candidate(b.at); here {
+			s.last = append(s.last, uint32(b.at))
+		}
+	}
+	if !s.without(func(blemish) bool { return true }) {
+		s.last = s.last[:0]
+	}
 }
 
 // without drops candidates with such a blemish. False = no other is left, and all stay.

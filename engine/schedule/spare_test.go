@@ -92,10 +92,13 @@ func TestAvoidedEndpointsComeLast(t *testing.T) {
 	s.scorer("s", 1, 0, fixed(.1, .9, .8))
 	s.avoid(1, messages.Overload, time.Second)
 	s.avoid(2, messages.ServerError, time.Second)
-	out := s.run()
-	s.ranked(out, 0)
-	if out.Probe || out.Decision.Suspicions.Len() != 2 {
-		t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Suspicions)
+	for most, want := range map[int][]int{1: {0}, 2: {0, 1}, 3: {0, 1, 2}} {
+		s.plan.Profiles[0].Picker.Most = func() int { return most }
+		out := s.run()
+		s.ranked(out, want...)
+		if out.Probe || out.Decision.Suspicions.Len() != 2 {
+			t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Suspicions)
+		}
 	}
 	s.suspend(0, time.Second)
 	s.ranked(s.run(), 2, 1) // something is held against all
@@ -118,7 +121,7 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 		t.Errorf("probe %v, in the record %v, runner-up %d; want 0, who would have been picked", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Runner)
 	}
 	out = s.run()
-	s.ranked(out, 0, 2)
+	s.ranked(out, 0, 2, 1)
 	if out.Probe {
 		t.Error("a second request tries at the same time")
 	}
