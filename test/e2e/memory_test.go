@@ -121,7 +121,8 @@ func (how stall) settles(t *testing.T, p *picker, streams, limit int) int {
 	return limit
 }
 
-// heldWithin compares with the limit what is held at rest, what was held at most, and the process's memory at its peak.
+// heldWithin compares with the limit what is held at rest, what was held at most, and the process's memory once the streams stall. In
+// the storm before that it may be a little more: what grpc-go has read of those that are about to be refused is garbage for a moment.
 func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int)) {
 	t.Helper()
 	rest := p.metric("signalbox_held_body_bytes")
@@ -129,14 +130,14 @@ func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int
 		t.Errorf("%.0f bytes are held at rest, want %d at most", rest, limit)
 	}
 	held, readings := highest()
-	peak := memory(t, p.process, "VmHWM")
-	t.Logf("%.0f MB held at most, by %d readings, %.0f MB at rest; %v streams left, %v refused; %d MB of memory at the peak", held/1e6, readings, rest/1e6,
-		p.metric("signalbox_streams"), p.metric("signalbox_refusals_total"), peak/1e6)
+	stalled, peak := memory(t, p.process, "VmRSS"), memory(t, p.process, "VmHWM")
+	t.Logf("%.0f MB held at most, by %d readings, %.0f MB at rest; %v streams left, %v refused; %d MB of memory, %d at the peak", held/1e6, readings,
+		rest/1e6, p.metric("signalbox_streams"), p.metric("signalbox_refusals_total"), stalled/1e6, peak/1e6)
 	if held > float64(limit) {
 		t.Errorf("%.0f bytes were held, want %d at most", held, limit)
 	}
-	if bar := limit*3/2 + 150e6; peak > bar && !raceEnabled() { // the race detector's own memory says nothing
-		t.Errorf("%d MB of memory, want %d at most", peak/1e6, bar/1e6)
+	if bar := limit*3/2 + 150e6; (stalled > bar || peak > bar+50e6) && !raceEnabled() { // the race detector's own memory says nothing
+		t.Errorf("%d MB of memory, %d at the peak, want %d at most, and 50 more in the storm", stalled/1e6, peak/1e6, bar/1e6)
 	}
 }
 
