@@ -81,3 +81,18 @@ func TestHealthTranscripts(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoIsLeftAloneIsNotStale: an endpoint without a total that something is held against was left alone for that, also if it comes last.
+func TestWhoIsLeftAloneIsNotStale(t *testing.T) {
+	all := []endpoint{{Address: "picked"}, {Address: "avoided"}, {Address: "suspended"}, {Address: "stale"}}
+	run := messages.ProfileRun{Totals: messages.ListOf[float32](1, -1, -1, -1), Ranked: messages.ListOf[uint32](0, 1), Runner: -1}
+	v := profile(&run, all, &messages.Decision{Suspicions: messages.ListOf(
+		messages.Suspicion{At: 1, Why: messages.Overload}, messages.Suspicion{At: 2, Suspended: true, Why: messages.ServerError},
+	)})
+	for _, c := range v.Endpoints {
+		want := map[string]string{"avoided": "avoided", "suspended": "suspended", "stale": "stale-sample"}[c.Address]
+		if c.DroppedBy != want {
+			t.Errorf("%s was dropped by %q, want %q", c.Address, c.DroppedBy, want)
+		}
+	}
+}

@@ -21,23 +21,6 @@ func scanError(pieces ...[]byte) int {
 	return e.Status()
 }
 
-// checkErrorCuts cuts the body in two at every byte, and into single bytes.
-func checkErrorCuts(t *testing.T, body []byte, want int) {
-	t.Helper()
-	for i := range len(body) + 1 {
-		if got := scanError(body[:i], body[i:]); got != want {
-			t.Fatalf("cut at byte %d: %d, want %d", i, got, want)
-		}
-	}
-	var e parsers.ErrorScanner
-	for i := range body {
-		e.Write(body[i : i+1])
-	}
-	if got := e.Status(); got != want {
-		t.Fatalf("byte by byte: %d, want %d", got, want)
-	}
-}
-
 // Of all captured answers one has an error within: its engine was killed.
 func TestErrorsOfRealAnswers(t *testing.T) {
 	files, err := filepath.Glob("testdata/captures/*.txt")
@@ -54,8 +37,8 @@ func TestErrorsOfRealAnswers(t *testing.T) {
 			if strings.HasSuffix(file, "stream_engine_killed.txt") {
 				want = 500
 			}
-			checkErrorCuts(t, body, want)
-			checkErrorCuts(t, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
+			checkCuts(t, scanError, body, want)
+			checkCuts(t, scanError, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
 		})
 	}
 }
@@ -97,7 +80,7 @@ func TestErrorForms(t *testing.T) {
 		"another field":        {`event: {"error":{"code":500}}`, 0},
 		"empty":                {"", 0},
 	} {
-		t.Run(name, func(t *testing.T) { checkErrorCuts(t, []byte(c.body), c.want) })
+		t.Run(name, func(t *testing.T) { checkCuts(t, scanError, []byte(c.body), c.want) })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,10 +78,10 @@ func TestUsageOfRealAnswers(t *testing.T) {
 			if !ok {
 				t.Fatal("no blank line behind the headers")
 			}
-			checkCuts(t, body, want)
-			checkCuts(t, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
-			checkCuts(t, bytes.ReplaceAll(body, []byte("data: "), []byte("data:")), want)
-			checkCuts(t, bytes.TrimSpace(bytes.ReplaceAll(body, []byte("data: [DONE]"), nil)), want)
+			checkCuts(t, scan, body, want)
+			checkCuts(t, scan, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
+			checkCuts(t, scan, bytes.ReplaceAll(body, []byte("data: "), []byte("data:")), want)
+			checkCuts(t, scan, bytes.TrimSpace(bytes.ReplaceAll(body, []byte("data: [DONE]"), nil)), want)
 		})
 	}
 }
@@ -91,23 +92,19 @@ func TestAnswersWithoutUsage(t *testing.T) {
 		t.Fatalf("%d captures, error %v; want 25 or more", len(archive.Files), err)
 	}
 	for _, f := range archive.Files {
-		t.Run(f.Name, func(t *testing.T) { checkCuts(t, f.Data, messages.Usage{}) })
+		t.Run(f.Name, func(t *testing.T) { checkCuts(t, scan, f.Data, messages.Usage{}) })
 	}
 }
 
 // checkCuts cuts the body in two at every byte, and into single bytes.
-func checkCuts(t *testing.T, body []byte, want messages.Usage) {
+func checkCuts[T comparable](t *testing.T, scan func(pieces ...[]byte) T, body []byte, want T) {
 	t.Helper()
 	for i := range len(body) + 1 {
 		if got := scan(body[:i], body[i:]); got != want {
 			t.Fatalf("cut at byte %d: %+v, want %+v", i, got, want)
 		}
 	}
-	var u parsers.UsageScanner
-	for i := range body {
-		u.Write(body[i : i+1])
-	}
-	if got := u.Usage(); got != want {
+	if got := scan(slices.Collect(slices.Chunk(body, 1))...); got != want {
 		t.Fatalf("byte by byte: %+v, want %+v", got, want)
 	}
 }
@@ -144,7 +141,7 @@ func TestUsageForms(t *testing.T) {
 		"empty usage object": {`{"usage":{}}`, messages.Usage{}},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) { checkCuts(t, []byte(tt.body), tt.want) })
+		t.Run(name, func(t *testing.T) { checkCuts(t, scan, []byte(tt.body), tt.want) })
 	}
 }
 
