@@ -20,7 +20,7 @@ type Limits struct {
 }
 
 // HouseLimits are the limits of this house.
-var HouseLimits = Limits{FileLines: 300, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12}
+var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12}
 
 // SizeRules are the rules about sizes.
 var SizeRules = []string{"file-lines", "function-lines", "parameters", "nesting", "folder-files"}
