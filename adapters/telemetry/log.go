@@ -40,7 +40,7 @@ func (o *LogOptions) Register(f *pflag.FlagSet) {
 	f.BoolVar(&o.Devel, "zap-devel", false, "console lines, verbosity 4, stacks from warnings on")
 	f.StringVar(&o.Encoder, "zap-encoder", "json", "json or console")
 	f.StringVar(&o.Level, "zap-log-level", "", "debug (verbosity 4), info (verbosity 2), a number (that verbosity), warn, error or panic; empty follows -v")
-	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "", "level from which on lines carry a stack: info, warn, error or panic; empty is error, with --zap-devel warn")
+	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "", "level from which on lines carry a stack: info, warn, error or panic; empty is panic, with --zap-devel warn")
 	f.StringVar(&o.TimeFormat, "zap-time-encoding", "rfc3339", "epoch, millis, nano, iso8601, rfc3339 or rfc3339nano")
 }
 
@@ -95,12 +95,14 @@ func (o *LogOptions) level() (zapcore.Level, int, error) {
 	return zapcore.WarnLevel, verbosity, nil
 }
 
+// stacks is from which level on lines carry a stack. An error that is logged is one that was expected, such as a file that cannot be
+// read: where its line was written tells nothing. A panic's line has the stack of the panic in a field of its own.
 func (o *LogOptions) stacks() (zapcore.Level, error) {
 	if o.Stacktrace == "" {
 		if o.Devel {
 			return zapcore.WarnLevel, nil
 		}
-		return zapcore.ErrorLevel, nil
+		return zapcore.PanicLevel, nil
 	}
 	l, err := zapcore.ParseLevel(o.Stacktrace)
 	if err != nil {

@@ -175,6 +175,33 @@ func TestLineThatIsOffCostsNothing(t *testing.T) {
 	}
 }
 
+// An error that is expected carries no stack, unless a flag asks for it.
+func TestStacksAreForThoseWhoAsk(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		want  map[string]bool // by level
+	}{
+		"default":       {nil, map[string]bool{"warn": false, "error": false}},
+		"from errors":   {[]string{"--zap-stacktrace-level=error"}, map[string]bool{"warn": false, "error": true}},
+		"from warnings": {[]string{"--zap-stacktrace-level=warn"}, map[string]bool{"warn": true, "error": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := logged(t, func(log *Log) {
+				log.Warn("files: a line")
+				log.Error("files: what was read before stays in force")
+			}, c.flags...)
+			if len(lines) != 2 {
+				t.Fatalf("%d lines, want 2", len(lines))
+			}
+			for _, m := range lines {
+				if _, has := m["stacktrace"]; has != c.want[m["level"].(string)] {
+					t.Errorf("line %v, want a stack: %t", m, !has)
+				}
+			}
+		})
+	}
+}
+
 func TestFlagsThatAreWrong(t *testing.T) {
 	good := LogOptions{Verbosity: 2, Encoder: "json", TimeFormat: "rfc3339"}
 	for want, spoil := range map[string]func(*LogOptions){

@@ -15,6 +15,7 @@ func TestRequestLineSaysWhatItCameTo(t *testing.T) {
 	}{
 		"request served":                 {func(*messages.Record) {}, "b:1"},
 		"request answered with an error": {func(r *messages.Record) { r.Status = 404 }, "b:1"},
+		"request left by its client":     {func(r *messages.Record) { r.Reason = messages.ClientGone }, "b:1"},
 		"request not served":             {func(r *messages.Record) { r.Reason, r.Status = messages.NoEndpoints, 503 }, "b:1"},
 		"request answered by Envoy itself": {func(r *messages.Record) {
 			r.Served, r.Local, r.Status = messages.EndpointID{}, "no_healthy_upstream", 503

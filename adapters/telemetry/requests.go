@@ -57,6 +57,8 @@ func came(r *messages.Record) string {
 	switch {
 	case r.Local != "" && (r.Reason == messages.NoReason || r.Reason == messages.ServerGone):
 		return "request answered by Envoy itself" // its log may say so before its answer's headers do
+	case r.Reason == messages.ClientGone:
+		return "request left by its client"
 	case r.Reason != messages.NoReason:
 		return "request not served"
 	case r.Status >= 400:

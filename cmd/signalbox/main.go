@@ -15,6 +15,7 @@ import (
 	"runtime/metrics"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,7 +28,7 @@ func main() {
 	defer stop()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go heed(signals, stop)
+	go endOnSignals(signals, stop)
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
@@ -45,17 +46,30 @@ func lastWords(w io.Writer, text string) {
 	_ = s.Close()
 }
 
-// heed ends the command in good order at the first signal, and the process at once at the second.
-func heed(signals <-chan os.Signal, stop context.CancelFunc) {
-	<-signals
-	stop()
-	second := <-signals
+// oneOrder is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all processes in the foreground,
+// and a parent such as make or go run may pass on what it got itself.
+const oneOrder = 500 * time.Millisecond
+
+// endOnSignals ends the command in good order at the first signal, and the process at once at the second.
+func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc) {
+	second := secondSignal(signals, stop)
 	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
 	code := 1
 	if number, ok := second.(syscall.Signal); ok {
 		code = 128 + int(number) // as a shell has it
 	}
 	os.Exit(code)
+}
+
+// secondSignal calls stop at the first signal, and returns the next one that comes oneOrder or more after it.
+func secondSignal(signals <-chan os.Signal, stop context.CancelFunc) os.Signal {
+	<-signals
+	stop()
+	for first := time.Now(); ; {
+		if next := <-signals; time.Since(first) >= oneOrder {
+			return next
+		}
+	}
 }
 
 // exitError is an exit status without a fault: a check that did not hold.

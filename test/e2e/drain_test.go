@@ -145,14 +145,16 @@ func watchesHealth(t *testing.T, p *picker) {
 	}
 }
 
-// TestCommandEndsAtOnce: the second signal does not wait for anything.
+// TestCommandEndsAtOnce: the second signal does not wait for anything, once half a second has passed since the first.
 func TestCommandEndsAtOnce(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(second.String(), func(t *testing.T) {
 			p := serve(t, simulated(t, 1, quick...), "--drain-delay", "10s", "--drain-timeout", "20s")
 			p.pooled(t, 1)
+			first := time.Now()
 			p.signal(t, syscall.SIGTERM)
 			unserving(t, p, 2*time.Second)
+			eventually(t, 2*time.Second, "a second signal counts", func() bool { return time.Since(first) > 600*time.Millisecond })
 			again := time.Now()
 			p.signal(t, second)
 			if code := p.exitCode(t, 2*time.Second); code != 128+int(second) {
@@ -160,6 +162,27 @@ func TestCommandEndsAtOnce(t *testing.T) {
 			}
 			t.Logf("gone %v after the second signal", time.Since(again))
 		})
+	}
+}
+
+// TestCommandTakesOneCtrlCForOne: a terminal sends SIGINT to the whole group, and a parent passes its own on. That is one order to end, in
+// good order.
+func TestCommandTakesOneCtrlCForOne(t *testing.T) {
+	const delay = time.Second
+	p := serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String())
+	p.pooled(t, 1)
+	began := time.Now()
+	p.signal(t, syscall.SIGINT)
+	unserving(t, p, 2*time.Second) // the first is taken: the two do not merge into one
+	if time.Since(began) > 400*time.Millisecond {
+		t.Fatal("the machine is too slow for this test")
+	}
+	p.signal(t, syscall.SIGINT)
+	if code := p.exitCode(t, 10*time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, tail(p.log.text(), 5))
+	}
+	if took := time.Since(began); took < delay {
+		t.Errorf("gone after %v, want the delay of %v", took, delay)
 	}
 }
 
