@@ -32,6 +32,41 @@ func parse(t *testing.T, path, body string) messages.Request {
 	return got
 }
 
+const mark = "\xef\xbb\xbf" // the byte order mark
+
+// A byte order mark changes nothing: the model, the counts, and the blocks by which prompts find their server are the same.
+func TestByteOrderMarkIsSteppedOver(t *testing.T) {
+	for path, body := range map[string]string{chatPath: chatBody(), completionPath: `{"model":"m","prompt":"` + strings.Repeat("x", 2000) + `"}`} {
+		want := parse(t, path, body)
+		if want.Blocks.Len() == 0 {
+			t.Fatalf("%s: no blocks", path)
+		}
+		for name, marked := range map[string]string{"alone": mark + body, "before white space": mark + "\r\n " + body} {
+			allow := cmp.AllowUnexported(messages.List[uint64]{}, messages.List[messages.Address]{})
+			if diff := cmp.Diff(want, parse(t, path, marked), allow); diff != "" {
+				t.Errorf("%s, mark %s: without it -, with it +\n%s", path, name, diff)
+			}
+		}
+		var got messages.Request
+		if err := parser.Parse(path, jsonType, "gzip", encoded([]byte(mark+body), "gzip"), &got); err != nil || got.Model != want.Model {
+			t.Errorf("%s, compressed: %v, model %q, want %q", path, err, got.Model, want.Model)
+		}
+	}
+	for body, want := range map[string]string{
+		mark:                 "it ends at byte 3, want an object",
+		mark + mark + "{}":   `byte 3: got "\xef"`,
+		mark + "[]":          `not a JSON object: byte 3: got "["`,
+		mark[:2] + "{}":      `byte 0: got "\xef"`,
+		"{" + mark + "}":     "byte 1",
+		mark + `{"model":x}`: `byte 12: got "x"`,
+	} {
+		var got messages.Request
+		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", body, err, want)
+		}
+	}
+}
+
 var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks")
 
 func TestFacts(t *testing.T) {
