@@ -101,7 +101,7 @@ func (p *parser) address(e *Entry, n *yaml.Node, path string) {
 		p.problem(n, path, "got %q, want the address of one server", shorten(s))
 	case err == nil:
 		e.IP = ip
-	case isHostName(s):
+	case IsHostName(s):
 		e.Host = strings.ToLower(strings.TrimSuffix(s, "."))
 	default:
 		p.problem(n, path, "got %q, want an IPv4 or IPv6 address or a host name, without port", shorten(s))
@@ -110,8 +110,8 @@ func (p *parser) address(e *Entry, n *yaml.Node, path string) {
 
 var hostLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
-// isHostName says whether s can be resolved. What ends in a number is an IPv4 address with a mistake.
-func isHostName(s string) bool {
+// IsHostName reports whether s has the form of a host name. What ends in a number is an IPv4 address with a mistake.
+func IsHostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > maxNameBytes {
 		return false

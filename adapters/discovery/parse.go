@@ -7,10 +7,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 const (
@@ -96,8 +97,6 @@ func (p *parser) problem(at *yaml.Node, path, format string, args ...any) {
 	p.problems = append(p.problems, Problem{line, path, fmt.Sprintf(format, args...)})
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 // document is the one document of a file, nil if there is a problem.
 func (p *parser) document(file []byte) *yaml.Node {
 	if len(file) > maxFileBytes {
@@ -120,11 +119,7 @@ func (p *parser) document(file []byte) *yaml.Node {
 		p.problem(&second, "", "a second document; want one")
 		return nil
 	}
-	text, line := err.Error(), 0
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1]) // "" = 0 = the whole file
-		text = text[len(m[0]):]
-	}
+	line, text := config.Syntax(file, err)
 	p.problems = append(p.problems, Problem{Line: line, Text: text})
 	return nil
 }

@@ -112,6 +112,8 @@ func TestFilesThatAreNoSet(t *testing.T) {
 		"too many problems": {"endpoints:\n" + many[:5*200], "and more"},
 		"too many labels":   {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]", "one label too many, want at most 64"},
 		"long name":         {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]", "got 254 bytes, want 1 to 253"},
+		"bad UTF-8":         {"endpoints:\n- name: a\n  address: \"\xff\"\n", "line 3: byte 0xff is not UTF-8"},
+		"control character": {"endpoints: []\n# \x01", "line 2: control character U+0001"},
 		"no text":           {"\x00\x01\xff", ""},
 	} {
 		entries, _, err := Parse([]byte(c.file))

@@ -51,8 +51,8 @@ var timeEncoders = map[string]zapcore.TimeEncoder{
 
 // Check says what is wrong with the flags.
 func (o *LogOptions) Check() error {
-	if o.Verbosity < 0 {
-		return fmt.Errorf("--v: got %d, want 0 or more", o.Verbosity)
+	if o.Verbosity < faultsOnly || o.Verbosity > withEvents {
+		return fmt.Errorf("--v: got %d, want %d to %d", o.Verbosity, faultsOnly, withEvents)
 	}
 	if o.Encoder != "json" && o.Encoder != "console" {
 		return fmt.Errorf("--zap-encoder: got %q, want json or console", o.Encoder)
@@ -76,10 +76,10 @@ func (o *LogOptions) level() (zapcore.Level, int, error) {
 		verbosity = max(verbosity, withScores)
 	}
 	if o.Level != "" {
-		if n, err := strconv.Atoi(o.Level); err == nil && n > 0 {
+		if n, err := strconv.Atoi(o.Level); err == nil && n >= processToo && n <= withEvents {
 			verbosity = n
 		} else if l, err := zapcore.ParseLevel(o.Level); err != nil || n < 0 || l > zapcore.PanicLevel || l == zapcore.DPanicLevel {
-			return 0, 0, fmt.Errorf("--zap-log-level: got %q, want debug, info, warn, error, panic or a number from 1 on", o.Level)
+			return 0, 0, fmt.Errorf("--zap-log-level: got %q, want debug, info, warn, error, panic or a number from 1 to 5", o.Level)
 		} else if l > zapcore.InfoLevel {
 			return l, faultsOnly, nil
 		} else if verbosity = someRequest; l == zapcore.DebugLevel {

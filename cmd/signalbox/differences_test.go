@@ -43,10 +43,17 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 		switch {
 		case f == nil && !named && !strings.Contains(absent, "`--"+name+"`"):
 			t.Errorf("--%s of the reference is not there, and differences.md does not say so", name)
+		case f == nil && absentFlags[name] == "":
+			t.Errorf("--%s of the reference is not there, and no one is told what to do instead", name)
 		case f != nil && strings.Contains(absent, "`--"+name+"`"):
 			t.Errorf("--%s is there, and differences.md says that it is not", name)
 		case f != nil && !strings.HasPrefix(name, "zap-") && f.DefValue != byDefault && !named && name != "v":
 			t.Errorf("--%s defaults to %q, not to the reference's %q, and differences.md does not say so", name, f.DefValue, byDefault)
+		}
+	}
+	for name := range absentFlags {
+		if flags.Lookup(name) != nil {
+			t.Errorf("--%s is there, and absentFlags says that it is not", name)
 		}
 	}
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -33,7 +33,7 @@ type xdsOptions struct {
 func (o *xdsOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a cluster model_servers; 0 is none")
 	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080, with all that belongs to it; empty is endpoints alone")
-	f.StringVar(&o.advertise, "advertise", "", "address or name by which Envoy reaches this Signalbox; empty is --bind")
+	f.StringVar(&o.advertise, "advertise", "", "address or name, without a port, by which Envoy reaches this Signalbox; empty is --bind")
 	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
 	f.StringVar(&o.identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with the tls.crt and tls.key that --client-ca-file and --xds-client-ca want")
 	f.StringVar(&o.certPath, "xds-cert-path", "", "directory with tls.crt and tls.key for the xDS port; empty is no TLS")
@@ -44,6 +44,9 @@ func (o *xdsOptions) register(f *pflag.FlagSet) {
 func (o *options) checkXds() []error {
 	var all []error
 	x := o.xds
+	if _, err := netip.ParseAddr(x.advertise); x.advertise != "" && err != nil && !discovery.IsHostName(x.advertise) {
+		all = append(all, fmt.Errorf("--advertise: got %q, want an IP address or a host name, without a port", x.advertise))
+	}
 	if x.listen != "" && x.port == 0 {
 		all = append(all, errors.New("--xds-listen: want --xds-port too"))
 	}

@@ -26,7 +26,7 @@ func TestEveryProblemOfEnvoysFlagsIsSaidOnce(t *testing.T) {
 		"envoy-config --bind=nope":                                 {bind},
 		"envoy-config --bind=0.0.0.0 --xds-port=1 --xds-listen=80": {advertise, listen},
 		"envoy-config --listen=x --admin=y --endpoints=/no/file --envoy-version=z --shards=0": slices.Concat(
-			[]string{"--shards: got 0, want 1 or more", `--envoy-version: got "z", want a version like 1.40`}, places,
+			[]string{"--shards: got 0, want 1 to 1024", `--envoy-version: got "z", want a version like 1.40`}, places,
 			[]string{"--endpoints: open /no/file: no such file or directory"}),
 		"envoy-config --listen=x --admin=y --cluster=c --lane=l --envoy-version=1.2": slices.Concat(places, []string{
 			`cluster: got "c", want override-host, original-dst or xds`, `lane: got "l", want light or full`, "envoy version: got 1.2, want 1.36 or newer",

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -159,15 +161,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	see := "; see " + cmd.CommandPath() + " --help"
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		all := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows how to find what is near
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			all.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		})
-		names := all.SuggestionsFor(unknown.GetSpecifiedName())
-		for i := range names {
-			names[i] = "--" + names[i]
-		}
-		return errors.New(err.Error() + near(names) + see)
+		return unknownFlag(cmd, unknown)
 	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -181,6 +175,45 @@ func flagError(cmd *cobra.Command, err error) error {
 		return errors.New(err.Error() + see)
 	}
 	return fmt.Errorf("--%s: got %q, want %s", bad.GetFlag().Name, bad.GetValue(), want)
+}
+
+// unknownFlag names what is near, or what to do instead of a flag of the reference.
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
+	name, see := unknown.GetSpecifiedName(), "; see "+cmd.CommandPath()+" --help"
+	if instead := absent(cmd.Flags(), name); instead != "" {
+		return fmt.Errorf("--%s: a flag of the reference EPP that is not supported yet; %s", name, instead)
+	}
+	var known, without []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	for _, other := range slices.Sorted(maps.Keys(absentFlags)) {
+		if absent(cmd.Flags(), other) != "" {
+			without = append(without, other)
+		}
+	}
+	if names := nearFlags(name, known); len(names) > 0 {
+		return errors.New(unknown.Error() + near(names) + see)
+	}
+	if names := nearFlags(name, without); len(names) > 0 {
+		return fmt.Errorf("%w; %s of the reference EPP is not supported yet", unknown, strings.Join(names, " or "))
+	}
+	return errors.New(unknown.Error() + see)
+}
+
+// nearFlags are those of the known names that differ little from name, as flags.
+func nearFlags(name string, known []string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows how to find what is near
+	for _, k := range known {
+		all.AddCommand(&cobra.Command{Use: k, Run: func(*cobra.Command, []string) {}})
+	}
+	names := all.SuggestionsFor(name)
+	for i := range names {
+		names[i] = "--" + names[i]
+	}
+	return names
 }
 
 // gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as

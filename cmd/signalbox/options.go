@@ -42,7 +42,11 @@ type options struct {
 	xds                               xdsOptions
 	tls                               tlsOptions
 	log                               telemetry.LogOptions
+	given                             func(flag string) bool // reports whether the command line has it
 }
+
+// Event loops beyond the processors of the largest machines share nothing more, and each has its buffers and its series.
+const mostShards = 1024
 
 func newOptions() *options { return &options{} }
 
@@ -61,14 +65,14 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
 	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
-	f.IntVar(&o.shards, "shards", runtime.GOMAXPROCS(0), "event loops, which share the work; by default one for each CPU that Go may use")
+	f.IntVar(&o.shards, "shards", min(runtime.GOMAXPROCS(0), mostShards), "event loops, which share the work, 1 to 1024; by default one for each CPU that Go may use")
 	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
 	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, the delay included")
-	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, --drain-delay included")
+	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change; unless given, half of --drain-timeout if that is less")
 	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
@@ -80,6 +84,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	o.xds.register(f)
 	o.tls.register(f)
 	o.log.Register(f)
+	o.given = f.Changed
 }
 
 // check gives every problem of the flags at once.
@@ -111,8 +116,8 @@ func (o *options) check() error {
 	if o.certPath != "" && !o.secure {
 		bad("--cert-path: got %q, want none with --secure-serving=false", o.certPath)
 	}
-	if o.shards < 1 {
-		bad("--shards: got %d, want 1 or more", o.shards)
+	if o.shards < 1 || o.shards > mostShards {
+		bad("--shards: got %d, want 1 to %d", o.shards, mostShards)
 	}
 	if o.maxBody < 1 || o.maxBody > 1<<30 {
 		bad("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30)
@@ -142,7 +147,21 @@ func (o *options) checkTimes() (all []error) {
 			all = append(all, fmt.Errorf("--%s: got %v, want 0 or more", d.flag, d.d))
 		}
 	}
+	if o.refresh > 0 && o.refresh < config.LeastInterval {
+		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh, config.LeastInterval))
+	}
+	if o.drainTimeout >= 0 && o.given("drain-delay") && o.drainDelay > o.drainTimeout {
+		all = append(all, fmt.Errorf("--drain-delay: got %v, want %v, which is --drain-timeout, or less", o.drainDelay, o.drainTimeout))
+	}
 	return all
+}
+
+// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for streams to end.
+func (o *options) delay() time.Duration {
+	if o.given("drain-delay") {
+		return o.drainDelay
+	}
+	return min(o.drainDelay, o.drainTimeout/2)
 }
 
 // port is one of ours, and its flag.
@@ -203,7 +222,11 @@ func (o *options) load() (*config.Config, error) {
 	if o.singleDestination {
 		destinations = 1
 	}
-	c, err := config.Load(data, config.Settings{Destinations: destinations})
+	load := config.Load
+	if o.configFile == "" && o.configText == "" {
+		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
+	}
+	c, err := load(data, config.Settings{Destinations: destinations})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", name, err)
 	}

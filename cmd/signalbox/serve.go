@@ -49,8 +49,8 @@ func serve(ctx context.Context, o *options) error {
 	}
 	select {
 	case <-ctx.Done():
-		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.drainDelay), zap.Duration("drain_timeout", o.drainTimeout))
-		return s.stop(o.drainDelay)
+		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()), zap.Duration("drain_timeout", o.drainTimeout))
+		return s.stop(o.delay())
 	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
 		return errors.Join(err, s.stop(0))
 	}

@@ -227,7 +227,7 @@ func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	page := newPageServer(t, "/metrics", "", httptest.NewServer)
 	list := newPageServer(t, "/list", oneModel, httptest.NewServer)
 	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
-	text := fmt.Sprintf(onlyText, "active-request-scorer") + "- type: models-data-source\n  parameters: {path: /list, interval: 5ms, port: " +
+	text := fmt.Sprintf(onlyText, "active-request-scorer") + "- type: models-data-source\n  parameters: {path: /list, interval: 10ms, port: " +
 		list.port() + "}\ndataLayer: {sources: [{pluginRef: models-data-source}]}\n"
 	_, end := treeOver(t, io.Discard, at, "--config-text", text)
 	list.times(t, 100)

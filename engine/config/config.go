@@ -37,8 +37,9 @@ type Handler struct {
 
 // Discovery is a file of endpoints.
 type Discovery struct {
-	Path  string // "" = the configuration names no file
-	Watch bool   // changes on disk take effect
+	Path  string  // "" = the configuration names no file
+	Watch bool    // changes on disk take effect
+	At    Problem // of the path, without a text; of use to a problem of the file that it names
 }
 
 // Source is a page that every model server has.
@@ -68,12 +69,16 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 `
 
-// Load reads a configuration file, YAML or JSON. Empty data is the default configuration: queue-scorer 2,
-// kv-cache-utilization-scorer 2, prefix-cache-scorer 3. The error is an *Error with every problem.
+// Default is the configuration without a file: queue-scorer 2, kv-cache-utilization-scorer 2, prefix-cache-scorer 3. The error is
+// an *Error, and there is none unless the settings are wrong.
+func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), defaults) }
+
+// Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would otherwise
+// replace a configuration by the default without a word. The error is an *Error with every problem.
 func Load(data []byte, defaults Settings) (*Config, error) {
 	root, problem := parse(data)
 	if root == nil && problem == nil {
-		root, problem = parse([]byte(builtIn))
+		problem = &Problem{Text: "empty; without a configuration file the default configuration holds"}
 	}
 	if problem != nil {
 		return nil, &Error{Problems: []Problem{*problem}}

@@ -78,11 +78,18 @@ func knownKeys(name string, fields []field) string {
 	if len(fields) == 0 {
 		return "there are none"
 	}
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
+	var names, without []string
+	for _, f := range fields {
+		if f.effect == "" {
+			names = append(names, f.name)
+		} else {
+			without = append(without, f.name)
+		}
 	}
-	return didYouMean(name, names)
+	if len(names) == 0 {
+		return "there are none with an effect yet"
+	}
+	return didYouMean(name, names, without)
 }
 
 // mapping reads a mapping onto a map from string to string.

@@ -37,9 +37,6 @@ func shape(c *Config) string {
 func TestLoad(t *testing.T) {
 	const standard = "default: queue-scorer*2 kv-cache-utilization-scorer*2 prefix-cache-scorer*3 > max-score-picker; single-profile-handler"
 	for name, c := range map[string]struct{ data, want string }{
-		"empty is the default":       {"", standard},
-		"only a comment":             {"# nothing\n", standard},
-		"null":                       {"null", standard},
 		"the default written out":    {builtIn, standard},
 		"no plugins":                 {head, "default: > max-score-picker; single-profile-handler"},
 		"profile in order of file":   {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, {type: decode-filter}]", "default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
@@ -101,7 +98,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	got.Profiles, got.Handler = nil, Handler{}
 	want := &Config{
 		Reads:           schedule.ReadsSample | schedule.ReadsLoRA,
-		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true},
+		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true, At: Problem{Line: 5, Path: "plugins[0].parameters.path"}},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
 		EngineLabelKeys: []string{"engine"},
@@ -112,7 +109,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 }
 
 func TestLoadDefaults(t *testing.T) {
-	got, err := Load(nil, Settings{Destinations: 1})
+	got, err := Default(Settings{Destinations: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (l *loader) gates(list []string) {
 		want, known := gates[name]
 		switch {
 		case !known:
-			l.fail(at, "unknown feature gate %q, %s", clip(name), didYouMean(name, slices.Sorted(maps.Keys(gates))))
+			l.fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true", clip(name))
 		case given && value != "true" && value != "false":
 			l.fail(at, "got %q, want %s=true or %s=false", clip(gate), name, name)
 		case !given && !want || given && (value == "true") != want:
@@ -145,11 +145,7 @@ func (l *loader) construct(typ, path string) any {
 	case slices.Contains(unsupported, typ):
 		l.fail(path, "%s is not supported yet", typ)
 	default:
-		if n := l.nearest(typ, slices.Concat(knownTypes(), unsupported)); n != "" {
-			l.fail(path, "unknown plugin type %q, did you mean %s?", clip(typ), n)
-		} else {
-			l.fail(path, "unknown plugin type %q, known are %s", clip(typ), strings.Join(knownTypes(), ", "))
-		}
+		l.fail(path, "unknown plugin type %q, %s", clip(typ), l.didYouMean(typ, knownTypes(), unsupported))
 	}
 	return plugin
 }
@@ -248,16 +244,21 @@ func (l *loader) didYouMeanPlugin(name string) string {
 	for _, x := range l.instances[:min(len(l.instances), maxProblems)] {
 		names = append(names, x.name)
 	}
-	if n := l.nearest(name, names); n != "" {
+	if l.full() {
+		return ""
+	}
+	if n := nearest(name, names); n != "" {
 		return "did you mean " + n + "?"
 	}
 	return "add it to plugins"
 }
 
-// nearest looks for a known name as long as problems are still listed.
-func (l *loader) nearest(name string, known []string) string {
-	if len(l.problems) == maxProblems {
+// full reports whether no further problem will be listed, so that words for one need not be looked for.
+func (l *loader) full() bool { return len(l.problems) == maxProblems }
+
+func (l *loader) didYouMean(name string, known, without []string) string {
+	if l.full() {
 		return ""
 	}
-	return nearest(name, known)
+	return didYouMean(name, known, without)
 }

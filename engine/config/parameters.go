@@ -32,6 +32,10 @@ var others = map[string]func() any{
 	},
 }
 
+// LeastInterval is the shortest time between two readings of a page. A page of a real server takes it milliseconds to write, which
+// its requests wait for.
+const LeastInterval = 10 * time.Millisecond
+
 const (
 	engineLabel       = "llm-d.ai/engine-type"
 	legacyEngineLabel = "inference.networking.k8s.io/engine-type"
@@ -69,8 +73,8 @@ type HTTPSource struct {
 	ClientCertPath string `json:"clientCertPath" effect:"none"`
 	// ClientKeyPath is a file with the key of that certificate.
 	ClientKeyPath string `json:"clientKeyPath" effect:"none"`
-	// Interval is the time between two readings; 0 or absent = what the command line says for the metrics page, 30s for the
-	// model list.
+	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page,
+	// 30s for the model list.
 	Interval time.Duration `json:"interval"`
 }
 
@@ -86,8 +90,8 @@ func (p *HTTPSource) Validate() error {
 	if p.Port < 0 || p.Port > 65535 {
 		errs = append(errs, fmt.Errorf("port: got %d, want 1 to 65535, or 0 for the endpoint's", p.Port))
 	}
-	if p.Interval < 0 {
-		errs = append(errs, fmt.Errorf("interval: got %v, want 0s or more", p.Interval))
+	if p.Interval != 0 && p.Interval < LeastInterval {
+		errs = append(errs, fmt.Errorf("interval: got %v, want 0s or %v or more", p.Interval, LeastInterval))
 	}
 	return errors.Join(errs...)
 }

@@ -94,7 +94,7 @@ var pluginDocs = []Family{
 			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
 			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
-			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
 		}},
 		{Type: "models-data-extractor", Text: "Takes the models from the model list. It has no parameters."},
 		{Type: "models-data-source", Text: "The model list of every model server. It is read only if dataLayer.sources names it.", Parameters: []Parameter{
@@ -105,7 +105,7 @@ var pluginDocs = []Family{
 			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
 			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
-			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
 		}},
 		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions and completions. Requests of other forms pass without."},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect."},

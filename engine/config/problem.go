@@ -102,10 +102,15 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// didYouMean names the nearest known name, or lists all if none is near.
-func didYouMean(name string, known []string) string {
-	if n := nearest(name, known); n != "" {
+// didYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a suggestion
+// that leads to the next problem is none.
+func didYouMean(name string, known, without []string) string {
+	switch n := nearest(name, slices.Concat(known, without)); {
+	case n == "":
+		return "known are " + strings.Join(known, ", ")
+	case slices.Contains(known, n):
 		return fmt.Sprintf("did you mean %s?", n)
+	default:
+		return n + " is not supported yet"
 	}
-	return "known are " + strings.Join(known, ", ")
 }

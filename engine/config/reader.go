@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -21,7 +22,7 @@ const (
 // parse finds the mapping that a file holds; nil = the file is empty.
 func parse(data []byte) (root *yaml.Node, problem *Problem) {
 	if len(data) > maxBytes {
-		return nil, &Problem{Text: fmt.Sprintf("got %d bytes, limit %d", len(data), maxBytes)}
+		return nil, &Problem{Text: fmt.Sprintf("more than %d bytes, the limit", maxBytes)}
 	}
 	defer func() {
 		if cause := recover(); cause != nil { // of the YAML reader, which bytes from outside must not end us with
@@ -33,12 +34,12 @@ func parse(data []byte) (root *yaml.Node, problem *Problem) {
 	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, syntax(err)
+		return nil, syntax(data, err)
 	}
 	if err := documents.Decode(&second); err == nil {
 		return nil, &Problem{Line: second.Line, Text: "got a second document, want one"}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, syntax(err)
+		return nil, syntax(data, err)
 	}
 	root = first.Content[0]
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
@@ -47,16 +48,58 @@ func parse(data []byte) (root *yaml.Node, problem *Problem) {
 	return root, nil
 }
 
-// syntax finds the line in an error of the YAML reader.
-func syntax(err error) *Problem {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+// syntax is an error of the YAML reader as a problem.
+func syntax(data []byte, err error) *Problem {
+	line, text := Syntax(data, err)
+	return &Problem{Line: line, Text: "not readable as YAML: " + text}
+}
+
+// Syntax says where and why data is not YAML; err is what the YAML reader said of it. Lines count from 1; 0 is the whole file,
+// where the reader does not say more.
+func Syntax(data []byte, err error) (line int, text string) {
+	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		number, what, _ := strings.Cut(rest, ": ")
 		if line, err := strconv.Atoi(number); err == nil {
-			return &Problem{Line: line, Text: "not readable as YAML: " + what}
+			if strings.HasPrefix(what, "did not find expected") { // of its parser, which counts from 0
+				line++
+			}
+			return line, what
 		}
 	}
-	return &Problem{Line: 1, Text: "not readable as YAML: " + text} // the reader names no line where it is the first
+	for _, word := range []string{"UTF-8", "character", "Unicode"} { // of its decoder, which names no line
+		if strings.Contains(text, word) && !strings.HasPrefix(text, "found") {
+			if line, what := unreadable(data); line > 0 {
+				return line, what
+			}
+			return 0, text
+		}
+	}
+	if strings.HasPrefix(text, "unknown anchor") {
+		return 0, text
+	}
+	return 1, text // its scanner and its parser name every line but the first
+}
+
+// unreadable finds the first byte that YAML in UTF-8 may not have; line 0 = none is found, or the data is UTF-16.
+func unreadable(data []byte) (line int, text string) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return 0, ""
+	}
+	line = 1
+	for rest := data; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return line, fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0])
+		case r == '\n':
+			line++
+		case r < ' ' && r != '\t' && r != '\r' || r >= 0x7f && r < 0xa0 && r != 0x85 || r == 0xfffe || r == 0xffff:
+			return line, fmt.Sprintf("control character %U", r)
+		}
+		rest = rest[n:]
+	}
+	return 0, ""
 }
 
 // reader collects what is found in a file, and remembers where each value stands.

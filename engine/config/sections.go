@@ -15,7 +15,8 @@ func (l *loader) dataLayer(s *dataLayerSection) {
 	if s.Discovery != nil {
 		if x := l.find("dataLayer.discovery.pluginRef", s.Discovery.PluginRef, "file-discovery"); x != nil {
 			p := x.plugin.(*FileDiscovery)
-			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile}
+			at := x.path + ".parameters.path"
+			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile, At: Problem{Line: l.line(at), Path: at}}
 		}
 	}
 	for i := range s.Sources {

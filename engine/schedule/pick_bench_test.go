@@ -21,7 +21,7 @@ const (
 // defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the prompt.
 func defaultPick(t testing.TB, n int) *scene {
 	s := newScene(new(testing.T), n)
-	c, err := config.Load(nil, config.Settings{Destinations: 3})
+	c, err := config.Default(config.Settings{Destinations: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

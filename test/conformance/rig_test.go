@@ -76,7 +76,7 @@ func startRig(t *testing.T, addresses []string, fresh func() runtime.Actor[messa
 // startPatient is startRig with a deadline for bodies.
 func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[messages.FlowMsg], bodyWait time.Duration) *rig {
 	t.Helper()
-	cfg, err := config.Load(nil, config.Settings{Destinations: 3})
+	cfg, err := config.Default(config.Settings{Destinations: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
