@@ -17,7 +17,9 @@ type fleet struct {
 	servers  []string
 	model    string
 	adapters []string
-	stop     func(t *testing.T) // ends the first server under load; nil = nobody may
+	// nobody gave any servers
+	simulated bool
+	stop      func(t *testing.T) // ends the first server under load; nil = nobody may
 }
 
 // TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated ones.
@@ -43,7 +45,7 @@ func newFleet(t *testing.T) *fleet {
 			}
 		}
 	}
-	if len(f.servers) == 0 {
+	if f.simulated = len(f.servers) == 0; f.simulated {
 		flags := append(slices.Clone(slow), "--adapters", "adapter-a,adapter-b", "--prefill-rate", "20000")
 		first, address := simulatedProcess(t, 1, flags...)
 		f.servers = append(address, simulated(t, 1, flags...)...)
