@@ -12,6 +12,7 @@ type AdminMsg interface{ adminMsg() }
 //	Reply: none
 type RecordsAnswered struct {
 	Records List[Record]
+	Unasked int    // requests that run and were not asked, though the query may mean them: they are too many
 	Lost    uint64 // records that made way for newer ones since the start
 	Partial bool   // a shard did not answer in time
 }

@@ -23,10 +23,26 @@ type RecorderStarted struct{}
 //	To:    recorder
 //	Reply: RecordsAnswered to Admin, within one second
 type RequestQueried struct {
-	Request  RequestID // 0 = not by our id
-	ClientID string    // x-request-id; "" = not by the client's id
-	Newest   int       // how many, if neither is given
+	Request  RequestID    // 0 = not by our id
+	ClientID string       // x-request-id; "" = not by the client's id
+	Filter   RecordFilter // of the records that are meant by the rest
+	Newest   int          // how many, if neither id is given
 	Admin    Sink[AdminMsg]
+}
+
+// RecordFilter says which records are meant: those that meet all that is set. The zero RecordFilter takes every record.
+type RecordFilter struct {
+	Model     string           // as a record has it; "" = any
+	Status    StatusRange      // zero = any, and none
+	Reasons   List[Reason]     // one of these; empty = any
+	Endpoints List[EndpointID] // one of these served the request or, if it is not known what served it, was picked for it
+	Elsewhere Address          // or this address outside the pool served it; this and Endpoints empty = any endpoint, and none
+}
+
+// StatusRange is a range of HTTP statuses.
+type StatusRange struct {
+	From int // HTTP, the least that belongs to it
+	To   int // HTTP, the greatest that belongs to it
 }
 
 // RecordsFound is what one shard, or one running cycle, knows of a query.
@@ -38,6 +54,7 @@ type RecordsFound struct {
 	Query   QueryID
 	Shard   Sink[ShardMsg]  // whose answer it is; nil = a cycle's
 	Asked   List[RequestID] // whose cycles the shard asked as well; they answer by themselves, unless they end first
+	Unasked int             // requests that run and were not asked, though the query may mean them: they are too many
 	Lost    uint64          // records that made way for newer ones since the start
 	Records List[Record]
 }

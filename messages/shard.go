@@ -21,9 +21,10 @@ type ShardStarted struct {
 //	Reply: RecordsFound to Recorder, at once; CycleQueried goes to running cycles that match
 type RecordsQueried struct {
 	Query    QueryID
-	Request  RequestID // 0 = not by our id
-	ClientID string    // "" = not by the client's id
-	Newest   int       // how many, if neither is given
+	Request  RequestID    // 0 = not by our id
+	ClientID string       // "" = not by the client's id
+	Filter   RecordFilter // of the records that are meant by the rest
+	Newest   int          // how many, if neither id is given
 	Recorder Sink[RecorderMsg]
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -31,6 +32,7 @@ type query struct {
 	missing map[messages.RequestID]struct{} // whose cycles were asked and have not answered
 	heard   map[messages.RequestID]struct{} // whose records came
 	got     []messages.Record
+	unasked int
 	lost    uint64
 	partial bool
 	timer   runtime.Timer
@@ -71,7 +73,7 @@ func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m
 	r.queries[r.next] = q
 	for _, s := range r.shards {
 		ok := s.Tell(messages.RecordsQueried{
-			Query: r.next, Request: m.Request, ClientID: m.ClientID, Newest: m.Newest, Recorder: ctx.Self(),
+			Query: r.next, Request: m.Request, ClientID: m.ClientID, Filter: m.Filter, Newest: m.Newest, Recorder: ctx.Self(),
 		})
 		if !ok {
 			q.partial = true
@@ -95,6 +97,7 @@ func (r *Recorder) onRecordsFound(ctx runtime.Context[messages.RecorderMsg], m m
 	if m.Shard != nil {
 		q.silent--
 		q.lost += m.Lost
+		q.unasked += m.Unasked
 		q.miss(ctx, m.Query, m.Shard, m.Asked)
 	}
 	r.finishComplete(m.Query)
@@ -113,15 +116,16 @@ func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m me
 	r.finishComplete(m.Query)
 }
 
-// take keeps records. A cycle that answered and ended since may be told of twice: the first word counts.
-func (q *query) take(records messages.List[messages.Record]) {
-	for _, rec := range records.All() {
+// take keeps records that are meant: a cycle answers without a look at what the query asks for. One that answered and ended
+// since may be told of twice: the first word counts.
+func (q *query) take(found messages.List[messages.Record]) {
+	for _, rec := range found.All() {
 		delete(q.missing, rec.Request)
 		if _, again := q.heard[rec.Request]; again {
 			continue
 		}
 		q.heard[rec.Request] = struct{}{}
-		if q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID {
+		if (q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID) && records.Meets(&rec, &q.asked.Filter) {
 			q.got = append(q.got, rec)
 		}
 	}
@@ -177,7 +181,7 @@ func (r *Recorder) finish(id messages.QueryID) {
 	if q.asked.Request == 0 && q.asked.ClientID == "" {
 		got = got[:min(len(got), max(q.asked.Newest, 0))]
 	}
-	q.asked.Admin.Tell(messages.RecordsAnswered{Records: messages.TakeList(got), Lost: q.lost, Partial: q.partial})
+	q.asked.Admin.Tell(messages.RecordsAnswered{Records: messages.TakeList(got), Unasked: q.unasked, Lost: q.lost, Partial: q.partial})
 }
 
 // Stopped answers the queries that are still open with what has come.

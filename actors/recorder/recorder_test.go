@@ -1,6 +1,7 @@
 package recorder_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -38,8 +39,8 @@ func (s *scene) ask(m messages.RequestQueried) messages.QueryID {
 		s.Fatalf("told %+v, want one query", told)
 	}
 	q := told[0].(messages.RecordsQueried)
-	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, ClientID: m.ClientID, Newest: m.Newest, Recorder: s.actor}
-	if q != want {
+	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, ClientID: m.ClientID, Filter: m.Filter, Newest: m.Newest, Recorder: s.actor}
+	if !reflect.DeepEqual(q, want) {
 		s.Errorf("told %+v, want %+v", q, want)
 	}
 	return q.Query
@@ -196,4 +197,19 @@ func TestShardThatDiesWithItsCyclesMakesItPartial(t *testing.T) {
 	s.shards[1].Close()
 	s.actor.Tell(s.found(q, ids{4}, 0))
 	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(record(3, "")), Partial: true})
+}
+
+func TestOnlyRecordsThatAreMeantAreListed(t *testing.T) {
+	s := newScene(t)
+	q := s.ask(messages.RequestQueried{Newest: 2, Filter: messages.RecordFilter{Model: "a"}})
+	of := func(id messages.RequestID, model string) messages.Record {
+		return messages.Record{Request: id, Model: model}
+	}
+	s.actor.Tell(messages.RecordsFound{Query: q, Shard: s.shards[1], Asked: messages.ListOf(ids{7, 8, 9}...), Unasked: 3, Records: messages.ListOf(of(1, "a"), of(2, "a"))})
+	s.missed(q, 7, 8, 9)
+	s.actor.Tell(cycle(q, of(9, "b"))) // cycles answer without a look at the filter
+	s.actor.Tell(cycle(q, of(8, "a")))
+	s.actor.Tell(messages.MissedFound{Query: q, Shard: s.shards[1], Records: messages.ListOf(of(7, "b"))})
+	s.actor.Tell(messages.RecordsFound{Query: q, Shard: s.shards[0], Unasked: 4})
+	s.admin.Got(messages.RecordsAnswered{Records: messages.ListOf(of(8, "a"), of(2, "a")), Unasked: 7})
 }

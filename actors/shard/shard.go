@@ -12,6 +12,11 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
+const (
+	ofOneClient = 16   // ended requests that are found by a client's id, at most: several may share one
+	askedAtOnce = 1024 // cycles that a query asks, at most, if it does not say how many requests it means
+)
+
 // Shard is the shard of one loop.
 type Shard struct {
 	book    *records.Book
@@ -63,15 +68,17 @@ func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
 
 func (s *Shard) onRecordsQueried(ctx runtime.Context[messages.ShardMsg], m messages.RecordsQueried) {
 	m.Newest = max(m.Newest, 0)
-	asked, n := s.askRunning(m), m.Newest
+	asked, unasked := s.askRunning(m)
+	n := m.Newest
 	if m.Request != 0 || m.ClientID != "" {
-		n = 16 // several requests may share the client's id
+		n = ofOneClient
 	}
 	found := s.book.Newest(n, func(r *messages.Record) bool {
-		return (m.Request == 0 || r.Request == m.Request) && (m.ClientID == "" || r.ClientID == m.ClientID)
+		return (m.Request == 0 || r.Request == m.Request) && (m.ClientID == "" || r.ClientID == m.ClientID) && records.Meets(r, &m.Filter)
 	})
 	m.Recorder.Tell(messages.RecordsFound{
-		Query: m.Query, Shard: ctx.Self(), Asked: messages.TakeList(asked), Lost: s.book.Lost(), Records: messages.TakeList(found),
+		Query: m.Query, Shard: ctx.Self(), Asked: messages.TakeList(asked), Unasked: unasked, Lost: s.book.Lost(),
+		Records: messages.TakeList(found),
 	})
 }
 
@@ -100,26 +107,27 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	})
 }
 
-// askRunning passes the query to the cycles that may match, and says whose those are. They answer by themselves.
-func (s *Shard) askRunning(m messages.RecordsQueried) []messages.RequestID {
+// askRunning passes the query to the cycles that may match, which answer by themselves. It says whose those are, and how many more
+// run that may match and are not asked.
+func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestID, unasked int) {
 	query := messages.CycleQueried{Query: m.Query, Recorder: m.Recorder}
 	if m.Request != 0 {
 		if c := s.book.Running(m.Request); c != nil && c.Tell(query) {
-			return []messages.RequestID{m.Request}
+			return []messages.RequestID{m.Request}, 0
 		}
-		return nil
+		return nil, 0
 	}
-	most := 256
-	if m.ClientID == "" {
-		most = m.Newest
+	most := m.Newest // of all that run, these are enough
+	if m.ClientID != "" || !records.MeetsAny(&m.Filter) {
+		most = askedAtOnce // what a cycle knows of its request, it alone can say
+		unasked = max(s.book.Live()-most, 0)
 	}
-	var asked []messages.RequestID
 	for _, id := range s.newestRunning(most) {
 		if s.book.Running(id).Tell(query) {
 			asked = append(asked, id)
 		}
 	}
-	return asked
+	return asked, unasked
 }
 
 func (s *Shard) newestRunning(most int) []messages.RequestID {

@@ -24,7 +24,7 @@ type scene struct {
 	registry *prometheus.Registry
 }
 
-// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s, and runs 4 to 6.
+// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s and 1 was answered 503, and runs 4 to 6.
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.ShardMsg](t), asker: runtimetest.NewProbe[messages.RecorderMsg](t),
@@ -35,7 +35,7 @@ func newScene(t *testing.T) *scene {
 		s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](t)
 		book.Begin(id, s.cycles[id])
 	}
-	book.End(messages.Record{Request: 1, ClientID: "x"})
+	book.End(messages.Record{Request: 1, ClientID: "x", Status: 503})
 	book.End(messages.Record{Request: 2})
 	book.End(messages.Record{Request: 3, ClientID: "x"})
 	s.actor.Play(shard.New(book, shard.NewMetrics(s.registry), func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
@@ -59,6 +59,9 @@ func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID)
 		s.Fatalf("%d answers, want 1", len(told))
 	}
 	got := told[0].(messages.RecordsFound)
+	if got.Unasked != 0 {
+		s.Errorf("%d are not asked", got.Unasked)
+	}
 	if got.Query != 8 || got.Shard != s.actor || !slices.Equal(got.Asked.Append(nil), running) || got.Records.Len() != len(ended) {
 		s.Fatalf("answered %+v, want %d running and %v", got, len(running), ended)
 	}
@@ -84,6 +87,8 @@ func TestQueries(t *testing.T) {
 		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
 		"none":                  {messages.RecordsQueried{}, nil, nil},
 		"fewer than none":       {messages.RecordsQueried{Newest: -3}, nil, nil},
+		"the newest of some":    {messages.RecordsQueried{Newest: 1, Filter: messages.RecordFilter{Status: messages.StatusRange{From: 500, To: 599}}}, ids{6, 5, 4}, ids{1}},
+		"none of a client's":    {messages.RecordsQueried{ClientID: "x", Filter: messages.RecordFilter{Model: "none"}}, ids{6, 5, 4}, nil},
 		"not that client's one": {messages.RecordsQueried{Request: 2, ClientID: "x"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,4 +184,35 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	pool := runtimetest.NewProbe[messages.PoolMsg](t)
 	s.actor.Tell(messages.SnapshotReplaced{Loop: 3, Version: 7, Pool: pool})
 	pool.Got(messages.LoopPassed{Loop: 3, Version: 7})
+}
+
+// Of many that run not all are asked, and the answer says so: it is not complete then.
+func TestCyclesThatAreNotAskedAreCounted(t *testing.T) {
+	const running, most = 1500, 1024
+	for name, c := range map[string]struct {
+		query          messages.RecordsQueried
+		asked, unasked int
+	}{
+		"the newest":         {messages.RecordsQueried{Newest: 10}, 10, 0},
+		"the newest of some": {messages.RecordsQueried{Newest: 10, Filter: messages.RecordFilter{Model: "a"}}, most, running - most},
+		"a client's":         {messages.RecordsQueried{ClientID: "x"}, most, running - most},
+		"one":                {messages.RecordsQueried{Request: 3}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			actor, asker := runtimetest.NewStage[messages.ShardMsg](t), runtimetest.NewProbe[messages.RecorderMsg](t)
+			cycle := runtimetest.NewProbe[messages.CycleMsg](t)
+			book := records.NewBook(8, 1<<20)
+			for id := messages.RequestID(1); id <= running; id++ {
+				book.Begin(id, cycle)
+			}
+			actor.Play(shard.New(book, shard.NewMetrics(prometheus.NewRegistry()), func(*messages.Record) {}))
+			actor.Tell(messages.ShardStarted{})
+			c.query.Recorder = asker
+			actor.Tell(c.query)
+			got := asker.Told()[0].(messages.RecordsFound)
+			if n := len(cycle.Told()); n != c.asked || got.Asked.Len() != c.asked || got.Unasked != c.unasked {
+				t.Errorf("%d are asked, %d said so, %d not; want %d and %d not", n, got.Asked.Len(), got.Unasked, c.asked, c.unasked)
+			}
+		})
+	}
 }

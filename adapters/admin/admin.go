@@ -8,6 +8,8 @@ package admin
 import (
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +28,9 @@ type Config struct {
 	ParseID  func(string) (messages.RequestID, bool) // its reverse; false = not an id of this process
 	Address  func(messages.EndpointID) messages.Address
 
+	// Incarnations are those that had an address, as far as records may name them. nil = there are none.
+	Incarnations func(messages.Address) []messages.EndpointID
+
 	MessageName func(kind uint16) string // of a message type, "" = unknown
 	ActorName   func(kind uint16) string
 
@@ -39,25 +44,11 @@ type Config struct {
 	Now          func() time.Time
 }
 
-const (
-	answerWithin = 2 * time.Second
-	newest       = 50   // requests that a list shows if the client does not say how many
-	mostNewest   = 1000 // requests that a list shows at most
-)
+const answerWithin = 2 * time.Second
 
 type handler struct{ Config }
 
-// NewHandler serves the metrics port.
-//
-//	GET /metrics              Prometheus' text format
-//	GET /healthz              200 while the process lives
-//	GET /readyz               200 "ok", or 503 with the reason
-//	GET /debug/requests       the newest requests; ?n= how many, ?x-request-id= those of a client's id
-//	GET /debug/requests/{id}  one request, by our id or the client's x-request-id; ?all shows every endpoint
-//	GET /debug/endpoints      the pool
-//	GET /debug/config         the configuration in force
-//	GET /debug/rings          what the loops did last; ?loop= one loop, ?newest= how many messages of each
-//	GET /debug/pprof/         profiles, in the form of net/http/pprof, if they are shown
+// NewHandler serves the metrics port: the paths of handler.routes, and / which lists them.
 //
 // Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it. Their errors are always JSON:
 // {"error": what is wrong, "code": one word for programs}.
@@ -70,26 +61,121 @@ func NewHandler(cfg Config) http.Handler {
 	}
 	h := &handler{cfg}
 	mux := http.NewServeMux()
-	// One broken collector must not hide the metrics of all others.
-	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
-	mux.HandleFunc("GET /readyz", h.ready)
-	mux.Handle("GET /debug/requests", h.guard(h.requests))
-	mux.Handle("GET /debug/requests/{id}", h.guard(h.request))
-	mux.Handle("GET /debug/endpoints", h.guard(h.endpoints))
-	mux.Handle("GET /debug/config", h.guard(h.configuration))
-	mux.Handle("GET /debug/rings", h.guard(h.rings))
-	h.profiles(mux)
-	mux.Handle("/debug/", h.guard(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "debug paths answer GET only")
-			return
+	mux.HandleFunc("GET /{$}", strict(nil, h.index))
+	for _, r := range h.routes() {
+		switch {
+		case !r.debug():
+			mux.Handle("GET "+r.path, r.serve)
+		case r.path != profilesPath:
+			mux.Handle("GET "+r.path, h.guard(strict(r.takes, r.serve)))
 		}
-		fail(w, http.StatusNotFound, "no-such-path", "no such path; there are /debug/requests, /debug/requests/{id}, /debug/endpoints, /debug/config, /debug/rings and, with --enable-pprof, /debug/pprof/")
-	}))
+	}
+	h.profiles(mux)
+	mux.Handle("/debug/", h.guard(h.noSuchPath))
 	return mux
 }
+
+// route is a path that the port answers.
+type route struct {
+	path  string
+	about string   // what it shows, in few words
+	takes []string // parameters of its query, in alphabetical order; "format" goes without saying
+	serve http.HandlerFunc
+	none  bool // this process has nothing to show there
+}
+
+// debug reports whether a path tells of single requests or endpoints.
+func (r route) debug() bool { return strings.HasPrefix(r.path, "/debug/") }
+
+const profilesPath = "/debug/pprof/"
+
+// routes are all paths but /.
+func (h *handler) routes() []route {
+	// One broken collector must not hide the metrics of all others.
+	metrics := promhttp.HandlerFor(h.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	all := []route{
+		{path: "/metrics", about: "metrics, in the text format of Prometheus", serve: metrics.ServeHTTP},
+		{path: "/healthz", about: "200 while the process lives", serve: h.alive},
+		{path: "/readyz", about: "200 when requests can be served, or 503 with the reason", serve: h.ready},
+		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given", takes: listParameters, serve: h.requests},
+		{path: "/debug/requests/{id}", about: "why a request went where it went, by our id or the client's x-request-id; all shows every endpoint",
+			takes: []string{"all", "limit", "n"}, serve: h.request},
+		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints, none: h.Endpoints == nil},
+		{path: "/debug/config", about: "the configuration in force", serve: h.configuration, none: h.Configuration == nil},
+		{path: "/debug/rings", about: "the messages that each loop handled last", takes: []string{"loop", "newest"}, serve: h.rings},
+		{path: profilesPath, about: "profiles of the process, as net/http/pprof has them", none: !h.Profiles},
+	}
+	return all
+}
+
+// indexView is the JSON form of the list of paths.
+type indexView struct {
+	Paths []pathView `json:"paths"`
+}
+
+type pathView struct {
+	Path       string   `json:"path"`
+	About      string   `json:"about"`
+	Parameters []string `json:"parameters"` // of its query
+}
+
+// index lists what the asker can have.
+func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	hidden := ""
+	if !h.OpenDebug {
+		hidden = notLocal(r)
+	}
+	v := indexView{Paths: []pathView{}}
+	rows := [][]string{}
+	for _, route := range h.routes() {
+		if route.none || route.debug() && hidden != "" {
+			continue
+		}
+		p := pathView{route.path, route.about, append([]string{}, route.takes...)}
+		if route.debug() && route.path != profilesPath {
+			p.Parameters = append(p.Parameters, "format")
+			slices.Sort(p.Parameters)
+		}
+		v.Paths = append(v.Paths, p)
+		rows = append(rows, []string{p.Path, p.About})
+		if len(p.Parameters) > 0 {
+			rows = append(rows, []string{"", "?" + strings.Join(p.Parameters, " ?")})
+		}
+	}
+	if wantsJSON(r) {
+		writeJSON(w, http.StatusOK, v)
+		return
+	}
+	var b strings.Builder
+	table(&b, "", "ll", rows)
+	if hidden != "" {
+		b.WriteString("\n/debug answers loopback peers only, unless --open-debug: " + hidden + "\n")
+	}
+	plain(w, http.StatusOK, b.String())
+}
+
+// noSuchPath answers on debug paths that there are none of.
+func (h *handler) noSuchPath(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "debug paths answer GET only")
+		return
+	}
+	var paths []string
+	for _, route := range h.routes() {
+		if route.debug() && !route.none {
+			paths = append(paths, route.path)
+		}
+	}
+	text := "no such path; there are " + strings.Join(paths, ", ")
+	if !h.Profiles {
+		text += " and, with --enable-pprof, " + profilesPath
+	}
+	fail(w, http.StatusNotFound, "no-such-path", text)
+}
+
+func (h *handler) alive(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
 
 func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 	if h.Ready != nil {

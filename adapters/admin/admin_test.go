@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,8 +62,23 @@ func config(rec *recorder) Config {
 			}
 			return messages.Address(fmt.Sprintf("10.0.0.%d:8000", id.Slot))
 		},
+		Incarnations: func(a messages.Address) []messages.EndpointID {
+			var slot uint32
+			if _, err := fmt.Sscanf(string(a), "10.0.0.%d:8000", &slot); err != nil {
+				return nil
+			}
+			return []messages.EndpointID{{Slot: slot, Generation: 9}}
+		},
 		Now: func() time.Time { return noon },
 	}
+}
+
+func filterOfStatus(from, to int) messages.RecordFilter {
+	return messages.RecordFilter{Status: messages.StatusRange{From: from, To: to}}
+}
+
+func filterOfReasons(r ...messages.Reason) messages.RecordFilter {
+	return messages.RecordFilter{Reasons: messages.ListOf(r...)}
 }
 
 // get asks as a peer on this machine.
@@ -179,6 +195,22 @@ func TestErrors(t *testing.T) {
 		"nothing asked":    {answering(), "/debug/requests?n=0", 400, "bad-number"},
 		"too many":         {answering(), "/debug/requests?n=1001", 400, "bad-number"},
 		"no such form":     {answering(), "/debug/requests?format=xml", 400, "bad-format"},
+		"misspelt":         {answering(), "/debug/requests?modell=a", 400, "unknown-parameter"},
+		"of another page":  {answering(), "/debug/requests?newest=3", 400, "unknown-parameter"},
+		"in a request":     {answering(), "/debug/requests/x?status=503", 400, "unknown-parameter"},
+		"in endpoints":     {answering(), "/debug/endpoints?name=a", 400, "unknown-parameter"},
+		"in config":        {answering(), "/debug/config?all", 400, "unknown-parameter"},
+		"in rings":         {answering(), "/debug/rings?n=3", 400, "unknown-parameter"},
+		"in the list":      {answering(), "/?all", 400, "unknown-parameter"},
+		"twice":            {answering(), "/debug/requests?model=a&model=b", 400, "repeated-parameter"},
+		"no query":         {answering(), "/debug/requests?model=%zz", 400, "bad-query"},
+		"half a query":     {answering(), "/debug/requests?model=a;limit=3", 400, "bad-query"},
+		"no status":        {answering(), "/debug/requests?status=6xx", 400, "bad-status"},
+		"short status":     {answering(), "/debug/requests?status=50", 400, "bad-status"},
+		"two classes":      {answering(), "/debug/requests?status=44xx", 400, "bad-status"},
+		"no reason":        {answering(), "/debug/requests?reason=tll-expired", 400, "unknown-reason"},
+		"no endpoint":      {answering(), "/debug/requests?endpoint=vllm-1", 404, "no-such-endpoint"},
+		"no limit":         {answering(), "/debug/requests?limit=0", 400, "bad-number"},
 		"no such path":     {answering(), "/debug/pprof", 404, "no-such-path"},
 		"endpoints hidden": {answering(), "/debug/endpoints", 404, "not-shown"},
 		"config hidden":    {answering(), "/debug/config", 404, "not-shown"},
@@ -245,18 +277,109 @@ func TestWhatTheRecorderIsAsked(t *testing.T) {
 		"cut":           {"/debug/requests/" + long, messages.RequestQueried{ClientID: strings.Repeat("a", 127)}},
 		"long, no text": {"/debug/requests?x-request-id=" + strings.Repeat("x%FF", 100), messages.RequestQueried{ClientID: strings.Repeat("x\uFFFD", 32)}},
 		"dots":          {"/debug/requests/%2E%2E", messages.RequestQueried{ClientID: ".."}},
+		"limit":         {"/debug/requests?limit=7", messages.RequestQueried{Newest: 7}},
+		"of a model":    {"/debug/requests?model=" + long, messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Model: strings.Repeat("a", 127)}}},
+		"status":        {"/debug/requests?status=503&limit=20", messages.RequestQueried{Newest: 20, Filter: filterOfStatus(503, 503)}},
+		"class":         {"/debug/requests?status=4XX", messages.RequestQueried{Newest: 50, Filter: filterOfStatus(400, 499)}},
+		"client's 503":  {"/debug/requests?x-request-id=a&status=503", messages.RequestQueried{ClientID: "a", Filter: filterOfStatus(503, 503)}},
+		"reason":        {"/debug/requests?reason=rejected-ttl-expired", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
+		"as listed":     {"/debug/requests?reason=ttl-expired", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
+		"served":        {"/debug/requests?reason=none", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.NoReason)}},
+		"by name":       {"/debug/requests?endpoint=vllm-1%1B", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 1, Generation: 9})}}},
+		"by full name":  {"/debug/requests?endpoint=llm/vllm-2%1B", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 2, Generation: 9})}}},
+		"by address": {"/debug/requests?endpoint=10.0.0.2:8000",
+			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "10.0.0.2:8000", Endpoints: messages.ListOf(messages.EndpointID{Slot: 2, Generation: 9})}}},
+		"outside the pool": {"/debug/requests?endpoint=[::1]:80", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "[::1]:80"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := answering(messages.Record{Request: 1})
-			w := get(config(rec), c.path)
+			cfg := config(rec)
+			cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
+			w := get(cfg, c.path)
 			if rec.asked == nil {
 				t.Fatalf("GET %s = %d, recorder not asked", c.path, w.Code)
 			}
 			got := *rec.asked
 			got.Admin = nil
-			if got != c.want {
+			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("GET %s asks %+v, want %+v", c.path, got, c.want)
 			}
 		})
+	}
+}
+
+// What is refused names what was probably meant, and all that is known.
+func TestUnknownNamesAreAnsweredWithTheKnown(t *testing.T) {
+	for path, want := range map[string]string{
+		"/debug/requests?modell=a":        `unknown parameter "modell", did you mean model?; known are endpoint, format, limit, model, n, reason, status, x-request-id`,
+		"/debug/requests?newer=3":         `unknown parameter "newer"; known are endpoint, format, limit, model, n, reason, status, x-request-id`,
+		"/debug/rings?loops=3":            `unknown parameter "loops", did you mean loop?; known are format, loop, newest`,
+		"/debug/endpoints?%1B[2J":         `unknown parameter "\x1b[2J"; known are format`,
+		"/debug/requests?reason=expired":  `unknown reason "expired"; known are any, none, invalid-request, body-too-large, `,
+		"/debug/requests?reason=internl":  `unknown reason "internl", did you mean internal?; known are any, none, `,
+		"/debug/requests?endpoint=10.0.1": `unknown endpoint "10.0.1"; known are vllm-0\x1b, 10.0.0.0:8000, `,
+		"/debug/requests?model=a%zz":      `the query cannot be read: invalid URL escape "%zz"`,
+	} {
+		cfg := config(answering())
+		cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
+		w := get(cfg, path)
+		var f failure
+		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil || !strings.HasPrefix(f.Error, want) || cfg.Recorder.(*recorder).asked != nil {
+			t.Errorf("GET %s = %d %s\nwant %s", path, w.Code, f.Error, want)
+		}
+	}
+}
+
+func TestPathsAreListed(t *testing.T) {
+	full := config(answering())
+	full.Endpoints = func() []EndpointView { return nil }
+	full.Configuration = func() string { return "" }
+	full.Profiles = true
+	for name, c := range map[string]struct {
+		cfg    Config
+		path   string
+		change func(*http.Request)
+	}{
+		"paths":        {full, "/", nil},
+		"paths-few":    {config(answering()), "/", nil},
+		"paths-json":   {config(answering()), "/?format=json", nil},
+		"paths-remote": {full, "/", func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := get(c.cfg, c.path, func(r *http.Request) {
+				if c.change != nil {
+					c.change(r)
+				}
+			})
+			if w.Code != 200 {
+				t.Errorf("%d", w.Code)
+			}
+			transcript(t, name, w)
+		})
+	}
+	for _, path := range []string{"/nothing", "/index.html", "/debug/nothing"} {
+		if w := get(full, path); w.Code != 404 {
+			t.Errorf("GET %s = %d, want 404", path, w.Code)
+		}
+	}
+}
+
+// Every path that is listed answers, and every path of /debug is listed.
+func TestListedPathsAnswer(t *testing.T) {
+	cfg := config(answering(messages.Record{Request: 1}))
+	cfg.Endpoints = func() []EndpointView { return nil }
+	cfg.Configuration = func() string { return "" }
+	cfg.Profiles = true
+	var list indexView
+	if err := json.Unmarshal(get(cfg, "/?format=json").Body.Bytes(), &list); err != nil || len(list.Paths) < 8 {
+		t.Fatalf("%d paths, %v", len(list.Paths), err)
+	}
+	for _, p := range list.Paths {
+		if p.Path == "/debug/rings" {
+			continue // the recorder of this test has none; TestRings asks for it
+		}
+		if w := get(cfg, strings.ReplaceAll(p.Path, "{id}", "x")); w.Code != 200 {
+			t.Errorf("GET %s = %d %s", p.Path, w.Code, w.Body)
+		}
 	}
 }

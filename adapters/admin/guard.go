@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// guard lets requests to debug paths pass that may see them and that ask for a form there is.
+// guard lets requests to debug paths pass that may see them.
 func (h *handler) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -23,12 +23,7 @@ func (h *handler) guard(next http.HandlerFunc) http.Handler {
 				return
 			}
 		}
-		switch r.URL.Query().Get("format") {
-		case "", "json", "text":
-			next(w, r)
-		default:
-			fail(w, http.StatusBadRequest, "bad-format", "format must be json or text")
-		}
+		next(w, r)
 	})
 }
 

@@ -158,6 +158,7 @@ func TestTranscripts(t *testing.T) {
 		"crowd-all":     {one + "?all", []messages.Record{crowd()}},
 		"list":          {"/debug/requests", []messages.Record{crowd(), rejected(), unplaced(), served()}},
 		"list-short":    {"/debug/requests?n=1", []messages.Record{rejected(), served()}},
+		"list-sent":     {"/debug/requests?endpoint=10.0.0.3:8000", []messages.Record{byEnvoy(), stranger(), served()}},
 		"list-json":     {"/debug/requests?format=json", []messages.Record{rejected(), crowd()}},
 		"list-none":     {"/debug/requests", nil},
 		"several":       {one, []messages.Record{rejected(), served()}},

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/records"
@@ -59,44 +60,31 @@ func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.Request
 	return got, true
 }
 
-// requests answers with a list: the newest, or all that share a client's id.
+// requestsShown are how many a list shows.
+var requestsShown = limits{usual: 50, most: 1000}
+
+// requests answers with a list: the newest of those that are meant, or all that share a client's id.
 func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
-	n, ok := howMany(w, r, "n", limits{newest, mostNewest})
+	n, ok := howMany(w, r, requestsShown, "limit", "n")
 	if !ok {
 		return
 	}
-	q := messages.RequestQueried{Newest: n}
+	f, ok := h.filter(w, r)
+	if !ok {
+		return
+	}
+	q := messages.RequestQueried{Newest: n, Filter: f}
 	if id := r.URL.Query().Get("x-request-id"); id != "" {
-		q = messages.RequestQueried{ClientID: records.Label(id)}
+		q = messages.RequestQueried{ClientID: records.Label(id), Filter: f}
 	}
 	if got, ok := h.ask(w, r, q); ok {
 		h.list(w, r, got, n)
 	}
 }
 
-// limits of how many of something a page shows.
-type limits struct {
-	usual int // if the client does not say
-	most  int
-}
-
-// howMany reads the parameter name. False means that it is no number that is answered, and that the client has been told so.
-func howMany(w http.ResponseWriter, r *http.Request, name string, l limits) (int, bool) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return l.usual, true
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > l.most {
-		fail(w, http.StatusBadRequest, "bad-number", fmt.Sprintf("%s must be 1 to %d", name, l.most))
-		return 0, false
-	}
-	return n, true
-}
-
 // request answers with one request, or with a list if a client gave its id to several.
 func (h *handler) request(w http.ResponseWriter, r *http.Request) {
-	n, ok := howMany(w, r, "n", limits{newest, mostNewest})
+	n, ok := howMany(w, r, requestsShown, "limit", "n")
 	if !ok {
 		return
 	}
@@ -128,7 +116,7 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) list(w http.ResponseWriter, r *http.Request, got messages.RecordsAnswered, n int) {
-	p := page{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial, LeftOut: max(got.Records.Len()-n, 0)}
+	p := page{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial, LeftOut: max(got.Records.Len()-n, 0), Unasked: got.Unasked}
 	for i, record := range got.Records.All() {
 		if i == n {
 			break
@@ -173,4 +161,94 @@ func notFound(id string, ours bool, lost uint64) string {
 		text += "; " + strconv.FormatUint(lost, 10) + verb + " way for newer ones since the start"
 	}
 	return text
+}
+
+// listing is a list of requests as text, one line each.
+func listing(p *page) string {
+	var b strings.Builder
+	if len(p.Requests) == 0 {
+		b.WriteString("no requests\n")
+	} else {
+		table(&b, "", "lrlllrrr", rows(p))
+	}
+	if p.LeftOut > 0 {
+		fmt.Fprintf(&b, "%d more; limit shows more, at most %d\n", p.LeftOut, requestsShown.most)
+	}
+	if p.Unasked > 0 {
+		fmt.Fprintf(&b, "incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(p.Unasked, "request"))
+	}
+	if p.Partial {
+		b.WriteString("incomplete: a part of the process did not answer in time\n")
+	}
+	return b.String()
+}
+
+const (
+	addressColumns = 21 // any IPv4 address with a port
+	outcomeColumns = 20
+	modelColumns   = 40
+	sentTo         = "→"         // before an endpoint of which nothing came yet
+	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
+)
+
+func rows(p *page) [][]string {
+	rows := [][]string{{"id", "age", "model", "endpoint", "outcome", "queue", "ttft", "took"}}
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		rows = append(rows, []string{
+			r.ID, short(time.Duration(r.AgeSeconds)), orNone(clean(r.Model)), clip(r.place(), addressColumns+1),
+			clip(outcome(r), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(), r.DurationSeconds.text(),
+		})
+	}
+	const model = 2
+	left := width
+	for column := range rows[0] {
+		most := 0
+		for _, row := range rows {
+			most = max(most, columnsOf(row[column]))
+		}
+		if column != model {
+			left -= most + 2
+		}
+	}
+	for _, row := range rows {
+		row[model] = clip(row[model], min(max(left, 8), modelColumns))
+	}
+	return rows
+}
+
+// place is what served the request. While that is not known, it is what the request was sent to, marked as such.
+func (r *requestView) place() string {
+	switch {
+	case r.Served == nil && r.Beyond != "":
+		return clean(r.Beyond)
+	case r.Served == nil && r.Picked != nil:
+		return sentTo + r.Picked.text()
+	}
+	return r.Served.text()
+}
+
+// outcome is status and reason in few words.
+func outcome(r *requestView) string {
+	reason := strings.TrimPrefix(r.Reason, rejectedPrefix)
+	switch {
+	case r.Status != 0 && reason != "":
+		return strconv.Itoa(r.Status) + " " + reason
+	case r.Status != 0 && r.Running:
+		return strconv.Itoa(r.Status) + " running"
+	case r.Status != 0:
+		return strconv.Itoa(r.Status)
+	case reason != "":
+		return reason
+	case r.Running:
+		return "running"
+	}
+	return "no response"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }

@@ -39,7 +39,7 @@ type eventView struct {
 var eventsShown = limits{usual: 100, most: 1 << 16}
 
 func (h *handler) rings(w http.ResponseWriter, r *http.Request) {
-	n, ok := howMany(w, r, "newest", eventsShown)
+	n, ok := howMany(w, r, eventsShown, "newest")
 	if !ok {
 		return
 	}

@@ -14,6 +14,7 @@ type page struct {
 	Requests    []requestView `json:"requests"`
 	LeftOut     int           `json:"left_out"`     // that were found and are not listed
 	LostRecords uint64        `json:"lost_records"` // that made way for newer ones since the start
+	Unasked     int           `json:"unasked"`      // that run and were not looked at: more run than a query looks at
 	Partial     bool          `json:"partial"`      // some part of the process did not answer in time
 }
 

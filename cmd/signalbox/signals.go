@@ -143,8 +143,8 @@ func (noParser) Parse(string, string, string, []byte, *messages.Request) error {
 func (t *tree) serveAdmin(c *config.Config) {
 	t.admin = admin.NewHandler(admin.Config{
 		Gatherer: t.registry, Recorder: t.recorder.Outer(), FormatID: t.formatID,
-		ParseID:     func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Address:     t.endpoint.Address,
+		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Address: t.endpoint.Address, Incarnations: t.endpoint.Incarnations,
 		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
 		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
+	"github.com/signalbox-epp/signalbox/engine/spelling"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -247,7 +248,7 @@ func (l *loader) didYouMeanPlugin(name string) string {
 	if l.full() {
 		return ""
 	}
-	if n := nearest(name, names); n != "" {
+	if n := spelling.Nearest(name, names); n != "" {
 		return "did you mean " + n + "?"
 	}
 	return "add it to plugins"

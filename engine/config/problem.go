@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/signalbox-epp/signalbox/engine/spelling"
 )
 
 // Problem is one thing that is wrong, or has no effect, in a configuration file.
@@ -67,45 +69,10 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// nearest is the known name that differs from name in the fewest letters, or "" if none is near.
-func nearest(name string, known []string) string {
-	if len(name) > 80 {
-		return ""
-	}
-	found, least := "", max(2, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			found, least = k, d
-		}
-	}
-	return found
-}
-
-// distance counts the letters to insert, remove or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // didYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a suggestion
 // that leads to the next problem is none.
 func didYouMean(name string, known, without []string) string {
-	switch n := nearest(name, slices.Concat(known, without)); {
+	switch n := spelling.Nearest(name, slices.Concat(known, without)); {
 	case n == "":
 		return "known are " + strings.Join(known, ", ")
 	case slices.Contains(known, n):

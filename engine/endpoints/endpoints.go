@@ -124,3 +124,14 @@ func (p *Pool) Names() map[messages.EndpointID]messages.Address { return *p.name
 
 // Address is the address of an incarnation, also of one that is gone; "" if it is no longer known.
 func (p *Pool) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }
+
+// Incarnations are all that had an address, in no order, as far as they are known.
+func (p *Pool) Incarnations(a messages.Address) []messages.EndpointID {
+	var ids []messages.EndpointID
+	for id, address := range *p.names.Load() {
+		if address == a {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

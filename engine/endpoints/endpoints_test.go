@@ -55,6 +55,9 @@ func TestPoolKeepsNamesOfWhatIsGone(t *testing.T) {
 	if p.Address(id) != "a" || p.Snapshot().Version != 1 {
 		t.Errorf("version %d, address %q", p.Snapshot().Version, p.Address(id))
 	}
+	if got := p.Incarnations("a"); len(got) != 1 || got[0] != id || len(p.Incarnations("b")) != 0 {
+		t.Errorf("incarnations of a are %v, want %v; of b %v, want none", got, id, p.Incarnations("b"))
+	}
 }
 
 func TestLoadHasACacheLineOfItsOwn(t *testing.T) {
