@@ -36,6 +36,7 @@ type Config struct {
 
 	Ready         func() error          // nil error = ready; the error's text is the answer. nil = always ready
 	Endpoints     func() []EndpointView // in any order. nil = none are shown
+	NotScraped    string                // why no endpoint's metrics page is read; "" = they are read
 	Configuration func() string         // the configuration in force, as text. nil = it is not shown
 
 	Profiles     bool          // show profiles of the process

@@ -22,12 +22,13 @@ type EndpointView struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 
 	Health           *HealthView `json:"health"`            // null = nothing is held against it
+	Scraped          bool        `json:"scraped"`           // its metrics page is read
 	Failing          bool        `json:"failing"`           // the newest scrape failed
 	InflightRequests int         `json:"inflight_requests"` // sent by this process, not ended
 	InflightTokens   int         `json:"inflight_tokens"`   // their prompts, estimated
 	Picks            uint64      `json:"picks"`             // since this incarnation
 
-	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet
+	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet, or it is not scraped
 }
 
 // HealthView is what is held against an endpoint.
@@ -98,13 +99,18 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
 	slices.SortFunc(list, func(a, b EndpointView) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Slot, b.Slot))
 	})
+	p := EndpointsPage{list, h.NotScraped}
 	if wantsJSON(r) {
-		writeJSON(w, http.StatusOK, struct {
-			Endpoints []EndpointView `json:"endpoints"`
-		}{list})
+		writeJSON(w, http.StatusOK, p)
 		return
 	}
-	plain(w, http.StatusOK, pool(list))
+	plain(w, http.StatusOK, p.text())
+}
+
+// EndpointsPage is the JSON form of the pool, and all that the text is made of.
+type EndpointsPage struct {
+	Endpoints  []EndpointView `json:"endpoints"`
+	NotScraped string         `json:"not_scraped"` // why no endpoint's metrics page is read, so that none has a sample; "" = they are read
 }
 
 // views are the endpoints, in any order.
@@ -112,10 +118,15 @@ func (h *handler) views() []EndpointView {
 	if h.Endpoints == nil {
 		return nil
 	}
-	return h.Endpoints()
+	list := h.Endpoints()
+	for i := range list {
+		list[i].Scraped = h.NotScraped == ""
+	}
+	return list
 }
 
-func pool(list []EndpointView) string {
+func (p *EndpointsPage) text() string {
+	list := p.Endpoints
 	if len(list) == 0 {
 		return "no endpoints\n"
 	}
@@ -136,6 +147,9 @@ func pool(list []EndpointView) string {
 	}
 	var b strings.Builder
 	table(&b, "", "llllrrrrrrrl", rows)
+	if p.NotScraped != "" {
+		b.WriteString("not scraped: " + clean(p.NotScraped) + "\n")
+	}
 	return b.String()
 }
 
@@ -148,10 +162,13 @@ func (e *EndpointView) health() string {
 
 // state is in a word whether the sample counts, and its age.
 func (e *EndpointView) state() string {
-	if e.Sample == nil {
-		if e.Failing {
-			return "none, failing"
-		}
+	switch {
+	case e.Sample != nil:
+	case !e.Scraped:
+		return "not scraped"
+	case e.Failing:
+		return "none, failing"
+	default:
 		return "none yet"
 	}
 	age := short(time.Duration(e.Sample.AgeSeconds * float64(time.Second)))

@@ -175,6 +175,15 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// Without a scrape there will never be a sample, which is said instead of a word that has one wait for it.
+func TestEndpointsThatAreNotScrapedAreShownAsSuch(t *testing.T) {
+	cfg := config(answering())
+	cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second)[2:] }
+	cfg.NotScraped = "no plugin reads samples"
+	transcript(t, "not-scraped", get(cfg, "/debug/endpoints"))
+	transcript(t, "not-scraped-json", get(cfg, "/debug/endpoints?format=json"))
+}
+
 // transcript compares a page with the file of its name. A text must fit a terminal and do no harm to it.
 func transcript(t *testing.T, name string, w *httptest.ResponseRecorder) {
 	t.Helper()

@@ -40,7 +40,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		interval = cfg.Metrics.Interval
 	}
 	settings := scraper.Config{
-		Metrics: cfg.Metrics.Enabled && cfg.Reads != 0, Models: cfg.Models.Enabled, Interval: interval, ModelsEvery: cfg.Models.Interval,
+		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: interval, ModelsEvery: cfg.Models.Interval,
 		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned,
 	}
 	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
@@ -52,6 +52,17 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		}
 		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
 	}, nil
+}
+
+// notScraped says why no metrics page is read; "" = they are read.
+func notScraped(cfg *config.Config) string {
+	switch {
+	case cfg.Reads == 0:
+		return "no plugin reads samples"
+	case !cfg.Metrics.Enabled:
+		return "dataLayer.injectDefaults is false, and dataLayer.sources names no metrics-data-source"
+	}
+	return ""
 }
 
 func page(s config.Source) modelserver.Page {
@@ -146,7 +157,7 @@ func (t *tree) serveAdmin(c *config.Config) {
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address: t.endpoint.Address, Incarnations: t.endpoint.Incarnations,
 		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
-		Ready: t.ready, Endpoints: t.endpointViews, OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.sys.Now,
+		Ready: t.ready, Endpoints: t.endpointViews, NotScraped: notScraped(c), OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.sys.Now,
 		Configuration: func() string { return describe(c) },
 	})
 }
