@@ -24,13 +24,32 @@ type Watch struct {
 	// Tell, if not nil, hears of each change once two looks agree on it: nil when the files as they stand have come into
 	// force, else why those that were read before stay in force. It must not block.
 	Tell func(error)
+
+	// Doubt, if not nil, hears of certificates in force that have expired, or are not valid yet: before NewPort returns, and
+	// whenever that changes. nil = they are valid again. It must not block.
+	Doubt func(error)
+}
+
+// source is a file that is followed.
+type source struct {
+	path string
+	flag string // that names it, and begins every problem of it; "" = none does
+}
+
+// fault is a problem of the source.
+func (s source) fault(err error) error {
+	if s.flag == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.flag, err)
 }
 
 // follower keeps the last good value of a set of files. It reads them at each look instead of waiting for word of a
 // change: a volume of Kubernetes swaps a link two folders up, and a network drive tells nothing.
 type follower[T any] struct {
-	files []string
+	files []source
 	parse func(texts [][]byte) (*T, error)
+	judge func(*T) // looks at what is in force, at each look
 	tell  func(error)
 	good  atomic.Pointer[T]
 
@@ -41,8 +60,8 @@ type follower[T any] struct {
 }
 
 // follow reads the files, which must be good, and goes on reading them until close.
-func follow[T any](files []string, parse func([][]byte) (*T, error), w Watch) (*follower[T], error) {
-	f := &follower[T]{files: files, parse: parse, tell: w.Tell}
+func follow[T any](files []source, parse func([][]byte) (*T, error), judge func(*T), w Watch) (*follower[T], error) {
+	f := &follower[T]{files: files, parse: parse, judge: judge, tell: w.Tell}
 	if f.tell == nil {
 		f.tell = func(error) {}
 	}
@@ -51,6 +70,7 @@ func follow[T any](files []string, parse func([][]byte) (*T, error), w Watch) (*
 		return nil, err
 	}
 	f.good.Store(value)
+	f.judge(value)
 	f.settled, f.seen = sum, sum
 	if w.Every >= 0 && len(files) > 0 {
 		f.end, f.ended = make(chan struct{}), make(chan struct{})
@@ -103,6 +123,7 @@ func (f *follower[T]) look() {
 		f.settled = sum
 		f.tell(nil)
 	}
+	f.judge(f.good.Load())
 }
 
 // read gives what the files hold, and a sum of it. Of files that cannot be read the sum is that of the error.
@@ -110,10 +131,10 @@ func (f *follower[T]) read() (*T, [sha256.Size]byte, error) {
 	var texts [][]byte
 	var problems []error
 	var all bytes.Buffer
-	for _, name := range f.files {
-		text, err := readFile(name)
+	for _, file := range f.files {
+		text, err := readFile(file.path)
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, file.fault(err))
 		}
 		texts = append(texts, text)
 		fmt.Fprintf(&all, "%d %v ", len(text), err) // so that no two sets look alike

@@ -24,7 +24,7 @@ func TestHalfATokenIsNotTaken(t *testing.T) {
 	write(t, path, "old-secret\n")
 	w := told.watch()
 	w.Every = -1 // the test looks
-	tokens, err := NewTokens(path, w)
+	tokens, err := NewTokens(path, "", w)
 	if err != nil {
 		t.Fatal(err)
 	}

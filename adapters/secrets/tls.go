@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -18,11 +19,15 @@ import (
 
 // Config is the TLS of one port. The zero value is a self-signed certificate, for every client.
 type Config struct {
-	Directory string   // with tls.crt and tls.key; "" = self-signed
-	ClientCA  string   // file of the authorities that sign clients' certificates; "" = clients show none
+	Directory string // with tls.crt and tls.key; "" = self-signed
+	ClientCA  string // file of the authorities that sign clients' certificates; "" = clients show none
+	Flags     Flags
 	Protocols []string // of ALPN, in the order of preference
 	Parameters
 }
+
+// Flags name the files in problems; "" = problems name the file alone.
+type Flags struct{ Directory, ClientCA string }
 
 // Parameters are what a handshake may agree on.
 type Parameters struct {
@@ -33,16 +38,26 @@ type Parameters struct {
 // Port is the TLS of a port whose files may be replaced at any time.
 type Port struct {
 	Config
-	own   *tls.Certificate // self-signed; nil = the directory's
-	names []string         // of the files
-	files *follower[tls.Config]
+	own     *tls.Certificate // self-signed; nil = the directory's
+	sources []source
+	files   *follower[inForce]
+	doubt   func(error) // nil = nothing hears
+	doubted string      // what was told of last
+}
+
+// inForce is what the files of a port hold.
+type inForce struct {
+	tls         *tls.Config
+	authorities []*x509.Certificate // of clients
 }
 
 // NewPort reads the files. Files that are not good are an error.
 func NewPort(c Config, w Watch) (*Port, error) {
-	p := &Port{Config: c}
+	p := &Port{Config: c, doubt: w.Doubt}
 	if c.Directory != "" {
-		p.names = append(p.names, filepath.Join(c.Directory, "tls.crt"), filepath.Join(c.Directory, "tls.key"))
+		for _, name := range []string{"tls.crt", "tls.key"} {
+			p.sources = append(p.sources, source{filepath.Join(c.Directory, name), c.Flags.Directory})
+		}
 	} else {
 		own, err := selfSigned(time.Now())
 		if err != nil {
@@ -51,10 +66,10 @@ func NewPort(c Config, w Watch) (*Port, error) {
 		p.own = &own
 	}
 	if c.ClientCA != "" {
-		p.names = append(p.names, c.ClientCA)
+		p.sources = append(p.sources, source{c.ClientCA, c.Flags.ClientCA})
 	}
 	var err error
-	p.files, err = follow(p.names, p.parse, w)
+	p.files, err = follow(p.sources, p.parse, p.judge, w)
 	if err != nil {
 		return nil, err
 	}
@@ -65,17 +80,17 @@ func NewPort(c Config, w Watch) (*Port, error) {
 func (p *Port) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: p.Protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.files.good.Load(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.files.good.Load().tls, nil },
 	}
 }
 
 // Certificate is the one in force.
-func (p *Port) Certificate() *x509.Certificate { return p.files.good.Load().Certificates[0].Leaf }
+func (p *Port) Certificate() *x509.Certificate { return p.files.good.Load().tls.Certificates[0].Leaf }
 
 // Close ends the watch over the files. What was read last stays in force.
 func (p *Port) Close() { p.files.close() }
 
-func (p *Port) parse(texts [][]byte) (*tls.Config, error) {
+func (p *Port) parse(texts [][]byte) (*inForce, error) {
 	if err := p.checkForm(texts); err != nil {
 		return nil, err
 	}
@@ -92,18 +107,81 @@ func (p *Port) parse(texts [][]byte) (*tls.Config, error) {
 	} else {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
 		if err != nil {
-			return nil, fmt.Errorf("tls.crt and tls.key in %s: %w", p.Directory, err)
+			return nil, p.sources[0].fault(fmt.Errorf("tls.crt and tls.key in %s: %w", p.Directory, err))
 		}
 		c.Certificates, texts = []tls.Certificate{pair}, texts[2:]
 	}
 	if p.ClientCA == "" {
-		return c, nil
+		return &inForce{tls: c}, nil
+	}
+	authorities := certificates(texts[0])
+	if len(authorities) == 0 {
+		return nil, p.sources[len(p.sources)-1].fault(fmt.Errorf("%s: no certificate in it", p.ClientCA))
 	}
 	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(texts[0]) {
-		return nil, fmt.Errorf("%s: no certificate in it", p.ClientCA)
+	for _, a := range authorities {
+		c.ClientCAs.AddCert(a)
 	}
-	return c, nil
+	return &inForce{c, authorities}, nil
+}
+
+// certificates are those of PEM text, without blocks of other kinds and certificates that cannot be read.
+func certificates(text []byte) []*x509.Certificate {
+	var all []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// judge tells of certificates outside their validity, once. Peers that verify them refuse a handshake, and nothing else would say why.
+func (p *Port) judge(f *inForce) {
+	if p.doubt == nil {
+		return
+	}
+	err := p.validity(f, time.Now())
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != p.doubted {
+		p.doubted = text
+		p.doubt(err)
+	}
+}
+
+// validity is what is wrong with the dates of the certificates in force. Of the clients' authorities one that is valid is enough.
+func (p *Port) validity(f *inForce, now time.Time) error {
+	var problems []error
+	if err := dates(f.tls.Certificates[0].Leaf, now); err != nil && p.own == nil {
+		problems = append(problems, p.sources[0].fault(fmt.Errorf("%s: %w", p.sources[0].path, err)))
+	}
+	var late []error
+	for _, a := range f.authorities {
+		if err := dates(a, now); err != nil {
+			late = append(late, p.sources[len(p.sources)-1].fault(fmt.Errorf("%s: %w", p.ClientCA, err)))
+		}
+	}
+	if len(late) == len(f.authorities) {
+		problems = append(problems, late...)
+	}
+	return errors.Join(problems...)
+}
+
+// dates is what is wrong with the dates of a certificate.
+func dates(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("the certificate of %q expired at %s", c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("the certificate of %q is not valid before %s", c.Subject, c.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // checkForm gives what is wrong with the form of all files.
@@ -111,7 +189,7 @@ func (p *Port) checkForm(texts [][]byte) error {
 	var problems []error
 	for i, text := range texts {
 		if err := checkPEM(text); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", p.names[i], err))
+			problems = append(problems, p.sources[i].fault(fmt.Errorf("%s: %w", p.sources[i].path, err)))
 		}
 	}
 	return errors.Join(problems...)

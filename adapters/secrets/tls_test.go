@@ -4,8 +4,10 @@ import (
 	"crypto/tls"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/secrets/secretstest"
@@ -269,5 +271,129 @@ func TestWithoutAWatchNothingChanges(t *testing.T) {
 	secretstest.NewPair(t, "second").Write(t, folder)
 	if got := shows(t, at); got != "first" {
 		t.Errorf("serves the certificate of %q", got)
+	}
+}
+
+// doubts are what a port says of dates, "" for nothing any more.
+type doubts []string
+
+func (d *doubts) watch(every time.Duration) Watch {
+	return Watch{Every: every, Doubt: func(err error) {
+		if err == nil {
+			*d = append(*d, "")
+			return
+		}
+		*d = append(*d, err.Error())
+	}}
+}
+
+// What is wrong with dates is said at the start, and of the files that replace those; the certificate is in force all the same.
+func TestCertificateOutsideItsDatesIsToldOf(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	good, past, future := secretstest.NewPair(t, "good"), secretstest.NewPairFrom(t, "past", now.Add(-3*time.Hour)), secretstest.NewPairFrom(t, "future", now.Add(time.Hour))
+	folder, ca := t.TempDir(), filepath.Join(t.TempDir(), "ca.crt")
+	crt := filepath.Join(folder, "tls.crt")
+	past.Write(t, folder)
+	secretstest.Put(t, ca, good.Crt)
+	var told doubts
+	p, err := NewPort(Config{Directory: folder, ClientCA: ca, Flags: Flags{"--cert-path", "--client-ca-file"}}, told.watch(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(own secretstest.Pair, authorities ...secretstest.Pair) {
+		own.Write(t, folder)
+		var bundle []byte
+		for _, a := range authorities {
+			bundle = append(bundle, a.Crt...)
+		}
+		secretstest.Put(t, ca, bundle)
+		p.files.look()
+		p.files.look()
+		p.files.look() // says nothing again
+	}
+	expired := func(flag, path, of string) string {
+		return flag + ": " + path + `: the certificate of "CN=` + of + `" expired at ` + now.Add(-time.Hour).Format(time.RFC3339)
+	}
+	early := "--cert-path: " + crt + `: the certificate of "CN=future" is not valid before ` + now.Add(time.Hour).Format(time.RFC3339)
+	want := doubts{expired("--cert-path", crt, "past")}
+	for i, step := range []struct {
+		own         secretstest.Pair
+		authorities []secretstest.Pair
+		says        string
+	}{
+		{good, []secretstest.Pair{good}, ""},
+		{future, []secretstest.Pair{good}, early},
+		{good, []secretstest.Pair{past}, expired("--client-ca-file", ca, "past")},
+		{good, []secretstest.Pair{past, good}, ""}, // one that is valid is enough
+	} {
+		replace(step.own, step.authorities...)
+		want = append(want, step.says)
+		if !slices.Equal(told, want) {
+			t.Fatalf("step %d: told\n%s\nwant\n%s", i, strings.Join(told, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if got := p.Certificate().Subject.CommonName; got != "good" {
+		t.Errorf("in force is the certificate of %q", got)
+	}
+}
+
+// A certificate that expires while it is in force is told of then.
+func TestCertificateThatExpiresIsToldOf(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		secretstest.NewPair(t, "short").Write(t, folder)
+		var told doubts
+		p, err := NewPort(Config{Directory: folder}, told.watch(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Errorf("told of before: %q", told)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		p.Close()
+		if len(told) != 1 || !strings.Contains(told[0], `"CN=short" expired at`) {
+			t.Errorf("told of %q, want that it expired, once", told)
+		}
+	})
+}
+
+// The problem of a file begins with the flag that names it.
+func TestProblemsNameTheFlagAtFault(t *testing.T) {
+	good, other, empty := secretstest.NewPair(t, "good"), secretstest.NewPair(t, "other"), t.TempDir()
+	folder, mixed, ca := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "ca.crt")
+	good.Write(t, folder)
+	good.Write(t, mixed)
+	secretstest.Put(t, filepath.Join(mixed, "tls.key"), other.Key)
+	secretstest.Put(t, ca, []byte("no PEM\n"))
+	cut := filepath.Join(t.TempDir(), "cut.crt")
+	secretstest.Put(t, cut, good.Crt[:100])
+	for name, c := range map[string]struct {
+		directory, ca string
+		want          []string
+	}{
+		"no files":             {empty, "", []string{"--d: stat " + empty + "/tls.crt", "--d: stat " + empty + "/tls.key"}},
+		"key of another":       {mixed, "", []string{"--d: tls.crt and tls.key in " + mixed}},
+		"no authority":         {folder, ca, []string{"--c: " + ca + ": no certificate in it"}},
+		"an authority cut off": {folder, cut, []string{"--c: " + cut + ": line 1"}},
+		"no file of authority": {folder, empty + "/ca", []string{"--c: stat " + empty + "/ca"}},
+		"both":                 {empty, empty + "/ca", []string{"--d: stat", "--d: stat", "--c: stat"}},
+		"self-signed, no file": {"", empty + "/ca", []string{"--c: stat"}},
+	} {
+		_, err := NewPort(Config{Directory: c.directory, ClientCA: c.ca, Flags: Flags{"--d", "--c"}}, Watch{})
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		lines := strings.Split(err.Error(), "\n")
+		if !slices.EqualFunc(lines, c.want, strings.HasPrefix) {
+			t.Errorf("%s: got\n%v\nwant\n%s", name, err, strings.Join(c.want, "\n"))
+		}
+	}
+	if _, err := NewTokens(empty+"/tokens", "--t", Watch{}); err == nil || !strings.HasPrefix(err.Error(), "--t: stat ") {
+		t.Errorf("tokens: %v, want --t: stat", err)
 	}
 }

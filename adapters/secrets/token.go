@@ -14,15 +14,16 @@ type Tokens struct {
 	file *follower[[][sha256.Size]byte]
 }
 
-// NewTokens reads the file. A file without a token is an error.
-func NewTokens(path string, w Watch) (*Tokens, error) {
-	f, err := follow([]string{path}, func(texts [][]byte) (*[][sha256.Size]byte, error) {
+// NewTokens reads the file, which flag names in every problem of it. A file without a token is an error.
+func NewTokens(path, flag string, w Watch) (*Tokens, error) {
+	file := source{path, flag}
+	f, err := follow([]source{file}, func(texts [][]byte) (*[][sha256.Size]byte, error) {
 		sums, err := parseTokens(string(texts[0]))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, file.fault(fmt.Errorf("%s: %w", path, err))
 		}
 		return &sums, nil
-	}, w)
+	}, func(*[][sha256.Size]byte) {}, w)
 	if err != nil {
 		return nil, err
 	}

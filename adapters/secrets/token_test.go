@@ -11,7 +11,7 @@ import (
 func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 	path, told := filepath.Join(t.TempDir(), "tokens"), make(heard, 10)
 	secretstest.Put(t, path, []byte("first-token\r\n\n second.token== \n"))
-	tokens, err := NewTokens(path, told.watch())
+	tokens, err := NewTokens(path, "", told.watch())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestTokensThatNoHeaderCarries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for text, says := range map[string]string{"": "no token", " \n": "no token", "a\nsec ret": "line 2", "sécret": "line 1", "=": "line 1"} {
 		secretstest.Put(t, path, []byte(text))
-		_, err := NewTokens(path, Watch{})
+		_, err := NewTokens(path, "", Watch{})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "ret") {
 			t.Errorf("%q gives %v, want %q and no secret", text, err, says)
 		}

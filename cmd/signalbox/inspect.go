@@ -166,7 +166,7 @@ func newExplain() *cobra.Command {
 				return err
 			}
 			q.ID = args[0]
-			return q.Fetch(ctx, cmd.OutOrStdout())
+			return guarded.blame(q.Fetch(ctx, cmd.OutOrStdout()))
 		},
 	}
 	c.Flags().StringVar(&q.Addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")

@@ -75,22 +75,29 @@ const (
 	metricsPort = "metrics"
 )
 
-// lockedPort is the TLS of one port, and the flags that say so.
+// lockedPort is the TLS of one port.
 type lockedPort struct {
-	name, flags string
+	name string
 	secrets.Config
 }
 
+// flags are those that name the files.
+func (p lockedPort) flags() string { return p.Flags.Directory + ", " + p.Flags.ClientCA }
+
 func (o *options) lockedPorts() []lockedPort {
 	var all []lockedPort
+	add := func(port string, c secrets.Config) { all = append(all, lockedPort{port, c}) }
 	if o.secure {
-		all = append(all, lockedPort{pickerPort, "--cert-path, --client-ca-file", secrets.Config{Directory: o.certPath, ClientCA: o.tls.clientCA}})
+		flags := secrets.Flags{Directory: "--cert-path", ClientCA: "--client-ca-file"}
+		add(pickerPort, secrets.Config{Directory: o.certPath, ClientCA: o.tls.clientCA, Flags: flags})
 	}
 	if o.xds.port != 0 && o.xds.certPath != "" {
-		all = append(all, lockedPort{xdsPort, "--xds-cert-path, --xds-client-ca", secrets.Config{Directory: o.xds.certPath, ClientCA: o.xds.clientCA}})
+		flags := secrets.Flags{Directory: "--xds-cert-path", ClientCA: "--xds-client-ca"}
+		add(xdsPort, secrets.Config{Directory: o.xds.certPath, ClientCA: o.xds.clientCA, Flags: flags})
 	}
 	if o.tls.metricsCert != "" {
-		all = append(all, lockedPort{metricsPort, "--metrics-cert-dir, --metrics-client-ca-file", secrets.Config{Directory: o.tls.metricsCert, ClientCA: o.tls.metricsCA}})
+		flags := secrets.Flags{Directory: "--metrics-cert-dir", ClientCA: "--metrics-client-ca-file"}
+		add(metricsPort, secrets.Config{Directory: o.tls.metricsCert, ClientCA: o.tls.metricsCA, Flags: flags})
 	}
 	return all
 }
@@ -109,17 +116,17 @@ func (o *options) lock(log *telemetry.Log) (*locks, error) {
 		if p.name == metricsPort {
 			p.Protocols = []string{"h2", "http/1.1"}
 		}
-		port, err := secrets.NewPort(p.Config, o.watch(log, p.flags))
+		port, err := secrets.NewPort(p.Config, o.watch(log, p.flags()))
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", p.flags, err))
+			problems = append(problems, err)
 			continue
 		}
 		l.ports[p.name] = port
 	}
 	if file := o.tls.metricsToken; file != "" {
-		tokens, err := secrets.NewTokens(file, o.watch(log, "--metrics-token-file"))
+		tokens, err := secrets.NewTokens(file, "--metrics-token-file", o.watch(log, "--metrics-token-file"))
 		if err != nil {
-			problems = append(problems, fmt.Errorf("--metrics-token-file: %w", err))
+			problems = append(problems, err)
 		} else {
 			l.tokens = tokens
 		}
@@ -139,6 +146,12 @@ func (o *options) watch(log *telemetry.Log, flags string) secrets.Watch {
 			return
 		}
 		log.Info("files: what replaced them is in force", zap.String("of", flags))
+	}, Doubt: func(err error) {
+		if err != nil {
+			log.Warn("certificates: peers that verify them refuse the connection", zap.Error(err))
+			return
+		}
+		log.Info("certificates: all are valid", zap.String("of", flags))
 	}}
 	if !o.tls.reload {
 		w.Every = -1
@@ -219,4 +232,24 @@ func (c *client) fill(q *admin.Question) error {
 		q.TLS.Certificates = []tls.Certificate{pair}
 	}
 	return nil
+}
+
+// blame names the flag that decides whether a handshake that failed can succeed.
+func (c *client) blame(err error) error {
+	var unverified *tls.CertificateVerificationError
+	var misnamed x509.HostnameError
+	switch {
+	case err == nil:
+	case errors.As(err, &misnamed):
+		return fmt.Errorf("--addr: %w", err)
+	case errors.As(err, &unverified) && c.authority == "":
+		return fmt.Errorf("--ca-file: want the CA that signed the certificate of the port: %w", err)
+	case errors.As(err, &unverified):
+		return fmt.Errorf("--ca-file %s: %w", c.authority, err)
+	case strings.Contains(err.Error(), "remote error: tls:") && c.certPath == "":
+		return fmt.Errorf("--cert-path: want a certificate that the port's --metrics-client-ca-file signed: %w", err)
+	case strings.Contains(err.Error(), "remote error: tls:"):
+		return fmt.Errorf("--cert-path %s: %w", c.certPath, err)
+	}
+	return err
 }

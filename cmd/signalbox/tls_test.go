@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/adapters/secrets/secretstest"
 )
 
 const serving = healthpb.HealthCheckResponse_SERVING
@@ -182,5 +187,74 @@ func TestFlagsOfTLSThatAreWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A problem begins with the one flag that is at fault, and an expired certificate of any port is a warning at the start.
+func TestProblemsOfTLSNameTheFlagAtFault(t *testing.T) {
+	empty, good, expired := t.TempDir(), newIdentity(t, "good"), t.TempDir()
+	secretstest.NewPairFrom(t, "late", time.Now().Add(-24*time.Hour)).Write(t, expired)
+	locked := func(flags ...string) (log string, err error) {
+		var lines strings.Builder
+		o := parsed(t, flags...)
+		if err := o.check(); err != nil {
+			t.Fatal(err)
+		}
+		l, err := o.log.New(&lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks, err := o.lock(l)
+		if err == nil {
+			locks.close()
+		}
+		_ = l.Close()
+		return lines.String(), err
+	}
+	_, err := locked("--cert-path", empty, "--client-ca-file", good.crt, "--metrics-cert-dir", good.folder, "--metrics-client-ca-file", empty+"/ca")
+	want := []string{"--cert-path: stat " + empty + "/tls.crt", "--cert-path: stat " + empty + "/tls.key", "--metrics-client-ca-file: stat " + empty + "/ca"}
+	if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), want, strings.HasPrefix) {
+		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+	for flag, others := range map[string][]string{"--cert-path": nil, "--metrics-cert-dir": nil, "--xds-cert-path": {"--xds-port", "1"}} {
+		log, err := locked(append(others, flag, expired)...)
+		if err != nil || !strings.Contains(log, `"level":"warn"`) || !strings.Contains(log, flag+": "+expired+"/tls.crt: the certificate of") || strings.Count(log, "\n") != 1 {
+			t.Errorf("%s: %v, log %q, want one warning that it has expired", flag, err, log)
+		}
+	}
+	if log, err := locked("--cert-path", good.folder); err != nil || log != "" {
+		t.Errorf("a valid certificate: %v, log %q", err, log)
+	}
+}
+
+// What explain cannot reach for the sake of TLS names the flag that would help.
+func TestExplainNamesTheFlagOfAFailedHandshake(t *testing.T) {
+	own, client, stranger := newIdentity(t, "signalbox"), newIdentity(t, "client"), newIdentity(t, "stranger")
+	guarded := running(t, "--metrics-cert-dir", own.folder, "--metrics-client-ca-file", client.crt).at("metrics-port")
+	open := running(t, "--metrics-cert-dir", own.folder).at("metrics-port")
+	_, port, err := net.SplitHostPort(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"no CA":                {[]string{"--addr", "https://" + open}, "--ca-file: want the CA that signed"},
+		"another CA":           {[]string{"--addr", "https://" + open, "--ca-file", stranger.crt}, "--ca-file " + stranger.crt + ": "},
+		"another name":         {[]string{"--addr", "https://localhost:" + port, "--ca-file", own.crt}, "--addr: "},
+		"no certificate":       {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt}, "--cert-path: want a certificate"},
+		"stranger":             {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path", stranger.folder}, "--cert-path " + stranger.folder + ": "},
+		"all that is asked":    {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path", client.folder}, "no record of a request"},
+		"no TLS where it is":   {[]string{"--addr", "http://" + open}, ""},
+		"no CA in the file":    {[]string{"--ca-file", filepath.Join(own.folder, "tls.key")}, "--ca-file: "},
+		"no directory of ours": {[]string{"--cert-path", t.TempDir()}, "--cert-path: "},
+	} {
+		root := newRoot()
+		root.SetArgs(append([]string{"explain", "0-1"}, c.flags...))
+		root.SetOut(io.Discard)
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
 	}
 }
