@@ -33,8 +33,8 @@ demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build;
 	@exec $(BIN)/signalbox demo $(ARGS)
 
 .PHONY: build
-build: ## Build bin/signalbox
-	$(GO) build -trimpath -o $(BIN)/signalbox ./cmd/signalbox
+build: ## Build bin/signalbox: static, without symbols, as the image has it
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/signalbox ./cmd/signalbox
 
 .PHONY: test
 test: unit sim chaos conformance e2e ## Unit tests, simulation, chaos, conformance, and end to end with a real Envoy
