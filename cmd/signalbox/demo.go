@@ -49,7 +49,7 @@ func newDemo() *cobra.Command {
 	f := c.Flags()
 	f.Uint64Var(&o.seed, "seed", 1, "decides the load; the same in both runs")
 	f.DurationVar(&o.duration, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
-	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, ./.envoy/envoy or PATH) instead of the built-in proxy")
+	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, PATH or .envoy/envoy) instead of the built-in proxy")
 	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml", "what --envoy starts Envoy with, addresses aside")
 	f.BoolVar(&o.serve, "serve", false, "no load: stay up for requests of yours, until interrupted")
 	f.BoolVar(&o.plain, "plain", false, "plain lines on a terminal too")

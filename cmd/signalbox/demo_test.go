@@ -218,13 +218,6 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 	if _, err := findEnvoy("../../deploy/envoy/original-dst.yaml"); err == nil || !strings.Contains(err.Error(), "$ENVOY") {
 		t.Errorf("findEnvoy with a wrong $ENVOY: got %v", err)
 	}
-	if _, err := listenerURL(`{"listener_statuses":[]}`); err == nil {
-		t.Error("no listener: got no error")
-	}
-	url, err := listenerURL(`{"listener_statuses":[{"local_address":{"socket_address":{"address":"127.0.0.1","port_value":81}}}]}`)
-	if url != "http://127.0.0.1:81" || err != nil {
-		t.Errorf("listener: got %q, %v", url, err)
-	}
 }
 
 func TestEnvoyThatIsNoneIsNamed(t *testing.T) {

@@ -1,0 +1,112 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	firstPause   = 250 * time.Millisecond // before Envoy is started again
+	longestPause = 8 * time.Second
+	// A run shorter than this counts as a death at once.
+	shortRun = 5 * time.Second
+	// So many short runs in a row, and it is not started again.
+	shortRuns = 5
+)
+
+// Event is something that happened to an Envoy that is kept running.
+type Event struct {
+	Process int           // its id
+	URL     string        // where clients come, once it serves; "" = it has ended
+	How     string        // it ended, such as "signal: killed"
+	Pause   time.Duration // until it is started again
+}
+
+// Keeper keeps one Envoy running: one that dies is started again, after a pause that doubles from run to short run. It gives up after
+// five runs in a row that were shorter than five seconds.
+type Keeper struct {
+	cfg    Config
+	told   func(Event)
+	failed chan error
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	current *Process // written by run alone, read after its end; nil = none runs
+}
+
+// Keep starts Envoy. told hears each event, one after the other.
+func Keep(cfg Config, told func(Event)) *Keeper {
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &Keeper{cfg: cfg, told: told, failed: make(chan error, 1), cancel: cancel, ended: make(chan struct{})}
+	go k.run(ctx)
+	return k
+}
+
+// Failed gets the error with which the keeper gave up, if it does.
+func (k *Keeper) Failed() <-chan error { return k.failed }
+
+// Settle ends the keeping: from now on Envoy is not started again. It returns the process that runs, nil if there is none; the
+// caller ends it.
+func (k *Keeper) Settle() *Process {
+	k.cancel()
+	<-k.ended
+	return k.current
+}
+
+func (k *Keeper) run(ctx context.Context) {
+	defer close(k.ended)
+	pause, short := firstPause, 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		p, err := Start(k.cfg)
+		if err != nil {
+			k.failed <- err
+			return
+		}
+		k.current = p
+		if k.follow(ctx, p); !p.Gone() {
+			return // ctx is done: it is left to Settle
+		}
+		k.current = nil
+		if short++; time.Since(began) >= shortRun {
+			pause, short = firstPause, 0
+		}
+		if short == shortRuns {
+			k.failed <- gaveUp(p)
+			return
+		}
+		k.told(Event{Process: p.ID(), How: p.How(), Pause: pause})
+		wait(ctx, pause)
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// follow waits until the process is gone or ctx is done, and tells when it serves.
+func (k *Keeper) follow(ctx context.Context, p *Process) {
+	if url, err := p.Ready(ctx); err == nil {
+		k.told(Event{Process: p.ID(), URL: url})
+	}
+	select {
+	case <-p.Ended():
+	case <-ctx.Done():
+	}
+}
+
+func gaveUp(p *Process) error {
+	said := "it said nothing"
+	if last := p.LastLines(); len(last) > 0 {
+		said = "its last lines:\n  " + strings.Join(last, "\n  ")
+	}
+	return fmt.Errorf("envoy ended %d times within %v of its start, the last time with %s, and is not started again; %s", shortRuns, shortRun, p.How(), said)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

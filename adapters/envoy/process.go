@@ -1,0 +1,165 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// endWithin is how long a process may take to end after SIGTERM, before it is killed.
+const endWithin = 2 * time.Second
+
+// Config is how an Envoy is started.
+type Config struct {
+	Binary    string
+	Bootstrap string       // path of the file
+	Folder    string       // for a file in which Envoy says where its admin page is; it may hold other things too
+	Flags     []string     // further ones of Envoy
+	Line      func(string) // gets each line of Envoy's log, from warnings on, one after the other; nil = they are only kept for errors
+}
+
+// Process is one run of Envoy.
+type Process struct {
+	cfg       Config
+	cmd       *exec.Cmd
+	adminFile string
+	said      lines
+	ended     chan struct{}
+	how       error // valid after ended; nil = exit status 0
+}
+
+// Start starts Envoy and does not wait until it serves: Ready says so. Its process group is its own, so that the Ctrl-C of a
+// terminal does not reach it: what it holds may be drained first.
+func Start(cfg Config) (*Process, error) {
+	file, err := os.CreateTemp(cfg.Folder, "admin-")
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	p := &Process{cfg: cfg, adminFile: file.Name(), ended: make(chan struct{}), said: lines{each: cfg.Line}}
+	flags := []string{"-c", cfg.Bootstrap, "--disable-hot-restart", "--admin-address-path", p.adminFile, "-l", "warning", "--log-format", "%l, %n: %v"}
+	p.cmd = exec.Command(cfg.Binary, append(flags, cfg.Flags...)...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = endsWithUs()
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
+		os.Remove(p.adminFile)
+		return nil, fmt.Errorf("%s: %w", cfg.Binary, err)
+	}
+	return p, nil
+}
+
+// run starts the process and waits for its end. It keeps its thread: the system's signal at the parent's death is one at the death
+// of the thread that started the child.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	p.how = p.cmd.Wait()
+	p.said.flush()
+	os.Remove(p.adminFile)
+	close(p.ended)
+}
+
+// endsWithUs has the system end a child whose parent was killed, where the system can (Linux), and keeps the terminal's signals from
+// it. A system without these fields does neither.
+func endsWithUs() *syscall.SysProcAttr {
+	attributes := new(syscall.SysProcAttr)
+	fields := reflect.ValueOf(attributes).Elem()
+	if field := fields.FieldByName("Pdeathsig"); field.IsValid() {
+		field.SetInt(int64(syscall.SIGKILL))
+	}
+	if field := fields.FieldByName("Setpgid"); field.IsValid() {
+		field.SetBool(true)
+	}
+	return attributes
+}
+
+// ID is the process's.
+func (p *Process) ID() int { return p.cmd.Process.Pid }
+
+// Ended is closed once the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Gone reports whether the process is gone.
+func (p *Process) Gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// How says how the process ended, such as "signal: killed". It waits for the end.
+func (p *Process) How() string {
+	<-p.ended
+	if p.how == nil {
+		return "exit status 0"
+	}
+	return p.how.Error()
+}
+
+// LastLines are the last lines of Envoy's log.
+func (p *Process) LastLines() []string { return p.said.tail() }
+
+// End asks with SIGTERM, at which Envoy cuts what it holds, kills after two seconds, and returns when the process is gone.
+func (p *Process) End() {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err == nil {
+		patience := time.NewTimer(endWithin)
+		defer patience.Stop()
+		select {
+		case <-p.ended:
+		case <-patience.C:
+		}
+	}
+	p.Kill()
+}
+
+// Kill ends the process at once and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // fails for one that is gone
+	<-p.ended
+}
+
+// admin is the URL of the admin page; false until Envoy has one.
+func (p *Process) admin() (string, bool) {
+	address, err := os.ReadFile(filepath.Clean(p.adminFile))
+	if address = bytes.TrimSpace(address); err != nil || len(address) == 0 {
+		return "", false
+	}
+	return "http://" + string(address), true
+}
+
+// errGone says that there is no process to ask.
+var errGone = errors.New("envoy has ended")
+
+// await calls held every 20 ms until it is true, ctx is done, or the process is gone.
+func (p *Process) await(ctx context.Context, held func() bool) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !held() {
+		select {
+		case <-look.C:
+		case <-p.ended:
+			return errGone
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
