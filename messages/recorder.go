@@ -144,16 +144,16 @@ type Decision struct {
 	Pool        int              // endpoints in the snapshot; more than Endpoints if the request is restricted to some
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
-	Suspicions  List[Suspicion]
-	Probe       bool // the request tried an endpoint that something was held against
-	Stale       bool // all samples were stale: scorers that read them were skipped
+	Outliers    List[Outlier] // those of Endpoints that were not healthy
+	Probe       bool          // the request was the probe of an outlier
+	Stale       bool          // all samples were stale: scorers that read them were skipped
 }
 
-// Suspicion is something that was held against an endpoint.
-type Suspicion struct {
-	At        int  // position in Endpoints
-	Suspended bool // it was left alone; false: it came last
-	Why       Evidence
+// Outlier is an endpoint that was ejected, or degraded.
+type Outlier struct {
+	At      int  // position in Endpoints
+	Ejected bool // it got no requests; false: it was degraded, and came last
+	Cause   FailureKind
 }
 
 // ProfileRun is what one profile did.

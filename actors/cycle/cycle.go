@@ -28,7 +28,7 @@ type Limits struct {
 type Deps struct {
 	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
-	Health    messages.Sink[messages.HealthMsg]
+	Outlier   messages.Sink[messages.OutlierMsg]
 	Pool      *endpoints.Pool
 	Plan      func() *schedule.Plan // the configuration in force
 	Scratch   *schedule.Scratch     // the loop's
@@ -56,16 +56,10 @@ type Cycle struct {
 	begun     bool // the book knows us, and meter is set
 	placed    bool // the prefix actor knows our prompt
 
-	served  *endpoints.Endpoint // whose load we are part of; nil = none
-	pick    endpoints.Pick      // what we added to it
-	chosen  *endpoints.Endpoint // the first of our list; nil before the pick
-	picked  time.Time           // when; zero before
-	tried   time.Time           // begin of what was held against it, if a good answer of it shows that it is well; zero = nothing
-	probe   bool                // we try it, and have yet to say what came of it
-	patient bool                // its silence was told, or is no evidence any more
-	proved  bool                // whoever served answers well, which was said
-	said    int                 // HTTP status of the error that an event of the response named; 0 = none did
-	heard   pulse               // of the access log, once the stream is gone
+	served *endpoints.Endpoint // whose load we are part of; nil = none
+	pick   endpoints.Pick      // what we added to it
+	trial
+	heard pulse // of the access log, once the stream is gone
 
 	began      time.Time // the response's headers
 	deadline   time.Time // of the whole request
@@ -194,11 +188,11 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	where := c.served.ID
 	switch {
 	case m.Local != "": // whatever Envoy names is whom it tried
-		c.blameLocal(m.Local)
+		c.reportLocal(m.Local)
 		where = c.servedByNobody()
 	case m.Served != "" && m.Served != c.served.Spec.Address:
 		where = c.move(m.Served)
-		c.blame(c.chosen, messages.ServedElsewhere)
+		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
 	c.judge(m.Status)
 	if c.placed {
@@ -212,18 +206,18 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 
 // onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	if c.rec.Status < 400 && c.said == 0 {
+	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
 	c.patient = true
-	c.prove()
+	c.reportSuccess()
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
 	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
 	if m.Logged == (messages.Logged{}) {
-		c.prove()
+		c.reportSuccess()
 	} else {
 		c.onLogged(ctx, m.Logged)
 	}
@@ -235,7 +229,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	if c.served != nil && c.rec.Status == 0 && !m.Logged {
-		c.blame(c.chosen, messages.EndedBare)
+		c.reportFailure(c.chosen, messages.EndedBare)
 	}
 	if m.Logged && c.answered && c.served != nil {
 		c.outlive(ctx)

@@ -44,7 +44,7 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case !c.answered:
 		c.refuse(ctx, messages.PickFailed{Reason: c.whyWaited(), RetryAfter: time.Second})
 	case c.served != nil && c.patience() < c.deps.Limits.ResponseIdle:
-		c.doubt(ctx)
+		c.onSilence(ctx)
 	default:
 		c.revoke(ctx, messages.ResponseIdle, 0)
 	}
@@ -136,7 +136,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
 		c.told(ctx, "flow", "RequestEnded")
 	}
-	c.endProbe()
+	c.abandonProbe()
 	c.letGo()
 	if c.placed {
 		failed := c.rec.Status >= 400 || c.rec.FirstToken == 0 && !c.proved

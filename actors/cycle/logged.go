@@ -40,7 +40,7 @@ func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 // believe takes the response's headers for an answer, if the access log is silent while the response runs.
 func (c *Cycle) believe(ctx runtime.Context[messages.CycleMsg]) {
 	if c.heard.last.IsZero() {
-		c.prove()
+		c.reportSuccess()
 	}
 	c.waitFor(ctx, c.deadline.Sub(ctx.Now()))
 	c.arm(ctx)
@@ -76,9 +76,9 @@ func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg]) {
 func (c *Cycle) weigh(ctx runtime.Context[messages.CycleMsg], bytes int64) {
 	switch {
 	case bytes > 0:
-		c.prove()
+		c.reportSuccess()
 	case !c.patient && c.served != nil && !c.began.IsZero() && ctx.Now().Sub(c.began) >= c.deps.Limits.FirstToken:
-		c.accuse()
+		c.reportSilence()
 	}
 }
 
@@ -93,11 +93,11 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	}
 	switch {
 	case m.Broken && c.served != nil:
-		c.blame(c.served, messages.ConnectionBroken)
+		c.reportFailure(c.served, messages.ConnectionBroken)
 	case m.ClientLeft:
 		c.weigh(ctx, c.rec.ResponseBytes)
 	case m.Served != "":
-		c.prove()
+		c.reportSuccess()
 	}
 	if m.Status < 400 {
 		c.rec.FirstToken = m.FirstToken

@@ -108,8 +108,8 @@ func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 }
 
 // The log tells every few seconds how far a response is: of one without a byte, that its server went silent.
-func TestSilenceOfAnOutlivedResponseIsEvidence(t *testing.T) {
-	silent := []messages.HealthMsg{seen(first, messages.NoFirstToken)}
+func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
+	silent := []messages.OutlierMsg{seen(first, messages.NoFirstToken)}
 	ongoing := func(n int64) messages.CycleMsg { return messages.ResponseOngoing{ResponseBytes: n} }
 	ended := func(l messages.Logged, n int64) messages.CycleMsg {
 		l.Status, l.Served = 200, addresses[first]
@@ -119,7 +119,7 @@ func TestSilenceOfAnOutlivedResponseIsEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration
 		then  []messages.CycleMsg
-		want  []messages.HealthMsg
+		want  []messages.OutlierMsg
 	}{
 		"not yet":                   {tokenLimit - 1, []messages.CycleMsg{ongoing(0)}, nil},
 		"for too long, told once":   {tokenLimit, []messages.CycleMsg{ongoing(0), ongoing(0), ended(left, 0)}, silent},
@@ -135,7 +135,7 @@ func TestSilenceOfAnOutlivedResponseIsEvidence(t *testing.T) {
 			for _, m := range c.then {
 				s.cycle.Tell(m)
 			}
-			s.health.Got(c.want...)
+			s.outlier.Got(c.want...)
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestHeadersAreBelievedIfTheLogIsSilent(t *testing.T) {
 				s.cycle.Tell(messages.ResponseOngoing{})
 			}
 			s.cycle.Advance(tokenLimit)
-			if got := s.pool.Snapshot().Endpoints[0].LastProof() != 0; got == heard {
+			if got := s.pool.Snapshot().Endpoints[0].Answers().Proved != (time.Time{}); got == heard {
 				t.Errorf("noted as well: %v", got)
 			}
 			s.load(1, 0)
@@ -203,7 +203,7 @@ func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 	s.cycle.Advance(tokenLimit - 1)
 	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
 	s.cycle.Advance(1)
-	s.health.Got(seen(first, messages.NoFirstToken))
+	s.outlier.Got(seen(first, messages.NoFirstToken))
 }
 
 // A proxy may keep the stream although it shows it nothing of the response's body: that is no silence, and no deadline counts.
@@ -211,7 +211,7 @@ func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
 	s.cycle.Advance(idleLimit + tokenLimit)
-	s.health.Got()
+	s.outlier.Got()
 	s.stream.Got()
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
 	s.load(1, 0)

@@ -42,19 +42,19 @@ var addresses = map[messages.EndpointID]messages.Address{}
 // scene is one cycle among probes, with two real endpoints of which the plan ranks the first best.
 type scene struct {
 	*testing.T
-	cycle  *runtimetest.Stage[messages.CycleMsg]
-	flow   *runtimetest.Probe[messages.FlowMsg]
-	stream *runtimetest.Probe[messages.StreamMsg]
-	prefix *runtimetest.Probe[messages.PrefixMsg]
-	health *runtimetest.Probe[messages.HealthMsg]
-	pool   *endpoints.Pool
-	book   *records.Book
-	reg    *prometheus.Registry
-	ended  []messages.Record
-	plan   schedule.Plan
-	asked  messages.Request
-	began  time.Time
-	clock  steps
+	cycle   *runtimetest.Stage[messages.CycleMsg]
+	flow    *runtimetest.Probe[messages.FlowMsg]
+	stream  *runtimetest.Probe[messages.StreamMsg]
+	prefix  *runtimetest.Probe[messages.PrefixMsg]
+	outlier *runtimetest.Probe[messages.OutlierMsg]
+	pool    *endpoints.Pool
+	book    *records.Book
+	reg     *prometheus.Registry
+	ended   []messages.Record
+	plan    schedule.Plan
+	asked   messages.Request
+	began   time.Time
+	clock   steps
 
 	estimates *records.Estimates
 }
@@ -63,8 +63,8 @@ func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
-		health: runtimetest.NewProbe[messages.HealthMsg](t),
-		pool:   endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(), asked: hello,
+		outlier: runtimetest.NewProbe[messages.OutlierMsg](t),
+		pool:    endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(), asked: hello,
 	}
 	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -81,7 +81,7 @@ func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Health: s.health, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
+		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
 		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),

@@ -14,16 +14,16 @@ type decisionView struct {
 	Pool        int           `json:"pool"`              // endpoints of the pool
 	Candidates  int           `json:"candidates"`        // those of them in the request's subset; all without one
 	AllStale    bool          `json:"all_samples_stale"` // in-flight load stood in for the scorers that read samples
-	Probe       bool          `json:"probe"`             // the request tried an endpoint that something was held against
-	Suspicions  []suspicion   `json:"suspicions"`        // what was held against candidates
+	Probe       bool          `json:"probe"`             // the request was the probe of an outlier
+	Outliers    []outlierSeen `json:"outliers"`          // candidates that were not healthy
 	Profiles    []profileView `json:"profiles"`
 }
 
-// suspicion is something that was held against an endpoint.
-type suspicion struct {
+// outlierSeen is a candidate that was ejected or degraded.
+type outlierSeen struct {
 	endpoint
-	Suspended bool   `json:"suspended"` // it was left alone; false: it came last
-	Evidence  string `json:"evidence"`
+	Ejected bool   `json:"ejected"` // false: degraded, it came last
+	Cause   string `json:"cause"`   // the kind of failure
 }
 
 // profileView is what one profile did.
@@ -55,15 +55,15 @@ type candidateView struct {
 	Rank      int        `json:"rank"`       // 1 = the pick, then whom Envoy tries next; 0 = not chosen
 	Total     *float32   `json:"total"`      // null = dropped, or no endpoint was scored
 	Scores    []*float32 `json:"scores"`     // before the weight, in the order of scorers; null = not asked
-	DroppedBy string     `json:"dropped_by"` // a filter's name, "suspended", "avoided" or "stale-sample"; "" = not dropped
+	DroppedBy string     `json:"dropped_by"` // a filter's name, "ejected", "degraded" or "stale-sample"; "" = not dropped
 
 	runnerUp bool
 }
 
 const (
 	staleSample = "stale-sample"
-	suspended   = "suspended"
-	avoided     = "avoided"
+	ejected     = "ejected"
+	degraded    = "degraded"
 )
 
 func (h *handler) decision(d *messages.Decision) *decisionView {
@@ -71,16 +71,16 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 		return nil
 	}
 	v := &decisionView{
-		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Suspicions: []suspicion{},
+		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Outliers: []outlierSeen{},
 		Profiles: make([]profileView, 0, d.Profiles.Len()),
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())
 	for _, id := range d.Endpoints.All() {
 		all = append(all, h.endpoint(id))
 	}
-	for _, s := range d.Suspicions.All() {
+	for _, s := range d.Outliers.All() {
 		if s.At < len(all) {
-			v.Suspicions = append(v.Suspicions, suspicion{all[s.At], s.Suspended, s.Why.String()})
+			v.Outliers = append(v.Outliers, outlierSeen{all[s.At], s.Ejected, s.Cause.String()})
 		}
 	}
 	for _, run := range d.Profiles.All() {
@@ -135,15 +135,15 @@ func (v *profileView) filter(f *messages.FilterRun) filterView {
 	return out
 }
 
-// spare notes who was left alone: whoever had something held against it, passed all filters and has no total.
+// spare notes which endpoints were dropped as outliers: those that passed all filters and have no total.
 func (v *profileView) spare(run *messages.ProfileRun, d *messages.Decision) {
-	for _, s := range d.Suspicions.All() {
+	for _, s := range d.Outliers.All() {
 		if s.At >= len(v.Endpoints) || v.Endpoints[s.At].DroppedBy != "" || scored(run.Totals, s.At) != nil {
 			continue
 		}
-		v.Endpoints[s.At].DroppedBy = avoided
-		if s.Suspended {
-			v.Endpoints[s.At].DroppedBy = suspended
+		v.Endpoints[s.At].DroppedBy = degraded
+		if s.Ejected {
+			v.Endpoints[s.At].DroppedBy = ejected
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 )
 
 // EndpointView is what is shown of one endpoint of the pool.
@@ -21,33 +22,36 @@ type EndpointView struct {
 	Generation uint32            `json:"generation"`
 	Labels     map[string]string `json:"labels,omitempty"`
 
-	Health           *HealthView `json:"health"`            // null = nothing is held against it
-	Scraped          bool        `json:"scraped"`           // its metrics page is read
-	Failing          bool        `json:"failing"`           // the newest scrape failed
-	InflightRequests int         `json:"inflight_requests"` // sent by this process, not ended
-	InflightTokens   int         `json:"inflight_tokens"`   // their prompts, estimated
-	Picks            uint64      `json:"picks"`             // since this incarnation
+	Outlier          *OutlierView `json:"outlier"`           // null = healthy
+	Scraped          bool         `json:"scraped"`           // its metrics page is read
+	Failing          bool         `json:"failing"`           // the newest scrape failed
+	InflightRequests int          `json:"inflight_requests"` // sent by this process, not ended
+	InflightTokens   int          `json:"inflight_tokens"`   // their prompts, estimated
+	Picks            uint64       `json:"picks"`             // since this incarnation
 
 	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet, or it is not scraped
 }
 
-// HealthView is what is held against an endpoint.
-type HealthView struct {
-	State        string  `json:"state"` // "suspended", "probing" (one request tries it) or "avoided" (it comes last)
-	Evidence     string  `json:"evidence"`
+// OutlierView is an endpoint's status as an outlier.
+type OutlierView struct {
+	State        string  `json:"state"` // "ejected", "degraded" (it comes last) or "half-open" (a probe is under way)
+	Cause        string  `json:"cause"` // the kind of failure
+	Incident     uint64  `json:"incident"`
 	SinceSeconds float64 `json:"since_seconds"`
 }
 
-func healthView(h *endpoints.Health, now time.Time) *HealthView {
-	switch {
-	case h == nil:
+func outlierView(s *outlier.Status, now time.Time) *OutlierView {
+	if s == nil {
 		return nil
-	case h.Probing():
-		return &HealthView{"probing", h.Why.String(), now.Sub(h.Since).Seconds()}
-	case h.Suspended:
-		return &HealthView{"suspended", h.Why.String(), now.Sub(h.Since).Seconds()}
 	}
-	return &HealthView{"avoided", h.Why.String(), now.Sub(h.Since).Seconds()}
+	state := outlier.Degraded
+	switch {
+	case s.Probing():
+		state = outlier.HalfOpen
+	case s.Ejected:
+		state = outlier.Ejected
+	}
+	return &OutlierView{state.String(), s.Cause.String(), s.Incident, now.Sub(s.Since).Seconds()}
 }
 
 // SampleView is what the newest successful scrape said.
@@ -72,7 +76,7 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 	for _, e := range s.Endpoints {
 		v := EndpointView{
 			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
-			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(), Health: healthView(e.Health(), now),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(), Outlier: outlierView(e.Outlier(), now),
 			InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(), Picks: e.Picks.Load(),
 		}
 		if s := e.Sample(); s != nil {
@@ -130,7 +134,7 @@ func (p *EndpointsPage) text() string {
 	if len(list) == 0 {
 		return "no endpoints\n"
 	}
-	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks", "health"}}
+	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks", "state"}}
 	for i := range list {
 		e := &list[i]
 		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-", "-"}
@@ -143,7 +147,7 @@ func (p *EndpointsPage) text() string {
 				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
 			}
 		}
-		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10), e.health()))
+		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10), e.outlier()))
 	}
 	var b strings.Builder
 	table(&b, "", "llllrrrrrrrl", rows)
@@ -153,11 +157,11 @@ func (p *EndpointsPage) text() string {
 	return b.String()
 }
 
-func (e *EndpointView) health() string {
-	if e.Health == nil {
-		return "well"
+func (e *EndpointView) outlier() string {
+	if e.Outlier == nil {
+		return outlier.Healthy.String()
 	}
-	return e.Health.State + ": " + e.Health.Evidence
+	return e.Outlier.State + ": " + e.Outlier.Cause
 }
 
 // state is in a word whether the sample counts, and its age.

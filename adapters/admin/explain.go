@@ -179,31 +179,31 @@ func decision(b *strings.Builder, r *requestView, all bool) {
 	if d.AllStale {
 		b.WriteString("  every sample was stale: in-flight load stood in for the scorers that read samples\n")
 	}
-	suspicions(b, d, all)
+	outliers(b, d, all)
 	for i := range d.Profiles {
 		chosen(b, &d.Profiles[i], r.Served, all)
 	}
 }
 
-// suspicions says what was held against candidates, and whether the request tried one of them.
-func suspicions(b *strings.Builder, d *decisionView, all bool) {
-	var alone, less []string
-	for i := range d.Suspicions {
-		s := &d.Suspicions[i]
-		text := s.text() + " (" + s.Evidence + ")"
-		if s.Suspended {
-			alone = append(alone, text)
+// outliers names the candidates that were not healthy, and says whether the request was the probe of one of them.
+func outliers(b *strings.Builder, d *decisionView, all bool) {
+	var out, last []string
+	for i := range d.Outliers {
+		s := &d.Outliers[i]
+		text := s.text() + " (" + s.Cause + ")"
+		if s.Ejected {
+			out = append(out, text)
 		} else {
-			less = append(less, text)
+			last = append(last, text)
 		}
 	}
-	if len(alone) > 0 {
-		field(b, "  suspended", names(alone, all))
+	if len(out) > 0 {
+		field(b, "  ejected", names(out, all))
 	}
-	if len(less) > 0 {
-		field(b, "  avoided", names(less, all))
+	if len(last) > 0 {
+		field(b, "  degraded", names(last, all))
 	}
 	if d.Probe {
-		field(b, "  probe", "the request tries the endpoint that it goes to, to see whether that is well again")
+		field(b, "  probe", "the request tries whether the endpoint that it goes to is healthy again")
 	}
 }

@@ -31,7 +31,7 @@ func NewChecker() *Checker {
 }
 
 // Check connects, within a second, and tells sink whether that worked. False: it is full or closed, and tells nothing.
-func (c *Checker) Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+func (c *Checker) Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

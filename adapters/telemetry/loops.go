@@ -19,10 +19,10 @@ type collector struct {
 	name  string        // of the pool
 	stale time.Duration // age from which a sample does not count for the pool
 
-	messages, dropped, panics, refused, handoffs, waited, inbox                       *prometheus.Desc
-	ready                                                                             *prometheus.Desc
-	queue, running, kv                                                                spread
-	endpointQueue, endpointPicks, endpointFailing, endpointSuspended, endpointAvoided *prometheus.Desc
+	messages, dropped, panics, refused, handoffs, waited, inbox                      *prometheus.Desc
+	ready                                                                            *prometheus.Desc
+	queue, running, kv                                                               spread
+	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
 }
 
 // spread is mean and standard deviation of what endpoints say.
@@ -53,15 +53,15 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		waited:   loop("wait_seconds_total", "Time that messages waited in the inbox."),
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
-		ready:             of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
-		queue:             spreadOf("queue_size", "waiting requests"),
-		running:           spreadOf("running_requests", "running requests"),
-		kv:                spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
-		endpointQueue:     of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
-		endpointPicks:     of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
-		endpointSuspended: of("signalbox_endpoint_suspended", "1 if the endpoint is left alone, and for what; else 0.", "endpoint", "evidence"),
-		endpointAvoided:   of("signalbox_endpoint_avoided", "1 if the endpoint comes last, and for what; else 0.", "endpoint", "evidence"),
-		endpointFailing:   of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
+		ready:            of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
+		queue:            spreadOf("queue_size", "waiting requests"),
+		running:          spreadOf("running_requests", "running requests"),
+		kv:               spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
+		endpointQueue:    of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
+		endpointPicks:    of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
+		endpointEjected:  of("signalbox_endpoint_ejected", "1 if the endpoint gets no requests, and for which failure; else 0.", "endpoint", "cause"),
+		endpointDegraded: of("signalbox_endpoint_degraded", "1 if the endpoint comes last, and for which failure; else 0.", "endpoint", "cause"),
+		endpointFailing:  of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
 
@@ -69,7 +69,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
 		c.ready, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
-		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointSuspended, c.endpointAvoided,
+		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
 	} {
 		ch <- d
 	}
@@ -107,7 +107,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 			failing = 1
 		}
 		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
-		c.health(ch, e)
+		c.outlier(ch, e)
 		s := e.Sample()
 		if s == nil {
 			continue
@@ -134,18 +134,18 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 }
 
-// health shows what is held against an endpoint.
-func (c *collector) health(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
-	held := e.Health()
-	show := func(d *prometheus.Desc, suspended bool) {
-		v, why := 0.0, messages.NoEvidence
-		if held != nil && held.Suspended == suspended {
-			v, why = 1, held.Why
+// outlier shows whether an endpoint is ejected or degraded.
+func (c *collector) outlier(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
+	status := e.Outlier()
+	show := func(d *prometheus.Desc, ejected bool) {
+		v, cause := 0.0, messages.NoFailure
+		if status != nil && status.Ejected == ejected {
+			v, cause = 1, status.Cause
 		}
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, string(e.Spec.Address), why.String())
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, string(e.Spec.Address), cause.String())
 	}
-	show(c.endpointSuspended, true)
-	show(c.endpointAvoided, false)
+	show(c.endpointEjected, true)
+	show(c.endpointDegraded, false)
 }
 
 // moments are count, mean and the sum of squared distances from it, kept so that no precision is lost. Zero for no values.

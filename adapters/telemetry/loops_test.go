@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -55,8 +56,8 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	}
 }
 
-// TestStateOfHealthSaysWhy: the label has the evidence, and is empty while an endpoint is not in that state.
-func TestStateOfHealthSaysWhy(t *testing.T) {
+// TestOutlierGaugesSayWhy: the label has the cause, and is empty while an endpoint is not in that state.
+func TestOutlierGaugesSayWhy(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
 	defer func() {
 		if err := sys.Close(context.Background()); err != nil {
@@ -64,12 +65,12 @@ func TestStateOfHealthSaysWhy(t *testing.T) {
 		}
 	}()
 	var es []*endpoints.Endpoint
-	for address, h := range map[messages.Address]*endpoints.Health{
-		"well": nil, "silent": {Suspended: true, Why: messages.NoFirstToken}, "unreached": {Suspended: true, Why: messages.ConnectFailed},
-		"full": {Why: messages.Overload, Until: sys.Now().Add(time.Second)},
+	for address, h := range map[messages.Address]*outlier.Status{
+		"well": nil, "silent": {Ejected: true, Cause: messages.NoFirstToken}, "unreached": {Ejected: true, Cause: messages.ConnectFailed},
+		"full": {Cause: messages.Overload, Until: sys.Now().Add(time.Second)},
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1}, messages.EndpointSpec{Address: address})
-		e.SetHealth(h)
+		e.SetOutlier(h)
 		es = append(es, e)
 	}
 	pool := endpoints.NewPool()
@@ -80,7 +81,7 @@ func TestStateOfHealthSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type series struct{ state, endpoint, evidence string }
+	type series struct{ state, endpoint, cause string }
 	got := map[series]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -88,14 +89,14 @@ func TestStateOfHealthSaysWhy(t *testing.T) {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if state, is := strings.CutPrefix(f.GetName(), "signalbox_endpoint_"); is && (state == "suspended" || state == "avoided") {
-				got[series{state, labels["endpoint"], labels["evidence"]}] = m.GetGauge().GetValue()
+			if state, is := strings.CutPrefix(f.GetName(), "signalbox_endpoint_"); is && (state == "ejected" || state == "degraded") {
+				got[series{state, labels["endpoint"], labels["cause"]}] = m.GetGauge().GetValue()
 			}
 		}
 	}
 	want := map[series]float64{
-		{"suspended", "well", ""}: 0, {"suspended", "full", ""}: 0, {"suspended", "silent", "no-first-token"}: 1, {"suspended", "unreached", "connect-failed"}: 1,
-		{"avoided", "well", ""}: 0, {"avoided", "full", "overload"}: 1, {"avoided", "silent", ""}: 0, {"avoided", "unreached", ""}: 0,
+		{"ejected", "well", ""}: 0, {"ejected", "full", ""}: 0, {"ejected", "silent", "no-first-token"}: 1, {"ejected", "unreached", "connect-failed"}: 1,
+		{"degraded", "well", ""}: 0, {"degraded", "full", "overload"}: 1, {"degraded", "silent", ""}: 0, {"degraded", "unreached", ""}: 0,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("states are %v, want %v", got, want)

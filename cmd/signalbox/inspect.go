@@ -199,7 +199,7 @@ var supervision = role{
 			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages", "readers, by the sample's age", nil},
 		}},
 		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
-		{"health", firstLoop, runtime.RestartOnPanic, "what is held against endpoints: all are well", "nobody", nil},
+		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy", "nobody", nil},
 		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first", "the asker, by a partial answer", nil},
 		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "nobody", nil},
 		{"shard", eachLoop, runtime.RestartOnPanic, "its cycles", "streams, each by its answer", []role{

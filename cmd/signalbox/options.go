@@ -38,7 +38,7 @@ type options struct {
 	pickTimeout, idleTimeout          time.Duration
 	requestTimeout, logTimeout        time.Duration
 	firstToken                        time.Duration
-	maxSuspended                      float64
+	maxEjection                       float64
 	xds                               xdsOptions
 	tls                               tlsOptions
 	log                               telemetry.LogOptions
@@ -79,7 +79,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
 	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
-	f.Float64Var(&o.maxSuspended, "max-suspended-share", 0.5, "share of the pool that may be suspended for what requests met there, 0 to 1; 0 holds nothing against anybody")
+	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50, "share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.xds.register(f)
 	o.tls.register(f)
@@ -110,8 +110,8 @@ func (o *options) check() error {
 	if o.configFile != "" && o.configText != "" {
 		bad("--config-file and --config-text: want one of them")
 	}
-	if !(o.maxSuspended >= 0 && o.maxSuspended <= 1) {
-		bad("--max-suspended-share: got %v, want 0 to 1", o.maxSuspended)
+	if !(o.maxEjection >= 0 && o.maxEjection <= 100) {
+		bad("--max-ejection-percent: got %v, want 0 to 100", o.maxEjection)
 	}
 	if o.certPath != "" && !o.secure {
 		bad("--cert-path: got %q, want none with --secure-serving=false", o.certPath)

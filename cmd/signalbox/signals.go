@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/signalbox-epp/signalbox/actors/health"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -47,7 +48,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 		role := runtime.Role[messages.ScraperMsg]{
 			Name: "scraper", Policy: runtime.RestartOnPanic,
 			New: func() runtime.Actor[messages.ScraperMsg] {
-				return scraper.New(settings, target{e, e.Load(), t.health}, fetcher, metrics)
+				return scraper.New(settings, target{e, e.Load(), t.outlier}, fetcher, metrics)
 			},
 		}
 		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
@@ -82,8 +83,8 @@ func (t *tree) turned(of messages.EndpointSpec, failure string) {
 // target is an endpoint as its scraper sees it.
 type target struct {
 	*endpoints.Endpoint
-	load   *endpoints.Load
-	health messages.Sink[messages.HealthMsg]
+	load    *endpoints.Load
+	outlier messages.Sink[messages.OutlierMsg]
 }
 
 func (t target) BeginScrape() uint32 { return t.load.BeginScrape() }
@@ -97,7 +98,7 @@ func (t target) SampleInForce(number uint32) {
 func (t target) ScrapeFailed(number uint32) {
 	t.load.ScrapeFailed(number)
 	t.Failing.Store(true)
-	t.health.Tell(messages.EvidenceSeen{Endpoint: t.ID, Evidence: messages.ScrapeFailed})
+	t.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }
 
 // serveStreams makes the ext_proc side.
@@ -162,15 +163,17 @@ func (t *tree) serveAdmin(c *config.Config) {
 	})
 }
 
-// spawnHealth makes the actor that learns from what requests meet, and who connects for it.
-func (t *tree) spawnHealth() {
+// spawnOutlier spawns the actor that ejects endpoints, and what connects to them for it.
+func (t *tree) spawnOutlier() {
 	t.checker = modelserver.NewChecker()
-	settings := health.Config{MaxShare: t.opts.maxSuspended, First: firstSuspension, Longest: longestSuspension}
-	metrics := health.NewMetrics(t.registry)
-	t.health, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.HealthMsg]{
-		Name: "health", Policy: runtime.RestartOnPanic,
-		New: func() runtime.Actor[messages.HealthMsg] { return health.New(settings, t.endpoint, t.checker, metrics) },
-	}, messages.HealthMsg(messages.HealthStarted{}))
+	settings := outlier.Config{MaxEjectionPercent: t.opts.maxEjection, Config: machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection}}
+	metrics := outlier.NewMetrics(t.registry)
+	t.outlier, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.OutlierMsg]{
+		Name: "outlier", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.OutlierMsg] {
+			return outlier.New(settings, t.endpoint, t.checker, metrics)
+		},
+	}, messages.OutlierMsg(messages.OutlierStarted{}))
 }
 
 // readable says what is wrong with the endpoints file before anybody follows it.

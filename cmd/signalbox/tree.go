@@ -52,7 +52,7 @@ type tree struct {
 	index    *blockindex.Index
 	pool     runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
-	health   runtime.Ref[messages.HealthMsg]
+	outlier  runtime.Ref[messages.OutlierMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
 	flows    []runtime.Ref[messages.FlowMsg]
 	cycles   []runtime.Role[messages.CycleMsg] // one for each loop
@@ -75,8 +75,8 @@ const (
 	recordBytes   = 16 << 20 // likewise
 
 	// An endpoint that recovers is tried again after the longest suspension, within ten seconds.
-	firstSuspension   = 2 * time.Second
-	longestSuspension = 8 * time.Second
+	firstEjection   = 2 * time.Second
+	longestEjection = 8 * time.Second
 )
 
 // buildTree brings the actors up in the order in which they need each other.
@@ -123,7 +123,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	if !ok {
 		return errors.New("the prefix actor was refused")
 	}
-	t.spawnHealth()
+	t.spawnOutlier()
 	if err := t.spawnPool(cfg); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 	}, messages.FlowMsg(messages.FlowStarted{Shard: i}))
 	t.shards, t.flows = append(t.shards, s), append(t.flows, f)
 	deps := &cycle.Deps{
-		Flow: t.flowOf, Prefix: t.prefix, Health: t.health, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
+		Flow: t.flowOf, Prefix: t.prefix, Outlier: t.outlier, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
 		Scratch:   &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
 		Estimates: records.NewEstimates(),
 		Names:     t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
@@ -266,7 +266,7 @@ func (t *tree) close(ctx context.Context) error {
 		end(t.prefix)
 		end(t.pool)
 		end(t.recorder)
-		end(t.health)
+		end(t.outlier)
 	}
 	if t.fetcher != nil {
 		t.fetcher.Close()

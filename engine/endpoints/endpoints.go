@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -40,18 +41,16 @@ func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
 
 // Endpoint is one incarnation of a model server address. Identity and labels never change.
 type Endpoint struct {
-	ID       messages.EndpointID
-	Spec     messages.EndpointSpec
-	Labels   map[string]string // Spec.Labels, for reading only
-	sample   atomic.Pointer[Sample]
-	health   atomic.Pointer[Health]
-	load     Load
-	answered atomic.Int64  // unix nanoseconds: the newest pick whose answer began well
-	proved   atomic.Int64  // unix nanoseconds: the newest pick whose answer had a body
-	shown    atomic.Int64  // unix nanoseconds: the newest of those whose body we saw
-	Picks    atomic.Uint64 // since its incarnation
-	Models   Tally         // the same picks, by model
-	Failing  atomic.Bool   // the newest scrape failed
+	ID      messages.EndpointID
+	Spec    messages.EndpointSpec
+	Labels  map[string]string // Spec.Labels, for reading only
+	sample  atomic.Pointer[Sample]
+	outlier atomic.Pointer[outlier.Status]
+	load    Load
+	answers answers
+	Picks   atomic.Uint64 // since its incarnation
+	Models  Tally         // the same picks, by model
+	Failing atomic.Bool   // the newest scrape failed
 }
 
 // New is an endpoint without a sample.

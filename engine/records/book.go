@@ -89,7 +89,7 @@ func size(r *messages.Record) int {
 	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.Model) + len(r.Flow.Fairness) + len(r.Local) + len(r.Elsewhere)
 	n += r.Events.Len() * int(unsafe.Sizeof(messages.RecordEvent{}))
 	n += r.Decision.Endpoints.Len() * int(unsafe.Sizeof(messages.EndpointID{}))
-	n += r.Decision.Suspicions.Len() * int(unsafe.Sizeof(messages.Suspicion{}))
+	n += r.Decision.Outliers.Len() * int(unsafe.Sizeof(messages.Outlier{}))
 	for _, p := range r.Decision.Profiles.All() {
 		per := p.Filters.Len() + 4*p.Scorers.Len() + 4
 		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len()

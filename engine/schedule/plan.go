@@ -106,10 +106,10 @@ type Scratch struct {
 	results []Result
 	best    []*endpoints.Endpoint // what Outcome.Ranked shows
 
-	blemishes []blemish   // what is held against endpoints of all
-	last      []uint32    // places of those that come last, in the profile that ran last
-	picker    *PickerStep // likewise
-	due       blemish     // which the profile that ran last may try; at = -1: none
+	outliers []out       // of all
+	last     []uint32    // places of those that come last, in the profile that ran last
+	picker   *PickerStep // likewise
+	due      out         // which the profile that ran last may probe; at = -1: none
 }
 
 // Outcome is what a scheduling cycle came to.
@@ -119,7 +119,7 @@ type Outcome struct {
 	Detail   string
 	Decision messages.Decision
 
-	Probe        bool // something is held against the first of Ranked, and this request tries it
+	Probe        bool // this request is the probe of the first of Ranked
 	PrefixBlocks int  // of the request, how many lead blocks the best of Ranked holds; -1 = nobody looked
 }
 
@@ -141,7 +141,7 @@ func (p *Plan) reads() Reads {
 func (s *Scratch) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, plan *Plan) {
 	s.room(len(snap.Endpoints), plan.Stale)
 	s.sources, s.matched = s.sources[:0], false
-	s.blemishes = s.blemishes[:0]
+	s.outliers = s.outliers[:0]
 	s.allowed.restrict(req.Subset)
 	defer s.allowed.forget()
 	for _, e := range snap.Endpoints {

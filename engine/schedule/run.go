@@ -53,7 +53,7 @@ func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
 	}
-	if primary == len(runs)-1 { // the profile that ran last knows whom to try
+	if primary == len(runs)-1 { // the profile that ran last knows which endpoint to try
 		run := &runs[primary]
 		o.Probe = s.try(run, s.picker.most(run.Ranked.Len()))
 		o.Decision.Probe = o.Probe
@@ -74,7 +74,7 @@ func (s *Scratch) begin(snap *endpoints.Snapshot) messages.Decision {
 	for i := range s.all {
 		ids[i] = s.all[i].ID
 	}
-	return messages.Decision{PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Suspicions: s.suspicions()}
+	return messages.Decision{PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Outliers: s.statuses()}
 }
 
 func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
@@ -85,7 +85,7 @@ func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
 	return Result{Profile: profile, Ranked: ids}
 }
 
-// profile is one run: filters, health, freshness, scorers, picker.
+// profile is one run: filters, outliers, freshness, scorers, picker.
 func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decision, now time.Time) (messages.ProfileRun, messages.Reason, string) {
 	run := messages.ProfileRun{Profile: p.Name, Runner: -1}
 	s.in = Input{Request: req, Profile: p.Name, Earlier: s.results, Rand: s.Rand}

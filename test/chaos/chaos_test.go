@@ -102,7 +102,7 @@ func kinds(requests int) []string {
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing", "picker picks out of range", "handler panics",
 		"question answered", "question answered in part",
 	)
-	for _, actor := range []string{"cycle", "flow", "health", "pool", "prefix", "recorder", "scraper", "shard"} {
+	for _, actor := range []string{"cycle", "flow", "outlier", "pool", "prefix", "recorder", "scraper", "shard"} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}
 	return all

@@ -57,7 +57,7 @@ func (t target) SampleInForce(number uint32) {
 func (t target) ScrapeFailed(number uint32) {
 	t.Load().ScrapeFailed(number)
 	t.Failing.Store(true)
-	t.rig.health.Tell(messages.EvidenceSeen{Endpoint: t.ID, Evidence: messages.ScrapeFailed})
+	t.rig.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }
 
 // later does something on a goroutine of its own, after a while.
@@ -116,7 +116,7 @@ func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, sink messages
 }
 
 // Check tells the health actor whether an endpoint takes connections.
-func (f *farm) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+func (f *farm) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
 	dice := f.next("check")
 	f.later(upTo(dice, 5*time.Millisecond), func() {
 		sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: f.off.Load() || dice.IntN(4) > 0})

@@ -24,7 +24,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/flow"
-	"github.com/signalbox-epp/signalbox/actors/health"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
@@ -37,6 +37,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -71,7 +72,7 @@ type rig struct {
 	plan     *schedule.Plan
 	observer *telemetry.Observer
 	prefix   runtime.Ref[messages.PrefixMsg]
-	health   runtime.Ref[messages.HealthMsg]
+	outlier  runtime.Ref[messages.OutlierMsg]
 	pools    runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
@@ -159,10 +160,10 @@ func (r *rig) spawnShared() {
 	}
 	r.prefix = spawn[messages.PrefixMsg](r, loops-1, "prefix", messages.PrefixStarted{},
 		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(r.index, prefixes) })
-	patience := health.Config{MaxShare: .5, First: 20 * time.Millisecond, Longest: 100 * time.Millisecond}
-	healths := health.NewMetrics(r.registry)
-	r.health = spawn[messages.HealthMsg](r, 0, "health", messages.HealthStarted{},
-		func() runtime.Actor[messages.HealthMsg] { return health.New(patience, r.pool, r.farm, healths) })
+	patience := outlier.Config{MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: 20 * time.Millisecond, LongestEjection: 100 * time.Millisecond}}
+	healths := outlier.NewMetrics(r.registry)
+	r.outlier = spawn[messages.OutlierMsg](r, 0, "outlier", messages.OutlierStarted{},
+		func() runtime.Actor[messages.OutlierMsg] { return outlier.New(patience, r.pool, r.farm, healths) })
 	deps := pool.Deps{
 		Pool: r.pool, Prefix: r.prefix, Metrics: pool.NewMetrics(r.registry), Scrape: r.farm.scrapers(r),
 		Shards: r.shardSinks,
@@ -190,7 +191,7 @@ func (r *rig) spawnShard(i int, cm *cycle.Metrics, sm *shard.Metrics, fm *flow.M
 		Flow: func(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
-		Prefix: r.prefix, Health: r.health, Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
+		Prefix: r.prefix, Outlier: r.outlier, Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
 		Scratch:   &schedule.Scratch{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)},
 		Estimates: records.NewEstimates(), Names: r.sys.KindName, Status: extproc.Status, Metrics: cm, Report: report, Limits: limits,
 	}

@@ -138,10 +138,10 @@ type target struct {
 	*endpoints.Load
 }
 
-// unmoved is in the place of the health actor: nothing is held against anybody.
+// unmoved is in the place of the outlier actor: every endpoint stays healthy.
 type unmoved struct{}
 
-func (unmoved) Tell(messages.HealthMsg) bool { return true }
+func (unmoved) Tell(messages.OutlierMsg) bool { return true }
 
 // nobody fetches nothing: the endpoints are names.
 type nobody struct{}
@@ -161,7 +161,7 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *sh
 		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, shards, r.remember) }))
 	r.flows = append(r.flows, spawn(t, r.sys.Root(i), "flow", messages.FlowMsg(messages.FlowStarted{Shard: i}), fresh))
 	deps := &cycle.Deps{
-		Prefix: r.prefix, Health: unmoved{}, Estimates: records.NewEstimates(), Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
+		Prefix: r.prefix, Outlier: unmoved{}, Estimates: records.NewEstimates(), Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
 		Flow: func(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},

@@ -28,8 +28,8 @@ func replaced(t *testing.T, old, replacement string) func(string) string {
 	}
 }
 
-// randomly picks without looking at the servers, so that those that are dead are picked too; nobody is suspended.
-var randomly = []string{"--config-text", pickerOnly("random-picker"), "--max-suspended-share", "0"}
+// randomly picks without looking at the servers, so that those that are dead are picked too; no server is ejected.
+var randomly = []string{"--config-text", pickerOnly("random-picker"), "--max-ejection-percent", "0"}
 
 // refusing gives addresses at which connections are refused, and that nobody else takes meanwhile.
 func refusing(t *testing.T, count int) []string {

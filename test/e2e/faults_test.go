@@ -148,8 +148,8 @@ func TestEnvoyPassesAStalledServer(t *testing.T) {
 			stalled := time.Now()
 			faults(`{"stalled":true}`)(t, s)
 			// In the light lane the access log says so, at the latest when the first clients have given up. Was only one answer silent
-			// (the others had begun), then the server is passed by for 10 s, and suspended for the next.
-			eventually(t, 20*time.Second, "the server is suspended", func() bool { return s.suspended(0) })
+			// (the others had begun), then the server comes last for 10 s, and is ejected for the next.
+			eventually(t, 20*time.Second, "the server is ejected", func() bool { return s.ejected(0) })
 			sent := work.count()
 			eventually(t, 30*time.Second, "clients go on", func() bool { return work.count() > sent+100 && time.Since(stalled) > 3*patience })
 			answers := work.stop()

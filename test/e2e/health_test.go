@@ -17,9 +17,9 @@ type outage struct {
 	end       func(*testing.T, *stack) // nil = the faults are taken away
 	bootstrap string                   // "" = override-host.yaml
 	flags     []string                 // of serve
-	serves    bool                     // all the while: nothing is held against it
-	avoided   bool                     // it comes last, and is not suspended
-	sign      string                   // the evidence that it leaves; "" = whichever comes first
+	serves    bool                     // all the while, and stays healthy
+	degraded  bool                     // it comes last, and is not ejected
+	sign      string                   // the kind of its failures; "" = whichever comes first
 }
 
 func faults(text string) func(*testing.T, *stack) {
@@ -50,17 +50,17 @@ func change(t *testing.T, method, url, body string) {
 	}
 }
 
-// TestEnvoyLeavesSickServersAlone: once there is evidence, at most five more requests are picked for a server that fails or refuses, probes
+// TestEnvoyEjectsSickServers: once a failure was seen, at most five more requests are picked for a server that fails or refuses, probes
 // included; and ten seconds after its recovery it serves again.
-func TestEnvoyLeavesSickServersAlone(t *testing.T) {
+func TestEnvoyEjectsSickServers(t *testing.T) {
 	impatient := func(limit string) []string { return []string{"--first-token-timeout", limit} }
 	outages := map[string]outage{
 		"every request fails":     {sign: "server-error", begin: faults(`{"error_rate":1}`)},
 		"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("2s"), bootstrap: overrideHostFull},
 		"answers stop":            {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("3s")},
-		"overload":                {sign: "overload\"", begin: faults(`{"overload_rate":1}`), avoided: true},
+		"overload":                {sign: "overload\"", begin: faults(`{"overload_rate":1}`), degraded: true},
 		"overload, told in the stream": {
-			sign: "overload-in-stream", begin: faults(`{"overload_rate":1,"overload_in_stream":true}`), avoided: true,
+			sign: "overload-in-stream", begin: faults(`{"overload_rate":1,"overload_in_stream":true}`), degraded: true,
 		},
 		"it is restarted": {begin: func(t *testing.T, s *stack) {
 			t.Helper()
@@ -101,12 +101,12 @@ func (o outage) strike(t *testing.T) {
 	}()
 	eventually(t, 10*time.Second, "each server is picked", func() bool { return s.picks(0) > 20 && s.picks(1) > 20 && s.picks(2) > 20 })
 	o.begin(t, s)
-	eventually(t, 20*time.Second, "there is evidence", func() bool {
-		return s.picker.metric("signalbox_evidence_total", "evidence=\""+o.sign) > 0
+	eventually(t, 20*time.Second, "a failure was seen", func() bool {
+		return s.picker.metric("signalbox_endpoint_failures_total", "kind=\""+o.sign) > 0
 	})
 	before := s.picks(0)
-	if !o.serves && !o.avoided {
-		eventually(t, 10*time.Second, "it is suspended", func() bool { return s.suspended(0) })
+	if !o.serves && !o.degraded {
+		eventually(t, 10*time.Second, "it is ejected", func() bool { return s.ejected(0) })
 	}
 	settled := time.Now()
 	eventually(t, 10*time.Second, "four seconds pass", func() bool { return time.Since(settled) > 4*time.Second })
@@ -115,22 +115,22 @@ func (o outage) strike(t *testing.T) {
 		o.end = noFaults
 	}
 	o.end(t, s)
-	back := eventually(t, 10*time.Second, "it is well again", func() bool { return !s.suspended(0) && s.picks(0) > after })
-	t.Logf("%d picks after the first evidence; well again %v after its recovery", after-before, back.Round(time.Millisecond))
+	back := eventually(t, 10*time.Second, "it is healthy again", func() bool { return !s.ejected(0) && s.picks(0) > after })
+	t.Logf("%d picks after the first failure; healthy again %v after its recovery", after-before, back.Round(time.Millisecond))
 	if after-before > most {
-		t.Errorf("%d picks after the first evidence, want %d at most", after-before, most)
+		t.Errorf("%d picks after the first failure, want %d at most", after-before, most)
 	}
-	if s.suspended(1) || s.suspended(2) {
-		t.Error("a server that is well was suspended")
+	if s.ejected(1) || s.ejected(2) {
+		t.Error("a healthy server was ejected")
 	}
-	if o.avoided && s.picker.metric("signalbox_suspensions_total", "") != 0 {
-		t.Error("overload suspended a server")
+	if o.degraded && s.picker.metric("signalbox_endpoint_ejections_total", "") != 0 {
+		t.Error("overload ejected a server")
 	}
 }
 
-// TestEnvoyNoEvidenceSuspendsNobody: what an overloaded engine refuses lowers its preference, no more, though it is always the idle one of two.
-// An answer that stops in the middle may be one whose client does not read: such a server is avoided for the load that stays on it.
-func TestEnvoyNoEvidenceSuspendsNobody(t *testing.T) {
+// TestEnvoyOverloadEjectsNothing: what an overloaded engine refuses lowers its preference, no more, though it is always the idle one of two.
+// An answer that stops in the middle may be one whose client does not read: such a server is picked less for the load that stays on it.
+func TestEnvoyOverloadEjectsNothing(t *testing.T) {
 	seenElsewhere(t)
 	for name, text := range map[string]string{
 		"overload":                     `{"overload_rate":1}`,
@@ -146,15 +146,15 @@ func TestEnvoyNoEvidenceSuspendsNobody(t *testing.T) {
 				defer giveUp()
 				return s.client.stream(ctx, fmt.Sprintf("client %d, question %d", client, n), 10)
 			})
-			suspended := false
+			ejected := false
 			began := time.Now()
 			eventually(t, 20*time.Second, "five seconds and 100 requests", func() bool {
-				suspended = suspended || s.suspended(0) || s.suspended(1)
+				ejected = ejected || s.ejected(0) || s.ejected(1)
 				return time.Since(began) > 5*time.Second && work.count() > 100
 			})
 			work.stop()
-			if suspended {
-				t.Error("a server was suspended")
+			if ejected {
+				t.Error("a server was ejected")
 			}
 			t.Logf("%d picks for the faulty server, %d for the other", s.picks(0), s.picks(1))
 			if most := max(5*clients, s.picks(1)/4); s.picks(0) > most { // who stalls has what its clients bear every two seconds
@@ -170,6 +170,6 @@ func (s *stack) picks(i int) int {
 	return int(s.picker.metric("signalbox_endpoint_picks_total", fmt.Sprintf("endpoint=%q", s.servers[i])))
 }
 
-func (s *stack) suspended(i int) bool {
-	return s.picker.metric("signalbox_endpoint_suspended", fmt.Sprintf("endpoint=%q", s.servers[i])) == 1
+func (s *stack) ejected(i int) bool {
+	return s.picker.metric("signalbox_endpoint_ejected", fmt.Sprintf("endpoint=%q", s.servers[i])) == 1
 }

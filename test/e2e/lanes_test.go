@@ -25,7 +25,7 @@ func share(t *testing.T, percent int) func(string) string {
 var counted = []string{
 	"llm_d_epp_request_total", "llm_d_epp_request_error_total", "llm_d_epp_request_duration_seconds_count", "llm_d_epp_request_ttft_seconds_count",
 	"llm_d_epp_request_output_tokens_count", "llm_d_epp_request_size_bytes_count", "llm_d_epp_request_size_bytes_sum",
-	"llm_d_epp_response_size_bytes_count", "llm_d_epp_flow_control_requests_total", "signalbox_refusals_total", "signalbox_evidence_total",
+	"llm_d_epp_response_size_bytes_count", "llm_d_epp_flow_control_requests_total", "signalbox_refusals_total", "signalbox_endpoint_failures_total",
 	"signalbox_served_elsewhere_total", "signalbox_prefix_placed_prompts", "signalbox_unlogged_total",
 }
 

@@ -65,7 +65,7 @@ type world struct {
 	plan     *schedule.Plan
 	observed observer
 	prefix   runtime.Ref[messages.PrefixMsg]
-	health   runtime.Ref[messages.HealthMsg]
+	outlier  runtime.Ref[messages.OutlierMsg]
 	pools    runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
 	shards   []runtime.Ref[messages.ShardMsg]
@@ -113,7 +113,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.plan = w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
 	w.spawnProbes(requests)
 	w.spawnPrefix()
-	w.spawnHealth()
+	w.spawnOutlier()
 	w.spawnPool()
 	fm, sm, cm := flow.NewMetrics(w.reg), shard.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
@@ -187,7 +187,7 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 		})
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
-		Flow: w.flowOf, Prefix: w.prefix, Health: w.health, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
+		Flow: w.flowOf, Prefix: w.prefix, Outlier: w.outlier, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
 		Scratch:   &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
 		Estimates: records.NewEstimates(),
 		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,

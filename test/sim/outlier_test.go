@@ -3,22 +3,23 @@ package sim_test
 import (
 	"time"
 
-	"github.com/signalbox-epp/signalbox/actors/health"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// spawnHealth brings up the health actor, whose checks a coin decides.
-func (w *world) spawnHealth() {
-	metrics := health.NewMetrics(w.reg)
-	w.health = spawn[messages.HealthMsg](w, w.sys.Root(0), "health", messages.HealthStarted{}, func() runtime.Actor[messages.HealthMsg] {
-		return health.New(health.Config{MaxShare: 0.5, First: time.Second, Longest: 4 * time.Second}, w.pool, coin{w}, metrics)
+// spawnOutlier brings up the outlier actor, whose checks a coin decides.
+func (w *world) spawnOutlier() {
+	metrics := outlier.NewMetrics(w.reg)
+	w.outlier = spawn[messages.OutlierMsg](w, w.sys.Root(0), "outlier", messages.OutlierStarted{}, func() runtime.Actor[messages.OutlierMsg] {
+		return outlier.New(outlier.Config{MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second}}, w.pool, coin{w}, metrics)
 	})
 }
 
 type coin struct{ w *world }
 
-func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.HealthMsg]) bool {
+func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
 	sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
 	return true
 }

@@ -4,26 +4,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // suspended holds something against an endpoint: it may be tried after a while.
-func (s *scene) suspend(i int, after time.Duration) *endpoints.Health {
-	h := &endpoints.Health{Suspended: true, Why: messages.ServerError, Since: now, Until: now.Add(after)}
-	s.snap.Endpoints[i].SetHealth(h)
+func (s *scene) eject(i int, after time.Duration) *outlier.Status {
+	h := &outlier.Status{Ejected: true, Cause: messages.ServerError, Until: now.Add(after)}
+	s.snap.Endpoints[i].SetOutlier(h)
 	return h
 }
 
 func TestSuspendedEndpointsAreLeftAlone(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
-	s.suspend(2, time.Second)
+	s.eject(2, time.Second)
 	out := s.run()
 	s.ranked(out, 1, 0)
-	want := messages.ListOf(messages.Suspicion{At: 2, Suspended: true, Why: messages.ServerError})
-	if got := out.Decision.Suspicions; got.Len() != 1 || got.At(0) != want.At(0) || out.Probe {
+	want := messages.ListOf(messages.Outlier{At: 2, Ejected: true, Cause: messages.ServerError})
+	if got := out.Decision.Outliers; got.Len() != 1 || got.At(0) != want.At(0) || out.Probe {
 		t.Errorf("suspicions %+v, probe %v", got, out.Probe)
 	}
 	if total := out.Decision.Profiles.At(0).Totals.At(2); total >= 0 {
@@ -34,8 +34,8 @@ func TestSuspendedEndpointsAreLeftAlone(t *testing.T) {
 func TestAllSuspendedIsNoReasonToServeNobody(t *testing.T) {
 	s := newScene(t, 2)
 	s.scorer("s", 1, 0, fixed(.1, .2))
-	s.suspend(0, -time.Second)
-	s.suspend(1, time.Second)
+	s.eject(0, -time.Second)
+	s.eject(1, time.Second)
 	out := s.run()
 	s.ranked(out, 1, 0)
 	if out.Probe {
@@ -48,7 +48,7 @@ func TestAllSuspendedIsNoReasonToServeNobody(t *testing.T) {
 func TestOneRequestTriesASuspendedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
-	s.suspend(2, 0)
+	s.eject(2, 0)
 	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
 	out := s.run()
 	s.ranked(out, 2, 1, 0)
@@ -66,7 +66,7 @@ func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 	for most, want := range map[int][]int{1: {2}, 2: {2, 1}} {
 		s := newScene(t, 3)
 		s.scorer("s", 1, 0, fixed(.1, .2))
-		s.suspend(2, 0)
+		s.eject(2, 0)
 		s.plan.Profiles[0].Picker = picker("best", func(in *schedule.Input, totals []float32, ranked []int) []int {
 			return byTotal(in, totals, ranked)[:most]
 		})
@@ -78,7 +78,7 @@ func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 func TestWhomFiltersDropIsNotTried(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
-	h := s.suspend(2, 0)
+	h := s.eject(2, 0)
 	s.filter("others", only(0, 1))
 	s.ranked(s.run(), 1, 0)
 	if h.Probing() {
@@ -90,23 +90,23 @@ func TestWhomFiltersDropIsNotTried(t *testing.T) {
 func TestAvoidedEndpointsComeLast(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .9, .8))
-	s.avoid(1, messages.Overload, time.Second)
-	s.avoid(2, messages.ServerError, time.Second)
+	s.degrade(1, messages.Overload, time.Second)
+	s.degrade(2, messages.ServerError, time.Second)
 	for most, want := range map[int][]int{1: {0}, 2: {0, 1}, 3: {0, 1, 2}} {
 		s.plan.Profiles[0].Picker.Most = func() int { return most }
 		out := s.run()
 		s.ranked(out, want...)
-		if out.Probe || out.Decision.Suspicions.Len() != 2 {
-			t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Suspicions)
+		if out.Probe || out.Decision.Outliers.Len() != 2 {
+			t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Outliers)
 		}
 	}
-	s.suspend(0, time.Second)
+	s.eject(0, time.Second)
 	s.ranked(s.run(), 2, 1) // something is held against all
 }
 
 // avoid holds something against an endpoint that is no suspension.
-func (s *scene) avoid(i int, why messages.Evidence, moment time.Duration) {
-	s.snap.Endpoints[i].SetHealth(&endpoints.Health{Why: why, Since: now, Until: now.Add(moment)})
+func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
+	s.snap.Endpoints[i].SetOutlier(&outlier.Status{Cause: why, Until: now.Add(moment)})
 }
 
 // After its moment one request tries an avoided endpoint, wherever it ranks, and all others still avoid it.
@@ -114,7 +114,7 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.5, .4, .3))
 	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
-	s.avoid(1, messages.Overload, 0)
+	s.degrade(1, messages.Overload, 0)
 	out := s.run()
 	s.ranked(out, 1, 0, 2)
 	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Runner != 0 {
@@ -130,7 +130,7 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 // What an endpoint says within its answers only a request sees whose answer is shown; if none comes for a minute, any may try.
 func TestProbeThatHasToBeSeen(t *testing.T) {
 	for name, c := range map[string]struct {
-		why   messages.Evidence
+		why   messages.FailureKind
 		ago   time.Duration
 		shown bool
 		want  bool
@@ -145,7 +145,7 @@ func TestProbeThatHasToBeSeen(t *testing.T) {
 			s := newScene(t, 2)
 			s.scorer("s", 1, 0, fixed(.5, .4))
 			s.req.Shown = c.shown
-			s.avoid(1, c.why, -c.ago)
+			s.degrade(1, c.why, -c.ago)
 			if out := s.run(); out.Probe != c.want {
 				t.Errorf("probe %v, want %v", out.Probe, c.want)
 			}
@@ -158,9 +158,9 @@ func TestBlemishesFollowTheirEndpoints(t *testing.T) {
 	s := newScene(t, 4)
 	s.scorer("s", 1, 0, fixed(.5, .9, 1))
 	s.filter("others", only(1, 2, 3))
-	s.avoid(0, messages.Overload, 0)
-	s.avoid(2, messages.Overload, time.Second)
-	s.suspend(3, time.Second)
+	s.degrade(0, messages.Overload, 0)
+	s.degrade(2, messages.Overload, time.Second)
+	s.eject(3, time.Second)
 	if out := s.run(); out.Probe {
 		t.Error("a request tries an endpoint that a filter dropped")
 	} else {

@@ -10,38 +10,46 @@ import (
 // picking is when a scene picks: its clock begins there.
 var picking = time.Unix(1_800_000_000, 0)
 
-func seen(e messages.EndpointID, what messages.Evidence) messages.EvidenceSeen {
-	return messages.EvidenceSeen{Endpoint: e, Evidence: what, Picked: picking}
+func seen(e messages.EndpointID, what messages.FailureKind) messages.FailureReported {
+	return messages.FailureReported{Endpoint: e, Kind: what, Pick: messages.Pick{At: picking}}
 }
 
-func tried(ended messages.ProbeEnded) messages.ProbeEnded {
-	ended.Endpoint, ended.Since = first, picking
-	return ended
+// incident is the number of the incident under which a scene tries an endpoint.
+const incident = 7
+
+// succeeded and abandoned are results of a request that tried the first endpoint, and failed another.
+var (
+	succeeded = messages.SuccessReported{Endpoint: first, Incident: incident}
+	abandoned = messages.ProbeAbandoned{Endpoint: first, Incident: incident}
+)
+
+func failed(kind messages.FailureKind) messages.FailureReported {
+	return messages.FailureReported{Endpoint: first, Kind: kind, Pick: messages.Pick{At: picking, Incident: incident}}
 }
 
-func TestStatusIsEvidence(t *testing.T) {
+func TestStatusesThatAreFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		started messages.ResponseStarted
-		want    []messages.HealthMsg
+		want    []messages.OutlierMsg
 		well    bool
 	}{
 		"well":               {messages.ResponseStarted{Status: 200}, nil, true},
 		"the client's fault": {messages.ResponseStarted{Status: 404}, nil, true},
 		"too many requests":  {messages.ResponseStarted{Status: 429}, nil, true},
-		"overload":           {messages.ResponseStarted{Status: 503}, []messages.HealthMsg{seen(first, messages.Overload)}, false},
-		"an error":           {messages.ResponseStarted{Status: 500}, []messages.HealthMsg{seen(first, messages.ServerError)}, false},
-		"passed over":        {messages.ResponseStarted{Status: 200, Served: addresses[second]}, []messages.HealthMsg{seen(first, messages.ServedElsewhere)}, false},
+		"overload":           {messages.ResponseStarted{Status: 503}, []messages.OutlierMsg{seen(first, messages.Overload)}, false},
+		"an error":           {messages.ResponseStarted{Status: 500}, []messages.OutlierMsg{seen(first, messages.ServerError)}, false},
+		"passed over":        {messages.ResponseStarted{Status: 200, Served: addresses[second]}, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
 		"passed over, and an error": {
 			messages.ResponseStarted{Status: 502, Served: addresses[second]},
-			[]messages.HealthMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ServerError)}, false,
+			[]messages.OutlierMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ServerError)}, false,
 		},
-		"served by a stranger": {messages.ResponseStarted{Status: 500, Served: "10.9.9.9:1"}, []messages.HealthMsg{seen(first, messages.ServedElsewhere)}, false},
+		"served by a stranger": {messages.ResponseStarted{Status: 500, Served: "10.9.9.9:1"}, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
 			s.cycle.Tell(c.started)
-			s.health.Got(c.want...)
-			if got := s.pool.Snapshot().Endpoints[0].LastAnswer() != 0; got != c.well {
+			s.outlier.Got(c.want...)
+			if got := s.pool.Snapshot().Endpoints[0].Answers().Began != (time.Time{}); got != c.well {
 				t.Errorf("noted as well: %v, want %v", got, c.well)
 			}
 		})
@@ -49,18 +57,18 @@ func TestStatusIsEvidence(t *testing.T) {
 }
 
 // What an event of an answer says weighs as what headers say, but it comes later.
-func TestErrorInAnAnswerIsEvidence(t *testing.T) {
+func TestErrorInAnAnswerIsAFailure(t *testing.T) {
 	for name, c := range map[string]struct {
 		served messages.Address
 		status int
-		want   []messages.HealthMsg
+		want   []messages.OutlierMsg
 		proof  bool
 	}{
-		"overload":             {"", 503, []messages.HealthMsg{seen(first, messages.OverloadInStream)}, false},
-		"an error":             {"", 500, []messages.HealthMsg{seen(first, messages.ErrorInStream)}, false},
+		"overload":             {"", 503, []messages.OutlierMsg{seen(first, messages.OverloadInStream)}, false},
+		"an error":             {"", 500, []messages.OutlierMsg{seen(first, messages.ErrorInStream)}, false},
 		"the client's fault":   {"", 404, nil, true},
-		"served elsewhere":     {addresses[second], 500, []messages.HealthMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ErrorInStream)}, false},
-		"served by a stranger": {"10.9.9.9:1", 500, []messages.HealthMsg{seen(first, messages.ServedElsewhere)}, false},
+		"served elsewhere":     {addresses[second], 500, []messages.OutlierMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ErrorInStream)}, false},
+		"served by a stranger": {"10.9.9.9:1", 500, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
@@ -69,10 +77,10 @@ func TestErrorInAnAnswerIsEvidence(t *testing.T) {
 			s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock().Add(time.Second)})
 			s.cycle.Advance(tokenLimit) // it was not silent
 			s.cycle.Tell(messages.ResponseEnded{})
-			s.health.Got(c.want...)
+			s.outlier.Got(c.want...)
 			proof := false
 			for _, e := range s.pool.Snapshot().Endpoints {
-				proof = proof || e.LastProof() != 0
+				proof = proof || e.Answers().Proved != (time.Time{})
 			}
 			if r := s.ended[0]; proof != c.proof || r.FirstToken != 0 {
 				t.Errorf("noted as well: %v, first token after %v; want %v and none", proof, r.FirstToken, c.proof)
@@ -82,14 +90,14 @@ func TestErrorInAnAnswerIsEvidence(t *testing.T) {
 }
 
 // What Envoy's own limits turned away says nothing of an endpoint.
-func TestOverflowIsNoEvidence(t *testing.T) {
-	for details, want := range map[string][]messages.HealthMsg{
+func TestOverflowIsNoFailure(t *testing.T) {
+	for details, want := range map[string][]messages.OutlierMsg{
 		"upstream_reset_before_response_started{overflow}":           nil,
 		"upstream_reset_before_response_started{connection_failure}": {seen(first, messages.ConnectionBroken)},
 	} {
 		s := serving(t)
 		s.cycle.Tell(messages.ResponseStarted{Status: 503, Local: details})
-		s.health.Got(want...)
+		s.outlier.Got(want...)
 	}
 }
 
@@ -100,12 +108,14 @@ func TestErrorBehindTheFirstTokenIsNews(t *testing.T) {
 	for _, m := range late {
 		s.cycle.Tell(m)
 	}
-	s.health.Got(messages.EvidenceSeen{Endpoint: first, Evidence: messages.ErrorInStream})
+	s.outlier.Got(messages.FailureReported{Endpoint: first, Kind: messages.ErrorInStream})
 	s = trying(t)
 	for _, m := range late {
 		s.cycle.Tell(m)
 	}
-	s.health.Got(tried(messages.ProbeEnded{Answered: true}), tried(messages.ProbeEnded{Evidence: messages.ErrorInStream}))
+	behind := failed(messages.ErrorInStream)
+	behind.Pick.At = time.Time{}
+	s.outlier.Got(succeeded, behind)
 }
 
 // Headers alone are no proof: an engine that hangs sends them.
@@ -126,7 +136,7 @@ func TestBodyIsProofOfAGoodAnswer(t *testing.T) {
 			s := serving(t)
 			s.cycle.Tell(messages.ResponseStarted{Status: c.status})
 			s.cycle.Tell(c.then)
-			if got := s.pool.Snapshot().Endpoints[0].LastProof() != 0; got != c.want {
+			if got := s.pool.Snapshot().Endpoints[0].Answers().Proved != (time.Time{}); got != c.want {
 				t.Errorf("noted as well: %v, want %v", got, c.want)
 			}
 		})
@@ -136,12 +146,12 @@ func TestBodyIsProofOfAGoodAnswer(t *testing.T) {
 func TestStreamThatEndsWithoutAResponseIsDoubted(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.StreamGone{})
-	s.health.Got(seen(first, messages.EndedBare))
+	s.outlier.Got(seen(first, messages.EndedBare))
 
 	s = serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.cycle.Tell(messages.StreamGone{})
-	s.health.Got()
+	s.outlier.Got()
 }
 
 func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
@@ -152,12 +162,12 @@ func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
 				s.cycle.Tell(messages.ResponseStarted{Status: 200})
 			}
 			s.cycle.Advance(tokenLimit - 1)
-			s.health.Got()
+			s.outlier.Got()
 			s.cycle.Advance(1)
-			s.health.Got(seen(first, messages.NoFirstToken))
+			s.outlier.Got(seen(first, messages.NoFirstToken))
 			s.cycle.Advance(idleLimit - tokenLimit - 1)
 			s.stream.Got()
-			s.health.Got()
+			s.outlier.Got()
 			s.cycle.Advance(1)
 			s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
 		})
@@ -165,7 +175,7 @@ func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
 }
 
 // An answer that is not streamed is silent until it is whole, and an error's body is no answer.
-func TestSilenceThatIsNoEvidence(t *testing.T) {
+func TestSilenceThatIsNoFailure(t *testing.T) {
 	s := newScene(t)
 	s.asked.Stream = false
 	s.arrive(24 * time.Hour)
@@ -175,16 +185,16 @@ func TestSilenceThatIsNoEvidence(t *testing.T) {
 	s.stream.Got()
 	s.cycle.Advance(1)
 	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
-	s.health.Got()
+	s.outlier.Got()
 
 	s = serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 404})
 	s.cycle.Advance(idleLimit)
 	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
-	s.health.Got()
+	s.outlier.Got()
 }
 
-func TestBrokenConnectionInTheLogIsEvidence(t *testing.T) {
+func TestBrokenConnectionInTheLogIsAFailure(t *testing.T) {
 	for name, logged := range map[string]messages.Logged{
 		"in the response": {Status: 200, Served: addresses[first], FirstToken: 1, Broken: true},
 		"before it":       {Status: 503, Served: addresses[first], Broken: true},
@@ -194,7 +204,7 @@ func TestBrokenConnectionInTheLogIsEvidence(t *testing.T) {
 			s := serving(t)
 			s.cycle.Tell(messages.StreamGone{Logged: true})
 			s.cycle.Tell(messages.ResponseEnded{Logged: logged})
-			s.health.Got(seen(first, messages.ConnectionBroken))
+			s.outlier.Got(seen(first, messages.ConnectionBroken))
 		})
 	}
 }
@@ -205,5 +215,5 @@ func TestNobodyWaitsLongerThanTheResponseMayBeIdle(t *testing.T) {
 	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock().Add(time.Millisecond)})
 	s.cycle.Advance(idleLimit)
 	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
-	s.health.Got()
+	s.outlier.Got()
 }

@@ -1,0 +1,147 @@
+// Package outlier is the actor that learns from what requests meet which endpoints to eject. It owns one machine of
+// engine/outlier for each endpoint that ever failed, and puts their statuses in force. It never decides (the machine does), never
+// looks at a request, and never connects to anything itself.
+package outlier
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Checker connects to an endpoint and tells sink exactly once whether that worked. False: it is full or closed and tells nothing.
+type Checker interface {
+	Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.OutlierMsg]) bool
+}
+
+// Config holds the settings. The zero Config ejects and degrades nothing.
+type Config struct {
+	MaxEjectionPercent float64 // of the pool that may be ejected at a time, 0 to 100; 0 = failures are counted, and that is all
+	outlier.Config
+}
+
+// Outlier is the actor.
+type Outlier struct {
+	cfg       Config
+	pool      *endpoints.Pool
+	checker   Checker
+	metrics   *Metrics
+	endpoints map[messages.EndpointID]*endpoint // that ever failed
+}
+
+// endpoint is what is known of one.
+type endpoint struct {
+	machine  outlier.Machine
+	checked  time.Time // when the newest check began
+	checking bool
+}
+
+const checkEvery = time.Second // at most, for each endpoint
+
+// New returns an outlier actor to which every endpoint is healthy.
+func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *Outlier {
+	return &Outlier{cfg: cfg, pool: pool, checker: checker, metrics: metrics, endpoints: map[messages.EndpointID]*endpoint{}}
+}
+
+// Receive turns each message into an event of its endpoint's machine.
+func (o *Outlier) Receive(ctx runtime.Context[messages.OutlierMsg], m messages.OutlierMsg) {
+	switch m := m.(type) {
+	case messages.OutlierStarted: // an earlier incarnation's statuses would never end
+		o.clear()
+	case messages.FailureReported:
+		o.metrics.failed(m.Kind)
+		o.step(ctx, m.Endpoint, outlier.Event{What: outlier.FailureSeen, Kind: m.Kind, Pick: m.Pick})
+	case messages.SuccessReported:
+		o.step(ctx, m.Endpoint, outlier.Event{What: outlier.SuccessSeen, Pick: messages.Pick{Incident: m.Incident}})
+	case messages.ProbeAbandoned:
+		o.step(ctx, m.Endpoint, outlier.Event{What: outlier.ProbeAbandoned, Pick: messages.Pick{Incident: m.Incident}})
+	case messages.EndpointChecked:
+		o.onEndpointChecked(ctx, m)
+	}
+}
+
+// step has the machine of an endpoint take an event, and puts in force what comes of it.
+func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.EndpointID, event outlier.Event) {
+	e := o.pool.Snapshot().ByID(id)
+	if e == nil || o.cfg.MaxEjectionPercent == 0 {
+		return // it is gone, and all that was known of it; or nothing is to come of it
+	}
+	known := o.endpoint(e)
+	status := e.Outlier()
+	event.Answers, event.Room, event.Probing = e.Answers(), o.room, status != nil && status.Probing()
+	effect := known.machine.Step(ctx.Now(), event)
+	if effect.Changed {
+		e.SetOutlier(known.machine.Status())
+	}
+	if effect.Ejected {
+		o.metrics.ejected(event.Kind)
+	}
+	if effect.Recovered {
+		o.metrics.recovered.Inc()
+	}
+	if effect.Check {
+		o.check(ctx, e, known)
+	}
+}
+
+// room reports whether one more endpoint may be ejected.
+func (o *Outlier) room() bool {
+	all, ejected := o.pool.Snapshot().Endpoints, 0
+	for _, e := range all {
+		if s := e.Outlier(); s != nil && s.Ejected {
+			ejected++
+		}
+	}
+	return 100*float64(ejected+1) <= o.cfg.MaxEjectionPercent*float64(len(all))
+}
+
+// check has an endpoint connected to, at most once a second.
+func (o *Outlier) check(ctx runtime.Context[messages.OutlierMsg], e *endpoints.Endpoint, known *endpoint) {
+	if known.checking || ctx.Now().Sub(known.checked) < checkEvery {
+		return
+	}
+	if o.checker.Check(e.ID, e.Spec.Address, ctx.Self()) {
+		known.checking, known.checked = true, ctx.Now()
+	}
+}
+
+func (o *Outlier) onEndpointChecked(ctx runtime.Context[messages.OutlierMsg], m messages.EndpointChecked) {
+	known := o.endpoints[m.Endpoint]
+	if known == nil {
+		return
+	}
+	known.checking = false
+	if !m.Connected {
+		o.metrics.failed(messages.ConnectFailed)
+		o.step(ctx, m.Endpoint, outlier.Event{What: outlier.ConnectRefused, Kind: messages.ConnectFailed})
+	}
+}
+
+// endpoint returns what is known of an endpoint, and drops what is known of endpoints that are gone.
+func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
+	if known := o.endpoints[e.ID]; known != nil {
+		return known
+	}
+	if s := o.pool.Snapshot(); len(o.endpoints) > 2*len(s.Endpoints) {
+		for id := range o.endpoints {
+			if s.ByID(id) == nil {
+				delete(o.endpoints, id)
+			}
+		}
+	}
+	known := &endpoint{machine: outlier.Machine{Config: o.cfg.Config}}
+	o.endpoints[e.ID] = known
+	return known
+}
+
+func (o *Outlier) clear() {
+	for _, e := range o.pool.Snapshot().Endpoints {
+		e.SetOutlier(nil)
+	}
+}
+
+// Stopped lets all endpoints back: without this actor nothing would.
+func (o *Outlier) Stopped(runtime.Context[messages.OutlierMsg]) { o.clear() }

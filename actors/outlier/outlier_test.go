@@ -1,0 +1,194 @@
+package outlier_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/outlier"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// scene is an outlier actor over a pool of four endpoints, of which two may be ejected.
+type scene struct {
+	*testing.T
+	actor  *runtimetest.Stage[messages.OutlierMsg]
+	pool   *endpoints.Pool
+	all    []*endpoints.Endpoint
+	checks []messages.EndpointID
+	full   bool
+}
+
+func newScene(t *testing.T, percent float64) *scene {
+	s := &scene{T: t, actor: runtimetest.NewStage[messages.OutlierMsg](t), pool: endpoints.NewPool()}
+	for i := range uint32(4) {
+		id := messages.EndpointID{Slot: i, Generation: i + 1}
+		s.all = append(s.all, endpoints.New(id, messages.EndpointSpec{Address: messages.Address(rune('a' + i))}))
+	}
+	s.pool.Publish(endpoints.NewSnapshot(1, s.all), nil)
+	settings := outlier.Config{
+		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second},
+	}
+	s.actor.Play(outlier.New(settings, s.pool, s, outlier.NewMetrics(prometheus.NewRegistry())))
+	s.actor.Tell(messages.OutlierStarted{})
+	return s
+}
+
+func (s *scene) Check(id messages.EndpointID, _ messages.Address, _ messages.Sink[messages.OutlierMsg]) bool {
+	if !s.full {
+		s.checks = append(s.checks, id)
+	}
+	return !s.full
+}
+
+// fails tells of failures, so many times, a tenth of a second apart.
+func (s *scene) fails(e int, kind messages.FailureKind, times int) {
+	for range times {
+		s.actor.Tell(messages.FailureReported{Endpoint: s.all[e].ID, Kind: kind})
+		s.actor.Advance(100 * time.Millisecond)
+	}
+}
+
+func (s *scene) ejected(e int, want bool) {
+	s.Helper()
+	status := s.all[e].Outlier()
+	if got := status != nil && status.Ejected; got != want {
+		s.Errorf("endpoint %d: ejected %v, want %v: %+v", e, got, want, status)
+	}
+}
+
+func TestFailuresMoveTheirEndpointAlone(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.ServerError, 1)
+	if status := s.all[0].Outlier(); status == nil || status.Ejected || status.Cause != messages.ServerError {
+		t.Errorf("status %+v, want degraded", status)
+	}
+	s.fails(0, messages.ServerError, 2)
+	s.ejected(0, true)
+	if status := s.all[1].Outlier(); status != nil {
+		t.Errorf("another is %+v", status)
+	}
+}
+
+// Good answers stand at the endpoint, where all loops note them.
+func TestAnswersOfTheEndpointCount(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.ServerError, 2)
+	s.all[0].Answered(s.actor.Clock())
+	s.all[0].Picks.Add(1000)
+	s.fails(0, messages.ServerError, 2)
+	s.ejected(0, false)
+	s.all[1].Proved(s.actor.Clock(), false)
+	s.actor.Advance(time.Second)
+	early := messages.Pick{At: s.actor.Clock().Add(-2 * time.Second)}
+	s.actor.Tell(messages.FailureReported{Endpoint: s.all[1].ID, Kind: messages.NoFirstToken, Pick: early})
+	s.ejected(1, false)
+}
+
+func TestProbeDecides(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.ServerError, 3)
+	s.actor.Advance(time.Second)
+	status := s.all[0].Outlier()
+	if !status.Due(s.actor.Clock(), false) || !status.Probe() {
+		t.Fatalf("%+v allows no probe", status)
+	}
+	s.actor.Tell(messages.ProbeAbandoned{Endpoint: s.all[0].ID, Incident: status.Incident})
+	if status = s.all[0].Outlier(); !status.Ejected || !status.Probe() {
+		t.Errorf("%+v allows no other probe", status)
+	}
+	s.actor.Tell(messages.EndpointChecked{Endpoint: s.all[0].ID}) // while a probe is under way
+	if got := s.all[0].Outlier(); got != status {
+		t.Errorf("status %+v, want that of the probe, %+v", got, status)
+	}
+	s.actor.Tell(messages.SuccessReported{Endpoint: s.all[0].ID, Incident: status.Incident})
+	if got := s.all[0].Outlier(); got != nil {
+		t.Errorf("status %+v after a good answer", got)
+	}
+}
+
+func TestMaxEjectionPercent(t *testing.T) {
+	s := newScene(t, 50)
+	for e := range s.all {
+		s.fails(e, messages.ServerError, 3)
+	}
+	ejected := 0
+	for _, e := range s.all {
+		if status := e.Outlier(); status == nil {
+			t.Error("an endpoint that failed is healthy")
+		} else if status.Ejected {
+			ejected++
+		}
+	}
+	if ejected != 2 {
+		t.Errorf("%d of 4 are ejected, want 2", ejected)
+	}
+	alone := newScene(t, 50)
+	alone.pool.Publish(endpoints.NewSnapshot(2, alone.all[:1]), nil)
+	alone.fails(0, messages.ServerError, 20)
+	alone.ejected(0, false)
+}
+
+func TestZeroPercentIsOff(t *testing.T) {
+	s := newScene(t, 0)
+	for kind := messages.Overload; kind <= messages.ConnectFailed; kind++ {
+		s.fails(0, kind, 20)
+	}
+	if status := s.all[0].Outlier(); status != nil || len(s.checks) > 0 {
+		t.Errorf("status %+v, and %d checks were made", status, len(s.checks))
+	}
+}
+
+func TestBareEndHasTheEndpointChecked(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.EndedBare, 30)
+	if len(s.checks) != 1 {
+		t.Fatalf("%d checks while one runs, want 1", len(s.checks))
+	}
+	s.actor.Tell(messages.EndpointChecked{Endpoint: s.all[0].ID, Connected: true})
+	s.ejected(0, false)
+	s.fails(0, messages.EndedBare, 1)
+	if len(s.checks) != 2 {
+		t.Errorf("%d checks, want another a second later", len(s.checks))
+	}
+	s.actor.Tell(messages.EndpointChecked{Endpoint: s.all[0].ID})
+	s.ejected(0, true)
+
+	s.fails(2, messages.ScrapeFailed, 1)
+	if len(s.checks) != 3 || s.checks[2] != s.all[2].ID {
+		t.Errorf("checked %v, want the one whose scrape failed too", s.checks)
+	}
+
+	s.full = true
+	s.fails(1, messages.EndedBare, 1)
+	s.full = false
+	s.fails(1, messages.EndedBare, 1)
+	if len(s.checks) != 4 {
+		t.Errorf("%d checks, want one more: the refused one does not count", len(s.checks))
+	}
+}
+
+func TestGoneEndpointsAreForgotten(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.ServerError, 3)
+	gone := s.all[0].ID
+	s.pool.Publish(endpoints.NewSnapshot(2, s.all[1:]), nil)
+	s.actor.Tell(messages.FailureReported{Endpoint: gone, Kind: messages.ConnectFailed})
+	s.actor.Tell(messages.SuccessReported{Endpoint: gone, Incident: 1})
+	s.actor.Tell(messages.ProbeAbandoned{Endpoint: gone, Incident: 1})
+	s.actor.Tell(messages.EndpointChecked{Endpoint: gone})
+	for e := 1; e < 4; e++ {
+		s.ejected(e, false)
+	}
+}
+
+func TestEndOfTheActorLetsAllBack(t *testing.T) {
+	s := newScene(t, 50)
+	s.fails(0, messages.ServerError, 3)
+	s.actor.Crash()
+	s.ejected(0, false)
+}
