@@ -32,7 +32,7 @@ type xdsOptions struct {
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a cluster model_servers; 0 is none")
-	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080, with all that belongs to it; empty is endpoints alone")
+	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080 (loopback) or 0.0.0.0:8080 (every address), with all that belongs to it; empty is endpoints alone")
 	f.StringVar(&o.advertise, "advertise", "", "address or name, without a port, by which Envoy reaches this Signalbox; empty is --bind")
 	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
 	f.StringVar(&o.identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with the tls.crt and tls.key that --client-ca-file and --xds-client-ca want")
@@ -80,14 +80,24 @@ func (o *options) envoySetup() (xds.Setup, error) {
 		s.PickerIdentity = o.xds.identity
 	}
 	if o.xds.listen != "" {
-		at, err := xds.ParsePlace(o.xds.listen)
-		if err != nil {
+		if s.Listen, err = parseListen(o.xds.listen); err != nil {
 			problems = append(problems, fmt.Errorf("--xds-listen: %w", err))
 		}
-		at.Host = cmp.Or(at.Host, "0.0.0.0")
-		s.Listen = at
 	}
 	return s, errors.Join(problems...)
+}
+
+// parseListen reads where Envoy shall listen. A port without an address is on loopback, as Signalbox's own are.
+func parseListen(s string) (xds.Place, error) {
+	at, err := xds.ParsePlace(s)
+	if err != nil {
+		return at, err
+	}
+	at.Host = cmp.Or(at.Host, "127.0.0.1")
+	if _, err := netip.ParseAddr(at.Host); err != nil {
+		return at, fmt.Errorf("got %q, want an IP address before the port: Envoy listens on no name", s)
+	}
+	return at, nil
 }
 
 // reachable is the address or name by which Envoy reaches Signalbox; "" if that would be --bind, and nothing in it is an address.
@@ -195,9 +205,9 @@ func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
 	if bad("envoy-version", err); err == nil {
 		s.Version = version
 	}
-	s.Listen, err = xds.ParsePlace(w.listen)
+	s.Listen, err = parseListen(w.listen)
 	bad("listen", err)
-	s.Admin, err = xds.ParsePlace(w.admin)
+	s.Admin, err = parseListen(w.admin)
 	bad("admin", err)
 	for _, other := range w.others {
 		place, err := xds.ParsePlace(other)

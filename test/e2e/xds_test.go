@@ -79,10 +79,9 @@ func TestEnvoyXdsBootstrapsFitTheDefaults(t *testing.T) {
 			p.pooled(t, 2)
 			e := &envoy{}
 			e.run(t, bootstrapFile(t, path), t.TempDir())
-			if e.url != "http://0.0.0.0:8080" || e.admin != "http://127.0.0.1:19000" {
+			if e.url != "http://127.0.0.1:8080" || e.admin != "http://127.0.0.1:19000" {
 				t.Errorf("listener %s, admin %s", e.url, e.admin)
 			}
-			e.url = "http://127.0.0.1:8080"
 			e.asksPicker(t)
 			countPicks(t, p, e, servers)
 			if n := p.metric("signalbox_access_log_entries_total", `whose="ours"`); (n > 0) != (name == "light") {
