@@ -37,6 +37,9 @@ type Subset struct {
 	Addresses List[Address]
 }
 
+// DefaultFairness is the flow of requests that name none.
+const DefaultFairness = "default-flow"
+
 // FlowKey names a flow: requests that wait in one line.
 type FlowKey struct {
 	Fairness string // tenant, as the fairness header says; never empty

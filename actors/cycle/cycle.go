@@ -37,7 +37,7 @@ type Deps struct {
 	Names     func(runtime.Kind) string
 	Status    func(messages.Reason) int // the HTTP status of a refusal
 	Limits    Limits
-	Metrics   *Metrics
+	Metrics   *Families
 	Report    func(*messages.Record) // told of each request at its end; must not block or keep the record
 }
 
@@ -53,7 +53,7 @@ type Cycle struct {
 	answered  bool // the stream has its answer, or nobody waits for one
 	finished  bool // the cycle came to its end by itself
 	outlived  bool // the stream is gone, and the access log tells the end
-	begun     bool // the book knows us, and meter is set
+	begun     bool // the book knows us, and the account is open
 	placed    bool // the prefix actor knows our prompt
 
 	served *endpoints.Endpoint // whose load we are part of; nil = none
@@ -68,10 +68,10 @@ type Cycle struct {
 	timer      runtime.Timer
 	generation uint32
 
-	meter  *meter
-	rec    messages.Record
-	events [eventSlots]messages.RecordEvent
-	count  int
+	account account
+	rec     messages.Record
+	events  [eventSlots]messages.RecordEvent
+	count   int
 }
 
 const eventSlots = 16
@@ -124,7 +124,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 	}
 	c.deps.Book.Begin(c.req.ID, ctx.Self())
 	c.begun = true
-	c.meter = c.deps.Metrics.arrived(&c.rec)
+	c.account = c.deps.Metrics.arrived(&c.rec)
 	c.waitFor(ctx, c.deps.Limits.Queue)
 	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
@@ -142,7 +142,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return // told twice
 	}
 	c.rec.QueueWait = m.Waited
-	c.meter.dispatched(m.Waited)
+	c.account.onDispatched(m.Waited)
 	late := ctx.Arrival().Waited
 	if late > c.deps.Limits.Pick {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
@@ -151,7 +151,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	began := c.deps.Scratch.Clock.Nanos()
 	out := c.plan.Run(&c.req, c.deps.Pool.Snapshot(), ctx.Now(), c.deps.Scratch)
 	took := time.Duration(c.deps.Scratch.Clock.Nanos() - began)
-	c.meter.scheduled(took, out.Reason)
+	c.account.onScheduled(took, out.Reason)
 	c.rec.Decision = out.Decision
 	c.choose(ctx, &out)
 	switch {
@@ -164,7 +164,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.hold(out.Ranked[0])
 	c.served.Picks.Add(1)
-	c.meter.picked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
+	c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
@@ -174,11 +174,12 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		to[i] = e.Spec.Address
 	}
 	c.waitFor(ctx, c.patience())
-	c.meter.answered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)}))
+	c.account.onAnswered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)}))
 }
 
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status, c.rec.Local = m.Status, m.Local
+	c.account.responded(&c.rec)
 	c.began = ctx.Now()
 	c.patient = c.patient || m.Status >= 400
 	c.waitFor(ctx, c.patience())

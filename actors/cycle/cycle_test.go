@@ -121,7 +121,7 @@ func TestSecondDispatchChangesNothing(t *testing.T) {
 	s.prefix.Got()
 	s.load(1, 0)
 	if s.metric("llm_d_epp_scheduler_attempts_total") != 1 {
-		t.Error("the pick counts twice")
+		t.Errorf("the pick counts %v times, want once", s.metric("llm_d_epp_scheduler_attempts_total"))
 	}
 }
 

@@ -148,7 +148,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
 		c.countTokens()
 		c.deps.Book.End(c.rec)
-		c.meter.ended(&c.rec)
+		c.account.ended(&c.rec)
 		c.deps.Report(&c.rec)
 	}
 }

@@ -1,9 +1,13 @@
 package cycle
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
@@ -44,35 +48,110 @@ type name struct{ name, namespace string }
 // target is where picks went.
 type target struct {
 	name
-	port, model string
+	port string
+}
+
+func compareTargets(a, b target) int {
+	return cmp.Or(strings.Compare(a.name.name, b.name.name), strings.Compare(a.namespace, b.namespace), strings.Compare(a.port, b.port))
 }
 
 // Collect reads the snapshot in force.
 func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	type load struct{ requests, tokens int }
-	held, picks := map[name]load{}, map[target]uint64{}
+	held, picks := map[name]load{}, map[target][]*endpoints.Tally{}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	for _, e := range l.pool.Snapshot().Endpoints {
+	for _, e := range l.pool.Snapshot().Shown() {
 		address := string(e.Spec.Address)
 		gauge(l.inflight, e.Load().Inflight(), address)
-		who := name{e.Spec.Name, e.Spec.Namespace}
-		sum := held[who]
-		held[who] = load{sum.requests + e.Load().Inflight(), sum.tokens + e.Load().Tokens()}
-		e.Models.Each(func(model string, n uint64) {
-			picks[target{who, address[strings.LastIndexByte(address, ':')+1:], model}] += n
-		})
+		to := target{name{e.Spec.Name, e.Spec.Namespace}, address[strings.LastIndexByte(address, ':')+1:]}
+		sum := held[to.name]
+		held[to.name] = load{sum.requests + e.Load().Inflight(), sum.tokens + e.Load().Tokens()}
+		picks[to] = append(picks[to], &e.Models)
 	}
-	for who, sum := range held {
-		gauge(l.requests, sum.requests, who.name, who.namespace, "inflight-load-producer", "", "")
-		gauge(l.tokens, sum.tokens, who.name, who.namespace, "inflight-load-producer", "", "")
+	for to, sum := range held {
+		gauge(l.requests, sum.requests, to.name, to.namespace, "inflight-load-producer", "", "")
+		gauge(l.tokens, sum.tokens, to.name, to.namespace, "inflight-load-producer", "", "")
 	}
-	attempts := func(n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(l.attempts, prometheus.CounterValue, float64(n), labels...)
+	l.collectAttempts(ch, picks)
+}
+
+// collectAttempts shows picks by endpoint and model. There may be some ten thousand series: they come in the order of the page, which
+// costs less to send than to sort there. Where the page has no room for the models of an endpoint, its picks are shown together.
+func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]*endpoints.Tally) {
+	a := attempts{desc: l.attempts, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{}}
+	a.add(target{}, []*endpoints.Tally{l.failures}, "failure")
+	for _, to := range slices.SortedFunc(maps.Keys(picks), compareTargets) {
+		a.add(to, picks[to], "success")
 	}
-	for to, n := range picks {
-		attempts(n, "success", to.model, to.name.name, to.namespace, to.port)
+}
+
+const (
+	// Bytes of the metrics page that picks by endpoint and model may take. Beyond, each endpoint has one series.
+	attemptPageBytes = 3 << 20
+
+	attemptBytes = len(prefix+`scheduler_attempts_total{endpoint_name="",namespace="",port="",status="success",target_model_name=""} `) +
+		numberBytes + len("\n")
+)
+
+// attempts sends the series of picks.
+type attempts struct {
+	desc  *prometheus.Desc
+	to    chan<- prometheus.Metric
+	room  int                       // bytes of the page that are left
+	names map[string]*dto.LabelPair // by model: the pair is the same in all series
+	shown []attempt                 // of the endpoint in hand
+}
+
+// attempt is a series as it is sent.
+type attempt struct {
+	desc   *prometheus.Desc
+	model  string
+	labels []*dto.LabelPair
+	count  float64
+}
+
+// Desc names the metric.
+func (a *attempt) Desc() *prometheus.Desc { return a.desc }
+
+// Write gives the series to the registry.
+func (a *attempt) Write(to *dto.Metric) error {
+	to.Label, to.Counter = a.labels, &dto.Counter{Value: &a.count}
+	return nil
+}
+
+func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+
+// add sends the picks of one endpoint, or of several with the same name.
+func (a *attempts) add(of target, tallies []*endpoints.Tally, status string) {
+	a.shown = a.shown[:0]
+	for _, t := range tallies {
+		t.Each(func(model string, n uint64) { a.shown = append(a.shown, attempt{model: model, count: float64(n)}) })
 	}
-	l.failures.Each(func(model string, n uint64) { attempts(n, "failure", model, "", "", "") })
+	slices.SortFunc(a.shown, func(a, b attempt) int { return strings.Compare(a.model, b.model) })
+	fixed := attemptBytes + shownBytes(of.name.name) + shownBytes(of.namespace) + len(of.port)
+	bytes := 0
+	for i := range a.shown {
+		bytes += fixed + shownBytes(a.shown[i].model)
+	}
+	if bytes <= a.room {
+		a.room -= bytes
+	} else {
+		for i := range a.shown {
+			a.shown[i].model = other
+		}
+	}
+	shared := []*dto.LabelPair{pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port), pair("status", status)}
+	for i := 0; i < len(a.shown); {
+		next := a.shown[i]
+		for i++; i < len(a.shown) && a.shown[i].model == next.model; i++ {
+			next.count += a.shown[i].count
+		}
+		if a.names[next.model] == nil {
+			a.names[next.model] = pair("target_model_name", next.model)
+		}
+		next.desc, next.labels = a.desc, append(shared[:4:4], a.names[next.model])
+		a.to <- &next
+	}
 }

@@ -2,7 +2,7 @@ package cycle
 
 import (
 	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,121 +12,141 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Metrics observe for one loop: handles are looked up once for each set of labels.
-type Metrics struct {
-	*Families
-	sets   map[labelSet]*meter
-	models map[string]struct{}
-	flows  map[string]struct{}
-	other  *meter // nil until it is needed
-}
-
-type labelSet struct {
-	model, fairness string
-	priority        int
-}
-
-// meter observes requests of one set of labels.
+// meter observes requests of one set of labels, those of all loops.
 type meter struct {
 	*Families
 	labels                                            []string
-	errors                                            map[int]prometheus.Counter // by status, or by the negative of a reason
 	arrivals, dispatches                              prometheus.Counter
 	live                                              prometheus.Gauge
 	took, bodies, answers, wait, tokenTime, streamed  prometheus.Observer
 	prompts, cachedTokens, outputs, streamTTFT, ttft1 prometheus.Observer
+
+	codes  atomic.Int32                                // error codes that have a counter
+	errors [otherCode + 1]atomic.Pointer[errorCounter] // by code; nil = none was needed yet
 }
 
-const labelValues = 1000 // distinct models, and flows, that a loop names; the rest is "other"
+type errorCounter struct{ prometheus.Counter }
 
-// ForLoop gives the Metrics of one loop.
-func (f *Families) ForLoop() *Metrics {
-	return &Metrics{Families: f, sets: map[labelSet]*meter{}, models: map[string]struct{}{}, flows: map[string]struct{}{}}
-}
+// Codes of errors: our reasons, the HTTP statuses of model servers, and one for all others.
+const (
+	firstStatusCode = 32
+	otherCode       = firstStatusCode + 200
+)
 
-// capped keeps label values few and clean: they come from clients.
-func capped(seen map[string]struct{}, v string) string {
-	if _, ok := seen[v]; !ok {
-		if len(seen) >= labelValues {
-			return "other"
-		}
-		seen[v] = struct{}{}
-	}
-	return strings.ToValidUTF8(v, "�")
-}
-
-func (m *Metrics) of(r *messages.Record) *meter {
-	key := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}
-	if h, ok := m.sets[key]; ok {
-		return h
-	}
-	if len(m.sets) >= labelValues { // the product of models and flows is bounded too
-		return m.rest()
-	}
-	h := m.meter(capped(m.models, r.Model), capped(m.flows, r.Flow.Fairness), strconv.Itoa(r.Flow.Priority))
-	m.sets[key] = h
-	return h
-}
-
-func (m *Metrics) meter(model, fairness, priority string) *meter {
-	l := []string{model, model, fairness, priority}
+func newMeter(f *Families, set labelSet) *meter {
+	l := []string{set.model, set.model, set.fairness, strconv.Itoa(set.priority)}
 	const dispatched = "Dispatched"
 	return &meter{
-		Families: m.Families, labels: l, errors: map[int]prometheus.Counter{},
-		arrivals: m.total.WithLabelValues(l...), live: m.running.WithLabelValues(l...),
-		took: m.duration.WithLabelValues(l...), bodies: m.size.WithLabelValues(l...), answers: m.response.WithLabelValues(l...),
-		tokenTime: m.ntpot.WithLabelValues(l...), streamed: m.tpot.WithLabelValues(l...),
-		prompts: m.input.WithLabelValues(l...), cachedTokens: m.cached.WithLabelValues(l...), outputs: m.output.WithLabelValues(l...),
-		streamTTFT: m.ttft.WithLabelValues(append(l, "true")...), ttft1: m.ttft.WithLabelValues(append(l, "false")...),
-		dispatches: m.admitted.WithLabelValues(dispatched, priority), wait: m.queued.WithLabelValues(append(l, dispatched)...),
+		Families: f, labels: l,
+		arrivals: f.total.WithLabelValues(l...), live: f.running.WithLabelValues(l...),
+		took: f.duration.WithLabelValues(l...), bodies: f.size.WithLabelValues(l...), answers: f.response.WithLabelValues(l...),
+		tokenTime: f.ntpot.WithLabelValues(l...), streamed: f.tpot.WithLabelValues(l...),
+		prompts: f.input.WithLabelValues(l...), cachedTokens: f.cached.WithLabelValues(l...), outputs: f.output.WithLabelValues(l...),
+		streamTTFT: f.ttft.WithLabelValues(append(l, "true")...), ttft1: f.ttft.WithLabelValues(append(l, "false")...),
+		dispatches: f.admitted.WithLabelValues(dispatched, l[3]), wait: f.queued.WithLabelValues(append(l, dispatched)...),
 	}
 }
 
-// rest is where all goes that finds no set of its own. It takes the one place beyond the limit.
-func (m *Metrics) rest() *meter {
-	if m.other == nil {
-		m.other = m.meter("other", "other", "0")
-	}
-	return m.other
+// account is what one request counts under. While its names are not known it counts as running only, under other in their place:
+// they may become known by its own answer. Then, or at its end, the account is settled, and catches up on the rest.
+type account struct {
+	*meter
+	settled    bool
+	dispatched bool                // while it is not settled: the request left the line
+	picked     *endpoints.Endpoint // likewise: what was picked for it
 }
 
-// arrived counts a request and gives what the rest of its life is observed with.
-func (m *Metrics) arrived(r *messages.Record) *meter {
-	h := m.of(r)
-	h.arrivals.Inc()
-	h.live.Inc()
-	h.bodies.Observe(float64(r.BodyBytes))
-	return h
+// arrived opens the account of a request.
+func (f *Families) arrived(r *messages.Record) account {
+	m, known := f.meter(r)
+	a := account{meter: m, settled: known}
+	m.live.Inc()
+	if known {
+		m.arrived(r)
+	}
+	return a
 }
 
 // Refused counts a request that never had a cycle.
-func (m *Metrics) Refused(r *messages.Record) { m.arrived(r).ended(r) }
-
-func (h *meter) dispatched(waited time.Duration) {
-	h.dispatches.Inc()
-	h.wait.Observe(waited.Seconds())
+func (f *Families) Refused(r *messages.Record) {
+	a := f.arrived(r)
+	a.ended(r)
 }
 
-func (h *meter) scheduled(took time.Duration, why messages.Reason) {
-	h.scheduling.Observe(took.Seconds())
+// responded looks at the head of the response: one below 400 makes the request's names known.
+func (a *account) responded(r *messages.Record) {
+	if answeredWell(r) {
+		a.settle(r)
+	}
+}
+
+// answeredWell reports whether a model server answered a request below 400.
+func answeredWell(r *messages.Record) bool { return r.Status > 0 && r.Status < 400 && r.Local == "" }
+
+func (a *account) settle(r *messages.Record) {
+	if a.settled {
+		return
+	}
+	if answeredWell(r) {
+		a.Families.labels.answered(r)
+	}
+	before := a.meter
+	a.meter, _ = a.Families.meter(r)
+	a.settled = true
+	a.live.Inc()
+	before.live.Dec()
+	a.meter.arrived(r)
+	if a.dispatched {
+		a.wait.Observe(r.QueueWait.Seconds())
+	}
+	if a.picked != nil {
+		a.picked.Models.Add(a.model())
+		a.picked = nil
+	}
+}
+
+func (a *account) onDispatched(waited time.Duration) {
+	a.dispatches.Inc()
+	a.dispatched = true
+	if a.settled {
+		a.wait.Observe(waited.Seconds())
+	}
+}
+
+func (a *account) onScheduled(took time.Duration, why messages.Reason) {
+	a.scheduling.Observe(took.Seconds())
 	if why != messages.NoReason {
-		h.failures.Add(h.model())
+		a.failures.Add(a.model())
 	}
 }
 
-// picked counts a pick. hit is how many of the prompt's blocks the endpoint held; -1 = nobody looked.
-func (h *meter) picked(e *endpoints.Endpoint, hit, blocks int) {
-	e.Models.Add(h.model())
-	if hit >= 0 && blocks > 0 {
-		h.hitRatio.Observe(float64(hit) / float64(blocks))
-		h.hitBytes.Observe(float64(hit * blockindex.BlockBytes))
+// onPicked counts a pick. hit is how many of the prompt's blocks the endpoint held; -1 = nothing looked.
+func (a *account) onPicked(e *endpoints.Endpoint, hit, blocks int) {
+	if a.settled {
+		e.Models.Add(a.model())
+	} else {
+		a.picked = e
 	}
+	if hit >= 0 && blocks > 0 {
+		a.hitRatio.Observe(float64(hit) / float64(blocks))
+		a.hitBytes.Observe(float64(hit * blockindex.BlockBytes))
+	}
+}
+
+// onAnswered observes how long a request took to its pick.
+func (a *account) onAnswered(took time.Duration) { a.processing.Observe(took.Seconds()) }
+
+func (a *account) ended(r *messages.Record) {
+	a.settle(r)
+	a.meter.ended(r)
 }
 
 func (h *meter) model() string { return h.labels[1] }
 
-// answered observes how long a request took to its pick.
-func (h *meter) answered(took time.Duration) { h.processing.Observe(took.Seconds()) }
+func (h *meter) arrived(r *messages.Record) {
+	h.arrivals.Inc()
+	h.bodies.Observe(float64(r.BodyBytes))
+}
 
 func (h *meter) ended(r *messages.Record) {
 	h.live.Dec()
@@ -162,22 +182,25 @@ func (h *meter) tokens(r *messages.Record) {
 
 // failure is the counter of what went wrong, by the name of our reason or the model server's status.
 func (h *meter) failure(r *messages.Record) prometheus.Counter {
-	key, name := r.Status, "other"
+	code, name := otherCode, other
 	switch {
-	case r.Reason != messages.NoReason:
-		key = -int(r.Reason)
-	case r.Status > 599:
-		key = 600
+	case r.Reason != messages.NoReason && r.Reason < firstStatusCode:
+		code, name = int(r.Reason), r.Reason.String()
+	case r.Reason == messages.NoReason && r.Status < 600:
+		code = firstStatusCode + r.Status - 400
 	}
-	if c, ok := h.errors[key]; ok {
+	if c := h.errors[code].Load(); c != nil {
 		return c
 	}
-	if key < 0 {
-		name = r.Reason.String()
-	} else if key < 600 {
-		name = strconv.Itoa(key)
+	if code != otherCode && h.codes.Add(1) >= errorCodes { // the last place is that of all others
+		h.codes.Add(-1)
+		code, name = otherCode, other
+	} else if code >= firstStatusCode && code < otherCode {
+		name = strconv.Itoa(r.Status)
 	}
-	c := h.failed.WithLabelValues(append(h.labels[:4:4], name)...)
-	h.errors[key] = c
+	c := &errorCounter{h.failed.WithLabelValues(append(h.labels[:4:4], name)...)}
+	if !h.errors[code].CompareAndSwap(nil, c) && code != otherCode { // another loop was faster: its counter is the same one
+		h.codes.Add(-1)
+	}
 	return c
 }

@@ -12,17 +12,19 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// bench is the metrics of one loop over a pool.
+// bench is the metrics of all cycles over a pool, whose endpoints serve the models m and n.
 type bench struct {
 	*testing.T
 	reg  *prometheus.Registry
 	pool *endpoints.Pool
-	loop *Metrics
+	all  *Families
 }
 
 func newBench(t *testing.T, specs ...messages.EndpointSpec) *bench {
 	b := &bench{T: t, reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
-	b.loop = NewFamilies(b.reg, b.pool, "pool").ForLoop()
+	b.all = NewFamilies(b.reg, b.pool, "pool")
+	b.all.Served("m", "n")
+	b.all.labels.flows.Add("f")
 	b.publish(1, specs...)
 	return b
 }
@@ -76,12 +78,13 @@ func (b *bench) want(family string, want map[string]string) {
 
 // live takes a request through its life.
 func (b *bench) live(r *messages.Record, to *endpoints.Endpoint) {
-	h := b.loop.arrived(r)
-	h.dispatched(r.QueueWait)
-	h.scheduled(time.Millisecond, messages.NoReason)
-	h.picked(to, 3, 4)
-	h.answered(2 * time.Millisecond)
-	h.ended(r)
+	a := b.all.arrived(r)
+	a.onDispatched(r.QueueWait)
+	a.onScheduled(time.Millisecond, messages.NoReason)
+	a.onPicked(to, 3, 4)
+	a.onAnswered(2 * time.Millisecond)
+	a.responded(r)
+	a.ended(r)
 }
 
 var (
@@ -116,14 +119,14 @@ func TestServedRequestIsMeasured(t *testing.T) {
 
 func TestRequestWithoutAResponseHasNoResponseSize(t *testing.T) {
 	b := newBench(t)
-	b.loop.Refused(&refused)
+	b.all.Refused(&refused)
 	b.want("llm_d_epp_response_size_bytes", map[string]string{"f|m|2|m|": "0 0"})
 	b.want("llm_d_epp_request_error_total", map[string]string{"rejected-saturated|f|m|2|m|": "1"})
 	empty := messages.Record{Model: "m", Flow: streamed.Flow, Status: 500, Ended: time.Second}
-	b.loop.Refused(&empty) // a response without a body has a size
+	b.all.Refused(&empty) // a response without a body has a size
 	b.want("llm_d_epp_response_size_bytes", map[string]string{"f|m|2|m|": "1 0"})
 	odd := messages.Record{Model: "m", Flow: streamed.Flow, Status: 7777}
-	b.loop.Refused(&odd)
+	b.all.Refused(&odd)
 	b.want("llm_d_epp_request_error_total", map[string]string{
 		"rejected-saturated|f|m|2|m|": "1", "500|f|m|2|m|": "1", "other|f|m|2|m|": "1",
 	})
@@ -146,15 +149,16 @@ func TestTimePerTokenNeedsTwoTokensOfAStream(t *testing.T) {
 
 func TestPickThatFailsIsAnAttempt(t *testing.T) {
 	b := newBench(t)
-	b.loop.arrived(&refused).scheduled(time.Millisecond, messages.NoEndpoints)
+	a := b.all.arrived(&refused)
+	a.onScheduled(time.Millisecond, messages.NoEndpoints)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"|||failure|m|": "1"})
 }
 
 func TestHitsAreLeftOutWhereNobodyLooked(t *testing.T) {
 	b := newBench(t, spec)
-	h, e := b.loop.arrived(&streamed), b.pool.Snapshot().Endpoints[0]
-	h.picked(e, -1, 4)
-	h.picked(e, 0, 0)
+	a, e := b.all.arrived(&streamed), b.pool.Snapshot().Endpoints[0]
+	a.onPicked(e, -1, 4)
+	a.onPicked(e, 0, 0)
 	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "0 0"})
 }
 
@@ -197,27 +201,8 @@ func TestEndpointsThatGoLeaveNothing(t *testing.T) {
 	if n := series(); n != first {
 		t.Errorf("%d series after 1000 endpoints, %d after one", n, first)
 	}
-	if n := len(b.loop.sets) + len(b.loop.models) + len(b.loop.flows); n != 3 {
-		t.Errorf("the loop keeps %d things, want one set, one model, one flow", n)
-	}
-}
-
-func TestLabelsOfClientsAreFewAndClean(t *testing.T) {
-	b := newBench(t, spec)
-	e := b.pool.Snapshot().Endpoints[0]
-	for i := range 3000 {
-		r := streamed
-		r.Model, r.Flow.Fairness = fmt.Sprint("\xff", i), fmt.Sprint("\xfe", i)
-		b.live(&r, e)
-	}
-	if n := len(b.values("llm_d_epp_request_total")); n != labelValues+1 {
-		t.Errorf("%d sets of labels, want %d and one for the rest", n, labelValues)
-	}
-	if n := len(b.values("llm_d_epp_scheduler_attempts_total")); n != endpoints.TallyLabels+1 {
-		t.Errorf("%d models of an endpoint, want %d and one for the rest", n, endpoints.TallyLabels)
-	}
-	if len(b.loop.models) > labelValues || len(b.loop.flows) > labelValues || len(b.loop.sets) > labelValues {
-		t.Errorf("the loop keeps %d models, %d flows, %d sets", len(b.loop.models), len(b.loop.flows), len(b.loop.sets))
+	if n := len(*b.all.labels.sets.Load()); n != 1 {
+		t.Errorf("%d sets of labels, want one", n)
 	}
 }
 
@@ -226,7 +211,9 @@ func TestMeteringARequestAllocatesNothing(t *testing.T) {
 	e := b.pool.Snapshot().Endpoints[0]
 	failed := streamed
 	failed.Status = 503
-	for name, r := range map[string]*messages.Record{"served": &streamed, "refused": &refused, "failed": &failed} {
+	madeUp := failed
+	madeUp.Model, madeUp.Flow.Fairness = "nothing serves this", "nor this"
+	for name, r := range map[string]*messages.Record{"served": &streamed, "refused": &refused, "failed": &failed, "made up": &madeUp} {
 		b.live(r, e)
 		if n := testing.AllocsPerRun(100, func() { b.live(r, e) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)

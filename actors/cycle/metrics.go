@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// Families are the metrics of all cycles. Each loop observes through a Metrics of its own.
+// Families are the metrics of all cycles, of all loops.
 type Families struct {
+	labels                                      labels
 	total, failed, admitted                     *prometheus.CounterVec
 	running                                     *prometheus.GaugeVec
 	duration, size, response, ttft, ntpot, tpot *prometheus.HistogramVec
@@ -45,7 +46,7 @@ const prefix = "llm_d_epp_"
 
 // NewFamilies registers them. pool is the pool that is picked from, name its name.
 func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Families {
-	f := &Families{}
+	f := &Families{labels: newLabels()}
 	f.requests(r)
 	f.waiting(r, name)
 	f.picking(r)
@@ -62,6 +63,7 @@ func histogram(r prometheus.Registerer, name, help string, buckets []float64, la
 // requests are the metrics of a request as its client sees it.
 func (f *Families) requests(r prometheus.Registerer) {
 	of := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
+		f.labels.cost.histogram(name, buckets, more...)
 		return histogram(r, name, help, buckets, append(requestLabels[:4:4], more...)...)
 	}
 	f.total = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_total", Help: "Requests that arrived."}, requestLabels)
@@ -78,6 +80,12 @@ func (f *Families) requests(r prometheus.Registerer) {
 	f.input = of("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
 	f.cached = of("request_cached_tokens", "Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
 	f.output = of("request_output_tokens", "Output tokens, as the model server reported.", tokenBuckets[:12])
+	f.labels.cost.histogram("request_ttft_seconds", durationBuckets[:24], "streaming") // it has two for each set of labels
+	f.labels.cost.line("request_total")
+	f.labels.cost.line("request_running")
+	for range errorCodes {
+		f.labels.cost.line("request_error_total", "error_code")
+	}
 	r.MustRegister(f.total, f.failed, f.running)
 }
 
@@ -90,6 +98,8 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	f.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in line.", Buckets: queueBuckets, ConstLabels: labels,
 	}, append(requestLabels[:4:4], "outcome"))
+	f.labels.cost.histogram("flow_control_request_queue_duration_seconds", queueBuckets, "outcome", "inference_pool")
+	f.labels.cost.bytes += (len(queueBuckets) + 3) * shownBytes(pool)
 	r.MustRegister(f.admitted, f.queued)
 }
 

@@ -29,7 +29,7 @@ var (
 	hello         = messages.Request{
 		ID: 7, ClientID: "mine", Model: "m", Salt: "s", Stream: true, PromptTokens: 12, BodyBytes: 100, Blocks: messages.ListOf[uint64](1, 2),
 	}
-	line = messages.FlowKey{Fairness: "default"}
+	line = messages.FlowKey{Fairness: messages.DefaultFairness}
 )
 
 func endpoint(slot, generation uint32, a messages.Address) messages.EndpointID {
@@ -79,12 +79,14 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
+	metrics := cycle.NewFamilies(s.reg, s.pool, "pool")
+	metrics.Served("m")
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
 		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
-		Metrics: cycle.NewFamilies(s.reg, s.pool, "pool").ForLoop(),
+		Metrics: metrics,
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))
 }

@@ -2,6 +2,7 @@ package scraper_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,4 +99,18 @@ func TestModelListThatIsLostIsAskedForAgain(t *testing.T) {
 		t.Error("asked for a metrics page")
 	}
 	s.counts("signalbox_fetches_total", 1, "lost", "models-data-source")
+}
+
+func TestModelsThatAnEndpointServesAreTold(t *testing.T) {
+	var told []string
+	cfg := both
+	cfg.Served = func(models ...string) { told = append(told, models...) }
+	s := newScene(t, cfg)
+	s.lives(time.Second, messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("a"), WaitingLoRAs: messages.ListOf("w")})
+	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m", "n")})
+	for _, want := range []string{"a", "w", "m", "n"} {
+		if !slices.Contains(told, want) {
+			t.Errorf("told %q, %q is missing", told, want)
+		}
+	}
 }

@@ -39,6 +39,10 @@ type Config struct {
 	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
 	// (failure says why), and when it answers again (failure is ""). It must not block.
 	Turned func(of messages.EndpointSpec, failure string)
+
+	// Served, if not nil, hears the names of models that an endpoint lists or has loaded as adapters, each time that it says so. It must
+	// not block.
+	Served func(models ...string)
 }
 
 // Scraper is the actor of one endpoint.
@@ -81,6 +85,9 @@ func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper 
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	if cfg.Endpoints == nil {
 		cfg.Endpoints = func() int { return 1 }
+	}
+	if cfg.Served == nil {
+		cfg.Served = func(...string) {}
 	}
 	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, startedAt: messages.Unknown}
 }
@@ -151,6 +158,7 @@ func (s *Scraper) onModelsListed(ctx runtime.Context[messages.ScraperMsg], m mes
 		s.metrics.models.succeed(ctx.Now().Sub(s.list.began))
 		s.list.answered, s.list.failures = true, 0
 		s.models = m.Models.Append(nil)
+		s.cfg.Served(s.models...)
 	}
 	s.step(ctx)
 }
@@ -170,7 +178,10 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 	s.noticeRestart(m.Reading.StartedAt)
 	s.noticeAdapters(ctx.Now(), m.Reading)
 	every := s.interval()
-	s.target.Publish(s.sample(m.Reading, every))
+	sample := s.sample(m.Reading, every)
+	s.cfg.Served(sample.ActiveLoRAs...)
+	s.cfg.Served(sample.WaitingLoRAs...)
+	s.target.Publish(sample)
 	s.target.SampleInForce(s.page.number)
 	if first { // endpoints that came at the same moment part ways here
 		s.page.due = ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(every))))

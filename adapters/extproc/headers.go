@@ -24,7 +24,6 @@ const (
 	upstreamAddress = "upstream.address"
 	codeDetails     = "response.code_details"
 	viaUpstream     = "via_upstream"
-	defaultFairness = "default-flow"
 	usualPath       = "/v1/chat/completions"
 	usualType       = "application/json"
 )
@@ -107,7 +106,7 @@ func (f *facts) flow() messages.FlowKey {
 			return messages.FlowKey{Fairness: records.Label(id)}
 		}
 	}
-	return messages.FlowKey{Fairness: defaultFairness}
+	return messages.FlowKey{Fairness: messages.DefaultFairness}
 }
 
 // first keeps the first value that is not empty, up to a length.

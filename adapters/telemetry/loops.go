@@ -20,7 +20,7 @@ type collector struct {
 	stale time.Duration // age from which a sample does not count for the pool
 
 	messages, dropped, panics, refused, handoffs, waited, inbox                      *prometheus.Desc
-	ready                                                                            *prometheus.Desc
+	ready, unshown                                                                   *prometheus.Desc
 	queue, running, kv                                                               spread
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
 }
@@ -54,6 +54,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
 		ready:            of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
+		unshown:          of("signalbox_endpoints_without_series", "Endpoints that have no series of their own, because there are too many."),
 		queue:            spreadOf("queue_size", "waiting requests"),
 		running:          spreadOf("running_requests", "running requests"),
 		kv:               spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
@@ -68,7 +69,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
-		c.ready, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
+		c.ready, c.unshown, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
 	} {
 		ch <- d
@@ -99,21 +100,12 @@ func (c *collector) loop(ch chan<- prometheus.Metric, i int) {
 func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	snap, now := c.pool.Snapshot(), c.sys.Now()
 	var queue, running, kv moments
+	shown := snap.Shown()
+	for _, e := range shown {
+		c.endpoint(ch, e)
+	}
 	for _, e := range snap.Endpoints {
-		addr := string(e.Spec.Address)
-		ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks.Load()), addr)
-		failing := 0.0
-		if e.Failing.Load() {
-			failing = 1
-		}
-		ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, addr)
-		c.outlier(ch, e)
-		s := e.Sample()
-		if s == nil {
-			continue
-		}
-		ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, addr)
-		if s.Fresh(now, c.stale) {
+		if s := e.Sample(); s.Fresh(now, c.stale) {
 			queue.add(float64(s.Waiting))
 			running.add(float64(s.Running))
 			if s.KVUsed >= 0 { // it tells
@@ -125,12 +117,27 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, c.name)
 	}
 	gauge(c.ready, float64(len(snap.Endpoints)))
+	ch <- prometheus.MustNewConstMetric(c.unshown, prometheus.GaugeValue, float64(len(snap.Endpoints)-len(shown)))
 	for _, of := range []struct {
 		spread
 		moments
 	}{{c.queue, queue}, {c.running, running}, {c.kv, kv}} {
 		gauge(of.spread.mean, of.moments.mean)
 		gauge(of.spread.deviation, of.moments.deviation())
+	}
+}
+
+// endpoint shows what is counted of one endpoint.
+func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
+	address, failing := string(e.Spec.Address), 0.0
+	if e.Failing.Load() {
+		failing = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks.Load()), address)
+	ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, address)
+	c.outlier(ch, e)
+	if s := e.Sample(); s != nil {
+		ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, address)
 	}
 }
 

@@ -75,16 +75,16 @@ func (l listener) Tell(m messages.StreamMsg) bool {
 }
 
 // quietTree is a tree over one endpoint that nobody serves. Its log goes to out.
-func quietTree(t *testing.T, out io.Writer, more ...string) (_ *tree, end func()) {
+func quietTree(t testing.TB, out io.Writer, more ...string) (_ *tree, end func()) {
 	t.Helper()
 	return treeOver(t, out, `{name: a, address: 127.0.0.1, port: "9"}`, more...)
 }
 
-// treeOver is a tree over one endpoint, which is given as its entry of the endpoints file.
-func treeOver(t *testing.T, out io.Writer, endpoint string, more ...string) (_ *tree, end func()) {
+// treeOver is a tree over endpoints, which are given as the entries of the endpoints file, each on its line.
+func treeOver(t testing.TB, out io.Writer, entries string, more ...string) (_ *tree, end func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
-	if err := os.WriteFile(file, []byte("endpoints:\n- "+endpoint+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("endpoints:\n- "+strings.ReplaceAll(entries, "\n", "\n- ")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, flags := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -113,12 +113,18 @@ func treeOver(t *testing.T, out io.Writer, endpoint string, more ...string) (_ *
 }
 
 // request takes a request through the tree: status is its response's.
-func (t *tree) request(tt *testing.T, id messages.RequestID, status int) {
+func (t *tree) request(tt testing.TB, id messages.RequestID, status int) {
 	tt.Helper()
-	now, answer := t.sys.Now(), make(listener, 1)
+	t.requestOf(tt, messages.Request{ID: id, Model: "m"}, "f", status)
+}
+
+// requestOf takes a request of a flow through the tree.
+func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status int) {
+	tt.Helper()
+	now, answer, id := t.sys.Now(), make(listener, 1), r.ID
+	r.Stream, r.Blocks = true, messages.ListOf[uint64](1)
 	c, ok := t.startCycle(messages.RequestArrived{
-		Request: messages.Request{ID: id, Model: "m", Stream: true, Blocks: messages.ListOf[uint64](1)},
-		Flow:    messages.FlowKey{Fairness: "f"}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: answer,
+		Request: r, Flow: messages.FlowKey{Fairness: flow}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: answer,
 	})
 	if !ok {
 		tt.Fatalf("request %d was refused at the door", id)
@@ -197,7 +203,7 @@ func TestRequestsGoOnWhileNobodyReadsTheLog(t *testing.T) {
 }
 
 // settled waits until so many requests have come and none of them runs, and gives all metrics.
-func (t *tree) settled(tt *testing.T, requests float64) []*dto.MetricFamily {
+func (t *tree) settled(tt testing.TB, requests float64) []*dto.MetricFamily {
 	tt.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()

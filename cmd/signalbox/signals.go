@@ -23,7 +23,7 @@ import (
 
 // scrapers makes the function by which the pool spawns its scrapers. What no plugin reads is not scraped. The prefix index
 // must hear of restarts, which only metrics pages tell, though it needs no load.
-func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
+func (t *tree) scrapers(cfg *config.Config, served func(models ...string)) (spawnScraper, error) {
 	want := modelserver.Wanted{Load: cfg.Reads&schedule.ReadsSample != 0, LoRA: cfg.Reads&schedule.ReadsLoRA != 0}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
 		Want: want, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
@@ -42,7 +42,7 @@ func (t *tree) scrapers(cfg *config.Config) (spawnScraper, error) {
 	}
 	settings := scraper.Config{
 		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: interval, ModelsEvery: cfg.Models.Interval,
-		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned,
+		Endpoints: func() int { return len(t.endpoint.Snapshot().Endpoints) }, Turned: t.turned, Served: served,
 	}
 	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
 		role := runtime.Role[messages.ScraperMsg]{

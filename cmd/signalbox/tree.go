@@ -124,13 +124,13 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 		return errors.New("the prefix actor was refused")
 	}
 	t.spawnOutlier()
-	if err := t.spawnPool(cfg); err != nil {
+	flowMetrics, shardMetrics, cycleMetrics := flow.NewMetrics(t.registry), shard.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
+	if err := t.spawnPool(cfg, cycleMetrics.Served); err != nil {
 		return err
 	}
-	flowMetrics, shardMetrics, cycleMetrics := flow.NewMetrics(t.registry), shard.NewMetrics(t.registry), cycle.NewFamilies(t.registry, t.endpoint, t.opts.poolName)
 	requests := telemetry.NewRequests(t.log, t.endpoint.Address, t.formatID)
 	for i := range t.sys.Loops() {
-		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics.ForLoop(), requests)
+		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics, requests)
 	}
 	t.outlived = cycleMetrics.Outlived
 	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
@@ -141,8 +141,8 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	return nil
 }
 
-func (t *tree) spawnPool(cfg *config.Config) error {
-	scrape, err := t.scrapers(cfg)
+func (t *tree) spawnPool(cfg *config.Config, served func(models ...string)) error {
+	scrape, err := t.scrapers(cfg, served)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (t *tree) spawnPool(cfg *config.Config) error {
 }
 
 // spawnShard brings up what one loop carries. All of it shares the loop's scratch and book.
-func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Metrics, requests *telemetry.Requests) {
+func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Families, requests *telemetry.Requests) {
 	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
 	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
 		Name: "shard", Policy: runtime.RestartOnPanic,

@@ -92,6 +92,25 @@ func NewSnapshot(version uint64, es []*Endpoint) *Snapshot {
 // ByAddress is the endpoint of an address, nil if the pool has none.
 func (s *Snapshot) ByAddress(a messages.Address) *Endpoint { return s.byAddress[a] }
 
+const (
+	// shownBytes is what the endpoints' series may take of the metrics page, those by model aside.
+	shownBytes = 2 << 20
+	// seriesBytes is what the series of one endpoint take there, without its names.
+	seriesBytes = 1100
+)
+
+// Shown are the endpoints that have series of their own on the metrics page: the first ones, some two thousand.
+func (s *Snapshot) Shown() []*Endpoint {
+	room := shownBytes
+	for i, e := range s.Endpoints {
+		room -= seriesBytes + 3*(len(e.Spec.Name)+len(e.Spec.Namespace))
+		if room < 0 {
+			return s.Endpoints[:i]
+		}
+	}
+	return s.Endpoints
+}
+
 // Slots is one more than the highest slot in use.
 func (s *Snapshot) Slots() int { return s.maxSlot + 1 }
 

@@ -116,7 +116,7 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	r.spawnShared()
 	families, shards, flows := cycle.NewFamilies(r.registry, r.pool, "pool"), shard.NewMetrics(r.registry), flow.NewMetrics(r.registry)
 	for i := range loops {
-		r.spawnShard(i, families.ForLoop(), shards, flows)
+		r.spawnShard(i, families, shards, flows)
 	}
 	r.recorder = spawn[messages.RecorderMsg](r, 0, "recorder", messages.RecorderStarted{},
 		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(r.shardSinks()) })
@@ -180,7 +180,7 @@ func (r *rig) shardSinks() []messages.Sink[messages.ShardMsg] {
 	return all
 }
 
-func (r *rig) spawnShard(i int, cm *cycle.Metrics, sm *shard.Metrics, fm *flow.Metrics) {
+func (r *rig) spawnShard(i int, cm *cycle.Families, sm *shard.Metrics, fm *flow.Metrics) {
 	book, report := records.NewBook(256, 1<<20), func(*messages.Record) {}
 	r.books = append(r.books, book)
 	r.shards = append(r.shards, spawn[messages.ShardMsg](r, i, "shard", messages.ShardStarted{Shard: i},

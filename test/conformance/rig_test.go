@@ -95,7 +95,7 @@ func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[m
 	}
 	families, shards := cycle.NewFamilies(r.registry, r.pool, "pool"), shard.NewMetrics(r.registry)
 	for i := range loops {
-		r.spawnShard(t, i, families.ForLoop(), shards, fresh)
+		r.spawnShard(t, i, families, shards, fresh)
 	}
 	r.serve(t)
 	t.Cleanup(func() { r.close(t) })
@@ -154,7 +154,7 @@ func (nobody) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.
 	return false
 }
 
-func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Metrics, shards *shard.Metrics, fresh func() runtime.Actor[messages.FlowMsg]) {
+func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Families, shards *shard.Metrics, fresh func() runtime.Actor[messages.FlowMsg]) {
 	t.Helper()
 	book := records.NewBook(256, 1<<20)
 	r.shards = append(r.shards, spawn(t, r.sys.Root(i), "shard", messages.ShardMsg(messages.ShardStarted{Shard: i}),

@@ -117,7 +117,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.spawnPool()
 	fm, sm, cm := flow.NewMetrics(w.reg), shard.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
 	for i := range loops {
-		w.spawnShard(i, fm, sm, cm.ForLoop())
+		w.spawnShard(i, fm, sm, cm)
 	}
 	w.spawnRecorder()
 	return w
@@ -177,7 +177,7 @@ func (w *world) spawnPool() {
 		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
 }
 
-func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Metrics) {
+func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Families) {
 	book := records.NewBook(256, 1<<20)
 	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
 		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, sm, w.ledger.reported) })

@@ -1,0 +1,183 @@
+package cycle
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Names of models and of flows come from clients, which may make up as many as they like. A name becomes a label once it is known:
+// an endpoint said that it serves the model, or a request for the name was answered below 400. Until then, and where the page has
+// no room left, a request counts under other.
+const (
+	other = "other"
+
+	// What is known is kept until the process ends. Names beyond these numbers count under other.
+	servedNames   = 4096 // of models, as endpoints list them
+	answeredNames = 512  // of models, and of flows, whose requests were answered below 400
+
+	// Bytes of the metrics page that the series of requests may take. A set of labels takes some 40 KiB, with long names 150.
+	requestPageBytes = 9 << 20
+	// Of those, what sets that name a flow may take: the rest is for models, which are fewer and matter more.
+	flowPageBytes = requestPageBytes / 5 * 2
+
+	errorCodes = 24 // that a set of labels tells apart
+)
+
+// labelSet is what the series of a request are told apart by.
+type labelSet struct {
+	model, fairness string
+	priority        int
+}
+
+// rest is where all requests count that have no labels of their own. It always has room.
+var rest = labelSet{model: other, fairness: other}
+
+// labels are the sets of labels that have series. Any loop may add one: the sets stand in a map that is replaced, never changed.
+type labels struct {
+	served, models, flows *records.Names
+	cost                  cost         // of the series of one set
+	taken                 atomic.Int64 // bytes of the page: what the sets cost, and those that are being added
+	sets                  atomic.Pointer[map[labelSet]*meter]
+}
+
+func newLabels() labels {
+	return labels{served: records.NewNames(servedNames), models: records.NewNames(answeredNames), flows: records.NewNames(answeredNames)}
+}
+
+// Served says that an endpoint serves these models.
+func (f *Families) Served(models ...string) { f.labels.served.Add(models...) }
+
+// answered says that a request of these names was answered below 400.
+func (l *labels) answered(r *messages.Record) {
+	l.models.Add(r.Model)
+	l.flows.Add(r.Flow.Fairness)
+}
+
+// named reports whether each name of a request is known, and gives its labels.
+func (l *labels) named(r *messages.Record) (labelSet, bool) {
+	set, known := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}, true
+	if set.model != "" && !l.models.Has(set.model) && !l.served.Has(set.model) {
+		set.model, known = other, false
+	}
+	if set.fairness != messages.DefaultFairness && !l.flows.Has(set.fairness) {
+		set.fairness, known = other, false
+	}
+	return set, known
+}
+
+// meter gives the meter of a request, and reports whether its names are known: then it stays the request's to the end.
+func (f *Families) meter(r *messages.Record) (*meter, bool) {
+	if m := f.labels.find(labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}); m != nil {
+		return m, true
+	}
+	set, known := f.labels.named(r)
+	if m := f.admit(set); m != nil {
+		return m, known
+	}
+	set.fairness = other
+	if m := f.admit(set); m != nil {
+		return m, known
+	}
+	return f.admit(rest), known
+}
+
+func (l *labels) find(set labelSet) *meter {
+	if sets := l.sets.Load(); sets != nil {
+		return (*sets)[set]
+	}
+	return nil
+}
+
+// admit gives the meter of a set of labels; nil if the page has no room for another one.
+func (f *Families) admit(set labelSet) *meter {
+	l := &f.labels
+	if m := l.find(set); m != nil {
+		return m
+	}
+	bytes := l.cost.of(set)
+	if set != rest && !l.reserve(bytes, room(set)) {
+		return nil
+	}
+	added := newMeter(f, set)
+	for {
+		old := l.sets.Load()
+		more := map[labelSet]*meter{}
+		if old != nil {
+			if m := (*old)[set]; m != nil { // another loop was faster: its series are the same
+				l.taken.Add(-bytes)
+				return m
+			}
+			more = maps.Clone(*old)
+		}
+		more[set] = added
+		if l.sets.CompareAndSwap(old, &more) {
+			return added
+		}
+	}
+}
+
+// room is how many bytes of the page may be taken once a set is added.
+func room(set labelSet) int64 {
+	if set.fairness == other || set.fairness == messages.DefaultFairness {
+		return requestPageBytes
+	}
+	return flowPageBytes
+}
+
+func (l *labels) reserve(bytes, limit int64) bool {
+	for {
+		taken := l.taken.Load()
+		if taken+bytes > limit {
+			return false
+		}
+		if l.taken.CompareAndSwap(taken, taken+bytes) {
+			return true
+		}
+	}
+}
+
+// cost is what the series of one set of labels add to the page in Prometheus' text format.
+type cost struct {
+	lines int // each has the labels of requests
+	bytes int // of all lines, without the values of those labels
+}
+
+const (
+	labelNameBytes = len(`{fairness_id="",model_name="",priority="",target_model_name=""} `)
+	numberBytes    = 12 // of a count, as it is printed: below 10^12
+	sumBytes       = 24 // of a sum of floating point numbers
+	widestLabel    = 32 // value of a further label, from a closed set
+)
+
+func (c *cost) line(name string, more ...string) {
+	c.lines++
+	c.bytes += len(prefix) + len(name) + labelNameBytes + numberBytes + len("\n")
+	for _, label := range more {
+		c.bytes += len(label) + len(`="",`) + widestLabel
+	}
+}
+
+func (c *cost) histogram(name string, buckets []float64, more ...string) {
+	for _, le := range buckets {
+		c.line(name+"_bucket", more...)
+		c.bytes += len(`le="",`) + len(strconv.FormatFloat(le, 'g', -1, 64))
+	}
+	c.line(name+"_bucket", more...)
+	c.line(name+"_count", more...)
+	c.line(name+"_sum", more...)
+	c.bytes += len(`le="+Inf",`) + sumBytes
+}
+
+func (c *cost) of(set labelSet) int64 {
+	return int64(c.bytes + c.lines*(2*shownBytes(set.model)+shownBytes(set.fairness)+len(strconv.Itoa(set.priority))))
+}
+
+// shownBytes is the length of a label's value on the page, where some characters are escaped.
+func shownBytes(value string) int {
+	return len(value) + strings.Count(value, `\`) + strings.Count(value, `"`) + strings.Count(value, "\n")
+}
