@@ -2,8 +2,11 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 )
 
 // LogOptions are the flags of the logger, by the reference's names.
@@ -38,11 +42,15 @@ func (o *LogOptions) Register(f *pflag.FlagSet) {
 	f.IntVarP(&o.Verbosity, "v", "v", someRequest, "verbosity: 0 warnings and errors, 1 start, stop and changes too, 2 a sampled line per request, "+
 		"3 every request, 4 with the scores of all endpoints, 5 with every message")
 	f.BoolVar(&o.Devel, "zap-devel", false, "console lines, verbosity 4, stacks from warnings on")
-	f.StringVar(&o.Encoder, "zap-encoder", "json", "json or console")
+	f.StringVar(&o.Encoder, "zap-encoder", "", "json or console; empty is console on a terminal, json elsewhere")
 	f.StringVar(&o.Level, "zap-log-level", "", "debug (verbosity 4), info (verbosity 2), a number (that verbosity), warn, error or panic; empty follows -v")
 	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "", "level from which on lines carry a stack: info, warn, error or panic; empty is panic, with --zap-devel warn")
-	f.StringVar(&o.TimeFormat, "zap-time-encoding", "rfc3339", "epoch, millis, nano, iso8601, rfc3339 or rfc3339nano")
+	f.StringVar(&o.TimeFormat, "zap-time-encoding", "", "epoch, millis, nano, iso8601, rfc3339 or rfc3339nano; empty is rfc3339 in json, "+
+		"iso8601, which has milliseconds, in console")
 }
+
+// Encoders are the values of --zap-encoder.
+var Encoders = []string{"json", "console"}
 
 var timeEncoders = map[string]zapcore.TimeEncoder{
 	"epoch": zapcore.EpochTimeEncoder, "millis": zapcore.EpochMillisTimeEncoder, "nano": zapcore.EpochNanosTimeEncoder,
@@ -54,10 +62,10 @@ func (o *LogOptions) Check() error {
 	if o.Verbosity < faultsOnly || o.Verbosity > withEvents {
 		return fmt.Errorf("--v: got %d, want %d to %d", o.Verbosity, faultsOnly, withEvents)
 	}
-	if o.Encoder != "json" && o.Encoder != "console" {
+	if !slices.Contains(Encoders, o.Encoder) && o.Encoder != "" {
 		return fmt.Errorf("--zap-encoder: got %q, want json or console", o.Encoder)
 	}
-	if _, ok := timeEncoders[strings.ToLower(o.TimeFormat)]; !ok {
+	if _, ok := timeEncoders[strings.ToLower(o.TimeFormat)]; !ok && o.TimeFormat != "" {
 		return fmt.Errorf("--zap-time-encoding: got %q, want epoch, millis, nano, iso8601, rfc3339 or rfc3339nano", o.TimeFormat)
 	}
 	if _, _, err := o.level(); err != nil {
@@ -130,7 +138,7 @@ func (o *LogOptions) New(out io.Writer) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	encoder := o.encoder()
+	encoder := o.encoder(isTerminal(out))
 	sink := NewSink(out, sinkBytes, func(lost uint64) []byte { return notice(encoder, lost) })
 	all := zapcore.NewCore(encoder, sink, level)
 	sampled := zapcore.NewSamplerWithOptions(all, time.Second, 100, 100)
@@ -151,13 +159,29 @@ func (o *LogOptions) New(out io.Writer) (*Log, error) {
 // Close writes what is left, for two seconds at most.
 func (l *Log) Close() error { return l.Sink.Close() }
 
-func (o *LogOptions) encoder() zapcore.Encoder {
+// encoder writes lines for people, or JSON for what collects logs.
+func (o *LogOptions) encoder(terminal bool) zapcore.Encoder {
 	c := zap.NewProductionEncoderConfig()
-	c.EncodeTime = timeEncoders[strings.ToLower(o.TimeFormat)]
-	if o.Devel || o.Encoder == "console" {
-		return zapcore.NewConsoleEncoder(c)
+	console := o.Encoder == "console" || o.Encoder == "" && (terminal || o.Devel)
+	c.EncodeTime = timeEncoders[strings.ToLower(cmp.Or(o.TimeFormat, "rfc3339"))]
+	if !console {
+		return zapcore.NewJSONEncoder(c)
 	}
-	return zapcore.NewJSONEncoder(c)
+	c.EncodeTime = timeEncoders[strings.ToLower(cmp.Or(o.TimeFormat, "iso8601"))]
+	c.EncodeLevel = zapcore.CapitalLevelEncoder
+	c.EncodeDuration = func(d time.Duration, to zapcore.PrimitiveArrayEncoder) {
+		to.AppendString(d.Round(time.Microsecond).String())
+	}
+	c.ConsoleSeparator = "  "
+	if !o.Devel {
+		c.CallerKey = "" // of use to who has the code
+	}
+	return zapcore.NewConsoleEncoder(c)
+}
+
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // notice is the line in the place of those that were lost.
