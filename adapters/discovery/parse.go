@@ -76,6 +76,25 @@ func Parse(file []byte) (entries []Entry, doubles Problems, err error) {
 	return entries, p.problems, nil
 }
 
+// Recognise reports whether a file is meant for Parse rather than as a configuration: a mapping with the key endpoints and without
+// those that every configuration has.
+func Recognise(file []byte) bool {
+	var doc yaml.Node
+	if len(file) > maxFileBytes || yaml.Unmarshal(file, &doc) != nil || doc.Kind != yaml.DocumentNode {
+		return false
+	}
+	found := false
+	for i := 0; i+1 < len(doc.Content[0].Content) && doc.Content[0].Kind == yaml.MappingNode; i += 2 {
+		switch doc.Content[0].Content[i].Value {
+		case "apiVersion", "kind":
+			return false
+		case "endpoints":
+			found = true
+		}
+	}
+	return found
+}
+
 // parser collects entries and problems.
 type parser struct {
 	out      []Entry

@@ -89,6 +89,19 @@ endpoints: []
 	}
 }
 
+func TestEndpointsFileIsRecognised(t *testing.T) {
+	for file, want := range map[string]bool{
+		"endpoints: []": true, "{\"endpoints\": 5}": true, "endpoints:\nendpoints: []": true, "endpoint: []\nendpoints: []": true,
+		"": false, "null": false, "- endpoints": false, "endpoints": false, "endpoints: [": false, "\xff": false, "endpoint: []": false,
+		"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nendpoints: []": false, "kind: x\nendpoints: []": false,
+		"a: {endpoints: []}": false, "endpoints: [] #" + strings.Repeat("x", 1<<20): false,
+	} {
+		if got := Recognise([]byte(file)); got != want {
+			t.Errorf("%.80q: recognised %t, want %t", file, got, want)
+		}
+	}
+}
+
 func TestFilesThatAreNoSet(t *testing.T) {
 	many := strings.Repeat("- {}\n", 10_001)
 	labels := ""
@@ -181,6 +194,9 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		entries, _, err := Parse(file)
+		if err == nil && !Recognise(file) {
+			t.Errorf("%q is not recognised", file)
+		}
 		if err != nil {
 			var problems Problems
 			if !errors.As(err, &problems) || entries != nil || len(problems) == 0 || err.Error() == "" {

@@ -16,7 +16,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 		"endpoints.yaml":              `unknown command "endpoints.yaml"; endpoints are named with --endpoints endpoints.yaml, a configuration with --config-file`,
 		"sim three":                   `signalbox sim takes no arguments: got "three"; see signalbox sim --help`,
 		"explain":                     "signalbox explain: got 0 arguments, want one: the ID, which is the x-signalbox-request-id of an answer",
-		"config check":                "signalbox config check: got 0 arguments, want one: the FILE",
+		"config check":                "signalbox config check: got no arguments, want one or more: the FILEs, or - for standard input",
 		"--endpoint x":                "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
 		"sim --prot 1":                "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
 		"sim --port":                  "flag needs an argument: --port; see signalbox sim --help",
@@ -41,7 +41,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 
 func TestHelpOfEachCommandIsHad(t *testing.T) {
 	for args, want := range map[string]string{
-		"help": "Available Commands", "help explain": "explain ID", "help config check": "config check FILE", "config": "config [command]", "sim --help": "--faults",
+		"help": "Available Commands", "help explain": "explain ID", "help config check": "config check FILE...", "config": "config [command]", "sim --help": "--faults",
 	} {
 		var out strings.Builder
 		c := newRoot()

@@ -2,12 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -178,7 +178,7 @@ func newEnvoyConfig() *cobra.Command {
 	f.StringSliceVar(&w.others, "other-picker", nil, "host:port of another Signalbox of the same pool, as Envoy sees it; several by comma or repetition")
 	f.StringVar(&w.admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		text, err := w.bootstrap(o)
+		text, err := w.bootstrap(c.Context(), o)
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func newEnvoyConfig() *cobra.Command {
 }
 
 // bootstrap is the file for these flags and those of serve, or every problem of them.
-func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
+func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error) {
 	problems := []error{o.check()}
 	s, err := o.envoySetup()
 	if o.xds.listen == "" { // else check has it
@@ -214,7 +214,7 @@ func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
 		bad("other-picker", err)
 		s.Others = append(s.Others, place)
 	}
-	s.Servers, err = listed(o.endpointsFile, s.Servers)
+	s.Servers, err = listed(ctx, o.endpointsFile, s.Servers)
 	bad("endpoints", err)
 	d := xds.DefaultSetup(w.cluster, w.lane)
 	s.File = d.File
@@ -224,11 +224,11 @@ func (w *envoyConfig) bootstrap(o *options) ([]byte, error) {
 }
 
 // listed are the servers of an endpoints file, standard without one.
-func listed(file string, standard []xds.Place) ([]xds.Place, error) {
+func listed(ctx context.Context, file string, standard []xds.Place) ([]xds.Place, error) {
 	if file == "" {
 		return standard, nil
 	}
-	text, err := os.ReadFile(filepath.Clean(file))
+	text, err := readInput(ctx, file, os.Stdin)
 	if err != nil {
 		return nil, err
 	}

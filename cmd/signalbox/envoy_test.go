@@ -66,7 +66,7 @@ func TestEnvoyListensOnLoopback(t *testing.T) {
 		w := envoyConfig{cluster: "override-host", lane: "light", version: "1.40", listen: listen, admin: ":19000"}
 		plain := newOptions()
 		plain.register(pflag.NewFlagSet("", pflag.ContinueOnError))
-		text, err := w.bootstrap(plain)
+		text, err := w.bootstrap(t.Context(), plain)
 		host := want[:strings.LastIndexByte(want, ':')]
 		for _, part := range []string{"address: " + strings.Trim(host, "[]") + ",", "address: 127.0.0.1, port_value: 19000"} {
 			if err != nil || !strings.Contains(strings.ReplaceAll(string(text), `"`, ""), part) {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	goruntime "runtime"
 	"runtime/debug"
 	"strings"
@@ -57,38 +55,6 @@ func showPlugin(w io.Writer, name string) error {
 		}
 	}
 	return fmt.Errorf("no plugin type %q; signalbox plugins lists them", name)
-}
-
-func newConfig() *cobra.Command {
-	c := &cobra.Command{
-		Use: "config", Short: "Work with configuration files", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	c.AddCommand(&cobra.Command{
-		Use:   "check FILE",
-		Short: "Say everything that is wrong with a configuration file, with its line",
-		Args:  oneArg("the FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := os.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			cfg, err := config.Load(data, config.Settings{Destinations: 3})
-			var bad *config.Error
-			if errors.As(err, &bad) {
-				return fmt.Errorf("%s:\n%w", args[0], err)
-			}
-			if err != nil {
-				return err
-			}
-			for _, w := range cfg.Warnings {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), describe(cfg))
-			return err
-		},
-	})
-	return c
 }
 
 // describe is a configuration in force, defaults filled in.

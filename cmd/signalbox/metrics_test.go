@@ -92,7 +92,7 @@ func treeOver(t testing.TB, out io.Writer, entries string, more ...string) (_ *t
 	if err := flags.Parse(append([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"}, more...)); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := o.load()
+	cfg, err := o.load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

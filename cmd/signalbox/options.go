@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -209,11 +210,11 @@ func limit(d time.Duration) time.Duration {
 }
 
 // load reads the configuration, and puts --endpoints in the place of its discovery.
-func (o *options) load() (*config.Config, error) {
+func (o *options) load(ctx context.Context) (*config.Config, error) {
 	data, name := []byte(o.configText), "--config-text"
 	if o.configFile != "" {
 		var err error
-		if data, err = os.ReadFile(o.configFile); err != nil {
+		if data, err = readInput(ctx, o.configFile, os.Stdin); err != nil {
 			return nil, fmt.Errorf("--config-file: %w", err)
 		}
 		name = o.configFile

@@ -74,10 +74,10 @@ func TestDrainDelayFollowsAShortTimeout(t *testing.T) {
 func TestEmptyConfigurationFileIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	writeText(t, file, "")
-	if _, err := parsed(t, "--endpoints", "e.yaml", "--config-file", file).load(); err == nil || !strings.Contains(err.Error(), file+":\nempty;") {
+	if _, err := parsed(t, "--endpoints", "e.yaml", "--config-file", file).load(t.Context()); err == nil || !strings.Contains(err.Error(), file+":\nempty;") {
 		t.Errorf("got %v, want that it is empty", err)
 	}
-	if _, err := parsed(t, "--endpoints", "e.yaml").load(); err != nil {
+	if _, err := parsed(t, "--endpoints", "e.yaml").load(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -115,7 +115,7 @@ plugins:
 - {type: file-discovery, parameters: {path: theirs.yaml}}
 dataLayer: {discovery: {pluginRef: file-discovery}}
 `)
-	c, err := o.load()
+	c, err := o.load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 			_ = log.Close()
 		}
 	}()
-	cfg, err := o.load()
+	cfg, err := o.load(ctx)
 	if err != nil {
 		return nil, err
 	}

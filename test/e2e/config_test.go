@@ -40,7 +40,8 @@ func TestCommandConfigCheck(t *testing.T) {
 func configCheck(t *testing.T, file string) string {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	command := exec.CommandContext(t.Context(), binary, "config", "check", file)
+	command := exec.CommandContext(t.Context(), binary, "config", "check", filepath.Base(file))
+	command.Dir = filepath.Dir(file) // where relative paths of the files begin
 	command.Stdout, command.Stderr = &out, &complaints
 	_ = command.Run() // the exit code says it
 	return fmt.Sprintf("exit %d\n%s---\n%s", command.ProcessState.ExitCode(), out.String(), complaints.String())
