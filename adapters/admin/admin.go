@@ -1,5 +1,5 @@
 // Package admin is the HTTP side of the metrics port: metrics, health, and what became of single requests and endpoints,
-// as JSON and as pages for a terminal. It also fetches those pages, for the command that shows them.
+// as JSON and as pages for a terminal. Package client, below it, fetches those pages for the commands that show them.
 //
 // It owns the forms of what it shows. It never decides, never logs, keeps nothing between two HTTP requests, and never
 // sees text of a prompt.

@@ -103,7 +103,7 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 		h.list(w, r, got, n)
 	case wantsJSON(r):
 		record := got.Records.At(0)
-		writeJSON(w, http.StatusOK, page{Requests: []requestView{h.full(&record)}, LostRecords: got.Lost, Partial: got.Partial})
+		writeJSON(w, http.StatusOK, RequestsPage{Requests: []requestView{h.full(&record)}, LostRecords: got.Lost, Partial: got.Partial})
 	default:
 		record := got.Records.At(0)
 		view := h.full(&record)
@@ -116,7 +116,7 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) list(w http.ResponseWriter, r *http.Request, got messages.RecordsAnswered, n int) {
-	p := page{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial, LeftOut: max(got.Records.Len()-n, 0), Unasked: got.Unasked}
+	p := RequestsPage{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial, LeftOut: max(got.Records.Len()-n, 0), Unasked: got.Unasked}
 	for i, record := range got.Records.All() {
 		if i == n {
 			break
@@ -164,7 +164,7 @@ func notFound(id string, ours bool, lost uint64) string {
 }
 
 // listing is a list of requests as text, one line each.
-func listing(p *page) string {
+func listing(p *RequestsPage) string {
 	var b strings.Builder
 	if len(p.Requests) == 0 {
 		b.WriteString("no requests\n")
@@ -191,13 +191,13 @@ const (
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 
-func rows(p *page) [][]string {
+func rows(p *RequestsPage) [][]string {
 	rows := [][]string{{"id", "age", "model", "endpoint", "outcome", "queue", "ttft", "took"}}
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		rows = append(rows, []string{
 			r.ID, short(time.Duration(r.AgeSeconds)), orNone(clean(r.Model)), clip(r.place(), addressColumns+1),
-			clip(outcome(r), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(), r.DurationSeconds.text(),
+			clip(r.Outcome(), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(), r.DurationSeconds.text(),
 		})
 	}
 	const model = 2
@@ -228,8 +228,8 @@ func (r *requestView) place() string {
 	return r.Served.text()
 }
 
-// outcome is status and reason in few words.
-func outcome(r *requestView) string {
+// Outcome is status and reason in few words.
+func (r *requestView) Outcome() string {
 	reason := strings.TrimPrefix(r.Reason, rejectedPrefix)
 	switch {
 	case r.Status != 0 && reason != "":

@@ -35,6 +35,9 @@ func clean(s string) string {
 	return b.String()
 }
 
+// Clean makes text harmless for a terminal, as all pages have it.
+func Clean(s string) string { return clean(s) }
+
 // columns is how many columns a character takes: two from the first wide script on, which errs on the safe side.
 func columns(r rune) int {
 	if r >= 0x1100 {

@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// page is the JSON form of a list of requests. A single request has all its parts; those of a list have no messages,
+// RequestsPage is the JSON form of a list of requests. A single request has all its parts; those of a list have no messages,
 // profiles and endpoints.
-type page struct {
+type RequestsPage struct {
 	Requests    []requestView `json:"requests"`
 	LeftOut     int           `json:"left_out"`     // that were found and are not listed
 	LostRecords uint64        `json:"lost_records"` // that made way for newer ones since the start
@@ -64,6 +64,16 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	}
 	text := fmt.Sprintf("%s%d.%09d", sign, d/time.Second, d%time.Second)
 	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
+}
+
+// UnmarshalJSON reads a number of seconds.
+func (s *seconds) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	d, err := time.ParseDuration(string(text) + "s")
+	*s = seconds(d)
+	return err
 }
 
 func (s *seconds) text() string {

@@ -15,7 +15,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 		"config chek x":               `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
 		"endpoints.yaml":              `unknown command "endpoints.yaml"; endpoints are named with --endpoints endpoints.yaml, a configuration with --config-file`,
 		"sim three":                   `signalbox sim takes no arguments: got "three"; see signalbox sim --help`,
-		"explain":                     "signalbox explain: got 0 arguments, want one: the ID, which is the x-signalbox-request-id of an answer",
+		"explain":                     "signalbox explain: got 0 arguments, want one: the ID, which is the x-signalbox-request-id of an answer; --last takes the newest request",
 		"config check":                "signalbox config check: got no arguments, want one or more: the FILEs, or - for standard input",
 		"--endpoint x":                "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
 		"sim --prot 1":                "unknown flag: --prot, did you mean --port?; see signalbox sim --help",

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/signalbox-epp/signalbox/adapters/admin"
 )
 
 func TestDemoPlaysTheLoad(t *testing.T) {
@@ -113,7 +111,10 @@ func TestDemoStaysUpAndExplains(t *testing.T) {
 	_ = answer.Body.Close()
 	var explained bytes.Buffer
 	id := answer.Header.Get("x-signalbox-request-id")
-	if err := admin.Fetch(ctx, find(`--addr (\S+)`), id, false, &explained); err != nil {
+	explain := newRoot()
+	explain.SetArgs([]string{"explain", id, "--addr", find(`--addr (\S+)`)})
+	explain.SetOut(&explained)
+	if err := explain.ExecuteContext(ctx); err != nil {
 		t.Fatalf("explain %q: %v", id, err)
 	}
 	if answer.StatusCode != http.StatusOK || !strings.Contains(explained.String(), demoModel) {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	goruntime "runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -115,30 +113,6 @@ func built() (commit, version string) {
 // endpointViews is the pool as /debug/endpoints shows it.
 func (t *tree) endpointViews() []admin.EndpointView {
 	return admin.Views(t.endpoint.Snapshot(), t.sys.Now(), t.opts.staleness)
-}
-
-func newExplain() *cobra.Command {
-	q, guarded := admin.Question{}, client{}
-	c := &cobra.Command{
-		Use:   "explain ID",
-		Short: "Say why a request went where it went",
-		Long: "Say why a request went where it went: every message with its timing, every filter, every score of every endpoint, the\n" +
-			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, or the client's x-request-id.",
-		Args: oneArg("the ID, which is the x-signalbox-request-id of an answer"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-			defer cancel()
-			if err := guarded.fill(&q); err != nil {
-				return err
-			}
-			q.ID = args[0]
-			return guarded.blame(q.Fetch(ctx, cmd.OutOrStdout()))
-		},
-	}
-	c.Flags().StringVar(&q.Addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")
-	c.Flags().BoolVar(&q.JSON, "json", false, "JSON instead of text")
-	guarded.register(c.Flags())
-	return c
 }
 
 // role is one kind of actor in the supervision tree.

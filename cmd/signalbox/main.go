@@ -99,7 +99,7 @@ func newRoot() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
-	root.AddCommand(serving, newSim(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
+	root.AddCommand(serving, newSim(), newEndpoints(), newRequests(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
 		newEnvoyConfig())
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp())

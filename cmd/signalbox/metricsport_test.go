@@ -111,7 +111,7 @@ func TestExplainShowsTokenAndCertificate(t *testing.T) {
 		says  string
 	}{
 		"all":         {append(append(ca[:2:2], cert...), token...), "no-such-request"},
-		"no token":    {append(ca[:2:2], cert...), "Bearer"},
+		"no token":    {append(ca[:2:2], cert...), "--token-file"},
 		"no identity": {append(ca[:2:2], token...), "certificate required"},
 		"no CA":       {append(cert[:2:2], token...), "unknown authority"},
 		"bad CA":      {[]string{"--ca-file", tokens}, "no certificate in it"},

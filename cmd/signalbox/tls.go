@@ -1,14 +1,9 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -192,64 +187,4 @@ func (l *locks) guard(next http.Handler) http.Handler {
 		return next
 	}
 	return admin.Authenticated(next, l.tokens.Accept)
-}
-
-// client is how explain reaches a metrics port that is guarded.
-type client struct{ token, authority, certPath string }
-
-func (c *client) register(f *pflag.FlagSet) {
-	f.StringVar(&c.token, "token-file", "", "file with the token that --metrics-token-file wants, in its first line")
-	f.StringVar(&c.authority, "ca-file", "", "file of the CA that signed the certificate of an https address; empty is the system's")
-	f.StringVar(&c.certPath, "cert-path", "", "directory with tls.crt and tls.key that --metrics-client-ca-file wants")
-}
-
-// fill adds what guards want to a question.
-func (c *client) fill(q *admin.Question) error {
-	if c.token != "" {
-		text, err := os.ReadFile(filepath.Clean(c.token))
-		if err != nil {
-			return fmt.Errorf("--token-file: %w", err)
-		}
-		first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-		q.Token = strings.TrimSpace(first)
-	}
-	q.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.authority != "" {
-		text, err := os.ReadFile(filepath.Clean(c.authority))
-		if err != nil {
-			return fmt.Errorf("--ca-file: %w", err)
-		}
-		q.TLS.RootCAs = x509.NewCertPool()
-		if !q.TLS.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--ca-file: %s: no certificate in it", c.authority)
-		}
-	}
-	if c.certPath != "" {
-		pair, err := tls.LoadX509KeyPair(filepath.Join(c.certPath, "tls.crt"), filepath.Join(c.certPath, "tls.key"))
-		if err != nil {
-			return fmt.Errorf("--cert-path: %w", err)
-		}
-		q.TLS.Certificates = []tls.Certificate{pair}
-	}
-	return nil
-}
-
-// blame names the flag that decides whether a handshake that failed can succeed.
-func (c *client) blame(err error) error {
-	var unverified *tls.CertificateVerificationError
-	var misnamed x509.HostnameError
-	switch {
-	case err == nil:
-	case errors.As(err, &misnamed):
-		return fmt.Errorf("--addr: %w", err)
-	case errors.As(err, &unverified) && c.authority == "":
-		return fmt.Errorf("--ca-file: want the CA that signed the certificate of the port: %w", err)
-	case errors.As(err, &unverified):
-		return fmt.Errorf("--ca-file %s: %w", c.authority, err)
-	case strings.Contains(err.Error(), "remote error: tls:") && c.certPath == "":
-		return fmt.Errorf("--cert-path: want a certificate that the port's --metrics-client-ca-file signed: %w", err)
-	case strings.Contains(err.Error(), "remote error: tls:"):
-		return fmt.Errorf("--cert-path %s: %w", c.certPath, err)
-	}
-	return err
 }
