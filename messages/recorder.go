@@ -112,6 +112,7 @@ type Record struct {
 	ArrivedAt     time.Time
 	Ended         time.Duration // since ArrivedAt; 0 = it has not
 	QueueWait     time.Duration // in line; 0 = did not wait
+	Decided       time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
 	FirstToken    time.Duration // since ArrivedAt; 0 = none seen
 	PromptTokens  int
 	BodyBytes     int64
@@ -146,6 +147,7 @@ type Decision struct {
 	Profiles    List[ProfileRun]
 	Outliers    List[Outlier] // those of Endpoints that were not healthy
 	Probe       bool          // the request was the probe of an outlier
+	Primary     int           // position in Profiles of the run whose pick serves the request; -1 = none: it was refused
 	Stale       bool          // all samples were stale: scorers that read them were skipped
 }
 

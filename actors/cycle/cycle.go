@@ -31,7 +31,7 @@ type Deps struct {
 	Outlier   messages.Sink[messages.OutlierMsg]
 	Pool      *endpoints.Pool
 	Plan      func() *schedule.Plan // the configuration in force
-	Scratch   *schedule.Scratch     // the loop's
+	Scheduler *schedule.Scheduler   // the loop's
 	Book      *records.Book         // the loop's
 	Estimates *records.Estimates    // the loop's
 	Names     func(runtime.Kind) string
@@ -148,17 +148,16 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
-	began := c.deps.Scratch.Clock.Nanos()
-	out := c.plan.Run(&c.req, c.deps.Pool.Snapshot(), ctx.Now(), c.deps.Scratch)
-	took := time.Duration(c.deps.Scratch.Clock.Nanos() - began)
-	c.account.onScheduled(took, out.Reason)
+	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	c.account.onScheduled(out.Took, out.Reason)
 	c.rec.Decision = out.Decision
+	c.rec.Decided = max(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt), 1)
 	c.choose(ctx, &out)
 	switch {
 	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
 		return
-	case late+took > c.deps.Limits.Pick:
+	case late+out.Took > c.deps.Limits.Pick:
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}

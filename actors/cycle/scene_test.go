@@ -84,10 +84,10 @@ func (s *scene) play() {
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
-		Scratch: &schedule.Scratch{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))},
-		Limits:  cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
-		Metrics: metrics,
-		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
+		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))}),
+		Limits:    cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
+		Metrics:   metrics,
+		Report:    func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))
 }
 
@@ -192,7 +192,7 @@ func (once) Primary([]schedule.Result) int { return 0 }
 type inOrder struct{}
 
 func (inOrder) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
-	for i := range in.Candidates {
+	for i := range in.Candidates.Len() {
 		ranked = append(ranked, i)
 	}
 	return ranked

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the transcripts in testdata")
 func served() messages.Record {
 	return messages.Record{
 		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1}, Stream: true,
-		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond,
+		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond, Decided: 12461 * time.Microsecond,
 		FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250, Status: 200, ResponseBytes: 34567,
 		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
 		Events: messages.ListOf(
@@ -87,9 +87,9 @@ func crowd() messages.Record {
 func unplaced() messages.Record {
 	return messages.Record{
 		Request: 43, Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-90 * time.Second), Ended: 300 * time.Microsecond,
-		Reason: messages.NoEndpoints,
+		Decided: 240 * time.Microsecond, Reason: messages.NoEndpoints,
 		Events: messages.ListOf(messages.RecordEvent{Name: "Dispatched", At: 200 * time.Microsecond, Took: 40 * time.Microsecond}),
-		Decision: messages.Decision{PoolVersion: 9, Pool: 6, Endpoints: ids(2), Profiles: messages.ListOf(messages.ProfileRun{
+		Decision: messages.Decision{PoolVersion: 9, Pool: 6, Endpoints: ids(2), Primary: -1, Profiles: messages.ListOf(messages.ProfileRun{
 			Profile: "default", Runner: -1, Filters: messages.ListOf(
 				messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, false)},
 				messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.ListOf(false, false)},
@@ -127,7 +127,7 @@ func prefilled() messages.Record {
 	two := one
 	one.Profile, two.Profile = "prefill", "decode"
 	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
-	r.Decision.Profiles = messages.ListOf(one, two)
+	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two), 1
 	r.Served, r.Status, r.Running, r.Ended, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0, true, 0, 0
 	return r
 }

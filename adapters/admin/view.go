@@ -126,15 +126,9 @@ func (h *handler) summary(r *messages.Record) requestView {
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, Model: r.Model,
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running,
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
-		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
+		PickedAfterSeconds: known(r.Decided, r.Decided != 0), FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
 		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local, Usage: usageView(r.Usage), MessagesDropped: r.Dropped,
-	}
-	for _, e := range r.Events.All() {
-		if e.Name == "Dispatched" {
-			v.PickedAfterSeconds = known(e.At+e.Took, true)
-			break
-		}
 	}
 	if r.Served.Generation != 0 {
 		served := h.endpoint(r.Served)
@@ -166,20 +160,13 @@ func known(d time.Duration, is bool) *seconds {
 	return &s
 }
 
-// picked is the endpoint that the request was sent to first. A record does not say which of several profiles counts: the
-// one that picked what served the request does.
+// picked returns the endpoint that the request was sent to first, false if there is none.
 func picked(r *messages.Record) (messages.EndpointID, bool) {
-	profiles := r.Decision.Profiles
-	for _, p := range profiles.All() {
-		if p.Ranked.Len() == 0 {
-			continue
-		}
-		id, ok := at(r.Decision.Endpoints, int(p.Ranked.At(0)))
-		if ok && (profiles.Len() == 1 || id == r.Served) {
-			return id, true
-		}
+	run, ok := at(r.Decision.Profiles, r.Decision.Primary)
+	if !ok || run.Ranked.Len() == 0 {
+		return messages.EndpointID{}, false
 	}
-	return messages.EndpointID{}, false
+	return at(r.Decision.Endpoints, int(run.Ranked.At(0)))
 }
 
 // at is item i of a list, if it has one: lists of a record that do not agree must not end the process.

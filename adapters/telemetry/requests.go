@@ -89,13 +89,13 @@ func scores(r *messages.Record) (pick, runner, lead float32) {
 	return pick, runner, pick - runner
 }
 
-// primary is the last profile run of a decision, false if none ran.
+// primary returns the profile run whose pick served, false if the request was refused.
 func primary(r *messages.Record) (messages.ProfileRun, bool) {
-	n := r.Decision.Profiles.Len()
-	if n == 0 {
+	d := &r.Decision
+	if d.Primary < 0 || d.Primary >= d.Profiles.Len() {
 		return messages.ProfileRun{}, false
 	}
-	return r.Decision.Profiles.At(n - 1), true
+	return d.Profiles.At(d.Primary), true
 }
 
 // totals are the scores of all endpoints that no filter took out.

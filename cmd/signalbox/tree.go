@@ -176,7 +176,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 	t.shards, t.flows = append(t.shards, s), append(t.flows, f)
 	deps := &cycle.Deps{
 		Flow: t.flowOf, Prefix: t.prefix, Outlier: t.outlier, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
-		Scratch:   &schedule.Scratch{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)},
+		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)}),
 		Estimates: records.NewEstimates(),
 		Names:     t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{

@@ -11,15 +11,15 @@ import (
 )
 
 func TestFilters(t *testing.T) {
-	roles := []schedule.Labels{{roleLabel: "decode"}, {roleLabel: "prefill"}, {roleLabel: "prefill-decode"}, {roleLabel: "both"},
+	roles := []map[string]string{{roleLabel: "decode"}, {roleLabel: "prefill"}, {roleLabel: "prefill-decode"}, {roleLabel: "both"},
 		{roleLabel: "encode"}, {roleLabel: "encode-prefill"}, {roleLabel: "encode-prefill-decode"}, {roleLabel: ""}, {"app": "x"}, nil}
-	apps := []schedule.Labels{{"app": "a", "gpu": "h100"}, {"app": "a"}, {"app": "b", "gpu": ""}, nil}
+	apps := []map[string]string{{"app": "a", "gpu": "h100"}, {"app": "a"}, {"app": "b", "gpu": ""}, nil}
 	expression := func(key, operator string, values ...string) *LabelSelector {
 		return &LabelSelector{MatchExpressions: []Requirement{{key, operator, values}}}
 	}
 	for name, c := range map[string]struct {
 		filter schedule.Filter
-		labels []schedule.Labels
+		labels []map[string]string
 		want   string // y and n
 	}{
 		"decode":            {new(Decode), roles, "ynyynnynyy"},
@@ -35,10 +35,11 @@ func TestFilters(t *testing.T) {
 		"label, expression": {&LabelSelector{map[string]string{"app": "a"}, []Requirement{{"gpu", "DoesNotExist", nil}}}, apps, "nynn"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := &schedule.Input{}
+			var list []schedule.Endpoint
 			for _, l := range c.labels {
-				in.Candidates = append(in.Candidates, schedule.Endpoint{Labels: l})
+				list = append(list, schedule.Endpoint{Labels: l})
 			}
+			in := &schedule.Input{Candidates: schedule.CandidatesOf(list...)}
 			keep := slices.Repeat([]bool{true}, len(c.labels))
 			c.filter.Filter(in, keep)
 			got := ""

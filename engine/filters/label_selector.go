@@ -71,27 +71,27 @@ func (r *Requirement) validate(path string) (errs []error) {
 
 // Filter keeps what matches.
 func (f *LabelSelector) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates {
-		keep[i] = f.matches(in.Candidates[i].Labels)
+	for i := range in.Candidates.Len() {
+		keep[i] = f.matches(in.Candidates.At(i))
 	}
 }
 
-func (f *LabelSelector) matches(labels schedule.Labels) bool {
+func (f *LabelSelector) matches(e schedule.Candidate) bool {
 	for key, want := range f.MatchLabels {
-		if got, ok := labels[key]; !ok || got != want {
+		if got, ok := e.Label(key); !ok || got != want {
 			return false
 		}
 	}
 	for i := range f.MatchExpressions {
-		if !f.MatchExpressions[i].met(labels) {
+		if !f.MatchExpressions[i].met(e) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *Requirement) met(labels schedule.Labels) bool {
-	got, ok := labels[r.Key]
+func (r *Requirement) met(e schedule.Candidate) bool {
+	got, ok := e.Label(r.Key)
 	switch r.Operator {
 	case "In":
 		return ok && slices.Contains(r.Values, got)

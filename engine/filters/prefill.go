@@ -11,8 +11,9 @@ func (Prefill) Validate() error { return nil }
 
 // Filter keeps by role.
 func (Prefill) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates {
-		switch in.Candidates[i].Labels[roleLabel] {
+	for i := range in.Candidates.Len() {
+		role, _ := in.Candidates.At(i).Label(roleLabel)
+		switch role {
 		case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
 			keep[i] = true
 		default:

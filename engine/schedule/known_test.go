@@ -20,7 +20,7 @@ import (
 func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 	s := newScene(t, 5)
 	var seen []schedule.Endpoint
-	s.scorer("look", 1, schedule.ReadsSample, func(in *schedule.Input, _ []float32) { seen = slices.Clone(in.Candidates) })
+	s.scorer("look", 1, schedule.ReadsSample, func(in *schedule.Input, _ []float32) { seen = in.Candidates.List() })
 	random := rand.New(rand.NewPCG(3, 4))
 	at, born := now, 5
 	for round := range 3000 {
@@ -50,10 +50,9 @@ func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 			at = at.Add(time.Second)
 		}
 		s.snap = endpoints.NewSnapshot(uint64(round), es)
-		s.plan.Run(&s.req, s.snap, at, &s.scratch)
+		s.scheduler.Run(&s.plan, &s.req, s.snap, at)
 		got := seen
-		fresh := schedule.Scratch{Clock: s.scratch.Clock, Observer: s.scratch.Observer, Rand: s.scratch.Rand}
-		s.plan.Run(&s.req, s.snap, at, &fresh)
+		schedule.NewScheduler(s.tools).Run(&s.plan, &s.req, s.snap, at)
 		if diff := cmp.Diff(seen, got); diff != "" {
 			t.Fatalf("round %d, with a new scratch -, with a used one +:\n%s", round, diff)
 		}
@@ -75,7 +74,7 @@ func TestAScratchHoldsNothingOfARequest(t *testing.T) {
 				defer func() { _ = recover() }()
 				req := &messages.Request{ID: 7, Model: "m", Subset: messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}}
 				of = weak.Make(req)
-				s.plan.Run(req, s.snap, now, &s.scratch)
+				s.scheduler.Run(&s.plan, req, s.snap, now)
 				return of
 			}()
 			runtime.GC()

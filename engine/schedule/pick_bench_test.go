@@ -37,7 +37,8 @@ func defaultPick(t testing.TB, n int) *scene {
 		}
 		s.snap.Endpoints[slot].Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: r.IntN(9), Running: r.IntN(99), KVUsed: r.Float64()})
 	}
-	s.scratch.Matcher = index
+	s.tools.Matcher = index
+	s.scheduler = schedule.NewScheduler(s.tools)
 	s.req = messages.Request{ID: 1, Model: "m", PromptTokens: 2048, Blocks: messages.ListOf(blocks...)}
 	if out := s.run(); out.Reason != messages.NoReason || len(out.Ranked) != min(3, n) {
 		t.Fatalf("%v with %d ranked", out.Reason, len(out.Ranked))

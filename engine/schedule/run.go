@@ -4,207 +4,152 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Run runs the profiles of one request over the endpoints of a snapshot.
-func (p *Plan) Run(req *messages.Request, snap *endpoints.Snapshot, now time.Time, s *Scratch) Outcome {
-	s.gather(req, snap, now, p)
-	out := Outcome{Decision: s.begin(snap), PrefixBlocks: -1}
-	switch {
-	case len(snap.Endpoints) == 0:
-		return out.fail(messages.NoEndpoints, "the pool has no endpoints")
-	case len(s.all) == 0:
-		return out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
-	}
-	s.names, s.results = s.names[:0], s.results[:0]
-	for i := range p.Profiles {
-		s.names = append(s.names, p.Profiles[i].Name)
-	}
-	var runs []messages.ProfileRun
-	for len(s.results) <= len(p.Profiles) {
-		i := p.Handler.Next(req, s.names, s.results)
-		if i < 0 {
-			break
-		}
-		if i >= len(p.Profiles) {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.Profiles)))
-		}
-		run, reason, detail := s.profile(req, &p.Profiles[i], &out.Decision, now)
-		runs = append(runs, run)
-		out.Decision.Profiles = messages.TakeList(runs)
-		if reason != messages.NoReason {
-			return out.fail(reason, detail)
-		}
-		s.results = append(s.results, s.result(p.Profiles[i].Name, run))
-	}
-	out.rank(s, runs, p.Handler.Primary(s.results))
-	return out
+// profileRun is the run of one profile: its candidates, and what became of them. Its buffers are used again by the next run.
+type profileRun struct {
+	tools *Tools
+	view  *view
+	in    Input // what plugins are shown; zero between runs
+
+	candidates
+	scores []float32 // of the scorer that runs
+	totals []float32
+	ranked []int
+	last   []uint32 // places of the degraded endpoints that come last
+	due    out      // the outlier that the request may probe; at = -1: none
+	stale  bool     // all samples were stale: scorers that read them were not asked
 }
 
-func (o Outcome) fail(why messages.Reason, detail string) Outcome {
-	o.Reason, o.Detail, o.Ranked = why, detail, nil
-	return o
+// candidates are the endpoints of a view that are left.
+type candidates struct {
+	cand   []Endpoint // only compact writes to it
+	shared bool       // cand is all of the view: nothing was dropped yet
+	own    []Endpoint // memory of cand once something was
+	place  []int      // of cand[i] in the view; places rise
+	keep   []bool
 }
 
-func (o *Outcome) rank(s *Scratch, runs []messages.ProfileRun, primary int) {
-	if primary < 0 || primary >= len(runs) {
-		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
-		return
+// profile runs a profile: filters, outliers, freshness, scorers, picker.
+func (r *profileRun) profile(req *messages.Request, p *Profile, now time.Time) (messages.ProfileRun, messages.Reason, string) {
+	rec := messages.ProfileRun{Profile: p.Name, Runner: -1}
+	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand}
+	defer r.forget()
+	r.reset()
+	if filter := r.filter(p, &rec); filter != "" {
+		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
 	}
-	if primary == len(runs)-1 { // the profile that ran last knows which endpoint to try
-		run := &runs[primary]
-		o.Probe = s.try(run, s.picker.most(run.Ranked.Len()))
-		o.Decision.Probe = o.Probe
-		o.Decision.Profiles = messages.TakeList(runs)
-	}
-	s.best = s.best[:0]
-	for _, at := range runs[primary].Ranked.All() {
-		s.best = append(s.best, s.sources[at])
-	}
-	o.Ranked = s.best
-	if s.matched {
-		o.PrefixBlocks = s.all[runs[primary].Ranked.At(0)].PrefixBlocks
-	}
-}
-
-func (s *Scratch) begin(snap *endpoints.Snapshot) messages.Decision {
-	ids := make([]messages.EndpointID, len(s.all))
-	for i := range s.all {
-		ids[i] = s.all[i].ID
-	}
-	return messages.Decision{PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Outliers: s.statuses()}
-}
-
-func (s *Scratch) result(profile string, run messages.ProfileRun) Result {
-	ids := make([]messages.EndpointID, 0, run.Ranked.Len())
-	for _, at := range run.Ranked.All() {
-		ids = append(ids, s.all[at].ID)
-	}
-	return Result{Profile: profile, Ranked: ids}
-}
-
-// profile is one run: filters, outliers, freshness, scorers, picker.
-func (s *Scratch) profile(req *messages.Request, p *Profile, d *messages.Decision, now time.Time) (messages.ProfileRun, messages.Reason, string) {
-	run := messages.ProfileRun{Profile: p.Name, Runner: -1}
-	s.in = Input{Request: req, Profile: p.Name, Earlier: s.results, Rand: s.Rand}
-	defer s.forget()
-	s.reset()
-	if blame := s.filter(p, &run); blame != "" {
-		return run, messages.NoEndpoints, "filter " + blame + " left no endpoint"
-	}
-	s.picker = &p.Picker
-	s.spare(now)
-	stale := s.freshen(p)
-	d.Stale = d.Stale || stale
-	s.score(p, &run, stale)
-	reason, detail := s.pick(p, &run)
-	return run, reason, detail
+	r.spare(now)
+	r.stale = r.freshen(p)
+	r.score(p, &rec)
+	reason, detail := r.pick(p, &rec)
+	return rec, reason, detail
 }
 
 // forget lets go of what plugins were shown: the request stands in its cycle, which stands before its stream.
-func (s *Scratch) forget() { s.in = Input{} }
+func (r *profileRun) forget() { r.in = Input{} }
 
 // reset makes everything a candidate again.
-func (s *Scratch) reset() {
-	s.cand, s.shared = s.all, true
-	s.place = grow(s.place, len(s.all))
-	for i := range s.place {
-		s.place[i] = i
+func (r *profileRun) reset() {
+	r.stale, r.due.at = false, -1
+	r.cand, r.shared = r.view.all, true
+	r.place = grow(r.place, len(r.view.all))
+	for i := range r.place {
+		r.place[i] = i
 	}
 }
 
 // filter runs the chain. It names the filter that left nothing, if one did.
-func (s *Scratch) filter(p *Profile, run *messages.ProfileRun) string {
+func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	if len(p.Filters) == 0 {
 		return ""
 	}
 	runs := make([]messages.FilterRun, 0, len(p.Filters))
-	kept := make([]bool, len(p.Filters)*len(s.all))
-	blame := ""
+	kept := make([]bool, len(p.Filters)*len(r.view.all))
+	last := ""
 	for i := range p.Filters {
 		f := &p.Filters[i]
-		s.keep = grow(s.keep, len(s.cand))
-		for j := range s.keep {
-			s.keep[j] = true
+		r.keep = grow(r.keep, len(r.cand))
+		for j := range r.keep {
+			r.keep[j] = true
 		}
-		s.in.Candidates = s.cand
-		began := s.Clock.Nanos()
-		f.Filter.Filter(&s.in, s.keep)
-		s.Observer.PluginRan(f.Meter, time.Duration(s.Clock.Nanos()-began))
-		s.compact()
-		mine := kept[i*len(s.all) : (i+1)*len(s.all)]
-		for _, at := range s.place {
+		r.in.Candidates = Candidates{r.cand}
+		began := r.tools.Clock.Nanos()
+		f.Filter.Filter(&r.in, r.keep)
+		r.tools.Observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+		r.compact()
+		mine := kept[i*len(r.view.all) : (i+1)*len(r.view.all)]
+		for _, at := range r.place {
 			mine[at] = true
 		}
 		runs = append(runs, messages.FilterRun{Plugin: f.Name, Kept: messages.TakeList(mine)})
-		if len(s.cand) == 0 {
-			blame = f.Name
+		if len(r.cand) == 0 {
+			last = f.Name
 			break
 		}
 	}
-	run.Filters = messages.TakeList(runs)
-	return blame
+	rec.Filters = messages.TakeList(runs)
+	return last
 }
 
 // compact drops the candidates that keep does not.
-func (s *Scratch) compact() {
-	if s.shared {
-		s.own = append(s.own[:0], s.all...)
-		s.cand, s.shared = s.own, false
+func (r *profileRun) compact() {
+	if r.shared {
+		r.own = append(r.own[:0], r.view.all...)
+		r.cand, r.shared = r.own, false
 	}
 	n := 0
-	for i, keep := range s.keep {
+	for i, keep := range r.keep {
 		if keep {
 			if n != i {
-				s.cand[n], s.place[n] = s.cand[i], s.place[i]
+				r.cand[n], r.place[n] = r.cand[i], r.place[i]
 			}
 			n++
 		}
 	}
-	s.cand, s.place = s.cand[:n], s.place[:n]
+	r.cand, r.place = r.cand[:n], r.place[:n]
 }
 
 // score sums the weighted scores into totals. With stale samples in-flight load stands in for the scorers that read them.
-func (s *Scratch) score(p *Profile, run *messages.ProfileRun, stale bool) {
-	n := len(s.cand)
-	s.totals = grow(s.totals, n)
-	clear(s.totals)
-	s.in.Candidates = s.cand
-	slab := make([]float32, (len(p.Scorers)+1)*len(s.all))
+func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
+	n := len(r.cand)
+	r.totals = grow(r.totals, n)
+	clear(r.totals)
+	r.in.Candidates = Candidates{r.cand}
+	slab := make([]float32, (len(p.Scorers)+1)*len(r.view.all))
 	runs := make([]messages.ScorerRun, 0, len(p.Scorers))
 	for i := range p.Scorers {
 		sc := &p.Scorers[i]
-		mine := slab[i*len(s.all) : (i+1)*len(s.all)]
-		s.scores = mine[:n]
-		if stale && sc.Reads&(ReadsSample|ReadsLoRA) != 0 {
-			s.standIn()
+		mine := slab[i*len(r.view.all) : (i+1)*len(r.view.all)]
+		r.scores = mine[:n]
+		if r.stale && sc.Reads&(ReadsSample|ReadsLoRA) != 0 {
+			r.standIn()
 		} else {
-			s.ask(sc)
+			r.ask(sc)
 		}
-		for j, score := range s.scores {
-			s.totals[j] += sc.Weight * score
+		for j, score := range r.scores {
+			r.totals[j] += sc.Weight * score
 		}
-		s.spread(mine)
+		r.spread(mine)
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
-	s.scores = nil // the record has them
-	totals := slab[len(p.Scorers)*len(s.all):]
-	copy(totals, s.totals)
-	s.spread(totals)
-	run.Scorers, run.Totals = messages.TakeList(runs), messages.TakeList(totals)
+	r.scores = nil // the record has them
+	totals := slab[len(p.Scorers)*len(r.view.all):]
+	copy(totals, r.totals)
+	r.spread(totals)
+	rec.Scorers, rec.Totals = messages.TakeList(runs), messages.TakeList(totals)
 }
 
 // spread moves what belongs to candidates, which stands first, to their places among all; the others get -1. Places rise.
-func (s *Scratch) spread(list []float32) {
-	if s.shared { // every candidate stands at its place
+func (r *profileRun) spread(list []float32) {
+	if r.shared { // every candidate stands at its place
 		return
 	}
 	end := len(list)
-	for j := len(s.cand) - 1; j >= 0; j-- {
+	for j := len(r.cand) - 1; j >= 0; j-- {
 		v := list[j]
-		for end--; end > s.place[j]; end-- {
+		for end--; end > r.place[j]; end-- {
 			list[end] = -1
 		}
 		list[end] = v
@@ -215,74 +160,74 @@ func (s *Scratch) spread(list []float32) {
 }
 
 // ask runs one scorer and puts right what is out of range.
-func (s *Scratch) ask(sc *ScorerStep) {
-	began := s.Clock.Nanos()
-	sc.Scorer.Score(&s.in, s.scores)
-	s.Observer.PluginRan(sc.Meter, time.Duration(s.Clock.Nanos()-began))
-	for i, v := range s.scores {
+func (r *profileRun) ask(sc *ScorerStep) {
+	began := r.tools.Clock.Nanos()
+	sc.Scorer.Score(&r.in, r.scores)
+	r.tools.Observer.PluginRan(sc.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	for i, v := range r.scores {
 		switch {
 		case v >= 0 && v <= 1:
 		case v != v:
-			s.scores[i] = 0
-			s.Observer.ScoreNaN(sc.Meter)
+			r.scores[i] = 0
+			r.tools.Observer.ScoreNaN(sc.Meter)
 		default:
-			s.scores[i] = min(max(v, 0), 1)
-			s.Observer.ScoreClamped(sc.Meter)
+			r.scores[i] = min(max(v, 0), 1)
+			r.tools.Observer.ScoreClamped(sc.Meter)
 		}
 	}
 }
 
-func (s *Scratch) pick(p *Profile, run *messages.ProfileRun) (messages.Reason, string) {
-	began := s.Clock.Nanos()
-	s.ranked = p.Picker.Picker.Pick(&s.in, s.totals, s.ranked[:0])
-	s.Observer.PluginRan(p.Picker.Meter, time.Duration(s.Clock.Nanos()-began))
-	if fault := s.faulty(); fault != "" {
+func (r *profileRun) pick(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
+	began := r.tools.Clock.Nanos()
+	r.ranked = p.Picker.Picker.Pick(&r.in, r.totals, r.ranked[:0])
+	r.tools.Observer.PluginRan(p.Picker.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	if fault := r.faulty(); fault != "" {
 		return messages.Internal, fmt.Sprintf("picker %s %s", p.Picker.Name, fault)
 	}
-	ranked := make([]uint32, 0, len(s.ranked)+len(s.last))
-	for _, c := range s.ranked {
-		ranked = append(ranked, uint32(s.place[c]))
+	ranked := make([]uint32, 0, len(r.ranked)+len(r.last))
+	for _, c := range r.ranked {
+		ranked = append(ranked, uint32(r.place[c]))
 	}
 	if room := p.Picker.most(len(ranked)) - len(ranked); room > 0 {
-		ranked = append(ranked, s.last[:min(len(s.last), room)]...)
+		ranked = append(ranked, r.last[:min(len(r.last), room)]...)
 	}
-	run.Ranked = messages.TakeList(ranked)
-	run.Runner = s.runnerUp()
+	rec.Ranked = messages.TakeList(ranked)
+	rec.Runner = r.runnerUp()
 	return messages.NoReason, ""
 }
 
-func (s *Scratch) faulty() string {
-	if len(s.ranked) == 0 {
+func (r *profileRun) faulty() string {
+	if len(r.ranked) == 0 {
 		return "picked nothing"
 	}
-	s.keep = grow(s.keep, len(s.cand))
-	clear(s.keep)
-	for _, c := range s.ranked {
-		if c < 0 || c >= len(s.cand) {
-			return fmt.Sprintf("picked %d of %d", c, len(s.cand))
+	r.keep = grow(r.keep, len(r.cand))
+	clear(r.keep)
+	for _, c := range r.ranked {
+		if c < 0 || c >= len(r.cand) {
+			return fmt.Sprintf("picked %d of %d", c, len(r.cand))
 		}
-		if s.keep[c] {
+		if r.keep[c] {
 			return fmt.Sprintf("picked %d twice", c)
 		}
-		s.keep[c] = true
+		r.keep[c] = true
 	}
 	return ""
 }
 
 // runnerUp is the place of the best total apart from the pick, -1 if the pick was alone. Of equals it is the one that the picker
 // put second.
-func (s *Scratch) runnerUp() int {
-	picked, best := s.ranked[0], -1
-	if len(s.ranked) > 1 {
-		best = s.ranked[1]
+func (r *profileRun) runnerUp() int {
+	picked, best := r.ranked[0], -1
+	if len(r.ranked) > 1 {
+		best = r.ranked[1]
 	}
-	for i, t := range s.totals {
-		if i != picked && (best < 0 || t > s.totals[best]) {
+	for i, t := range r.totals {
+		if i != picked && (best < 0 || t > r.totals[best]) {
 			best = i
 		}
 	}
 	if best < 0 {
 		return -1
 	}
-	return s.place[best]
+	return r.place[best]
 }

@@ -86,14 +86,42 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 			s.failed(s.run(), messages.Internal, c.want)
 		})
 	}
-	t.Run("never done", func(t *testing.T) {
-		s, asked := newScene(t, 2), 0
-		s.plan.Handler = handler{func(int) int { asked++; return 0 }, 0}
-		s.run()
-		if asked != 2 {
-			t.Errorf("asked %d times, want 2: once more than there are profiles", asked)
+	t.Run("a profile twice", func(t *testing.T) {
+		s, ran := newScene(t, 2), 0
+		s.scorer("counts", 1, 0, func(*schedule.Input, []float32) { ran++ })
+		s.plan.Handler = handler{func(int) int { return 0 }, 0}
+		s.failed(s.run(), messages.Internal, "the profile handler named profile default twice")
+		if ran != 1 {
+			t.Errorf("the profile ran %d times, want 1", ran)
 		}
 	})
+}
+
+// The handler says which run is primary, in any order: its pick serves, its outlier is probed, and the decision records it.
+func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
+	s := newScene(t, 3)
+	s.plan.Profiles = append(s.plan.Profiles, schedule.Profile{Name: "second", Picker: picker("last", func(_ *schedule.Input, totals []float32, ranked []int) []int {
+		return append(ranked, len(totals)-1)
+	})})
+	s.plan.Handler = handler{func(ran int) int {
+		if ran == 2 {
+			return -1
+		}
+		return ran
+	}, 0}
+	out := s.run()
+	s.ranked(out, 0, 1, 2)
+	if out.Decision.Primary != 0 || out.Decision.Profiles.Len() != 2 {
+		t.Errorf("primary %d of %d, want 0 of 2", out.Decision.Primary, out.Decision.Profiles.Len())
+	}
+	s.eject(1, 0)
+	if out = s.run(); !out.Probe || out.Ranked[0] != s.snap.Endpoints[1] || out.Decision.Profiles.At(1).Ranked.At(0) == 1 {
+		t.Errorf("probe %v of %v; the last run picked %v", out.Probe, out.Ranked[0].ID, out.Decision.Profiles.At(1).Ranked)
+	}
+	s.plan.Handler = handler{func(int) int { return -1 }, 0}
+	if out = s.run(); out.Decision.Primary != -1 {
+		t.Errorf("primary %d of none, want -1", out.Decision.Primary)
+	}
 }
 
 func TestFilterThatLeavesNoneIsNamed(t *testing.T) {
@@ -192,7 +220,7 @@ func TestTiesBreakAtRandomAndRepeatWithTheSeed(t *testing.T) {
 func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 	s := newScene(t, 3)
 	asked := 0
-	s.scratch.Matcher = matchFunc(func(p blockindex.Prompt, out []int) int {
+	s.tools.Matcher = matchFunc(func(p blockindex.Prompt, out []int) int {
 		asked++
 		if p.Model != "m" || p.Salt != "salt" || p.Blocks.Len() != 2 || len(out) != 3 {
 			t.Errorf("asked for %+v in %d slots", p, len(out))
@@ -200,6 +228,7 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 		out[2] = 2
 		return 2
 	})
+	s.scheduler = schedule.NewScheduler(s.tools)
 	s.req.Salt = "salt"
 	s.run()
 	s.req.Blocks = messages.ListOf[uint64](1, 2)
@@ -209,8 +238,8 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 	}
 	var saw []int
 	s.scorer("prefix", 1, schedule.ReadsPrefix, func(in *schedule.Input, _ []float32) {
-		for i := range in.Candidates {
-			saw = append(saw, in.Candidates[i].PrefixBlocks)
+		for i := range in.Candidates.Len() {
+			saw = append(saw, in.Candidates.At(i).PrefixBlocks())
 		}
 	})
 	s.run()

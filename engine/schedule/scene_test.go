@@ -17,11 +17,12 @@ var now = time.Unix(1_800_000_000, 0)
 // scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total.
 type scene struct {
 	*testing.T
-	snap    *endpoints.Snapshot
-	plan    schedule.Plan
-	scratch schedule.Scratch
-	counts  counts
-	req     messages.Request
+	snap      *endpoints.Snapshot
+	plan      schedule.Plan
+	tools     schedule.Tools
+	scheduler *schedule.Scheduler
+	counts    counts
+	req       messages.Request
 }
 
 func newScene(t *testing.T, n int) *scene {
@@ -33,13 +34,14 @@ func newScene(t *testing.T, n int) *scene {
 	}
 	s.snap = endpoints.NewSnapshot(5, es)
 	s.plan = schedule.Plan{Handler: once{}, Stale: 5 * time.Second, Profiles: []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}}
-	s.scratch = schedule.Scratch{Clock: &ticks{}, Observer: &s.counts, Rand: rand.New(rand.NewPCG(1, 2))}
+	s.tools = schedule.Tools{Clock: &ticks{}, Observer: &s.counts, Rand: rand.New(rand.NewPCG(1, 2))}
+	s.scheduler = schedule.NewScheduler(s.tools)
 	return s
 }
 
 func address(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:80", i)) }
 
-func (s *scene) run() schedule.Outcome { return s.plan.Run(&s.req, s.snap, now, &s.scratch) }
+func (s *scene) run() schedule.Outcome { return s.scheduler.Run(&s.plan, &s.req, s.snap, now) }
 
 func (s *scene) filter(name string, f filterFunc) {
 	p := &s.plan.Profiles[0]
@@ -94,10 +96,10 @@ func fixed(values ...float32) scoreFunc {
 
 func only(places ...int) filterFunc {
 	return func(in *schedule.Input, keep []bool) {
-		for i := range in.Candidates {
+		for i := range in.Candidates.Len() {
 			keep[i] = false
 			for _, p := range places {
-				keep[i] = keep[i] || in.Candidates[i].Address == address(p)
+				keep[i] = keep[i] || in.Candidates.At(i).Address() == address(p)
 			}
 		}
 	}

@@ -6,36 +6,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Labels are an endpoint's labels; nil reads as empty. Read only.
-type Labels map[string]string
-
-// Endpoint is one candidate as this request sees it: values are read once, so that every plugin sees the same.
-type Endpoint struct {
-	ID      messages.EndpointID
-	Address messages.Address
-	Labels  Labels
-
-	Fresh   bool    // the sample below is not older than the staleness threshold
-	Failing bool    // the scrape after it failed
-	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
-	Running int     // requests in the server's batch, sampled
-	KVUsed  float64 // 0 to 1, sampled; below 0 = the server does not say
-
-	ActiveLoRAs  []string // adapters in use, sampled. Read only
-	WaitingLoRAs []string // adapters that requests wait for, sampled. Read only
-	MaxLoRAs     int      // adapter slots; 0 = none, or not known
-
-	InflightRequests int // that we sent and have not seen end
-	InflightTokens   int // prompt tokens of those, estimated
-	PrefixBlocks     int // of the request's blocks, how many lead blocks the endpoint holds; filled only if a scorer reads it
-}
-
 // Input is what a plugin may look at. It may keep none of it, change none of it, and is never called with zero candidates.
 type Input struct {
 	Request    *messages.Request
-	Profile    string     // the profile that runs
-	Earlier    []Result   // what profiles before it picked for this request
-	Candidates []Endpoint // those that are left
+	Profile    string   // the profile that runs
+	Earlier    []Result // what profiles before it picked for this request
+	Candidates Candidates
 	Rand       *rand.Rand // the loop's: seeded, so that a run can be repeated
 }
 
@@ -79,8 +55,8 @@ const (
 
 // Handler chooses which profiles run for a request, one after the other.
 type Handler interface {
-	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says -1, at
-	// most once more than there are profiles.
+	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says -1. A profile
+	// that it names twice costs its request a 500.
 	Next(in *messages.Request, profiles []string, earlier []Result) int
 	// Primary is the index in results whose pick serves the request. Called once for each request, after the last Next, unless
 	// a profile failed, which refuses the request. results has every run in its order; it is empty if Next said -1 at once. An

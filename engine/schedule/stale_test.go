@@ -79,7 +79,7 @@ func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 	e.Load().SampleInForce(e.Load().BeginScrape())
 	e.Load().Add(3)
 	var in []schedule.Endpoint
-	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = append(in[:0], i.Candidates...) })
+	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = i.Candidates.List() })
 	s.run()
 	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].InflightRequests != 2 || in[1].InflightTokens != 4 {
 		t.Errorf("candidates %+v, want 1 sampled and 1 since", in)
@@ -98,7 +98,7 @@ func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 	}
 	s.scorer("queue", 1, schedule.ReadsSample, func(in *schedule.Input, scores []float32) {
 		for i := range scores {
-			scores[i] = 1 / float32(1+in.Candidates[i].Waiting)
+			scores[i] = 1 / float32(1+in.Candidates.At(i).Waiting())
 		}
 	})
 	for range 40 {

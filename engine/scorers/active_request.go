@@ -36,12 +36,12 @@ func (s *ActiveRequest) Validate() error {
 // Score compares the candidates' requests in flight.
 func (s *ActiveRequest) Score(in *schedule.Input, scores []float32) {
 	most := 0
-	for i := range in.Candidates {
-		most = max(most, in.Candidates[i].InflightRequests)
+	for i := range in.Candidates.Len() {
+		most = max(most, in.Candidates.At(i).InflightRequests())
 	}
-	for i := range in.Candidates {
+	for i := range in.Candidates.Len() {
 		scores[i] = 1
-		if n := in.Candidates[i].InflightRequests; n > s.IdleThreshold {
+		if n := in.Candidates.At(i).InflightRequests(); n > s.IdleThreshold {
 			scores[i] = float32(float64(most-n) / float64(most) * s.MaxBusyScore)
 		}
 	}

@@ -16,8 +16,8 @@ func (KVCacheUtilization) Reads() schedule.Reads { return schedule.ReadsSample }
 // Score is the free part of each cache.
 func (KVCacheUtilization) Score(in *schedule.Input, scores []float32) {
 	var sum, told float32
-	for i := range in.Candidates {
-		used := in.Candidates[i].KVUsed
+	for i := range in.Candidates.Len() {
+		used := in.Candidates.At(i).KVUsed()
 		if used < 0 {
 			continue
 		}
@@ -27,8 +27,8 @@ func (KVCacheUtilization) Score(in *schedule.Input, scores []float32) {
 		}
 		sum, told = sum+scores[i], told+1
 	}
-	for i := range in.Candidates {
-		if in.Candidates[i].KVUsed < 0 {
+	for i := range in.Candidates.Len() {
+		if in.Candidates.At(i).KVUsed() < 0 {
 			scores[i] = sum / max(told, 1)
 		}
 	}

@@ -27,8 +27,8 @@ func (*LoadAware) Reads() schedule.Reads { return schedule.ReadsSample }
 
 // Score is half of the free part of each queue.
 func (s *LoadAware) Score(in *schedule.Input, scores []float32) {
-	for i := range in.Candidates {
-		waiting := min(max(in.Candidates[i].Waiting, 0), s.Threshold)
+	for i := range in.Candidates.Len() {
+		waiting := min(max(in.Candidates.At(i).Waiting(), 0), s.Threshold)
 		scores[i] = 0.5 * (1 - float32(waiting)/float32(s.Threshold))
 	}
 }

@@ -40,9 +40,9 @@ func (*PrefixCache) Reads() schedule.Reads { return schedule.ReadsPrefix }
 // Score weighs the matched part and the matched length.
 func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
 	total := in.Request.Blocks.Len()
-	for i := range in.Candidates {
+	for i := range in.Candidates.Len() {
 		scores[i] = 0
-		match := min(in.Candidates[i].PrefixBlocks, total)
+		match := min(in.Candidates.At(i).PrefixBlocks(), total)
 		if match <= 0 {
 			continue
 		}

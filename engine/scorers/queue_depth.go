@@ -14,12 +14,12 @@ func (QueueDepth) Reads() schedule.Reads { return schedule.ReadsSample }
 
 // Score compares the candidates' queues.
 func (QueueDepth) Score(in *schedule.Input, scores []float32) {
-	lo, hi := in.Candidates[0].Waiting, in.Candidates[0].Waiting
-	for i := range in.Candidates {
-		lo, hi = min(lo, in.Candidates[i].Waiting), max(hi, in.Candidates[i].Waiting)
+	lo, hi := in.Candidates.At(0).Waiting(), in.Candidates.At(0).Waiting()
+	for i := range in.Candidates.Len() {
+		lo, hi = min(lo, in.Candidates.At(i).Waiting()), max(hi, in.Candidates.At(i).Waiting())
 	}
-	for i := range in.Candidates {
-		scores[i] = below(in.Candidates[i].Waiting, lo, hi)
+	for i := range in.Candidates.Len() {
+		scores[i] = below(in.Candidates.At(i).Waiting(), lo, hi)
 	}
 }
 

@@ -14,11 +14,11 @@ func (RunningRequests) Reads() schedule.Reads { return schedule.ReadsSample }
 
 // Score compares the candidates' batches.
 func (RunningRequests) Score(in *schedule.Input, scores []float32) {
-	lo, hi := in.Candidates[0].Running, in.Candidates[0].Running
-	for i := range in.Candidates {
-		lo, hi = min(lo, in.Candidates[i].Running), max(hi, in.Candidates[i].Running)
+	lo, hi := in.Candidates.At(0).Running(), in.Candidates.At(0).Running()
+	for i := range in.Candidates.Len() {
+		lo, hi = min(lo, in.Candidates.At(i).Running()), max(hi, in.Candidates.At(i).Running())
 	}
-	for i := range in.Candidates {
-		scores[i] = below(in.Candidates[i].Running, lo, hi)
+	for i := range in.Candidates.Len() {
+		scores[i] = below(in.Candidates.At(i).Running(), lo, hi)
 	}
 }

@@ -51,7 +51,7 @@ func TestScores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]float32, len(c.candidates))
-			c.scorer.Score(&schedule.Input{Request: request, Candidates: c.candidates}, got)
+			c.scorer.Score(&schedule.Input{Request: request, Candidates: schedule.CandidatesOf(c.candidates...)}, got)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("Score(%+v) = %v, want %v", c.candidates, got, c.want)
 			}
@@ -61,7 +61,7 @@ func TestScores(t *testing.T) {
 
 func TestPromptWithoutBlocks(t *testing.T) {
 	got := []float32{9}
-	Types["prefix-cache-scorer"]().Score(&schedule.Input{Request: new(messages.Request), Candidates: []schedule.Endpoint{{PrefixBlocks: 3}}}, got)
+	Types["prefix-cache-scorer"]().Score(&schedule.Input{Request: new(messages.Request), Candidates: schedule.CandidatesOf(schedule.Endpoint{PrefixBlocks: 3})}, got)
 	if got[0] != 0 {
 		t.Errorf("Score without blocks = %v, want 0", got[0])
 	}
@@ -69,14 +69,15 @@ func TestPromptWithoutBlocks(t *testing.T) {
 
 // TestRangeAndAllocations plays every scorer over odd endpoints: scores stay in [0,1], and nothing is allocated.
 func TestRangeAndAllocations(t *testing.T) {
-	in := &schedule.Input{Request: request}
+	var odd []schedule.Endpoint
 	for _, n := range []int{-5, 0, 1, 100, math.MaxInt32} {
 		for _, kv := range []float64{math.NaN(), math.Inf(-1), 0, 0.5, 2} {
-			in.Candidates = append(in.Candidates, schedule.Endpoint{Waiting: n, Running: n, KVUsed: kv, InflightRequests: n, PrefixBlocks: n,
+			odd = append(odd, schedule.Endpoint{Waiting: n, Running: n, KVUsed: kv, InflightRequests: n, PrefixBlocks: n,
 				MaxLoRAs: n, ActiveLoRAs: []string{"a", "b"}})
 		}
 	}
-	scores := make([]float32, len(in.Candidates))
+	in := &schedule.Input{Request: request, Candidates: schedule.CandidatesOf(odd...)}
+	scores := make([]float32, len(odd))
 	for name, make := range Types {
 		s := make()
 		if n := testing.AllocsPerRun(100, func() { s.Score(in, scores) }); n != 0 {
@@ -84,7 +85,7 @@ func TestRangeAndAllocations(t *testing.T) {
 		}
 		for i, x := range scores {
 			if !(x >= 0 && x <= 1) {
-				t.Errorf("%s: %+v scores %v, want 0 to 1", name, in.Candidates[i], x)
+				t.Errorf("%s: %+v scores %v, want 0 to 1", name, odd[i], x)
 			}
 		}
 	}

@@ -192,7 +192,7 @@ func (r *rig) spawnShard(i int, cm *cycle.Families, sm *shard.Metrics, fm *flow.
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
 		Prefix: r.prefix, Outlier: r.outlier, Pool: r.pool, Plan: func() *schedule.Plan { return r.plan }, Book: book,
-		Scratch:   &schedule.Scratch{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)},
+		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)}),
 		Estimates: records.NewEstimates(), Names: r.sys.KindName, Status: extproc.Status, Metrics: cm, Report: report, Limits: limits,
 	}
 	r.cycles = append(r.cycles, runtime.Role[messages.CycleMsg]{

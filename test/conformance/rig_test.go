@@ -165,8 +165,8 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Families, shards *s
 		Flow: func(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 			return r.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
 		},
-		Scratch: &schedule.Scratch{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)},
-		Names:   r.sys.KindName, Status: extproc.Status, Metrics: metrics, Report: r.remember,
+		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)}),
+		Names:     r.sys.KindName, Status: extproc.Status, Metrics: metrics, Report: r.remember,
 		// No access log tells the end of what body mode NONE does not show.
 		Limits: cycle.Limits{Queue: 10 * time.Second, Pick: 5 * time.Second, FirstToken: time.Minute, ResponseIdle: time.Minute, Logged: 100 * time.Millisecond},
 	}

@@ -188,7 +188,7 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
 	deps := &cycle.Deps{
 		Flow: w.flowOf, Prefix: w.prefix, Outlier: w.outlier, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
-		Scratch:   &schedule.Scratch{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)},
+		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)}),
 		Estimates: records.NewEstimates(),
 		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
 	}

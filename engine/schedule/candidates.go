@@ -1,0 +1,105 @@
+package schedule
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Endpoint is what one request sees of an endpoint: values are read once, so that every plugin sees the same. Plugins get it as a
+// Candidate.
+type Endpoint struct {
+	ID      messages.EndpointID
+	Address messages.Address
+	Labels  map[string]string // nil reads as empty
+
+	Fresh   bool    // the sample below is not older than the staleness threshold
+	Failing bool    // the scrape after it failed
+	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
+	Running int     // requests in the server's batch, sampled
+	KVUsed  float64 // 0 to 1, sampled; below 0 = the server does not say
+
+	ActiveLoRAs  []string // adapters in use, sampled
+	WaitingLoRAs []string // adapters that requests wait for, sampled
+	MaxLoRAs     int      // adapter slots; 0 = none, or not known
+
+	InflightRequests int // that we sent and have not seen end
+	InflightTokens   int // prompt tokens of those, estimated
+	PrefixBlocks     int // of the request's blocks, how many lead blocks the endpoint holds; filled only if a scorer reads it
+}
+
+// Candidates are the endpoints that are left for a request. They can be read and not changed: the runs of other profiles, and the
+// next requests, read the same memory.
+type Candidates struct{ list []Endpoint }
+
+// CandidatesOf returns candidates that are backed by list, for tests of plugins.
+func CandidatesOf(list ...Endpoint) Candidates { return Candidates{list} }
+
+// Len returns how many candidates there are.
+func (c Candidates) Len() int { return len(c.list) }
+
+// At returns candidate i, counted from 0.
+func (c Candidates) At(i int) Candidate { return Candidate{&c.list[i]} }
+
+// All returns an iterator over all candidates in their order.
+func (c Candidates) All() iter.Seq2[int, Candidate] {
+	return func(yield func(int, Candidate) bool) {
+		for i := range c.list {
+			if !yield(i, Candidate{&c.list[i]}) {
+				return
+			}
+		}
+	}
+}
+
+// Candidate is one of Candidates. It is valid as long as the plugin's call.
+type Candidate struct{ endpoint *Endpoint }
+
+// ID returns the endpoint's slot and generation.
+func (c Candidate) ID() messages.EndpointID { return c.endpoint.ID }
+
+// Address returns where the endpoint listens.
+func (c Candidate) Address() messages.Address { return c.endpoint.Address }
+
+// Label returns the value of a label, and whether the endpoint has it.
+func (c Candidate) Label(key string) (string, bool) {
+	value, ok := c.endpoint.Labels[key]
+	return value, ok
+}
+
+// Waiting returns the requests in the server's queue: those of the sample, and those that were picked for it since.
+func (c Candidate) Waiting() int { return c.endpoint.Waiting }
+
+// Running returns the requests in the server's batch, sampled.
+func (c Candidate) Running() int { return c.endpoint.Running }
+
+// KVUsed returns the share of the KV cache in use, 0 to 1, sampled; below 0 = the server does not say.
+func (c Candidate) KVUsed() float64 { return c.endpoint.KVUsed }
+
+// ActiveLoRAs returns the adapters in use, sampled.
+func (c Candidate) ActiveLoRAs() Names { return Names{c.endpoint.ActiveLoRAs} }
+
+// WaitingLoRAs returns the adapters that requests wait for, sampled.
+func (c Candidate) WaitingLoRAs() Names { return Names{c.endpoint.WaitingLoRAs} }
+
+// MaxLoRAs returns the adapter slots; 0 = none, or not known.
+func (c Candidate) MaxLoRAs() int { return c.endpoint.MaxLoRAs }
+
+// InflightRequests returns the requests that this process sent and has not seen end.
+func (c Candidate) InflightRequests() int { return c.endpoint.InflightRequests }
+
+// InflightTokens returns the prompt tokens of those, estimated.
+func (c Candidate) InflightTokens() int { return c.endpoint.InflightTokens }
+
+// PrefixBlocks returns how many lead blocks of the request the endpoint holds; only a plugin that declares ReadsPrefix may ask.
+func (c Candidate) PrefixBlocks() int { return c.endpoint.PrefixBlocks }
+
+// Names are names that cannot be changed.
+type Names struct{ list []string }
+
+// Len returns how many names there are.
+func (n Names) Len() int { return len(n.list) }
+
+// Contains reports whether a name is among them.
+func (n Names) Contains(name string) bool { return slices.Contains(n.list, name) }

@@ -1,0 +1,151 @@
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Tools are what a loop supplies to its scheduler.
+type Tools struct {
+	Clock    Clock
+	Observer Observer
+	Matcher  Matcher // nil = no prefix index
+	Rand     *rand.Rand
+}
+
+// Scheduler picks for the requests of one loop. It owns the buffers of the loop, which grow to the largest pool seen. From one request
+// to the next it keeps what was read of endpoints, and nothing of the request.
+type Scheduler struct {
+	tools Tools
+	view  view
+	run   profileRun
+
+	names   []string
+	results []Result              // of the profiles that have run
+	probes  []probe               // likewise
+	ran     []bool                // of each profile, whether it has
+	best    []*endpoints.Endpoint // what Outcome.Ranked shows
+}
+
+// NewScheduler returns a scheduler for one loop.
+func NewScheduler(tools Tools) *Scheduler {
+	s := &Scheduler{tools: tools}
+	s.run.tools, s.run.view = &s.tools, &s.view
+	return s
+}
+
+// Outcome is what the scheduling of a request came to.
+type Outcome struct {
+	Ranked   []*endpoints.Endpoint // of the primary profile, best first; empty if Reason is set. Valid until the next Run
+	Reason   messages.Reason
+	Detail   string
+	Decision messages.Decision
+	Took     time.Duration
+
+	Probe        bool // this request is the probe of the first of Ranked
+	PrefixBlocks int  // of the request, how many lead blocks the best of Ranked holds; -1 = it was not asked
+}
+
+// Run runs the profiles of a plan for one request over the endpoints of a snapshot.
+func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
+	began := s.tools.Clock.Nanos()
+	out := s.schedule(p, req, snap, now)
+	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
+	return out
+}
+
+func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
+	s.view.gather(req, snap, now, p.Stale)
+	if p.reads()&ReadsPrefix != 0 {
+		s.view.match(req, snap.Slots(), s.tools.Matcher)
+	}
+	out := Outcome{Decision: s.begin(p, snap), PrefixBlocks: -1}
+	switch {
+	case len(snap.Endpoints) == 0:
+		return out.fail(messages.NoEndpoints, "the pool has no endpoints")
+	case len(s.view.all) == 0:
+		return out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
+	}
+	var runs []messages.ProfileRun
+	for {
+		i := p.Handler.Next(req, s.names, s.results)
+		if i < 0 {
+			break
+		}
+		if i >= len(p.Profiles) {
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.Profiles)))
+		}
+		if s.ran[i] {
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice", p.Profiles[i].Name))
+		}
+		s.ran[i] = true
+		s.run.in.Earlier = s.results
+		rec, reason, detail := s.run.profile(req, &p.Profiles[i], now)
+		runs = append(runs, rec)
+		out.Decision.Profiles = messages.TakeList(runs)
+		out.Decision.Stale = out.Decision.Stale || s.run.stale
+		if reason != messages.NoReason {
+			return out.fail(reason, detail)
+		}
+		s.results = append(s.results, s.result(p.Profiles[i].Name, &rec))
+		s.probes = append(s.probes, probe{s.run.due, p.Profiles[i].Picker.most(rec.Ranked.Len())})
+	}
+	out.rank(s, runs, p.Handler.Primary(s.results))
+	return out
+}
+
+// begin starts the decision of a request over the pool as it was read.
+func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
+	s.names, s.results, s.probes = s.names[:0], s.results[:0], s.probes[:0]
+	for i := range p.Profiles {
+		s.names = append(s.names, p.Profiles[i].Name)
+	}
+	s.ran = grow(s.ran, len(p.Profiles))
+	clear(s.ran)
+	ids := make([]messages.EndpointID, len(s.view.all))
+	for i := range s.view.all {
+		ids[i] = s.view.all[i].ID
+	}
+	return messages.Decision{
+		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Outliers: s.view.statuses(),
+		Primary: -1,
+	}
+}
+
+func (s *Scheduler) result(profile string, rec *messages.ProfileRun) Result {
+	ids := make([]messages.EndpointID, 0, rec.Ranked.Len())
+	for _, at := range rec.Ranked.All() {
+		ids = append(ids, s.view.all[at].ID)
+	}
+	return Result{Profile: profile, Ranked: ids}
+}
+
+func (o Outcome) fail(why messages.Reason, detail string) Outcome {
+	o.Reason, o.Detail, o.Ranked = why, detail, nil
+	return o
+}
+
+// rank takes the pick of the primary profile run. The request may be the probe of an outlier that the run passed by.
+func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int) {
+	if primary < 0 || primary >= len(runs) {
+		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
+		return
+	}
+	rec := &runs[primary]
+	o.Probe = s.probes[primary].try(rec)
+	o.Decision.Probe, o.Decision.Primary = o.Probe, primary
+	o.Decision.Profiles = messages.TakeList(runs)
+	s.best = slices.Grow(s.best[:0], rec.Ranked.Len())
+	for _, at := range rec.Ranked.All() {
+		s.best = append(s.best, s.view.sources[at])
+	}
+	o.Ranked = s.best
+	if s.view.matched {
+		o.PrefixBlocks = s.view.all[rec.Ranked.At(0)].PrefixBlocks
+	}
+}
