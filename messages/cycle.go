@@ -120,25 +120,63 @@ type EntriesDoubted struct{}
 type ResponseEnded struct {
 	At            time.Time
 	ResponseBytes int64
-	Usage         Usage // zero from the access log
+	Usage         Usage // NoUsage from the access log
 	Logged        Logged
 }
 
 // Logged is what the access log has of a request. The zero Logged is none.
 type Logged struct {
 	Status     int           // HTTP; 0 = no response
-	Served     Address       // who answered; "" = nobody
-	FirstToken time.Duration // since the start of the request; 0 = no byte came
+	Served     Address       // the server that answered; "" = none did
+	Headers    time.Duration // when the response's headers came, since the start of the request; 0 = none came
+	FirstToken time.Duration // when the first byte of its body came, likewise; 0 = none came, or the proxy does not tell
 	ClientLeft bool          // before the response was whole
 	Broken     bool          // the connection to the model server was, before the response was whole
 }
 
-// Usage is what the model server reported. Zero fields were not reported.
+// Usage is what is known of a response's tokens.
 type Usage struct {
-	PromptTokens int
-	CachedTokens int // of the prompt
-	OutputTokens int
-	Estimated    bool // OutputTokens is, from the bytes of the response
+	Source       UsageSource
+	PromptTokens int   // as reported; 0 = not reported
+	CachedTokens int   // of the prompt, as reported; 0 = not reported
+	OutputTokens int   // as reported or estimated; 0 with any other Source = unknown
+	OwnBytes     int64 // of the event that carries nothing but this usage; 0 = there is none
+}
+
+// UsageSource says how OutputTokens are known, or why they are not. The set is closed.
+type UsageSource uint8
+
+const (
+	NoUsage           UsageSource = iota // there was no response, it was an error, or it has not ended
+	UsageReported                        // by the model server, in the response's body
+	UsageEstimated                       // from the bytes of the body; the tokens of the prompt are unknown
+	UsageNotReported                     // the whole body was seen, and has no usage
+	UsageNotLearned                      // the body was not seen to its end, and too few like it were seen for an estimate
+	UsageNotEstimable                    // likewise, and its bytes say nothing: the request's body was not read, or the answer repeats the prompt
+	UsageNotMeasured                     // likewise, and how many bytes it has is unknown
+	usageSources
+)
+
+// String is the source's name, as metrics, the log and JSON carry it.
+func (s UsageSource) String() string {
+	if s < usageSources {
+		return usageSourceNames[s]
+	}
+	return "unknown"
+}
+
+var usageSourceNames = [usageSources]string{
+	NoUsage: "none", UsageReported: "reported", UsageEstimated: "estimated", UsageNotReported: "not-reported",
+	UsageNotLearned: "not-learned", UsageNotEstimable: "not-estimable", UsageNotMeasured: "not-measured",
+}
+
+// UsageSources are all of them.
+func UsageSources() []UsageSource {
+	all := make([]UsageSource, usageSources)
+	for i := range all {
+		all[i] = UsageSource(i)
+	}
+	return all
 }
 
 // StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it. A

@@ -113,8 +113,10 @@ type Record struct {
 	Ended         time.Duration // since ArrivedAt; 0 = it has not
 	QueueWait     time.Duration // in line; 0 = did not wait
 	Decided       time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
-	FirstToken    time.Duration // since ArrivedAt; 0 = none seen
-	PromptTokens  int
+	Headers       time.Duration // of the response, since ArrivedAt; 0 = none came
+	FirstToken    time.Duration // the first byte of the response's body, since ArrivedAt; 0 = none was seen, or its time is not known
+	Bypassed      bool          // the response's body was not shown to the stream
+	PromptTokens  int           // estimate, from the request's bytes; 0 = unknown
 	BodyBytes     int64
 	Reason        Reason // NoReason = it was served
 	Status        int    // HTTP, of the model server or of our refusal; 0 = none

@@ -22,6 +22,7 @@ type Request struct {
 	Stream   bool   // the answer will be server-sent events
 	Usage    bool   // the answer will carry token usage, also when streamed
 	Shown    bool   // the body of the answer will be shown to the stream
+	Form     AnswerForm
 
 	BodyBytes    int64 // 0 = no body
 	PromptTokens int   // estimate, 4 bytes a token; 0 = unknown
@@ -30,6 +31,28 @@ type Request struct {
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
 }
+
+// AnswerForm is what a request asks of its answer that changes how many bytes the answer takes, besides its tokens. Two answers
+// of one model and one form compare.
+type AnswerForm struct {
+	API         API
+	Stream      bool  // server-sent events
+	UsageInEach bool  // every event carries token usage
+	Structured  bool  // tools, or a response format: the answer may be a tool call, or JSON within JSON
+	RepeatsMore bool  // the answer repeats parts of the prompt, so that its bytes say nothing of the output alone
+	LogProbs    uint8 // tokens that are told at each position, 1 for the one that was chosen; 0 = none
+	Choices     uint8 // answers to generate, of all prompts together; 255 = that or more
+	IDLength    uint8 // of the client's request id, in steps of 8 bytes: servers repeat it in every event
+}
+
+// API is the format of a request's body. The zero API is one that was not read.
+type API uint8
+
+const (
+	UnknownAPI API = iota
+	ChatAPI
+	CompletionAPI
+)
 
 // Subset restricts a request to some endpoints of the pool.
 type Subset struct {

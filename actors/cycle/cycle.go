@@ -33,7 +33,7 @@ type Deps struct {
 	Plan      func() *schedule.Plan // the configuration in force
 	Scheduler *schedule.Scheduler   // the loop's
 	Book      *records.Book         // the loop's
-	Estimates *records.Estimates    // the loop's
+	Estimates *records.Estimates    // of all loops
 	Names     func(runtime.Kind) string
 	Status    func(messages.Reason) int // the HTTP status of a refusal
 	Limits    Limits
@@ -59,6 +59,7 @@ type Cycle struct {
 	served *endpoints.Endpoint // whose load we are part of; nil = none
 	pick   endpoints.Pick      // what we added to it
 	trial
+	whole bool  // the response's end was told of
 	heard pulse // of the access log, once the stream is gone
 
 	began      time.Time // the response's headers
@@ -179,6 +180,9 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status, c.rec.Local = m.Status, m.Local
 	c.account.responded(&c.rec)
+	if m.Status != 0 && !m.At.IsZero() {
+		c.rec.Headers = m.At.Sub(c.rec.ArrivedAt)
+	}
 	c.began = ctx.Now()
 	c.patient = c.patient || m.Status >= 400
 	c.waitFor(ctx, c.patience())
@@ -215,7 +219,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 }
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
-	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
+	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	if m.Logged == (messages.Logged{}) {
 		c.reportSuccess()
 	} else {

@@ -19,7 +19,7 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
 	s.load(1, 0)
 	s.cycle.Advance(time.Second)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Usage: messages.Usage{OutputTokens: 4}})
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Usage: messages.Usage{Source: messages.UsageReported, OutputTokens: 4}})
 	s.stream.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 	r := s.over(messages.NoReason)

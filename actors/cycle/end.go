@@ -3,6 +3,7 @@ package cycle
 import (
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -99,13 +100,24 @@ func (c *Cycle) told(ctx runtime.Context[messages.CycleMsg], whom, message strin
 }
 
 // countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was cut, or
-// passed by us.
+// passed by us. An error has none.
 func (c *Cycle) countTokens() {
-	if c.rec.Usage == (messages.Usage{}) && c.rec.Status < 400 {
-		c.rec.Usage = c.deps.Estimates.Usage(&c.rec)
+	r := &c.rec
+	if r.Status < 200 || r.Status >= 400 || r.Local != "" || c.bodyStatus != 0 {
 		return
 	}
-	c.deps.Estimates.Learn(&c.rec)
+	a := records.Answer{
+		Model: r.Model, Form: c.req.Form, Usage: c.req.Usage, Bytes: r.ResponseBytes,
+		Whole: c.whole && (r.Reason == messages.NoReason),
+	}
+	if r.Usage.Source == messages.UsageReported {
+		c.deps.Estimates.Learn(&a, &r.Usage)
+		return
+	}
+	r.Usage = c.deps.Estimates.Usage(&a)
+	if a.Whole && !r.Bypassed && r.Usage.Source != messages.UsageEstimated {
+		r.Usage.Source = messages.UsageNotReported
+	}
 }
 
 func (c *Cycle) onCycleQueried(m messages.CycleQueried) {

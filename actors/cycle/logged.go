@@ -27,7 +27,7 @@ type pulse struct {
 
 // outlive goes on without a stream: the response passes by us, and the access log tells its end.
 func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
-	c.outlived = true
+	c.outlived, c.rec.Bypassed = true, true
 	c.deps.Metrics.outlived.Add(1)
 	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {
@@ -86,7 +86,7 @@ func (c *Cycle) weigh(ctx runtime.Context[messages.CycleMsg], bytes int64) {
 func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logged) {
 	switch {
 	case c.rec.Status != 0: // the stream told
-	case m.Served == "" || m.Broken && m.FirstToken == 0:
+	case m.Served == "" || m.Broken && m.Headers == 0:
 		c.rec.Status = m.Status // of the proxy's own answer
 	default:
 		c.onResponseStarted(ctx, messages.ResponseStarted{Status: m.Status, Served: m.Served})
@@ -98,6 +98,10 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 		c.weigh(ctx, c.rec.ResponseBytes)
 	case m.Served != "":
 		c.reportSuccess()
+	}
+	c.rec.Bypassed = true
+	if m.Headers > 0 { // of the same clock as what follows
+		c.rec.Headers = m.Headers
 	}
 	if m.Status < 400 {
 		c.rec.FirstToken = m.FirstToken

@@ -23,11 +23,12 @@ func TestResponseOutlivesItsStream(t *testing.T) {
 	s.cycle.Advance(logLimit - 1)
 	s.load(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
-		Status: 200, Served: addresses[second], FirstToken: 30 * time.Millisecond, // where it was served was known before
+		Status: 200, Served: addresses[second], Headers: 20 * time.Millisecond, FirstToken: 30 * time.Millisecond, // where it was served was known before
 	}})
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 	r := s.over(messages.NoReason)
-	if r.FirstToken != 30*time.Millisecond || r.ResponseBytes != 400 || r.Status != 200 || r.Served != first || r.Usage != (messages.Usage{}) {
+	if r.Headers != 20*time.Millisecond || r.FirstToken != 30*time.Millisecond || !r.Bypassed || r.ResponseBytes != 400 || r.Status != 200 ||
+		r.Served != first || r.Usage != (messages.Usage{Source: messages.UsageNotEstimable}) {
 		t.Errorf("record %+v", r)
 	}
 	s.stream.Got()
@@ -40,8 +41,8 @@ func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 		failed bool
 		served messages.EndpointID
 	}{
-		"headers skipped":      {messages.Logged{Status: 200, Served: addresses[second], FirstToken: 1}, messages.NoReason, false, second},
-		"the client left":      {messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1, ClientLeft: true}, messages.ClientGone, false, first},
+		"headers skipped":      {messages.Logged{Status: 200, Served: addresses[second], Headers: 1}, messages.NoReason, false, second},
+		"the client left":      {messages.Logged{Status: 200, Served: addresses[first], Headers: 1, ClientLeft: true}, messages.ClientGone, true, first},
 		"the server broke off": {messages.Logged{Status: 200, Served: addresses[first], Broken: true}, messages.ServerGone, true, first},
 		"nobody answered":      {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
 		"never sent":           {messages.Logged{ClientLeft: true}, messages.ClientGone, true, first},
@@ -215,7 +216,7 @@ func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s.stream.Got()
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
 	s.load(1, 0)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1}})
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 1}})
 	s.over(messages.NoReason)
 }
 
@@ -237,20 +238,14 @@ func TestLostEntryIsNoFailureOfThePrompt(t *testing.T) {
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 }
 
-// What is read in full teaches what the rest is worth.
-func TestOutputIsEstimatedFromBytes(t *testing.T) {
-	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200})
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 10}})
-	learned := s.over(messages.NoReason)
-	want := messages.Usage{OutputTokens: 5, Estimated: true}
-	if got := s.estimates.Usage(&messages.Record{Model: "m", Stream: true, ResponseBytes: 500}); got != want {
-		t.Errorf("learned %+v, want %+v", got, want)
+// A proxy that does not tell when the body began told of no first token, and none is made up from the headers.
+func TestHeadersAreNoFirstToken(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 20 * time.Millisecond}})
+	if r := s.over(messages.NoReason); r.Headers != 20*time.Millisecond || r.FirstToken != 0 {
+		t.Errorf("headers after %v, first token after %v; want 20ms and none", r.Headers, r.FirstToken)
 	}
-	s = outlived(t)
-	s.estimates.Learn(&learned)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 500, Logged: messages.Logged{Status: 200, FirstToken: 1}})
-	if got := s.over(messages.NoReason).Usage; got != want {
-		t.Errorf("usage %+v, want %+v", got, want)
+	if n := s.metric("llm_d_epp_request_ttft_seconds"); n != 0 {
+		t.Errorf("%v times to the first token were observed, want none", n)
 	}
 }

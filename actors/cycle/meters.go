@@ -166,13 +166,16 @@ func (h *meter) tokens(r *messages.Record) {
 	} else if r.FirstToken > 0 {
 		h.ttft1.Observe(r.FirstToken.Seconds())
 	}
+	h.usage[r.Usage.Source].Inc()
 	if r.Usage.PromptTokens > 0 {
 		h.prompts.Observe(float64(r.Usage.PromptTokens))
 		h.cachedTokens.Observe(float64(r.Usage.CachedTokens))
 	}
-	if r.Usage.OutputTokens <= 0 {
+	total, known := h.outputTokens[r.Usage.Source]
+	if !known || r.Usage.OutputTokens <= 0 {
 		return
 	}
+	total.Add(float64(r.Usage.OutputTokens))
 	h.outputs.Observe(float64(r.Usage.OutputTokens))
 	h.tokenTime.Observe(r.Ended.Seconds() / float64(r.Usage.OutputTokens))
 	if each, ok := perToken(r.Ended, r.FirstToken, r.Usage.OutputTokens); ok && r.Stream {

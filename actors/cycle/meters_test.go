@@ -92,7 +92,7 @@ var (
 	streamed = messages.Record{
 		Model: "m", Flow: messages.FlowKey{Fairness: "f", Priority: 2}, Stream: true, Status: 200, QueueWait: time.Second,
 		FirstToken: 2 * time.Second, Ended: 6 * time.Second, BodyBytes: 100, ResponseBytes: 50,
-		Usage: messages.Usage{PromptTokens: 20, CachedTokens: 10, OutputTokens: 5},
+		Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 20, CachedTokens: 10, OutputTokens: 5},
 	}
 	refused = messages.Record{Model: "m", Flow: streamed.Flow, Status: 429, Reason: messages.NoCapacity, Ended: time.Second}
 )
@@ -108,6 +108,7 @@ func TestServedRequestIsMeasured(t *testing.T) {
 		b.want("llm_d_epp_"+family, map[string]string{"f|m|2|m|": want})
 	}
 	b.want("llm_d_epp_request_ttft_seconds", map[string]string{"f|m|2|true|m|": "1 2", "f|m|2|false|m|": "0 0"})
+	b.want("signalbox_output_tokens_total", map[string]string{"reported|": "5", "estimated|": "0"})
 	b.want("llm_d_epp_request_error_total", nil)
 	b.want("llm_d_epp_request_processing_duration_seconds", map[string]string{"": "1 0.002"})
 	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 0.75"})

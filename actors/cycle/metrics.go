@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Families are the metrics of all cycles, of all loops.
@@ -18,8 +19,10 @@ type Families struct {
 	input, cached, output, queued               *prometheus.HistogramVec
 	scheduling, processing, hitRatio, hitBytes  prometheus.Histogram
 	elsewhere, unlogged                         prometheus.Counter
-	outlived                                    atomic.Int64    // cycles whose response runs on without their stream
-	failures                                    endpoints.Tally // scheduling cycles that picked nothing, by model
+	usage                                       map[messages.UsageSource]prometheus.Counter // requests that ended
+	outputTokens                                map[messages.UsageSource]prometheus.Counter // reported and estimated
+	outlived                                    atomic.Int64                                // cycles whose response runs on without their stream
+	failures                                    endpoints.Tally                             // scheduling cycles that picked nothing, by model
 }
 
 // Buckets as the reference has them, so that dashboards carry over.
@@ -50,6 +53,7 @@ func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Fa
 	f.requests(r)
 	f.waiting(r, name)
 	f.picking(r)
+	f.sources(r)
 	r.MustRegister(newLoads(pool, &f.failures))
 	return f
 }
@@ -75,11 +79,13 @@ func (f *Families) requests(r prometheus.Registerer) {
 	f.size = of("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25))
 	f.response = of("response_size_bytes", "Response bodies, of requests that had a response.", tokenBuckets[:15])
 	f.ttft = of("request_ttft_seconds", "From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming")
-	f.ntpot = of("request_ntpot_seconds", "Duration over output tokens.", ntpotBuckets)
-	f.tpot = of("request_streaming_tpot_seconds", "Time from the first token over the output tokens after it, of streamed responses.", tpotBuckets)
+	f.ntpot = of("request_ntpot_seconds", "Duration over output tokens, which are estimated where request_output_tokens is.", ntpotBuckets)
+	f.tpot = of("request_streaming_tpot_seconds",
+		"Time from the first token over the output tokens after it, of streamed responses; estimated where request_output_tokens is.", tpotBuckets)
 	f.input = of("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
 	f.cached = of("request_cached_tokens", "Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
-	f.output = of("request_output_tokens", "Output tokens, as the model server reported.", tokenBuckets[:12])
+	f.output = of("request_output_tokens", "Output tokens, as the model server reported, or estimated from the response's bytes where its body "+
+		"was not seen; unknown ones are left out. signalbox_output_tokens_total has the share of each.", tokenBuckets[:12])
 	f.labels.cost.histogram("request_ttft_seconds", durationBuckets[:24], "streaming") // it has two for each set of labels
 	f.labels.cost.line("request_total")
 	f.labels.cost.line("request_running")
@@ -131,6 +137,26 @@ func (f *Families) picking(r prometheus.Registerer) {
 		Name: "signalbox_outlived_requests", Help: "Requests whose response runs on past their stream: the access log tells its end.",
 	}, func() float64 { return float64(f.Outlived()) })
 	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged, outlived)
+}
+
+// sources are the metrics of how the tokens of responses are known.
+func (f *Families) sources(r prometheus.Registerer) {
+	responses := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_usage_total", Help: "Requests that ended, by how the output tokens of their responses are known, or why they are not: " +
+			"none = no response, or an error; not-learned = too few like it were seen in full for an estimate; " +
+			"not-estimable = the bytes of such a response say nothing; not-measured = its bytes are unknown.",
+	}, []string{"source"})
+	tokens := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_output_tokens_total", Help: "Output tokens: reported by the model server, or estimated from the bytes of a response.",
+	}, []string{"source"})
+	f.usage, f.outputTokens = map[messages.UsageSource]prometheus.Counter{}, map[messages.UsageSource]prometheus.Counter{}
+	for _, s := range messages.UsageSources() {
+		f.usage[s] = responses.WithLabelValues(s.String())
+	}
+	for _, s := range []messages.UsageSource{messages.UsageReported, messages.UsageEstimated} {
+		f.outputTokens[s] = tokens.WithLabelValues(s.String())
+	}
+	r.MustRegister(responses, tokens)
 }
 
 // Outlived is how many requests run whose stream need not live.

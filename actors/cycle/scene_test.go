@@ -57,6 +57,7 @@ type scene struct {
 	clock   steps
 
 	estimates *records.Estimates
+	families  *cycle.Families
 }
 
 func newScene(t *testing.T) *scene {
@@ -73,20 +74,21 @@ func newScene(t *testing.T) *scene {
 	s.plan = schedule.Plan{Handler: once{}, Profiles: []schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
 	}}}
+	s.families = cycle.NewFamilies(s.reg, s.pool, "pool")
+	s.families.Served("m")
 	s.play()
 	return s
 }
 
+// play begins another cycle on the same stage.
 func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
-	metrics := cycle.NewFamilies(s.reg, s.pool, "pool")
-	metrics.Served("m")
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
 		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))}),
 		Limits:    cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
-		Metrics:   metrics,
+		Metrics:   s.families,
 		Report:    func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}))
 }
@@ -169,7 +171,7 @@ func (s *scene) metric(name string) float64 {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}

@@ -24,6 +24,10 @@ const (
 	idKey     = "x-signalbox-request-id"
 )
 
+// bodyBegan is the custom tag by which Envoy, from 1.37 on, tells when the first byte of a response's body came from upstream: its
+// entries have no field for that.
+const bodyBegan = "signalbox-body-began-us"
+
 // Deps are what a Server works with.
 type Deps struct {
 	// ParseID reads a request id; false if it is another instance's.

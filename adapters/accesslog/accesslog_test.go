@@ -150,7 +150,7 @@ func (r *rig) told(t *testing.T, n int) []messages.ExchangeLogged {
 func TestEntries(t *testing.T) {
 	plain := messages.ResponseEnded{
 		At: began.Add(2 * time.Second), ResponseBytes: 4321,
-		Logged: messages.Logged{Status: 200, Served: "10.0.0.2:8000", FirstToken: 30 * time.Millisecond},
+		Logged: messages.Logged{Status: 200, Served: "10.0.0.2:8000", Headers: 30 * time.Millisecond},
 	}
 	with := func(change func(*messages.ResponseEnded)) messages.ResponseEnded {
 		m := plain

@@ -16,8 +16,9 @@ import (
 type entry struct {
 	intermediate bool
 	id           []byte
-	started      span // since 1970
-	firstToken   span
+	started      span    // since 1970
+	headers      span    // from upstream
+	bodyBegan    uint64  // µs, the first byte of the response's body from upstream; 0 = not told
 	lasted       [3]span // the whole of it, to the last byte from upstream, and to the last byte sent downstream
 	host         []byte  // of who served
 	port         uint32
@@ -118,7 +119,8 @@ func (e *entry) end() messages.ResponseEnded {
 		At:            time.Unix(e.started.seconds, int64(e.started.nanos)).UTC().Add(lasted),
 		ResponseBytes: e.bodyBytes(),
 		Logged: messages.Logged{
-			Status: int(e.status), Served: e.served(), FirstToken: e.firstToken.duration(),
+			Status: int(e.status), Served: e.served(), Headers: e.headers.duration(),
+			FirstToken: time.Duration(min(e.bodyBegan, math.MaxInt64/1000)) * time.Microsecond,
 			ClientLeft: e.flags&clientLeft != 0, Broken: e.flags&broken != 0,
 		},
 	}
@@ -164,7 +166,7 @@ func (e *entry) common(c cursor) {
 	case 5:
 		e.span(&e.started, c.bytes)
 	case 9:
-		e.span(&e.firstToken, c.bytes)
+		e.span(&e.headers, c.bytes)
 	case 10:
 		e.span(&e.lasted[1], c.bytes)
 	case 12:
@@ -175,6 +177,8 @@ func (e *entry) common(c cursor) {
 		e.walk(c.bytes, e.flag)
 	case 17:
 		e.walk(c.bytes, e.metadata)
+	case 22:
+		e.tag(c.bytes)
 	case 23:
 		e.span(&e.lasted[0], c.bytes)
 	}
@@ -220,6 +224,36 @@ func (e *entry) socket(c cursor) {
 	case c.typ == protowire.VarintType && c.num == 3:
 		e.port = uint32(c.varint)
 	}
+}
+
+// tag reads an entry of custom_tags if it tells when the body began.
+func (e *entry) tag(b []byte) {
+	var key, value []byte
+	e.walk(b, func(c cursor) {
+		switch {
+		case c.is(1):
+			key = c.bytes
+		case c.is(2):
+			value = c.bytes
+		}
+	})
+	if string(key) == bodyBegan {
+		e.bodyBegan = microseconds(value)
+	}
+}
+
+// microseconds reads a number; 0 = it is none.
+func microseconds(text []byte) (n uint64) {
+	if len(text) > 18 { // digits that surely fit
+		return 0
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n
 }
 
 // metadata looks for the namespace among filter_metadata.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,13 +40,23 @@ func generated(e *entryPB) told {
 		End: messages.ResponseEnded{
 			At: c.GetStartTime().AsTime().Add(lasted), ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
 			Logged: messages.Logged{
-				Status: int(response.GetResponseCode().GetValue()), Served: served, FirstToken: c.GetTimeToFirstUpstreamRxByte().AsDuration(),
+				Status: int(response.GetResponseCode().GetValue()), Served: served, Headers: c.GetTimeToFirstUpstreamRxByte().AsDuration(), FirstToken: bodyTime(c.GetCustomTags()[bodyBegan]),
+
 				ClientLeft: flags.GetDownstreamConnectionTermination() || flags.GetDownstreamRemoteReset(),
 				Broken: flags.GetUpstreamRemoteReset() || flags.GetUpstreamConnectionTermination() || flags.GetUpstreamConnectionFailure() ||
 					flags.GetUpstreamProtocolError() || flags.GetNoHealthyUpstream() || flags.GetUpstreamRetryLimitExceeded(),
 			},
 		},
 	}
+}
+
+// bodyTime is a number of microseconds, if it is one.
+func bodyTime(text string) time.Duration {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || len(text) > 18 {
+		return 0
+	}
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // compare reads a message both ways.
@@ -95,6 +107,14 @@ func odd(t testing.TB) map[string][]byte {
 	tcp := []byte{3<<3 | 2, 0}
 	return map[string][]byte{
 		"nothing": {}, "full": full, "bare": bare, "number": number, "pipe": pipe, "tcp": tcp, "tcp at last": append(full[:len(full):len(full)], tcp...),
+		"tags": encoded(t, named("7", func(e *entryPB) {
+			e.CommonProperties.CustomTags = map[string]string{bodyBegan: "302025", "other": "7"}
+		}), named("8", func(e *entryPB) { e.CommonProperties.CustomTags = map[string]string{bodyBegan: "-"} })),
+		"a huge tag": encoded(t, named("7", func(e *entryPB) {
+			e.CommonProperties.CustomTags = map[string]string{bodyBegan: strings.Repeat("9", 18)}
+		}), named("7", func(e *entryPB) {
+			e.CommonProperties.CustomTags = map[string]string{bodyBegan: strings.Repeat("9", 19)}
+		})),
 		"tcp before": append(tcp[:2:2], full...), "twice": append(full[:len(full):len(full)], number...),
 	}
 }

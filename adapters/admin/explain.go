@@ -40,7 +40,7 @@ func who(b *strings.Builder, r *requestView) {
 	field(b, "flow", fmt.Sprintf("%s, priority %d", clean(r.FairnessID), r.Priority))
 	body := size(r.BodyBytes)
 	if r.PromptTokensGuessed > 0 {
-		body += fmt.Sprintf(", about %s of prompt", plural(r.PromptTokensGuessed, "token"))
+		body += fmt.Sprintf(", about %s of prompt, estimated from it", plural(r.PromptTokensGuessed, "token"))
 	}
 	field(b, "body", body)
 }
@@ -49,19 +49,36 @@ func times(b *strings.Builder, r *requestView) {
 	age := short(time.Duration(r.AgeSeconds))
 	field(b, "arrived", r.ArrivedAt.Format("2006-01-02 15:04:05.000000 MST")+", "+age+" ago")
 	field(b, "queue", short(time.Duration(r.QueueWaitSeconds)))
-	for _, t := range []struct {
-		label string
-		at    *seconds
-	}{{"pick", r.PickedAfterSeconds}, {"first token", r.FirstTokenSeconds}, {"end", r.DurationSeconds}} {
-		text := "-"
-		if t.at != nil {
-			text = "after " + t.at.text()
-		}
-		if t.label == "pick" && t.at != nil && r.why == messages.NoEndpoints {
-			text = "none; that was clear " + text
-		}
-		field(b, t.label, text)
+	pick := after(r.PickedAfterSeconds)
+	if r.PickedAfterSeconds != nil && r.why == messages.NoEndpoints {
+		pick = "none; that was clear " + pick
 	}
+	field(b, "pick", pick)
+	field(b, "headers", after(r.HeadersSeconds))
+	field(b, "first token", firstToken(r))
+	end := after(r.DurationSeconds)
+	if r.Local != "" && r.DurationSeconds == nil {
+		end = "Envoy has answered; its access log is yet to tell when"
+	}
+	field(b, "end", end)
+}
+
+func after(at *seconds) string {
+	if at == nil {
+		return "-"
+	}
+	return "after " + at.text()
+}
+
+// firstToken says when the first byte of the response's body came, as far as that is known.
+func firstToken(r *requestView) string {
+	switch {
+	case r.FirstTokenSeconds != nil || r.Shown || r.HeadersSeconds == nil || r.Local != "" || r.Status >= 400:
+		return after(r.FirstTokenSeconds)
+	case r.Running:
+		return "not known yet: the response's body bypasses Signalbox, and Envoy's access log tells it at the end"
+	}
+	return "not known: the response's body bypassed Signalbox, and Envoy's access log has no time for it"
 }
 
 // because says in a few words what each reason means.
@@ -89,7 +106,7 @@ func ending(b *strings.Builder, r *requestView) {
 	if r.Running {
 		said = append(said, "still running")
 	}
-	switch {
+	switch { // an answer of Envoy itself has ended, though its access log may not have come
 	case r.Status != 0 && r.Local != "":
 		said = append(said, fmt.Sprintf("HTTP %d of Envoy itself: %s", r.Status, clean(r.Local)))
 	case r.Status >= 400 && r.Reason == "":
@@ -132,16 +149,37 @@ func servedBy(r *requestView) string {
 	return served
 }
 
+// unknownUsage says why the tokens of a response are not known.
+var unknownUsage = map[messages.UsageSource]string{
+	messages.UsageNotReported:  "the model server did not report it, and too few responses like this one did for an estimate",
+	messages.UsageNotLearned:   "too few responses like this one were seen in full for an estimate",
+	messages.UsageNotEstimable: "how many bytes such a response has does not tell its tokens",
+	messages.UsageNotMeasured:  "how many bytes the response has is not known",
+}
+
+// used says what is known of the response's tokens, and by what means.
 func used(r *requestView) string {
-	u := r.Usage
-	if u == (usageView{}) {
-		return "not reported; response " + size(r.ResponseBytes)
+	u, response := r.Usage, "response "+size(r.ResponseBytes)
+	seen := ""
+	if !r.Shown && r.HeadersSeconds != nil {
+		seen = "; the response's body bypassed Signalbox"
 	}
-	text := "prompt " + plural(u.PromptTokens, "token")
-	if u.PromptTokens > 0 {
-		text += fmt.Sprintf(", %d of them cached (%d%%)", u.CachedTokens, 100*u.CachedTokens/u.PromptTokens)
+	switch u.source {
+	case messages.UsageReported:
+		text := "prompt " + plural(*u.PromptTokens, "token")
+		if *u.PromptTokens > 0 {
+			text += fmt.Sprintf(", %d of them cached (%d%%)", *u.CachedTokens, 100**u.CachedTokens / *u.PromptTokens)
+		}
+		return text + "; output " + plural(*u.OutputTokens, "token") + "; " + response
+	case messages.UsageEstimated:
+		return "output about " + plural(*u.OutputTokens, "token") + ", estimated from its bytes; " + response + seen
+	case messages.NoUsage:
+		if r.Running {
+			return "not known yet"
+		}
+		return "none; " + response
 	}
-	return text + "; output " + plural(u.OutputTokens, "token") + "; response " + size(r.ResponseBytes)
+	return "not known: " + unknownUsage[u.source] + "; " + response + seen
 }
 
 // handled lists the messages.

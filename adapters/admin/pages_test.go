@@ -25,8 +25,8 @@ func served() messages.Record {
 	return messages.Record{
 		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1}, Stream: true,
 		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond, Decided: 12461 * time.Microsecond,
-		FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250, Status: 200, ResponseBytes: 34567,
-		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
+		Headers: 210 * time.Millisecond, FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250, Status: 200, ResponseBytes: 34567,
+		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
 		Events: messages.ListOf(
 			messages.RecordEvent{Name: "RequestArrived", Waited: 1200, Took: 34000},
 			messages.RecordEvent{Name: "Dispatched", At: 12400 * time.Microsecond, Waited: 900, Took: 61 * time.Microsecond},
@@ -101,7 +101,7 @@ func unplaced() messages.Record {
 // elsewhere is a request that an endpoint apart from the pick served, and that ended badly.
 func elsewhere() messages.Record {
 	r := served()
-	r.Served, r.Reason, r.Usage = messages.EndpointID{Slot: 1, Generation: 1}, messages.ResponseIdle, messages.Usage{}
+	r.Served, r.Reason, r.Usage = messages.EndpointID{Slot: 1, Generation: 1}, messages.ResponseIdle, messages.Usage{Source: messages.UsageNotLearned}
 	return r
 }
 
@@ -110,6 +110,34 @@ func byEnvoy() messages.Record {
 	r := served()
 	r.Served, r.Status, r.FirstToken, r.Usage = messages.EndpointID{}, 503, 0, messages.Usage{}
 	r.Local = "upstream_reset_before_response_started{connection_failure}"
+	return r
+}
+
+// bypassed is a request of the light lane: its body bypassed us, and the access log told its end.
+func bypassed() messages.Record {
+	r := served()
+	r.Bypassed, r.Usage = true, messages.Usage{Source: messages.UsageEstimated, OutputTokens: 118}
+	return r
+}
+
+// headersOnly is one whose access log has no time of the first byte of its body, and whose like was never seen in full.
+func headersOnly() messages.Record {
+	r := bypassed()
+	r.FirstToken, r.Usage = 0, messages.Usage{Source: messages.UsageNotLearned}
+	return r
+}
+
+// bypasses is one whose response runs on.
+func bypasses() messages.Record {
+	r := bypassed()
+	r.Running, r.Ended, r.FirstToken, r.ResponseBytes, r.Usage = true, 0, 0, 0, messages.Usage{}
+	return r
+}
+
+// endedByEnvoy is one that Envoy answered by itself; its access log entry has not come.
+func endedByEnvoy() messages.Record {
+	r := byEnvoy()
+	r.Bypassed, r.Running, r.Ended, r.ResponseBytes = true, true, 0, 0
 	return r
 }
 
@@ -128,7 +156,8 @@ func prefilled() messages.Record {
 	one.Profile, two.Profile = "prefill", "decode"
 	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
 	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two), 1
-	r.Served, r.Status, r.Running, r.Ended, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0, true, 0, 0
+	r.Served, r.Status, r.Running, r.Ended, r.Headers, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0, true, 0, 0, 0
+	r.Usage = messages.Usage{}
 	return r
 }
 
@@ -146,25 +175,30 @@ func TestTranscripts(t *testing.T) {
 		path    string
 		records []messages.Record
 	}{
-		"served":        {one, []messages.Record{served()}},
-		"served-json":   {one + "?format=json", []messages.Record{served()}},
-		"elsewhere":     {one, []messages.Record{elsewhere()}},
-		"by-envoy":      {one, []messages.Record{byEnvoy()}},
-		"stranger":      {one, []messages.Record{stranger()}},
-		"prefilled":     {one, []messages.Record{prefilled()}},
-		"unplaced":      {one, []messages.Record{unplaced()}},
-		"rejected":      {one, []messages.Record{rejected()}},
-		"crowd":         {one, []messages.Record{crowd()}},
-		"crowd-all":     {one + "?all", []messages.Record{crowd()}},
-		"list":          {"/debug/requests", []messages.Record{crowd(), rejected(), unplaced(), served()}},
-		"list-short":    {"/debug/requests?n=1", []messages.Record{rejected(), served()}},
-		"list-sent":     {"/debug/requests?endpoint=10.0.0.3:8000", []messages.Record{byEnvoy(), stranger(), served()}},
-		"list-json":     {"/debug/requests?format=json", []messages.Record{rejected(), crowd()}},
-		"list-none":     {"/debug/requests", nil},
-		"several":       {one, []messages.Record{rejected(), served()}},
-		"endpoints":     {"/debug/endpoints", nil},
-		"config":        {"/debug/config", nil},
-		"unknown-place": {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2}, Status: 502, ArrivedAt: noon}}},
+		"served":         {one, []messages.Record{served()}},
+		"bypassed":       {one, []messages.Record{bypassed()}},
+		"bypassed-json":  {one + "?format=json", []messages.Record{bypassed()}},
+		"headers-only":   {one, []messages.Record{headersOnly()}},
+		"bypasses":       {one, []messages.Record{bypasses()}},
+		"ended-by-envoy": {one, []messages.Record{endedByEnvoy()}},
+		"served-json":    {one + "?format=json", []messages.Record{served()}},
+		"elsewhere":      {one, []messages.Record{elsewhere()}},
+		"by-envoy":       {one, []messages.Record{byEnvoy()}},
+		"stranger":       {one, []messages.Record{stranger()}},
+		"prefilled":      {one, []messages.Record{prefilled()}},
+		"unplaced":       {one, []messages.Record{unplaced()}},
+		"rejected":       {one, []messages.Record{rejected()}},
+		"crowd":          {one, []messages.Record{crowd()}},
+		"crowd-all":      {one + "?all", []messages.Record{crowd()}},
+		"list":           {"/debug/requests", []messages.Record{crowd(), rejected(), unplaced(), served()}},
+		"list-short":     {"/debug/requests?n=1", []messages.Record{rejected(), served()}},
+		"list-json":      {"/debug/requests?format=json", []messages.Record{rejected(), crowd()}},
+		"list-none":      {"/debug/requests", nil},
+		"several":        {one, []messages.Record{rejected(), served()}},
+		"endpoints":      {"/debug/endpoints", nil},
+		"config":         {"/debug/config", nil},
+		"unknown-place":  {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2}, Status: 502, ArrivedAt: noon}}},
+		"list-sent":      {"/debug/requests?endpoint=10.0.0.3:8000", []messages.Record{byEnvoy(), stranger(), served()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(answering(c.records...))

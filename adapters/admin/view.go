@@ -26,13 +26,14 @@ type requestView struct {
 	FairnessID string `json:"fairness_id"`
 	Priority   int    `json:"priority"`
 	Stream     bool   `json:"stream"`
-	Running    bool   `json:"running"` // it has not ended
+	Running    bool   `json:"running"` // it has not ended; an answer of Envoy itself has
 
 	ArrivedAt           time.Time `json:"arrived_at"`
 	AgeSeconds          seconds   `json:"age_seconds"`           // since it arrived
 	QueueWaitSeconds    seconds   `json:"queue_wait_seconds"`    // 0 = did not wait
 	PickedAfterSeconds  *seconds  `json:"picked_after_seconds"`  // since it arrived; null = no pick was tried
-	FirstTokenSeconds   *seconds  `json:"first_token_seconds"`   // since it arrived; null = none was seen
+	HeadersSeconds      *seconds  `json:"headers_seconds"`       // of the response, since it arrived; null = none came
+	FirstTokenSeconds   *seconds  `json:"first_token_seconds"`   // since it arrived; null = none came, or its time is not known
 	DurationSeconds     *seconds  `json:"duration_seconds"`      // since it arrived; null = it has not ended
 	PromptTokensGuessed int       `json:"prompt_tokens_guessed"` // from the body's bytes; 0 = unknown
 	BodyBytes           int64     `json:"body_bytes"`
@@ -45,6 +46,7 @@ type requestView struct {
 	Beyond string    `json:"served_outside_pool"` // address of who served, if the pool does not know it; "" = it does
 	Local  string    `json:"answered_by_envoy"`   // why Envoy answered by itself; "" = it did not, or did not say so
 	Usage  usageView `json:"usage"`
+	Shown  bool      `json:"body_shown"` // Envoy showed us the response's body; false = it bypassed us, or there was no response
 
 	Messages        []messageView `json:"messages,omitempty"`
 	MessagesDropped int           `json:"messages_dropped"` // that found no slot
@@ -83,12 +85,26 @@ func (s *seconds) text() string {
 	return short(time.Duration(*s))
 }
 
-// usageView is what the model server reported; 0 = not reported.
+// usageView is what is known of the response's tokens; null = not known.
 type usageView struct {
-	PromptTokens int  `json:"prompt_tokens"`
-	CachedTokens int  `json:"cached_tokens"` // of the prompt
-	OutputTokens int  `json:"output_tokens"`
-	Estimated    bool `json:"estimated,omitempty"` // OutputTokens is
+	Source       string `json:"source"` // how they are known, or why they are not
+	PromptTokens *int   `json:"prompt_tokens"`
+	CachedTokens *int   `json:"cached_tokens"` // of the prompt
+	OutputTokens *int   `json:"output_tokens"`
+	Estimated    bool   `json:"estimated"` // OutputTokens is
+
+	source messages.UsageSource
+}
+
+func usage(u messages.Usage) usageView {
+	v := usageView{Source: u.Source.String(), source: u.Source}
+	switch u.Source {
+	case messages.UsageReported:
+		v.PromptTokens, v.CachedTokens, v.OutputTokens = &u.PromptTokens, &u.CachedTokens, &u.OutputTokens
+	case messages.UsageEstimated:
+		v.OutputTokens, v.Estimated = &u.OutputTokens, true
+	}
+	return v
 }
 
 type messageView struct {
@@ -124,11 +140,13 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, Model: r.Model,
-		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running,
+		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
-		PickedAfterSeconds: known(r.Decided, r.Decided != 0), FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
+		PickedAfterSeconds: known(r.Decided, r.Decided != 0), HeadersSeconds: known(r.Headers, r.Headers != 0),
+		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
-		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local, Usage: usageView(r.Usage), MessagesDropped: r.Dropped,
+		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local, Usage: usage(r.Usage),
+		Shown: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
 	}
 	if r.Served.Generation != 0 {
 		served := h.endpoint(r.Served)

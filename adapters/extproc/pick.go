@@ -32,6 +32,7 @@ func (st *stream) onArrival(a arrival) error {
 		BodyBytes: st.bytes, Subset: st.facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
 	}
 	err := st.parse(a, &req)
+	req.Form.IDLength = uint8((len(st.facts.clientID) + 7) / 8)
 	st.model = req.Model
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})

@@ -84,7 +84,7 @@ func isJSON(contentType string) bool {
 	return len(media) > len(suffix) && strings.EqualFold(media[len(media)-len(suffix):], suffix)
 }
 
-// Parse fills into from a body: Model, Salt, Stream, Usage, PromptTokens, OutputTokens, Blocks, and nothing else. Of a form
+// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, OutputTokens, Blocks, and nothing else. Of a form
 // (multipart/form-data, on any path) it fills Model.
 //
 // A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd, and lists of them.
@@ -153,7 +153,7 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 		return r.problem()
 	}
 	into.Model, into.Salt = r.model.name(), r.salt.secret(o.config.Seed)
-	into.Stream, into.Usage = r.stream, r.usage || !r.stream
+	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream, r.answer()
 	into.PromptTokens = r.tokens + (r.promptBytes+3)/4
 	into.OutputTokens = r.limit
 	if r.newLimit > 0 {

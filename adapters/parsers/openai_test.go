@@ -67,7 +67,7 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 	}
 }
 
-var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks")
+var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks", "Form")
 
 func TestFacts(t *testing.T) {
 	tests := map[string]struct {

@@ -180,11 +180,13 @@ func (r *reader) promptItem() bool {
 	case '"':
 		raw, escaped, ok := r.str()
 		if ok {
+			r.form.prompts++
 			r.feedText(raw, escaped)
 			r.mark(markValue, nil)
 		}
 		return ok
 	case '[':
+		r.form.prompts++
 		for more := r.open(']'); more; more = r.next(']') {
 			if !r.token() {
 				return false

@@ -10,6 +10,7 @@ type reader struct {
 
 	model, salt   text
 	stream, usage bool
+	form          answerForm
 	limit         int // max_tokens
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
@@ -56,16 +57,20 @@ func (r *reader) member(key []byte) (ok bool) {
 		if n, ok = r.count(); r.format == chatFormat {
 			r.newLimit = n
 		}
-	case "messages", "tools", "functions", "documents", "chat_template", "chat_template_kwargs":
+	case "messages", "documents", "chat_template", "chat_template_kwargs":
+		ok = r.chatMember(key)
+	case "tools", "functions":
+		r.form.structured = r.isGiven() || r.form.structured
 		ok = r.chatMember(key)
 	case "prompt":
 		if r.format != completionFormat {
 			return r.skip()
 		}
 		r.promptBegins()
+		r.form.prompts = 0
 		ok = r.prompt()
 	default:
-		ok = r.skip()
+		ok = r.formMember(key)
 	}
 	return ok
 }
@@ -98,7 +103,7 @@ func (r *reader) count() (int, bool) {
 }
 
 func (r *reader) streamOptions() (ok bool) {
-	r.usage = false
+	r.usage, r.form.usageInEach = false, false
 	if r.peek() != '{' {
 		return r.skip()
 	}
@@ -107,9 +112,12 @@ func (r *reader) streamOptions() (ok bool) {
 		if !ok {
 			return false
 		}
-		if string(key) == "include_usage" {
+		switch string(key) {
+		case "include_usage":
 			r.usage, ok = r.isTrue()
-		} else {
+		case "continuous_usage_stats":
+			r.form.usageInEach, ok = r.isTrue()
+		default:
 			ok = r.skip()
 		}
 		if !ok {

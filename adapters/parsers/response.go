@@ -17,7 +17,9 @@ type ResponseScanner struct {
 // NewResponseScanner is a scanner for a body of this content type; "" = unknown.
 func NewResponseScanner(contentType string) *ResponseScanner {
 	kind, _, _ := strings.Cut(contentType, ";")
-	return &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")}
+	r := &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")}
+	r.usage.lines.events = r.events
+	return r
 }
 
 // Write looks at the next piece of the body, and keeps nothing of it.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func scanError(pieces ...[]byte) int {
@@ -129,7 +128,7 @@ func TestResponseScanner(t *testing.T) {
 		r := parsers.NewResponseScanner(contentType)
 		r.Write([]byte(`data: {"usage":{"prompt_tokens":5}}` + "\n\ndata: {\"error\":{\"co"))
 		r.Write([]byte("de\":503}}\n\n"))
-		if r.Usage() != (messages.Usage{PromptTokens: 5}) || r.ErrorStatus() != want {
+		if r.Usage().PromptTokens != 5 || r.ErrorStatus() != want {
 			t.Errorf("%q: usage %+v, error status %d, want %d", contentType, r.Usage(), r.ErrorStatus(), want)
 		}
 	}

@@ -12,9 +12,11 @@ import (
 const usageKey = `"usage"`
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The body may be cut anywhere. The zero UsageScanner is ready; it keeps some 150
-// bytes and never allocates. Not for concurrent use.
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The body may
+// be cut anywhere. The zero UsageScanner is ready; it keeps some 200 bytes and never allocates. Not for concurrent use.
 type UsageScanner struct {
+	lines lines
+
 	state   usageState
 	matched int  // bytes of usageKey seen while searching
 	last    byte // the byte before those
@@ -42,20 +44,52 @@ const (
 	inNumber
 )
 
-// Usage is what the last whole usage object said. Zero fields were not there.
-func (u *UsageScanner) Usage() messages.Usage { return u.usage }
+// Usage is what the last whole usage object said. Zero fields were not there; NoUsage = there was none.
+func (u *UsageScanner) Usage() messages.Usage {
+	usage := u.usage
+	usage.OwnBytes = u.lines.own
+	return usage
+}
 
 // Write looks at the next piece of the body, and keeps nothing of it.
 func (u *UsageScanner) Write(p []byte) {
 	for len(p) > 0 {
+		rest := p
 		if u.state == searching {
-			p = u.search(p)
-			continue
+			rest = u.search(p)
+		} else if u.step(p[0]) {
+			rest = p[1:]
 		}
-		if u.step(p[0]) {
-			p = p[1:]
-		}
+		u.lines.pass(p[:len(p)-len(rest)])
+		p = rest
 	}
+}
+
+// lines measures the line of server-sent events in which a usage object stands. The zero lines measures nothing.
+type lines struct {
+	events bool  // the body has lines at all
+	due    bool  // the end of a line with a usage object is due
+	length int64 // of the line in hand so far
+	own    int64 // of the last whole line with a usage object, with the blank line behind; 0 = none
+}
+
+// pass counts bytes that were looked at.
+func (l *lines) pass(p []byte) {
+	if !l.events || len(p) == 0 {
+		return
+	}
+	if l.due {
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			l.length += int64(len(p))
+			return
+		}
+		l.own, l.due = l.length+int64(end)+2, false
+	}
+	if last := bytes.LastIndexByte(p, '\n'); last >= 0 {
+		l.length, p = 0, p[last+1:]
+	}
+	l.length += int64(len(p))
 }
 
 // search looks for the key and returns what stands behind it.
@@ -188,6 +222,8 @@ func (u *UsageScanner) close() {
 	u.state, u.last = searching, '}'
 	if u.any {
 		u.usage = u.found
+		u.usage.Source = messages.UsageReported
+		u.lines.due = true
 	}
 }
 

@@ -21,7 +21,12 @@ func scan(pieces ...[]byte) messages.Usage {
 	for _, p := range pieces {
 		u.Write(p)
 	}
-	return u.Usage()
+	got := u.Usage()
+	if tokens := got.PromptTokens + got.CachedTokens + got.OutputTokens; tokens > 0 && got.Source != messages.UsageReported {
+		panic(fmt.Sprintf("%+v is not called reported", got))
+	}
+	got.Source = messages.NoUsage // that of an object of zeros is reported too
+	return got
 }
 
 // usageByHand is what a reader finds in each captured answer: prompt, cached and output tokens.

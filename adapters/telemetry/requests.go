@@ -36,10 +36,11 @@ func (q *Requests) Report(r *messages.Record) {
 		zap.String("request", q.id(r.Request)), zap.String("x-request-id", r.ClientID), zap.String("model", r.Model),
 		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(servedBy(r, q.address))),
 		zap.Float32("score", score), zap.Float32("runner_up", runner), zap.Float32("lead", lead),
-		zap.Duration("queue_wait", r.QueueWait), zap.Duration("ttft", r.FirstToken), zap.Duration("duration", r.Ended),
+		zap.Duration("queue_wait", r.QueueWait), zap.Duration("duration", r.Ended),
 		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge), zap.Bool("stale_samples", r.Decision.Stale),
-		zap.Int("prompt_tokens_estimated", r.PromptTokens), zap.Int("output_tokens", r.Usage.OutputTokens),
+		zap.String("usage", r.Usage.Source.String()),
 	}
+	fields = appendKnown(fields, r)
 	if r.Local != "" {
 		fields = append(fields, zap.String("envoy_says", r.Local))
 	}
@@ -50,6 +51,28 @@ func (q *Requests) Report(r *messages.Record) {
 		fields = append(fields, zap.Array("messages", events{r.Events}))
 	}
 	line.Write(fields...)
+}
+
+// appendKnown appends what is known of some requests only. What is not known has no field, so that 0 is a number and nothing else.
+func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
+	if r.Headers > 0 {
+		fields = append(fields, zap.Duration("response_headers", r.Headers))
+	}
+	if r.FirstToken > 0 {
+		fields = append(fields, zap.Duration("ttft", r.FirstToken))
+	}
+	u := &r.Usage
+	if u.Source == messages.UsageReported {
+		return append(fields, zap.Int("prompt_tokens", u.PromptTokens), zap.Int("cached_tokens", u.CachedTokens),
+			zap.Int("output_tokens", u.OutputTokens))
+	}
+	if r.PromptTokens > 0 {
+		fields = append(fields, zap.Int("prompt_tokens_estimated", r.PromptTokens))
+	}
+	if u.Source == messages.UsageEstimated {
+		fields = append(fields, zap.Int("output_tokens_estimated", u.OutputTokens))
+	}
+	return fields
 }
 
 // came is what a request came to.

@@ -50,19 +50,22 @@ type Server struct {
 
 // NewServer is a server that publishes what it is told, until Close.
 func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
-	lanes := map[string]*served{Light: nil, Full: nil}
+	lanes := map[string]*served{Light: nil, lightUntimed: nil, Full: nil}
 	names := []string{servers}
 	if cfg.Serve != nil {
 		for lane := range lanes {
 			setup := *cfg.Serve
-			setup.Lane = lane
+			setup.Lane, setup.untimed = lane, false
+			if lane == lightUntimed {
+				setup.Lane, setup.untimed = Light, true
+			}
 			s, err := setup.serve()
 			if err != nil {
 				return nil, err
 			}
 			lanes[lane] = s
 		}
-		names = append(names, lanes[Light].endpoints) // that cluster is the same in both
+		names = append(names, lanes[Light].endpoints) // that cluster is the same in all
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
@@ -190,12 +193,21 @@ func (s *Server) StreamAggregatedResources(discoveryv3.AggregatedDiscoveryServic
 	return status.Error(codes.Unimplemented, "this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
 }
 
-// byLane gives all proxies of a lane the same.
+// byLane gives all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are timed: they
+// would refuse the listener.
 type byLane struct{}
+
+// lightUntimed is the light lane of proxies before timesBodies.
+const lightUntimed = "light-untimed"
 
 func (byLane) ID(n *corev3.Node) string {
 	if n.GetMetadata().GetFields()[laneKey].GetStringValue() == Full {
 		return Full
+	}
+	v := n.GetUserAgentBuildVersion().GetVersion()
+	told := Version{int(v.GetMajorNumber()), int(v.GetMinorNumber())}
+	if v != nil && told.before(timesBodies) {
+		return lightUntimed
 	}
 	return Light
 }

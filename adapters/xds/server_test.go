@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 )
 
 func TestWithoutProxiesAnAnnouncementIsAcknowledged(t *testing.T) {
@@ -150,6 +153,28 @@ func TestBothLanesAreOneConsistentUnitEach(t *testing.T) {
 	r.announce("10.0.0.1:80", "10.0.0.2:80") // only endpoints change
 	r.stat("endpoint responses", r.server.metrics.responses.WithLabelValues("endpoint"), 6)
 	r.stat("cluster responses", r.server.metrics.responses.WithLabelValues("cluster"), before)
+}
+
+// TestOldProxiesGetAListenerThatTheyTake: Envoy 1.36 knows no tags with values, and a listener with one is refused.
+func TestOldProxiesGetAListenerThatTheyTake(t *testing.T) {
+	setup := DefaultSetup(OverrideHost, Light)
+	r := newRig(t, Config{Serve: &setup})
+	r.announce("10.0.0.1:80")
+	r.acknowledged()
+	for minor, timed := range map[uint32]bool{36: false, 37: true, 40: true} {
+		n := node(Light)
+		n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{
+			UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}},
+		}
+		listener := r.server.lanes[byLane{}.ID(n)].listener
+		text, err := protojson.Marshal(listener)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(text), "US_RX_BODY_BEG"); got != timed {
+			t.Errorf("Envoy 1.%d: the listener times bodies: %t, want %t", minor, got, timed)
+		}
+	}
 }
 
 func TestAnotherClusterAsksUnderAnotherName(t *testing.T) {

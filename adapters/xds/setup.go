@@ -63,9 +63,10 @@ func quoteAddress(s string) string {
 // Version is an Envoy's, as far as configurations differ.
 type Version struct{ Major, Minor int }
 
-// The oldest Envoy that takes the files, and the first that reports who served.
+// The oldest Envoy that takes the files, and the first that tells when a response's body began, and which server served.
 var (
 	oldest       = Version{1, 36}
+	timesBodies  = Version{1, 37}
 	reportsServe = Version{1, 38}
 )
 
@@ -82,6 +83,8 @@ func ParseVersion(s string) (Version, error) {
 	}
 	return Version{major, minor}, nil
 }
+
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
 func (v Version) before(w Version) bool {
 	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
@@ -106,6 +109,8 @@ type Setup struct {
 	PickerIdentity string  // likewise, for the ext_proc port
 	File           string  // name of the file, in its comment
 	Standard       bool    // the flags are the default ones, in its comment
+
+	untimed bool // the Envoy is one of those before timesBodies, whatever Version says
 }
 
 // DefaultSetup is the setup of a shipped file.
@@ -147,6 +152,28 @@ func (s Setup) Named() bool {
 
 // ServedReported says whether this Envoy can tell the picker by metadata who served.
 func (s Setup) ServedReported() bool { return !s.Version.before(reportsServe) }
+
+// BodiesTimed says whether this Envoy can tell in its access log when the body of a response began.
+func (s Setup) BodiesTimed() bool { return s.Light() && !s.untimed && !s.Version.before(timesBodies) }
+
+// Oldest is the oldest Envoy that takes this file.
+func (s Setup) Oldest() Version {
+	switch {
+	case s.Cluster == OverrideHost && s.ServedReported():
+		return reportsServe
+	case s.Cluster != Served && s.BodiesTimed():
+		return timesBodies
+	}
+	return oldest
+}
+
+// Older is the Envoy before that for which there is another file; "" = there is none.
+func (s Setup) Older() string {
+	if v := s.Oldest(); v != oldest {
+		return Version{v.Major, v.Minor - 1}.String()
+	}
+	return ""
+}
 
 // ReceiveMiB is the largest message that the picker takes, in MiB.
 func (s Setup) ReceiveMiB() int64 { return s.MaxBodyBytes>>20 + 1 }

@@ -80,6 +80,7 @@ func valid(t *testing.T, s Setup) {
 	for part, want := range map[string]bool{
 		"selected_host_key:": s.Cluster == OverrideHost && s.ServedReported(),
 		"access_log:":        s.Cluster != Served && s.Lane == Light,
+		"US_RX_BODY_BEG":     s.Cluster != Served && s.Lane == Light && !s.Version.before(Version{1, 37}),
 		"name: epp_log_3":    len(s.Others) == 2 && s.Lane == Light,
 		"exact: \"other.":    len(s.Others) == 2,
 		"UpstreamTlsContext": s.Cluster != Served && s.Secure || s.Cluster == Served && s.XdsSecure,

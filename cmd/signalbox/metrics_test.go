@@ -139,7 +139,7 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	}
 	c.Tell(messages.ResponseStarted{Status: status, At: now})
 	c.Tell(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
-	c.Tell(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{PromptTokens: 1, OutputTokens: 2}})
+	c.Tell(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 1, OutputTokens: 2}})
 }
 
 func TestMetricsHaveTheReferencesNames(t *testing.T) {

@@ -48,6 +48,8 @@ type tree struct {
 	plan     *schedule.Plan
 	observer *telemetry.Observer
 
+	estimates *records.Estimates // of output tokens; all loops learn together
+
 	prefix   runtime.Ref[messages.PrefixMsg]
 	index    *blockindex.Index
 	pool     runtime.Ref[messages.PoolMsg]
@@ -81,7 +83,8 @@ const (
 
 // buildTree brings the actors up in the order in which they need each other.
 func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree, error) {
-	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool()}
+	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry(), endpoint: endpoints.NewPool(),
+		estimates: records.NewEstimates()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
 	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
@@ -177,7 +180,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 	deps := &cycle.Deps{
 		Flow: t.flowOf, Prefix: t.prefix, Outlier: t.outlier, Pool: t.endpoint, Plan: func() *schedule.Plan { return t.plan }, Book: book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: t.sys, Observer: t.observer, Matcher: t.index, Rand: t.sys.Rand(i)}),
-		Estimates: records.NewEstimates(),
+		Estimates: t.estimates,
 		Names:     t.sys.KindName, Status: extproc.Status, Metrics: cm, Report: requests.Report,
 		Limits: cycle.Limits{
 			Queue: limit(t.opts.queueTimeout), Pick: limit(t.opts.pickTimeout), FirstToken: limit(t.opts.firstToken), ResponseIdle: limit(t.opts.idleTimeout),

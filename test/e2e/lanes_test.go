@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -66,14 +67,19 @@ type laneAccount struct {
 }
 
 // TestEnvoyLanesAccountAlike sends the same requests through both lanes: whole answers, streamed and not, refusals of the model
-// server, and clients that leave. Only the output tokens are an estimate in the light lane, and the times that are reckoned from them, and
-// the time of the first token: Envoy's access log has that of the response's head. Of tokens of the prompt it knows nothing.
+// server, and clients that leave. Only the output tokens are an estimate in the light lane, and the times that are reckoned from them.
+// Of tokens of the prompt it knows nothing, and before Envoy 1.37 nothing of the first one of the output.
 func TestEnvoyLanesAccountAlike(t *testing.T) {
 	seenElsewhere(t)
 	full := accountOf(t, "full", overrideHostFull)
 	light := accountOf(t, "light", overrideHost, share(t, 0))
 	if d := math.Abs(light.tokens-full.tokens) / full.tokens; d > 0.15 {
 		t.Errorf("output tokens: %v in the light lane, %v in the full one: %.0f %% apart", light.tokens, full.tokens, 100*d)
+	}
+	if !timesBodies() {
+		for _, account := range []map[string]float64{full.whole, full.leavers} {
+			maps.DeleteFunc(account, func(series string, _ float64) bool { return strings.HasPrefix(series, "llm_d_epp_request_ttft_seconds_count") })
+		}
 	}
 	if diff := cmp.Diff(full.whole, light.whole); diff != "" || len(full.whole) == 0 {
 		t.Errorf("accounts of whole answers, -full +light:\n%s", diff)
@@ -91,7 +97,7 @@ func accountOf(t *testing.T, lane, bootstrap string, changes ...func(string) str
 	p.pooled(t, 2)
 	learn := startEnvoy(t, overrideHostFull, p.grpcPort, servers) // what a token takes
 	learn.asksPicker(t)
-	send(t, newClient(learn.url), 8)
+	send(t, newClient(learn.url), 16)
 	learn.stop()
 	p.idle(t)
 	begun := p.account(append(counted, responseBytes)...)
@@ -127,6 +133,9 @@ const (
 // between them is Envoy with a few milliseconds; the rest is for a busy machine. Wrong times differ by 100 ms and more here, in the mean of all.
 const apart = 0.07
 
+// timesBodies reports whether this Envoy can tell when a response's body began.
+func timesBodies() bool { return envoyVersion != "1.36" }
+
 // timed compares the sums of times to the first token, and of durations, with what the clients of those requests saw.
 func timed(t *testing.T, lane string, answers []answer, ttft, duration float64) {
 	t.Helper()
@@ -136,7 +145,7 @@ func timed(t *testing.T, lane string, answers []answer, ttft, duration float64) 
 		switch {
 		case !a.whole(): // the server refused it
 			continue
-		case a.events != nil && lane == "full":
+		case a.events != nil:
 			firsts += a.events[0].at.Sub(a.sent).Seconds()
 		default:
 			firsts += a.began.Sub(a.sent).Seconds()
@@ -145,7 +154,7 @@ func timed(t *testing.T, lane string, answers []answer, ttft, duration float64) 
 	}
 	t.Logf("%s lane, means: to the first token %.3f s, clients saw %.3f s; to the end %.3f s, clients saw %.3f s", lane,
 		ttft/served, firsts/served, duration/float64(len(answers)), ends/float64(len(answers)))
-	if d := math.Abs(ttft-firsts) / served; d > apart {
+	if d := math.Abs(ttft-firsts) / served; d > apart && (lane == "full" || timesBodies()) {
 		t.Errorf("%s lane: times to the first token are %.3f s from those of the clients, want %v at most", lane, d, apart)
 	}
 	if d := math.Abs(duration-ends) / float64(len(answers)); d > apart {
@@ -175,15 +184,16 @@ func leaving(t *testing.T, p *picker, c *client, servers []string) {
 	p.idle(t)
 }
 
-// send sends n chats one after the other, every second one streamed.
+// send sends n chats one after the other, of 10 to 55 tokens, every second one streamed.
 func send(t *testing.T, c *client, n int) []answer {
 	t.Helper()
 	answers := make([]answer, 0, n)
 	for i := range n {
 		prompt := fmt.Sprintf("question %d", i)
-		ask := func() answer { return c.stream(t.Context(), prompt, 40) }
+		tokens := 10 + 15*(i/2%4)
+		ask := func() answer { return c.stream(t.Context(), prompt, tokens) }
 		if i%2 == 0 {
-			ask = func() answer { return c.chat(model, prompt, 40) }
+			ask = func() answer { return c.chat(model, prompt, tokens) }
 		}
 		a := ask()
 		if !a.whole() {

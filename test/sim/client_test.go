@@ -230,7 +230,7 @@ func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 		ctx.After(c.upTo(3*time.Second), entryComes{before: m.before - 1})
 		return
 	}
-	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900, Logged: messages.Logged{Status: 200, FirstToken: time.Millisecond}}
+	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900, Logged: messages.Logged{Status: 200, Headers: time.Millisecond, FirstToken: time.Millisecond}}
 	if !c.faults.off {
 		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
 	}

@@ -51,7 +51,7 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 		return append(scenes[:1+c.dice.IntN(len(scenes))], c.leaving())
 	}
 	scenes = append(scenes, scene{after: c.upTo(time.Second), step: steps[7], says: func(now time.Time) messages.CycleMsg {
-		return messages.ResponseEnded{At: now, ResponseBytes: 900, Usage: messages.Usage{PromptTokens: 90, OutputTokens: 9}}
+		return messages.ResponseEnded{At: now, ResponseBytes: 900, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 90, OutputTokens: 9}}
 	}})
 	if !c.faults.off && c.chance(.03) {
 		return append(scenes, c.leaving())

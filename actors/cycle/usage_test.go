@@ -1,0 +1,92 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// streamedChat asks for a streamed answer whose bytes tell its tokens.
+func streamedChat(s *scene) {
+	s.asked.Form = messages.AnswerForm{API: messages.ChatAPI, Stream: true, Choices: 1}
+	s.asked.Shown = true
+}
+
+// life plays one request: what it asks for, its response, how it ends.
+func (s *scene) life(t *testing.T, change func(*scene), told ...messages.CycleMsg) messages.Record {
+	t.Helper()
+	change(s)
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.cycle.Tell(messages.Dispatched{})
+	for _, m := range told {
+		s.cycle.Tell(m)
+	}
+	return s.ended[len(s.ended)-1]
+}
+
+func reported(tokens int) messages.Usage {
+	return messages.Usage{Source: messages.UsageReported, PromptTokens: 7, OutputTokens: tokens}
+}
+
+// TestOutputIsEstimatedFromBytes: what is seen in full teaches what the rest is worth, and each way of not knowing has its name.
+func TestOutputIsEstimatedFromBytes(t *testing.T) {
+	s := newScene(t)
+	began := messages.ResponseStarted{Status: 200}
+	for _, tokens := range []int{4, 8, 16, 32, 64, 128} {
+		s.life(t, streamedChat, began, messages.ResponseEnded{ResponseBytes: int64(500 + 10*tokens), Usage: reported(tokens)})
+	}
+	unread := func(s *scene) { streamedChat(s); s.asked.Form = messages.AnswerForm{} }
+	other := func(s *scene) { streamedChat(s); s.asked.Form.LogProbs = 6 }
+	passes := messages.ResponseStarted{Status: 200, Passes: true}
+	logged := messages.ResponseEnded{ResponseBytes: 700, Logged: messages.Logged{Status: 200, Headers: 1}}
+	for name, c := range map[string]struct {
+		change func(*scene)
+		told   []messages.CycleMsg
+		want   messages.Usage
+	}{
+		"bypassed": {streamedChat, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
+		"seen, and not reported": {streamedChat, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
+			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
+		"cut": {streamedChat, []messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}},
+			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 10}},
+		"another form":         {other, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotLearned}},
+		"a body not read":      {unread, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotEstimable}},
+		"the log never came":   {streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true}}, messages.Usage{Source: messages.UsageNotMeasured}},
+		"seen, another form":   {other, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{Source: messages.UsageNotReported}},
+		"an error":             {streamedChat, []messages.CycleMsg{messages.ResponseStarted{Status: 404}, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{}},
+		"an error in its body": {streamedChat, []messages.CycleMsg{began, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{}},
+		"no response":          {streamedChat, []messages.CycleMsg{messages.StreamGone{}}, messages.Usage{}},
+		"answered by Envoy": {streamedChat, []messages.CycleMsg{
+			messages.ResponseStarted{Status: 200, Local: "direct_response"}, messages.ResponseEnded{ResponseBytes: 700},
+		}, messages.Usage{}},
+	} {
+		n := len(s.ended)
+		s.life(t, c.change, c.told...)
+		if len(s.ended) == n { // nothing but its deadline is left to come
+			s.cycle.Advance(tokenLimit)
+			s.cycle.Advance(logLimit)
+		}
+		if got := s.ended[len(s.ended)-1].Usage; len(s.ended) != n+1 || got != c.want {
+			t.Errorf("%s: usage %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := s.metric("signalbox_usage_total"); got < 17 {
+		t.Errorf("%v requests are counted by what is known of their tokens, want 17", got)
+	}
+}
+
+// TestAnswersWithErrorsTeachNothing: an answer that names an error is no measure.
+func TestAnswersWithErrorsTeachNothing(t *testing.T) {
+	s := newScene(t)
+	for range 20 {
+		s.life(t, streamedChat, messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500},
+			messages.ResponseEnded{ResponseBytes: 900, Usage: reported(20)})
+	}
+	got := s.life(t, streamedChat, messages.ResponseStarted{Status: 200, Passes: true},
+		messages.ResponseEnded{ResponseBytes: 900, Logged: messages.Logged{Status: 200, Headers: 1}})
+	if got.Usage.Source != messages.UsageNotLearned {
+		t.Errorf("usage %+v, want none that was learned", got.Usage)
+	}
+}
