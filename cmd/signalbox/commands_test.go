@@ -41,7 +41,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 
 func TestHelpOfEachCommandIsHad(t *testing.T) {
 	for args, want := range map[string]string{
-		"help": "Available Commands", "help explain": "explain ID", "help config check": "config check FILE...", "config": "config [command]", "sim --help": "--faults",
+		"help": "This program:", "help explain": "explain ID", "help config check": "config check FILE...", "config": "config COMMAND", "sim --help": "--faults",
 	} {
 		var out strings.Builder
 		c := newRoot()

@@ -30,6 +30,8 @@ func newConformance() *cobra.Command {
 		Long: "Play a table of checks against a running endpoint picker, this one or another, as a proxy that is as strict as Envoy. Prints a\n" +
 			"line for each check and mode, then passed / applicable for each mode. What needs a look inside the picker, or a special\n" +
 			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else 1.",
+		Example: "  signalbox conformance --endpoints 127.0.0.1:8001,127.0.0.1:8002 --model my-model\n" +
+			"  signalbox conformance --list",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}

@@ -43,8 +43,9 @@ func newDemo() *cobra.Command {
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
 		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default configuration, then with\n" +
 			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % shorter, else 1.",
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
+		Example: "  signalbox demo\n  signalbox demo --serve",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := c.Flags()
 	f.Uint64Var(&o.seed, "seed", 1, "decides the load; the same in both runs")

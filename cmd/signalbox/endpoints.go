@@ -16,7 +16,8 @@ func newEndpoints() *cobra.Command {
 		Short: "Show the endpoints of a running signalbox: samples, load, health",
 		Long: "Show the endpoints of a running signalbox, as /debug/endpoints does: the newest sample of each and its age, the requests\n" +
 			"in flight there, and what is known against it.",
-		Args: noArgs,
+		Example: "  signalbox endpoints\n  signalbox endpoints --addr http://10.0.0.5:9090 --json",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return port.printPage(cmd.Context(), cmd.OutOrStdout(), asJSON, endpointsPage)
 		},

@@ -167,6 +167,9 @@ func newEnvoyConfig() *cobra.Command {
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
 		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints the shipped file.\n" +
 			"With --endpoints the servers of an override-host cluster are those of the file.",
+		Example: "  signalbox envoy-config --endpoints endpoints.yaml > envoy.yaml\n" +
+			"  signalbox envoy-config --cluster xds --xds-port 18000 --xds-listen 127.0.0.1:8080\n" +
+			"  signalbox envoy-config --lane full --envoy-version 1.38",
 		Args: cobra.NoArgs,
 	}
 	o.register(c.Flags())

@@ -29,7 +29,8 @@ func newExplain() *cobra.Command {
 		Long: "Say why a request went where it went: every message with its timing, every filter, every score of every endpoint, the\n" +
 			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, or the client's x-request-id. --last is the newest\n" +
 			"request; with --model, --status, --endpoint or --reason it is the newest of those.",
-		Args: o.args,
+		Example: "  signalbox explain 5f0c3a1b2d4e6f70-42\n  signalbox explain --last --status 5xx",
+		Args:    o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.port.ask(func(c *client.Client) error { return o.run(cmd, c, args) })
 		},

@@ -16,9 +16,11 @@ import (
 
 func newPlugins() *cobra.Command {
 	return &cobra.Command{
-		Use:   "plugins [TYPE]",
-		Short: "List the plugins that a configuration may name, or document one",
-		Args:  cobra.MaximumNArgs(1),
+		Use:               "plugins [TYPE]",
+		Short:             "List the plugins that a configuration may name, or document one",
+		Example:           "  signalbox plugins\n  signalbox plugins prefix-cache-scorer",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completePlugins,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				listPlugins(cmd.OutOrStdout())
@@ -33,10 +35,14 @@ func listPlugins(w io.Writer) {
 	for _, f := range config.Describe() {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
-			first, _, _ := strings.Cut(p.Text, ". ")
-			_, _ = fmt.Fprintf(w, "  %-32s %s.\n", p.Type, strings.TrimSuffix(strings.ReplaceAll(first, "\n", " "), "."))
+			_, _ = fmt.Fprintf(w, "  %-32s %s\n", p.Type, firstSentence(p.Text))
 		}
 	}
+}
+
+func firstSentence(text string) string {
+	first, _, _ := strings.Cut(strings.ReplaceAll(text, "\n", " "), ". ")
+	return strings.TrimSuffix(first, ".") + "."
 }
 
 func showPlugin(w io.Writer, name string) error {
@@ -88,11 +94,16 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			commit, version := built()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "signalbox %s, commit %s, %s\n", version, commit, goruntime.Version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
 			return err
 		},
 	}
+}
+
+// version is the line of signalbox version.
+func version() string {
+	commit, version := built()
+	return fmt.Sprintf("signalbox %s, commit %s, %s", version, commit, goruntime.Version())
 }
 
 // built is what this binary was made from, as far as the build says.

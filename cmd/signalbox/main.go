@@ -83,8 +83,12 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 func newRoot() *cobra.Command {
 	o := newOptions()
 	root := &cobra.Command{
-		Use:           "signalbox",
-		Short:         "Endpoint Picker for LLM inference behind Envoy",
+		Use:   "signalbox",
+		Short: "Endpoint Picker for LLM inference behind Envoy",
+		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a request. Without a command it " +
+			"serves.",
+		Example:       servingExamples,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -95,21 +99,31 @@ func newRoot() *cobra.Command {
 	serving := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve ext_proc to Envoy (the default command)",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
+		Long: "Serve ext_proc to Envoy until SIGTERM or SIGINT, then drain: requests are taken for --drain-delay more, and streams have " +
+			"--drain-timeout in all to end. A second signal ends at once.",
+		Example: servingExamples,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
 	root.AddCommand(serving, newSim(), newEndpoints(), newRequests(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
 		newEnvoyConfig())
 	root.SetFlagErrorFunc(flagError)
-	root.SetHelpCommand(newHelp())
+	root.SetVersionTemplate("{{.Version}}\n")
+	useHelp(root)
+	useCompletion(root)
 	return root
 }
 
+const servingExamples = "  signalbox --endpoints endpoints.yaml\n" +
+	"  signalbox --config-file config.yaml --bind 10.0.0.5 --cert-path /etc/signalbox/tls\n" +
+	"  signalbox --endpoints endpoints.yaml --xds-port 18000 --xds-listen 127.0.0.1:8080"
+
 func newHelp() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Help about any command",
+		Use:               "help [COMMAND]",
+		Short:             "Help about any command",
+		ValidArgsFunction: completeCommands,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, rest, err := cmd.Root().Find(args)
 			if err == nil {

@@ -67,7 +67,8 @@ func newRequests() *cobra.Command {
 		Short: "List the newest requests of a running signalbox, filtered by model, status, endpoint or reason",
 		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how it ended. A request must\n" +
 			"meet all filters that are given. It keeps some 4 000 requests in memory. signalbox explain tells all about one.",
-		Args: noArgs,
+		Example: "  signalbox requests --status 5xx\n  signalbox requests --model my-model --endpoint vllm-a",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page := filter.page(limit)
 			if theirs != "" {

@@ -52,6 +52,8 @@ func newSim() *cobra.Command {
 		Long: "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".\n\n" +
 			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, DELETE ends them:\n" +
 			faultHelp + "POST /sim/restart?down=2s restarts at once.",
+		Example: "  signalbox sim --count 2 --port 8001\n" +
+			"  signalbox sim --profile vllm-cpu-tiny --faults '{\"error_rate\": 0.1}'",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd) },
 	}
