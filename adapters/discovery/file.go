@@ -23,8 +23,11 @@ type Config struct {
 	Path         string        // of the file; required
 	Resolver     Resolver      // of host names; the system's by default
 	ResolveEvery time.Duration // host names are looked up again; 30 s by default
-	LookEvery    time.Duration // the file is looked at for a change that nobody told of; 500 ms by default
-	Fixed        bool          // the file is read at start only; names are still looked up again
+	// Answers says whether a server takes a connection; by default one is opened. It is asked where a name has addresses of IPv4 and of
+	// IPv6, to choose between the two.
+	Answers   func(context.Context, netip.AddrPort) bool
+	LookEvery time.Duration // the file is looked at for a change that nobody told of; 500 ms by default
+	Fixed     bool          // the file is read at start only; names are still looked up again
 
 	// Problem, if not nil, hears of a bad file and of names that do not resolve, each once, and nil when none is left.
 	// It must not block.
@@ -73,9 +76,12 @@ func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
+	if cfg.Answers == nil {
+		cfg.Answers = connects
+	}
 	cfg.ResolveEvery = cmp.Or(cfg.ResolveEvery, 30*time.Second)
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
-	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(cfg.Resolver), problems: map[string]string{}}
+	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(&cfg), problems: map[string]string{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	entries, doubles, err := f.source.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +177,7 @@ func (f *File) follow(ctx context.Context) {
 			}
 		case found := <-f.names.found:
 			f.changed(time.Now())
-			err := f.names.take(found)
+			err := f.names.take(ctx, found)
 			if err != nil {
 				err = fmt.Errorf("%w; endpoints in the set: %d", err, len(f.set()))
 			}
@@ -248,7 +254,7 @@ func (f *File) set() []messages.EndpointSpec {
 	for _, e := range f.entries {
 		addresses := []netip.Addr{e.IP}
 		if e.Host != "" {
-			addresses = f.names.known[e.Host].addresses
+			addresses = f.names.known[e.Host].at(e.Port)
 		}
 		for _, a := range addresses {
 			set = append(set, messages.EndpointSpec{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -20,47 +21,59 @@ const (
 	maxAddresses  = 256 // of one name
 )
 
-// names is what host names resolved to. It belongs to the goroutine of Run; lookups run on their own and come back
-// through found.
+// names is what host names resolved to, and by which of IPv4 and IPv6 their servers are reached. It belongs to the goroutine of
+// Run; lookups run on their own and come back through found.
 type names struct {
 	resolver Resolver
+	answers  func(context.Context, netip.AddrPort) bool
 	known    map[string]*name
 	found    chan found
-	turns    chan struct{}
+	turns    chan struct{} // of lookups
+	tries    chan struct{} // of connections
 	running  sync.WaitGroup
 }
 
 type name struct {
-	addresses []netip.Addr // sorted; what the last lookup that succeeded said
+	addresses []netip.Addr // sorted, of both families; what the last lookup that succeeded said
+	ports     []uint16     // of the entries that have this host; never written to, for a lookup reads it
+	families  families     // of all ports that a lookup was for; likewise
 	looking   bool         // a lookup runs
-	tried     bool         // a lookup has ended
 }
 
 type found struct {
 	host      string
 	addresses []netip.Addr
+	families  families // of all ports that the lookup was for
 	err       error
 }
 
-func newNames(r Resolver) *names {
-	return &names{resolver: r, known: map[string]*name{}, found: make(chan found), turns: make(chan struct{}, lookupsAtOnce)}
+func newNames(cfg *Config) *names {
+	return &names{
+		resolver: cfg.Resolver, answers: cfg.Answers,
+		known: map[string]*name{}, found: make(chan found), turns: make(chan struct{}, lookupsAtOnce),
+		tries: make(chan struct{}, triesAtOnce),
+	}
 }
 
-// want forgets the hosts that no entry has any more, and looks up those that are new.
+// want forgets the hosts that no entry has any more, and looks up those that are new, or have a new port.
 func (n *names) want(ctx context.Context, entries []Entry) {
-	wanted := make(map[string]bool)
+	wanted := make(map[string][]uint16)
 	for _, e := range entries {
-		if e.Host == "" {
-			continue
+		if e.Host != "" {
+			wanted[e.Host] = append(wanted[e.Host], e.Port)
 		}
-		wanted[e.Host] = true
-		if n.known[e.Host] == nil {
-			n.known[e.Host] = &name{}
-			n.look(ctx, e.Host)
+	}
+	for host, ports := range wanted {
+		if n.known[host] == nil {
+			n.known[host] = &name{}
+		}
+		n.known[host].ports = ports
+		if !n.known[host].complete() {
+			n.look(ctx, host)
 		}
 	}
 	for host := range n.known {
-		if !wanted[host] {
+		if wanted[host] == nil {
 			delete(n.known, host)
 		}
 	}
@@ -74,13 +87,16 @@ func (n *names) again(ctx context.Context) {
 }
 
 func (n *names) look(ctx context.Context, host string) {
-	if n.known[host].looking {
+	of := n.known[host]
+	if of.looking {
 		return
 	}
-	n.known[host].looking = true
+	of.looking = true
+	ports, before := of.ports, of.families
 	n.running.Go(func() {
 		f := found{host: host}
 		f.addresses, f.err = n.lookup(ctx, host)
+		f.families = n.choose(ctx, f.addresses, ports, before)
 		select {
 		case n.found <- f:
 		case <-ctx.Done():
@@ -103,6 +119,10 @@ func (n *names) lookup(ctx context.Context, host string) (addresses []netip.Addr
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	all, err := n.resolver.LookupNetIP(ctx, "ip", host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		// Envoy knows both, as RFC 6761 has it, whatever the files of the machine say.
+		all, err = append(all, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +139,15 @@ func (n *names) lookup(ctx context.Context, host string) (addresses []netip.Addr
 }
 
 // take keeps what a lookup said; a failure keeps what the one before said.
-func (n *names) take(f found) error {
+func (n *names) take(ctx context.Context, f found) error {
 	of := n.known[f.host]
 	if of == nil {
 		return nil // no entry has it any more
 	}
-	of.looking, of.tried = false, true
+	of.looking, of.families = false, f.families
+	if !of.complete() { // a port is new since
+		n.look(ctx, f.host)
+	}
 	if f.err != nil {
 		if len(of.addresses) == 0 {
 			return fmt.Errorf("host %s has no address, it is left out: %w", f.host, f.err)
@@ -135,12 +158,16 @@ func (n *names) take(f found) error {
 	return nil
 }
 
-// complete says that every host was looked up at least once.
+// complete says that every host was looked up at least once, for all of its ports.
 func (n *names) complete() bool {
 	for _, of := range n.known {
-		if !of.tried {
+		if !of.complete() {
 			return false
 		}
 	}
 	return true
+}
+
+func (of *name) complete() bool {
+	return !slices.ContainsFunc(of.ports, func(p uint16) bool { return of.families[p] == 0 })
 }

@@ -48,18 +48,20 @@ func (p *phonebook) LookupNetIP(ctx context.Context, network, host string) ([]ne
 
 func TestEachAddressOfANameIsAnEndpoint(t *testing.T) {
 	s, book := newScene(t), newPhonebook()
-	book.set("10.0.0.2 2001:db8::1 10.0.0.1 10.0.0.1 0.0.0.0")
+	book.set("10.0.0.2 10.0.0.3 10.0.0.1 10.0.0.1 0.0.0.0")
 	s.write(endpointsAt("vllm", "10.9.9.9"))
 	s.run(Config{Resolver: book, ResolveEvery: 20 * time.Millisecond})
-	m := s.tells("10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000", "10.9.9.9:8000")
+	m := s.tells("10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.9.9.9:8000")
 	for i := range 3 {
 		if got := m.Endpoints.At(i).Name; got != "e0" {
 			t.Errorf("name %q, want e0", got)
 		}
 	}
-	book.set("2001:db8::1 10.0.0.1 10.0.0.2") // another order is no change
-	book.set("10.0.0.3")
-	s.tells("10.0.0.3:8000", "10.9.9.9:8000")
+	book.set("10.0.0.3 10.0.0.1 10.0.0.2") // another order is no change
+	book.set("10.0.0.4")
+	s.tells("10.0.0.4:8000", "10.9.9.9:8000")
+	book.set("2001:db8::2 2001:db8::1")
+	s.tells("[2001:db8::1]:8000", "[2001:db8::2]:8000", "10.9.9.9:8000")
 	if got := <-book.asked; got != "ip vllm" {
 		t.Errorf("asked %q", got)
 	}

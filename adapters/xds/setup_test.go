@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"github.com/google/go-cmp/cmp"
 
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3" // stands in files only
@@ -73,6 +74,12 @@ func valid(t *testing.T, s Setup) {
 	if err := validate(b); err != nil {
 		t.Error(err)
 	}
+	knowsBothFamilies(t, b.GetStaticResources().GetClusters())
+	if served, err := s.serve(); err != nil {
+		t.Error(err)
+	} else {
+		knowsBothFamilies(t, served.clusters)
+	}
 	text, err := s.Bootstrap()
 	if err != nil {
 		t.Fatal(err)
@@ -89,10 +96,24 @@ func valid(t *testing.T, s Setup) {
 		"/etc/identity":      s.Cluster == Served && s.Identity != "",
 		"/etc/picker":        s.Cluster != Served && s.PickerIdentity != "",
 		"grpc_health_check":  s.Cluster != Served && s.HealthChecked,
-		"type: STRICT_DNS\n    connect_timeout: 1s\n    load_balancing_policy": s.Cluster == OverrideHost && s.Named(),
+		"type: STRICT_DNS\n    # Signalbox picks": s.Cluster == OverrideHost && s.Named(),
 	} {
 		if got := strings.Contains(string(text), part); got != want {
 			t.Errorf("%q stands in it: %t, want %t", part, got, want)
+		}
+	}
+}
+
+// knowsBothFamilies: of a name with addresses of IPv4 and IPv6, Envoy would otherwise know those of one, and Signalbox may be reached by
+// the other, or pick it.
+func knowsBothFamilies(t *testing.T, clusters []*clusterv3.Cluster) {
+	t.Helper()
+	for _, c := range clusters {
+		switch c.GetType() {
+		case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
+			if c.GetDnsLookupFamily() != clusterv3.Cluster_ALL {
+				t.Errorf("cluster %s looks up %v, want ALL", c.GetName(), c.GetDnsLookupFamily())
+			}
 		}
 	}
 }

@@ -42,13 +42,19 @@ type picker struct {
 // serve starts Signalbox on free ports with an endpoints file for the addresses.
 func serve(t *testing.T, addresses []string, flags ...string) *picker {
 	t.Helper()
+	return serveOn(t, "127.0.0.1", addresses, flags...)
+}
+
+// serveOn does, listening on that address alone.
+func serveOn(t *testing.T, host string, addresses []string, flags ...string) *picker {
+	t.Helper()
 	ports := freePorts(t, 3)
 	p := &picker{
 		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
-		metrics: fmt.Sprintf("http://127.0.0.1:%d", ports[2]),
+		metrics: "http://" + net.JoinHostPort(host, strconv.Itoa(ports[2])),
 	}
 	p.flags = append([]string{
-		"serve", "--endpoints", p.file, "--bind", "127.0.0.1", "--grpc-port", strconv.Itoa(ports[0]),
+		"serve", "--endpoints", p.file, "--bind", host, "--grpc-port", strconv.Itoa(ports[0]),
 		"--grpc-health-port", strconv.Itoa(ports[1]), "--metrics-port", strconv.Itoa(ports[2]),
 		"--drain-delay", "0s",
 	}, flags...)
@@ -139,7 +145,7 @@ func endpointsFile(t *testing.T, addresses []string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&out, "- {name: server-%s, address: %s, port: %q}\n", port, host, port)
+		fmt.Fprintf(&out, "- {name: server-%s, address: %q, port: %q}\n", port, host, port)
 	}
 	return out.String()
 }

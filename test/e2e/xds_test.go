@@ -18,8 +18,14 @@ const (
 // serveXds starts Signalbox with an xDS port of its own, and gives that port.
 func serveXds(t *testing.T, servers []string, flags ...string) (*picker, int) {
 	t.Helper()
+	return serveXdsOn(t, "127.0.0.1", servers, flags...)
+}
+
+// serveXdsOn does, listening on that address alone.
+func serveXdsOn(t *testing.T, host string, servers []string, flags ...string) (*picker, int) {
+	t.Helper()
 	ports := freePorts(t, 2)
-	p := serve(t, servers, append([]string{
+	p := serveOn(t, host, servers, append([]string{
 		"--xds-port", strconv.Itoa(ports[0]), "--xds-listen", fmt.Sprintf("127.0.0.1:%d", ports[1]),
 	}, flags...)...)
 	p.pooled(t, len(servers))

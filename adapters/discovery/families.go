@@ -1,0 +1,119 @@
+package discovery
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// family is one of IPv4 and IPv6; the zero family is neither.
+type family uint8
+
+const (
+	ipv4 family = 1 + iota
+	ipv6
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// families are those by which a host is reached, by port. A host with addresses of both families is one server, or a set of servers,
+// that has two addresses each: as endpoints both would count it twice, and one that listens by one family alone would stand among
+// the endpoints a second time, never to answer. Envoy knows the addresses of both.
+type families map[uint16]family
+
+const (
+	answerWithin  = time.Second // as long as Envoy waits for a connection
+	answersWanted = 4           // of a family, at most that many addresses are tried: one that answers is enough
+	triesAtOnce   = 32          // ports, of all hosts
+)
+
+// choose gives the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It stays as long as one
+// of its addresses takes a connection, or none of the other family does: a server that restarts keeps its family.
+func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint16, before families) families {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	chosen := make(families, len(ports))
+	for _, port := range ports {
+		chosen[port] = max(before[port], ipv4)
+	}
+	four, six := ofFamily(addresses, ipv4), ofFamily(addresses, ipv6)
+	if len(four) == 0 || len(six) == 0 {
+		return chosen
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for port, was := range maps.Clone(chosen) {
+		n.tries <- struct{}{}
+		all.Go(func() {
+			defer func() { <-n.tries }()
+			now := n.reached(ctx, was, map[family][]netip.Addr{ipv4: four, ipv6: six}, port)
+			mu.Lock()
+			defer mu.Unlock()
+			chosen[port] = now
+		})
+	}
+	all.Wait()
+	return chosen
+}
+
+// reached is the family to reach a port by: the one before, unless the other alone answers.
+func (n *names) reached(ctx context.Context, before family, addresses map[family][]netip.Addr, port uint16) family {
+	other := ipv4 + ipv6 - before
+	if !n.anyAnswers(ctx, addresses[before], port) && n.anyAnswers(ctx, addresses[other], port) {
+		return other
+	}
+	return before
+}
+
+// anyAnswers says whether a connection can be made to one of the addresses.
+func (n *names) anyAnswers(ctx context.Context, addresses []netip.Addr, port uint16) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	addresses = addresses[:min(len(addresses), answersWanted)]
+	answers := make(chan bool, len(addresses))
+	for _, a := range addresses {
+		n.running.Go(func() { answers <- n.answers(ctx, netip.AddrPortFrom(a, port)) })
+	}
+	for range addresses {
+		if <-answers {
+			return true
+		}
+	}
+	return false
+}
+
+// connects says whether a server takes a connection.
+func connects(ctx context.Context, at netip.AddrPort) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // it was opened to see whether it could be
+	return true
+}
+
+func ofFamily(addresses []netip.Addr, f family) []netip.Addr {
+	var some []netip.Addr
+	for _, a := range addresses {
+		if familyOf(a) == f {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// at are the addresses by which a port of the host is reached.
+func (of *name) at(port uint16) []netip.Addr {
+	if some := ofFamily(of.addresses, of.families[port]); len(some) > 0 {
+		return some
+	}
+	return of.addresses // all of the other family, or the port was not looked at yet
+}
