@@ -93,7 +93,7 @@ func isJSON(contentType string) bool {
 // the content type is JSON or absent, and the body is not JSON or not an object. Every other request may be served: if the
 // path or the content type is another one, the body is empty or cannot be decoded, or a form is broken, into stays as it
 // is; a field that is missing or has the wrong type leaves its fact empty. A key that stands twice counts with its last value. A
-// byte order mark before the object is stepped over, and changes no fact and no block.
+// byte order mark before the object is stepped over, and changes no fact and no block; UTF-16 and UTF-32 stay unread.
 //
 // The time is linear in the length of the body, and of its text if it is encoded; allocated are Model, Salt and the list of
 // blocks.
@@ -138,6 +138,9 @@ func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body
 
 // read reads the text of a body.
 func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.Request) error {
+	if f != formFormat && isWide(body) {
+		return nil
+	}
 	if f == formFormat {
 		if model := formModel(contentType, body); model != "" {
 			into.Model = model
@@ -161,6 +164,15 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 	}
 	into.Blocks = r.hasher.Blocks()
 	return nil
+}
+
+// isWide reports whether a body is in UTF-16 or UTF-32, which model servers in Python decode: by a byte order mark, or by a zero
+// among the first two bytes, which begin an object.
+func isWide(body []byte) bool {
+	if len(body) < 2 {
+		return false
+	}
+	return body[0] == 0 || body[1] == 0 || body[0] == 0xff && body[1] == 0xfe || body[0] == 0xfe && body[1] == 0xff
 }
 
 // text is a string of the body, as it is written; nil = none.

@@ -21,7 +21,7 @@ func FuzzParse(f *testing.F) {
 		`{"prompt":[[1,2,3],"a",-4.5],"model":"a","model":null,"stream_options":{"include_usage":true},"stream":1}`,
 		`{"prompt":"a\\\"b\/\b\f\n\r\t\u12ab","cache_salt":"\ud800\u0041"}`,
 		`{"\u006dodel":"b", "x" : [ { } , [ ] , null , true , false , -0.1E+9 ] }`,
-		"{\"model\":\"\xff\xed\xa0\x80\"}", `[]`, `{`, `"`, ` `, "\x00", "{\"a\":\"\x1f\"}", `{"a":1e}`, `{"a":[1,]}`, `{} {}`, `nul`,
+		"{\"model\":\"\xff\xed\xa0\x80\"}", `[]`, `{`, `"`, ` `, "\x00", "{\x00}\x00", "\xff\xfe{\x00}\x00", "{\"a\":\"\x1f\"}", `{"a":1e}`, `{"a":[1,]}`, `{} {}`, `nul`,
 		"\xef\xbb\xbf{\"model\":\"m\"}", "\xef\xbb\xbf", "\xef\xbb\xbf\xef\xbb\xbf{}", "\xef\xbb{}",
 	} {
 		f.Add([]byte(body), true)
@@ -34,7 +34,11 @@ func FuzzParse(f *testing.F) {
 		}
 		var got messages.Request
 		err := parser.Parse(path, jsonType, "", body, &got)
-		if len(body) == 0 || err != nil && strings.Contains(err.Error(), "nested deeper") {
+		wide := len(body) > 1 && (body[0] == 0 || body[1] == 0 || body[0]|1 == 0xff && body[0]^body[1] == 1)
+		if wide && err != nil {
+			t.Fatalf("body %q, which is not UTF-8: %v", body, err)
+		}
+		if len(body) == 0 || wide || err != nil && strings.Contains(err.Error(), "nested deeper") {
 			return
 		}
 		var fields map[string]json.RawMessage

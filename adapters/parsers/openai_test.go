@@ -67,6 +67,24 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 	}
 }
 
+// What is not UTF-8 passes unread: the servers in Python decode it.
+func TestUTF16AndUTF32PassUnread(t *testing.T) {
+	for _, body := range []string{
+		"{\x00}\x00", "\x00{\x00}", "\xff\xfe{\x00}\x00", "\xfe\xff\x00{\x00}", "{\x00\x00\x00}\x00\x00\x00", "\x00\x00\x00{\x00\x00\x00}",
+		"\xff\xfe\x00\x00{\x00\x00\x00", "\x00\x00\xfe\xff\x00\x00\x00{",
+	} {
+		var got messages.Request
+		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err != nil || got.Model != "" || got.Blocks.Len() > 0 {
+			t.Errorf("%q: %+v, %v", body, got, err)
+		}
+	}
+	for _, body := range []string{"\x00", "\xff", "\xff\xff{}", "{}\x00"} {
+		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &messages.Request{}); err == nil {
+			t.Errorf("%q is taken", body)
+		}
+	}
+}
+
 var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks", "Form")
 
 func TestFacts(t *testing.T) {

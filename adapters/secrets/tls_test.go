@@ -347,12 +347,12 @@ func TestCertificateThatExpiresIsToldOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(59 * time.Minute)
+		<-time.After(59 * time.Minute) // of the bubble
 		synctest.Wait()
 		if len(told) != 0 {
 			t.Errorf("told of before: %q", told)
 		}
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		synctest.Wait()
 		p.Close()
 		if len(told) != 1 || !strings.Contains(told[0], `"CN=short" expired at`) {

@@ -69,6 +69,17 @@ func TestEnvoyRefusesBadInput(t *testing.T) {
 			t.Errorf("%d picks", picks)
 		}
 	})
+	t.Run("byte order mark", func(t *testing.T) {
+		// Model servers step over it.
+		before := s.picker.picks()
+		a := s.client.post("/v1/chat/completions", "\ufeff"+chatBody(model, "hello", 2, false))
+		if a.err != nil || a.status != http.StatusOK || a.header.Get("x-signalbox-request-id") == "" {
+			t.Errorf("%s; want an answer", a.String())
+		}
+		if picks := s.picker.picks() - before; picks != 1 {
+			t.Errorf("%d picks", picks)
+		}
+	})
 	t.Run("any other path", func(t *testing.T) {
 		before := s.picker.picks()
 		if a := s.client.post("/v1/whatever", `{"model":`); a.err != nil || a.status != http.StatusNotFound {

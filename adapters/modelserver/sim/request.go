@@ -41,7 +41,7 @@ func readObject(w http.ResponseWriter, r *http.Request) (object, *failure) {
 	if err != nil || !utf8.Valid(body) {
 		return nil, &failure{status: http.StatusBadRequest, message: "There was an error parsing the body"}
 	}
-	body = bytes.TrimSpace(body)
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff"))) // vLLM steps over a byte order mark
 	if len(body) == 0 || string(body) == "null" {
 		return nil, invalid("body", "{'type': 'missing', 'loc': 'body', 'msg': 'Field required', 'input': 'None'}")
 	}

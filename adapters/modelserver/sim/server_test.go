@@ -170,6 +170,13 @@ func TestBadInputIsAnswered(t *testing.T) {
 	}
 }
 
+func TestByteOrderMarkIsSteppedOver(t *testing.T) {
+	s := start(t, nil)
+	if got := ask(t, s, "POST /v1/completions", "\ufeff"+`{"prompt":"a","max_tokens":2}`); got.status != 200 {
+		t.Errorf("got %d %s, want 200", got.status, got.body)
+	}
+}
+
 func TestLargeBodies(t *testing.T) {
 	s := start(t, func(c *Config) { c.MaxModelLen, c.PrefillTokensPerSecond = 0, 1e9 })
 	text := strings.Repeat("0123456789abcdef", 8<<20/16)
