@@ -159,6 +159,9 @@ func (f *Families) sources(r prometheus.Registerer) {
 	r.MustRegister(responses, tokens)
 }
 
+// Totals are the counters of the requests that arrived, and of those that were refused, failed or were left by the client.
+func (f *Families) Totals() (arrived, failed prometheus.Collector) { return f.total, f.failed }
+
 // Outlived is how many requests run whose stream need not live.
 func (f *Families) Outlived() int { return int(f.outlived.Load()) }
 

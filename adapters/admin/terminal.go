@@ -38,6 +38,9 @@ func clean(s string) string {
 // Clean makes text harmless for a terminal, as all pages have it.
 func Clean(s string) string { return clean(s) }
 
+// Clip shortens text to n columns of a terminal and shows that it did.
+func Clip(s string, n int) string { return clip(s, n) }
+
 // columns is how many columns a character takes: two from the first wide script on, which errs on the safe side.
 func columns(r rune) int {
 	if r >= 0x1100 {

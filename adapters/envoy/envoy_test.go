@@ -152,6 +152,17 @@ func TestEndKillsADeafProcess(t *testing.T) {
 	}
 }
 
+func TestKillAll(t *testing.T) {
+	one, another := started(t, fake(t, "deaf")), started(t, fake(t, "deaf"))
+	KillAll()
+	for _, p := range []*Process{one, another} {
+		next(t, p.Ended())
+		if p.How() != "signal: killed" {
+			t.Errorf("ended with %s", p.How())
+		}
+	}
+}
+
 func TestProcessHasAGroupOfItsOwn(t *testing.T) {
 	p := started(t, fake(t, "serves"))
 	if group, err := syscall.Getpgid(p.ID()); group != p.ID() || err != nil {

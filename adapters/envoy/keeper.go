@@ -20,6 +20,7 @@ const (
 type Event struct {
 	Process int           // its id
 	URL     string        // where clients come, once it serves; "" = it has ended
+	Admin   string        // URL of its admin page, likewise
 	How     string        // it ended, such as "signal: killed"
 	Pause   time.Duration // until it is started again
 }
@@ -86,7 +87,8 @@ func (k *Keeper) run(ctx context.Context) {
 // follow waits until the process is gone or ctx is done, and tells when it serves.
 func (k *Keeper) follow(ctx context.Context, p *Process) {
 	if url, err := p.Ready(ctx); err == nil {
-		k.told(Event{Process: p.ID(), URL: url})
+		admin, _ := p.admin() // it was asked there just now
+		k.told(Event{Process: p.ID(), URL: url, Admin: admin})
 	}
 	select {
 	case <-p.Ended():

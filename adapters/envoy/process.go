@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -69,10 +70,24 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
+	running.Store(p, true)
 	p.how = p.cmd.Wait()
+	running.Delete(p)
 	p.said.flush()
 	os.Remove(p.adminFile)
 	close(p.ended)
+}
+
+// running are the processes that have not ended.
+var running sync.Map
+
+// KillAll kills every process that was started and does not wait for their ends. It is for a process that ends at once, on a system
+// that does not end its children with it.
+func KillAll() {
+	running.Range(func(p, _ any) bool {
+		_ = p.(*Process).cmd.Process.Kill() // fails for one that is gone
+		return true
+	})
 }
 
 // endsWithUs has the system end a child whose parent was killed, where the system can (Linux), and keeps the terminal's signals from

@@ -121,6 +121,20 @@ func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, sink mess
 	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, sink)
 }
 
+// Found is what a model server says of itself.
+type Found struct {
+	Engine    string // as the engine label spells it; "" = not recognised
+	Models    []string
+	NoMetrics string // why its metrics page cannot be read; "" = it can
+	NoModels  string // likewise its model list
+}
+
+// Look reads both pages of an endpoint, within the timeout each.
+func (f *Fetcher) Look(of messages.EndpointSpec) Found {
+	metrics, models := f.metrics(of, 0), f.models(of, 0)
+	return Found{Engine: metrics.Reading.Engine, Models: models.Models.Append(nil), NoMetrics: metrics.Failure, NoModels: models.Failure}
+}
+
 // Close ends all fetches, which are told as failed, waits for their goroutines, and closes idle connections.
 func (f *Fetcher) Close() {
 	f.mu.Lock()

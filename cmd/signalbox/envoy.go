@@ -27,8 +27,13 @@ type xdsOptions struct {
 	authority         string
 	certPath          string
 	clientCA          string
-	identity          string // at Envoy
+	identity          string      // at Envoy
+	anyPort           bool        // a port of 0 is any free one, and not none
+	envoy             xds.Version // for which Envoy is told; zero = the newest
 }
+
+// on reports whether there is an xDS port.
+func (o *xdsOptions) on() bool { return o.port != 0 || o.anyPort }
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a cluster model_servers; 0 is none")
@@ -47,7 +52,7 @@ func (o *options) checkXds() []error {
 	if _, err := netip.ParseAddr(x.advertise); x.advertise != "" && err != nil && !discovery.IsHostName(x.advertise) {
 		all = append(all, fmt.Errorf("--advertise: got %q, want an IP address or a host name, without a port", x.advertise))
 	}
-	if x.listen != "" && x.port == 0 {
+	if x.listen != "" && !x.on() {
 		all = append(all, errors.New("--xds-listen: want --xds-port too"))
 	}
 	if x.clientCA != "" && x.certPath == "" {
@@ -69,7 +74,7 @@ func (o *options) envoySetup() (xds.Setup, error) {
 	if err != nil {
 		problems = append(problems, err)
 	}
-	s.Picker = xds.Place{Host: host, Port: o.grpcPort}
+	s.Picker, s.Version = xds.Place{Host: host, Port: o.grpcPort}, cmp.Or(o.xds.envoy, s.Version)
 	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.secure, o.healthChecking, o.maxBody, o.xds.authority
 	s.Xds = xds.Place{Host: host, Port: cmp.Or(o.xds.port, s.Xds.Port)}
 	s.XdsSecure = o.xds.certPath != ""
@@ -114,7 +119,7 @@ func (o *options) reachable() (string, error) {
 
 // announceByXds makes the xDS side; without the flag there is none.
 func (t *tree) announceByXds(picker netip.AddrPort) error {
-	if t.opts.xds.port == 0 {
+	if !t.opts.xds.on() {
 		return nil
 	}
 	cfg := xds.Config{}

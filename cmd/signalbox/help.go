@@ -22,7 +22,7 @@ type group struct {
 
 // commandGroups are the subcommands in the order of help. Those of no group come last.
 var commandGroups = []group{
-	{"Serving", []string{"serve", "envoy-config"}},
+	{"Serving", []string{"up", "serve", "envoy-config"}},
 	{"Configuration", []string{"config", "plugins"}},
 	{"A running picker", []string{"endpoints", "requests", "explain", "conformance"}},
 	{"Without model servers", []string{"demo", "sim"}},

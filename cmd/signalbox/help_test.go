@@ -85,7 +85,7 @@ func TestHelpHasAGroupForEachCommandAndFlagOfServe(t *testing.T) {
 		found, _, err := root.Find([]string{name})
 		return err == nil && found != root
 	})
-	order := []string{"Usage:", "Examples:\n  signalbox --endpoints", "Serving:\n  serve ", "Endpoints and configuration:\n      --endpoints", "Ports:\n      --bind", "Help:"}
+	order := []string{"Usage:", "Examples:\n  signalbox up ", "Serving:\n  up ", "Endpoints and configuration:\n      --endpoints", "Ports:\n      --bind", "Help:"}
 	for _, part := range order {
 		_, rest, found := strings.Cut(text, "\n"+part)
 		if !found {

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox-epp/signalbox/adapters/envoy"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
@@ -55,6 +56,7 @@ const oneOrder = 500 * time.Millisecond
 // endOnSignals ends the command in good order at the first signal, and the process at once at the second.
 func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc) {
 	second := secondSignal(signals, stop)
+	envoy.KillAll()
 	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
 	code := 1
 	if number, ok := second.(syscall.Signal); ok {
@@ -87,7 +89,7 @@ func newRoot() *cobra.Command {
 		Short: "Endpoint Picker for LLM inference behind Envoy",
 		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a request. Without a command it " +
 			"serves.",
-		Example:       servingExamples,
+		Example:       "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n" + servingExamples,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -106,7 +108,7 @@ func newRoot() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
-	root.AddCommand(serving, newSim(), newEndpoints(), newRequests(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
+	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
 		newEnvoyConfig())
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"runtime"
@@ -44,6 +45,13 @@ type options struct {
 	tls                               tlsOptions
 	log                               telemetry.LogOptions
 	given                             func(flag string) bool // reports whether the command line has it
+	hooks                             hooks
+}
+
+// hooks are for a command that serves beside other things, and speaks for itself. Zero is none.
+type hooks struct {
+	log     io.Writer // takes the log; nil = standard error
+	servers bool      // the command says which metrics pages can be read, so the log does not
 }
 
 // Event loops beyond the processors of the largest machines share nothing more, and each has its buffers and its series.
@@ -173,7 +181,7 @@ type port struct {
 
 func (o *options) ports() []port {
 	all := []port{{"grpc-port", o.grpcPort}, {"grpc-health-port", o.healthPort}, {"metrics-port", o.metricsPort}}
-	if o.xds.port != 0 {
+	if o.xds.on() {
 		all = append(all, port{"xds-port", o.xds.port})
 	}
 	return all

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -61,7 +63,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	log, err := o.log.New(os.Stderr)
+	log, err := o.log.New(cmp.Or[io.Writer](o.hooks.log, os.Stderr))
 	if err != nil {
 		return nil, err
 	}

@@ -73,6 +73,9 @@ func page(s config.Source) modelserver.Page {
 type spawnScraper = func(messages.Sink[messages.PoolMsg], *endpoints.Endpoint, messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
 
 func (t *tree) turned(of messages.EndpointSpec, failure string) {
+	if t.opts.hooks.servers {
+		return
+	}
 	if failure == "" {
 		t.log.Info("metrics are back", zap.String("endpoint", string(of.Address)))
 		return

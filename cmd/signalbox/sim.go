@@ -57,7 +57,11 @@ func newSim() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd) },
 	}
-	f := c.Flags()
+	o.register(c.Flags())
+	return c
+}
+
+func (o *simOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.count, "count", 1, "how many servers")
 	f.IntVar(&o.port, "port", 8001, "port of the first; the others follow. 0 is any free port for each")
 	f.StringVar(&o.bind, "bind", "127.0.0.1", "address to listen on")
@@ -76,23 +80,28 @@ func newSim() *cobra.Command {
 	f.Uint64Var(&o.server.Seed, "seed", 0, "seed of texts, lengths, ids and faults")
 	f.StringVar(&o.profile, "profile", "", "a measured server: "+strings.Join(slices.Sorted(maps.Keys(sim.Profiles)), ", ")+"; other flags go before it")
 	f.StringVar(&o.faults, "faults", "", "faults of each server, JSON")
-	return c
 }
 
 func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := errors.Join(o.applyProfile(cmd.Flags()), o.check()); err != nil {
 		return err
 	}
-	servers := make([]*sim.Server, 0, o.count)
-	defer func() {
-		last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		for _, s := range servers {
-			if err := s.Stop(last); err != nil {
-				s.Kill()
-			}
+	servers, err := o.start()
+	defer stopSims(servers)
+	for _, s := range servers {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), "listening", s.Addr()); err != nil {
+			return errors.Join(err, ctx.Err())
 		}
-	}()
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// start starts the servers. With an error it returns those that run.
+func (o *simOptions) start() (servers []*sim.Server, err error) {
 	for i := range o.count {
 		c := o.server
 		port := o.port
@@ -102,15 +111,22 @@ func (o *simOptions) run(ctx context.Context, cmd *cobra.Command) error {
 		c.Address, c.Name, c.Seed = net.JoinHostPort(o.bind, strconv.Itoa(port)), fmt.Sprintf("sim-%d", i), o.server.Seed+uint64(i)
 		s, err := sim.Start(c)
 		if err != nil {
-			return fmt.Errorf("server %d: %w%s", i, err, remedy(err, "port"))
+			return servers, fmt.Errorf("server %d: %w%s", i, err, remedy(err, "port"))
 		}
 		servers = append(servers, s)
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), "listening", s.Addr()); err != nil {
-			return errors.Join(err, ctx.Err())
+	}
+	return servers, nil
+}
+
+// stopSims ends servers, and cuts what they answer after two seconds.
+func stopSims(servers []*sim.Server) {
+	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for _, s := range servers {
+		if err := s.Stop(last); err != nil {
+			s.Kill()
 		}
 	}
-	<-ctx.Done()
-	return nil
 }
 
 // check gives every problem of the flags at once, and reads the faults.

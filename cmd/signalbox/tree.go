@@ -66,6 +66,7 @@ type tree struct {
 	follow   context.CancelFunc
 	streams  *extproc.Server
 	logs     *accesslog.Server
+	totals   func() (arrived, failed prometheus.Collector)
 	outlived func() int  // requests whose response runs on past their stream
 	xds      *xds.Server // nil without --xds-port
 	admin    http.Handler
@@ -135,7 +136,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	for i := range t.sys.Loops() {
 		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics, requests)
 	}
-	t.outlived = cycleMetrics.Outlived
+	t.outlived, t.totals = cycleMetrics.Outlived, cycleMetrics.Totals
 	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
 		Name: "recorder", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(t.shardSinks()) },
