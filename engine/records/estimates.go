@@ -14,9 +14,9 @@ const (
 	fewest       = 6    // answers of a form before anything is said of it
 	trusted      = 64   // answers after which one in sparseEvery is enough
 	sparseEvery  = 4
-	worstShare   = 0.1  // of the estimate, that the fit alone may make it wrong by: one standard error
+	worstShare   = 0.15 // of the estimate, that the fit alone may make it wrong by: one standard error
 	worstTokens  = 1    // likewise, in tokens, for short answers
-	worstOff     = 0.35 // of the truth, that estimates of answers that told it were wrong by, in the mean
+	worstOff     = 0.5  // of the truth, that estimates of answers that told it were wrong by, in the mean
 	farOff       = 3    // standard deviations beyond which an answer is an outlier
 	leastNoise   = 0.1  // of the bytes of a token: what is taken for the noise where answers show less
 	farOffInARow = 6    // outliers in a row are a change of the model server's ways: all before is forgotten

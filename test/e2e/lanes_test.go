@@ -78,7 +78,9 @@ func TestEnvoyLanesAccountAlike(t *testing.T) {
 	}
 	if !timesBodies() {
 		for _, account := range []map[string]float64{full.whole, full.leavers} {
-			maps.DeleteFunc(account, func(series string, _ float64) bool { return strings.HasPrefix(series, "llm_d_epp_request_ttft_seconds_count") })
+			maps.DeleteFunc(account, func(series string, _ float64) bool {
+				return strings.HasPrefix(series, "llm_d_epp_request_ttft_seconds_count")
+			})
 		}
 	}
 	if diff := cmp.Diff(full.whole, light.whole); diff != "" || len(full.whole) == 0 {

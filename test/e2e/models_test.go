@@ -32,6 +32,7 @@ func TestEnvoyModelServers(t *testing.T) {
 	t.Run("stream", f.stream)
 	t.Run("prefix", f.keepsPrefixes)
 	t.Run("adapters", f.keepsAdapters)
+	t.Run("tokens", f.countsTokens)
 	t.Run("stop", f.losesOne) // the last, for it leaves a server less
 }
 
