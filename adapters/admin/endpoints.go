@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -129,7 +130,11 @@ func (h *handler) views() []EndpointView {
 	return list
 }
 
-func (p *EndpointsPage) text() string {
+func (p *EndpointsPage) text() string { return p.Table(math.MaxInt) }
+
+// Table is the page as text. Where columns is less than its width, the columns of the table that matter least are left out; lines that are
+// too long even so are for the caller to cut.
+func (p *EndpointsPage) Table(columns int) string {
 	list := p.Endpoints
 	if len(list) == 0 {
 		return "no endpoints\n"
@@ -150,7 +155,8 @@ func (p *EndpointsPage) text() string {
 		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10), e.outlier()))
 	}
 	var b strings.Builder
-	table(&b, "", "llllrrrrrrrl", rows)
+	rows, sides := fit(rows, "llllrrrrrrrl", columns, "engine", "loras", "tokens", "picks", "running", "name", "kv", "sample")
+	table(&b, "", sides, rows)
 	if p.NotScraped != "" {
 		b.WriteString("not scraped: " + clean(p.NotScraped) + "\n")
 	}

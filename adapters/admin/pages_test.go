@@ -2,12 +2,14 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +218,33 @@ func TestEndpointsThatAreNotScrapedAreShownAsSuch(t *testing.T) {
 	cfg.NotScraped = "no plugin reads samples"
 	transcript(t, "not-scraped", get(cfg, "/debug/endpoints"))
 	transcript(t, "not-scraped-json", get(cfg, "/debug/endpoints?format=json"))
+}
+
+// TestNarrowTables leave out what matters least, and are never wider than they must be.
+func TestNarrowTables(t *testing.T) {
+	cfg := config(answering(crowd(), rejected(), unplaced(), served(), byEnvoy()))
+	cfg.Endpoints = func() []EndpointView { return Views(ward(), noon, 2*time.Second) }
+	var all strings.Builder
+	for _, path := range []string{"/debug/endpoints?format=json", "/debug/requests?format=json"} {
+		var endpoints EndpointsPage
+		var requests RequestsPage
+		body := get(cfg, path).Body.Bytes()
+		if err := errors.Join(json.Unmarshal(body, &endpoints), json.Unmarshal(body, &requests)); err != nil {
+			t.Fatal(err)
+		}
+		for _, columns := range []int{120, 80, 60, 1} {
+			text := requests.Table(columns)
+			if len(endpoints.Endpoints) > 0 {
+				text = endpoints.Table(columns)
+			}
+			fmt.Fprintf(&all, "%d columns\n%s\n", columns, text)
+			tooWide := func(line string) bool { return columnsOf(line) > columns }
+			if columns >= 80 && slices.ContainsFunc(strings.Split(text, "\n"), tooWide) {
+				t.Errorf("not within %d columns:\n%s", columns, text)
+			}
+		}
+	}
+	golden(t, filepath.Join("testdata", "narrow.txt"), all.String())
 }
 
 // transcript compares a page with the file of its name. A text must fit a terminal and do no harm to it.

@@ -165,56 +165,52 @@ func notFound(id string, ours bool, lost uint64) string {
 
 // listing is a list of requests as text, one line each.
 func listing(p *RequestsPage) string {
-	var b strings.Builder
-	if len(p.Requests) == 0 {
-		b.WriteString("no requests\n")
-	} else {
-		table(&b, "", "lrlllrrr", rows(p))
-	}
+	text := p.Table(width)
 	if p.LeftOut > 0 {
-		fmt.Fprintf(&b, "%d more; limit shows more, at most %d\n", p.LeftOut, requestsShown.most)
+		text += fmt.Sprintf("%d more; limit shows more, at most %d\n", p.LeftOut, requestsShown.most)
 	}
 	if p.Unasked > 0 {
-		fmt.Fprintf(&b, "incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(p.Unasked, "request"))
+		text += fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(p.Unasked, "request"))
 	}
 	if p.Partial {
-		b.WriteString("incomplete: a part of the process did not answer in time\n")
+		text += "incomplete: a part of the process did not answer in time\n"
 	}
-	return b.String()
+	return text
 }
 
 const (
 	addressColumns = 21 // any IPv4 address with a port
 	outcomeColumns = 20
 	modelColumns   = 40
+	modelLeast     = 8
 	sentTo         = "→"         // before an endpoint of which nothing came yet
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 
-func rows(p *RequestsPage) [][]string {
+// Table is the requests as text, one line each. Names of models are cut so that it fits, and where columns is little, the columns of the
+// table that matter least are left out; lines that are too long even so are for the caller to cut.
+func (p *RequestsPage) Table(columns int) string {
+	if len(p.Requests) == 0 {
+		return "no requests\n"
+	}
+	const model = 2
 	rows := [][]string{{"id", "age", "model", "endpoint", "outcome", "queue", "ttft", "took"}}
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		rows = append(rows, []string{
-			r.ID, short(time.Duration(r.AgeSeconds)), orNone(clean(r.Model)), clip(r.place(), addressColumns+1),
+			r.ID, short(time.Duration(r.AgeSeconds)), clip(orNone(clean(r.Model)), modelColumns), clip(r.place(), addressColumns+1),
 			clip(r.Outcome(), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(), r.DurationSeconds.text(),
 		})
 	}
-	const model = 2
-	left := width
-	for column := range rows[0] {
-		most := 0
-		for _, row := range rows {
-			most = max(most, columnsOf(row[column]))
-		}
-		if column != model {
-			left -= most + 2
-		}
-	}
+	cut := max(columnOf(rows, model)-modelLeast, 0) // what the names can give
+	rows, sides := fit(rows, "lrlllrrr", columns+cut, "queue", "took", "ttft", "endpoint")
+	left := columns - (tableColumns(rows) - columnOf(rows, model))
 	for _, row := range rows {
-		row[model] = clip(row[model], min(max(left, 8), modelColumns))
+		row[model] = clip(row[model], max(left, modelLeast))
 	}
-	return rows
+	var b strings.Builder
+	table(&b, "", sides, rows)
+	return b.String()
 }
 
 // place is what served the request. While that is not known, it is what the request was sent to, marked as such.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ func Clean(s string) string { return clean(s) }
 // Clip shortens text to n columns of a terminal and shows that it did.
 func Clip(s string, n int) string { return clip(s, n) }
 
+// Short is a duration in at most seven columns, as all pages have it.
+func Short(d time.Duration) string { return short(d) }
+
 // columns is how many columns a character takes: two from the first wide script on, which errs on the safe side.
 func columns(r rune) int {
 	if r >= 0x1100 {
@@ -78,7 +82,10 @@ func clip(s string, n int) string {
 	if columnsOf(s) <= n {
 		return s
 	}
-	head, _ := split(s, max(n-1, 1))
+	if n <= 1 {
+		return "…"
+	}
+	head, _ := split(s, n-1)
 	return head + "…"
 }
 
@@ -123,6 +130,41 @@ func table(b *strings.Builder, indent, sides string, rows [][]string) {
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
+}
+
+// fit leaves out columns of a table, which drop names by their headings, in this order, until the table is not wider than most or none
+// of them is left.
+func fit(rows [][]string, sides string, most int, drop ...string) (fitting [][]string, theirs string) {
+	for _, heading := range drop {
+		if tableColumns(rows) <= most {
+			break
+		}
+		i := slices.Index(rows[0], heading)
+		narrower := make([][]string, len(rows))
+		for n, row := range rows {
+			narrower[n] = slices.Delete(slices.Clone(row), i, i+1)
+		}
+		rows, sides = narrower, sides[:i]+sides[i+1:]
+	}
+	return rows, sides
+}
+
+// tableColumns is how wide a table is.
+func tableColumns(rows [][]string) int {
+	total := -2
+	for column := range rows[0] {
+		total += columnOf(rows, column) + 2
+	}
+	return total
+}
+
+// columnOf is how wide a column of a table is.
+func columnOf(rows [][]string, column int) int {
+	most := 0
+	for _, row := range rows {
+		most = max(most, columnsOf(row[column]))
+	}
+	return most
 }
 
 // short is a duration in three significant digits, in at most seven columns up to 100 days.

@@ -55,6 +55,17 @@ type requestView struct {
 	why messages.Reason
 }
 
+// Age is how long ago the request arrived, when the page was made.
+func (r *requestView) Age() time.Duration { return time.Duration(r.AgeSeconds) }
+
+// TTFT is the time from its arrival to the first token, if one was seen.
+func (r *requestView) TTFT() (after time.Duration, seen bool) {
+	if r.FirstTokenSeconds == nil {
+		return 0, false
+	}
+	return time.Duration(*r.FirstTokenSeconds), true
+}
+
 // seconds is a duration; JSON has it as a number of seconds.
 type seconds time.Duration
 

@@ -24,7 +24,7 @@ type group struct {
 var commandGroups = []group{
 	{"Serving", []string{"up", "serve", "envoy-config"}},
 	{"Configuration", []string{"config", "plugins"}},
-	{"A running picker", []string{"endpoints", "requests", "explain", "conformance"}},
+	{"A running picker", []string{"endpoints", "requests", "top", "explain", "conformance"}},
 	{"Without model servers", []string{"demo", "sim"}},
 	{"This program", []string{"tree", "version", "completion", "help"}},
 }

@@ -108,8 +108,8 @@ func newRoot() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
-	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newExplain(), newPlugins(), newConfig(), newVersion(), newTree(), newDemo(), newConformance(),
-		newEnvoyConfig())
+	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(), newConfig(), newVersion(),
+		newTree(), newDemo(), newConformance(), newEnvoyConfig())
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
 	useHelp(root)
