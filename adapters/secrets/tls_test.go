@@ -342,21 +342,22 @@ func TestCertificateThatExpiresIsToldOf(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		secretstest.NewPair(t, "short").Write(t, folder)
-		var told doubts
-		p, err := NewPort(Config{Directory: folder}, told.watch(time.Second))
+		told := make(chan error, 10)
+		p, err := NewPort(Config{Directory: folder}, Watch{Every: time.Second, Doubt: func(err error) { told <- err }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(59 * time.Minute) // of the bubble
-		synctest.Wait()
+		<-time.After(59 * time.Minute) // of the bubble's clock
 		if len(told) != 0 {
-			t.Errorf("told of before: %q", told)
+			t.Errorf("told of before: %v", <-told)
 		}
 		<-time.After(2 * time.Minute)
-		synctest.Wait()
 		p.Close()
-		if len(told) != 1 || !strings.Contains(told[0], `"CN=short" expired at`) {
-			t.Errorf("told of %q, want that it expired, once", told)
+		if len(told) != 1 {
+			t.Fatalf("told %d times that it expired, want once", len(told))
+		}
+		if err := <-told; !strings.Contains(err.Error(), `"CN=short" expired at`) {
+			t.Errorf("told of %v, want that it expired", err)
 		}
 	})
 }

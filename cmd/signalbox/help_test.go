@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 // said is what a command line prints, and that it ends well.
@@ -53,6 +55,25 @@ func TestHelpOfEveryCommandFitsIts100Columns(t *testing.T) {
 		}
 		if !strings.Contains(text, "\nUsage:\n  signalbox") || !strings.Contains(text, "\nHelp:\n  -h, --help") {
 			t.Errorf("signalbox %s --help has no usage or no help flag:\n%s", strings.Join(words, " "), text)
+		}
+	}
+}
+
+func TestDocumentationOfPluginsFitsIts100Columns(t *testing.T) {
+	texts := []string{said(t, "plugins")}
+	for _, f := range config.Describe() {
+		for _, p := range f.Plugins {
+			texts = append(texts, said(t, "plugins", p.Type))
+		}
+	}
+	for _, text := range texts {
+		if strings.Count(text, "\n") < 3 {
+			t.Errorf("too short: %q", text)
+		}
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpColumns {
+				t.Errorf("%d columns: %q", n, line)
+			}
 		}
 	}
 }

@@ -35,7 +35,8 @@ func listPlugins(w io.Writer) {
 	for _, f := range config.Describe() {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
-			_, _ = fmt.Fprintf(w, "  %-32s %s\n", p.Type, firstSentence(p.Text))
+			const indent = "                                   "
+			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, strings.TrimPrefix(filled(firstSentence(p.Text), indent), indent))
 		}
 	}
 }
@@ -51,9 +52,9 @@ func showPlugin(w io.Writer, name string) error {
 			if p.Type != name {
 				continue
 			}
-			_, _ = fmt.Fprintf(w, "%s (%s)\n\n%s\n", p.Type, f.Name, p.Text)
+			_, _ = fmt.Fprintf(w, "%s (%s)\n\n%s", p.Type, f.Name, paragraphs(p.Text))
 			for _, q := range p.Parameters {
-				_, _ = fmt.Fprintf(w, "\n  %s  %s, default %q\n      %s\n", q.Name, q.Kind, q.Default, q.Text)
+				_, _ = fmt.Fprintf(w, "\n  %s  %s, default %q\n%s", q.Name, q.Kind, q.Default, filled(q.Text, "      "))
 			}
 			return nil
 		}
