@@ -197,7 +197,7 @@ type RingEvent struct {
 	Waited    time.Duration // in the inbox
 	Took      time.Duration // to handle; 0 if it was told to a stream
 	Panicked  bool
-	Actor     uint64 // number of the actor, or of the stream's request
+	Actor     uint64 // number of the actor; of a cycle and of a stream, that of their request
 	ActorKind uint16 // number of the kind's name
 	Message   uint16 // number of the type's name
 }

@@ -17,7 +17,7 @@ type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]
 	Found     time.Time // when discovery had what is new in it; zero = not known, or nothing that discovery found is new
-	Pool      Sink[PoolMsg]
+	Pool      Port[PoolMsg]
 }
 
 // AnnouncedEndpoint is one of the set.

@@ -77,6 +77,18 @@ type Cycle struct {
 
 const eventSlots = 16
 
+// Role is what the cycles of one loop have in common. Rings number a cycle as its request is numbered.
+func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
+	return runtime.Role[messages.CycleMsg]{
+		Name: "cycle", Policy: runtime.StopOnPanic,
+		New: func() runtime.Actor[messages.CycleMsg] { return New(deps) },
+		Number: func(first messages.CycleMsg) uint64 {
+			arrived, _ := first.(messages.RequestArrived)
+			return uint64(arrived.Request.ID)
+		},
+	}
+}
+
 // New is a cycle before its first message.
 func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Checker connects to an endpoint and tells sink exactly once whether that worked. False: it is full or closed and tells nothing.
+// Checker connects to an endpoint and tells it exactly once whether that worked. False: it is full or closed and tells nothing.
 type Checker interface {
-	Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.OutlierMsg]) bool
+	Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool
 }
 
 // Config holds the settings. The zero Config ejects and degrades nothing.
@@ -103,7 +103,7 @@ func (o *Outlier) check(ctx runtime.Context[messages.OutlierMsg], e *endpoints.E
 	if known.checking || ctx.Now().Sub(known.checked) < checkEvery {
 		return
 	}
-	if o.checker.Check(e.ID, e.Spec.Address, ctx.Self()) {
+	if o.checker.Check(e.ID, e.Spec.Address, ctx.Port()) {
 		known.checking, known.checked = true, ctx.Now()
 	}
 }

@@ -38,7 +38,7 @@ func newScene(t *testing.T, percent float64) *scene {
 	return s
 }
 
-func (s *scene) Check(id messages.EndpointID, _ messages.Address, _ messages.Sink[messages.OutlierMsg]) bool {
+func (s *scene) Check(id messages.EndpointID, _ messages.Address, _ messages.Port[messages.OutlierMsg]) bool {
 	if !s.full {
 		s.checks = append(s.checks, id)
 	}

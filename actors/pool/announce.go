@@ -64,7 +64,7 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 	for _, address := range sortedKeys(p.told.leaving) {
 		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: !p.told.leaving[address].stopped.IsZero()})
 	}
-	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: runtime.Outward(ctx.Self())}
+	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: ctx.Port()}
 	switch {
 	case !p.deps.Announcer.Tell(m): // nobody is there to take it, so nobody is there to wait for
 		p.told.admitted = p.told.number

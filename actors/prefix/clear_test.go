@@ -18,7 +18,7 @@ import (
 type clearing struct {
 	sys   *runtime.System
 	index *blockindex.Index
-	actor runtime.Outer[messages.PrefixMsg]
+	actor runtime.Ref[messages.PrefixMsg]
 }
 
 func newClearing(t testing.TB, cfg runtime.Config, blocks int) *clearing {
@@ -32,7 +32,7 @@ func newClearing(t testing.TB, cfg runtime.Config, blocks int) *clearing {
 			t.Error(err)
 		}
 	})
-	c.actor, _ = runtime.SpawnOuter(c.sys.Root(0), runtime.Role[messages.PrefixMsg]{
+	c.actor, _ = runtime.Start(c.sys.Root(0), runtime.Role[messages.PrefixMsg]{
 		Name: "prefix", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.PrefixMsg] { return prefix.New(c.index, metrics) },
 	}, messages.PrefixMsg(messages.PrefixStarted{}))

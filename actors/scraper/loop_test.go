@@ -19,15 +19,15 @@ type handing struct{ asked chan asked }
 
 type asked struct {
 	number uint32
-	sink   messages.Sink[messages.ScraperMsg]
+	port   messages.Port[messages.ScraperMsg]
 }
 
-func (h handing) FetchMetrics(_ messages.EndpointSpec, n uint32, sink messages.Sink[messages.ScraperMsg]) bool {
-	h.asked <- asked{n, sink}
+func (h handing) FetchMetrics(_ messages.EndpointSpec, n uint32, port messages.Port[messages.ScraperMsg]) bool {
+	h.asked <- asked{n, port}
 	return true
 }
 
-func (h handing) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.ScraperMsg]) bool {
+func (h handing) FetchModels(messages.EndpointSpec, uint32, messages.Port[messages.ScraperMsg]) bool {
 	return false
 }
 
@@ -65,15 +65,12 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 			return scraper.New(scraper.Config{Metrics: true}, to, fetches, metrics)
 		}}
 	var first messages.ScraperMsg = messages.EndpointAssigned{Endpoint: id, Spec: spec, Pool: runtimetest.NewProbe[messages.PoolMsg](t)}
-	address, ok := runtime.SpawnOuter(system.Root(0), role, first)
+	address, ok := runtime.Start(system.Root(0), role, first)
 	if !ok {
 		t.Fatal("refused")
 	}
 	f := within(t, fetches.asked)
-	if _, ok := f.sink.(runtime.Outer[messages.ScraperMsg]); !ok {
-		t.Errorf("the fetcher was given %T, want an address for adapters", f.sink)
-	}
-	f.sink.Tell(answer(f.number, 9))
+	f.port.Post(answer(f.number, 9))
 	if got := within(t, to.published); got.Waiting != 9 {
 		t.Errorf("sample %+v", got)
 	}

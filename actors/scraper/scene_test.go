@@ -52,14 +52,14 @@ type fetcher struct {
 	closed       bool
 }
 
-func (f *fetcher) FetchMetrics(of messages.EndpointSpec, n uint32, _ messages.Sink[messages.ScraperMsg]) bool {
+func (f *fetcher) FetchMetrics(of messages.EndpointSpec, n uint32, _ messages.Port[messages.ScraperMsg]) bool {
 	if !f.closed {
 		f.pages = append(f.pages, fetch{f.stage.Clock(), of, n})
 	}
 	return !f.closed
 }
 
-func (f *fetcher) FetchModels(of messages.EndpointSpec, n uint32, _ messages.Sink[messages.ScraperMsg]) bool {
+func (f *fetcher) FetchModels(of messages.EndpointSpec, n uint32, _ messages.Port[messages.ScraperMsg]) bool {
 	if !f.closed {
 		f.lists = append(f.lists, fetch{f.stage.Clock(), of, n})
 	}

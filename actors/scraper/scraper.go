@@ -21,10 +21,10 @@ type Target interface {
 	Inflight() int // requests that were sent to it and have not ended
 }
 
-// Fetcher fetches pages and tells sink exactly once what came of it. False: it is closed and tells nothing.
+// Fetcher fetches pages and tells the port exactly once what came of it. False: it is closed and tells nothing.
 type Fetcher interface {
-	FetchMetrics(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool
-	FetchModels(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool
+	FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
+	FetchModels(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
 }
 
 // Config is what all scrapers have in common.

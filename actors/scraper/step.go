@@ -21,14 +21,14 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	}
 	if s.cfg.Metrics && !s.page.pending && !now.Before(s.pageDue()) {
 		s.page.begin(now, s.target.BeginScrape())
-		if !s.fetcher.FetchMetrics(s.spec, s.page.number, runtime.Outward(ctx.Self())) {
+		if !s.fetcher.FetchMetrics(s.spec, s.page.number, ctx.Port()) {
 			s.metrics.metrics.fail()
 			s.pageFailed("the fetcher is closed")
 		}
 	}
 	if s.cfg.Models && !s.list.pending && !now.Before(s.listDue()) {
 		s.list.begin(now, s.list.number+1)
-		if !s.fetcher.FetchModels(s.spec, s.list.number, runtime.Outward(ctx.Self())) {
+		if !s.fetcher.FetchModels(s.spec, s.list.number, ctx.Port()) {
 			s.metrics.models.fail()
 			s.list.pending = false
 			s.list.failures++

@@ -22,7 +22,7 @@ import (
 // rings MessageName and ActorName.
 type Config struct {
 	Gatherer prometheus.Gatherer
-	Recorder messages.Sink[messages.RecorderMsg]
+	Recorder messages.Port[messages.RecorderMsg]
 
 	FormatID func(messages.RequestID) string         // our id as clients get it
 	ParseID  func(string) (messages.RequestID, bool) // its reverse; false = not an id of this process

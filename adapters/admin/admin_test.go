@@ -32,7 +32,7 @@ type recorder struct {
 	full   bool
 }
 
-func (r *recorder) Tell(m messages.RecorderMsg) bool {
+func (r *recorder) Post(m messages.RecorderMsg) bool {
 	if r.full {
 		return false
 	}

@@ -28,7 +28,7 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 // query puts a query to the recorder, whose answer comes to a. False means that the HTTP request is answered already, or
 // its client gone.
 func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg, bool) {
-	if !h.Recorder.Tell(q) {
+	if !h.Recorder.Post(q) {
 		fail(w, http.StatusServiceUnavailable, "busy", "the recorder is busy or gone; ask again")
 		return nil, false
 	}

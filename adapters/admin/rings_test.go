@@ -17,7 +17,7 @@ type ringRecorder struct {
 	answer messages.RingsAnswered
 }
 
-func (r *ringRecorder) Tell(m messages.RecorderMsg) bool {
+func (r *ringRecorder) Post(m messages.RecorderMsg) bool {
 	r.asked = m.(messages.RingsQueried)
 	return r.asked.Admin.Tell(r.answer)
 }

@@ -44,7 +44,7 @@ const namesWait = 500 * time.Millisecond
 // File tells a pool the endpoints of a file.
 type File struct {
 	cfg    Config
-	pool   messages.Sink[messages.PoolMsg]
+	pool   messages.Port[messages.PoolMsg]
 	source source
 	names  *names
 
@@ -65,7 +65,7 @@ type File struct {
 
 // Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run
 // tells the pool.
-func Open(cfg Config, pool messages.Sink[messages.PoolMsg]) (*File, error) {
+func Open(cfg Config, pool messages.Port[messages.PoolMsg]) (*File, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("file discovery: no path")
 	}
@@ -232,7 +232,7 @@ func (f *File) tell(waited bool) {
 		f.dirty = false
 		return
 	}
-	if f.pool.Tell(messages.EndpointsDiscovered{Version: f.version + 1, Found: f.found, Endpoints: messages.ListOf(set...)}) {
+	if f.pool.Post(messages.EndpointsDiscovered{Version: f.version + 1, Found: f.found, Endpoints: messages.ListOf(set...)}) {
 		f.version++
 		if f.cfg.Told != nil {
 			f.cfg.Told(difference(f.told, set))
@@ -244,7 +244,7 @@ func (f *File) tell(waited bool) {
 // tellAgain repeats what the pool took last. A pool that has it drops it; one that lost it in a panic gets it back.
 func (f *File) tellAgain() {
 	if f.version > 0 {
-		f.pool.Tell(messages.EndpointsDiscovered{Version: f.version, Found: f.toldFrom, Endpoints: messages.ListOf(f.told...)})
+		f.pool.Post(messages.EndpointsDiscovered{Version: f.version, Found: f.toldFrom, Endpoints: messages.ListOf(f.told...)})
 	}
 }
 

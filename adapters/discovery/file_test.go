@@ -30,7 +30,7 @@ type scene struct {
 	repeats chan messages.EndpointsDiscovered
 }
 
-func (s *scene) Tell(m messages.PoolMsg) bool {
+func (s *scene) Post(m messages.PoolMsg) bool {
 	select {
 	case <-s.refuse:
 		return false

@@ -57,7 +57,7 @@ func (st *stream) onResponseHeaders() error {
 	}
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Tell(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told, Passes: passes})
+		st.cycle.Post(messages.ResponseStarted{Status: status, Served: served, Local: local, At: st.resp.told, Passes: passes})
 		if status < 400 {
 			st.resp.scan = st.srv.deps.Scan(contentType)
 		}
@@ -138,7 +138,7 @@ func (st *stream) onHeadlessResponse() {
 	st.waitIsOver()
 	if st.cycle != nil {
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Tell(messages.ResponseStarted{Served: readServed(&st.in), At: st.resp.told})
+		st.cycle.Post(messages.ResponseStarted{Served: readServed(&st.in), At: st.resp.told})
 		st.resp.scan = st.srv.deps.Scan("")
 	}
 }
@@ -166,7 +166,7 @@ func (st *stream) tellError() {
 	}
 	if status := st.resp.scan.ErrorStatus(); status != 0 {
 		st.resp.failed = true
-		st.cycle.Tell(messages.ErrorSeen{Status: status})
+		st.cycle.Post(messages.ErrorSeen{Status: status})
 	}
 }
 
@@ -177,12 +177,12 @@ func (st *stream) tellProgress(n int) {
 	if !st.resp.first {
 		st.resp.first = true
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Tell(messages.FirstTokenSeen{At: st.resp.told})
+		st.cycle.Post(messages.FirstTokenSeen{At: st.resp.told})
 		return
 	}
 	if now := st.srv.deps.Now(); now.Sub(st.resp.told) >= st.srv.progressAfter() {
 		st.resp.told = now
-		st.cycle.Tell(messages.ResponseProgressed{At: now})
+		st.cycle.Post(messages.ResponseProgressed{At: now})
 	}
 }
 
@@ -207,5 +207,5 @@ func (st *stream) onResponseEnd() {
 	if st.resp.scan != nil {
 		end.Usage = st.resp.scan.Usage()
 	}
-	st.cycle.Tell(end)
+	st.cycle.Post(end)
 }

@@ -36,7 +36,7 @@ type cycle struct {
 	told []messages.CycleMsg
 }
 
-func (c *cycle) Tell(m messages.CycleMsg) bool {
+func (c *cycle) Post(m messages.CycleMsg) bool {
 	c.mu.Lock()
 	c.told = append(c.told, m)
 	c.mu.Unlock()
@@ -143,7 +143,7 @@ func newRig(s setup) *rig {
 		s.scan = func(string) Scanner { return nil }
 	}
 	r.srv = NewServer(cfg, Deps{
-		Start: func(m messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
+		Start: func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 			if s.full {
 				return nil, false
 			}

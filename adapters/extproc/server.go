@@ -47,7 +47,7 @@ type Config struct {
 // Deps are what a Server works with.
 type Deps struct {
 	// Start begins a cycle for a request; false if its loop is full.
-	Start func(messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool)
+	Start func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
 	// Refused is told of each request that ended without a cycle, but not of those that Start had no room for.
 	Refused func(messages.RequestRefused)
 	Parser  Parser

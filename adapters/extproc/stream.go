@@ -39,7 +39,7 @@ type stream struct {
 
 	// All below belongs to the handler's goroutine.
 	frames   int
-	cycle    messages.Sink[messages.CycleMsg] // nil before the cycle starts
+	cycle    messages.Port[messages.CycleMsg] // nil before the cycle starts
 	facts    facts
 	arrived  time.Time
 	model    string // as the body names it; "" before it was parsed
@@ -219,7 +219,7 @@ func (st *stream) gone() {
 	st.letGo()
 	switch {
 	case st.cycle != nil:
-		st.cycle.Tell(messages.StreamGone{
+		st.cycle.Post(messages.StreamGone{
 			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
 			Logged: said == messages.NoReason && st.passedBy(),
 		})

@@ -30,8 +30,8 @@ func NewChecker() *Checker {
 	return &Checker{ctx: ctx, cancel: cancel, places: make(chan struct{}, maxChecks)}
 }
 
-// Check connects, within a second, and tells sink whether that worked. False: it is full or closed, and tells nothing.
-func (c *Checker) Check(id messages.EndpointID, at messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
+// Check connects, within a second, and tells the port whether that worked. False: it is full or closed, and tells nothing.
+func (c *Checker) Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -45,7 +45,7 @@ func (c *Checker) Check(id messages.EndpointID, at messages.Address, sink messag
 	c.done.Go(func() {
 		connected := c.connect(string(at))
 		<-c.places
-		sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: connected})
+		to.Post(messages.EndpointChecked{Endpoint: id, Connected: connected})
 	})
 	return true
 }

@@ -10,7 +10,7 @@ import (
 
 type answers chan messages.EndpointChecked
 
-func (a answers) Tell(m messages.OutlierMsg) bool {
+func (a answers) Post(m messages.OutlierMsg) bool {
 	a <- m.(messages.EndpointChecked)
 	return true
 }

@@ -109,16 +109,16 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 	return f, nil
 }
 
-// FetchMetrics begins a fetch of an endpoint's metrics page. It tells sink ScrapeFinished with this number exactly once,
+// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly once,
 // within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells nothing.
-// It does not block. sink must be an address for adapters.
-func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
-	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, sink)
+// It does not block.
+func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
+	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, to)
 }
 
-// FetchModels begins a fetch of an endpoint's model list. It tells sink ModelsListed as FetchMetrics does ScrapeFinished.
-func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
-	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, sink)
+// FetchModels begins a fetch of an endpoint's model list. It tells the port ModelsListed as FetchMetrics does ScrapeFinished.
+func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
+	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, to)
 }
 
 // Found is what a model server says of itself.
@@ -146,13 +146,13 @@ func (f *Fetcher) Close() {
 	f.trusting.CloseIdleConnections()
 }
 
-func (f *Fetcher) run(fetch func() messages.ScraperMsg, sink messages.Sink[messages.ScraperMsg]) bool {
+func (f *Fetcher) run(fetch func() messages.ScraperMsg, to messages.Port[messages.ScraperMsg]) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return false
 	}
-	f.running.Go(func() { sink.Tell(fetch()) }) // false: the scraper has ended, and nobody wants to know
+	f.running.Go(func() { to.Post(fetch()) }) // false: the scraper has ended, and nobody wants to know
 	return true
 }
 

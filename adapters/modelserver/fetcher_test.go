@@ -20,7 +20,7 @@ import (
 // ear is a sink that a test waits on.
 type ear chan messages.ScraperMsg
 
-func (e ear) Tell(m messages.ScraperMsg) bool { e <- m; return true }
+func (e ear) Post(m messages.ScraperMsg) bool { e <- m; return true }
 
 // scene is a server, a fetcher and an ear. Its end checks that nothing runs on and nothing was told twice.
 type scene struct {

@@ -29,7 +29,7 @@ type clients struct {
 	each    map[string]string               // version of each endpoint resource
 	number  uint64                          // newest announcement
 	told    uint64                          // newest announcement that was acknowledged
-	pool    messages.Sink[messages.PoolMsg] // who made it
+	pool    messages.Port[messages.PoolMsg] // who made it
 }
 
 // client is one stream.
@@ -67,11 +67,11 @@ func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map
 // report tells the pool of the newest announcement once nobody owes anything.
 func (c *clients) report() {
 	if pool, number := c.settled(); pool != nil {
-		pool.Tell(messages.EndpointsAcknowledged{Number: number})
+		pool.Post(messages.EndpointsAcknowledged{Number: number})
 	}
 }
 
-func (c *clients) settled() (messages.Sink[messages.PoolMsg], uint64) {
+func (c *clients) settled() (messages.Port[messages.PoolMsg], uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.told >= c.number {

@@ -38,7 +38,7 @@ type rig struct {
 	found   time.Time // of the next announcement
 }
 
-func (r *rig) Tell(m messages.PoolMsg) bool {
+func (r *rig) Post(m messages.PoolMsg) bool {
 	r.acks <- m.(messages.EndpointsAcknowledged).Number
 	return true
 }

@@ -56,20 +56,20 @@ func TestRequestsThatEndWhileTheyAreAskedForAreFound(t *testing.T) {
 		var cycles []runtime.Ref[messages.CycleMsg]
 		for i := range loops {
 			book := records.NewBook(requests, 1<<20)
-			a, _ := runtime.SpawnInner(s.Root(i), runtime.Role[messages.ShardMsg]{
+			a, _ := runtime.Start(s.Root(i), runtime.Role[messages.ShardMsg]{
 				Name: "shard", New: func() runtime.Actor[messages.ShardMsg] {
 					return shard.New(book, shard.NewMetrics(prometheus.NewRegistry()), func(*messages.Record) {})
 				},
 			}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
 			shards = append(shards, a)
 			for n := range requests / loops {
-				c, _ := runtime.SpawnInner(a, runtime.Role[messages.CycleMsg]{
+				c, _ := runtime.Start(a, runtime.Role[messages.CycleMsg]{
 					Name: "cycle", New: func() runtime.Actor[messages.CycleMsg] { return &bookCycle{book: book} },
 				}, messages.CycleMsg(messages.RequestArrived{Request: messages.Request{ID: messages.RequestID(1 + i + loops*n)}}))
 				cycles = append(cycles, c)
 			}
 		}
-		rec, _ := runtime.SpawnInner(s.Root(0), runtime.Role[messages.RecorderMsg]{
+		rec, _ := runtime.Start(s.Root(0), runtime.Role[messages.RecorderMsg]{
 			Name: "recorder", New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(shards) },
 		}, messages.RecorderMsg(messages.RecorderStarted{}))
 		s.StepUntil(0)

@@ -137,9 +137,9 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	case <-time.After(20 * time.Second):
 		tt.Fatalf("request %d had no answer", id)
 	}
-	c.Tell(messages.ResponseStarted{Status: status, At: now})
-	c.Tell(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
-	c.Tell(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 1, OutputTokens: 2}})
+	c.Post(messages.ResponseStarted{Status: status, At: now})
+	c.Post(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
+	c.Post(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 1, OutputTokens: 2}})
 }
 
 func TestMetricsHaveTheReferencesNames(t *testing.T) {

@@ -134,18 +134,18 @@ func (t *tree) serveLogs() {
 
 // noteLogged tells the shard of a request's loop that the request has ended.
 func (t *tree) noteLogged(m messages.ExchangeLogged) {
-	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Port().Post(m)
 }
 
 // noteOngoing tells the shard of a request's loop how far the request is.
 func (t *tree) noteOngoing(m messages.ExchangeOngoing) {
-	t.shards[uint64(m.Request)%uint64(len(t.shards))].Outer().Tell(m)
+	t.shards[uint64(m.Request)%uint64(len(t.shards))].Port().Post(m)
 }
 
 // noteSilence tells every shard that a proxy's access log ended.
 func (t *tree) noteSilence() {
 	for _, s := range t.shards {
-		s.Outer().Tell(messages.LogStreamEnded{})
+		s.Port().Post(messages.LogStreamEnded{})
 	}
 }
 
@@ -157,7 +157,7 @@ func (noParser) Parse(string, string, string, []byte, *messages.Request) error {
 // serveAdmin makes the metrics port's side.
 func (t *tree) serveAdmin(c *config.Config) {
 	t.admin = admin.NewHandler(admin.Config{
-		Gatherer: t.registry, Recorder: t.recorder.Outer(), FormatID: t.formatID,
+		Gatherer: t.registry, Recorder: t.recorder.Port(), FormatID: t.formatID,
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address: t.endpoint.Address, Incarnations: t.endpoint.Incarnations,
 		MessageName: func(k uint16) string { return t.sys.KindName(runtime.Kind(k)) }, ActorName: t.sys.ActorName,
@@ -171,7 +171,7 @@ func (t *tree) spawnOutlier() {
 	t.checker = modelserver.NewChecker()
 	settings := outlier.Config{MaxEjectionPercent: t.opts.maxEjection, Config: machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection}}
 	metrics := outlier.NewMetrics(t.registry)
-	t.outlier, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.OutlierMsg]{
+	t.outlier, _ = runtime.Start(t.sys.Root(0), runtime.Role[messages.OutlierMsg]{
 		Name: "outlier", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.OutlierMsg] {
 			return outlier.New(settings, t.endpoint, t.checker, metrics)

@@ -120,7 +120,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 	}
 	t.index = blockindex.NewIndex(0)
 	var ok bool
-	t.prefix, ok = runtime.SpawnInner(t.sys.Root(t.sys.Loops()-1), runtime.Role[messages.PrefixMsg]{
+	t.prefix, ok = runtime.Start(t.sys.Root(t.sys.Loops()-1), runtime.Role[messages.PrefixMsg]{
 		Name: "prefix", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.PrefixMsg] { return prefix.New(t.index, prefixMetrics) },
 	}, messages.PrefixMsg(messages.PrefixStarted{}))
@@ -137,7 +137,7 @@ func (t *tree) spawnAll(cfg *config.Config) error {
 		t.spawnShard(i, flowMetrics, shardMetrics, cycleMetrics, requests)
 	}
 	t.outlived, t.totals = cycleMetrics.Outlived, cycleMetrics.Totals
-	t.recorder, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
+	t.recorder, _ = runtime.Start(t.sys.Root(0), runtime.Role[messages.RecorderMsg]{
 		Name: "recorder", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.RecorderMsg] { return recorder.New(t.shardSinks()) },
 	}, messages.RecorderMsg(messages.RecorderStarted{}))
@@ -154,7 +154,7 @@ func (t *tree) spawnPool(cfg *config.Config, served func(models ...string)) erro
 	if t.xds != nil {
 		deps.Announcer, deps.Hangs = t.xds, t.hangs
 	}
-	t.pool, _ = runtime.SpawnInner(t.sys.Root(0), runtime.Role[messages.PoolMsg]{
+	t.pool, _ = runtime.Start(t.sys.Root(0), runtime.Role[messages.PoolMsg]{
 		Name: "pool", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) },
 	}, messages.PoolMsg(messages.PoolStarted{}))
@@ -164,7 +164,7 @@ func (t *tree) spawnPool(cfg *config.Config, served func(models ...string)) erro
 // spawnShard brings up what one loop carries. All of it shares the loop's scratch and book.
 func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Families, requests *telemetry.Requests) {
 	book := records.NewBook(recordEntries/t.sys.Loops(), recordBytes/t.sys.Loops())
-	s, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
+	s, _ := runtime.Start(t.sys.Root(i), runtime.Role[messages.ShardMsg]{
 		Name: "shard", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ShardMsg] {
 			return shard.New(book, sm, func(r *messages.Record) {
@@ -173,7 +173,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 			})
 		},
 	}, messages.ShardMsg(messages.ShardStarted{Shard: i}))
-	f, _ := runtime.SpawnInner(t.sys.Root(i), runtime.Role[messages.FlowMsg]{
+	f, _ := runtime.Start(t.sys.Root(i), runtime.Role[messages.FlowMsg]{
 		Name: "flow", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.FlowMsg] { return flow.New(fm) },
 	}, messages.FlowMsg(messages.FlowStarted{Shard: i}))
@@ -188,10 +188,7 @@ func (t *tree) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.
 			Logged: limit(t.opts.logTimeout),
 		},
 	}
-	t.cycles = append(t.cycles, runtime.Role[messages.CycleMsg]{
-		Name: "cycle", Policy: runtime.StopOnPanic,
-		New: func() runtime.Actor[messages.CycleMsg] { return cycle.New(deps) },
-	})
+	t.cycles = append(t.cycles, cycle.Role(deps))
 }
 
 // flowOf is the flow shard of a flow: by its key, so that a flow has one line.
@@ -202,14 +199,15 @@ func (t *tree) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
 }
 
 // startCycle spawns a cycle on the loop that its request's id names.
-func (t *tree) startCycle(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
+func (t *tree) startCycle(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 	i := uint64(first.Request.ID) % uint64(len(t.shards))
-	return runtime.SpawnOuter(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+	ref, ok := runtime.Start(t.shards[i], t.cycles[i], messages.CycleMsg(first))
+	return ref.Port(), ok
 }
 
 // noteRefused tells the shard of a request's loop what became of a request that never had a cycle.
 func (t *tree) noteRefused(m messages.RequestRefused) {
-	t.shards[uint64(m.Record.Request)%uint64(len(t.shards))].Outer().Tell(m)
+	t.shards[uint64(m.Record.Request)%uint64(len(t.shards))].Port().Post(m)
 }
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
@@ -219,7 +217,7 @@ func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
 	file, err := discovery.Open(discovery.Config{
 		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: t.endpointsProblem, Told: t.endpointsTold,
 		Doubles: func(p discovery.Problems) { t.log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
-	}, t.pool.Outer())
+	}, t.pool.Port())
 	if err != nil {
 		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
 	}

@@ -30,7 +30,9 @@ type Context[M any] interface {
 	Ring(newest int) messages.Ring
 	// Rand is the loop's source, seeded in stepped mode.
 	Rand() *rand.Rand
-	// Self is the actor's inner address, for other actors to hold.
+	// Port is the actor's address for an adapter that shall answer it.
+	Port() messages.Port[M]
+	// Self is the actor's address for other actors.
 	Self() messages.Sink[M]
 	// Stop ends the actor when the handler returns: what is queued for it is dropped, Tell gives false from now on.
 	Stop()

@@ -34,11 +34,11 @@ var lifeRole = runtime.Role[noteMsg]{Name: "life", New: func() runtime.Actor[not
 
 // live is one life: born with a message, five more, the last of which stops it; it returns when that one was handled.
 func live(s *runtime.System, done chan struct{}) {
-	a, _ := runtime.SpawnOuter(s.Root(0), lifeRole, noteMsg(step{}))
+	a, _ := runtime.Start(s.Root(0), lifeRole, noteMsg(step{}))
 	for range 4 {
-		a.Tell(step{})
+		a.Port().Post(step{})
 	}
-	a.Tell(step{last: true, done: done})
+	a.Port().Post(step{last: true, done: done})
 	<-done
 }
 
@@ -97,15 +97,15 @@ func TestAllocationsOfTell(t *testing.T) {
 	for name, cfg := range map[string]runtime.Config{"with ring": {}, "without ring": {Ring: -1}} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, cfg)
-			a, _ := runtime.SpawnOuter(s.Root(0), lifeRole, noteMsg(step{}))
+			a, _ := runtime.Start(s.Root(0), lifeRole, noteMsg(step{}))
 			done := make(chan struct{}, 1)
-			tell := func() { a.Tell(step{done: done}) }
+			tell := func() { a.Port().Post(step{done: done}) }
 			tell()
 			if n := testing.AllocsPerRun(1000, tell); n != 1 {
 				t.Errorf("%v allocations to tell and handle a message, want 1: its boxing", n)
 			}
 			boxed := noteMsg(step{done: done})
-			if n := testing.AllocsPerRun(1000, func() { a.Tell(boxed) }); n != 0 {
+			if n := testing.AllocsPerRun(1000, func() { a.Port().Post(boxed) }); n != 0 {
 				t.Errorf("%v allocations for a message that is boxed already, want 0", n)
 			}
 		})

@@ -26,7 +26,7 @@ func TestPanicInABatchLeavesTheOthersTheirMessages(t *testing.T) {
 			t.Run(name+" "+policy, func(t *testing.T) {
 				s, log := start(t, runtime.Config{Mode: mode}), new(journal)
 				hold, held, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				gate, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
+				gate, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
 					switch n.verb {
 					case "hold":
 						close(held)
@@ -35,16 +35,16 @@ func TestPanicInABatchLeavesTheOthersTheirMessages(t *testing.T) {
 						close(done)
 					}
 				}), noteMsg(note{}))
-				bad, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), restart, nil), noteMsg(note{}))
-				good, _ := runtime.SpawnOuter(s.Root(0), role(log, restart, nil), noteMsg(note{verb: "born"}))
-				go gate.Tell(note{verb: "hold"})
+				bad, _ := runtime.Start(s.Root(0), role(new(journal), restart, nil), noteMsg(note{}))
+				good, _ := runtime.Start(s.Root(0), role(log, restart, nil), noteMsg(note{verb: "born"}))
+				go gate.Port().Post(note{verb: "hold"})
 				<-held
 				for i := range 3 { // all of it gathers in one batch
-					good.Inner().Tell(note{verb: "n", number: i})
-					bad.Inner().Tell(note{verb: "panic"})
+					good.Tell(note{verb: "n", number: i})
+					bad.Tell(note{verb: "panic"})
 				}
-				good.Inner().Tell(note{verb: "last"})
-				gate.Inner().Tell(note{verb: "done"})
+				good.Tell(note{verb: "last"})
+				gate.Tell(note{verb: "done"})
 				close(hold)
 				<-done
 				same(t, log.take(), "born0", "n0", "n1", "n2", "last0")
@@ -216,7 +216,7 @@ func TestEndedActorsAreForgotten(t *testing.T) {
 		return a
 	}}
 	for range many {
-		a, _ := runtime.SpawnInner(s.Root(0), bear, noteMsg(note{verb: "born"}))
+		a, _ := runtime.Start(s.Root(0), bear, noteMsg(note{verb: "born"}))
 		places = append(places, a)
 	}
 	run(s)

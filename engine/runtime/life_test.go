@@ -88,14 +88,14 @@ func TestWhatIsToldToAChildThatWaitsToBeBornFollowsItsFirstMessage(t *testing.T)
 		parent.Tell(note{verb: "panic"})
 	}
 	s.StepUntil(0)
-	child, ok := runtime.SpawnOuter(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
-	grandchild, also := runtime.SpawnOuter(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
-	if !ok || !also || !child.Tell(note{verb: "told"}) || !grandchild.Tell(note{verb: "told", number: 2}) {
+	child, ok := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+	grandchild, also := runtime.Start(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
+	if !ok || !also || !child.Port().Post(note{verb: "told"}) || !grandchild.Port().Post(note{verb: "told", number: 2}) {
 		t.Fatal("refused while the parent pauses")
 	}
 	s.StepUntil(0)
 	same(t, log.take())
-	child.Tell(note{verb: "stop"})
+	child.Port().Post(note{verb: "stop"})
 	run(s)
 	same(t, log.take(), "born0", "born2", "told2", "told0", "stop0", "stopped", "stopped")
 }

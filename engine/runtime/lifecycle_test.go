@@ -203,8 +203,8 @@ func newOwnPlayer(cfg runtime.Config) lifePlayer {
 	role := runtime.Role[queueMsg]{Name: "queue", New: func() runtime.Actor[queueMsg] { return ownQueue{&p.left} }}
 	n := p.sys.Loops()
 	for i := range n {
-		parent, _ := runtime.SpawnInner(p.sys.Root(i), role, queueMsg(queueBegun{}))
-		queue, _ := runtime.SpawnInner(p.sys.Root((i+1)%n), role, queueMsg(queueBegun{}))
+		parent, _ := runtime.Start(p.sys.Root(i), role, queueMsg(queueBegun{}))
+		queue, _ := runtime.Start(p.sys.Root((i+1)%n), role, queueMsg(queueBegun{}))
 		p.parents = append(p.parents, parent)
 		p.roles = append(p.roles, runtime.Role[requestMsg]{
 			Name: "request", New: func() runtime.Actor[requestMsg] { return &ownRequest{queue: queue} },
@@ -220,8 +220,8 @@ func (p *ownPlayer) play(_ *testing.B, requests int) {
 	want := int64(requests/lifeStreams*lifeStreams) + p.left.Load()
 	playStreams(requests, func(stream int) {
 		i := stream % len(p.parents)
-		r, _ := runtime.SpawnOuter(p.parents[i], p.roles[i], requestMsg(requestArrived{p.streams[stream]}))
-		r.Tell(requestComplete{<-p.streams[stream]})
+		r, _ := runtime.Start(p.parents[i], p.roles[i], requestMsg(requestArrived{p.streams[stream]}))
+		r.Port().Post(requestComplete{<-p.streams[stream]})
 	})
 	for p.left.Load() < want {
 		goruntime.Gosched()

@@ -13,11 +13,11 @@ func TestLineagesAreWhatWasSpawned(t *testing.T) {
 	s := start(t, runtime.Config{Loops: 2})
 	parent, child := role(new(journal), runtime.RestartOnPanic, nil), role(new(journal), runtime.StopOnPanic, nil)
 	child.Name = "child"
-	p, _ := runtime.SpawnOuter(s.Root(1), parent, noteMsg(note{}))
+	p, _ := runtime.Start(s.Root(1), parent, noteMsg(note{}))
 	for range 3 {
-		runtime.SpawnOuter(p, child, noteMsg(note{}))
+		runtime.Start(p, child, noteMsg(note{}))
 	}
-	runtime.SpawnOuter(s.Root(1), child, noteMsg(note{}))
+	runtime.Start(s.Root(1), child, noteMsg(note{}))
 	got, err := s.Lineages(t.Context())
 	if err != nil {
 		t.Fatal(err)

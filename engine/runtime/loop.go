@@ -102,8 +102,8 @@ const (
 	mostKept   = 1024 // items that wait for one actor's supervisor, from which on work for it is refused
 )
 
-// post puts an item in the inbox; outer says that the caller drains. False means that the inbox is full.
-func (l *Loop) post(it item, outer bool) bool {
+// post puts an item in the inbox; outside says that the caller is no actor, and drains. False means that the inbox is full.
+func (l *Loop) post(it item, outside bool) bool {
 	it.at = l.sys.clock.nanos()
 	if at := l.sys.stepping; at != nil && it.from == 0 {
 		it.from = uint32(at.hand.id)
@@ -124,9 +124,9 @@ func (l *Loop) post(it item, outer bool) bool {
 		l.sys.makeReady(l)
 	}
 	switch {
-	case outer && woken:
+	case outside && woken:
 		l.sys.drain(l, it.at)
-	case outer:
+	case outside:
 		l.sys.drain(nil, 0)
 	}
 	return true
@@ -246,7 +246,7 @@ func (l *Loop) user(box *mailbox, msg any, posted int64) {
 		if !ok {
 			took = -took - 1
 		}
-		l.note(Event{Begin: begin, Waited: waited, Took: took, Actor: box.id, Message: kind, Kind: box.kind})
+		l.note(Event{Begin: begin, Waited: waited, Took: took, Actor: box.number, Message: kind, Kind: box.kind})
 	}
 	l.stats.messages.Add(1)
 	l.stats.waitedNanos.Add(uint64(max(waited, 0)))

@@ -56,12 +56,12 @@ func TestFIFOAndExclusionWith16Senders(t *testing.T) {
 				}
 				inside.Add(-1)
 			}
-			a, _ := runtime.SpawnOuter(s.Root(1), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
+			a, _ := runtime.Start(s.Root(1), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
 			var wg sync.WaitGroup
 			for from := range senders {
 				wg.Go(func() {
 					for i := range each {
-						a.Tell(note{verb: "n", from: from, number: i + 1})
+						a.Port().Post(note{verb: "n", from: from, number: i + 1})
 					}
 				})
 			}
@@ -98,15 +98,15 @@ func TestPosterRunsAtMostItsBudget(t *testing.T) {
 		}
 	}
 	newCounter := func() runtime.Actor[noteMsg] { return quiet{count} }
-	a, _ := runtime.SpawnOuter(s.Root(0), runtime.Role[noteMsg]{Name: "counter", New: newCounter}, noteMsg(note{}))
+	a, _ := runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "counter", New: newCounter}, noteMsg(note{}))
 	returned := make(chan struct{})
 	go func() { // holds the loop while 10 000 messages gather, then has to run them
-		a.Tell(note{verb: "hold"})
+		a.Port().Post(note{verb: "hold"})
 		close(returned)
 	}()
 	<-held
 	for range 10_000 {
-		a.Inner().Tell(note{verb: "n"})
+		a.Tell(note{verb: "n"})
 	}
 	close(hold)
 	<-returned
@@ -167,7 +167,7 @@ func TestRealClockTimersWakeAnIdleLoop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, runtime.Config{Mode: mode})
 			fired := make(chan struct{})
-			runtime.SpawnOuter(s.Root(0), runtime.Role[noteMsg]{Name: "sleeper", New: func() runtime.Actor[noteMsg] {
+			runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "sleeper", New: func() runtime.Actor[noteMsg] {
 				return quiet{func(ctx runtime.Context[noteMsg], n note) {
 					if n.verb == "timer" {
 						close(fired)

@@ -15,6 +15,7 @@ type mailbox struct {
 	inv    actor.MessageInvoker
 	host   host
 	id     uint64
+	number uint64 // in rings: the id, or what the actor is about
 	name   string // in protoactor's registry, under its parent's; "" = it is not there
 	kind   uint16
 	policy Policy
@@ -109,7 +110,7 @@ func (m *mailbox) report(message string, value any) {
 	l.stats.panics.Add(1)
 	if l.sys.cfg.OnPanic != nil {
 		l.sys.cfg.OnPanic(Panic{
-			Actor: l.sys.ActorName(m.kind), ID: m.id, Message: message, Value: value, Stack: debug.Stack(),
+			Actor: l.sys.ActorName(m.kind), ID: m.number, Message: message, Value: value, Stack: debug.Stack(),
 			Recent: l.ring.newest(recentEvents),
 		})
 	}

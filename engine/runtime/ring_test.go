@@ -28,9 +28,9 @@ func TestRingHoldsMessagesAndPanics(t *testing.T) {
 			var told []runtime.Panic
 			s := start(t, runtime.Config{Mode: mode, Loops: 2, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
 			log := new(journal)
-			a, _ := runtime.SpawnOuter(s.Root(1), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
-			a.Tell(note{verb: "panic"})
-			a.Tell(workNote{note{verb: "work"}})
+			a, _ := runtime.Start(s.Root(1), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
+			a.Port().Post(note{verb: "panic"})
+			a.Port().Post(workNote{note{verb: "work"}})
 			got := events(t, s, 1)
 			same(t, log.take(), "born0", "stopped", "born0", "work0")
 			if len(got) != 3 {
@@ -58,9 +58,9 @@ func TestRingHoldsMessagesAndPanics(t *testing.T) {
 
 func TestRingKeepsTheNewestInOrder(t *testing.T) {
 	s := start(t, runtime.Config{Ring: 6}) // rounded up to 8
-	a, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{}))
+	a, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{}))
 	for range 20 {
-		a.Tell(note{})
+		a.Port().Post(note{})
 	}
 	got := events(t, s, 0)
 	if len(got) != 8 {
@@ -91,14 +91,14 @@ func TestCloseEndsActorsTimersAndGoroutines(t *testing.T) {
 			for range 50 { // an alarm that is on its way while the loops end must find them
 				s, log := runtime.New(runtime.Config{Mode: mode, Loops: 2}), new(journal)
 				set := func(ctx runtime.Context[noteMsg], _ note) { ctx.After(50*time.Microsecond, note{verb: "t"}) }
-				a, _ := runtime.SpawnOuter(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
+				a, _ := runtime.Start(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				if err := s.Close(ctx); err != nil {
 					t.Fatal(err)
 				}
 				cancel()
 				lines := log.take()
-				if lines[0] != "born0" || lines[len(lines)-1] != "stopped" || a.Tell(note{}) {
+				if lines[0] != "born0" || lines[len(lines)-1] != "stopped" || a.Port().Post(note{}) {
 					t.Fatalf("log %q, or the dead took a message", lines)
 				}
 			}
@@ -109,13 +109,13 @@ func TestCloseEndsActorsTimersAndGoroutines(t *testing.T) {
 func TestCloseGivesUpWithItsContext(t *testing.T) {
 	s := runtime.New(runtime.Config{Mode: runtime.Goroutine})
 	hold, held := make(chan struct{}), make(chan struct{})
-	a, _ := runtime.SpawnOuter(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
+	a, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
 		if n.verb == "hold" {
 			close(held)
 			<-hold
 		}
 	}), noteMsg(note{}))
-	a.Tell(note{verb: "hold"})
+	a.Port().Post(note{verb: "hold"})
 	<-held
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -179,5 +179,19 @@ func TestPanicIsReportedWithWhatTheLoopDidBefore(t *testing.T) {
 				t.Errorf("line %q, want that it panicked", last)
 			}
 		})
+	}
+}
+
+func TestRingsNumberAnActorByWhatItIsAbout(t *testing.T) {
+	var told []runtime.Panic
+	s := start(t, runtime.Config{Mode: runtime.Stepped, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
+	about := role(new(journal), runtime.StopOnPanic, nil)
+	about.Number = func(first noteMsg) uint64 { return uint64(first.(note).number) }
+	a, _ := runtime.Spawn(s.Root(0), about, noteMsg(note{number: 4711}))
+	a.Tell(note{verb: "n", number: 1})
+	a.Tell(note{verb: "panic"})
+	run(s)
+	if len(told) != 1 || told[0].ID != 4711 || len(told[0].Recent) != 2 || told[0].Recent[1].Actor != 4711 {
+		t.Errorf("told of %+v, want actor 4711", told)
 	}
 }

@@ -28,49 +28,35 @@ type Role[M any] struct {
 	Name   string // of the kind, in rings and reports
 	Policy Policy
 	New    func() Actor[M] // a new incarnation; runs on the actor's loop
+	// Number names an actor of this kind in rings by what its first message is about, such as a request; nil = in order of birth.
+	Number func(first M) uint64
 }
 
-// Ref is an actor's inner address, for other actors to hold: Tell only enqueues.
+// Ref is an actor's address as the tree holds it, and the Sink that actors tell: Tell only enqueues.
 type Ref[M any] struct{ box *mailbox }
 
-// Tell gives the actor a message. True does not mean that it will be handled: it may die first.
+// Tell gives the actor a message. True does not mean that it will be handled: the actor may die first.
 func (r Ref[M]) Tell(m M) bool { return r.box.tell(m, false) }
 
-// Alive is false once the actor takes no more messages.
+// Alive reports whether the actor takes messages.
 func (r Ref[M]) Alive() bool { return !r.box.closed.Load() }
 
-// Outer is the address for whoever is no actor.
-func (r Ref[M]) Outer() Outer[M] { return Outer[M](r) }
-
-// Outward is the address of an actor for an adapter to tell, which runs what it told; a double in a test is one already.
-func Outward[M any](self messages.Sink[M]) messages.Sink[M] {
-	if inner, ok := self.(Ref[M]); ok {
-		return inner.Outer()
-	}
-	return self
-}
+// Port returns the actor's address for adapters.
+func (r Ref[M]) Port() messages.Port[M] { return port[M](r) }
 
 func (r Ref[M]) target() *mailbox { return r.box }
 
-// Outer is an actor's address for adapters: Tell enqueues, and then drains what is ready. Hold no lock.
-type Outer[M any] struct{ box *mailbox }
+// port is an actor's address for adapters.
+type port[M any] struct{ box *mailbox }
 
-// Tell gives the actor a message and runs loops that are ready, a bounded number of items.
-func (o Outer[M]) Tell(m M) bool { return o.box.tell(m, true) }
+// Post gives the actor a message, and then runs loops that are ready, a bounded number of items. Hold no lock.
+func (p port[M]) Post(m M) bool { return p.box.tell(m, true) }
 
-// Inner is the address for actors.
-func (o Outer[M]) Inner() Ref[M] { return Ref[M](o) }
-
-// Alive is false once the actor takes no more messages.
-func (o Outer[M]) Alive() bool { return !o.box.closed.Load() }
-
-func (o Outer[M]) target() *mailbox { return o.box }
-
-func (m *mailbox) tell(msg any, outer bool) bool {
+func (m *mailbox) tell(msg any, outside bool) bool {
 	if m.closed.Load() {
 		return false
 	}
-	return m.loop.post(item{box: m, msg: msg}, outer)
+	return m.loop.post(item{box: m, msg: msg}, outside)
 }
 
 // Parent is an address under which actors can be spawned.
@@ -78,27 +64,21 @@ type Parent interface{ target() *mailbox }
 
 // Spawn makes an actor under parent, on its loop, with its first message: one item, taken or refused as a whole. The
 // address is valid at once. If parent falls before the child is born, it never is: the next incarnation of parent asks for
-// what it needs. For actors; adapters use SpawnOuter.
+// what it needs. For actors; others use Start.
 func Spawn[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
 	box.bound, box.under = true, box.parent.fallen.Load()
 	return Ref[M]{box}, box.enter(false)
 }
 
-// SpawnOuter is Spawn for whoever is no actor: it drains.
-func SpawnOuter[M any](parent Parent, role Role[M], first M) (Outer[M], bool) {
+// Start is Spawn for what is no actor: it runs loops that are ready before it returns.
+func Start[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
-	return Outer[M]{box}, box.enter(true)
+	return Ref[M]{box}, box.enter(true)
 }
 
-// SpawnInner is SpawnOuter for whoever brings actors up and hands their inner addresses to other actors.
-func SpawnInner[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
-	o, ok := SpawnOuter(parent, role, first)
-	return o.Inner(), ok
-}
-
-func (m *mailbox) enter(outer bool) bool {
-	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outer) {
+func (m *mailbox) enter(outside bool) bool {
+	if m.parent.closed.Load() || !m.loop.post(item{kind: itemSpawn, box: m}, outside) {
 		m.closed.Store(true)
 		m.ended = true
 		return false
@@ -126,6 +106,10 @@ func newHost[M any](parent *mailbox, role Role[M], first M) *mailbox {
 	sys := parent.loop.sys
 	t.loop, t.parent, t.host, t.policy = parent.loop, parent, t, role.Policy
 	t.id = sys.nextID.Add(1)
+	t.number = t.id
+	if role.Number != nil {
+		t.number = role.Number(first)
+	}
 	t.kind = sys.names.actorKind(role.Name)
 	return &t.mailbox
 }
@@ -217,6 +201,7 @@ func (t *typed[M]) Told(outside string, number uint64, m any) (Kind, time.Durati
 func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
 func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }
 func (t *typed[M]) Self() messages.Sink[M]        { return Ref[M]{&t.mailbox} }
+func (t *typed[M]) Port() messages.Port[M]        { return port[M]{&t.mailbox} }
 func (t *typed[M]) Stop()                         { t.stop() }
 
 func (t *typed[M]) After(d time.Duration, m M) Timer {

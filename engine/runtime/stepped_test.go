@@ -63,7 +63,7 @@ func TestShuffleBearsParentsBeforeTheirChildren(t *testing.T) {
 	for seed := range uint64(20) {
 		s, log := start(t, runtime.Config{Mode: runtime.Stepped, Seed: seed, Shuffle: true}), new(journal)
 		parent, _ := runtime.Spawn(s.Root(0), role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 1}))
-		child, _ := runtime.SpawnInner(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
+		child, _ := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
 		child.Tell(note{verb: "told"})
 		run(s)
 		same(t, log.take(), "born1", "born2", "told0")

@@ -98,16 +98,16 @@ func TestBacklogIsHandledWithinTheBudget(t *testing.T) {
 			}
 		}
 	}
-	a, _ := runtime.SpawnOuter(s.Root(0), runtime.Role[noteMsg]{
+	a, _ := runtime.Start(s.Root(0), runtime.Role[noteMsg]{
 		Name: "counter", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[noteMsg] { return quiet{count} },
 	}, noteMsg(note{}))
 	for range 3 {
-		a.Tell(note{verb: "panic"})
+		a.Port().Post(note{verb: "panic"})
 	}
 	for range kept {
-		a.Inner().Tell(note{verb: "n"})
+		a.Tell(note{verb: "n"})
 	}
-	a.Tell(note{})
+	a.Port().Post(note{})
 	<-all
 	if most > 2*64 {
 		t.Errorf("goroutines that posted ran %d messages of the backlog, want 64 of each at most", most)
@@ -118,8 +118,8 @@ func TestChildOfASuspendedParentIsBornLateWithAllItWasTold(t *testing.T) {
 	s := stepped(t)
 	parent, _ := suspended(t, s, nil)
 	log, deaths := new(journal), new(journal)
-	child, ok := runtime.SpawnOuter(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
-	if !ok || !child.Tell(note{verb: "one"}) || !child.Tell(note{verb: "stop"}) {
+	child, ok := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+	if !ok || !child.Port().Post(note{verb: "one"}) || !child.Port().Post(note{verb: "stop"}) {
 		t.Fatal("refused")
 	}
 	watcher(s, deaths, child)
@@ -136,7 +136,7 @@ func TestChildIsEndedBeforeItsSuspendedParentBearsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, log, deaths := stepped(t), new(journal), new(journal)
 			parent, _ := suspended(t, s, nil)
-			child, _ := runtime.SpawnOuter(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+			child, _ := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
 			watcher(s, deaths, child)
 			var done <-chan struct{}
 			if last == "child" {
@@ -148,7 +148,7 @@ func TestChildIsEndedBeforeItsSuspendedParentBearsIt(t *testing.T) {
 			<-done
 			same(t, log.take())
 			same(t, deaths.take(), "watch0", "died0")
-			if child.Tell(note{}) {
+			if child.Port().Post(note{}) {
 				t.Error("it takes messages")
 			}
 		})

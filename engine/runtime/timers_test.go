@@ -30,8 +30,8 @@ func TestTimersCountInTheBudget(t *testing.T) {
 			}
 		}
 	}
-	a, _ := runtime.SpawnOuter(s.Root(0), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{count} }}, noteMsg(note{}))
-	a.Tell(note{verb: "set"})
+	a, _ := runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{count} }}, noteMsg(note{}))
+	a.Port().Post(note{verb: "set"})
 	<-all
 	if mine > 2*64 {
 		t.Errorf("goroutines that posted ran %d of %d timers, want 64 of each at most", mine, due)

@@ -93,7 +93,7 @@ func (g guard) named(n *types.Named) string {
 		return g.name(n) + " is not ours; copy the facts into a value of messages; " + allowed
 	}
 	switch container(n) {
-	case "Sink":
+	case "Sink", "Port":
 		return ""
 	case "List", "Map":
 		for i := range n.TypeArgs().Len() {
@@ -108,7 +108,7 @@ func (g guard) named(n *types.Named) string {
 
 // container names the generic types of messages that the rule trusts.
 func container(n *types.Named) string {
-	if name := n.Obj().Name(); n.TypeParams().Len() > 0 && (name == "List" || name == "Map" || name == "Sink") {
+	if name := n.Obj().Name(); n.TypeParams().Len() > 0 && (name == "List" || name == "Map" || name == "Sink" || name == "Port") {
 		return name
 	}
 	return ""

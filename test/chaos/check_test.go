@@ -63,7 +63,7 @@ func (s *session) tellPool(version uint64, these []int) {
 	for _, i := range these {
 		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos", Address: addressOf(i)})
 	}
-	s.pools.Outer().Tell(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
+	s.pools.Port().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
 }
 
 // churn changes the endpoints until it is over.

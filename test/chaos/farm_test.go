@@ -93,7 +93,7 @@ func (f *farm) fetch(answer func(failure string)) bool {
 }
 
 // FetchMetrics answers from a goroutine of its own, as the real fetcher does.
-func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
 	dice := f.next("page")
 	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000, Reading: messages.Reading{
 		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(), StartedAt: 1_700_000_000,
@@ -105,21 +105,21 @@ func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, sink message
 	}
 	return f.fetch(func(failure string) {
 		m.Failure = failure
-		sink.Tell(m)
+		port.Post(m)
 	})
 }
 
-func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
+func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
 	return f.fetch(func(failure string) {
-		sink.Tell(messages.ModelsListed{Number: number, Failure: failure, Models: messages.ListOf("model-0", "model-1")})
+		port.Post(messages.ModelsListed{Number: number, Failure: failure, Models: messages.ListOf("model-0", "model-1")})
 	})
 }
 
 // Check tells the health actor whether an endpoint takes connections.
-func (f *farm) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
+func (f *farm) Check(id messages.EndpointID, _ messages.Address, port messages.Port[messages.OutlierMsg]) bool {
 	dice := f.next("check")
 	f.later(upTo(dice, 5*time.Millisecond), func() {
-		sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: f.off.Load() || dice.IntN(4) > 0})
+		port.Post(messages.EndpointChecked{Endpoint: id, Connected: f.off.Load() || dice.IntN(4) > 0})
 	})
 	return true
 }

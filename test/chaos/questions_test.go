@@ -79,7 +79,7 @@ func (s *session) drawQuestion(dice *rand.Rand, known messages.RequestID) messag
 // ask waits for the one end of a question, and gives the answer; nil = it was refused or lost.
 func (s *session) ask(what string, question func(messages.Sink[messages.AdminMsg]) messages.RecorderMsg) messages.AdminMsg {
 	a := &asker{rig: s.rig, what: what, came: make(chan messages.AdminMsg, 1)}
-	if !s.recorder.Outer().Tell(question(a)) {
+	if !s.recorder.Port().Post(question(a)) {
 		a.ends.Add(1)
 		s.faults.met("question refused")
 		return nil

@@ -123,12 +123,12 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	r.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(instance, s) },
 		Ended: func(m messages.ExchangeLogged) {
-			r.shards[uint64(m.Request)%loops].Outer().Tell(m)
+			r.shards[uint64(m.Request)%loops].Port().Post(m)
 		},
-		Ongoing: func(m messages.ExchangeOngoing) { r.shards[uint64(m.Request)%loops].Outer().Tell(m) },
+		Ongoing: func(m messages.ExchangeOngoing) { r.shards[uint64(m.Request)%loops].Port().Post(m) },
 		Silent: func() {
 			for _, s := range r.shards {
-				s.Outer().Tell(messages.LogStreamEnded{})
+				s.Port().Post(messages.LogStreamEnded{})
 			}
 		},
 		Metrics: accesslog.NewMetrics(r.registry),
@@ -146,7 +146,7 @@ func (r *rig) onPanic(p runtime.Panic) {
 // spawn brings up an actor that never ends by itself; faults hit it.
 func spawn[M any](r *rig, loop int, name string, first M, fresh func() runtime.Actor[M]) runtime.Ref[M] {
 	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: func() runtime.Actor[M] { return shaken(r.faults, name, fresh()) }}
-	ref, ok := runtime.SpawnInner(r.sys.Root(loop), role, first)
+	ref, ok := runtime.Start(r.sys.Root(loop), role, first)
 	if !ok {
 		r.Fatalf("%s was refused", name)
 	}
@@ -195,10 +195,9 @@ func (r *rig) spawnShard(i int, cm *cycle.Families, sm *shard.Metrics, fm *flow.
 		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: r.sys, Observer: r.observer, Matcher: r.index, Rand: r.sys.Rand(i)}),
 		Estimates: records.NewEstimates(), Names: r.sys.KindName, Status: extproc.Status, Metrics: cm, Report: report, Limits: limits,
 	}
-	r.cycles = append(r.cycles, runtime.Role[messages.CycleMsg]{
-		Name: "cycle", Policy: runtime.StopOnPanic,
-		New: func() runtime.Actor[messages.CycleMsg] { return &frail{Actor: cycle.New(deps), faults: r.faults} },
-	})
+	role := cycle.Role(deps)
+	role.New = func() runtime.Actor[messages.CycleMsg] { return &frail{Actor: cycle.New(deps), faults: r.faults} }
+	r.cycles = append(r.cycles, role)
 }
 
 // serve makes a server as the command does: windows, codec and all.
@@ -207,7 +206,7 @@ func (r *rig) serve(bodyWait time.Duration) {
 		Instance: instance, MaxBodyBytes: bodyLimit, MaxHeldBytes: heldLimit, BodyTimeout: bodyWait, AnswerWithin: limits.Queue + limits.Pick,
 		ResponseIdle: limits.ResponseIdle, WholeRequest: time.Hour, Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
-		Start: r.start, Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Outer().Tell(m) },
+		Start: r.start, Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Port().Post(m) },
 		Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults}, Now: r.sys.Now,
 		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
@@ -233,16 +232,16 @@ func (r *rig) serve(bodyWait time.Duration) {
 }
 
 // start spawns a cycle, and follows what its stream is told.
-func (r *rig) start(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
+func (r *rig) start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 	i := uint64(first.Request.ID) % loops
 	if n, ok := numberOf(first.Request.ClientID); ok {
 		first.Stream = overheard{first.Stream, r.ledger.line(n)}
 	}
-	ref, ok := runtime.SpawnOuter(r.shards[i], r.cycles[i], messages.CycleMsg(first))
+	ref, ok := runtime.Start(r.shards[i], r.cycles[i], messages.CycleMsg(first))
 	if !ok {
 		r.faults.met("inbox full")
 	}
-	return ref, ok
+	return ref.Port(), ok
 }
 
 // close ends everything, in the order of the command.

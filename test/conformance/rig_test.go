@@ -105,7 +105,7 @@ func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[m
 
 func spawn[M any](t *testing.T, parent runtime.Parent, name string, first M, fresh func() runtime.Actor[M]) runtime.Ref[M] {
 	t.Helper()
-	ref, ok := runtime.SpawnInner(parent, runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: fresh}, first)
+	ref, ok := runtime.Start(parent, runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: fresh}, first)
 	if !ok {
 		t.Fatalf("%s was refused", name)
 	}
@@ -146,11 +146,11 @@ func (unmoved) Tell(messages.OutlierMsg) bool { return true }
 // nobody fetches nothing: the endpoints are names.
 type nobody struct{}
 
-func (nobody) FetchMetrics(messages.EndpointSpec, uint32, messages.Sink[messages.ScraperMsg]) bool {
+func (nobody) FetchMetrics(messages.EndpointSpec, uint32, messages.Port[messages.ScraperMsg]) bool {
 	return false
 }
 
-func (nobody) FetchModels(messages.EndpointSpec, uint32, messages.Sink[messages.ScraperMsg]) bool {
+func (nobody) FetchModels(messages.EndpointSpec, uint32, messages.Port[messages.ScraperMsg]) bool {
 	return false
 }
 
@@ -170,9 +170,7 @@ func (r *rig) spawnShard(t *testing.T, i int, metrics *cycle.Families, shards *s
 		// No access log tells the end of what body mode NONE does not show.
 		Limits: cycle.Limits{Queue: 10 * time.Second, Pick: 5 * time.Second, FirstToken: time.Minute, ResponseIdle: time.Minute, Logged: 100 * time.Millisecond},
 	}
-	r.cycles = append(r.cycles, runtime.Role[messages.CycleMsg]{
-		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] { return cycle.New(deps) },
-	})
+	r.cycles = append(r.cycles, cycle.Role(deps))
 }
 
 func (r *rig) remember(m *messages.Record) {
@@ -187,11 +185,12 @@ func (r *rig) serve(t *testing.T) {
 		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: r.bodyWait, AnswerWithin: 15 * time.Second,
 		ResponseIdle: time.Minute, WholeRequest: time.Hour, Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
-		Start: func(first messages.RequestArrived) (messages.Sink[messages.CycleMsg], bool) {
+		Start: func(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 			i := uint64(first.Request.ID) % loops
-			return runtime.SpawnOuter(r.shards[i], r.cycles[i], messages.CycleMsg(first))
+			ref, ok := runtime.Start(r.shards[i], r.cycles[i], messages.CycleMsg(first))
+			return ref.Port(), ok
 		},
-		Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Outer().Tell(m) },
+		Refused: func(m messages.RequestRefused) { r.shards[uint64(m.Record.Request)%loops].Port().Post(m) },
 		Parser:  parsers.NewOpenAI(parsers.Config{Seed: 1}), Now: r.sys.Now,
 		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) { t.Errorf("a stream panicked: %v\n%s", value, stack) },
@@ -214,7 +213,7 @@ func (r *rig) discover(t *testing.T, addresses []string) {
 	for _, a := range addresses {
 		specs = append(specs, messages.EndpointSpec{Name: a, Namespace: "default", Address: messages.Address(a)})
 	}
-	r.pools.Outer().Tell(messages.EndpointsDiscovered{Version: 1, Endpoints: messages.ListOf(specs...)})
+	r.pools.Port().Post(messages.EndpointsDiscovered{Version: 1, Endpoints: messages.ListOf(specs...)})
 	r.until(t, "the endpoints are known", func() bool { return len(r.pool.Snapshot().Endpoints) == len(addresses) })
 }
 

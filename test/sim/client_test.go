@@ -103,7 +103,7 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 		c.leave(ctx)
 		return
 	}
-	cycle, ok := runtime.SpawnOuter(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
+	cycle, ok := runtime.Start(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
 		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
 	}))
 	if !ok {

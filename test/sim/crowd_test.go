@@ -48,7 +48,7 @@ func (c *crowd) send() {
 	c.last++
 	one := c.newClient(c.last)
 	role := runtime.Role[clientMsg]{Name: "client", New: func() runtime.Actor[clientMsg] { return one }}
-	if _, ok := runtime.SpawnOuter(c.sys.Root(c.dice.IntN(loops)), role, clientMsg(clientCame{})); !ok {
+	if _, ok := runtime.Start(c.sys.Root(c.dice.IntN(loops)), role, clientMsg(clientCame{})); !ok {
 		c.Fatalf("client %d was refused by the runtime", c.last)
 	}
 	c.ledger.present++

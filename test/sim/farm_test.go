@@ -23,7 +23,7 @@ type pageAsked struct {
 	of     messages.Address
 	number uint32
 	models bool // the model list; else the metrics page
-	sink   messages.Sink[messages.ScraperMsg]
+	port   messages.Port[messages.ScraperMsg]
 }
 
 // pageReady is the farm's timer: the answer leaves now.
@@ -54,12 +54,12 @@ func newFarm(w *world) *farm {
 }
 
 // FetchMetrics is false now and then, as of a fetcher that was closed.
-func (f *farm) FetchMetrics(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
-	return f.asked(pageAsked{of: of.Address, number: number, sink: sink})
+func (f *farm) FetchMetrics(of messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
+	return f.asked(pageAsked{of: of.Address, number: number, port: port})
 }
 
-func (f *farm) FetchModels(of messages.EndpointSpec, number uint32, sink messages.Sink[messages.ScraperMsg]) bool {
-	return f.asked(pageAsked{of: of.Address, number: number, models: true, sink: sink})
+func (f *farm) FetchModels(of messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
+	return f.asked(pageAsked{of: of.Address, number: number, models: true, port: port})
 }
 
 func (f *farm) asked(p pageAsked) bool {
@@ -110,11 +110,11 @@ func (f *farm) onPageAsked(ctx runtime.Context[farmMsg], m pageAsked) {
 func (f *farm) onPageReady(m pageReady) {
 	f.pending--
 	if m.asked.models {
-		m.asked.sink.Tell(messages.ModelsListed{Number: m.asked.number, Failure: m.failure, Models: messages.ListOf("model-0", "model-1")})
+		m.asked.port.Post(messages.ModelsListed{Number: m.asked.number, Failure: m.failure, Models: messages.ListOf("model-0", "model-1")})
 		return
 	}
 	kv := f.dice.Float64()
-	m.asked.sink.Tell(messages.ScrapeFinished{
+	m.asked.port.Post(messages.ScrapeFinished{
 		Number: m.asked.number, Failure: m.failure, Took: m.took, PageBytes: 40_000,
 		Reading: messages.Reading{
 			Engine: "vllm", Waiting: float64(f.dice.IntN(5)), Running: float64(f.dice.IntN(20)), KVUsed: kv,

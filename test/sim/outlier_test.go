@@ -19,8 +19,8 @@ func (w *world) spawnOutlier() {
 
 type coin struct{ w *world }
 
-func (c coin) Check(id messages.EndpointID, _ messages.Address, sink messages.Sink[messages.OutlierMsg]) bool {
-	sink.Tell(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
+func (c coin) Check(id messages.EndpointID, _ messages.Address, port messages.Port[messages.OutlierMsg]) bool {
+	port.Post(messages.EndpointChecked{Endpoint: id, Connected: c.w.chance(0.5)})
 	return true
 }
 
@@ -30,7 +30,7 @@ type proxies struct{ w *world }
 func (p proxies) Tell(m messages.XdsMsg) bool {
 	told := m.(messages.EndpointsAnnounced)
 	if p.w.chance(.8) {
-		told.Pool.Tell(messages.EndpointsAcknowledged{Number: told.Number})
+		told.Pool.Post(messages.EndpointsAcknowledged{Number: told.Number})
 	}
 	return true
 }

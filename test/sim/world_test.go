@@ -132,7 +132,7 @@ func spawn[M any](w *world, parent runtime.Parent, name string, first M, fresh f
 		}
 		return shaken(w.faults, name, fresh())
 	}}
-	ref, ok := runtime.SpawnInner(parent, role, first)
+	ref, ok := runtime.Start(parent, role, first)
 	if !ok {
 		w.Fatalf("%s was refused", name)
 	}
@@ -192,13 +192,13 @@ func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle
 		Estimates: records.NewEstimates(),
 		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
 	}
-	w.cycles = append(w.cycles, runtime.Role[messages.CycleMsg]{
-		Name: "cycle", Policy: runtime.StopOnPanic, New: func() runtime.Actor[messages.CycleMsg] {
-			one := skin(tagged.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
-			one = shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: one, ledger: w.ledger, model: w.model}))
-			return skin(tagged.outside, one)
-		},
-	})
+	role := cycle.Role(deps)
+	role.New = func() runtime.Actor[messages.CycleMsg] {
+		one := skin(tagged.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
+		one = shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: one, ledger: w.ledger, model: w.model}))
+		return skin(tagged.outside, one)
+	}
+	w.cycles = append(w.cycles, role)
 }
 
 func (w *world) spawnRecorder() {

@@ -30,7 +30,7 @@ type recorder struct {
 	asked messages.RequestQueried
 }
 
-func (r *recorder) Tell(m messages.RecorderMsg) bool {
+func (r *recorder) Post(m messages.RecorderMsg) bool {
 	r.asked = m.(messages.RequestQueried)
 	answer := messages.RecordsAnswered{Lost: 7}
 	if !r.none {

@@ -152,6 +152,10 @@ func (s *Stage[M]) Ring(newest int) messages.Ring {
 }
 
 func (s *Stage[M]) Self() messages.Sink[M] { return s }
+func (s *Stage[M]) Port() messages.Port[M] { return s }
+
+// Post is Tell, from outside.
+func (s *Stage[M]) Post(m M) bool { return s.Tell(m) }
 
 // Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
 func (s *Stage[M]) Stop() {
@@ -201,6 +205,9 @@ func (p *Probe[M]) Tell(m M) bool {
 	p.got = append(p.got, m)
 	return true
 }
+
+// Post is Tell, for a probe in the place of an actor that an adapter tells.
+func (p *Probe[M]) Post(m M) bool { return p.Tell(m) }
 
 // Alive is false once the probe was closed.
 func (p *Probe[M]) Alive() bool { return !p.closed }
