@@ -13,11 +13,13 @@ type CycleMsg interface{ cycleMsg() }
 //	To:    cycle, once, as its first message
 //	Reply: exactly one of PickMade, PickFailed to Stream, by the last AnswerDue
 type RequestArrived struct {
-	Request   Request
-	Flow      FlowKey
-	ArrivedAt time.Time // when the request's headers came
-	Deadline  time.Time // of the whole request; never zero, no limit is carried as 24 h
-	Stream    Sink[StreamMsg]
+	Request    Request
+	Flow       FlowKey
+	ArrivedAt  time.Time // when the request's headers came
+	Deadline   time.Time // of the whole request; never zero, no limit is carried as 24 h
+	Connection ConnectionID
+	Check      bool // a conformance checker sent it: it is picked for like any other, and leaves nothing behind
+	Stream     Sink[StreamMsg]
 }
 
 // Dispatched ends the wait: the request may run now.
@@ -104,12 +106,15 @@ type ResponseOngoing struct {
 	ResponseBytes int64 // of the body, so far
 }
 
-// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended. A sign of life takes it back.
+// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended, or the connection did that the request
+// came on, or no entry of that connection's requests has come. A sign of life takes it back.
 //
 //	From:  shard, on behalf of the access log
 //	To:    cycle
 //	Reply: none
-type EntriesDoubted struct{}
+type EntriesDoubted struct {
+	Connection ConnectionID // only requests that came on it are meant; 0 = all
+}
 
 // ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's body, the
 // proxy's access log, which then also knows what the stream did not see.
@@ -179,8 +184,17 @@ func UsageSources() []UsageSource {
 	return all
 }
 
+// LogState is what has come of the access log of a proxy.
+type LogState uint8
+
+const (
+	LogSeen    LogState = iota // entries come: they tell the end of a response that outlives its stream
+	LogAwaited                 // none has come yet, and none need have come
+	LogMissing                 // none came in time: the proxy seems to send none
+)
+
 // StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it. A
-// response that the proxy shows without its body outlives the stream.
+// response that the proxy shows without its body outlives the stream; its load does so only if Log is LogSeen.
 //
 //	From:  stream
 //	To:    cycle, at any time, last
@@ -191,6 +205,7 @@ type StreamGone struct {
 	FrameCount    int    // frames that Envoy sent on the stream
 	ResponseBytes int64  // of the body that passed; 0 = none did
 	Logged        bool   // the response may go on: the access log tells its end
+	Log           LogState
 }
 
 // CycleDeadlinePassed is the cycle's timer.

@@ -3,6 +3,9 @@ package messages
 // RequestID is ours, unique in this process, never reused. What the client calls its request is a label, never a key.
 type RequestID uint64
 
+// ConnectionID is one gRPC connection of a proxy, unique in this process, never reused; 0 = unknown.
+type ConnectionID uint64
+
 // Address is ip:port; IPv6 addresses in brackets.
 type Address string
 

@@ -63,6 +63,14 @@ type ExchangeOngoing struct {
 //	Reply: none; EntriesDoubted goes to every cycle that runs
 type LogStreamEnded struct{}
 
+// ConnectionDoubted says that the access log may never tell of requests that came on a connection: the connection ended, or no entry
+// of its requests came in time.
+//
+//	From:  peers adapter
+//	To:    shard of each loop
+//	Reply: none; EntriesDoubted goes to every cycle that runs
+type ConnectionDoubted struct{ Connection ConnectionID }
+
 // RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
 //
 //	From:  recorder
@@ -96,15 +104,16 @@ type SnapshotReplaced struct {
 	Pool    Sink[PoolMsg]
 }
 
-func (ShardStarted) shardMsg()     {}
-func (ExchangeLogged) shardMsg()   {}
-func (ExchangeOngoing) shardMsg()  {}
-func (LogStreamEnded) shardMsg()   {}
-func (RecordsQueried) shardMsg()   {}
-func (RecordsMissed) shardMsg()    {}
-func (RingQueried) shardMsg()      {}
-func (RequestRefused) shardMsg()   {}
-func (SnapshotReplaced) shardMsg() {}
+func (ShardStarted) shardMsg()      {}
+func (ExchangeLogged) shardMsg()    {}
+func (ExchangeOngoing) shardMsg()   {}
+func (LogStreamEnded) shardMsg()    {}
+func (ConnectionDoubted) shardMsg() {}
+func (RecordsQueried) shardMsg()    {}
+func (RecordsMissed) shardMsg()     {}
+func (RingQueried) shardMsg()       {}
+func (RequestRefused) shardMsg()    {}
+func (SnapshotReplaced) shardMsg()  {}
 
 func (RecordsQueried) Refusable() {}
 func (RingQueried) Refusable()    {}

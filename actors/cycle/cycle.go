@@ -52,15 +52,20 @@ type Cycle struct {
 	admission bool // the flow shard may hold a place for us
 	answered  bool // the stream has its answer, or nobody waits for one
 	finished  bool // the cycle came to its end by itself
-	outlived  bool // the stream is gone, and the access log tells the end
 	begun     bool // the book knows us, and the account is open
 	placed    bool // the prefix actor knows our prompt
 
-	served *endpoints.Endpoint // whose load we are part of; nil = none
-	pick   endpoints.Pick      // what we added to it
+	served *endpoints.Endpoint // that works for the request; nil = none of the pool
+	pick   endpoints.Pick      // what we added to its load
+	loaded bool                // we are part of its load; then served is not nil
 	trial
 	whole bool  // the response's end was told of
 	heard pulse // of the access log, once the stream is gone
+
+	after      afterlife
+	parted     time.Time // when a request that lingers gave back what it held; zero while it does not linger
+	connection messages.ConnectionID
+	check      bool // a conformance checker's: it teaches nothing, and leaves nothing behind
 
 	began      time.Time // the response's headers
 	deadline   time.Time // of the whole request
@@ -117,7 +122,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	case messages.ResponseOngoing:
 		c.onResponseOngoing(ctx, m)
 	case messages.EntriesDoubted:
-		c.onEntriesDoubted(ctx)
+		c.onEntriesDoubted(ctx, m)
 	case messages.ResponseEnded:
 		c.onResponseEnded(ctx, m)
 	case messages.StreamGone:
@@ -130,14 +135,18 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 }
 
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
-	c.req, c.stream, c.deadline = m.Request, m.Stream, m.Deadline
+	c.req, c.stream, c.deadline, c.connection, c.check = m.Request, m.Stream, m.Deadline, m.Connection, m.Check
 	c.rec = messages.Record{
 		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow, Stream: m.Request.Stream,
 		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
 	c.deps.Book.Begin(c.req.ID, ctx.Self())
 	c.begun = true
-	c.account = c.deps.Metrics.arrived(&c.rec)
+	if c.check {
+		c.account = c.deps.Metrics.unseen()
+	} else {
+		c.account = c.deps.Metrics.arrived(&c.rec)
+	}
 	c.waitFor(ctx, c.deps.Limits.Queue)
 	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
@@ -175,8 +184,10 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	c.hold(out.Ranked[0])
-	c.served.Picks.Add(1)
-	c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
+	if !c.check {
+		c.served.Picks.Add(1)
+		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
+	}
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
@@ -231,6 +242,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 }
 
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
+	c.parted = time.Time{} // now it is known
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	if m.Logged == (messages.Logged{}) {
 		c.reportSuccess()
@@ -241,14 +253,16 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
-	if c.outlived {
+	if c.after != inStream {
+		c.onOutlivedStreamGone(ctx, m.Log)
 		return
 	}
 	if c.served != nil && c.rec.Status == 0 && !m.Logged {
 		c.reportFailure(c.chosen, messages.EndedBare)
 	}
-	if m.Logged && c.answered && c.served != nil {
+	if m.Logged && !c.check && c.answered && c.served != nil {
 		c.outlive(ctx)
+		c.onOutlivedStreamGone(ctx, m.Log)
 		return
 	}
 	if !c.answered {
@@ -280,7 +294,7 @@ func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reas
 		c.refuse(ctx, messages.PickFailed{Reason: why, RetryAfter: retryAfter})
 		return
 	}
-	if c.outlived { // there is no stream that could end it
+	if c.after != inStream { // there is no stream that could end it
 		return
 	}
 	c.rec.Reason = why

@@ -36,9 +36,9 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case m.Generation != c.generation:
 	case now.Before(c.due):
 		c.arm(ctx)
-	case c.outlived && now.Before(c.deadline):
+	case c.after != inStream && now.Before(c.deadline):
 		c.believe(ctx)
-	case c.outlived:
+	case c.after != inStream:
 		c.giveUp(ctx)
 	case !now.Before(c.deadline):
 		c.revoke(ctx, messages.RequestTimeout, 0)
@@ -136,18 +136,15 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	switch {
 	case c.finished:
-	case c.outlived: // by us too: its client has the answer, or will
+	case c.after != inStream: // by us too: its client has the answer, or will
 		c.unlogged()
 	default: // it crashed, perhaps while the response ran
 		c.rec.Reason = messages.Internal
 	}
-	if c.outlived {
+	if c.after == outlived {
 		c.deps.Metrics.outlived.Add(-1)
 	}
-	if c.admission {
-		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
-		c.told(ctx, "flow", "RequestEnded")
-	}
+	c.leaveFlow(ctx)
 	c.abandonProbe()
 	c.letGo()
 	if c.placed {
@@ -155,12 +152,31 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.deps.Prefix.Tell(messages.PromptEnded{Request: c.req.ID, Failed: failed})
 		c.told(ctx, "prefix", "PromptEnded")
 	}
-	if c.begun {
-		c.rec.Ended = ctx.Now().Sub(c.rec.ArrivedAt)
+	if c.begun && c.check {
+		c.deps.Book.Forget(c.req.ID)
+	} else if c.begun {
+		c.rec.Ended = c.endedAt(ctx).Sub(c.rec.ArrivedAt)
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
 		c.countTokens()
 		c.deps.Book.End(c.rec)
 		c.account.ended(&c.rec)
 		c.deps.Report(&c.rec)
 	}
+}
+
+// leaveFlow gives the place back that the flow shard may hold for us.
+func (c *Cycle) leaveFlow(ctx runtime.Context[messages.CycleMsg]) {
+	if c.admission {
+		c.admission = false
+		c.deps.Flow(c.rec.Flow).Tell(messages.RequestEnded{Request: c.req.ID})
+		c.told(ctx, "flow", "RequestEnded")
+	}
+}
+
+// endedAt returns when the request ended, as far as is known: one that lingered in vain ended with its stream.
+func (c *Cycle) endedAt(ctx runtime.Context[messages.CycleMsg]) time.Time {
+	if c.parted.IsZero() {
+		return ctx.Now()
+	}
+	return c.parted
 }

@@ -9,20 +9,33 @@ import (
 // hold makes the request part of an endpoint's load, and of no other's.
 func (c *Cycle) hold(e *endpoints.Endpoint) {
 	c.letGo()
-	c.served, c.pick = e, e.Load().Add(c.req.PromptTokens)
-	c.rec.Served = e.ID
+	c.served, c.rec.Served = e, e.ID
+	c.load()
 }
 
 func (c *Cycle) letGo() {
-	if c.served != nil {
+	c.unload()
+	c.served = nil
+}
+
+// load adds the request to the load of the endpoint that works for it.
+func (c *Cycle) load() {
+	if c.served != nil && !c.loaded {
+		c.pick, c.loaded = c.served.Load().Add(c.req.PromptTokens), true
+	}
+}
+
+// unload takes the load back, and leaves it known who works for the request.
+func (c *Cycle) unload() {
+	if c.loaded {
 		c.served.Load().Remove(c.pick)
-		c.served = nil
+		c.loaded = false
 	}
 }
 
 // place enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
 func (c *Cycle) place(ctx runtime.Context[messages.CycleMsg]) {
-	if c.req.Blocks.Len() == 0 {
+	if c.req.Blocks.Len() == 0 || c.check {
 		return
 	}
 	c.placed = c.deps.Prefix.Tell(messages.PromptPlaced{
@@ -34,7 +47,9 @@ func (c *Cycle) place(ctx runtime.Context[messages.CycleMsg]) {
 
 // move takes the load to the endpoint that served; to nobody, if the pool does not know it.
 func (c *Cycle) move(to messages.Address) messages.EndpointID {
-	c.deps.Metrics.elsewhere.Inc()
+	if !c.check {
+		c.deps.Metrics.elsewhere.Inc()
+	}
 	if e := c.deps.Pool.Snapshot().ByAddress(to); e != nil {
 		c.hold(e)
 		return e.ID

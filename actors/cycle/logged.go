@@ -19,6 +19,29 @@ const (
 	doubtedFor   = 8 * time.Second
 )
 
+// lingersFor is how long a request, whose stream is gone and whose proxy has not sent an entry yet, waits for one: longer than the interval
+// of intermediate entries in the shipped files.
+const lingersFor = 10 * time.Second
+
+// afterlife is where a request is whose response passes by its stream.
+//
+//	in stream ──the response passes, or the stream ends──► outlived ──its entry, a doubt, its deadline──► ended
+//	                                                        ▲    │
+//	                              an entry says that it runs │    │ the stream ends, and its proxy has sent no entry yet
+//	                                                        │    ▼
+//	                                                       lingering ──its entry, 10 s; at once if its proxy sends none──► ended
+type afterlife uint8
+
+const (
+	// inStream is a request whose stream tells all that there is to know.
+	inStream afterlife = iota
+	// outlived is a request whose response passes by: it is load, and the access log tells its end.
+	outlived
+	// lingering is a request whose proxy may have no access log: it is no load, but its record waits a moment for an entry. One that
+	// says that it runs makes it outlived.
+	lingering
+)
+
 // pulse is what a proxy tells of responses that run: an entry every few seconds, if it is set up for that.
 type pulse struct {
 	last  time.Time     // entry; zero = none came
@@ -27,7 +50,7 @@ type pulse struct {
 
 // outlive goes on without a stream: the response passes by us, and the access log tells its end.
 func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
-	c.outlived, c.rec.Bypassed = true, true
+	c.after, c.rec.Bypassed = outlived, true
 	c.deps.Metrics.outlived.Add(1)
 	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {
@@ -35,6 +58,42 @@ func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
+}
+
+// onOutlivedStreamGone ends what the request holds, if its proxy has never told of a request's end.
+func (c *Cycle) onOutlivedStreamGone(ctx runtime.Context[messages.CycleMsg], log messages.LogState) {
+	if c.check { // no proxy is there that could tell of it
+		c.finish(ctx)
+		return
+	}
+	if c.after != outlived || log == messages.LogSeen || !c.heard.last.IsZero() {
+		return
+	}
+	c.linger(ctx)
+	if log == messages.LogMissing {
+		c.giveUp(ctx)
+	}
+}
+
+// linger gives back all that the request holds, and waits a moment for an entry.
+func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
+	c.after, c.parted = lingering, ctx.Now()
+	c.deps.Metrics.outlived.Add(-1)
+	c.account.leave()
+	c.unload()
+	c.leaveFlow(ctx)
+	if soon := c.parted.Add(lingersFor); soon.Before(c.deadline) {
+		c.deadline = soon
+	}
+	c.waitFor(ctx, c.deadline.Sub(c.parted))
+}
+
+// resume makes a request that lingers part of the load again: its proxy says that it runs.
+func (c *Cycle) resume() {
+	c.after, c.parted = outlived, time.Time{}
+	c.deps.Metrics.outlived.Add(1)
+	c.account.comeBack()
+	c.load()
 }
 
 // believe takes the response's headers for an answer, if the access log is silent while the response runs.
@@ -48,8 +107,12 @@ func (c *Cycle) believe(ctx runtime.Context[messages.CycleMsg]) {
 
 // onResponseOngoing takes a sign of life: of the response, and of the proxy that will tell its end.
 func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m messages.ResponseOngoing) {
-	if !c.outlived { // the stream knows better
+	switch c.after {
+	case inStream: // the stream knows better
 		return
+	case lingering:
+		c.resume()
+	case outlived:
 	}
 	now, wait := ctx.Now(), c.deps.Limits.Logged
 	if !c.heard.last.IsZero() {
@@ -63,9 +126,9 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 }
 
 // onEntriesDoubted waits no longer than a proxy that lives would take to tell of the request.
-func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg]) {
-	soon := ctx.Now().Add(doubtedFor)
-	if !c.outlived || c.deadline.Before(soon) {
+func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messages.EntriesDoubted) {
+	soon, mine := ctx.Now().Add(doubtedFor), m.Connection == 0 || m.Connection == c.connection
+	if c.after == inStream || !mine || c.deadline.Before(soon) {
 		return
 	}
 	c.deadline = soon
@@ -114,8 +177,11 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	}
 }
 
-// giveUp ends a cycle whose access log entry never came.
+// giveUp ends a cycle whose access log entry never came. Of a proxy that sends none the response's headers have to do for an answer.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
+	if c.after == lingering && c.rec.Status != 0 {
+		c.reportSuccess()
+	}
 	c.unlogged()
 	c.finish(ctx)
 }

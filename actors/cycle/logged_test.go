@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -195,6 +196,159 @@ func TestLoadEndsWithTheLog(t *testing.T) {
 	s.cycle.Tell(messages.EntriesDoubted{})
 	s.cycle.Advance(tokenLimit - 1)
 	s.load(1, 0)
+}
+
+// lingers is a scene whose stream is gone after the response's headers, and whose proxy has not sent an entry so far. Nothing is in flight.
+func lingers(t *testing.T) *scene {
+	t.Helper()
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	s.cycle.Advance(time.Second)
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited})
+	s.inFlight(0)
+	s.flow.Got(messages.RequestEnded{Request: 7})
+	return s
+}
+
+// inFlight checks every place where requests in flight are counted: load, metrics, and what a drain waits for.
+func (s *scene) inFlight(want int) {
+	s.Helper()
+	s.load(want, 0)
+	if n := s.metric("llm_d_epp_request_running"); n != float64(want) {
+		s.Errorf("%v requests run, want %d", n, want)
+	}
+	if n := s.metric("signalbox_outlived_requests"); n != float64(want) {
+		s.Errorf("%v requests outlive their stream, want %d", n, want)
+	}
+}
+
+// A proxy that has never sent an entry may have no access log: its requests are no load once their stream is gone. The record waits for
+// an entry, and has the time of the stream's end if none comes.
+func TestLoadEndsWithTheStreamUntilTheProxyHasSentAnEntry(t *testing.T) {
+	s := lingers(t)
+	s.cycle.Advance(10*time.Second - 1)
+	if s.cycle.Ended() {
+		t.Fatal("the record does not wait for an entry")
+	}
+	s.cycle.Advance(1)
+	s.inFlight(0)
+	if r := s.recorded(messages.NoReason); r.Ended != time.Second || r.Status != 200 || r.Served != first {
+		t.Errorf("record %+v, want the end of its stream", r)
+	}
+	if n := s.metric("signalbox_unlogged_total"); n != 1 {
+		t.Errorf("%v counted, want 1", n)
+	}
+	if s.pool.Snapshot().Endpoints[0].Answers().Proved.IsZero() {
+		t.Error("the answer's headers are no proof, though nothing else will come")
+	}
+	s.flow.Got()
+	s.prefix.Got(messages.PromptEnded{Request: 7})
+}
+
+// The first entry of a proxy tells the end of a request that lingers, as if it had been load all the time.
+func TestEntryOfTheEndReachesARequestThatLingers(t *testing.T) {
+	s := lingers(t)
+	s.cycle.Advance(3 * time.Second)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 30 * time.Millisecond}})
+	s.inFlight(0)
+	if r := s.recorded(messages.NoReason); r.Ended != 4*time.Second || r.FirstToken != 30*time.Millisecond || r.ResponseBytes != 400 {
+		t.Errorf("record %+v", r)
+	}
+	if n := s.metric("signalbox_unlogged_total"); n != 0 {
+		t.Errorf("%v counted, want 0", n)
+	}
+}
+
+// An entry that says that a request runs makes it load again.
+func TestRequestThatLingersIsLoadAgainOnceItsProxySpeaks(t *testing.T) {
+	s := lingers(t)
+	s.cycle.Advance(5 * time.Second)
+	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+	s.inFlight(1)
+	s.cycle.Advance(time.Minute)
+	s.inFlight(1)
+	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 2})
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1}})
+	s.inFlight(0)
+	if r := s.recorded(messages.NoReason); r.Ended != 66*time.Second {
+		t.Errorf("it took %v, want 1m6s", r.Ended)
+	}
+	s.flow.Got()
+}
+
+// Evidence of an entry counts, and its endpoint, though nothing is held there any more.
+func TestEntryMovesARequestThatLingers(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogAwaited}) // its response's headers are not shown
+	s.inFlight(0)
+	s.cycle.Tell(messages.ResponseEnded{Logged: messages.Logged{Status: 200, Served: addresses[second], FirstToken: 1}})
+	s.outlier.Got(seen(first, messages.ServedElsewhere))
+	s.flow.Got(messages.RequestEnded{Request: 7})
+	s.inFlight(0)
+	if r := s.recorded(messages.NoReason); r.Served != second {
+		t.Errorf("served by %v, want %v", r.Served, second)
+	}
+}
+
+// Of a proxy that is known to send no entries none is waited for.
+func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		started messages.CycleMsg
+		why     messages.Reason
+	}{
+		"after the headers":   {messages.ResponseStarted{Status: 200, Passes: true}, messages.NoReason},
+		"before the response": {messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](t)}, messages.ClientGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			s.cycle.Tell(c.started)
+			s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogMissing})
+			s.over(c.why)
+			s.inFlight(0)
+			s.outlier.Got()
+		})
+	}
+}
+
+// An entry that came while the stream lived proves that there is a log.
+func TestEntryBeforeTheStreamsEndProvesTheLog(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited})
+	s.inFlight(1)
+}
+
+// The end of a connection is doubt of its own requests only.
+func TestLoadEndsWithTheConnection(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Tell(messages.EntriesDoubted{Connection: 2})
+	s.cycle.Advance(8 * time.Second)
+	s.inFlight(1)
+	s.cycle.Tell(messages.EntriesDoubted{Connection: 1})
+	s.cycle.Advance(8*time.Second - 1)
+	s.inFlight(1)
+	s.cycle.Advance(1)
+	s.over(messages.NoReason)
+	s.inFlight(0)
+
+	s = lingers(t) // it waits for less than the doubt would take, or as long
+	s.cycle.Tell(messages.EntriesDoubted{Connection: 1})
+	s.cycle.Advance(8 * time.Second)
+	s.recorded(messages.NoReason)
+	s.inFlight(0)
+}
+
+// A shutdown ends a request that lingers with its stream, too.
+func TestShutdownOfARequestThatLingers(t *testing.T) {
+	s := lingers(t)
+	s.cycle.Advance(time.Second)
+	s.cycle.Stop()
+	if r := s.recorded(messages.NoReason); r.Ended != time.Second {
+		t.Errorf("it took %v, want 1s", r.Ended)
+	}
+	s.inFlight(0)
 }
 
 // What the stream sees is newer than what the log says.

@@ -54,6 +54,7 @@ type account struct {
 	settled    bool
 	dispatched bool                // while it is not settled: the request left the line
 	picked     *endpoints.Endpoint // likewise: what was picked for it
+	away       bool                // the request is not among those in flight
 }
 
 // arrived opens the account of a request.
@@ -65,6 +66,22 @@ func (f *Families) arrived(r *messages.Record) account {
 		m.arrived(r)
 	}
 	return a
+}
+
+// unseen is the account of a conformance checker's request: what it comes to is no news of the model servers.
+func (f *Families) unseen() account { return account{meter: f.checks, settled: true, away: true} }
+
+// leave takes the request out of those in flight, and comeBack makes it one again.
+func (a *account) leave() {
+	if !a.away {
+		a.away = true
+		a.live.Dec()
+	}
+}
+
+func (a *account) comeBack() {
+	a.away = false
+	a.live.Inc()
 }
 
 // Refused counts a request that never had a cycle.
@@ -93,8 +110,10 @@ func (a *account) settle(r *messages.Record) {
 	before := a.meter
 	a.meter, _ = a.Families.meter(r)
 	a.settled = true
-	a.live.Inc()
-	before.live.Dec()
+	if !a.away {
+		a.live.Inc()
+		before.live.Dec()
+	}
 	a.meter.arrived(r)
 	if a.dispatched {
 		a.wait.Observe(r.QueueWait.Seconds())
@@ -138,6 +157,7 @@ func (a *account) onAnswered(took time.Duration) { a.processing.Observe(took.Sec
 
 func (a *account) ended(r *messages.Record) {
 	a.settle(r)
+	a.leave()
 	a.meter.ended(r)
 }
 
@@ -149,7 +169,6 @@ func (h *meter) arrived(r *messages.Record) {
 }
 
 func (h *meter) ended(r *messages.Record) {
-	h.live.Dec()
 	if r.Reason != messages.NoReason || r.Status >= 400 {
 		h.failure(r).Inc()
 	}

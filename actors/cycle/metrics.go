@@ -22,6 +22,7 @@ type Families struct {
 	usage                                       map[messages.UsageSource]prometheus.Counter // requests that ended
 	outputTokens                                map[messages.UsageSource]prometheus.Counter // reported and estimated
 	outlived                                    atomic.Int64                                // cycles whose response runs on without their stream
+	checks                                      *meter                                      // of a conformance checker's requests; no page shows it
 	failures                                    endpoints.Tally                             // scheduling cycles that picked nothing, by model
 }
 
@@ -49,12 +50,18 @@ const prefix = "llm_d_epp_"
 
 // NewFamilies registers them. pool is the pool that is picked from, name its name.
 func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Families {
+	f := newFamilies(r, name)
+	f.checks = newMeter(newFamilies(prometheus.NewRegistry(), name), rest)
+	r.MustRegister(newLoads(pool, &f.failures))
+	return f
+}
+
+func newFamilies(r prometheus.Registerer, name string) *Families {
 	f := &Families{labels: newLabels()}
 	f.requests(r)
 	f.waiting(r, name)
 	f.picking(r)
 	f.sources(r)
-	r.MustRegister(newLoads(pool, &f.failures))
 	return f
 }
 

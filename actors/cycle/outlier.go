@@ -50,7 +50,7 @@ func (c *Cycle) patience() time.Duration {
 // judge takes the status of the endpoint that served. What is the client's fault is no failure of the endpoint.
 func (c *Cycle) judge(status int) {
 	switch {
-	case c.served == nil: // the pool does not know the server
+	case c.served == nil || c.check: // the pool does not know the server, or none answered
 	case status == 503:
 		c.reportFailure(c.served, messages.Overload)
 	case status >= 500:
@@ -79,7 +79,7 @@ func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 // reportSuccess notes that the body of a good answer came. Headers alone prove nothing, for an engine that hangs sends them. It
 // ends the incident of the endpoint that was tried, also if its silence was reported before, or another request is the probe.
 func (c *Cycle) reportSuccess() {
-	if c.proved || c.bodyStatus >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
+	if c.check || c.proved || c.bodyStatus >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
 	}
 	c.proved = true
@@ -92,6 +92,9 @@ func (c *Cycle) reportSuccess() {
 
 // reportFailure tells of a failure of an endpoint. Of the one that we tried it is the result, also if we told a success before.
 func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) {
+	if c.check {
+		return
+	}
 	pick := messages.Pick{At: c.picked}
 	if e == c.chosen && (c.probe || c.proved) {
 		pick.Incident, c.probe = c.incident, false

@@ -98,7 +98,7 @@ func (s *scene) arrive(limit time.Duration) {
 	s.Helper()
 	s.began = s.cycle.Clock()
 	s.cycle.Tell(messages.RequestArrived{
-		Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Stream: s.stream,
+		Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Connection: 1, Stream: s.stream,
 	})
 }
 

@@ -42,9 +42,9 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 			c.Tell(m.Response)
 		}
 	case messages.LogStreamEnded:
-		for _, id := range s.newestRunning(s.book.Live()) {
-			s.book.Running(id).Tell(messages.EntriesDoubted{})
-		}
+		s.doubt(messages.EntriesDoubted{})
+	case messages.ConnectionDoubted:
+		s.doubt(messages.EntriesDoubted{Connection: m.Connection})
 	case messages.RecordsMissed:
 		s.onRecordsMissed(ctx, m)
 	case messages.RingQueried:
@@ -64,6 +64,12 @@ func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
 		return
 	}
 	s.metrics.late.Inc()
+}
+
+func (s *Shard) doubt(m messages.EntriesDoubted) {
+	for _, id := range s.newestRunning(s.book.Live()) {
+		s.book.Running(id).Tell(m)
+	}
 }
 
 func (s *Shard) onRecordsQueried(ctx runtime.Context[messages.ShardMsg], m messages.RecordsQueried) {

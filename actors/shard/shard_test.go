@@ -150,6 +150,8 @@ func TestEndOfALogIsToldToWhoeverRuns(t *testing.T) {
 	s.cycles[6].Close()
 	s.actor.Tell(messages.LogStreamEnded{})
 	s.cycles[5].Got(messages.EntriesDoubted{})
+	s.actor.Tell(messages.ConnectionDoubted{Connection: 3})
+	s.cycles[5].Got(messages.EntriesDoubted{Connection: 3})
 }
 
 func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {

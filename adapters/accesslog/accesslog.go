@@ -4,8 +4,11 @@
 package accesslog
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
 	"sync"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -13,20 +16,32 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Where the pick put the request's id.
+// Where the pick put the request's id, and the connection that the request came on.
 const (
-	namespace = "envoy.lb"
-	idKey     = "x-signalbox-request-id"
+	namespace     = "envoy.lb"
+	idKey         = "x-signalbox-request-id"
+	connectionKey = "x-signalbox-connection"
 )
 
 // bodyBegan is the custom tag by which Envoy, from 1.37 on, tells when the first byte of a response's body came from upstream: its
 // entries have no field for that.
 const bodyBegan = "signalbox-body-began-us"
+
+// Proxy is told what a log says of the proxy that sends it, by the goroutine that reads the log.
+type Proxy interface {
+	// Identified is told, at most once, what the proxy calls itself; "" = it does not say.
+	Identified(node, version string)
+	// Spoke is told of each entry, with the connection that its request came on; 0 = another process's, or unknown.
+	Spoke(messages.ConnectionID)
+	// Gone is told once, last.
+	Gone()
+}
 
 // Deps are what a Server works with.
 type Deps struct {
@@ -37,7 +52,9 @@ type Deps struct {
 	// Ongoing is told, now and then, of each of ours whose response has begun. It must not block.
 	Ongoing func(messages.ExchangeOngoing)
 	// Silent is told that a proxy's log ended, unless Close ended it. It must not block.
-	Silent  func()
+	Silent func()
+	// Opened gives what is to be told of the proxy behind a stream's context; nil, also as its answer = nothing is.
+	Opened  func(context.Context) Proxy
 	Metrics *Metrics
 }
 
@@ -59,8 +76,18 @@ func (s *Server) Close() { s.close.Do(func() { close(s.closing) }) }
 func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
 	s.deps.Metrics.streams.Inc()
 	defer s.deps.Metrics.streams.Dec()
+	r := reader{s, unwatched{}}
+	if s.deps.Opened != nil {
+		if p := s.deps.Opened(stream.Context()); p != nil {
+			r.proxy = p
+		}
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.take(stream) }() // it ends with the stream, which ends when this returns
+	go func() { // it ends with the stream, which ends when this returns
+		err := r.take(stream)
+		r.proxy.Gone()
+		ended <- err
+	}()
 	select {
 	case err := <-ended:
 		s.deps.Silent()
@@ -70,44 +97,83 @@ func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.
 	}
 }
 
-func (s *Server) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
+// unwatched is the Proxy of a stream of which nothing is to be told.
+type unwatched struct{}
+
+func (unwatched) Identified(string, string)   {}
+func (unwatched) Spoke(messages.ConnectionID) {}
+func (unwatched) Gone()                       {}
+
+// reader reads one stream.
+type reader struct {
+	*Server
+	proxy Proxy
+}
+
+func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
 	var m emptypb.Empty // it takes any message, and keeps its bytes: nothing is built of what nobody asks for
-	for {
+	for first := true; ; first = false {
 		if err := stream.RecvMsg(&m); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		}
-		if !eachEntry(m.ProtoReflect().GetUnknown(), s.onEntry) {
+		message := m.ProtoReflect().GetUnknown()
+		if first {
+			r.proxy.Identified(identity(message))
+		}
+		if !eachEntry(message, r.onEntry) {
 			return status.Error(codes.InvalidArgument, "an access log entry that cannot be read")
 		}
 	}
 }
 
-func (s *Server) onEntry(e *entry) {
-	if e.intermediate {
-		s.onOngoing(e)
-		return
-	}
-	if len(e.id) == 0 {
-		s.deps.Metrics.unnamed.Inc()
-		return
-	}
-	request, ours := s.deps.ParseID(string(e.id))
-	if !ours {
-		s.deps.Metrics.foreign.Inc()
-		return
-	}
-	s.deps.Metrics.ours.Inc()
-	s.deps.Ended(messages.ExchangeLogged{Request: request, End: e.end()})
+// identity is what a stream's first message says of its proxy.
+func identity(message []byte) (node, version string) {
+	var e entry
+	e.walk(message, func(c cursor) {
+		var i accesslogv3.StreamAccessLogsMessage_Identifier
+		if c.is(1) && proto.Unmarshal(c.bytes, &i) == nil {
+			node, version = i.GetNode().GetId(), ""
+			if v := i.GetNode().GetUserAgentBuildVersion().GetVersion(); v != nil {
+				version = fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
+			}
+		}
+	})
+	return node, version
 }
 
-// onOngoing takes an entry of a request that has not ended.
-func (s *Server) onOngoing(e *entry) {
-	if request, ours := s.deps.ParseID(string(e.id)); ours && e.status != 0 {
-		s.deps.Ongoing(messages.ExchangeOngoing{Request: request, Response: messages.ResponseOngoing{ResponseBytes: e.bodyBytes()}})
+func (r *reader) onEntry(e *entry) {
+	request, ours := messages.RequestID(0), false
+	if len(e.id) > 0 {
+		request, ours = r.deps.ParseID(string(e.id))
 	}
+	r.proxy.Spoke(e.cameOn(ours))
+	switch {
+	case e.intermediate && ours && e.status != 0:
+		r.deps.Ongoing(messages.ExchangeOngoing{Request: request, Response: messages.ResponseOngoing{ResponseBytes: e.bodyBytes()}})
+	case e.intermediate:
+	case len(e.id) == 0:
+		r.deps.Metrics.unnamed.Inc()
+	case !ours:
+		r.deps.Metrics.foreign.Inc()
+	default:
+		r.deps.Metrics.ours.Inc()
+		r.deps.Ended(messages.ExchangeLogged{Request: request, End: e.end()})
+	}
+}
+
+// cameOn is the connection of an entry's request. What another process wrote names none of ours.
+func (e *entry) cameOn(ours bool) messages.ConnectionID {
+	if !ours {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(e.connection), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return messages.ConnectionID(n)
 }
 
 // Metrics are those of all access log streams.

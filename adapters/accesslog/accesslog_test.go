@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	accesslogdatav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -70,7 +72,21 @@ type rig struct {
 	ongoing  []messages.ExchangeOngoing
 	silent   chan struct{}
 	more     chan struct{}
+	proxies  []string // what was told of each stream's proxy, in order
 }
+
+// heard is one stream's proxy.
+type heard struct{ *rig }
+
+func (h heard) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.proxies = append(h.proxies, fmt.Sprintf(format, args...))
+}
+
+func (h heard) Identified(node, version string) { h.note("is %s %s", node, version) }
+func (h heard) Spoke(of messages.ConnectionID)  { h.note("of %d", of) }
+func (h heard) Gone()                           { h.note("gone") }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
@@ -89,6 +105,7 @@ func newRig(t *testing.T) *rig {
 			r.mu.Unlock()
 		},
 		Silent:  func() { r.silent <- struct{}{} },
+		Opened:  func(context.Context) Proxy { return heard{r} },
 		Metrics: NewMetrics(r.registry),
 	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,6 +236,56 @@ func TestEntriesThatAreNotOurs(t *testing.T) {
 		if got := testutil.ToFloat64(whose); got != want {
 			t.Errorf("%v counted, want %v", got, want)
 		}
+	}
+}
+
+// What a log says of its proxy is told before the ends in it are: its name, and of each entry on which connection its request came.
+func TestLogTellsOfItsProxy(t *testing.T) {
+	on := func(connection any) func(*entryPB) {
+		return func(e *entryPB) {
+			v, err := structpb.NewValue(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.CommonProperties.Metadata.FilterMetadata[namespace].Fields[connectionKey] = v
+		}
+	}
+	goesOn := func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true } //nolint:staticcheck // proxies set it
+	node := &corev3.Node{Id: "edge", UserAgentVersionType: &corev3.Node_UserAgentBuildVersion{
+		UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40}},
+	}}
+	for name, c := range map[string]struct {
+		first *accesslogv3.StreamAccessLogsMessage_Identifier
+		want  string
+	}{
+		"named":      {&accesslogv3.StreamAccessLogsMessage_Identifier{Node: node}, "is edge 1.40.0"},
+		"no version": {&accesslogv3.StreamAccessLogsMessage_Identifier{Node: &corev3.Node{Id: "edge"}}, "is edge "},
+		"nothing":    {nil, "is  "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			stream := r.send(t)
+			for i, e := range []*entryPB{named("7", on("3"), goesOn), named("x", on("3")), {}, named("7", on("none")), named("7", on(3.0)), named("7", on("3"))} {
+				m := &accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
+					HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*entryPB{e}},
+				}}
+				if i == 0 {
+					m.Identifier = c.first
+				}
+				if err := stream.Send(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.told(t, 3)
+			if err := stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			<-r.silent
+			want := []string{c.want, "of 3", "of 0", "of 0", "of 0", "of 0", "of 3", "gone"}
+			if diff := cmp.Diff(want, r.proxies); diff != "" {
+				t.Errorf("told of the proxy, want -, got +:\n%s", diff)
+			}
+		})
 	}
 }
 

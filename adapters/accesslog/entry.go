@@ -16,6 +16,7 @@ import (
 type entry struct {
 	intermediate bool
 	id           []byte
+	connection   []byte  // that the request came on
 	started      span    // since 1970
 	headers      span    // from upstream
 	bodyBegan    uint64  // µs, the first byte of the response's body from upstream; 0 = not told
@@ -258,30 +259,37 @@ func microseconds(text []byte) (n uint64) {
 
 // metadata looks for the namespace among filter_metadata.
 func (e *entry) metadata(c cursor) {
-	if c.is(1) {
-		e.lookUp(c.bytes, namespace, e.fields)
+	if c.is(1) && string(e.key(c.bytes)) == namespace {
+		e.id, e.connection = nil, nil
+		e.values(c.bytes, e.fields)
 	}
 }
 
-// fields looks for the id in a Struct.
+// fields looks for the id and the connection in a Struct.
 func (e *entry) fields(c cursor) {
-	if c.is(1) {
-		e.lookUp(c.bytes, idKey, e.value)
-	}
-}
-
-// lookUp reads the value of a map's entry if it has that key: a later entry of the key takes the place of an earlier one.
-func (e *entry) lookUp(b []byte, key string, value func(cursor)) {
-	var found []byte
-	e.walk(b, func(c cursor) {
-		if c.is(1) {
-			found = c.bytes
-		}
-	})
-	if string(found) != key {
+	if !c.is(1) {
 		return
 	}
-	e.id = nil
+	switch string(e.key(c.bytes)) {
+	case idKey:
+		e.id = e.text(c.bytes)
+	case connectionKey:
+		e.connection = e.text(c.bytes)
+	}
+}
+
+// key is that of a map's entry.
+func (e *entry) key(b []byte) (key []byte) {
+	e.walk(b, func(c cursor) {
+		if c.is(1) {
+			key = c.bytes
+		}
+	})
+	return key
+}
+
+// values reads the value of a map's entry: a later entry of a key takes the place of an earlier one.
+func (e *entry) values(b []byte, value func(cursor)) {
 	e.walk(b, func(c cursor) {
 		if c.is(2) {
 			e.walk(c.bytes, value)
@@ -294,14 +302,17 @@ var valueTypes = [...]protowire.Type{
 	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType, 5: protowire.BytesType, 6: protowire.BytesType,
 }
 
-// value reads a Value: a string, or another kind, which takes its place.
-func (e *entry) value(c cursor) {
-	if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
-		return
-	}
-	if e.id = nil; c.num == 3 {
-		e.id = c.bytes
-	}
+// text reads the Value of a map's entry: a string, or another kind, which takes its place.
+func (e *entry) text(b []byte) (text []byte) {
+	e.values(b, func(c cursor) {
+		if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
+			return
+		}
+		if text = nil; c.num == 3 {
+			text = c.bytes
+		}
+	})
+	return text
 }
 
 func (e *entry) response(c cursor) {

@@ -22,6 +22,7 @@ import (
 type told struct {
 	Intermediate bool
 	ID           string
+	Connection   string
 	End          messages.ResponseEnded
 }
 
@@ -37,6 +38,7 @@ func generated(e *entryPB) told {
 	return told{
 		Intermediate: c.GetIntermediateLogEntry(), //nolint:staticcheck // proxies still set it
 		ID:           c.GetMetadata().GetFilterMetadata()[namespace].GetFields()[idKey].GetStringValue(),
+		Connection:   c.GetMetadata().GetFilterMetadata()[namespace].GetFields()[connectionKey].GetStringValue(),
 		End: messages.ResponseEnded{
 			At: c.GetStartTime().AsTime().Add(lasted), ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
 			Logged: messages.Logged{
@@ -63,7 +65,7 @@ func bodyTime(text string) time.Duration {
 func compare(t *testing.T, message []byte) {
 	t.Helper()
 	var want, got []told
-	ok := eachEntry(message, func(e *entry) { got = append(got, told{e.intermediate, string(e.id), e.end()}) })
+	ok := eachEntry(message, func(e *entry) { got = append(got, told{e.intermediate, string(e.id), string(e.connection), e.end()}) })
 	var m accesslogv3.StreamAccessLogsMessage
 	if err := proto.Unmarshal(message, &m); err != nil {
 		return // it need not notice what it does not read
@@ -99,6 +101,7 @@ func odd(t testing.TB) map[string][]byte {
 	bare := encoded(t, &entryPB{})
 	number := encoded(t, named("7", func(e *entryPB) {
 		e.CommonProperties.Metadata.FilterMetadata[namespace].Fields[idKey] = structpb.NewNumberValue(7)
+		e.CommonProperties.Metadata.FilterMetadata[namespace].Fields[connectionKey] = structpb.NewStringValue("3")
 		e.CommonProperties.Metadata.FilterMetadata["other"] = &structpb.Struct{}
 	}))
 	pipe := encoded(t, named("7", func(e *entryPB) {

@@ -203,6 +203,9 @@ func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 	lb, _ := got[lbNamespace].(map[string]any)
 	if _, logged := lb[requestIDHeader]; logged {
 		want[requestIDHeader] = set[requestIDHeader]
+		if lb[connectionKey] != nil {
+			want[connectionKey] = "12"
+		}
 		to += " logged"
 	}
 	if diff := cmp.Diff(map[string]any{lbNamespace: want}, got); diff != "" {

@@ -21,6 +21,7 @@ const (
 	subsetNamespace = "envoy.lb.subset_hint"
 	reasonHeader    = "x-llm-d-request-dropped-reason"
 	requestIDHeader = "x-signalbox-request-id"
+	connectionKey   = "x-signalbox-connection"
 	upstreamAddress = "upstream.address"
 	codeDetails     = "response.code_details"
 	viaUpstream     = "via_upstream"

@@ -37,10 +37,14 @@ func (st *stream) onArrival(a arrival) error {
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
-	cycle, ok := st.srv.deps.Start(messages.RequestArrived{
-		Request: req, Flow: st.facts.flow(), ArrivedAt: st.arrived,
-		Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Stream: st,
-	})
+	first := messages.RequestArrived{
+		Request: req, Flow: st.facts.flow(), ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
+	}
+	if st.conn != nil {
+		first.Connection = st.conn.ID()
+		st.conn.Asked(req.Shown)
+	}
+	cycle, ok := st.srv.deps.Start(first)
 	if !ok {
 		st.full = true
 		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
@@ -107,11 +111,7 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 			{Key: requestIDHeader, Value: st.name},
 		},
 		ClearRouteCache: true,
-		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: []wire.Field{{Key: destinationKey, Value: list}}}},
-	}
-	if st.passedBy() { // the access log brings it back
-		lb := &answer.Metadata[0]
-		lb.Fields = append(lb.Fields, wire.Field{Key: requestIDHeader, Value: answer.Set[1].Value})
+		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
 	}
 	err := st.send(func(r *wire.Response) {
 		st.answered = true
@@ -132,6 +132,19 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestLane) })
 	}
 	return nil
+}
+
+// metadata are those of a pick: the destinations, and what the access log brings back of a request whose response passes by.
+func (st *stream) metadata(destinations string) []wire.Field {
+	fields := append(make([]wire.Field, 0, 3), wire.Field{Key: destinationKey, Value: destinations})
+	if !st.passedBy() {
+		return fields
+	}
+	fields = append(fields, wire.Field{Key: requestIDHeader, Value: st.name})
+	if st.conn != nil {
+		fields = append(fields, wire.Field{Key: connectionKey, Value: st.conn.Name()})
+	}
+	return fields
 }
 
 // usualAddressBytes is room for an IPv4 address with its port, and a comma.

@@ -7,6 +7,7 @@
 package extproc
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -29,6 +32,25 @@ type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
 	ErrorStatus() int // HTTP, that an event of it names; 0 = none
+}
+
+// Connection is the connection that a stream came on. Its methods are called by many streams at once.
+type Connection interface {
+	ID() messages.ConnectionID
+	// Name is what the pick's metadata carry, for the access log to bring it back.
+	Name() string
+	// Asked is told of each request. shown says that the body of its response will be shown.
+	Asked(shown bool)
+	// Log is what has come of the access log. It is asked when a stream ends whose response may run on.
+	Log() messages.LogState
+}
+
+// CheckMark is gRPC metadata of a stream that a conformance checker sends: its request is picked for like any other, and leaves nothing
+// behind. Only who opens the stream can set it: a proxy does not make a client's HTTP headers metadata of its own streams.
+const CheckMark = "x-signalbox-conformance"
+
+func isCheck(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, CheckMark)) > 0
 }
 
 // Config are the settings of a Server. No duration is zero: no limit is carried as 24 hours.
@@ -53,7 +75,9 @@ type Deps struct {
 	Parser  Parser
 	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
 	Scan func(contentType string) Scanner
-	Now  func() time.Time
+	// Connection is that of a stream's context; nil = it is not known, and its access log is taken to come.
+	Connection func(context.Context) Connection
+	Now        func() time.Time
 	// Panicked is told of a panic in a handler; nil = nobody.
 	Panicked func(value any, stack []byte)
 }
@@ -98,7 +122,10 @@ func (s *Server) Held() int64 { return s.held.Load() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {
-	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1)}
+	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1), check: isCheck(w.Context())}
+	if s.deps.Connection != nil && !st.check {
+		st.conn = s.deps.Connection(w.Context())
+	}
 	defer s.cfg.Metrics.closed(st, s.cfg.Metrics.opened())
 	s.mu.Lock()
 	s.streams[st] = struct{}{}

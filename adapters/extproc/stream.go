@@ -15,7 +15,10 @@ import (
 type stream struct {
 	srv  *Server
 	wire wire.Stream
+	conn Connection // nil = unknown
 	in   wire.Request
+
+	check bool // a conformance checker opened it
 
 	modes wire.Modes // how the proxy sends bodies; set by the first frame
 
@@ -219,11 +222,15 @@ func (st *stream) gone() {
 	st.letGo()
 	switch {
 	case st.cycle != nil:
-		st.cycle.Post(messages.StreamGone{
+		gone := messages.StreamGone{
 			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
 			Logged: said == messages.NoReason && st.passedBy(),
-		})
-	case st.id != 0 && !st.full:
+		}
+		if gone.Logged && st.conn != nil {
+			gone.Log = st.conn.Log()
+		}
+		st.cycle.Post(gone)
+	case st.id != 0 && !st.full && !st.check:
 		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said)})
 	}
 }

@@ -154,7 +154,7 @@ func closeAll(all map[string][]net.Listener) {
 
 func (s *server) serveAll(listeners map[string][]net.Listener) {
 	s.health = newReadiness(s.tree.ready)
-	s.grpc = grpc.NewServer(pickerOptions(s.locks.credentials(pickerPort), s.opts.maxBody)...)
+	s.grpc = grpc.NewServer(pickerOptions(s.tree.peers.Credentials(s.locks.credentials(pickerPort)), s.opts.maxBody)...)
 	wire.Register(s.grpc, s.tree.streams)
 	accesslogv3.RegisterAccessLogServiceServer(s.grpc, s.tree.logs)
 	if s.opts.healthChecking {

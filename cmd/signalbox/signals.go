@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -13,6 +14,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/adapters/peers"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
@@ -115,7 +117,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
 		Metrics: extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now,
+		Start: t.startCycle, Refused: t.noteRefused, Parser: parser, Now: t.sys.Now, Connection: connectionOf,
 		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
@@ -129,7 +131,28 @@ func (t *tree) serveLogs() {
 	t.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Ended:   t.noteLogged, Ongoing: t.noteOngoing, Silent: t.noteSilence, Metrics: accesslog.NewMetrics(t.registry),
+		Opened: func(ctx context.Context) accesslog.Proxy {
+			if l := t.peers.Opened(ctx); l != nil {
+				return l
+			}
+			return nil
+		},
 	})
+}
+
+// connectionOf is the connection that a stream came on.
+func connectionOf(ctx context.Context) extproc.Connection {
+	if c := peers.Of(ctx); c != nil {
+		return c
+	}
+	return nil
+}
+
+// noteDoubt tells every shard that requests of a connection may never be told of.
+func (t *tree) noteDoubt(of messages.ConnectionID) {
+	for _, s := range t.shards {
+		s.Port().Post(messages.ConnectionDoubted{Connection: of})
+	}
 }
 
 // noteLogged tells the shard of a request's loop that the request has ended.

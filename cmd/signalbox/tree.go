@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/adapters/peers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
@@ -67,6 +68,7 @@ type tree struct {
 	streams  *extproc.Server
 	logs     *accesslog.Server
 	totals   func() (arrived, failed prometheus.Collector)
+	peers    *peers.Table
 	outlived func() int  // requests whose response runs on past their stream
 	xds      *xds.Server // nil without --xds-port
 	admin    http.Handler
@@ -92,6 +94,7 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	t.registry.MustRegister(telemetry.BuildInfo(built()), log.Sink.Metric())
 	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
+	t.peers = peers.NewTable(peers.Deps{Doubted: t.noteDoubt, Log: log.Logger})
 	if err := t.announceByXds(picker); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
 	}
@@ -270,6 +273,7 @@ func (t *tree) close(ctx context.Context) error {
 		end(t.recorder)
 		end(t.outlier)
 	}
+	t.peers.Close()
 	if t.fetcher != nil {
 		t.fetcher.Close()
 	}

@@ -45,6 +45,9 @@ func (b *Book) End(r messages.Record) {
 	b.next++
 }
 
+// Forget ends a request without a record.
+func (b *Book) Forget(id messages.RequestID) { delete(b.running, id) }
+
 func (b *Book) at(i uint64) *messages.Record { return &b.ring[i%uint64(len(b.ring))] }
 
 func (b *Book) dropOldest() {

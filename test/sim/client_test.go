@@ -105,6 +105,7 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 	}
 	cycle, ok := runtime.Start(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
 		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
+		Connection: messages.ConnectionID(1 + c.request.ID%connections),
 	}))
 	if !ok {
 		c.line.refused = true
@@ -199,6 +200,10 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 			c.leave(ctx)
 			return
 		}
+		if gone.Logged && !c.faults.off && c.chance(.3) {
+			gone.Log = messages.LogState(1 + c.dice.IntN(2))
+			c.faults.drew(logUnproven)
+		}
 		if gone.Logged && (c.faults.off || c.chance(.9)) {
 			c.line.gone = true
 			c.cycle.Tell(gone)
@@ -216,6 +221,9 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 	c.next(ctx)
 }
 
+// connections is how many requests come on.
+const connections = 3
+
 // onEntryComes tells the shard what the log has. Its cycle may have ended before.
 func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 	shard := c.shards[c.loopOf(c.request.ID)]
@@ -223,6 +231,7 @@ func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 		c.faults.drew(logEnded)
 		for _, s := range c.shards {
 			s.Tell(messages.LogStreamEnded{})
+			s.Tell(messages.ConnectionDoubted{Connection: messages.ConnectionID(1 + c.dice.IntN(connections))})
 		}
 	}
 	if m.before > 0 {

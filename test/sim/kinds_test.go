@@ -38,6 +38,7 @@ const (
 	serverSilent  = "model server went silent"
 	entryLost     = "access log entry never came"
 	logEnded      = "a proxy's access log ended"
+	logUnproven   = "a proxy had sent no access log yet, or sends none"
 	shortDeadline = "short deadline of the request"
 )
 
@@ -145,7 +146,7 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
+		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded, logUnproven,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))

@@ -109,8 +109,15 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 	if f.line.picked > picked {
 		f.model.picked(f.line)
 	}
-	if m, ok := m.(messages.ResponseStarted); ok {
+	switch m := m.(type) {
+	case messages.ResponseStarted:
 		f.model.moved(f.line, m.Served)
+	case messages.StreamGone:
+		if m.Logged && m.Log != messages.LogSeen {
+			f.model.parted(f.line)
+		}
+	case messages.ResponseOngoing:
+		f.model.returned(f.line)
 	}
 }
 
@@ -119,6 +126,7 @@ func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if f.line != nil {
 		f.line.ends++
 		delete(f.model.held, f.line)
+		delete(f.model.away, f.line)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 type model struct {
 	pool   *endpoints.Pool
 	held   map[*line]holding
-	picks  uint64 // so far; they number the holdings
+	away   map[*line]*endpoints.Endpoint // whose load live requests were part of, while no entry of their proxy has come
+	picks  uint64                        // so far; they number the holdings
 	pages  map[*endpoints.Endpoint]*pages
 	places map[messages.RequestID]int // which flow shard gave it
 	prefix *promptModel
@@ -33,7 +34,7 @@ type pages struct {
 
 func newModel(pool *endpoints.Pool, capacity int) *model {
 	return &model{
-		pool: pool, held: map[*line]holding{}, pages: map[*endpoints.Endpoint]*pages{}, places: map[messages.RequestID]int{},
+		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{}, pages: map[*endpoints.Endpoint]*pages{}, places: map[messages.RequestID]int{},
 		prefix: newPromptModel(capacity),
 	}
 }
@@ -45,6 +46,20 @@ func (m *model) picked(l *line) { m.hold(l, m.pool.Snapshot().ByAddress(l.first)
 func (m *model) moved(l *line, to messages.Address) {
 	if h, ok := m.held[l]; ok && to != "" && to != h.endpoint.Spec.Address {
 		m.hold(l, m.pool.Snapshot().ByAddress(to))
+	}
+}
+
+// parted follows the end of a stream whose proxy has sent no entry: the request is no load.
+func (m *model) parted(l *line) {
+	m.away[l] = m.held[l].endpoint // nil = nobody knows who works for it
+	delete(m.held, l)
+}
+
+// returned follows an entry that says that such a request runs.
+func (m *model) returned(l *line) {
+	if e, ok := m.away[l]; ok {
+		m.hold(l, e)
+		delete(m.away, l)
 	}
 }
 
@@ -140,7 +155,7 @@ func (w *world) exact() {
 		if w.faults.down["flow"] == 0 { // else what ends its requests waits for it
 			w.gauge("signalbox_flow_places", w.model.admitted(w.ledger))
 		}
-		w.gauge("llm_d_epp_request_running", running)
+		w.gauge("llm_d_epp_request_running", running-len(w.model.away))
 		w.gauge("signalbox_prefix_placed_prompts", len(w.model.prefix.placed))
 	}
 }

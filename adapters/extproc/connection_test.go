@@ -1,0 +1,113 @@
+package extproc
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// link is a connection whose log is in some state.
+type link struct {
+	log   messages.LogState
+	shown []bool // of each request
+	asked int    // for its log
+}
+
+func (*link) ID() messages.ConnectionID { return 12 }
+func (*link) Name() string              { return "12" }
+func (l *link) Asked(shown bool)        { l.shown = append(l.shown, shown) }
+func (l *link) Log() messages.LogState {
+	l.asked++
+	return l.log
+}
+
+// over is a rig all of whose streams come on a connection.
+func over(l *link) *rig {
+	r := newRig(setup{})
+	r.srv.deps.Connection = func(context.Context) Connection { return l }
+	return r
+}
+
+// halfClosed is a proxy that sends frames and half-closes.
+func halfClosed(ctx context.Context, frames ...*ask) *tape {
+	p := newTape(ctx, frames...)
+	p.half = true
+	return p
+}
+
+// A request names its connection: to its cycle, and, where its response passes by, to the access log. Its stream's end says what has come
+// of that log.
+func TestStreamNamesItsConnection(t *testing.T) {
+	type told struct {
+		Connection messages.ConnectionID
+		Shown      []bool
+		Logged     bool
+		Log        messages.LogState
+		Metadata   any // of the pick: the connection's name
+	}
+	for name, tc := range map[string]struct {
+		frames []*ask
+		log    messages.LogState
+		want   told
+	}{
+		"light lane, its log comes":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogSeen, told{12, []bool{false}, true, messages.LogSeen, "12"}},
+		"light lane, it is awaited":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogAwaited, told{12, []bool{false}, true, messages.LogAwaited, "12"}},
+		"light lane, it is missing":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogMissing, told{12, []bool{false}, true, messages.LogMissing, "12"}},
+		"light lane, headers alone":  {with(withModes(qH(last), fds, none), rH(last)), messages.LogMissing, told{12, []bool{false}, false, messages.LogSeen, "12"}},
+		"full lane: no log is asked": {with(withModes(qH(last), fds, fds), rH(more), rB("x", last)), messages.LogMissing, told{12, []bool{true}, false, messages.LogSeen, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &link{log: tc.log}
+			r := over(l)
+			tape := halfClosed(t.Context(), tc.frames...)
+			if err := r.srv.Process(tape); err != nil {
+				t.Fatal(err)
+			}
+			c := r.only(t)
+			list := c.list()
+			gone := list[len(list)-1].(messages.StreamGone)
+			got := told{c.arrived.Connection, l.shown, gone.Logged, gone.Log, nil}
+			for _, m := range tape.sent {
+				if lb, ok := m.GetDynamicMetadata().AsMap()[lbNamespace].(map[string]any); ok {
+					got.Metadata = lb[connectionKey]
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+			if !gone.Logged && l.asked != 0 {
+				t.Errorf("asked %d times for a log that is not needed", l.asked)
+			}
+		})
+	}
+}
+
+// A conformance checker's request is marked, has no connection that could log, and leaves no record when it is refused at the door.
+func TestCheckIsMarked(t *testing.T) {
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(CheckMark, "1"))
+	l := &link{}
+	r := over(l)
+	if err := r.srv.Process(halfClosed(ctx, withModes(qH(last), fds, none), rH(more))); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.only(t); !c.arrived.Check || c.arrived.Connection != 0 || len(l.shown) != 0 {
+		t.Errorf("told %+v of connection %+v, want a check on no connection", c.arrived, l)
+	}
+	if err := r.srv.Process(halfClosed(ctx, qH(more), qB("{", more))); err != nil { // its client leaves
+		t.Fatal(err)
+	}
+	if len(r.refused) != 0 {
+		t.Errorf("records %+v, want none", r.refused)
+	}
+	unmarked := over(&link{})
+	if err := unmarked.srv.Process(halfClosed(t.Context(), qH(last))); err != nil {
+		t.Fatal(err)
+	}
+	if unmarked.only(t).arrived.Check {
+		t.Error("a request is taken for a check")
+	}
+}

@@ -1,0 +1,67 @@
+package peers
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Credentials are inner's, for a server whose connections the table shall know. A handshake is the one place where grpc-go lets a
+// server see the begin of a connection, hand something down to each of its streams, and learn of its end, at no cost for each message: a
+// stats.Handler is called for every one.
+func (t *Table) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
+	return watching{inner, t}
+}
+
+type watching struct {
+	credentials.TransportCredentials
+	table *Table
+}
+
+// ServerHandshake makes a connection known.
+func (w watching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return conn, info, err
+	}
+	c := w.table.connected(conn.RemoteAddr())
+	return &watchedConn{Conn: conn, known: c}, authInfo{info, c}, nil
+}
+
+// Clone copies the credentials: connections of the copy are known to the same table.
+func (w watching) Clone() credentials.TransportCredentials {
+	return watching{w.TransportCredentials.Clone(), w.table}
+}
+
+// watchedConn tells of its end.
+type watchedConn struct {
+	net.Conn
+	known *Connection
+	once  sync.Once
+}
+
+// Close closes the connection. The transport calls it however the connection ends.
+func (c *watchedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(c.known.end)
+	return err
+}
+
+// authInfo is what each stream of a connection finds in its context.
+type authInfo struct {
+	credentials.AuthInfo
+	connection *Connection
+}
+
+// Of is the connection of a stream's context; nil if it did not come by a server with a table's Credentials.
+func Of(ctx context.Context) *Connection {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(authInfo); ok {
+			return info.connection
+		}
+	}
+	return nil
+}

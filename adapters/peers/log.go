@@ -1,0 +1,51 @@
+package peers
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Log is one access log stream of a proxy. Its methods are called by the goroutine that reads the stream.
+type Log struct {
+	table  *Table
+	host   string
+	closed atomic.Bool
+
+	// The reader's own.
+	last  *Connection // that the newest entry named; nil = none
+	heard bool        // an entry came
+
+	// The table's mutex guards the rest.
+	proxy *proxy // nil before it is known who sends
+	spoke bool   // an entry has come
+}
+
+// Opened is the log of a stream's context; nil if it did not come by a server with the table's Credentials.
+func (t *Table) Opened(ctx context.Context) *Log {
+	if c := Of(ctx); c != nil {
+		return &Log{table: t, host: c.host}
+	}
+	return nil
+}
+
+// Identified says what the proxy calls itself.
+func (l *Log) Identified(node, version string) { l.table.identified(l, node, version) }
+
+// Spoke takes note of an entry, and of the connection that its request came on; 0 = it is not known.
+func (l *Log) Spoke(of messages.ConnectionID) {
+	if of == 0 && l.heard {
+		return
+	}
+	if c := l.last; c != nil && of == c.id && c.log.Load() == l {
+		return // as most often: a worker of Envoy has one connection, and one log
+	}
+	l.last, l.heard = l.table.spoke(l, of), true
+}
+
+// Gone says that the stream ended.
+func (l *Log) Gone() {
+	l.closed.Store(true)
+	l.table.logEnded(l)
+}
