@@ -29,12 +29,16 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 type recorder struct {
 	asked  *messages.RequestQueried
 	answer *messages.RecordsAnswered // nil = never
+	rings  messages.RingsAnswered
 	full   bool
 }
 
 func (r *recorder) Post(m messages.RecorderMsg) bool {
 	if r.full {
 		return false
+	}
+	if q, ok := m.(messages.RingsQueried); ok {
+		return q.Admin.Tell(r.rings)
 	}
 	q := m.(messages.RequestQueried)
 	r.asked = &q

@@ -19,6 +19,7 @@ func explain(r *requestView, all bool) string {
 	ending(&b, r)
 	b.WriteString("\n")
 	handled(&b, r)
+	hopping(&b, r.Hops)
 	if r.Decision == nil {
 		b.WriteString("\nno endpoint was looked for\n")
 		return b.String()

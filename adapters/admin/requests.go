@@ -101,12 +101,14 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "not-found", notFound(text, ours, got.Lost))
 	case got.Records.Len() > 1:
 		h.list(w, r, got, n)
-	case wantsJSON(r):
-		record := got.Records.At(0)
-		writeJSON(w, http.StatusOK, RequestsPage{Requests: []requestView{h.full(&record)}, LostRecords: got.Lost, Partial: got.Partial})
 	default:
 		record := got.Records.At(0)
 		view := h.full(&record)
+		view.Hops = h.hops(r.Context(), record.Request)
+		if wantsJSON(r) {
+			writeJSON(w, http.StatusOK, RequestsPage{Requests: []requestView{view}, LostRecords: got.Lost, Partial: got.Partial})
+			return
+		}
 		text := explain(&view, asksForAll(r))
 		if got.Partial && !ours {
 			text += "\nincomplete: other requests may have this x-request-id; a part of the process did not answer in time\n"

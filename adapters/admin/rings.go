@@ -28,7 +28,7 @@ type ringView struct {
 type eventView struct {
 	BeginSeconds  seconds `json:"begin_seconds"` // since the start of the process
 	Actor         string  `json:"actor"`         // kind
-	Number        uint64  `json:"number"`        // of the actor; of a stream, its request's
+	Number        uint64  `json:"number"`        // of the actor; of a cycle and of a stream, that of their request
 	Message       string  `json:"message"`
 	WaitedSeconds seconds `json:"waited_seconds"`
 	TookSeconds   seconds `json:"took_seconds"`
@@ -77,14 +77,25 @@ func (h *handler) ringsPage(got messages.RingsAnswered) ringsPage {
 			Loop: ring.Loop, Total: ring.Total, ReadSeconds: seconds(ring.Read), Events: make([]eventView, 0, ring.Events.Len()),
 		}
 		for _, e := range ring.Events.All() {
-			v.Events = append(v.Events, eventView{
-				BeginSeconds: seconds(e.Begin), Actor: h.ActorName(e.ActorKind), Number: e.Actor, Message: h.MessageName(e.Message),
-				WaitedSeconds: seconds(e.Waited), TookSeconds: seconds(e.Took), Panicked: e.Panicked,
-			})
+			v.Events = append(v.Events, h.event(&e))
 		}
 		p.Rings = append(p.Rings, v)
 	}
 	return p
+}
+
+func (h *handler) event(e *messages.RingEvent) eventView {
+	return eventView{
+		BeginSeconds: seconds(e.Begin), Actor: h.ActorName(e.ActorKind), Number: e.Actor, Message: h.MessageName(e.Message),
+		WaitedSeconds: seconds(e.Waited), TookSeconds: seconds(e.Took), Panicked: e.Panicked,
+	}
+}
+
+func (e *eventView) mark() string {
+	if e.Panicked {
+		return "panicked"
+	}
+	return ""
 }
 
 func ringsText(p ringsPage) string {
@@ -105,13 +116,9 @@ func ringText(b *strings.Builder, v *ringView) {
 	fmt.Fprintf(b, "loop %d: the last %d of %d messages, oldest first\n", v.Loop, len(v.Events), v.Total)
 	rows := [][]string{{"age", "actor", "message", "waited", "took", ""}}
 	for _, e := range v.Events {
-		mark := ""
-		if e.Panicked {
-			mark = "panicked"
-		}
 		rows = append(rows, []string{
 			short(time.Duration(v.ReadSeconds - e.BeginSeconds)), e.Actor + "/" + strconv.FormatUint(e.Number, 10), e.Message,
-			short(time.Duration(e.WaitedSeconds)), short(time.Duration(e.TookSeconds)), mark,
+			short(time.Duration(e.WaitedSeconds)), short(time.Duration(e.TookSeconds)), e.mark(),
 		})
 	}
 	table(b, "  ", "rllrrl", rows)

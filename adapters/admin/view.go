@@ -49,6 +49,7 @@ type requestView struct {
 	Shown  bool      `json:"body_shown"` // Envoy showed us the response's body; false = it bypassed us, or there was no response
 
 	Messages        []messageView `json:"messages,omitempty"`
+	Hops            []hopView     `json:"hops,omitempty"`   // those that rings still have
 	MessagesDropped int           `json:"messages_dropped"` // that found no slot
 	Decision        *decisionView `json:"decision,omitempty"`
 
