@@ -45,16 +45,15 @@ func (st *stream) reserve() bool {
 	if n <= 0 || n > st.srv.cfg.MaxBodyBytes {
 		return true
 	}
-	room := wire.Reservable(int(n))
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.over {
 		return true // nothing follows
 	}
-	if !st.hold(st.body.Takes(room)) {
+	if !st.hold(st.body.Takes(wire.Reservable(int(n)))) {
 		return false
 	}
-	st.body.Reserve(room)
+	st.body.Reserve(int(n))
 	return true
 }
 

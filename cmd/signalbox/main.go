@@ -11,9 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"syscall"
@@ -230,35 +227,4 @@ func nearFlags(name string, known []string) []string {
 		names[i] = "--" + names[i]
 	}
 	return names
-}
-
-// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as
-// is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
-const gcRoom = 64 << 20
-
-// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is live, but
-// have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins; $GOMEMLIMIT holds as ever.
-func roomyGC() {
-	if os.Getenv("GOGC") == "" {
-		setGC(100)
-	}
-}
-
-func setGC(percent int) {
-	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
-	metrics.Read(heap)
-	want := 400
-	if live, scanned := heap[0].Value.Uint64(), heap[1].Value.Uint64(); live > 0 {
-		room := uint64(gcRoom)
-		if live > 2*gcRoom {
-			room /= 2 // a burst is collected late: what is set here counts from the next collection on
-		}
-		want = int(min(max(100*max(room, scanned)/live, 5), 400))
-	}
-	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
-		debug.SetGCPercent(want)
-		percent = want
-	}
-	collected := new(struct{ _ *byte }) // by the next collection
-	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
 }

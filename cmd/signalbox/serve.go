@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -45,10 +46,12 @@ type server struct {
 func serve(ctx context.Context, o *options) error {
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
 	roomyGC()
+	go giveBack(ctx)
 	s, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
+	limitMemory(s.log.Logger, memlimit.FromCgroup, o.maxHeld)
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()), zap.Duration("drain_timeout", o.drainTimeout))

@@ -193,17 +193,20 @@ func appendLength(dst []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(size))
 }
 
-// maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more. A longer body
-// doubles the buffer as it arrives.
+// maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more.
 const maxReserveBytes = 64 << 10
 
-// Body gathers the body of one lane in one pooled buffer, so that it can be read as a whole and then echoed. The zero value is empty.
+// Body gathers the body of one lane in one pooled buffer, so that it can be read as a whole and then echoed. The buffer doubles as the body
+// grows; it ends at the length that was told, once half of it has come. The zero value is empty.
 type Body struct {
-	buf *[]byte
+	buf  *[]byte
+	told int // the length of the body, if a header told one, which may be wrong
 }
 
-// Reserve makes room for size bytes in all, at most 64 KiB of it: size may come from a content-length and be anything.
+// Reserve notes that the body will have size bytes, and makes room for them, at most 64 KiB of it: size may come from a content-length
+// and be anything.
 func (b *Body) Reserve(size int) {
+	b.told = size
 	size = Reservable(size)
 	if size > 0 && (b.buf == nil || cap(*b.buf) < size) {
 		b.grow(size)
@@ -230,7 +233,16 @@ func (b *Body) room(need int) int {
 	if c := cap(*b.buf); c >= need {
 		return c
 	}
-	return capacity(max(need, 2*cap(*b.buf)))
+	twice := capacity(max(need, 2*cap(*b.buf)))
+	switch half := (b.told + 1) / 2; {
+	case b.told < need: // no length was told, or a wrong one
+		return twice
+	case half <= need:
+		return capacity(b.told)
+	case half < twice:
+		return capacity(half)
+	}
+	return twice
 }
 
 // Append copies the body of r.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -63,4 +64,41 @@ func TestReserveIsCapped(t *testing.T) {
 	}
 	b.Reserve(-1)
 	b.Release()
+}
+
+// TestToldLengthEndsTheGrowth: a buffer is at most twice what came, and ends at the length that was told. A wrong one changes nothing.
+func TestToldLengthEndsTheGrowth(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct{ told, bytes, want int }{
+		"17 MiB":           {17 * mib, 17 * mib, 17 * mib},
+		"31 MiB":           {31 * mib, 31 * mib, 31 * mib},
+		"no length":        {0, 17 * mib, 32 * mib},
+		"less than told":   {31 * mib, 9 * mib, 31 * mib / 2},
+		"more than told":   {17 * mib, 18 * mib, 34 * mib},
+		"in the pool":      {3 * mib, 3 * mib, 4 * mib},
+		"a small one":      {100, 100, 2 << 10},
+		"absurd":           {1 << 60, mib, mib},
+		"one byte":         {1, 1, 2 << 10},
+		"an odd one":       {17*mib + 1, 17*mib + 1, 17*mib + 1},
+		"length zero":      {0, 100, 2 << 10},
+		"a negative one":   {-5, 100, 2 << 10},
+		"a chunk too many": {17 * mib, 17*mib + 1, 34 * mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b Body
+			b.Reserve(c.told)
+			for came := 0; came < c.bytes; {
+				n := min(c.bytes-came, 64<<10)
+				took := b.Takes(n)
+				b.Append(&Request{Kind: RequestBody, held: mem.BufferSlice{mem.SliceBuffer(make([]byte, n))}, bodyLen: n})
+				came += n
+				if got := cap(*b.buf); got != took || got > max(2*came, maxReserveBytes) {
+					t.Fatalf("a buffer of %d bytes for %d that came; it was to take %d, and may take twice what came", got, came, took)
+				}
+			}
+			if got := cap(*b.buf); got != c.want || b.Len() != c.bytes {
+				t.Errorf("a buffer of %d bytes holds %d, want %d and %d", got, b.Len(), c.want, c.bytes)
+			}
+		})
+	}
 }
