@@ -211,7 +211,9 @@ func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err er
 	return path, version, nil
 }
 
-// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports.
+// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports. Its cluster is xds: with a list of
+// servers in the file a change of the endpoints would need another Envoy, and with ORIGINAL_DST there would be no second server to
+// try. By xDS Envoy hears of servers from the process that picks, as the addresses that this has resolved, and keeps them to fall back to.
 func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip.AddrPort) ([]byte, error) {
 	bound := *o.options
 	bound.xds.port = int(xdsPort.Port())
@@ -243,7 +245,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 
 // explainLine is how to ask why, with the address if that is not the default.
 func explainLine(metrics netip.AddrPort) string {
-	line := os.Args[0] + " explain ID"
+	line := os.Args[0] + " explain --last"
 	if metrics.Port() != 9090 || metrics.Addr() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
 		line += " --addr http://" + metrics.String()
 	}

@@ -165,7 +165,7 @@ func (u *up) offer() {
 	if u.url == "" || u.model == "" {
 		return
 	}
-	u.out.say("\nAsk:\n  %s\nAsk why, with the answer's x-signalbox-request-id:\n  %s\nCtrl-C ends all, after the answers that run.\n",
+	u.out.say("\nAsk:\n  %s\nAsk why it went where it went:\n  %s\nCtrl-C ends all, after the answers that run.\n",
 		curl(u.url, u.model), explainLine(u.box.addrs["metrics-port"][0]))
 }
 

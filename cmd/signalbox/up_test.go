@@ -270,10 +270,10 @@ func TestWhereItIsReached(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", url, got, want)
 		}
 	}
-	if line := explainLine(netip.MustParseAddrPort("127.0.0.1:9090")); !strings.HasSuffix(line, " explain ID") {
+	if line := explainLine(netip.MustParseAddrPort("127.0.0.1:9090")); !strings.HasSuffix(line, " explain --last") {
 		t.Error(line)
 	}
-	if line := explainLine(netip.MustParseAddrPort("[::1]:9090")); !strings.HasSuffix(line, " explain ID --addr http://[::1]:9090") {
+	if line := explainLine(netip.MustParseAddrPort("[::1]:9090")); !strings.HasSuffix(line, " explain --last --addr http://[::1]:9090") {
 		t.Error(line)
 	}
 }

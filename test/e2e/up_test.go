@@ -44,7 +44,7 @@ func (u *together) offered(t *testing.T) {
 		t.Fatalf("no address in %q", u.curl)
 	}
 	u.url = "http://" + address
-	_, u.metrics, _ = strings.Cut(u.linesAfter(t, "  "+binary+" explain ID", 1, time.Second)[0], "--addr ")
+	_, u.metrics, _ = strings.Cut(u.linesAfter(t, "  "+binary+" explain --last", 1, time.Second)[0], "--addr ")
 }
 
 // envoyIDs are the processes of the Envoys that have served so far; it waits for n of them.
