@@ -76,7 +76,7 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, in io.Reader, ou
 
 // watch draws until ctx is done. When there is no answer it draws the one before, and says why.
 func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *overview) error {
-	for {
+	for ctx.Err() == nil {
 		v.hint = "q ends"
 		if err := s.draw(v); err != nil {
 			return fmt.Errorf("terminal: %w", err)
@@ -86,18 +86,15 @@ func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return nil
+			continue
 		}
-		next, err := look(ctx, c)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if next, err := look(ctx, c); err != nil {
 			v = v.without(o.port.blame(err))
-		default:
+		} else {
 			v = next
 		}
 	}
+	return nil
 }
 
 // widthOfPages is how wide the view is that goes elsewhere than to a terminal, in columns.
