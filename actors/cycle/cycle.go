@@ -233,6 +233,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 
 // onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
+	c.rec.Bypassed = false // a proxy may be asked to show a body that would have bypassed us
 	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}

@@ -51,6 +51,9 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
 		"cut": {streamedChat, []messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}},
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 10}},
+		"shown, for the proxy was asked": {other, []messages.CycleMsg{
+			passes, messages.FirstTokenSeen{}, messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)},
+		}, reported(33)},
 		"another form":         {other, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotLearned}},
 		"a body not read":      {unread, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotEstimable}},
 		"the log never came":   {streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true}}, messages.Usage{Source: messages.UsageNotMeasured}},

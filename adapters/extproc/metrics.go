@@ -16,6 +16,7 @@ type Metrics struct {
 	ended             map[string]prometheus.Counter // by gRPC status
 	refusals          map[messages.Reason]prometheus.Counter
 	panics            prometheus.Counter
+	shown, ignored    prometheus.Counter // of responses whose bodies the proxy was asked to show
 }
 
 // gRPC statuses of a stream's end: the handler itself never fails.
@@ -33,7 +34,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
 	}, []string{"reason", "status"})
+	overrides := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_mode_overrides_total", Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: " +
+			"shown, or ignored, for want of allow_mode_override in its filter, or of these modes in allowed_override_modes.",
+	}, []string{"result"})
 	m := &Metrics{
+		shown: overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
 		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_extproc_streams_inflight", Help: "Open ext_proc streams."}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -49,7 +55,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for why, r := range refusals {
 		m.refusals[why] = refused.WithLabelValues(why.String(), strconv.Itoa(r.status))
 	}
-	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, m.panics)
+	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, m.panics)
 	return m
 }
 

@@ -32,6 +32,7 @@ func (st *stream) onArrival(a arrival) error {
 		BodyBytes: st.bytes, Subset: st.facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
 	}
 	err := st.parse(a, &req)
+	st.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
 	req.Form.IDLength = uint8((len(st.facts.clientID) + 7) / 8)
 	st.model = req.Model
 	if err != nil {

@@ -17,6 +17,7 @@ type responseFacts struct {
 	failed    bool // an error within it was told of
 	completed bool
 	passes    bool      // its body is not shown, and its headers are answered
+	asked     bool      // the proxy was asked to show the body nevertheless
 	told      time.Time // when the cycle was last told that the response lives
 }
 
@@ -52,6 +53,7 @@ func (st *stream) onResponseHeaders() error {
 	if end || passes {
 		st.pass()
 	}
+	st.resp.asked = passes && status >= 200 && status < 400 && local == "" && st.asks()
 	if err := st.answerResponseHeaders(); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (st *stream) onResponseHeaders() error {
 // no more. Some proxies would keep the stream, and end the response with it.
 func (st *stream) isPassed() bool {
 	mode := st.modes.RequestBody
-	return st.resp.passes && (st.request == laneEnded || mode == wire.BodyNone || mode == wire.BodyBufferedPartial && st.whole)
+	return st.resp.passes && !st.resp.asked && (st.request == laneEnded || mode == wire.BodyNone || mode == wire.BodyBufferedPartial && st.whole)
 }
 
 // waitIsOver ends the body's deadline, and keeps a drain away: what has a response waits for nothing, also if the proxy made it
@@ -97,6 +99,9 @@ func (st *stream) answerResponseHeaders() error {
 		Lane: wire.ResponseLane,
 		Set:  []wire.Header{{Key: requestIDHeader, Value: st.name}},
 	}
+	if st.resp.asked {
+		answer.Override = &wire.Modes{RequestBody: st.modes.RequestBody, ResponseBody: wire.BodyStreamed}
+	}
 	return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
 }
 
@@ -107,6 +112,9 @@ func (st *stream) onResponseBody() error {
 	}
 	if st.response == laneNew {
 		st.onHeadlessResponse()
+	}
+	if st.resp.asked && st.modes.ResponseBody == wire.BodyNone {
+		st.isShown()
 	}
 	end, n := st.in.EndOfStream || st.in.Message.None, st.in.BodyLen()
 	if st.resp.scan != nil {

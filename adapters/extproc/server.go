@@ -89,7 +89,8 @@ type Server struct {
 	last     atomic.Uint64 // request id
 	draining atomic.Bool
 	held     atomic.Int64 // bytes that request bodies take
-	mu       sync.Mutex   // of streams
+	asking   asking
+	mu       sync.Mutex // of streams
 	streams  map[*stream]struct{}
 }
 

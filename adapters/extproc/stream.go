@@ -51,6 +51,7 @@ type stream struct {
 	response laneState
 	resp     responseFacts
 	full     bool // the loop had no room for a cycle
+	teaches  bool // the answer will tell its tokens, and its bytes are worth to be compared with them
 	panicked bool // the handler
 	observed bool // observability mode: read, never answer
 }
@@ -220,6 +221,9 @@ func (st *stream) gone() {
 	st.mu.Unlock()
 	st.in.Release()
 	st.letGo()
+	if st.resp.asked && st.modes.ResponseBody == wire.BodyNone {
+		st.srv.asking.ignored(st.srv)
+	}
 	switch {
 	case st.cycle != nil:
 		gone := messages.StreamGone{

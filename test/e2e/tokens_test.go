@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // answerKind is a kind of request whose answer has a form of its own.
@@ -194,4 +195,67 @@ func (p *picker) usage(t *testing.T, id string) (source string, tokens int) {
 	}
 	u := page.Requests[0].Usage
 	return u.Source, u.OutputTokens
+}
+
+// shownByOverride makes a bootstrap of the light lane like one that is none of ours: the picker is shown whole request bodies and no
+// response bodies, in no share of the requests.
+func shownByOverride(t *testing.T, allowed bool) func(string) string {
+	const ours = `                request_body_mode: FULL_DUPLEX_STREAMED
+                request_trailer_mode: SEND
+                response_header_mode: SEND
+                response_body_mode: NONE
+`
+	return func(text string) string {
+		text = share(t, 0)(text)
+		text = replaceOnce(t, text, ours, strings.NewReplacer("FULL_DUPLEX_STREAMED", "BUFFERED", "request_trailer_mode: SEND",
+			"request_trailer_mode: SKIP").Replace(ours))
+		return replaceOnce(t, text, "              status_on_error:", fmt.Sprintf("              allow_mode_override: %t\n              status_on_error:", allowed))
+	}
+}
+
+// TestEnvoyIsAskedToShowBodies: an Envoy that sends no share of its requests through the full lane is asked to show one response in twenty,
+// and from those the tokens of the others are estimated. One that does not allow it serves as before, and says nothing: tokens stay unknown.
+func TestEnvoyIsAskedToShowBodies(t *testing.T) {
+	servers := simulated(t, 2, "--model", model, "--decode-rate", "5000", "--prefill-rate", "1000000")
+	for name, allowed := range map[string]bool{"allowed": true, "not allowed": false} {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, servers)
+			p.pooled(t, 2)
+			e := startEnvoy(t, overrideHost, p.grpcPort, servers, shownByOverride(t, allowed))
+			e.asksPicker(t)
+			c := newClient(e.url)
+			t.Cleanup(c.close)
+			var sums estimates
+			for i := range 200 {
+				k := answerKind{api: "chat"}
+				tokens := 4 + i*29%97
+				a := k.ask(c, model, fmt.Sprint("story ", i), tokens)
+				if !a.whole() {
+					t.Fatal(a.String())
+				}
+				id := a.header.Get("x-signalbox-request-id")
+				eventually(t, 10*time.Second, "the access log tells of "+id, func() bool { return p.ended(t, id) })
+				source, told := p.usage(t, id)
+				if i >= 160 {
+					sums.add(tokenCount{k, tokens, source, told})
+				}
+			}
+			p.idle(t)
+			shown, ignored := p.metric("signalbox_mode_overrides_total", `result="shown"`), p.metric("signalbox_mode_overrides_total", `result="ignored"`)
+			t.Logf("%v bodies were shown, %v were not; of the last 40 answers %d are estimated, %d unknown", shown, ignored, sums.estimated, sums.unknown)
+			switch {
+			case allowed && (shown < 9 || ignored > 0 || sums.estimated < 20 || math.Abs(sums.ratio()-1) > 0.1 || sums.median() > 0.25):
+				t.Errorf("%s", sums.String())
+			case !allowed && (shown > 0 || ignored != 3 || sums.unknown != 40):
+				t.Errorf("%s", sums.String())
+			}
+		})
+	}
+}
+
+// ended reports whether a request's record is that of one that ended.
+func (p *picker) ended(t *testing.T, id string) bool {
+	t.Helper()
+	_, text := get(p.metrics + "/debug/requests/" + id + "?format=json")
+	return strings.Contains(text, `"running": false`)
 }

@@ -92,6 +92,9 @@ type HeadersAnswer struct {
 	Remove          []string
 	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response lane
 	Metadata        []Namespace
+	// Override asks the proxy for other body modes; nil = it does not. Envoy takes it if its filter has allow_mode_override, the modes are
+	// among its allowed_override_modes, if there are any, and neither mode so far is FULL_DUPLEX_STREAMED. Else it says nothing.
+	Override *Modes
 }
 
 // Immediate is a reply to the client in place of the exchange.
@@ -122,13 +125,20 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	}
 	dst = shut(dst, common)
 	dst = shut(dst, headers)
+	if a.Override != nil {
+		var mode int
+		dst, mode = open(dst, 9)
+		dst = appendUint(dst, 3, uint64(a.Override.RequestBody))
+		dst = appendUint(dst, 4, uint64(a.Override.ResponseBody))
+		dst = shut(dst, mode)
+	}
 	return appendMetadata(dst, a.Metadata)
 }
 
 // room is how many bytes the encoding takes at most, unless a length is above 16 KiB or a name is no UTF-8.
 func (a *HeadersAnswer) room() int {
-	const each = 24 // tags and lengths of whatever holds one or two texts
-	n := each
+	const each = 24 // tags and lengths of whatever holds one or two texts, or modes
+	n := 2 * each
 	for _, h := range a.Set {
 		n += each + len(h.Key) + len(h.Value)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
@@ -83,6 +84,17 @@ func TestHeadersAnswer(t *testing.T) {
 					ClearRouteCache: true,
 				},
 			}}},
+		},
+		"other modes": {
+			HeadersAnswer{Lane: ResponseLane, Override: &Modes{RequestBody: BodyBuffered, ResponseBody: BodyStreamed}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+					Response: &extprocv3.CommonResponse{},
+				}},
+				ModeOverride: &filterv3.ProcessingMode{
+					RequestBodyMode: filterv3.ProcessingMode_BUFFERED, ResponseBodyMode: filterv3.ProcessingMode_STREAMED,
+				},
+			},
 		},
 		"response lane": {
 			HeadersAnswer{Lane: ResponseLane, Set: []Header{{"a", "b"}}},

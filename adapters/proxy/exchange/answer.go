@@ -45,7 +45,7 @@ func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
 	}
 	answer := Answer{Message: m}
 	found := s.receive(m.GetDynamicMetadata())
-	if m.GetModeOverride() != nil {
+	if m.GetModeOverride() != nil && !s.mayOverride(m) {
 		found = append(found, s.lanes[RequestLane].tolerated(IgnoredField, "mode_override is not allowed"))
 	}
 	if len(m.GetTypedDynamicMetadata()) > 0 {
@@ -72,6 +72,13 @@ func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
 		}
 	}
 	return answer, found
+}
+
+// mayOverride reports whether Envoy would look at mode_override here, though its configuration may not allow it: in an answer to headers,
+// and with no full-duplex body. It asks for nothing then that Envoy would not ignore.
+func (s *Stream) mayOverride(m *extprocv3.ProcessingResponse) bool {
+	headers := m.GetRequestHeaders() != nil || m.GetResponseHeaders() != nil
+	return headers && s.config.Request.Body != Duplex && s.config.Response.Body != Duplex
 }
 
 func (s *Stream) judgeHeaders(a *Answer, id Lane, h *extprocv3.HeadersResponse) []*Violation {

@@ -1,0 +1,103 @@
+package extproc
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// weighty is a Parser of requests whose answers teach.
+type weighty struct{ form messages.AnswerForm }
+
+func (w weighty) Parse(_, _, _ string, _ []byte, into *messages.Request) error {
+	into.Usage, into.Form = true, w.form
+	return nil
+}
+
+var teaching = weighty{messages.AnswerForm{API: messages.ChatAPI, Choices: 1}}
+
+// ask20 is the twentieth request of a server, in these modes, with this response; it writes down whether the proxy is asked for the body.
+func ask20(t *testing.T, r *rig, request, response modes, lane ...*ask) (asked bool, answers []string) {
+	t.Helper()
+	r.srv.deps.Parser = teaching
+	r.srv.last.Store(askEvery - 1)
+	all := exchange(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, lane...)...)...)
+	for _, m := range all {
+		if o := m.GetModeOverride(); o != nil {
+			asked = true
+			if o.GetRequestBodyMode() != request || o.GetResponseBodyMode() != streamed || m.GetResponseHeaders() == nil {
+				t.Errorf("asked by %v, want response body mode STREAMED, and nothing else changed, in answer to the response's headers", m)
+			}
+		}
+	}
+	return asked, transcript(t, all)
+}
+
+// TestOneInTwentyIsAskedFor: the body of a response that would bypass us, where the proxy can show it and the answer will teach.
+func TestOneInTwentyIsAskedFor(t *testing.T) {
+	r := newRig(setup{})
+	asked, got := ask20(t, r, whole, none, rH(more), rB("ab", more), rB("c", last))
+	if diff := cmp.Diff([]string{"qH -", "qB pick 10.0.0.1:8000 logged", "rH", "rB -", "rB -"}, got); diff != "" || !asked {
+		t.Errorf("asked %t, answers, want -, got +:\n%s", asked, diff)
+	}
+	if diff := cmp.Diff([]string{"started 200 passes", "first", "ended 3 0/0/0", gone(true, 5)}, r.only(t).lines()); diff != "" {
+		t.Errorf("told, want -, got +:\n%s", diff)
+	}
+	if n := r.series(t, "signalbox_mode_overrides_total", "shown"); n != 1 {
+		t.Errorf("%v counted as shown, want 1", n)
+	}
+}
+
+// TestAProxyThatIgnoresIt: an override that the proxy does not take changes nothing for the request, and after three of them
+// none is asked for.
+func TestAProxyThatIgnoresIt(t *testing.T) {
+	r := newRig(setup{})
+	r.srv.deps.Parser = teaching
+	client := r.serve(t)
+	for i := range 2 * ignoredInRow {
+		r.srv.last.Store(uint64(askEvery*(i+1) - 1))
+		asked := false
+		for _, m := range exchange(t, client, withModes(qH(more), whole, none), qB("{}", last), rH(more)) {
+			asked = asked || m.GetModeOverride() != nil
+		}
+		if want := i < ignoredInRow; asked != want {
+			t.Errorf("response %d: asked for %t, want %t", i, asked, want)
+		}
+	}
+	for _, c := range r.started() {
+		if diff := cmp.Diff([]string{"started 200 passes", gone(true, 3) + " logged"}, c.lines()); diff != "" {
+			t.Errorf("told, want -, got +:\n%s", diff)
+		}
+	}
+	if n := r.series(t, "signalbox_mode_overrides_total", "ignored"); n != ignoredInRow {
+		t.Errorf("%v counted as ignored, want %d", n, ignoredInRow)
+	}
+	now := time.Now().Add(askAgain)
+	r.srv.deps.Now = func() time.Time { return now }
+	if quiet := r.srv.asking.quiet.Load(); now.UnixNano() < quiet {
+		t.Error("it is never asked again")
+	}
+}
+
+func TestNotAskedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		request, response modes
+		lane              []*ask
+	}{
+		"a full-duplex request body":      {fds, none, []*ask{rH(more)}},
+		"a request body that is not read": {streamed, none, []*ask{rH(more)}},
+		"a response without a body":       {whole, none, []*ask{rH(last)}},
+		"an error":                        {whole, none, []*ask{rH(more, ":status: 503")}},
+		"a body that is shown anyway":     {whole, streamed, []*ask{rH(more), rB("a", last)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if asked, answers := ask20(t, newRig(setup{}), c.request, c.response, c.lane...); asked {
+				t.Errorf("asked for: %s", strings.Join(answers, ", "))
+			}
+		})
+	}
+}
