@@ -37,7 +37,7 @@ type target struct{ *endpoints.Endpoint }
 
 func (t target) BeginScrape() uint32    { return t.Load().BeginScrape() }
 func (t target) SampleInForce(n uint32) { t.Load().SampleInForce(n) }
-func (t target) ScrapeFailed(n uint32)  { t.Load().ScrapeFailed(n) }
+func (t target) ScrapeFailed(uint32)    {}
 func (t target) Inflight() int          { return t.Load().Inflight() }
 
 type fetch struct {

@@ -154,9 +154,6 @@ const usualAddressBytes = len("255.255.255.255:65535,")
 // destinations are those of an answer, best first.
 func (st *stream) destinations(m messages.PickMade) string {
 	n := m.Destinations.Len()
-	if limit := st.srv.cfg.Destinations; limit > 0 {
-		n = min(n, limit)
-	}
 	var b strings.Builder
 	b.Grow(n * usualAddressBytes)
 	for i := range n {

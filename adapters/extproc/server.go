@@ -62,7 +62,6 @@ type Config struct {
 	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle says later
 	ResponseIdle time.Duration // between two signs of life of the response, as the cycle has it
 	WholeRequest time.Duration // from the request's headers to the end of the response
-	Destinations int           // at most so many in an answer; 0 = as many as were picked
 	Metrics      *Metrics
 }
 

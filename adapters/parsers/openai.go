@@ -23,8 +23,6 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 type Config struct {
 	// Seed of the block hashes: one for the whole process, or prompts do not compare.
 	Seed uint64
-	// MaxBlocks is how many blocks of a prompt are hashed. 0 = blockindex.DefaultMaxBlocks.
-	MaxBlocks int
 	// MaxDecodedBytes is how long the text of a body with a content encoding may be: as long as a body without one, or
 	// encoding would be a way around that limit. 0 = 32 MiB.
 	MaxDecodedBytes int
@@ -53,10 +51,6 @@ const (
 	completionFormat
 	formFormat // multipart/form-data
 )
-
-// Recognised says whether bodies sent to this path are parsed: those of chat/completions and of completions. The path may
-// have anything before that, up to a slash, and a query behind.
-func Recognised(path string) bool { return formatOf(path) != unknownFormat }
 
 func formatOf(path string) format {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
@@ -151,7 +145,7 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 	if bytes.HasPrefix(body, byteOrderMark) { // stepped over, not cut off: positions in errors count from the first byte
 		r.pos = len(byteOrderMark)
 	}
-	r.hasher = blockindex.NewHasher(o.config.Seed, o.config.MaxBlocks)
+	r.hasher = blockindex.NewHasher(o.config.Seed)
 	if !r.request() {
 		return r.problem()
 	}

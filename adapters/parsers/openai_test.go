@@ -221,8 +221,8 @@ func TestRecognised(t *testing.T) {
 		"/v1/x.Service/ChatCompletions": false,
 	}
 	for path, want := range tests {
-		if got := parsers.Recognised(path); got != want {
-			t.Errorf("path %q: recognised %t, want %t", path, got, want)
+		if got := parse(t, path, `{"model":"m"}`); (got.Model == "m") != want {
+			t.Errorf("path %q: model %q, read %t, want %t", path, got.Model, got.Model == "m", want)
 		}
 	}
 	if got := parse(t, "/v1/archat/completions?q=chat/completions", `{"prompt":"1234"}`); got.PromptTokens != 1 {
@@ -232,7 +232,7 @@ func TestRecognised(t *testing.T) {
 
 func TestCompletionBlocksAreThoseOfItsText(t *testing.T) {
 	prompt := strings.Repeat("die Straße \U0001F600\n", 100)
-	want := blockindex.NewHasher(seed, 0)
+	want := blockindex.NewHasher(seed)
 	want.WriteString(prompt)
 	wantBlocks := want.Blocks().Append(nil)
 	for name, body := range map[string]string{

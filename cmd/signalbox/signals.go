@@ -101,7 +101,6 @@ func (t target) SampleInForce(number uint32) {
 }
 
 func (t target) ScrapeFailed(number uint32) {
-	t.load.ScrapeFailed(number)
 	t.Failing.Store(true)
 	t.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }

@@ -11,8 +11,8 @@ import (
 // BlockBytes is the size of a block: 64 tokens of 4 bytes.
 const BlockBytes = 256
 
-// DefaultMaxBlocks is how much of a prompt is hashed unless configured: 2 MiB.
-const DefaultMaxBlocks = 8192
+// MaxBlocks is how much of a prompt is hashed: 2 MiB.
+const MaxBlocks = 8192
 
 const chainBytes = 8 // the hash of the block before, which stands in front of each block
 
@@ -23,17 +23,13 @@ type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte
 	fill   int // bytes of the block that is being filled
 	seed   uint64
-	max    int
+	max    int // blocks; MaxBlocks but in tests
 	blocks []uint64
 }
 
-// NewHasher makes a hasher. Hashes compare only under the same seed. maxBlocks 0 or less = DefaultMaxBlocks; what comes
-// behind so many blocks is not hashed.
-func NewHasher(seed uint64, maxBlocks int) Hasher {
-	if maxBlocks <= 0 {
-		maxBlocks = DefaultMaxBlocks
-	}
-	h := Hasher{seed: seed, max: maxBlocks}
+// NewHasher returns a hasher. Hashes compare only under the same seed; what comes behind MaxBlocks is not hashed.
+func NewHasher(seed uint64) Hasher {
+	h := Hasher{seed: seed, max: MaxBlocks}
 	h.Reset()
 	return h
 }

@@ -28,7 +28,7 @@ func TestHasherDoesNotDependOnPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		maxBlocks := rapid.IntRange(1, 6).Draw(t, "max blocks")
-		h := blockindex.NewHasher(seed, maxBlocks)
+		h := blockindex.NewShortHasher(seed, maxBlocks)
 		if rapid.Bool().Draw(t, "expect") {
 			h.Expect(rapid.IntRange(0, 5000).Draw(t, "bytes"))
 		}
@@ -55,7 +55,7 @@ func TestHasherDoesNotDependOnPieces(t *testing.T) {
 
 func TestHasherSeedSeparates(t *testing.T) {
 	prompt := strings.Repeat("x", 2*blockindex.BlockBytes)
-	a, b := blockindex.NewHasher(1, 0), blockindex.NewHasher(2, 0)
+	a, b := blockindex.NewHasher(1), blockindex.NewHasher(2)
 	a.WriteString(prompt)
 	b.WriteString(prompt)
 	if x, y := a.Blocks(), b.Blocks(); x.At(0) == y.At(0) {
@@ -66,7 +66,7 @@ func TestHasherSeedSeparates(t *testing.T) {
 func TestHasherAllocatesItsListOnly(t *testing.T) {
 	prompt := []byte(strings.Repeat("0123456789abcdef", 1024))
 	got := testing.AllocsPerRun(100, func() {
-		h := blockindex.NewHasher(7, 0)
+		h := blockindex.NewHasher(7)
 		h.Expect(len(prompt))
 		h.Write(prompt)
 		if n := h.Blocks().Len(); n != len(prompt)/blockindex.BlockBytes {
@@ -83,7 +83,7 @@ func BenchmarkHasher(b *testing.B) {
 	b.SetBytes(int64(len(prompt)))
 	b.ReportAllocs()
 	for b.Loop() {
-		h := blockindex.NewHasher(7, 0)
+		h := blockindex.NewHasher(7)
 		h.Expect(len(prompt))
 		h.Write(prompt)
 		h.Blocks()

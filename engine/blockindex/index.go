@@ -132,19 +132,11 @@ func (x *Index) warm(l *lru, p Prompt, from, to int) {
 	x.warmed = seen
 }
 
-// Touch notes that the endpoint used what it holds of the prompt, and says how many lead blocks that are.
-func (x *Index) Touch(slot uint32, p Prompt) int {
-	if int(slot) >= len(x.slots) {
-		return 0
-	}
-	return x.touch(&x.slots[slot], p)
-}
-
 // staleShare is the part of an endpoint's capacity that has to be used before an entry of then is worth a further use.
 const staleShare = 16
 
-// Refresh is Touch for the end of what began with an entry. If the endpoint has used little since, less than a sixteenth of its
-// capacity, the prompt is still among the newest and stays where it is: then it costs nothing.
+// Refresh notes, at the end of what began with an entry, that the endpoint used what it holds of the prompt. If it has used little
+// since, less than a sixteenth of its capacity, the prompt is still among the newest and stays where it is: then it costs nothing.
 func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
 	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
 		x.touch(&x.slots[slot], p)

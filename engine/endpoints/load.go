@@ -101,9 +101,6 @@ func (l *Load) SampleInForce(number uint32) {
 	})
 }
 
-// ScrapeFailed says that a scrape brought nothing: what counts since the sample in force goes on counting.
-func (l *Load) ScrapeFailed(uint32) {}
-
 // Since is how many live picks the sample in force does not know of.
 func (l *Load) Since() int { return int(unpack(l.word.Load()).inForce) }
 

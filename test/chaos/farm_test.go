@@ -55,7 +55,6 @@ func (t target) SampleInForce(number uint32) {
 }
 
 func (t target) ScrapeFailed(number uint32) {
-	t.Load().ScrapeFailed(number)
 	t.Failing.Store(true)
 	t.rig.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }

@@ -138,6 +138,9 @@ type target struct {
 	*endpoints.Load
 }
 
+// ScrapeFailed notes nothing: no page is read.
+func (target) ScrapeFailed(uint32) {}
+
 // unmoved is in the place of the outlier actor: every endpoint stays healthy.
 type unmoved struct{}
 

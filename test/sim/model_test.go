@@ -96,8 +96,8 @@ func (t target) SampleInForce(number uint32) {
 	t.pages.inForce = t.pages.began[number]
 }
 
-func (t target) ScrapeFailed(number uint32) { t.Load().ScrapeFailed(number) }
-func (t target) Inflight() int              { return t.Load().Inflight() }
+func (t target) ScrapeFailed(uint32) {}
+func (t target) Inflight() int       { return t.Load().Inflight() }
 
 // sums are the loads that the holdings come to.
 type sums struct{ requests, tokens, since int }
