@@ -9,33 +9,29 @@ import (
 
 // Items begin one after the other, and none before it was posted, however many post: the clock is not read for each of them.
 func TestItemsBeginInOrder(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, runtime.Config{Loops: 2, Mode: mode, Ring: 1 << 16})
-			var posters sync.WaitGroup
-			for range 4 {
-				posters.Go(func() {
-					done := make(chan struct{}, 1)
-					for range 500 {
-						live(s, done)
-					}
-				})
-			}
-			posters.Wait()
-			events, err := s.Events(t.Context(), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(events) < 4*500*6 {
-				t.Fatalf("%d events, want 6 of each of 2000 lives", len(events))
-			}
-			free := int64(0)
-			for i, e := range events {
-				if e.Waited < 0 || e.Begin < free {
-					t.Fatalf("event %d begins at %d, when the loop was free at %d, and has waited %d", i, e.Begin, free, e.Waited)
-				}
-				free = e.Begin + e.Took
+	s := start(t, runtime.Config{Loops: 2, Ring: 1 << 16})
+	var posters sync.WaitGroup
+	for range 4 {
+		posters.Go(func() {
+			done := make(chan struct{}, 1)
+			for range 500 {
+				live(s, done)
 			}
 		})
+	}
+	posters.Wait()
+	events, err := s.Events(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(events) < 4*500*6 {
+		t.Fatalf("%d events, want 6 of each of 2000 lives", len(events))
+	}
+	free := int64(0)
+	for i, e := range events {
+		if e.Waited < 0 || e.Begin < free {
+			t.Fatalf("event %d begins at %d, when the loop was free at %d, and has waited %d", i, e.Begin, free, e.Waited)
+		}
+		free = e.Begin + e.Took
 	}
 }

@@ -46,8 +46,6 @@ func BenchmarkLife(b *testing.B) {
 	for name, cfg := range map[string]runtime.Config{
 		"combining":              {},
 		"combining without ring": {Ring: -1},
-		"goroutine":              {Mode: runtime.Goroutine},
-		"goroutine without ring": {Mode: runtime.Goroutine, Ring: -1},
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := runtime.New(cfg)

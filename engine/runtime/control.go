@@ -73,9 +73,6 @@ func (s *System) quiet(l *Loop) {
 		close(done)
 	}}, true)
 	<-done
-	if l.quit != nil {
-		close(l.quit)
-	}
 }
 
 // StepUntil runs all that happens in the next d of virtual time, and ends with the clock there. Stepped mode only.

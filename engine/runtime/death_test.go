@@ -21,35 +21,33 @@ func watcher(s *runtime.System, log *journal, who runtime.Target) runtime.Ref[no
 }
 
 func TestPanicInABatchLeavesTheOthersTheirMessages(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		for policy, restart := range map[string]runtime.Policy{"stop": runtime.StopOnPanic, "restart": runtime.RestartOnPanic} {
-			t.Run(name+" "+policy, func(t *testing.T) {
-				s, log := start(t, runtime.Config{Mode: mode}), new(journal)
-				hold, held, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				gate, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
-					switch n.verb {
-					case "hold":
-						close(held)
-						<-hold
-					case "done":
-						close(done)
-					}
-				}), noteMsg(note{}))
-				bad, _ := runtime.Start(s.Root(0), role(new(journal), restart, nil), noteMsg(note{}))
-				good, _ := runtime.Start(s.Root(0), role(log, restart, nil), noteMsg(note{verb: "born"}))
-				go gate.Port().Post(note{verb: "hold"})
-				<-held
-				for i := range 3 { // all of it gathers in one batch
-					good.Tell(note{verb: "n", number: i})
-					bad.Tell(note{verb: "panic"})
+	for policy, restart := range map[string]runtime.Policy{"stop": runtime.StopOnPanic, "restart": runtime.RestartOnPanic} {
+		t.Run(policy, func(t *testing.T) {
+			s, log := start(t, runtime.Config{}), new(journal)
+			hold, held, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			gate, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
+				switch n.verb {
+				case "hold":
+					close(held)
+					<-hold
+				case "done":
+					close(done)
 				}
-				good.Tell(note{verb: "last"})
-				gate.Tell(note{verb: "done"})
-				close(hold)
-				<-done
-				same(t, log.take(), "born0", "n0", "n1", "n2", "last0")
-			})
-		}
+			}), noteMsg(note{}))
+			bad, _ := runtime.Start(s.Root(0), role(new(journal), restart, nil), noteMsg(note{}))
+			good, _ := runtime.Start(s.Root(0), role(log, restart, nil), noteMsg(note{verb: "born"}))
+			go gate.Port().Post(note{verb: "hold"})
+			<-held
+			for i := range 3 { // all of it gathers in one batch
+				good.Tell(note{verb: "n", number: i})
+				bad.Tell(note{verb: "panic"})
+			}
+			good.Tell(note{verb: "last"})
+			gate.Tell(note{verb: "done"})
+			close(hold)
+			<-done
+			same(t, log.take(), "born0", "n0", "n1", "n2", "last0")
+		})
 	}
 }
 

@@ -4,19 +4,13 @@ import "math"
 
 // makeReady puts a loop that has items in line for whoever drains.
 func (s *System) makeReady(l *Loop) {
-	switch s.cfg.Mode {
-	case Goroutine:
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	case Combining:
-		s.mu.Lock()
-		s.ready = append(s.ready, l)
-		s.nready.Store(int64(len(s.ready)))
-		s.mu.Unlock()
-	case Stepped: // Step looks at every inbox itself
+	if s.cfg.Mode == Stepped { // Step looks at every inbox itself
+		return
 	}
+	s.mu.Lock()
+	s.ready = append(s.ready, l)
+	s.nready.Store(int64(len(s.ready)))
+	s.mu.Unlock()
 }
 
 func (s *System) takeReady() *Loop {
@@ -105,20 +99,6 @@ func (s *System) help() {
 			return
 		}
 		s.mu.Unlock()
-	}
-}
-
-// serve is a loop's own goroutine. wake is never closed: an alarm that was on its way may still find the loop.
-func (l *Loop) serve() {
-	for {
-		select {
-		case <-l.wake:
-			for l.step() {
-				continue
-			}
-		case <-l.quit:
-			return
-		}
 	}
 }
 

@@ -63,11 +63,9 @@ func BenchmarkLifecycle(b *testing.B) {
 		{"protoactor", func() lifePlayer { return newProtoPlayer(1) }},
 		{"one loop", func() lifePlayer { return newOwnPlayer(runtime.Config{}) }},
 		{"one loop, no ring", func() lifePlayer { return newOwnPlayer(runtime.Config{Ring: -1}) }},
-		{"one loop, goroutine", func() lifePlayer { return newOwnPlayer(runtime.Config{Mode: runtime.Goroutine}) }},
 		{"protoactor, two shards", func() lifePlayer { return newProtoPlayer(2) }},
 		{"two loops, crossing", func() lifePlayer { return newOwnPlayer(runtime.Config{Loops: 2}) }},
 		{"two loops, no ring", func() lifePlayer { return newOwnPlayer(runtime.Config{Loops: 2, Ring: -1}) }},
-		{"two loops, goroutine", func() lifePlayer { return newOwnPlayer(runtime.Config{Loops: 2, Mode: runtime.Goroutine}) }},
 	}
 	players := make([]lifePlayer, len(variants))
 	for i, v := range variants {

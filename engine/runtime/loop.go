@@ -44,8 +44,6 @@ type Loop struct {
 	stats    loopStats
 	bonds    []bond
 	ringHash uint64
-	wake     chan struct{} // goroutine mode
-	quit     chan struct{} // goroutine mode: closed when the loop's goroutine shall end
 
 	watches   int    // of its actors
 	overtakes uint64 // stepped mode

@@ -33,42 +33,38 @@ func TestOnlyWorkIsRefusedWhenTheInboxIsFull(t *testing.T) {
 }
 
 func TestFIFOAndExclusionWith16Senders(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, runtime.Config{Mode: mode, Loops: 2})
-			const senders, each = 16, 5000
-			var inside atomic.Int32
-			var handled atomic.Int64
-			last := [senders]int{}
-			done := make(chan struct{})
-			check := func(_ runtime.Context[noteMsg], n note) {
-				if inside.Add(1) != 1 {
-					t.Error("two messages at once in one actor")
-				}
-				if n.verb == "n" {
-					if n.number != last[n.from]+1 {
-						t.Errorf("sender %d: %d after %d", n.from, n.number, last[n.from])
-					}
-					last[n.from] = n.number
-					if handled.Add(1) == senders*each {
-						close(done)
-					}
-				}
-				inside.Add(-1)
+	s := start(t, runtime.Config{Loops: 2})
+	const senders, each = 16, 5000
+	var inside atomic.Int32
+	var handled atomic.Int64
+	last := [senders]int{}
+	done := make(chan struct{})
+	check := func(_ runtime.Context[noteMsg], n note) {
+		if inside.Add(1) != 1 {
+			t.Error("two messages at once in one actor")
+		}
+		if n.verb == "n" {
+			if n.number != last[n.from]+1 {
+				t.Errorf("sender %d: %d after %d", n.from, n.number, last[n.from])
 			}
-			a, _ := runtime.Start(s.Root(1), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
-			var wg sync.WaitGroup
-			for from := range senders {
-				wg.Go(func() {
-					for i := range each {
-						a.Port().Post(note{verb: "n", from: from, number: i + 1})
-					}
-				})
+			last[n.from] = n.number
+			if handled.Add(1) == senders*each {
+				close(done)
 			}
-			wg.Wait()
-			<-done
+		}
+		inside.Add(-1)
+	}
+	a, _ := runtime.Start(s.Root(1), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
+	var wg sync.WaitGroup
+	for from := range senders {
+		wg.Go(func() {
+			for i := range each {
+				a.Port().Post(note{verb: "n", from: from, number: i + 1})
+			}
 		})
 	}
+	wg.Wait()
+	<-done
 }
 
 type quiet struct {
@@ -163,20 +159,16 @@ func TestEqualSeedsReplayExactly(t *testing.T) {
 }
 
 func TestRealClockTimersWakeAnIdleLoop(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, runtime.Config{Mode: mode})
-			fired := make(chan struct{})
-			runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "sleeper", New: func() runtime.Actor[noteMsg] {
-				return quiet{func(ctx runtime.Context[noteMsg], n note) {
-					if n.verb == "timer" {
-						close(fired)
-						return
-					}
-					ctx.After(5*time.Millisecond, note{verb: "timer"})
-				}}
-			}}, noteMsg(note{verb: "set"}))
-			<-fired
-		})
-	}
+	s := start(t, runtime.Config{})
+	fired := make(chan struct{})
+	runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "sleeper", New: func() runtime.Actor[noteMsg] {
+		return quiet{func(ctx runtime.Context[noteMsg], n note) {
+			if n.verb == "timer" {
+				close(fired)
+				return
+			}
+			ctx.After(5*time.Millisecond, note{verb: "timer"})
+		}}
+	}}, noteMsg(note{verb: "set"}))
+	<-fired
 }

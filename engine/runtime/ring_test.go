@@ -23,36 +23,32 @@ func events(t *testing.T, s *runtime.System, loop int) []runtime.Event {
 }
 
 func TestRingHoldsMessagesAndPanics(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		t.Run(name, func(t *testing.T) {
-			var told []runtime.Panic
-			s := start(t, runtime.Config{Mode: mode, Loops: 2, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
-			log := new(journal)
-			a, _ := runtime.Start(s.Root(1), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
-			a.Port().Post(note{verb: "panic"})
-			a.Port().Post(workNote{note{verb: "work"}})
-			got := events(t, s, 1)
-			same(t, log.take(), "born0", "stopped", "born0", "work0")
-			if len(got) != 3 {
-				t.Fatalf("%d events, want 3: %+v", len(got), got)
-			}
-			for i, want := range []string{"note", "note", "workNote"} {
-				e := got[i]
-				if s.KindName(e.Message) != want || s.ActorName(e.Kind) != "logger" || e.Actor != got[0].Actor || e.Waited < 0 {
-					t.Errorf("event %d: %+v, a %s to a %s, want a %s", i, e, s.KindName(e.Message), s.ActorName(e.Kind), want)
-				}
-				if (e.Took < 0) != (i == 1) || i > 0 && e.Begin < got[i-1].Begin {
-					t.Errorf("event %d: %+v; only the second panicked", i, e)
-				}
-			}
-			if len(told) != 1 || told[0].Actor != "logger" || told[0].Message != "note" || told[0].Value != "asked to" ||
-				told[0].ID != got[0].Actor || !strings.Contains(string(told[0].Stack), "logger).Receive") {
-				t.Errorf("told of %+v", told)
-			}
-			if other := events(t, s, 0); len(other) != 0 {
-				t.Errorf("the other loop has %+v", other)
-			}
-		})
+	var told []runtime.Panic
+	s := start(t, runtime.Config{Loops: 2, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
+	log := new(journal)
+	a, _ := runtime.Start(s.Root(1), role(log, runtime.RestartOnPanic, nil), noteMsg(note{verb: "born"}))
+	a.Port().Post(note{verb: "panic"})
+	a.Port().Post(workNote{note{verb: "work"}})
+	got := events(t, s, 1)
+	same(t, log.take(), "born0", "stopped", "born0", "work0")
+	if len(got) != 3 {
+		t.Fatalf("%d events, want 3: %+v", len(got), got)
+	}
+	for i, want := range []string{"note", "note", "workNote"} {
+		e := got[i]
+		if s.KindName(e.Message) != want || s.ActorName(e.Kind) != "logger" || e.Actor != got[0].Actor || e.Waited < 0 {
+			t.Errorf("event %d: %+v, a %s to a %s, want a %s", i, e, s.KindName(e.Message), s.ActorName(e.Kind), want)
+		}
+		if (e.Took < 0) != (i == 1) || i > 0 && e.Begin < got[i-1].Begin {
+			t.Errorf("event %d: %+v; only the second panicked", i, e)
+		}
+	}
+	if len(told) != 1 || told[0].Actor != "logger" || told[0].Message != "note" || told[0].Value != "asked to" ||
+		told[0].ID != got[0].Actor || !strings.Contains(string(told[0].Stack), "logger).Receive") {
+		t.Errorf("told of %+v", told)
+	}
+	if other := events(t, s, 0); len(other) != 0 {
+		t.Errorf("the other loop has %+v", other)
 	}
 }
 
@@ -86,28 +82,24 @@ func TestEventsOfABusyLoopGiveUpWithTheirContext(t *testing.T) {
 }
 
 func TestCloseEndsActorsTimersAndGoroutines(t *testing.T) {
-	for name, mode := range map[string]runtime.Mode{"combining": runtime.Combining, "goroutine": runtime.Goroutine} {
-		t.Run(name, func(t *testing.T) {
-			for range 50 { // an alarm that is on its way while the loops end must find them
-				s, log := runtime.New(runtime.Config{Mode: mode, Loops: 2}), new(journal)
-				set := func(ctx runtime.Context[noteMsg], _ note) { ctx.After(50*time.Microsecond, note{verb: "t"}) }
-				a, _ := runtime.Start(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-				if err := s.Close(ctx); err != nil {
-					t.Fatal(err)
-				}
-				cancel()
-				lines := log.take()
-				if lines[0] != "born0" || lines[len(lines)-1] != "stopped" || a.Port().Post(note{}) {
-					t.Fatalf("log %q, or the dead took a message", lines)
-				}
-			}
-		})
+	for range 50 { // an alarm that is on its way while the loops end must find them
+		s, log := runtime.New(runtime.Config{Loops: 2}), new(journal)
+		set := func(ctx runtime.Context[noteMsg], _ note) { ctx.After(50*time.Microsecond, note{verb: "t"}) }
+		a, _ := runtime.Start(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := s.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		lines := log.take()
+		if lines[0] != "born0" || lines[len(lines)-1] != "stopped" || a.Port().Post(note{}) {
+			t.Fatalf("log %q, or the dead took a message", lines)
+		}
 	}
 }
 
 func TestCloseGivesUpWithItsContext(t *testing.T) {
-	s := runtime.New(runtime.Config{Mode: runtime.Goroutine})
+	s := runtime.New(runtime.Config{})
 	hold, held := make(chan struct{}), make(chan struct{})
 	a, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
 		if n.verb == "hold" {
@@ -115,7 +107,7 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 			<-hold
 		}
 	}), noteMsg(note{}))
-	a.Port().Post(note{verb: "hold"})
+	go a.Port().Post(note{verb: "hold"})
 	<-held
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -16,9 +16,8 @@ import (
 type Mode uint8
 
 const (
-	Combining Mode = iota // whoever posts from outside
-	Goroutine             // a goroutine for each loop
-	Stepped               // whoever calls Step, with a virtual clock
+	Combining Mode = iota // the goroutines that post from outside
+	Stepped               // the caller of Step, with a virtual clock
 )
 
 // Config are the settings of a System.
@@ -105,10 +104,6 @@ func (s *System) newLoop(i int) *Loop {
 	}
 	l.settle()
 	l.bear(l.root)
-	if s.cfg.Mode == Goroutine {
-		l.wake, l.quit = make(chan struct{}, 1), make(chan struct{})
-		s.wg.Go(l.serve)
-	}
 	return l
 }
 
