@@ -34,7 +34,7 @@ demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build;
 
 .PHONY: build
 build: ## Build bin/signalbox: static, without symbols, as the image has it
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/signalbox ./cmd/signalbox
+	flags=$$(deploy/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w $$flags" -o $(BIN)/signalbox ./cmd/signalbox
 
 .PHONY: test
 test: unit sim chaos conformance e2e ## Unit tests, simulation, chaos, conformance, and end to end with a real Envoy

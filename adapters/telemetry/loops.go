@@ -176,13 +176,3 @@ func PoolInfo(name, namespace string) prometheus.Collector {
 	g.Set(1)
 	return g
 }
-
-// BuildInfo says what was built.
-func BuildInfo(commit, ref string) prometheus.Collector {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "llm_d_epp_info", Help: "Always 1; the commit and the version that were built.",
-		ConstLabels: prometheus.Labels{"commit": commit, "build_ref": ref},
-	})
-	g.Set(1)
-	return g
-}

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	goruntime "runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,39 +85,6 @@ func named(name, kind string) string {
 		return kind
 	}
 	return name + " (" + kind + ")"
-}
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
-		},
-	}
-}
-
-// version is the line of signalbox version.
-func version() string {
-	commit, version := built()
-	return fmt.Sprintf("signalbox %s, commit %s, %s", version, commit, goruntime.Version())
-}
-
-// built is what this binary was made from, as far as the build says.
-func built() (commit, version string) {
-	commit, version = "unknown", "unknown"
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return commit, version
-	}
-	for _, s := range b.Settings {
-		if s.Key == "vcs.revision" {
-			commit = s.Value
-		}
-	}
-	return commit, b.Main.Version
 }
 
 // endpointViews is the pool as /debug/endpoints shows it.

@@ -91,7 +91,7 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.sys = runtime.New(runtime.Config{Loops: o.shards, Seed: rand.Uint64(), OnPanic: t.onPanic})
 	t.registry.MustRegister(telemetry.NewCollector(t.sys, t.endpoint, o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
-	t.registry.MustRegister(telemetry.BuildInfo(built()), log.Sink.Metric())
+	t.registry.MustRegister(append(telemetry.BuildInfo(built()), log.Sink.Metric())...)
 	t.observer = telemetry.NewPlugins(t.registry, log.Logger).Observe(cfg.Profiles)
 	t.plan = &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness}
 	t.peers = peers.NewTable(peers.Deps{Doubted: t.noteDoubt, Log: log.Logger})

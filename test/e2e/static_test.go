@@ -32,13 +32,34 @@ func TestCommandIsStatic(t *testing.T) {
 		t.Errorf("CGO_ENABLED=%s, -trimpath=%s; want 0 and true", settings["CGO_ENABLED"], settings["-trimpath"])
 	}
 	image := readFile(t, "../../deploy/Containerfile")
-	for _, part := range []string{"CGO_ENABLED=0", "-trimpath", "-ldflags='-s -w'"} {
+	for _, part := range []string{"CGO_ENABLED=0", "-trimpath", `-ldflags="-s -w $`, "deploy/version.sh)"} {
 		if !strings.Contains(image, part) || !strings.Contains(readFile(t, "../../Makefile"), part) {
 			t.Errorf("Containerfile and Makefile do not both build with %s", part)
 		}
 	}
 	if runtime.GOOS == "linux" {
 		isStaticELF(t, path)
+	}
+	saysItsCommit(t, path)
+}
+
+// saysItsCommit holds what a binary says of itself against the repository, where there is one.
+func saysItsCommit(t *testing.T, path string) {
+	t.Helper()
+	out, err := exec.Command(path, "version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"}} {
+		git := exec.Command("git", args...)
+		git.Env = append(os.Environ(), "TZ=UTC")
+		want, err := git.Output()
+		if err != nil {
+			want = []byte("unknown")
+		}
+		if !strings.Contains(string(out), strings.TrimSpace(string(want))) {
+			t.Errorf("signalbox version says %q, without the %s of git %v", out, want, args)
+		}
 	}
 }
 
