@@ -79,7 +79,10 @@ type ResponseStarted struct {
 //	From:  stream
 //	To:    cycle, at most once, after ResponseStarted
 //	Reply: none
-type FirstTokenSeen struct{ At time.Time }
+type FirstTokenSeen struct {
+	At         time.Time
+	ResponseID string // of the body, if the model server made it by itself; "" = it did not, or the body has not told yet
+}
 
 // ErrorSeen says that an event of the response names an error, though its headers told of none.
 //
@@ -125,7 +128,8 @@ type EntriesDoubted struct {
 type ResponseEnded struct {
 	At            time.Time
 	ResponseBytes int64
-	Usage         Usage // NoUsage from the access log
+	Usage         Usage  // NoUsage from the access log
+	ResponseID    string // as in FirstTokenSeen
 	Logged        Logged
 }
 

@@ -23,11 +23,11 @@ type RecorderStarted struct{}
 //	To:    recorder
 //	Reply: RecordsAnswered to Admin, within one second
 type RequestQueried struct {
-	Request  RequestID    // 0 = not by our id
-	ClientID string       // x-request-id; "" = not by the client's id
-	Filter   RecordFilter // of the records that are meant by the rest
-	Newest   int          // how many, if neither id is given
-	Admin    Sink[AdminMsg]
+	Request RequestID    // 0 = not by our id
+	IDs     List[string] // one of them is the client's, or that of the response; empty = not by these
+	Filter  RecordFilter // of the records that are meant by the rest
+	Newest  int          // how many, if no id is given
+	Admin   Sink[AdminMsg]
 }
 
 // RecordFilter says which records are meant: those that meet all that is set. The zero RecordFilter takes every record.
@@ -102,12 +102,13 @@ type RecorderDeadlinePassed struct{ Query QueryID }
 
 // Record is what became of one request. It holds numbers and short labels, never text of a prompt.
 type Record struct {
-	Request  RequestID
-	ClientID string
-	Model    string // as the body names it, cut to 128 bytes
-	Flow     FlowKey
-	Stream   bool
-	Running  bool // it has not ended yet
+	Request    RequestID
+	ClientID   string // x-request-id, cut to 128 bytes; "" = none
+	ResponseID string // of the response's body, where the model server made it by itself and the body was seen; "" = not known
+	Model      string // as the body names it, cut to 128 bytes
+	Flow       FlowKey
+	Stream     bool
+	Running    bool // it has not ended yet
 
 	ArrivedAt     time.Time
 	Ended         time.Duration // since ArrivedAt; 0 = it has not

@@ -22,9 +22,9 @@ type ShardStarted struct {
 type RecordsQueried struct {
 	Query    QueryID
 	Request  RequestID    // 0 = not by our id
-	ClientID string       // "" = not by the client's id
+	IDs      List[string] // one of them is the client's, or that of the response; empty = not by these
 	Filter   RecordFilter // of the records that are meant by the rest
-	Newest   int          // how many, if neither id is given
+	Newest   int          // how many, if no id is given
 	Recorder Sink[RecorderMsg]
 }
 

@@ -6,6 +6,7 @@
 package cycle
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -237,6 +238,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
+	c.rec.ResponseID = m.ResponseID
 	c.patient = true
 	c.reportSuccess()
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
@@ -245,6 +247,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
 	c.parted = time.Time{} // now it is known
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
+	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
 	if m.Logged == (messages.Logged{}) {
 		c.reportSuccess()
 	} else {

@@ -147,6 +147,21 @@ func TestLoadMovesToWhoServed(t *testing.T) {
 	}
 }
 
+// The id that the model server made by itself may come with the first token, or at the end.
+func TestResponseIDIsKept(t *testing.T) {
+	for name, m := range map[string][2]string{"at once": {"resp_1", "resp_1"}, "at the end": {"", "resp_1"}, "at the begin": {"resp_1", ""}} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})
+			s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock(), ResponseID: m[0]})
+			s.cycle.Tell(messages.ResponseEnded{ResponseID: m[1]})
+			if r := s.over(messages.NoReason); r.ResponseID != "resp_1" {
+				t.Errorf("the id is %q, want resp_1", r.ResponseID)
+			}
+		})
+	}
+}
+
 func TestUnknownServerReleasesTheLoad(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: "10.9.9.9:1"})

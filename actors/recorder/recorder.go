@@ -73,7 +73,7 @@ func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m
 	r.queries[r.next] = q
 	for _, s := range r.shards {
 		ok := s.Tell(messages.RecordsQueried{
-			Query: r.next, Request: m.Request, ClientID: m.ClientID, Filter: m.Filter, Newest: m.Newest, Recorder: ctx.Self(),
+			Query: r.next, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest, Recorder: ctx.Self(),
 		})
 		if !ok {
 			q.partial = true
@@ -125,7 +125,7 @@ func (q *query) take(found messages.List[messages.Record]) {
 			continue
 		}
 		q.heard[rec.Request] = struct{}{}
-		if (q.asked.ClientID == "" || rec.ClientID == q.asked.ClientID) && records.Meets(&rec, &q.asked.Filter) {
+		if records.HasID(&rec, q.asked.IDs) && records.Meets(&rec, &q.asked.Filter) {
 			q.got = append(q.got, rec)
 		}
 	}
@@ -178,7 +178,7 @@ func (r *Recorder) finish(id messages.QueryID) {
 	}
 	slices.SortFunc(q.got, func(a, b messages.Record) int { return cmp.Compare(b.Request, a.Request) })
 	got := q.got
-	if q.asked.Request == 0 && q.asked.ClientID == "" {
+	if q.asked.Request == 0 && q.asked.IDs.Len() == 0 {
 		got = got[:min(len(got), max(q.asked.Newest, 0))]
 	}
 	q.asked.Admin.Tell(messages.RecordsAnswered{Records: messages.TakeList(got), Unasked: q.unasked, Lost: q.lost, Partial: q.partial})

@@ -39,7 +39,7 @@ func (s *scene) ask(m messages.RequestQueried) messages.QueryID {
 		s.Fatalf("told %+v, want one query", told)
 	}
 	q := told[0].(messages.RecordsQueried)
-	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, ClientID: m.ClientID, Filter: m.Filter, Newest: m.Newest, Recorder: s.actor}
+	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest, Recorder: s.actor}
 	if !reflect.DeepEqual(q, want) {
 		s.Errorf("told %+v, want %+v", q, want)
 	}
@@ -85,7 +85,7 @@ func TestAllShardsAndRunningCyclesAreGathered(t *testing.T) {
 
 func TestOnlyTheClientsOwnAreListed(t *testing.T) {
 	s := newScene(t)
-	q := s.ask(messages.RequestQueried{ClientID: "x"})
+	q := s.ask(messages.RequestQueried{IDs: messages.ListOf("none", "x")})
 	s.actor.Tell(s.found(q, ids{2}, 0, record(1, "x")))
 	s.actor.Tell(s.found(q, nil, 0))
 	s.actor.Tell(cycle(q, record(2, "y"))) // a cycle that ran, of somebody else

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	ofOneClient = 16   // ended requests that are found by a client's id, at most: several may share one
+	ofOneID     = 1000 // ended requests that are found by an id of a client, at most: several may share one
 	askedAtOnce = 1024 // cycles that a query asks, at most, if it does not say how many requests it means
 )
 
@@ -76,11 +76,11 @@ func (s *Shard) onRecordsQueried(ctx runtime.Context[messages.ShardMsg], m messa
 	m.Newest = max(m.Newest, 0)
 	asked, unasked := s.askRunning(m)
 	n := m.Newest
-	if m.Request != 0 || m.ClientID != "" {
-		n = ofOneClient
+	if m.Request != 0 || m.IDs.Len() > 0 {
+		n = ofOneID
 	}
 	found := s.book.Newest(n, func(r *messages.Record) bool {
-		return (m.Request == 0 || r.Request == m.Request) && (m.ClientID == "" || r.ClientID == m.ClientID) && records.Meets(r, &m.Filter)
+		return (m.Request == 0 || r.Request == m.Request) && records.HasID(r, m.IDs) && records.Meets(r, &m.Filter)
 	})
 	m.Recorder.Tell(messages.RecordsFound{
 		Query: m.Query, Shard: ctx.Self(), Asked: messages.TakeList(asked), Unasked: unasked, Lost: s.book.Lost(),
@@ -124,7 +124,7 @@ func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestI
 		return nil, 0
 	}
 	most := m.Newest // of all that run, these are enough
-	if m.ClientID != "" || !records.MeetsAny(&m.Filter) {
+	if m.IDs.Len() > 0 || !records.MeetsAny(&m.Filter) {
 		most = askedAtOnce // what a cycle knows of its request, it alone can say
 		unasked = max(s.book.Live()-most, 0)
 	}

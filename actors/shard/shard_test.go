@@ -82,14 +82,14 @@ func TestQueries(t *testing.T) {
 		"a request that ended":  {messages.RecordsQueried{Request: 2}, nil, ids{2}},
 		"a request that runs":   {messages.RecordsQueried{Request: 5}, ids{5}, nil},
 		"an unknown request":    {messages.RecordsQueried{Request: 50}, nil, nil},
-		"a client's":            {messages.RecordsQueried{ClientID: "x"}, ids{6, 5, 4}, ids{3, 1}},
+		"a client's":            {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, ids{6, 5, 4}, ids{3, 1}},
 		"the newest":            {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
 		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
 		"none":                  {messages.RecordsQueried{}, nil, nil},
 		"fewer than none":       {messages.RecordsQueried{Newest: -3}, nil, nil},
 		"the newest of some":    {messages.RecordsQueried{Newest: 1, Filter: messages.RecordFilter{Status: messages.StatusRange{From: 500, To: 599}}}, ids{6, 5, 4}, ids{1}},
-		"none of a client's":    {messages.RecordsQueried{ClientID: "x", Filter: messages.RecordFilter{Model: "none"}}, ids{6, 5, 4}, nil},
-		"not that client's one": {messages.RecordsQueried{Request: 2, ClientID: "x"}, nil, nil},
+		"none of a client's":    {messages.RecordsQueried{IDs: messages.ListOf("none", "x"), Filter: messages.RecordFilter{Model: "none"}}, ids{6, 5, 4}, nil},
+		"not that client's one": {messages.RecordsQueried{Request: 2, IDs: messages.ListOf("x")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -197,7 +197,7 @@ func TestCyclesThatAreNotAskedAreCounted(t *testing.T) {
 	}{
 		"the newest":         {messages.RecordsQueried{Newest: 10}, 10, 0},
 		"the newest of some": {messages.RecordsQueried{Newest: 10, Filter: messages.RecordFilter{Model: "a"}}, most, running - most},
-		"a client's":         {messages.RecordsQueried{ClientID: "x"}, most, running - most},
+		"a client's":         {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, most, running - most},
 		"one":                {messages.RecordsQueried{Request: 3}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

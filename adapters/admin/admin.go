@@ -99,7 +99,7 @@ func (h *handler) routes() []route {
 		{path: "/healthz", about: "200 while the process lives", serve: h.alive},
 		{path: "/readyz", about: "200 when requests can be served, or 503 with the reason", serve: h.ready},
 		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given", takes: listParameters, serve: h.requests},
-		{path: "/debug/requests/{id}", about: "why a request went where it went, by our id or the client's x-request-id; all shows every endpoint",
+		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every endpoint",
 			takes: []string{"all", "limit", "n"}, serve: h.request},
 		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints, none: h.Endpoints == nil},
 		{path: "/debug/config", about: "the configuration in force", serve: h.configuration, none: h.Configuration == nil},

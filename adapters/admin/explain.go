@@ -33,6 +33,9 @@ func who(b *strings.Builder, r *requestView) {
 	if r.XRequestID != "" {
 		field(b, "x-request-id", clean(r.XRequestID))
 	}
+	if r.ResponseID != "" {
+		field(b, "response id", clean(r.ResponseID))
+	}
 	form := "one answer"
 	if r.Stream {
 		form = "streamed"

@@ -75,7 +75,7 @@ func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
 	}
 	q := messages.RequestQueried{Newest: n, Filter: f}
 	if id := r.URL.Query().Get("x-request-id"); id != "" {
-		q = messages.RequestQueried{ClientID: records.Label(id), Filter: f}
+		q = messages.RequestQueried{IDs: messages.ListOf(records.Label(id)), Filter: f}
 	}
 	if got, ok := h.ask(w, r, q); ok {
 		h.list(w, r, got, n)
@@ -91,14 +91,18 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 	text := r.PathValue("id")
 	id, ours := h.ParseID(text)
 	q := messages.RequestQueried{Request: id}
+	first, second := records.IDReadings(text)
 	if !ours {
-		q = messages.RequestQueried{ClientID: records.Label(text)}
+		q = messages.RequestQueried{IDs: messages.ListOf(append(first, second...)...)}
 	}
 	got, ok := h.ask(w, r, q)
+	if !ours {
+		got.Records = messages.TakeList(records.OfFirstReading(got.Records.Append(nil), first))
+	}
 	switch {
 	case !ok:
 	case got.Records.Len() == 0:
-		fail(w, http.StatusNotFound, "not-found", notFound(text, ours, got.Lost))
+		fail(w, http.StatusNotFound, "not-found", notFound(text, ours, &got))
 	case got.Records.Len() > 1:
 		h.list(w, r, got, n)
 	default:
@@ -111,7 +115,10 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 		}
 		text := explain(&view, asksForAll(r))
 		if got.Partial && !ours {
-			text += "\nincomplete: other requests may have this x-request-id; a part of the process did not answer in time\n"
+			text += "\nincomplete: other requests may have this id; a part of the process did not answer in time\n"
+		}
+		if got.Unasked > 0 {
+			text += "\n" + notAsked(got.Unasked)
 		}
 		plain(w, http.StatusOK, text)
 	}
@@ -131,7 +138,7 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, got messages.Reco
 	}
 	text := listing(&p)
 	if r.PathValue("id") != "" {
-		text = "several requests have this x-request-id; each can be had by its id\n\n" + text
+		text = "several requests have this id; each can be had by its own, in the first column\n\n" + text
 	}
 	plain(w, http.StatusOK, text)
 }
@@ -144,18 +151,30 @@ func asksForAll(r *http.Request) bool {
 // ourForm is what ids look like that some process of ours gave out.
 var ourForm = regexp.MustCompile(`^[0-9a-f]{16}-[0-9]+$`)
 
-func notFound(id string, ours bool, lost uint64) string {
+// notFound says what an id seems to be, and what to look for in its place.
+func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
+	const instead = "look for the x-request-id of the answer's headers, _request_id in the OpenAI client, or its x-signalbox-request-id"
 	var text string
+	bare, prefixed := records.CutResponsePrefix(id)
 	switch {
 	case ours:
 		text = "no record of request " + id
 	case ourForm.MatchString(id):
 		text = id + " looks like an id of another process of ours, before a restart or another replica, and no client sent it as x-request-id"
+	case strings.HasPrefix(id, "resp_"):
+		text = "no record of a request whose response has the id " + clean(id) + ": model servers make such ids by themselves, and Signalbox" +
+			" knows one only if it saw the response's body, in the full lane; " + instead
+	case prefixed:
+		text = "no record of a request with x-request-id " + clean(bare) + ", of which vLLM would have made " + clean(id) + ": other model" +
+			" servers make such ids by themselves, and Signalbox knows one only if it saw the response's body, in the full lane; " + instead
 	default:
 		text = "no record of a request with x-request-id " + clean(id) + "; ids of ours look like 0123456789abcdef-42"
 	}
 	text += "; records live in memory, /debug/requests lists them"
-	if lost > 0 {
+	if got.Unasked > 0 {
+		text += "; " + strings.TrimSpace(notAsked(got.Unasked))
+	}
+	if lost := got.Lost; lost > 0 {
 		verb := " records have made"
 		if lost == 1 {
 			verb = " record has made"
@@ -165,6 +184,11 @@ func notFound(id string, ours bool, lost uint64) string {
 	return text
 }
 
+// notAsked says that there may be more.
+func notAsked(n int) string {
+	return fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(n, "request"))
+}
+
 // listing is a list of requests as text, one line each.
 func listing(p *RequestsPage) string {
 	text := p.Table(width)
@@ -172,7 +196,7 @@ func listing(p *RequestsPage) string {
 		text += fmt.Sprintf("%d more; limit shows more, at most %d\n", p.LeftOut, requestsShown.most)
 	}
 	if p.Unasked > 0 {
-		text += fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(p.Unasked, "request"))
+		text += notAsked(p.Unasked)
 	}
 	if p.Partial {
 		text += "incomplete: a part of the process did not answer in time\n"

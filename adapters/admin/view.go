@@ -22,6 +22,7 @@ type RequestsPage struct {
 type requestView struct {
 	ID         string `json:"id"`
 	XRequestID string `json:"x_request_id"`
+	ResponseID string `json:"response_id,omitempty"` // that the model server made by itself, if the body was seen
 	Model      string `json:"model"`
 	FairnessID string `json:"fairness_id"`
 	Priority   int    `json:"priority"`
@@ -151,7 +152,7 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 // summary is what a list shows of a record.
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
-		ID: h.FormatID(r.Request), XRequestID: r.ClientID, Model: r.Model,
+		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
 		PickedAfterSeconds: known(r.Decided, r.Decided != 0), HeadersSeconds: known(r.Headers, r.Headers != 0),

@@ -145,6 +145,7 @@ func failing(string) Scanner { return &doomed{} }
 
 func (d *doomed) Write([]byte)        { d.status = 503 }
 func (*doomed) Usage() messages.Usage { return messages.Usage{} }
+func (d *doomed) ID() []byte          { return nil }
 func (d *doomed) ErrorStatus() int    { return d.status }
 
 // FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it was sent.

@@ -220,6 +220,7 @@ type explosive struct{}
 
 func (explosive) Write([]byte)          { panic("boom") }
 func (explosive) Usage() messages.Usage { return messages.Usage{} }
+func (explosive) ID() []byte            { return nil }
 func (explosive) ErrorStatus() int      { return 0 }
 
 // gauge is the sum of a family's samples.

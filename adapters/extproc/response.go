@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -13,8 +14,9 @@ type responseFacts struct {
 	scan      Scanner // nil = nothing to look for
 	status    int     // HTTP; 0 = no headers yet
 	bytes     int64
-	first     bool // the first byte of the body has passed
-	failed    bool // an error within it was told of
+	id        string // that the model server made by itself; "" = none was seen
+	first     bool   // the first byte of the body has passed
+	failed    bool   // an error within it was told of
 	completed bool
 	passes    bool      // its body is not shown, and its headers are answered
 	asked     bool      // the proxy was asked to show the body nevertheless
@@ -178,6 +180,17 @@ func (st *stream) tellError() {
 	}
 }
 
+// responseID is the id of the response, unless the model server made it of the client's, by which it is found anyway. "" = none was seen.
+func (st *stream) responseID() string {
+	if st.resp.id != "" || st.resp.scan == nil {
+		return st.resp.id
+	}
+	if id := st.resp.scan.ID(); id != nil && !records.IsMadeOf(id, st.facts.clientID) {
+		st.resp.id = string(id)
+	}
+	return st.resp.id
+}
+
 func (st *stream) tellProgress(n int) {
 	if st.cycle == nil || n == 0 {
 		return
@@ -185,7 +198,7 @@ func (st *stream) tellProgress(n int) {
 	if !st.resp.first {
 		st.resp.first = true
 		st.resp.told = st.srv.deps.Now()
-		st.cycle.Post(messages.FirstTokenSeen{At: st.resp.told})
+		st.cycle.Post(messages.FirstTokenSeen{At: st.resp.told, ResponseID: st.responseID()})
 		return
 	}
 	if now := st.srv.deps.Now(); now.Sub(st.resp.told) >= st.srv.progressAfter() {
@@ -213,7 +226,7 @@ func (st *stream) onResponseEnd() {
 	}
 	end := messages.ResponseEnded{At: st.srv.deps.Now(), ResponseBytes: st.resp.bytes}
 	if st.resp.scan != nil {
-		end.Usage = st.resp.scan.Usage()
+		end.Usage, end.ResponseID = st.resp.scan.Usage(), st.responseID()
 	}
 	st.cycle.Post(end)
 }

@@ -67,13 +67,14 @@ func (c *cycle) lines() []string {
 			}
 			out = append(out, line)
 		case messages.FirstTokenSeen:
-			out = append(out, "first")
+			out = append(out, strings.TrimSpace("first "+m.ResponseID))
 		case messages.ErrorSeen:
 			out = append(out, fmt.Sprintf("error %d", m.Status))
 		case messages.ResponseProgressed:
 			out = append(out, "progressed")
 		case messages.ResponseEnded:
-			out = append(out, fmt.Sprintf("ended %d %d/%d/%d", m.ResponseBytes, m.Usage.PromptTokens, m.Usage.CachedTokens, m.Usage.OutputTokens))
+			u := m.Usage
+			out = append(out, strings.TrimSpace(fmt.Sprintf("ended %d %d/%d/%d %s", m.ResponseBytes, u.PromptTokens, u.CachedTokens, u.OutputTokens, m.ResponseID)))
 		case messages.StreamGone:
 			line := strings.TrimSpace(fmt.Sprintf("gone completed=%v frames=%d %v", m.Completed, m.FrameCount, m.Answered))
 			if m.Logged {

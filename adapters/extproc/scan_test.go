@@ -21,6 +21,15 @@ func (e events) Usage() (u messages.Usage) {
 	return u
 }
 
+func (e events) ID() []byte {
+	_, rest, _ := strings.Cut(e.text.String(), `"id":"`)
+	id, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		return nil
+	}
+	return []byte(id)
+}
+
 func (e events) ErrorStatus() (status int) {
 	if _, rest, ok := strings.Cut(e.text.String(), `"error":`); ok {
 		_, _ = fmt.Sscanf(rest, "%d,", &status)
@@ -62,6 +71,37 @@ func TestUsage(t *testing.T) {
 			}
 			if told, want := r.only(t).lines()[2], fmt.Sprintf("ended %d %s", len(text), tc.usage); told != want {
 				t.Errorf("told %q, want %q", told, want)
+			}
+		})
+	}
+}
+
+// What the model server makes of the client's id is not told: the request is found by that. Another id is told as soon as it is known.
+func TestResponseID(t *testing.T) {
+	for name, c := range map[string]struct {
+		clientID string
+		response []*ask
+		want     []string
+	}{
+		"its own":             {"mine", []*ask{rB(`{"id":"resp_1"`, more), rB("}", last)}, []string{"first resp_1", "ended 15 0/0/0 resp_1"}},
+		"its own at the end":  {"mine", []*ask{rB(`{`, more), rB(`"id":"resp_1"}`, last)}, []string{"first", "ended 15 0/0/0 resp_1"}},
+		"its own, no other":   {"", []*ask{rB(`{"id":"cmpl-1"}`, last)}, []string{"first cmpl-1", "ended 15 0/0/0 cmpl-1"}},
+		"made of the other's": {"mine", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)}, []string{"first", "ended 22 0/0/0"}},
+		"ends like it":        {"e", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)}, []string{"first chatcmpl-mine", "ended 22 0/0/0 chatcmpl-mine"}},
+		"none":                {"mine", []*ask{rB(`{}`, last)}, []string{"first", "ended 2 0/0/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
+			s := open(t, r.serve(t))
+			head := []*ask{qH(more), qB("{}", last), rH(more, ":status: 200")}
+			if c.clientID != "" {
+				head[0] = qH(more, "x-request-id: "+c.clientID)
+			}
+			s.send(append(head, c.response...)...)
+			s.finish()
+			told := r.only(t).lines()
+			if got := told[1 : len(told)-1]; !slices.Equal(got, c.want) {
+				t.Errorf("told %q, want %q", got, c.want)
 			}
 		})
 	}

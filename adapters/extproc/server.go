@@ -31,6 +31,7 @@ type Parser interface {
 type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
+	ID() []byte       // of the response, as far as the body has told; nil = it has not. It must not be written to
 	ErrorStatus() int // HTTP, that an event of it names; 0 = none
 }
 

@@ -11,6 +11,7 @@ import (
 type ResponseScanner struct {
 	usage  UsageScanner
 	err    ErrorScanner
+	id     IDScanner
 	events bool // server-sent: elsewhere a client could have a server say anything
 }
 
@@ -25,6 +26,7 @@ func NewResponseScanner(contentType string) *ResponseScanner {
 // Write looks at the next piece of the body, and keeps nothing of it.
 func (r *ResponseScanner) Write(p []byte) {
 	r.usage.Write(p)
+	r.id.Write(p)
 	if r.events {
 		r.err.Write(p)
 	}
@@ -32,6 +34,9 @@ func (r *ResponseScanner) Write(p []byte) {
 
 // Usage is what the last whole usage object said.
 func (r *ResponseScanner) Usage() messages.Usage { return r.usage.Usage() }
+
+// ID is what the body calls the response, nil if it has not said so yet. It must not be written to.
+func (r *ResponseScanner) ID() []byte { return r.id.ID() }
 
 // ErrorStatus is the HTTP status that an event of the body names; 0 = none.
 func (r *ResponseScanner) ErrorStatus() int { return r.err.Status() }

@@ -89,7 +89,7 @@ func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Recor
 
 // size is what a record takes, in bytes, by its lists.
 func size(r *messages.Record) int {
-	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.Model) + len(r.Flow.Fairness) + len(r.Local) + len(r.Elsewhere)
+	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.ResponseID) + len(r.Model) + len(r.Flow.Fairness) + len(r.Local) + len(r.Elsewhere)
 	n += r.Events.Len() * int(unsafe.Sizeof(messages.RecordEvent{}))
 	n += r.Decision.Endpoints.Len() * int(unsafe.Sizeof(messages.EndpointID{}))
 	n += r.Decision.Outliers.Len() * int(unsafe.Sizeof(messages.Outlier{}))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -67,7 +68,7 @@ func (s *session) inquire(over <-chan struct{}) {
 func (s *session) drawQuestion(dice *rand.Rand, known messages.RequestID) messages.RequestQueried {
 	switch dice.IntN(3) {
 	case 0:
-		return messages.RequestQueried{ClientID: nameOf(dice.IntN(s.requests))}
+		return messages.RequestQueried{IDs: messages.ListOf(nameOf(dice.IntN(s.requests)))}
 	case 1:
 		if known != 0 {
 			return messages.RequestQueried{Request: known}
@@ -100,7 +101,7 @@ func (s *session) ask(what string, question func(messages.Sink[messages.AdminMsg
 
 // askRecords checks what comes, and gives it.
 func (s *session) askRecords(q messages.RequestQueried) messages.RecordsAnswered {
-	what := fmt.Sprintf("records of %v, %q, newest %d", q.Request, q.ClientID, q.Newest)
+	what := fmt.Sprintf("records of %v, %q, newest %d", q.Request, q.IDs.Append(nil), q.Newest)
 	m := s.ask(what, func(to messages.Sink[messages.AdminMsg]) messages.RecorderMsg {
 		q.Admin = to
 		return q
@@ -114,7 +115,7 @@ func (s *session) askRecords(q messages.RequestQueried) messages.RecordsAnswered
 	}
 	s.answered(got.Partial)
 	most, before := q.Newest, ^messages.RequestID(0)
-	if q.Request != 0 || q.ClientID != "" {
+	if q.Request != 0 || q.IDs.Len() > 0 {
 		most = got.Records.Len()
 	}
 	if got.Records.Len() > most {
@@ -132,7 +133,7 @@ func (s *session) askRecords(q messages.RequestQueried) messages.RecordsAnswered
 // misfit reads all of a record, and says what does not fit.
 func misfit(q messages.RequestQueried, r *messages.Record) string {
 	switch _, ours := numberOf(r.ClientID); {
-	case q.Request != 0 && r.Request != q.Request, q.ClientID != "" && r.ClientID != q.ClientID, r.ClientID != "" && !ours:
+	case q.Request != 0 && r.Request != q.Request, !records.HasID(r, q.IDs), r.ClientID != "" && !ours:
 		return "nobody asked for it"
 	case r.ArrivedAt.IsZero() || r.Ended < 0 || r.Running && r.Ended != 0:
 		return fmt.Sprintf("arrived at %v, ended after %v, running %v", r.ArrivedAt, r.Ended, r.Running)
@@ -206,7 +207,7 @@ type told struct {
 func (s *session) asked() told {
 	s.Helper()
 	all := told{s.askRecords(messages.RequestQueried{Newest: kept}), s.askRings(messages.RingsQueried{Loop: -1, Newest: 256})}
-	last := s.askRecords(messages.RequestQueried{ClientID: nameOf(s.requests + calmRequests - 1)})
+	last := s.askRecords(messages.RequestQueried{IDs: messages.ListOf(nameOf(s.requests + calmRequests - 1))})
 	if all.records.Partial || all.rings.Partial || last.Partial || all.records.Records.Len() != kept || last.Records.Len() != 1 {
 		s.Errorf("after all faults came %d records, partial %v, %d of the last request, partial %v, rings partial %v",
 			all.records.Records.Len(), all.records.Partial, last.Records.Len(), last.Partial, all.rings.Partial)

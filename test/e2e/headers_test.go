@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // headerServer is a model server that keeps the headers of what it was asked, by the prompt of the chat, and answers as vLLM does: with an
@@ -31,6 +32,10 @@ func newHeaderServer(t *testing.T) *headerServer {
 		m.seen = append(m.seen, r.Header.Clone())
 		m.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/v1/responses" { // their ids are vLLM's own
+			_, _ = io.WriteString(w, `{"id":"resp_0123456789abcdef","object":"response","output":[]}`)
+			return
+		}
 		_, _ = io.WriteString(w, mustJSON(map[string]any{"id": "chatcmpl-" + r.Header.Get("X-Request-Id"), "object": "chat.completion", "choices": []int{}}))
 	}))
 	t.Cleanup(m.Close)
@@ -120,7 +125,7 @@ func TestEnvoyPassesHeadersWithUnderscores(t *testing.T) {
 }
 
 // TestEnvoyKeepsTheClientsRequestID: the id that a client gives, or else the one that Envoy makes, reaches the server and comes back
-// with the answer, and leads to the record.
+// with the answer, and it leads to the record, as does what a server makes of it.
 func TestEnvoyKeepsTheClientsRequestID(t *testing.T) {
 	seenElsewhere(t)
 	behindEach(t, func(t *testing.T, p *picker, c *client, server *headerServer) {
@@ -137,7 +142,7 @@ func TestEnvoyKeepsTheClientsRequestID(t *testing.T) {
 			if got := server.last(t).Get("X-Request-Id"); got != ids[0] {
 				t.Errorf("the server sees the id %q, want %q", got, ids[0])
 			}
-			for _, id := range []string{ids[0]} {
+			for _, id := range []string{ids[0], "chatcmpl-" + ids[0]} {
 				if status, page := get(p.metrics + "/debug/requests/" + url.PathEscape(id)); status != http.StatusOK || !strings.Contains(page, a.header.Get("x-signalbox-request-id")) {
 					t.Errorf("/debug/requests/%s: HTTP %d, %s", id, status, page)
 				}
@@ -146,6 +151,35 @@ func TestEnvoyKeepsTheClientsRequestID(t *testing.T) {
 		refused := c.do(t.Context(), http.MethodPost, "/v1/chat/completions", "no JSON", http.Header{"X-Request-Id": {"mine-2"}})
 		if refused.status != http.StatusBadRequest || refused.header.Get("X-Request-Id") != "mine-2" {
 			t.Errorf("%s\nits id is %q, want mine-2", refused.String(), refused.header.Get("X-Request-Id"))
+		}
+	})
+}
+
+// TestEnvoyShowsTheIDsOfResponses: in the full lane Signalbox learns an id that the model server makes by itself; elsewhere it says what to
+// look for.
+func TestEnvoyShowsTheIDsOfResponses(t *testing.T) {
+	seenElsewhere(t)
+	behindEach(t, func(t *testing.T, p *picker, c *client, _ *headerServer) {
+		full := strings.Contains(t.Name(), "-full")
+		a := c.post("/v1/responses", mustJSON(map[string]any{"model": model, "input": "hello"}))
+		if a.status != http.StatusOK {
+			t.Fatal(a.String())
+		}
+		id := a.header.Get("x-signalbox-request-id")
+		eventually(t, 5*time.Second, "the request has ended", func() bool {
+			_, page := get(p.metrics + "/debug/requests/" + id + "?format=json")
+			return strings.Contains(page, `"running": false`)
+		})
+		_, own := get(p.metrics + "/debug/requests/" + id)
+		shown := strings.Contains(own, "resp_0123456789abcdef") // a share of the light lane's are shown too
+		status, page := get(p.metrics + "/debug/requests/resp_0123456789abcdef")
+		switch {
+		case full && !shown:
+			t.Errorf("the record has no id of the response: %s", own)
+		case shown && (status != http.StatusOK || !strings.Contains(page, id)):
+			t.Errorf("HTTP %d, %s", status, page)
+		case !shown && (status != http.StatusNotFound || !strings.Contains(page, "x-request-id of the answer's headers")):
+			t.Errorf("HTTP %d, %s", status, page)
 		}
 	})
 }

@@ -140,7 +140,7 @@ func (o *others) ask() {
 		ask.Request = 1 + messages.RequestID(o.dice.IntN(len(o.ledger.lines)+5))
 		asked = ask
 	case 1:
-		ask.ClientID = "client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2)
+		ask.IDs = messages.ListOf("client-" + strconv.Itoa(o.dice.IntN(len(o.ledger.lines)+5)/2))
 		asked = ask
 	case 2:
 		asked = messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: 10, Admin: asker{q}}

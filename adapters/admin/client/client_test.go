@@ -87,8 +87,8 @@ func TestPagesAreAskedFor(t *testing.T) {
 	}{
 		"ours":      {at, request("id-42"), messages.RequestQueried{Request: 42}},
 		"a path":    {at + "/anything", request("id-42"), messages.RequestQueried{Request: 42}},
-		"no scheme": {strings.TrimPrefix(at, "http://"), request("a/b c?d%#"), messages.RequestQueried{ClientID: "a/b c?d%#"}},
-		"dots":      {at, request(".."), messages.RequestQueried{ClientID: ".."}},
+		"no scheme": {strings.TrimPrefix(at, "http://"), request("a/b c?d%#"), messages.RequestQueried{IDs: messages.ListOf("a/b c?d%#")}},
+		"dots":      {at, request(".."), messages.RequestQueried{IDs: messages.ListOf("..")}},
 		"list": {at, client.Page{Path: []string{"requests"}, Values: url.Values{"model": {"a b&c"}}},
 			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Model: "a b&c"}}},
 	} {
