@@ -30,7 +30,7 @@ func TestSecondSignalCountsAfterAMoment(t *testing.T) {
 					if stopped && i == 0 {
 						t.Error("stopped before the first signal")
 					}
-					time.Sleep(pause) // of the bubble's clock
+					<-time.After(pause) // of the bubble's clock
 					signals <- syscall.Signal(i + 1)
 					synctest.Wait()
 					if !stopped {
@@ -45,7 +45,7 @@ func TestSecondSignalCountsAfterAMoment(t *testing.T) {
 					t.Errorf("signal %d counts, want %d", got, c.want)
 				}
 				if got < 0 { // for the goroutine to end
-					time.Sleep(oneOrder)
+					<-time.After(oneOrder)
 					signals <- syscall.SIGTERM
 					<-counted
 				}
