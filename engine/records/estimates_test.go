@@ -31,17 +31,17 @@ func estimated(tokens int) messages.Usage {
 
 var notLearned = messages.Usage{Source: messages.UsageNotLearned}
 
-// learned knows answers of constant + each × tokens bytes, one for each number of tokens.
-func learned(model string, constant, each int, tokens ...int) *Estimates {
+// learned knows answers of model m, which take 500 bytes and 4 for each token.
+func learned() *Estimates {
 	e := NewEstimates()
-	for _, n := range tokens {
-		e.Learn(answer(model, int64(constant+each*n)), reported(n))
+	for _, n := range []int{4, 256, 8, 128, 16, 64} {
+		e.Learn(answer("m", int64(500+4*n)), reported(n))
 	}
 	return e
 }
 
 func TestEstimatesFollowALine(t *testing.T) {
-	e := learned("m", 500, 4, 4, 256, 8, 128, 16, 64)
+	e := learned()
 	for tokens := 1; tokens < 1000; tokens *= 3 {
 		if got := e.Usage(answer("m", int64(500+4*tokens))); got != estimated(tokens) {
 			t.Errorf("%d tokens: got %+v", tokens, got)
@@ -72,7 +72,7 @@ func TestNoEstimateBeforeEnoughIsKnown(t *testing.T) {
 
 // TestFormsAreApart: what was learned of one form says nothing of another, each way in which forms differ.
 func TestFormsAreApart(t *testing.T) {
-	e := learned("m", 500, 4, 4, 256, 8, 128, 16, 64)
+	e := learned()
 	for name, differ := range map[string]func(*Answer){
 		"model":      func(a *Answer) { a.Model = "n" },
 		"API":        func(a *Answer) { a.Form.API = messages.CompletionAPI },
@@ -189,7 +189,7 @@ func TestEstimatesLearnOnlyFromWholeAnswers(t *testing.T) {
 }
 
 func TestUnknownNamesItsReason(t *testing.T) {
-	e := learned("m", 500, 4, 4, 256, 8, 128, 16, 64)
+	e := learned()
 	unread, repeats := answer("m", 600), answer("m", 600)
 	unread.Form, repeats.Form.RepeatsMore = messages.AnswerForm{}, true
 	for want, a := range map[messages.UsageSource][]*Answer{
@@ -258,7 +258,7 @@ func TestLoopsLearnTogether(t *testing.T) {
 }
 
 func TestEstimatesAllocateNothing(t *testing.T) {
-	e := learned("m", 500, 4, 4, 256, 8, 128, 16, 64)
+	e := learned()
 	a := answer("m", 600)
 	if n := testing.AllocsPerRun(100, func() { e.Usage(a) }); n != 0 {
 		t.Errorf("an estimate allocates %v times", n)

@@ -46,8 +46,8 @@ func (k answerKind) String() string {
 func (k answerKind) ask(c *client, model, prompt string, tokens int) answer {
 	body := map[string]any{"model": model, "max_tokens": tokens, "ignore_eos": true, "temperature": 1}
 	path := "/v1/completions"
-	switch {
-	case k.api == "chat":
+	switch k.api {
+	case "chat":
 		path = "/v1/chat/completions"
 		body["messages"] = []map[string]string{{"role": "user", "content": prompt}}
 		if k.logProbs > 0 {
