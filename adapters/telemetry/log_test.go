@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -283,4 +284,39 @@ func sum(t *testing.T, g prometheus.Gatherer, name string) (total float64) {
 		}
 	}
 	return total
+}
+
+// A line tells tokens and times by how they are known, and what is not known has no field: 0 is a number.
+func TestLineSaysHowTokensAreKnown(t *testing.T) {
+	all := []string{"prompt_tokens", "cached_tokens", "output_tokens", "prompt_tokens_estimated", "output_tokens_estimated", "ttft", "response_headers"}
+	for name, c := range map[string]struct {
+		record messages.Record
+		want   map[string]any
+	}{
+		"reported": {
+			messages.Record{
+				Headers: time.Second, FirstToken: 2 * time.Second, PromptTokens: 9,
+				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7},
+			},
+			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "cached_tokens": 0.0, "output_tokens": 0.0, "ttft": 2.0, "response_headers": 1.0},
+		},
+		"estimated": {
+			messages.Record{Headers: time.Second, PromptTokens: 9, Usage: messages.Usage{Source: messages.UsageEstimated, OutputTokens: 5}},
+			map[string]any{"usage": "estimated", "prompt_tokens_estimated": 9.0, "output_tokens_estimated": 5.0, "response_headers": 1.0},
+		},
+		"unknown": {messages.Record{Usage: messages.Usage{Source: messages.UsageNotLearned}}, map[string]any{"usage": "not-learned"}},
+	} {
+		lines := logged(t, func(log *Log) {
+			NewRequests(log, func(messages.EndpointID) messages.Address { return "a" }, func(messages.RequestID) string { return "i" }).Report(&c.record)
+		})
+		got := map[string]any{"usage": lines[0]["usage"]}
+		for _, field := range all {
+			if v, there := lines[0][field]; there {
+				got[field] = v
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s, want -, got +:\n%s", name, diff)
+		}
+	}
 }
