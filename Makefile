@@ -13,19 +13,19 @@ FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 # Test packages that targets of their own run; unit is everything else.
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e)$$
-# Faults that the simulation and the chaos run must find. Go's cache of results does not see that they depend on both.
-PLANTED := $(GO) test -count=1 -v -timeout 20m ./test/planted
+# The parts of make test, in this order.
+PARTS := unit sim conformance chaos e2e
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # make says of a missing program no more than that it was not found.
 .PHONY: need-go
 need-go:
 	@command -v $(firstword $(GO)) >/dev/null || { echo 'Go 1.26 or later is needed and is not on PATH; go.dev/dl has it.' >&2; exit 1; }
 
-build unit sim conformance e2e e2e-vllm lint vet race bench benchmarks fuzz-smoke: | need-go
+build release release-check quick unit sim chaos planted conformance e2e e2e-vllm lint vet race bench benchmarks fuzz-smoke: | need-go
 
 # The binary takes the place of the shell, so that a signal to make reaches it.
 .PHONY: demo
@@ -36,22 +36,46 @@ demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build;
 build: ## Build bin/signalbox: static, without symbols, as the image has it
 	flags=$$(deploy/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w $$flags" -o $(BIN)/signalbox ./cmd/signalbox
 
+# A module of its own: what packs a release stays out of the product's dependencies.
+.PHONY: release
+release: ## Binaries, SBOMs, an OCI image, man pages and completion of this commit in dist/, with checksums; VERSION=v1.2.3
+	@cd deploy/release && $(GO) run . -root ../.. -out ../../dist
+
+.PHONY: release-check
+release-check: ## Build the release of Linux twice, and see that both are equal and whole
+	cd deploy/release && $(GO) vet . && $(GO) test -count=1 .
+
+# Packages that have not changed since they passed are not tested again.
+.PHONY: quick
+quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a minute
+	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
+	@$(GO) test -run '^TestNamedSeed$$' ./test/sim
+	@printf '\n%s\n' 'Left out: further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release (make ci).'
+
 .PHONY: test
-test: unit sim chaos conformance e2e ## Unit tests, simulation, chaos, conformance, and end to end with a real Envoy
+test: ## Unit tests, simulation, conformance, chaos, and end to end with a real Envoy
+	@for part in $(PARTS); do \
+	  printf '\n== %s of: $(PARTS); %d s so far\n' "$$part" "$$SECONDS"; \
+	  $(MAKE) --no-print-directory "$$part"; \
+	done; \
+	printf '\nPassed in %d s. Left out: lint, race, fuzzing, planted faults, release (make ci); tests that wait for long (make e2e-long).\n' "$$SECONDS"
 
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
 	$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
 
 .PHONY: sim
-sim: ## Seeded simulation of the whole actor tree, and planted faults; SEED=n REQUESTS=n plays one seed
+sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
-	$(if $(SEED),,$(PLANTED) -skip '^TestChaos')
 
 .PHONY: chaos
-chaos: ## Clients that misbehave and parts that fail, over real streams, and planted faults; SEED=n REQUESTS=n plays one seed
+chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v -timeout 4h ./test/chaos $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
-	$(if $(SEED),,$(PLANTED) -run '^TestChaos')
+
+# Go's cache of results does not see that these depend on both runs.
+.PHONY: planted
+planted: ## Faults in the product's source that the simulation and the chaos run must find
+	$(GO) test -count=1 -v -timeout 20m ./test/planted
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks
@@ -79,11 +103,13 @@ e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port, none = s
 	$(GO) test -count=1 -v -run '^TestEnvoy(OpenAIClient|ModelServers)$$' ./test/e2e
 
 .PHONY: ci
-ci: ## Lint, vet, race, a little fuzzing, then test
+ci: ## Lint, vet, race, a little fuzzing, the release, planted faults, then test
 	$(MAKE) lint
 	$(MAKE) vet
 	$(MAKE) race
 	$(MAKE) fuzz-smoke
+	$(MAKE) release-check
+	$(MAKE) planted
 	$(MAKE) test
 
 # go-check-sumtype needs the whole tree in one run: on a single package it sees nothing.
@@ -134,4 +160,4 @@ envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)
 
 .PHONY: clean
 clean: ## Remove what the other targets made
-	rm -rf $(BIN) $(ENVOY_FOLDER)
+	rm -rf $(BIN) dist $(ENVOY_FOLDER)
