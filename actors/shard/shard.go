@@ -44,7 +44,7 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 	case messages.LogStreamEnded:
 		s.doubt(messages.EntriesDoubted{})
 	case messages.ConnectionDoubted:
-		s.doubt(messages.EntriesDoubted{Connection: m.Connection})
+		s.doubt(messages.EntriesDoubted(m))
 	case messages.RecordsMissed:
 		s.onRecordsMissed(ctx, m)
 	case messages.RingQueried:
