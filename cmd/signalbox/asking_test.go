@@ -32,11 +32,11 @@ func remembering(t *testing.T, flags ...string) *server {
 	writeText(t, file, "endpoints:\n- {name: vllm-a, address: 127.0.0.1, port: \"9\"}\n- {name: vllm-b, address: 127.0.0.1, port: \"10\"}\n")
 	s := running(t, append([]string{"--endpoints", file, "--config-text", randomPicking}, flags...)...)
 	for id := messages.RequestID(1); id <= 9; id++ {
-		r := messages.Record{Request: id, Model: fmt.Sprint("m-", id), Status: 200, Served: s.tree.endpoint.Snapshot().Endpoints[id%2].ID, ArrivedAt: time.Now(), Ended: time.Second}
+		r := messages.Record{Request: id, Model: fmt.Sprint("m-", id), Status: 200, Served: s.tree.picker.Pool().Snapshot().Endpoints[id%2].ID, ArrivedAt: time.Now(), Ended: time.Second}
 		if id%3 == 0 {
 			r.Status, r.Reason, r.Served = 503, messages.Overloaded, messages.EndpointID{}
 		}
-		s.tree.noteRefused(messages.RequestRefused{Record: r})
+		s.tree.picker.Refused(messages.RequestRefused{Record: r})
 	}
 	return s
 }

@@ -117,7 +117,7 @@ func (s *stack) startBox(ctx context.Context, endpoints, config string) error {
 	}
 	s.ends = append(s.ends, func() error { return s.box.stop(0) })
 	return s.await(ctx, "Signalbox to know its endpoints", func() bool {
-		return len(s.box.tree.endpoint.Snapshot().Endpoints) == len(s.sims)
+		return len(s.box.tree.picker.Pool().Snapshot().Endpoints) == len(s.sims)
 	})
 }
 

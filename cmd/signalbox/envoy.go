@@ -17,7 +17,6 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // xdsOptions are the flags about what Envoy is told of itself.
@@ -134,15 +133,6 @@ func (t *tree) announceByXds(picker netip.AddrPort) error {
 	var err error
 	t.xds, err = xds.NewServer(cfg, xds.NewMetrics(t.registry), t.log.Logger)
 	return err
-}
-
-// shardSinks are the shards of all loops.
-func (t *tree) shardSinks() []messages.Sink[messages.ShardMsg] {
-	sinks := make([]messages.Sink[messages.ShardMsg], len(t.shards))
-	for i, s := range t.shards {
-		sinks[i] = s
-	}
-	return sinks
 }
 
 // hangs says that proxies wait no longer for a loop that does not go on.

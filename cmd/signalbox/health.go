@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
 // healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
@@ -64,7 +66,12 @@ func (t *tree) ready() error {
 	if t.draining.Load() {
 		return errors.New("shutting down")
 	}
-	if t.endpoint.Snapshot().Version == 0 {
+	return known(t.picker.Pool())
+}
+
+// known says that discovery has told no endpoints yet.
+func known(pool *endpoints.Pool) error {
+	if pool.Snapshot().Version == 0 {
 		return errors.New("the endpoints are not known yet")
 	}
 	return nil

@@ -132,6 +132,6 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 
 func TestReadinessThatNeverComesEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	r := newReadiness((&tree{endpoint: endpoints.NewPool()}).ready)
+	r := newReadiness(func() error { return known(endpoints.NewPool()) })
 	r.Shutdown()
 }

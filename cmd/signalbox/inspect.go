@@ -89,7 +89,7 @@ func named(name, kind string) string {
 
 // endpointViews is the pool as /debug/endpoints shows it.
 func (t *tree) endpointViews() []admin.EndpointView {
-	return admin.Views(t.endpoint.Snapshot(), t.sys.Now(), t.opts.staleness)
+	return admin.Views(t.picker.Pool().Snapshot(), t.picker.System().Now(), t.opts.staleness)
 }
 
 // role is one kind of actor in the supervision tree.

@@ -121,9 +121,9 @@ func (t *tree) request(tt testing.TB, id messages.RequestID, status int) {
 // requestOf takes a request of a flow through the tree.
 func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status int) {
 	tt.Helper()
-	now, answer, id := t.sys.Now(), make(listener, 1), r.ID
+	now, answer, id := t.picker.System().Now(), make(listener, 1), r.ID
 	r.Stream, r.Blocks = true, messages.ListOf[uint64](1)
-	c, ok := t.startCycle(messages.RequestArrived{
+	c, ok := t.picker.Start(messages.RequestArrived{
 		Request: r, Flow: messages.FlowKey{Fairness: flow}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: answer,
 	})
 	if !ok {
@@ -146,7 +146,7 @@ func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	tr, end := quietTree(t, io.Discard)
 	defer end()
-	tr.endpoint.Snapshot().Endpoints[0].Publish(&endpoints.Sample{At: tr.sys.Now()})
+	tr.picker.Pool().Snapshot().Endpoints[0].Publish(&endpoints.Sample{At: tr.picker.System().Now()})
 	tr.request(t, 1, 200)
 	tr.request(t, 2, 500)
 	var got []string

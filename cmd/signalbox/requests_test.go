@@ -18,7 +18,7 @@ func TestTheNewestThatAreMeantAreListed(t *testing.T) {
 		if id%each == 0 {
 			r.Status, r.Reason, r.Model = 503, messages.NoEndpoints, fmt.Sprint("model-", id)
 		}
-		s.tree.noteRefused(messages.RequestRefused{Record: r})
+		s.tree.picker.Refused(messages.RequestRefused{Record: r})
 	}
 	c := asked{url: "http://" + s.at("metrics-port")}
 	for query, want := range map[string][]messages.RequestID{

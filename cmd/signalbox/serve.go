@@ -109,7 +109,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	s.serveAll(listeners)
 	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
 		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards),
-		zap.Int("endpoints", len(s.tree.endpoint.Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
+		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
 	return s, nil
 }
 
@@ -258,7 +258,7 @@ func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool
 			return s.tree.streams.Open() == 0
 		case <-look.C:
 		}
-		if s.tree.streams.Open() > 0 || s.tree.outlived() > 0 {
+		if s.tree.streams.Open() > 0 || s.tree.picker.Outlived() > 0 {
 			used = time.Now()
 		}
 	}

@@ -73,7 +73,7 @@ func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bo
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
 	for late := time.After(10 * time.Second); ; {
-		e := t.endpoint.Snapshot().Endpoints[0]
+		e := t.picker.Pool().Snapshot().Endpoints[0]
 		if is(e) {
 			return e
 		}
@@ -216,7 +216,7 @@ func (t *tree) held(tt *testing.T, of *endpoints.Endpoint, blocks int) {
 	prompt := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1)}
 	t.until(tt, fmt.Sprintf("%d blocks in slot %d", blocks, of.ID.Slot), func(*endpoints.Endpoint) bool {
 		out := make([]int, of.ID.Slot+1)
-		t.index.Match(prompt, out)
+		t.picker.Prefixes().Match(prompt, out)
 		return out[of.ID.Slot] == blocks
 	})
 }

@@ -22,7 +22,7 @@ func TestSupervisionIsWhatIsSpawned(t *testing.T) {
 	for id := range messages.RequestID(loops) { // one on each loop
 		tr.request(t, id, 200)
 	}
-	got, err := tr.sys.Lineages(t.Context())
+	got, err := tr.picker.System().Lineages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestTopIsLiveInATerminal(t *testing.T) {
 	p, ended := watching(t.Context(), t, s.at("metrics-port"))
 	before := p.state(t)
 	p.shows(t, "endpoints and what was not served", "2 endpoints", "vllm-a", "vllm-b", "not scraped", "503 overloaded", "q ends")
-	s.tree.noteRefused(messages.RequestRefused{Record: messages.Record{Request: 99, Model: "late", Status: 503, Reason: messages.NoEndpoints, ArrivedAt: time.Now()}})
+	s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{Request: 99, Model: "late", Status: 503, Reason: messages.NoEndpoints, ArrivedAt: time.Now()}})
 	p.shows(t, "a request that came later", "503 no-endpoints")
 	p.resize(t, 45, 9)
 	within10s(t, "a view for the small screen", func() bool {

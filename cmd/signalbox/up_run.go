@@ -121,7 +121,7 @@ func (u *up) watchServers(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &serverWatch{fetcher: fetcher, pool: u.box.tree.endpoint, say: u.out.say, model: u.onModel}
+	w := &serverWatch{fetcher: fetcher, pool: u.box.tree.picker.Pool(), say: u.out.say, model: u.onModel}
 	ended := inBackground(func() { w.run(ctx) })
 	u.ends = append(u.ends, func() error {
 		cancel()
@@ -202,7 +202,7 @@ func (u *up) notServing() {
 
 // show has the status say how it stands.
 func (u *up) show() {
-	arrived, failed := u.box.tree.totals()
+	arrived, failed := u.box.tree.picker.Totals()
 	status := statusOf(int(sum(arrived)), int(sum(failed)), u.box.tree.endpointViews())
 	u.mu.Lock()
 	if u.down {
@@ -261,7 +261,7 @@ func (u *up) drainEnvoy(p *envoy.Process) {
 	logs, stop := context.WithTimeout(ctx, logsWithin)
 	defer stop()
 	t := u.box.tree
-	for t.streams.Open()+t.outlived() > 0 && sleep(logs, 20*time.Millisecond) {
+	for t.streams.Open()+t.picker.Outlived() > 0 && sleep(logs, 20*time.Millisecond) {
 	}
 	u.logs.ended.Store(true)
 	p.End()

@@ -68,11 +68,14 @@ var table = []part{
 		advice: "actors import messages and engine; tell the other side a message through its Sink instead"},
 	{folder: "adapters", own: []string{"messages", "engine"}, unit: 2, third: true, bans: []ban{protoactor},
 		advice: "adapters import messages, engine and their own sub-folders; declare a small interface and let cmd wire the two"},
-	{folder: "cmd", own: []string{"messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+	{folder: ".", own: []string{"messages", "engine", "actors"}, third: true,
+		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
+		advice: "the root package imports messages, engine and actors; take what touches the world as a small interface, and let cmd pass the adapter in"},
+	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
 		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
 	{folder: "test/e2e", third: true, bans: []ban{protoactor},
 		advice: "e2e is a black box; start the binary and speak HTTP to it"},
-	{folder: "test", own: []string{"messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
 		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
 	{folder: "deploy", advice: "deploy holds files and what embeds them; it imports the standard library only"},
 }
@@ -151,7 +154,7 @@ func head(dir string, n int) string {
 var (
 	plainWord    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 	emptyNames   = []string{"util", "utils", "common", "types", "helper", "helpers", "mock", "mocks", "manager", "misc", "shared", "base"}
-	topLevel     = []string{"actors", "messages", "engine", "adapters", "cmd", "deploy", "test"}
+	topLevel     = []string{".", "actors", "messages", "engine", "adapters", "cmd", "deploy", "test"}
 	deepestLevel = 3
 )
 
@@ -228,7 +231,7 @@ func checkLayout(t *Tree) []Violation {
 	r := &report{tree: t}
 	for _, p := range t.Packages {
 		if !slices.Contains(topLevel, head(p.Dir, 1)) {
-			r.on(p.Dir, "top-level", "Go files outside the fixed top level; move them into one of %s", strings.Join(topLevel, ", "))
+			r.on(p.Dir, "top-level", "Go files outside the fixed top level; move them into one of %s", strings.Join(topLevel[1:], ", "))
 		}
 		if n := strings.Count(p.Dir, "/") + 1; n > deepestLevel {
 			r.on(p.Dir, "depth", "%d levels deep, limit %d; move the package up", n, deepestLevel)
@@ -237,7 +240,11 @@ func checkLayout(t *Tree) []Violation {
 		if slices.Contains(emptyNames, name) {
 			r.on(p.Dir, "package-name", "package %s says nothing of what it holds; name it after its content", name)
 		}
-		if base := path.Base(p.Dir); !plainWord.MatchString(name) || (name != base && name != "main") {
+		base := path.Base(p.Dir)
+		if p.Dir == "." {
+			base = path.Base(t.Module)
+		}
+		if !plainWord.MatchString(name) || (name != base && name != "main") {
 			r.on(p.Dir, "package-name", "package %s in folder %s; the package is named like its folder, one lower-case word", name, base)
 		}
 		r.packageDoc(p, name)

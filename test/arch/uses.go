@@ -19,7 +19,7 @@ type use struct {
 }
 
 var (
-	deciding  = []string{"messages", "engine", "actors"}
+	deciding  = []string{".", "messages", "engine", "actors"}
 	mutexes   = regexp.MustCompile(`^(Mutex|RWMutex|Cond|NewCond|Locker|Map)$`)
 	starters  = regexp.MustCompile(`^(AfterFunc)$`)
 	clocks    = regexp.MustCompile(`^(Now|Since|Until|Sleep|After|Tick|NewTimer|NewTicker)$`)

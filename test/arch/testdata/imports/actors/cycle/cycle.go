@@ -2,6 +2,7 @@
 package cycle
 
 import (
+	_ "example.test/planted"
 	_ "example.test/planted/actors/cycle/inner"
 	_ "example.test/planted/actors/flow"
 	_ "example.test/planted/adapters/extproc"

@@ -2,6 +2,7 @@
 package extproc
 
 import (
+	_ "example.test/planted"
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/extproc/wire"
 	_ "example.test/planted/adapters/proxy"

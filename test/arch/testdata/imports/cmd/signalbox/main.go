@@ -2,6 +2,7 @@
 package main
 
 import (
+	_ "example.test/planted"
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/extproc"
 	_ "example.test/planted/adapters/secrets/secretstest"

@@ -2,6 +2,7 @@
 package schedule
 
 import (
+	_ "example.test/planted"
 	_ "crypto/rand"
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/extproc"

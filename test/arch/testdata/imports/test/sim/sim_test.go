@@ -2,6 +2,7 @@
 package sim
 
 import (
+	_ "example.test/planted"
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/secrets/secretstest"
 	_ "example.test/planted/cmd/signalbox"

@@ -1,0 +1,125 @@
+package signalbox
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/flow"
+	"github.com/signalbox-epp/signalbox/actors/shard"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// loop is what each loop carries. All of it shares the loop's scheduler and book.
+type loop struct {
+	shard runtime.Ref[messages.ShardMsg]
+	flow  runtime.Ref[messages.FlowMsg]
+	cycle runtime.Role[messages.CycleMsg]
+	book  *records.Book
+}
+
+func (p *Picker) spawnLoops() error {
+	flows, shards := flow.NewMetrics(p.world.Metrics), shard.NewMetrics(p.world.Metrics)
+	for i := range p.sys.Loops() {
+		if err := p.spawnLoop(i, flows, shards); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (err error) {
+	n := p.sys.Loops()
+	l := loop{book: records.NewBook(p.cfg.Records.Entries/n, p.cfg.Records.Bytes/n)}
+	l.shard, err = spawn[messages.ShardMsg](p, i, "shard", messages.ShardStarted{Shard: i},
+		func() runtime.Actor[messages.ShardMsg] { return shard.New(l.book, shards, p.refused) })
+	if err != nil {
+		return err
+	}
+	l.flow, err = spawn[messages.FlowMsg](p, i, "flow", messages.FlowStarted{Shard: i},
+		func() runtime.Actor[messages.FlowMsg] { return flow.New(flows) })
+	if err != nil {
+		return err
+	}
+	l.cycle = cycle.Role(p.cycles(i, l.book))
+	p.loops = append(p.loops, l)
+	return nil
+}
+
+// cycles is what the cycles of loop i work with.
+func (p *Picker) cycles(i int, book *records.Book) *cycle.Deps {
+	return &cycle.Deps{
+		Flow: p.flowOf, Prefix: p.refs.prefix, Outlier: p.refs.outlier, Pool: p.endpoints,
+		Plan: func() *schedule.Plan { return p.cfg.Plan }, Book: book,
+		Scheduler: schedule.NewScheduler(schedule.Tools{
+			Clock: p.sys, Observer: p.world.Observer, Matcher: p.index, Rand: p.sys.Rand(i),
+		}),
+		Estimates: p.estimates, Names: p.sys.KindName, Status: p.world.Status, Metrics: p.families,
+		Report: p.world.Report, Limits: p.cfg.Limits,
+	}
+}
+
+// refused hears of a request that never had a cycle.
+func (p *Picker) refused(r *messages.Record) {
+	p.families.Refused(r)
+	p.world.Report(r)
+}
+
+// flowOf returns the flow shard of a flow: by its key, so that a flow has one line.
+func (p *Picker) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
+	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].flow
+}
+
+// flowShard numbers the shard of a flow. The seed keeps clients from choosing names that meet on one shard.
+func flowShard(k messages.FlowKey, seed uint64, of int) int {
+	d := xxhash.NewWithSeed(seed)
+	_, _ = d.WriteString(k.Fairness) // never fails
+	return int((d.Sum64() + uint64(k.Priority)) % uint64(of))
+}
+
+// loopOf returns the loop that carries a request: by its number, so that all that comes for it goes there.
+func (p *Picker) loopOf(id messages.RequestID) *loop {
+	return &p.loops[uint64(id)%uint64(len(p.loops))]
+}
+
+// shards are the shards of all loops, by index.
+func (p *Picker) shards() []messages.Sink[messages.ShardMsg] {
+	all := make([]messages.Sink[messages.ShardMsg], 0, len(p.loops))
+	for i := range p.loops {
+		all = append(all, p.loops[i].shard)
+	}
+	return all
+}
+
+// tell gives every shard a message.
+func (p *Picker) tell(m messages.ShardMsg) {
+	for i := range p.loops {
+		p.loops[i].shard.Port().Post(m)
+	}
+}
+
+// Start spawns the cycle of a request. False: its loop has no room, and nobody will answer.
+func (p *Picker) Start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+	l := p.loopOf(first.Request.ID)
+	ref, ok := runtime.Start(l.shard, l.cycle, messages.CycleMsg(first))
+	return ref.Port(), ok
+}
+
+// Refused tells what became of a request that never had a cycle.
+func (p *Picker) Refused(m messages.RequestRefused) { p.loopOf(m.Record.Request).shard.Port().Post(m) }
+
+// Ended tells of the access log's entry of a request that has ended.
+func (p *Picker) Ended(m messages.ExchangeLogged) { p.loopOf(m.Request).shard.Port().Post(m) }
+
+// Ongoing tells of the access log's entry of a request that runs.
+func (p *Picker) Ongoing(m messages.ExchangeOngoing) { p.loopOf(m.Request).shard.Port().Post(m) }
+
+// LogStreamEnded tells that a proxy's access log ended: entries may be missing.
+func (p *Picker) LogStreamEnded() { p.tell(messages.LogStreamEnded{}) }
+
+// ConnectionDoubted tells that requests of a connection may never be told of.
+func (p *Picker) ConnectionDoubted(of messages.ConnectionID) {
+	p.tell(messages.ConnectionDoubted{Connection: of})
+}

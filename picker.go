@@ -1,0 +1,197 @@
+// Package signalbox is the picker put together: every actor on its loop, and the ports by which adapters reach them. It
+// owns which actor knows which other one, the order in which they begin and end, and what all loops share. It never
+// touches the world, for what does comes in through World, and it never decides, for engine does.
+package signalbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
+	"github.com/signalbox-epp/signalbox/actors/pool"
+	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/actors/recorder"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Picker is every actor of an endpoint picker. Its methods may be called by several goroutines at once.
+type Picker struct {
+	cfg       Config
+	world     World
+	sys       *runtime.System
+	endpoints *endpoints.Pool
+	index     *blockindex.Index
+	estimates *records.Estimates // of output tokens; all loops learn together
+	families  *cycle.Families
+	refs      refs
+	loops     []loop
+}
+
+// refs are the actors of which there is one.
+type refs struct {
+	prefix   runtime.Ref[messages.PrefixMsg]
+	outlier  runtime.Ref[messages.OutlierMsg]
+	pool     runtime.Ref[messages.PoolMsg]
+	recorder runtime.Ref[messages.RecorderMsg]
+}
+
+// New brings the actors up in the order in which they need each other. After an error nothing of it is left, and
+// world.Release was not called.
+func New(cfg Config, world World) (*Picker, error) {
+	p := &Picker{
+		cfg: cfg, world: world, endpoints: endpoints.NewPool(), index: blockindex.NewIndex(cfg.PrefixBlocks),
+		estimates: records.NewEstimates(),
+	}
+	p.cfg.Runtime.OnPanic = p.panicked
+	p.sys = runtime.New(p.cfg.Runtime)
+	p.families = cycle.NewFamilies(world.Metrics, p.endpoints, cfg.PoolName)
+	if err := p.begin(); err != nil {
+		return nil, errors.Join(err, p.sys.Close(context.Background()))
+	}
+	return p, nil
+}
+
+func (p *Picker) panicked(of runtime.Panic) {
+	if p.world.Panicked != nil {
+		p.world.Panicked(of, p.sys.Lines(of.Recent))
+	}
+}
+
+func (p *Picker) begin() error {
+	for _, spawn := range []func() error{p.spawnPrefix, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder} {
+		if err := spawn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spawn brings up an actor that lives as long as the picker.
+func spawn[M any](p *Picker, on int, name string, first M, fresh func() runtime.Actor[M]) (runtime.Ref[M], error) {
+	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: fresh}
+	ref, ok := runtime.Start(p.sys.Root(on), role, first)
+	if !ok {
+		return ref, fmt.Errorf("actor %s: its loop %d refused it", name, on)
+	}
+	return ref, nil
+}
+
+func (p *Picker) spawnPrefix() error {
+	metrics, err := prefix.NewMetrics(p.world.Metrics)
+	if err != nil {
+		return err
+	}
+	p.refs.prefix, err = spawn[messages.PrefixMsg](p, p.sys.Loops()-1, "prefix", messages.PrefixStarted{},
+		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(p.index, metrics) })
+	return err
+}
+
+func (p *Picker) spawnOutlier() (err error) {
+	metrics := outlier.NewMetrics(p.world.Metrics)
+	p.refs.outlier, err = spawn[messages.OutlierMsg](p, 0, "outlier", messages.OutlierStarted{},
+		func() runtime.Actor[messages.OutlierMsg] {
+			return outlier.New(p.cfg.Outlier, p.endpoints, p.world.Checker, metrics)
+		})
+	return err
+}
+
+func (p *Picker) spawnPool() error {
+	scrapers, err := p.newScrapers()
+	if err != nil {
+		return err
+	}
+	deps := pool.Deps{
+		Pool: p.endpoints, Prefix: p.refs.prefix, Scrape: scrapers.spawn, Metrics: pool.NewMetrics(p.world.Metrics),
+		Shards: p.shards, Announcer: p.world.Announcer, Hangs: p.world.Hangs,
+	}
+	p.refs.pool, err = spawn[messages.PoolMsg](p, 0, "pool", messages.PoolStarted{},
+		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
+	return err
+}
+
+func (p *Picker) spawnRecorder() (err error) {
+	p.refs.recorder, err = spawn[messages.RecorderMsg](p, 0, "recorder", messages.RecorderStarted{},
+		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(p.shards()) })
+	return err
+}
+
+// Discovery returns the address that is told which endpoints there are.
+func (p *Picker) Discovery() messages.Port[messages.PoolMsg] { return p.refs.pool.Port() }
+
+// Recorder returns the address that is asked for records and rings.
+func (p *Picker) Recorder() messages.Port[messages.RecorderMsg] { return p.refs.recorder.Port() }
+
+// Pool returns the endpoints as they are read by all.
+func (p *Picker) Pool() *endpoints.Pool { return p.endpoints }
+
+// Prefixes returns the prefix index, for readers.
+func (p *Picker) Prefixes() *blockindex.Index { return p.index }
+
+// System returns the runtime: the clock, the loops' figures, the names of kinds.
+func (p *Picker) System() *runtime.System { return p.sys }
+
+// Outlived returns the number of requests whose response runs on past their stream.
+func (p *Picker) Outlived() int { return p.families.Outlived() }
+
+// Totals returns the counters of requests that arrived and that failed, which World.Metrics has too.
+func (p *Picker) Totals() (arrived, failed prometheus.Collector) { return p.families.Totals() }
+
+// Close ends the actors: cycles with their shards, flows, prefix, scrapers with the pool, recorder, outlier. Then it
+// calls World.Release and ends the loops. What tells actors things must have ended before. Once ctx is done, no actor is
+// waited for.
+func (p *Picker) Close(ctx context.Context) error {
+	late := p.end(ctx)
+	if p.world.Release != nil {
+		p.world.Release()
+	}
+	if late != nil {
+		return late
+	}
+	return p.sys.Close(ctx)
+}
+
+func (p *Picker) end(ctx context.Context) error {
+	var late error
+	for _, of := range p.lastFirst() {
+		ended := runtime.End(of)
+		p.step(ended)
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			late = fmt.Errorf("actors: %w", ctx.Err())
+		}
+	}
+	return late
+}
+
+// step runs the loops of a stepped picker until an actor has ended; others run by themselves.
+func (p *Picker) step(until <-chan struct{}) {
+	for going := p.cfg.Runtime.Mode == runtime.Stepped; going; {
+		select {
+		case <-until:
+			return
+		default:
+			going = p.sys.Step()
+		}
+	}
+}
+
+// lastFirst lists the actors in the order in which they end.
+func (p *Picker) lastFirst() []runtime.Target {
+	var all []runtime.Target
+	for _, l := range p.loops {
+		all = append(all, l.shard)
+	}
+	for _, l := range p.loops {
+		all = append(all, l.flow)
+	}
+	return append(all, p.refs.prefix, p.refs.pool, p.refs.recorder, p.refs.outlier)
+}

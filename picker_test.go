@@ -1,0 +1,298 @@
+package signalbox
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const testLoops = 3
+
+// stand is a stepped picker over one endpoint, whose metrics pages the test writes.
+type stand struct {
+	*Picker
+	t        *testing.T
+	registry *prometheus.Registry
+	asked    []page
+	turned   []string
+	ended    []messages.Record
+}
+
+// page is a metrics page that was asked for and has not been answered.
+type page struct {
+	number uint32
+	to     messages.Port[messages.ScraperMsg]
+}
+
+func newStand(t *testing.T, seed uint64) *stand {
+	t.Helper()
+	s := &stand{t: t, registry: prometheus.NewRegistry()}
+	p, err := New(s.settings(seed), s.world())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Picker = p
+	s.Discovery().Post(messages.EndpointsDiscovered{Version: 1, Endpoints: messages.ListOf(
+		messages.EndpointSpec{Name: "a", Namespace: "n", Address: "127.0.0.1:1"},
+	)})
+	s.await("the endpoint", func() bool { return len(s.Pool().Snapshot().Endpoints) == 1 })
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *stand) settings(seed uint64) Config {
+	cfg, err := config.Default(config.Settings{Destinations: 1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return Config{
+		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: 1, Start: time.Unix(1_800_000_000, 0)},
+		Plan:    &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: time.Hour},
+		Limits: cycle.Limits{
+			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
+		},
+		Scraper: scraper.Config{Metrics: true, Interval: time.Second}, Records: Records{Entries: 30, Bytes: 3 << 20},
+		PoolName: "pool", FlowSeed: seed,
+	}
+}
+
+func (s *stand) world() World {
+	return World{
+		Metrics: s.registry, Fetcher: s, Checker: s, Observer: s,
+		Report: func(r *messages.Record) { s.ended = append(s.ended, *r) },
+		Status: func(messages.Reason) int { return 503 },
+		Turned: func(_ messages.EndpointSpec, failure string) { s.turned = append(s.turned, failure) },
+		Panicked: func(p runtime.Panic, _ []string) {
+			s.t.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)
+		},
+	}
+}
+
+func (s *stand) FetchMetrics(_ messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
+	s.asked = append(s.asked, page{number, to})
+	return true
+}
+
+func (*stand) FetchModels(messages.EndpointSpec, uint32, messages.Port[messages.ScraperMsg]) bool {
+	return false
+}
+
+func (*stand) Check(messages.EndpointID, messages.Address, messages.Port[messages.OutlierMsg]) bool {
+	return false
+}
+
+func (*stand) PluginRan(int, time.Duration) {}
+func (*stand) ScoreClamped(int)             {}
+func (*stand) ScoreNaN(int)                 {}
+func (*stand) AllStale()                    {}
+
+// await steps until something is so.
+func (s *stand) await(what string, so func() bool) {
+	s.t.Helper()
+	for range 10_000 {
+		if so() {
+			return
+		}
+		s.System().Step()
+	}
+	s.t.Fatalf("never: %s", what)
+}
+
+// answer answers the next page: failure "" is a page.
+func (s *stand) answer(failure string) {
+	s.t.Helper()
+	s.await("a page is asked for", func() bool { return len(s.asked) > 0 })
+	next := s.asked[0]
+	s.asked = s.asked[1:]
+	next.to.Post(messages.ScrapeFinished{
+		Number: next.number, Failure: failure,
+		Reading: messages.Reading{Engine: "vllm", StartedAt: 1, BlockTokens: 16, Blocks: 10},
+	})
+	s.System().StepUntil(time.Millisecond)
+}
+
+func (s *stand) endpoint() *endpoints.Endpoint { return s.Pool().Snapshot().Endpoints[0] }
+
+// counted is the sum of a metric over the series that have a label of this value; "" = over all.
+func (s *stand) counted(name, label string) (sum float64) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// told is the address of a stream.
+type told []messages.StreamMsg
+
+func (s *told) Tell(m messages.StreamMsg) bool {
+	*s = append(*s, m)
+	return true
+}
+
+// begin has a request picked for.
+func (s *stand) begin(id messages.RequestID) messages.Port[messages.CycleMsg] {
+	s.t.Helper()
+	now, stream := s.System().Now(), &told{}
+	c, ok := s.Start(messages.RequestArrived{
+		Request: messages.Request{ID: id, Model: "m", PromptTokens: 10}, ArrivedAt: now, Deadline: now.Add(time.Hour),
+		Stream: stream,
+	})
+	if !ok {
+		s.t.Fatalf("request %d was refused", id)
+	}
+	s.await("an answer for "+strconv.Itoa(int(id)), func() bool { return len(*stream) > 0 })
+	if _, picked := (*stream)[0].(messages.PickMade); !picked {
+		s.t.Fatalf("request %d was told %+v", id, (*stream)[0])
+	}
+	return c
+}
+
+// What a scrape says reaches the load cell, the mark of the endpoint, the outlier actor, and World.Turned.
+func TestScrapeIsToldToAllThatCountOnIt(t *testing.T) {
+	s := newStand(t, 1)
+	const failures = "signalbox_endpoint_failures_total"
+	s.answer("")
+	if e := s.endpoint(); e.Sample() == nil || e.Failing.Load() {
+		t.Fatalf("after a page: sample %+v, failing %t", e.Sample(), e.Failing.Load())
+	}
+	s.begin(1)
+	if l := s.endpoint().Load(); l.Since() != 1 || l.Inflight() != 1 {
+		t.Errorf("after a pick: %d since the sample, %d in flight, want 1 and 1", l.Since(), l.Inflight())
+	}
+	s.answer("")
+	s.answer("")
+	if l := s.endpoint().Load(); l.Since() != 0 || l.Inflight() != 1 {
+		t.Errorf("after a later page: %d since the sample, %d in flight, want 0 and 1", l.Since(), l.Inflight())
+	}
+	if n := s.counted(failures, ""); n != 0 {
+		t.Errorf("%v failures before there were any", n)
+	}
+	s.answer("refused")
+	kind := messages.ScrapeFailed
+	if n := s.counted(failures, kind.String()); n != 1 || !s.endpoint().Failing.Load() {
+		t.Errorf("after a failure: %v told to the outlier actor, failing %t, want 1, true", n, s.endpoint().Failing.Load())
+	}
+	s.answer("")
+	if s.endpoint().Failing.Load() {
+		t.Error("a page came, and the endpoint is still marked as failing")
+	}
+	if len(s.turned) != 2 || s.turned[0] != "refused" || s.turned[1] != "" {
+		t.Errorf("turned: %q, want a failure and its end", s.turned)
+	}
+}
+
+// runs reports whether a request runs on the loop that its number names.
+func (s *stand) runs(id messages.RequestID) bool {
+	return s.loops[id%testLoops].book.Running(id) != nil
+}
+
+// All that comes for a request goes to the loop that its number names.
+func TestRequestStaysOnTheLoopOfItsNumber(t *testing.T) {
+	s := newStand(t, 1)
+	s.answer("")
+	for id := messages.RequestID(1); id <= 2*testLoops; id++ {
+		c := s.begin(id)
+		if !s.runs(id) {
+			t.Errorf("request %d is not on loop %d", id, id%testLoops)
+		}
+		c.Post(messages.StreamGone{Logged: true, Log: messages.LogSeen})
+		s.System().StepUntil(time.Millisecond)
+		s.Ended(messages.ExchangeLogged{Request: id})
+		s.await("the end of "+strconv.Itoa(int(id)), func() bool { return !s.runs(id) })
+	}
+	s.Refused(messages.RequestRefused{Record: messages.Record{Request: 99, Status: 413}})
+	s.System().StepUntil(time.Millisecond)
+	if n := len(s.ended); n != 2*testLoops+1 || s.ended[n-1].Request != 99 {
+		t.Errorf("%d requests reported, want %d, the refused one last: %+v", n, 2*testLoops+1, s.ended)
+	}
+}
+
+// Flows of one key meet on one shard, which the seed chooses.
+func TestFlowShardFollowsKeyAndSeed(t *testing.T) {
+	a, b := newStand(t, 1), newStand(t, 2)
+	moved, used := 0, map[messages.Sink[messages.FlowMsg]]int{}
+	for i := range 60 {
+		key := messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(i), Priority: i % 2}
+		at := flowShard(key, 1, testLoops)
+		if a.flowOf(key) != messages.Sink[messages.FlowMsg](a.loops[at].flow) {
+			t.Errorf("%v: not on shard %d, which its seed names", key, at)
+		}
+		if b.flowOf(key) != messages.Sink[messages.FlowMsg](b.loops[at].flow) {
+			moved++
+		}
+		used[a.flowOf(key)]++
+	}
+	if moved < 20 || len(used) != testLoops {
+		t.Errorf("%d of 60 flows move with the seed, want 20 or more; %d shards have any, want %d", moved, len(used), testLoops)
+	}
+}
+
+func TestLoopsLearnTogether(t *testing.T) {
+	s := newStand(t, 1)
+	a, b := s.cycles(0, s.loops[0].book), s.cycles(1, s.loops[1].book)
+	if a.Estimates != b.Estimates || a.Estimates == nil {
+		t.Error("loops have estimates of their own")
+	}
+}
+
+// Close ends all actors, releases what they needed, and leaves nothing.
+func TestCloseReleasesOnceNoActorIsLeft(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := &stand{t: t, registry: prometheus.NewRegistry()}
+	w, released := s.world(), 0
+	w.Release = func() {
+		if released++; s.Discovery().Post(messages.EndpointsDiscovered{Version: 9}) {
+			t.Error("released while the pool takes messages")
+		}
+	}
+	cfg := s.settings(1)
+	cfg.Runtime.Mode = runtime.Combining
+	var err error
+	if s.Picker, err = New(cfg, w); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context()); err != nil || released != 1 {
+		t.Errorf("close: %v, released %d times, want once", err, released)
+	}
+}
+
+func TestPickerThatCannotBeginLeavesNothing(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := &stand{t: t, registry: prometheus.NewRegistry()}
+	if _, err := prefix.NewMetrics(s.registry); err != nil {
+		t.Fatal(err)
+	}
+	w := s.world()
+	w.Release = func() { t.Error("released by New") }
+	cfg := s.settings(1)
+	cfg.Runtime.Mode = runtime.Combining
+	if p, err := New(cfg, w); err == nil || p != nil {
+		t.Errorf("a registry that has the metrics already gives %v, %v, want an error", p, err)
+	}
+}

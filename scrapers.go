@@ -1,0 +1,61 @@
+package signalbox
+
+import (
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// scrapers is what all scrapers have in common.
+type scrapers struct {
+	settings scraper.Config
+	fetcher  scraper.Fetcher
+	metrics  *scraper.Metrics
+	outlier  messages.Sink[messages.OutlierMsg]
+}
+
+func (p *Picker) newScrapers() (*scrapers, error) {
+	metrics, err := scraper.NewMetrics(p.world.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	s := &scrapers{settings: p.cfg.Scraper, fetcher: p.world.Fetcher, metrics: metrics, outlier: p.refs.outlier}
+	s.settings.Endpoints = func() int { return len(p.endpoints.Snapshot().Endpoints) }
+	s.settings.Turned, s.settings.Served = p.world.Turned, p.families.Served
+	return s, nil
+}
+
+// spawn is how the pool spawns the scraper of an endpoint.
+func (s *scrapers) spawn(
+	under messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
+) (messages.Sink[messages.ScraperMsg], bool) {
+	role := runtime.Role[messages.ScraperMsg]{
+		Name: "scraper", Policy: runtime.RestartOnPanic,
+		New: func() runtime.Actor[messages.ScraperMsg] {
+			return scraper.New(s.settings, target{e, e.Load(), s.outlier}, s.fetcher, s.metrics)
+		},
+	}
+	return runtime.Spawn(under.(runtime.Parent), role, messages.ScraperMsg(first))
+}
+
+// target is an endpoint as its scraper sees it. What a scrape says is told to all that count on it: the load cell, the
+// mark that readers see, and the outlier actor.
+type target struct {
+	*endpoints.Endpoint
+	load    *endpoints.Load
+	outlier messages.Sink[messages.OutlierMsg]
+}
+
+func (t target) BeginScrape() uint32 { return t.load.BeginScrape() }
+func (t target) Inflight() int       { return t.load.Inflight() }
+
+func (t target) SampleInForce(number uint32) {
+	t.load.SampleInForce(number)
+	t.Failing.Store(false)
+}
+
+func (t target) ScrapeFailed(uint32) {
+	t.Failing.Store(true)
+	t.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
+}
