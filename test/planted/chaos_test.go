@@ -13,7 +13,7 @@ var chaosFaults = map[string]fault{
 		complaint: "signalbox_flow_places is 0",
 	},
 	"bodies of clients that left are held": {
-		file: "adapters/extproc/stream.go", was: "\tst.letGo()\n\tswitch", is: "\tswitch",
+		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.letGo()\n", is: "\tst.in.Release()\n",
 		complaint: "bytes of bodies are held",
 	},
 	"a cycle that falls answers again": {
@@ -34,7 +34,7 @@ var chaosFaults = map[string]fault{
 		complaint: "are still referred to",
 	},
 	"a loop remembers its last request": {
-		file: "engine/schedule/run.go", was: "\tdefer s.forget()\n", is: "",
+		file: "engine/schedule/run.go", was: "\tdefer r.forget()\n", is: "",
 		complaint: "are still referred to",
 	},
 	"a question is answered twice": {

@@ -9,6 +9,17 @@ import (
 
 const self = "test/planted/rig_test.go"
 
+// TestFaultsHaveTheirPlace is quick: it plays none of them.
+func TestFaultsHaveTheirPlace(t *testing.T) {
+	for _, faults := range []map[string]fault{simFaults, chaosFaults} {
+		for name, f := range faults {
+			if _, err := f.overlay(t.TempDir()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestFaultsThatHaveNoPlaceAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault fault
