@@ -189,6 +189,7 @@ func TestCommandTakesOneCtrlCForOne(t *testing.T) {
 // TestEnvoyLosesNothingInADrain: a planned stop with the default delay costs no request, neither those that run nor those
 // that come while Envoy has not noticed.
 func TestEnvoyLosesNothingInADrain(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), "--drain-delay", "6s")
 	work := startLoad(8, func(client, n int) answer {
 		return s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 20)

@@ -46,6 +46,7 @@ func simulatedOn(t *testing.T, host string) string {
 // families, at which servers listen by one alone.
 func TestEnvoyReachesNamedServers(t *testing.T) {
 	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	type place struct {
 		host  string
 		named bool

@@ -17,6 +17,7 @@ var leisurely = []string{"--model", model, "--decode-rate", "50", "--prefill-rat
 // none is a failure of its server; the access log tells how it goes.
 func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	flags := []string{"--first-token-timeout", "500ms", "--response-idle-timeout", "1s"}
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), flags, share(t, 0))
 	for range 3 {

@@ -10,6 +10,7 @@ import (
 // TestEnvoyTwoPickers: each picker has a log of its own, and takes what is its own from it; the other's entries are dropped. Both are
 // idle once the load is over, and so is each after the other was killed under load.
 func TestEnvoyTwoPickers(t *testing.T) {
+	t.Parallel() // it mostly waits
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000")
 	pickers := []*picker{serve(t, servers), serve(t, servers)}
 	for _, p := range pickers {

@@ -216,6 +216,7 @@ func shownByOverride(t *testing.T, allowed bool) func(string) string {
 // TestEnvoyIsAskedToShowBodies: an Envoy that sends no share of its requests through the full lane is asked to show one response in twenty,
 // and from those the tokens of the others are estimated. One that does not allow it serves as before, and says nothing: tokens stay unknown.
 func TestEnvoyIsAskedToShowBodies(t *testing.T) {
+	t.Parallel() // it mostly waits
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "5000", "--prefill-rate", "1000000")
 	for name, allowed := range map[string]bool{"allowed": true, "not allowed": false} {
 		t.Run(name, func(t *testing.T) {

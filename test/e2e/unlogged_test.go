@@ -30,6 +30,7 @@ const noLog = "sends no access log"
 // warning names the setting, and nothing is waited for at the end.
 func TestEnvoyWithoutAccessLog(t *testing.T) {
 	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, withoutLog(t))
 	noneInFlight := func() {
 		t.Helper()
