@@ -71,13 +71,13 @@ func writeManuals(t *testing.T, folder string) (all []*cobra.Command) {
 func writeCompletions(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	mustMake(t, folder)
-	write := func(name string, print func(c *cobra.Command, w io.Writer) error) {
+	write := func(name string, generate func(c *cobra.Command, w io.Writer) error) {
 		f, err := os.Create(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if err := print(newRoot(), f); err != nil {
+		if err := generate(newRoot(), f); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
