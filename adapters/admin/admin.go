@@ -37,6 +37,7 @@ type Config struct {
 	Ready         func() error          // nil error = ready; the error's text is the answer. nil = always ready
 	Endpoints     func() []EndpointView // in any order. nil = none are shown
 	NotScraped    string                // why no endpoint's metrics page is read; "" = they are read
+	Proxies       func() []ProxyView    // in the order in which they are shown. nil = none are shown
 	Configuration func() string         // the configuration in force, as text. nil = it is not shown
 
 	Profiles     bool          // show profiles of the process
@@ -102,6 +103,7 @@ func (h *handler) routes() []route {
 		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every endpoint",
 			takes: []string{"all", "limit", "n"}, serve: h.request},
 		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints, none: h.Endpoints == nil},
+		{path: "/debug/proxies", about: "the proxies that are connected: version, lane, access log", serve: h.proxies, none: h.Proxies == nil},
 		{path: "/debug/config", about: "the configuration in force", serve: h.configuration, none: h.Configuration == nil},
 		{path: "/debug/rings", about: "the messages that each loop handled last", takes: []string{"loop", "newest"}, serve: h.rings},
 		{path: profilesPath, about: "profiles of the process, as net/http/pprof has them", none: !h.Profiles},

@@ -212,6 +212,24 @@ func TestTranscripts(t *testing.T) {
 }
 
 // Without a scrape there will never be a sample, which is said instead of a word that has one wait for it.
+// What is not known of a proxy is said to be unknown.
+func TestProxies(t *testing.T) {
+	known := func(s string) *string { return &s }
+	cfg := config(answering())
+	cfg.Proxies = func() []ProxyView {
+		return []ProxyView{
+			{From: "10.0.0.1", Node: known("edge-1"), Version: known("1.40.0"), Lane: known("light+full"), Connections: 2, Light: 190, Full: 10,
+				AccessLog: "seen", XDS: true, SinceSeconds: 3600},
+			{From: "10.0.0.2", Lane: known("light"), Connections: 1, Light: 7, AccessLog: "missing", SinceSeconds: 12.5},
+			{From: "2001:db8::1", Node: known("odd\x1b[2J"), AccessLog: "none", SinceSeconds: 0.5},
+		}
+	}
+	transcript(t, "proxies", get(cfg, "/debug/proxies"))
+	transcript(t, "proxies-json", get(cfg, "/debug/proxies?format=json"))
+	cfg.Proxies = func() []ProxyView { return nil }
+	transcript(t, "proxies-none", get(cfg, "/debug/proxies"))
+}
+
 func TestEndpointsThatAreNotScrapedAreShownAsSuch(t *testing.T) {
 	cfg := config(answering())
 	cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second)[2:] }

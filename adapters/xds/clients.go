@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +22,8 @@ import (
 type clients struct {
 	log     *zap.Logger
 	metrics *Metrics
-	names   []string // of endpoint resources that are served
+	names   []string                                       // of endpoint resources that are served
+	met     func(from, node, version string) (gone func()) // nil = nothing is told
 
 	mu      sync.Mutex
 	streams map[int64]*client
@@ -35,6 +37,7 @@ type clients struct {
 // client is one stream.
 type client struct {
 	from, node string
+	gone       func()              // to be called when the stream ends; nil = nothing is; the stream's own goroutine has it
 	asks       map[string]bool     // endpoint resources that it is sent
 	owes       bool                // it has not acknowledged those in force
 	sent       map[string]response // by type, the last one
@@ -109,6 +112,9 @@ func (c *clients) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 		return
 	}
 	c.metrics.streams.Dec()
+	if s.gone != nil {
+		s.gone()
+	}
 	c.log.Info("a proxy is gone from xDS", zap.String("node", s.node), zap.String("from", s.from))
 	c.report()
 }
@@ -138,8 +144,11 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 	paid := owed && !s.owes
 	who := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
 	c.mu.Unlock()
+	if met && c.met != nil {
+		s.gone = c.met(s.from, s.node, envoyVersion(r.GetNode()))
+	}
 	if met {
-		c.log.Info("a proxy asks by xDS", append(who, zap.String("version", envoyVersion(r.GetNode())))...)
+		c.log.Info("a proxy asks by xDS", append(who, zap.String("version", cmp.Or(envoyVersion(r.GetNode()), "unknown")))...)
 	}
 	if unknown != "" {
 		c.log.Warn("a proxy asks for endpoints of a cluster that is not served", append(who, zap.String("cluster", unknown), zap.Strings("served", c.names))...)
@@ -203,7 +212,11 @@ func (c *clients) OnStreamDeltaResponse(id int64, r *discoveryv3.DeltaDiscoveryR
 	}
 }
 
+// envoyVersion is that of a node; "" = it does not say.
 func envoyVersion(n *corev3.Node) string {
 	v := n.GetUserAgentBuildVersion().GetVersion()
+	if v == nil {
+		return ""
+	}
 	return fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
 }

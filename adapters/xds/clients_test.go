@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"strings"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -47,4 +48,26 @@ func TestAnotherIncarnationOfThePoolIsAnswered(t *testing.T) {
 	r.number = 0
 	r.announce("10.0.0.1:80", "10.0.0.2:80")
 	r.acknowledged()
+}
+
+// A proxy is told of once it has said its name, and its end once.
+func TestProxiesAreToldOf(t *testing.T) {
+	met, gone := make(chan string, 10), make(chan string, 10)
+	r := newRig(t, Config{Met: func(from, node, version string) func() {
+		met <- node + " " + version
+		return func() { gone <- from }
+	}})
+	p := r.settled()
+	p.subscribe(Light, resource.EndpointType, servers)
+	if got := <-met; got != "test " {
+		t.Errorf("met %q, want the node alone: it does not say its version", got)
+	}
+	p.end()
+	if from := <-gone; !strings.HasPrefix(from, "127.0.0.1:") {
+		t.Errorf("the end of %q was told", from)
+	}
+	r.stat("streams", r.server.metrics.streams, 0)
+	if len(met)+len(gone) != 0 {
+		t.Error("a proxy is told of twice")
+	}
 }

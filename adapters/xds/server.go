@@ -27,6 +27,8 @@ type Config struct {
 	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its Lane,
 	// Cluster and Servers do not count.
 	Serve *Setup
+	// Met is told of each proxy that has said its name; what it returns, of the end of the proxy's stream. Neither may block. nil = nobody is told.
+	Met func(from, node, version string) (gone func())
 }
 
 // Server is the aggregated discovery service. It takes incremental streams only: with state-of-the-world streams the library
@@ -69,7 +71,7 @@ func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
-		clients: &clients{log: log, metrics: metrics, names: names, streams: map[int64]*client{}},
+		clients: &clients{log: log, metrics: metrics, names: names, met: cfg.Met, streams: map[int64]*client{}},
 		metrics: metrics, log: log, lanes: lanes, stop: stop, ended: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	s.cache = cache.NewSnapshotCache(true, byLane{}, xdslog.LoggerFuncs{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
 )
 
@@ -29,7 +30,10 @@ func newConformance() *cobra.Command {
 		Short: "Check an endpoint picker against the rules of ext_proc, in every body mode",
 		Long: "Play a table of checks against a running endpoint picker, this one or another, as a proxy that is as strict as Envoy. Prints a\n" +
 			"line for each check and mode, then passed / applicable for each mode. What needs a look inside the picker, or a special\n" +
-			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else 1.",
+			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else 1.\n\n" +
+			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark + ", and Signalbox\n" +
+			"keeps no load, failure, prompt, record or count of such a request once its stream ends. While the checks run, they are load.\n" +
+			"Another picker may not know the mark, and take what is played for answers of its servers.",
 		Example: "  signalbox conformance --endpoints 127.0.0.1:8001,127.0.0.1:8002 --model my-model\n" +
 			"  signalbox conformance --list",
 		Args: cobra.NoArgs,
@@ -62,6 +66,7 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer) error {
 	if len(o.Endpoints) == 0 {
 		return errors.New("--endpoints: name all endpoints of the pool")
 	}
+	o.Mark = extproc.CheckMark
 	hangUp, err := o.Connect(ctx, o.addr, o.insecure || !o.tls)
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)

@@ -121,7 +121,7 @@ func (t *tree) announceByXds(picker netip.AddrPort) error {
 	if !t.opts.xds.on() {
 		return nil
 	}
-	cfg := xds.Config{}
+	cfg := xds.Config{Met: t.peers.Configured}
 	if t.opts.xds.listen != "" {
 		setup, err := t.opts.envoySetup()
 		if err != nil {

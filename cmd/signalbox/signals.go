@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -88,6 +89,24 @@ func (t *tree) serveLogs() {
 	})
 }
 
+// proxyViews are the connected proxies as /debug/proxies shows them.
+func (t *tree) proxyViews() []admin.ProxyView {
+	known := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	var out []admin.ProxyView
+	for _, v := range t.peers.Views() {
+		out = append(out, admin.ProxyView{
+			From: v.From, Node: known(v.Node), Version: known(v.Version), Lane: known(v.Lane()), Connections: v.Connections,
+			Light: v.Light, Full: v.Full, AccessLog: v.AccessLog, XDS: v.XDS, SinceSeconds: time.Since(v.Since).Seconds(),
+		})
+	}
+	return out
+}
+
 // connectionOf is the connection that a stream came on.
 func connectionOf(ctx context.Context) extproc.Connection {
 	if c := peers.Of(ctx); c != nil {
@@ -108,7 +127,7 @@ func (t *tree) serveAdmin(c *config.Config) {
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address: t.picker.Pool().Address, Incarnations: t.picker.Pool().Incarnations,
 		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) }, ActorName: t.picker.System().ActorName,
-		Ready: t.ready, Endpoints: t.endpointViews, NotScraped: notScraped(c), OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
+		Ready: t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews, NotScraped: notScraped(c), OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
 		Configuration: func() string { return describe(c) },
 	})
 }

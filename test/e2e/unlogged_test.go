@@ -62,6 +62,9 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	if n := s.picker.metric("signalbox_evidence_total"); n != 0 {
 		t.Errorf("%v pieces of evidence against servers that are well", n)
 	}
+	if _, text := get(s.picker.metrics + "/debug/proxies"); strings.Count(text, "127.0.0.1") != 1 || !containsAll(text, []string{"unknown", "light", "missing"}) {
+		t.Errorf("proxies are shown as\n%s", text)
+	}
 	terminated := time.Now()
 	s.picker.signal(t, syscall.SIGTERM)
 	if code := s.picker.exitCode(t, 10*time.Second); code != 0 || time.Since(terminated) > 5*time.Second {
@@ -121,5 +124,27 @@ func TestEnvoyDiesBeforeItsFirstEntry(t *testing.T) {
 			})
 			t.Logf("nothing in flight %v after it", time.Since(killed).Round(time.Millisecond))
 		})
+	}
+}
+
+// TestEnvoyIsShownAsAProxy from its first request to its end: what it calls itself, its version, its lane, and that its access log comes.
+func TestEnvoyIsShownAsAProxy(t *testing.T) {
+	seenElsewhere(t)
+	s := startChanged(t, overrideHost, simulated(t, 2, quick...), nil, share(t, 0))
+	send(t, s.client, 4)
+	page := func() string {
+		_, text := get(s.picker.metrics + "/debug/proxies")
+		return text
+	}
+	eventually(t, 5*time.Second, "a proxy with an access log", func() bool {
+		text := page()
+		return strings.Count(text, "127.0.0.1") == 1 && containsAll(text, []string{"edge-override-host", envoyVersion, "light", "seen"})
+	})
+	s.envoy.kill()
+	eventually(t, 5*time.Second, "no proxy", func() bool { return page() == "no proxies\n" })
+	for _, line := range []string{"a proxy connects", "a proxy sends its access log", "a proxy leaves"} {
+		if n := strings.Count(s.picker.log.text(), `"`+line+`"`); n != 1 {
+			t.Errorf("%d lines %q, want 1", n, line)
+		}
 	}
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Health healthpb.HealthClient             // nil: health is not checked
 	Narrow extprocv3.ExternalProcessorClient // its stream windows are 64 KiB; nil: slow readers are not played
 
+	Mark string // gRPC metadata that Connect has each stream carry, by which an EPP may tell it from a proxy's; "" = none
+
 	Modes  []string // names of Modes; nil = all
 	Checks []int    // numbers; nil = all
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	grpcmetadata "google.golang.org/grpc/metadata"
 
 	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
 )
@@ -61,6 +62,12 @@ func (o *Options) Connect(ctx context.Context, addr string, plaintext bool) (han
 	if plaintext {
 		credential = insecure.NewCredentials()
 	}
+	mark := func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, with ...grpc.CallOption) (grpc.ClientStream, error) {
+		if o.Mark != "" {
+			ctx = grpcmetadata.AppendToOutgoingContext(ctx, o.Mark, "1")
+		}
+		return open(ctx, d, c, method, with...)
+	}
 	var conns []*grpc.ClientConn
 	hangUp = func() {
 		for _, c := range conns {
@@ -68,7 +75,7 @@ func (o *Options) Connect(ctx context.Context, addr string, plaintext bool) (han
 		}
 	}
 	for _, window := range []int32{1 << 20, 64 << 10} {
-		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credential), grpc.WithNoProxy(),
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credential), grpc.WithNoProxy(), grpc.WithStreamInterceptor(mark),
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(64<<20),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 		if err != nil {
