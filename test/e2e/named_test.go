@@ -140,3 +140,27 @@ func TestEnvoyReachesAPickerByName(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyFailsOpenToNamedServers: without a picker Envoy does not know at which addresses of a name a server listens. It finds out.
+func TestEnvoyFailsOpenToNamedServers(t *testing.T) {
+	seenElsewhere(t)
+	var entries []string
+	for _, s := range simulated(t, 4, quick...) {
+		entries = append(entries, named(t, s))
+	}
+	p := serve(t, entries)
+	e := startPrinted(t, p)
+	e.asksPicker(t)
+	p.kill()
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	eventually(t, 10*time.Second, "requests pass without a picker", func() bool {
+		a := c.chat(model, "hello", 2)
+		return a.whole() && a.header.Get("x-signalbox-request-id") == ""
+	})
+	for n := range 150 {
+		if a := c.chat(model, fmt.Sprintf("question %d", n), 2); !a.whole() {
+			t.Fatalf("request %d: %s", n, a.String())
+		}
+	}
+}
