@@ -57,7 +57,7 @@ quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a min
 
 # The simulation has a clock of its own, and conformance mostly waits; what measures time runs alone.
 .PHONY: test
-test: ## Unit tests, simulation, conformance, chaos, and end to end with a real Envoy; less than 8 minutes on two cores
+test: ## Unit tests, simulation, conformance, chaos, and end to end with a real Envoy; says what it leaves out
 	@part() { printf '\n== %s, after %d s\n' "$$1" "$$SECONDS"; shift; $(MAKE) --no-print-directory "$$@"; }; \
 	part '1 of 4: unit' unit; \
 	part '2 of 4: simulation and conformance' -j2 -Otarget sim conformance; \
