@@ -60,7 +60,7 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// leftNothing checks that a cycle ended and that nobody was told anything of it but what gives back.
+// leftNothing checks that a cycle ended, that it gave back what it held, and that no actor was told anything else.
 func (s *scene) leftNothing() {
 	s.Helper()
 	if !s.cycle.Ended() || s.cycle.Timers() != 0 || s.book.Live() != 0 {

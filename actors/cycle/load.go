@@ -25,7 +25,7 @@ func (c *Cycle) load() {
 	}
 }
 
-// unload takes the load back, and leaves it known who works for the request.
+// unload takes the load back, and keeps the endpoint that works for the request.
 func (c *Cycle) unload() {
 	if c.loaded {
 		c.served.Load().Remove(c.pick)

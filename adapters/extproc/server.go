@@ -47,7 +47,7 @@ type Connection interface {
 }
 
 // CheckMark is gRPC metadata of a stream that a conformance checker sends: its request is picked for like any other, and leaves nothing
-// behind. Only who opens the stream can set it: a proxy does not make a client's HTTP headers metadata of its own streams.
+// behind. Only the peer that opens the stream can set it: a proxy does not make a client's HTTP headers metadata of its own streams.
 const CheckMark = "x-signalbox-conformance"
 
 func isCheck(ctx context.Context) bool {

@@ -18,7 +18,7 @@ type Log struct {
 	heard bool        // an entry came
 
 	// The table's mutex guards the rest.
-	proxy *proxy // nil before it is known who sends
+	proxy *proxy // nil before the sender has said its name
 	spoke bool   // an entry has come
 }
 

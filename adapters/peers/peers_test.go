@@ -277,7 +277,7 @@ func TestRequestOfAKnownProxyCostsNothing(t *testing.T) {
 	l := &Log{table: s, host: "10.0.0.1"}
 	l.Identified("edge", "1.40.0")
 	l.Spoke(c.ID())
-	s.mu.Lock() // whoever needs it would wait for ever
+	s.mu.Lock() // a call that needs it would wait for ever
 	defer s.mu.Unlock()
 	if n := testing.AllocsPerRun(100, func() {
 		c.Asked(false)

@@ -27,7 +27,7 @@ type Config struct {
 	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its Lane,
 	// Cluster and Servers do not count.
 	Serve *Setup
-	// Met is told of each proxy that has said its name; what it returns, of the end of the proxy's stream. Neither may block. nil = nobody is told.
+	// Met is told of each proxy that has said its name; what it returns, of the end of the proxy's stream. Neither may block. nil = nothing is told.
 	Met func(from, node, version string) (gone func())
 }
 

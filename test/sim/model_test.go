@@ -51,7 +51,7 @@ func (m *model) moved(l *line, to messages.Address) {
 
 // parted follows the end of a stream whose proxy has sent no entry: the request is no load.
 func (m *model) parted(l *line) {
-	m.away[l] = m.held[l].endpoint // nil = nobody knows who works for it
+	m.away[l] = m.held[l].endpoint // nil = no endpoint of the pool works for it
 	delete(m.held, l)
 }
 
