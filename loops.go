@@ -16,6 +16,7 @@ import (
 type loop struct {
 	shard runtime.Ref[messages.ShardMsg]
 	flow  runtime.Ref[messages.FlowMsg]
+	line  messages.Sink[messages.FlowMsg] // flow, as cycles are given it
 	cycle runtime.Role[messages.CycleMsg]
 	book  *records.Book
 }
@@ -43,6 +44,7 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 	if err != nil {
 		return err
 	}
+	l.line = runtime.Handed[messages.FlowMsg](p.sys, "cycle", "flow", l.flow)
 	l.cycle = cycle.Role(p.cycles(i, l.book))
 	p.loops = append(p.loops, l)
 	return nil
@@ -51,8 +53,10 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 // cycles is what the cycles of loop i work with.
 func (p *Picker) cycles(i int, book *records.Book) *cycle.Deps {
 	return &cycle.Deps{
-		Flow: p.flowOf, Prefix: p.refs.prefix, Outlier: p.refs.outlier, Pool: p.endpoints,
-		Plan: func() *schedule.Plan { return p.cfg.Plan }, Book: book,
+		Flow: p.flowOf, Pool: p.endpoints,
+		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
+		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
+		Plan:    func() *schedule.Plan { return p.cfg.Plan }, Book: book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
 			Clock: p.sys, Observer: p.world.Observer, Matcher: p.index, Rand: p.sys.Rand(i),
 		}),
@@ -69,7 +73,7 @@ func (p *Picker) refused(r *messages.Record) {
 
 // flowOf returns the flow shard of a flow: by its key, so that a flow has one line.
 func (p *Picker) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].flow
+	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].line
 }
 
 // flowShard numbers the shard of a flow. The seed keeps clients from choosing names that meet on one shard.
@@ -84,11 +88,11 @@ func (p *Picker) loopOf(id messages.RequestID) *loop {
 	return &p.loops[uint64(id)%uint64(len(p.loops))]
 }
 
-// shards are the shards of all loops, by index.
-func (p *Picker) shards() []messages.Sink[messages.ShardMsg] {
+// shards are the shards of all loops, by index, as an actor of the kind from is given them.
+func (p *Picker) shards(from string) []messages.Sink[messages.ShardMsg] {
 	all := make([]messages.Sink[messages.ShardMsg], 0, len(p.loops))
 	for i := range p.loops {
-		all = append(all, p.loops[i].shard)
+		all = append(all, runtime.Handed[messages.ShardMsg](p.sys, from, "shard", p.loops[i].shard))
 	}
 	return all
 }

@@ -110,7 +110,8 @@ func (p *Picker) spawnPool() error {
 	}
 	deps := pool.Deps{
 		Pool: p.endpoints, Prefix: p.refs.prefix, Scrape: scrapers.spawn, Metrics: pool.NewMetrics(p.world.Metrics),
-		Shards: p.shards, Announcer: p.world.Announcer, Hangs: p.world.Hangs,
+		Shards:    func() []messages.Sink[messages.ShardMsg] { return p.shards("pool") },
+		Announcer: p.world.Announcer, Hangs: p.world.Hangs,
 	}
 	p.refs.pool, err = spawn[messages.PoolMsg](p, 0, "pool", messages.PoolStarted{},
 		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
@@ -119,7 +120,7 @@ func (p *Picker) spawnPool() error {
 
 func (p *Picker) spawnRecorder() (err error) {
 	p.refs.recorder, err = spawn[messages.RecorderMsg](p, 0, "recorder", messages.RecorderStarted{},
-		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(p.shards()) })
+		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(p.shards("recorder")) })
 	return err
 }
 
@@ -144,9 +145,18 @@ func (p *Picker) Outlived() int { return p.families.Outlived() }
 // Totals returns the counters of requests that arrived and that failed, which World.Metrics has too.
 func (p *Picker) Totals() (arrived, failed prometheus.Collector) { return p.families.Totals() }
 
+// Running returns the number of requests that the books of the loops have as running. A book belongs to its loop: this
+// is for stepped pickers, and for those whose loops stand still.
+func (p *Picker) Running() (n int) {
+	for _, l := range p.loops {
+		n += l.book.Live()
+	}
+	return n
+}
+
 // Close ends the actors: cycles with their shards, flows, prefix, scrapers with the pool, recorder, outlier. Then it
-// calls World.Release and ends the loops. What tells actors things must have ended before. Once ctx is done, no actor is
-// waited for.
+// calls World.Release and ends the loops. What tells actors things must have ended before. Once ctx is done, no actor
+// is waited for.
 func (p *Picker) Close(ctx context.Context) error {
 	late := p.end(ctx)
 	if p.world.Release != nil {

@@ -20,7 +20,10 @@ func (p *Picker) newScrapers() (*scrapers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scrapers{settings: p.cfg.Scraper, fetcher: p.world.Fetcher, metrics: metrics, outlier: p.refs.outlier}
+	s := &scrapers{
+		settings: p.cfg.Scraper, fetcher: p.world.Fetcher, metrics: metrics,
+		outlier: runtime.Handed[messages.OutlierMsg](p.sys, "scraper", "outlier", p.refs.outlier),
+	}
 	s.settings.Endpoints = func() int { return len(p.endpoints.Snapshot().Endpoints) }
 	s.settings.Turned, s.settings.Served = p.world.Turned, p.families.Served
 	return s, nil

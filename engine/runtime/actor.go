@@ -60,3 +60,27 @@ type Arrival struct {
 
 // Kind is a message type, as a number that the ring can hold. KindName gives its name.
 type Kind uint16
+
+// Interceptor puts something else in the place of actors and of addresses, such as a double that fails now and then.
+// What it returns has the type of what it was given: Actor[M], or messages.Sink[M].
+type Interceptor interface {
+	// Incarnation is told of each incarnation on the loop on which it begins, before its first message.
+	Incarnation(of Birth, actor any) any
+	// Address is told of each address that Handed hands on.
+	Address(from, to string, sink any) any
+}
+
+// Birth says which incarnation begins.
+type Birth struct {
+	Kind  string // the name of the actor's role
+	First any    // the message that it begins with
+	Again bool   // after an incarnation that fell
+}
+
+// Handed returns the address of an actor of the kind to, as an actor of the kind from is given it.
+func Handed[M any](s *System, from, to string, sink messages.Sink[M]) messages.Sink[M] {
+	if s.cfg.Intercept == nil {
+		return sink
+	}
+	return s.cfg.Intercept.Address(from, to, sink).(messages.Sink[M])
+}

@@ -160,10 +160,19 @@ func (l *Loop) name() string {
 
 func (t *typed[M]) onStarted() {
 	again := t.actor != nil
-	t.actor, t.live = t.role.New(), true
+	t.actor, t.live = t.incarnation(again), true
 	if again {
 		t.actor.Receive(t, t.begin)
 	}
+}
+
+// incarnation makes the actor that begins now.
+func (t *typed[M]) incarnation(again bool) Actor[M] {
+	fresh := t.role.New()
+	if i := t.loop.sys.cfg.Intercept; i != nil {
+		return i.Incarnation(Birth{t.role.Name, t.begin, again}, fresh).(Actor[M])
+	}
+	return fresh
 }
 
 // end runs Stopped once for the incarnation, whatever it does.

@@ -31,6 +31,7 @@ type Config struct {
 	Start     time.Time   // in stepped mode: what the clock says at first
 	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none that the same actor told the same one
 	OnPanic   func(Panic) // told of each panic, on the loop that it happened on; may be nil
+	Intercept Interceptor // for tests that plant faults; nil = nothing is intercepted
 }
 
 // Panic is one panic of an actor.

@@ -41,6 +41,34 @@ var simFaults = map[string]fault{
 		file: "engine/runtime/mailbox.go", was: "m.fallen.Add(1)\n\tm.cancelTimers()", is: "m.fallen.Add(1)",
 		complaint: "timers",
 	},
+	"flows have no seed": {
+		file: "loops.go", was: "flowShard(k, p.cfg.FlowSeed,", is: "flowShard(k, 0,",
+		complaint: "came to flow shard",
+	},
+	"the prefix index has no size": {
+		file: "picker.go", was: "blockindex.NewIndex(cfg.PrefixBlocks)", is: "blockindex.NewIndex(0)",
+		complaint: "blocks, want 60",
+	},
+	"the access log is told to nothing": {
+		file: "loops.go", was: "{ p.loopOf(m.Request).shard.Port().Post(m) }\n\n// Ongoing", is: "{}\n\n// Ongoing",
+		complaint: "did not begin, end and report once",
+	},
+	"refused requests are told to nothing": {
+		file: "loops.go", was: "{ p.loopOf(m.Record.Request).shard.Port().Post(m) }", is: "{}",
+		complaint: "none was reported",
+	},
+	"scrapes do not reach the load cell": {
+		file: "scrapers.go", was: "t.load.SampleInForce(number)", is: "_ = number",
+		complaint: "load {",
+	},
+	"failed scrapes do not reach the outlier actor": {
+		file: "scrapers.go", was: "t.outlier.Tell(", is: "_ = any(",
+		complaint: "was told of none",
+	},
+	"the announcer is not passed": {
+		file: "picker.go", was: "Announcer: p.world.Announcer, ", is: "",
+		complaint: "never told of endpoints",
+	},
 	"a message for a broken actor is not kept": {
 		file: "engine/runtime/loop.go", was: "if box.suspended || box.inv == nil {", is: "if box.inv == nil {",
 		complaint: "after a panic",

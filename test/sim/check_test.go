@@ -77,6 +77,43 @@ func (w *world) scraped() {
 	}
 }
 
+// wired checks that what seldom matters to a request has come at least once where it belongs.
+func (w *world) wired() {
+	w.Helper()
+	partial, reported := 0, 0
+	for _, l := range w.ledger.lines {
+		partial += one(l.partial)
+		reported += one(l.partial && l.reports > 0)
+	}
+	if partial > 5 && reported == 0 {
+		w.Errorf("%d requests left before they were whole, and none was reported", partial)
+	}
+	if w.announced == 0 {
+		w.Errorf("the proxies were never told of endpoints")
+	}
+	told := w.counted("signalbox_endpoint_failures_total", messages.ScrapeFailed.String())
+	if n := w.ledger.drawn[fetchFailed]; n > 20 && told == 0 {
+		w.Errorf("%d pages failed, and the outlier actor was told of none", n)
+	}
+}
+
+// counted is a counter's sum over the series with a label of this value.
+func (w *world) counted(name, label string) (sum float64) {
+	w.Helper()
+	families, err := w.reg.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 // served is how many requests were picked for.
 func (w *world) served() (n int) {
 	for _, l := range w.ledger.lines {

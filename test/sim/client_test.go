@@ -48,7 +48,7 @@ type client struct {
 	deadline time.Duration
 	leaves   time.Duration // after it came; 0 = it does not leave before an answer
 
-	cycle      messages.Sink[messages.CycleMsg]
+	cycle      messages.Port[messages.CycleMsg]
 	scenes     []scene
 	step       string // how far it has come, of steps
 	generation int
@@ -93,20 +93,19 @@ func (c *client) Receive(ctx runtime.Context[clientMsg], m clientMsg) {
 }
 
 func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
-	i := c.loopOf(c.request.ID)
 	if c.line.partial {
 		c.step = steps[0]
-		c.shards[i].Tell(messages.RequestRefused{Record: messages.Record{
+		c.picker.Refused(messages.RequestRefused{Record: messages.Record{
 			Request: c.request.ID, ClientID: c.request.ClientID, ArrivedAt: ctx.Now(), Reason: messages.ClientGone,
 		}})
 		c.cycle = nowhere{}
 		c.leave(ctx)
 		return
 	}
-	cycle, ok := runtime.Start(c.shards[i], c.cycles[i], messages.CycleMsg(messages.RequestArrived{
+	cycle, ok := c.picker.Start(messages.RequestArrived{
 		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
 		Connection: messages.ConnectionID(1 + c.request.ID%connections),
-	}))
+	})
 	if !ok {
 		c.line.refused = true
 		c.faults.drew(inboxDoor)
@@ -129,7 +128,7 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 // nowhere is the address of a cycle that was never to be.
 type nowhere struct{}
 
-func (nowhere) Tell(messages.CycleMsg) bool { return false }
+func (nowhere) Post(messages.CycleMsg) bool { return false }
 
 // leave is the client's own wish.
 func (c *client) leave(ctx runtime.Context[clientMsg]) {
@@ -139,7 +138,7 @@ func (c *client) leave(ctx runtime.Context[clientMsg]) {
 
 func (c *client) hangUp(ctx runtime.Context[clientMsg], why messages.StreamGone) {
 	c.line.gone = true
-	c.cycle.Tell(why)
+	c.cycle.Post(why)
 	ctx.Stop()
 }
 
@@ -206,7 +205,7 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 		}
 		if gone.Logged && (c.faults.off || c.chance(.9)) {
 			c.line.gone = true
-			c.cycle.Tell(gone)
+			c.cycle.Post(gone)
 			ctx.After(c.upTo(3*time.Second), entryComes{before: c.dice.IntN(3)})
 			return
 		}
@@ -216,7 +215,7 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 		c.hangUp(ctx, gone)
 		return
 	}
-	c.cycle.Tell(says)
+	c.cycle.Post(says)
 	c.step = cmp.Or(now.step, c.step)
 	c.next(ctx)
 }
@@ -226,16 +225,13 @@ const connections = 3
 
 // onEntryComes tells the shard what the log has. Its cycle may have ended before.
 func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
-	shard := c.shards[c.loopOf(c.request.ID)]
 	if !c.faults.off && c.chance(.01) {
 		c.faults.drew(logEnded)
-		for _, s := range c.shards {
-			s.Tell(messages.LogStreamEnded{})
-			s.Tell(messages.ConnectionDoubted{Connection: messages.ConnectionID(1 + c.dice.IntN(connections))})
-		}
+		c.picker.LogStreamEnded()
+		c.picker.ConnectionDoubted(messages.ConnectionID(1 + c.dice.IntN(connections)))
 	}
 	if m.before > 0 {
-		shard.Tell(messages.ExchangeOngoing{Request: c.request.ID, Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
+		c.picker.Ongoing(messages.ExchangeOngoing{Request: c.request.ID, Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
 		ctx.After(c.upTo(3*time.Second), entryComes{before: m.before - 1})
 		return
 	}
@@ -243,7 +239,7 @@ func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 	if !c.faults.off {
 		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
 	}
-	shard.Tell(messages.ExchangeLogged{Request: c.request.ID, End: end})
+	c.picker.Ended(messages.ExchangeLogged{Request: c.request.ID, End: end})
 	ctx.Stop()
 }
 

@@ -134,13 +134,32 @@ func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 type counted struct {
 	runtime.Actor[messages.ScraperMsg]
 	ledger *ledger
+	model  *model
 	id     messages.EndpointID
 }
 
-func (g *ledger) counts(id messages.EndpointID, a runtime.Actor[messages.ScraperMsg]) runtime.Actor[messages.ScraperMsg] {
+func (g *ledger) counts(m *model, id messages.EndpointID, a runtime.Actor[messages.ScraperMsg]) runtime.Actor[messages.ScraperMsg] {
 	g.scrapers[id]++
 	g.most = max(g.most, g.scrapers[id])
-	return &counted{a, g, id}
+	return &counted{a, g, m, id}
+}
+
+// Receive follows which page is in force. One that came before the endpoint was in the pool saw none of its picks.
+func (c *counted) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.ScraperMsg) {
+	c.model.scraping = c.id
+	before := c.sample()
+	c.Actor.Receive(ctx, m)
+	if page, ok := m.(messages.ScrapeFinished); ok && c.sample() != before {
+		p := c.model.of(c.id)
+		p.inForce = p.began[page.Number]
+	}
+}
+
+func (c *counted) sample() *endpoints.Sample {
+	if e := c.ledger.endpoints[c.id]; e != nil {
+		return e.Sample()
+	}
+	return nil
 }
 
 func (c *counted) Stopped(ctx runtime.Context[messages.ScraperMsg]) {

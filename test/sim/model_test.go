@@ -10,13 +10,15 @@ import (
 
 // model is what must be so, kept by the plainest means: a line for each thing that a live request holds.
 type model struct {
-	pool   *endpoints.Pool
-	held   map[*line]holding
-	away   map[*line]*endpoints.Endpoint // whose load live requests were part of, while no entry of their proxy has come
-	picks  uint64                        // so far; they number the holdings
-	pages  map[*endpoints.Endpoint]*pages
-	places map[messages.RequestID]int // which flow shard gave it
-	prefix *promptModel
+	pool  *endpoints.Pool
+	held  map[*line]holding
+	away  map[*line]*endpoints.Endpoint // whose load live requests were part of, while no entry of their proxy has come
+	picks uint64                        // so far; they number the holdings
+	pages map[messages.EndpointID]*pages
+
+	scraping messages.EndpointID        // whose scraper runs now
+	places   map[messages.RequestID]int // which flow shard gave it
+	prefix   *promptModel
 }
 
 // holding is the endpoint whose load a request is part of.
@@ -34,7 +36,7 @@ type pages struct {
 
 func newModel(pool *endpoints.Pool, capacity int) *model {
 	return &model{
-		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{}, pages: map[*endpoints.Endpoint]*pages{}, places: map[messages.RequestID]int{},
+		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{}, pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
 		prefix: newPromptModel(capacity),
 	}
 }
@@ -71,33 +73,12 @@ func (m *model) hold(l *line, e *endpoints.Endpoint) {
 	}
 }
 
-func (m *model) of(e *endpoints.Endpoint) *pages {
-	if m.pages[e] == nil {
-		m.pages[e] = &pages{began: map[uint32]uint64{}}
+func (m *model) of(id messages.EndpointID) *pages {
+	if m.pages[id] == nil {
+		m.pages[id] = &pages{began: map[uint32]uint64{}}
 	}
-	return m.pages[e]
+	return m.pages[id]
 }
-
-// target is an endpoint as its scraper sees it. The model follows its scrapes.
-type target struct {
-	*endpoints.Endpoint
-	pages *pages
-	model *model
-}
-
-func (t target) BeginScrape() uint32 {
-	n := t.Load().BeginScrape()
-	t.pages.began[n] = t.model.picks
-	return n
-}
-
-func (t target) SampleInForce(number uint32) {
-	t.Load().SampleInForce(number)
-	t.pages.inForce = t.pages.began[number]
-}
-
-func (t target) ScrapeFailed(uint32) {}
-func (t target) Inflight() int       { return t.Load().Inflight() }
 
 // sums are the loads that the holdings come to.
 type sums struct{ requests, tokens, since int }
@@ -108,7 +89,7 @@ func (m *model) sums() map[*endpoints.Endpoint]sums {
 		s := out[h.endpoint]
 		s.requests++
 		s.tokens += h.tokens
-		s.since += one(h.number > m.of(h.endpoint).inForce)
+		s.since += one(h.number > m.of(h.endpoint.ID).inForce)
 		out[h.endpoint] = s
 	}
 	return out
@@ -133,10 +114,7 @@ func (w *world) exact() {
 			w.Errorf("endpoint %v: load %+v, want %+v, at %v", id, got, want[e], w.sys.Now().Sub(start))
 		}
 	}
-	live := 0
-	for _, b := range w.books {
-		live += b.Live()
-	}
+	live := w.picker.Running()
 	running := 0
 	for _, l := range w.ledger.lines {
 		running += l.begun - l.ends

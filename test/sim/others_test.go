@@ -61,7 +61,7 @@ func (o *others) found(n int) {
 			Labels: messages.MapOf(map[string]string{"round": strconv.Itoa(o.labels[i]), "llm-d.ai/role": role(i)}),
 		})
 	}
-	o.pools.Tell(messages.EndpointsDiscovered{Version: o.version, Endpoints: messages.TakeList(specs)})
+	o.picker.Discovery().Post(messages.EndpointsDiscovered{Version: o.version, Endpoints: messages.TakeList(specs)})
 }
 
 // role is what a server is for: the last one takes no requests.
@@ -93,7 +93,7 @@ func (o *others) onSetChanges(ctx runtime.Context[othersMsg]) {
 		o.found(servers)
 	case p < .95:
 		o.faults.drew(oldSet)
-		o.pools.Tell(messages.EndpointsDiscovered{Version: o.version - 1})
+		o.picker.Discovery().Post(messages.EndpointsDiscovered{Version: o.version - 1})
 	default:
 		o.faults.drew(emptySet)
 		o.found(0)
@@ -145,7 +145,7 @@ func (o *others) ask() {
 	case 2:
 		asked = messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: 10, Admin: asker{q}}
 	}
-	if o.recorder.Tell(asked) {
+	if o.picker.Recorder().Post(asked) {
 		o.ledger.queries = append(o.ledger.queries, q)
 	} else {
 		o.faults.drew(inboxQuery)

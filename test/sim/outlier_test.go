@@ -1,22 +1,8 @@
 package sim_test
 
-import (
-	"time"
+import "github.com/signalbox-epp/signalbox/messages"
 
-	"github.com/signalbox-epp/signalbox/actors/outlier"
-	machine "github.com/signalbox-epp/signalbox/engine/outlier"
-	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/messages"
-)
-
-// spawnOutlier brings up the outlier actor, whose checks a coin decides.
-func (w *world) spawnOutlier() {
-	metrics := outlier.NewMetrics(w.reg)
-	w.outlier = spawn[messages.OutlierMsg](w, w.sys.Root(0), "outlier", messages.OutlierStarted{}, func() runtime.Actor[messages.OutlierMsg] {
-		return outlier.New(outlier.Config{MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second}}, w.pool, coin{w}, metrics)
-	})
-}
-
+// coin decides the checks of the outlier actor.
 type coin struct{ w *world }
 
 func (c coin) Check(id messages.EndpointID, _ messages.Address, port messages.Port[messages.OutlierMsg]) bool {
@@ -28,17 +14,10 @@ func (c coin) Check(id messages.EndpointID, _ messages.Address, port messages.Po
 type proxies struct{ w *world }
 
 func (p proxies) Tell(m messages.XdsMsg) bool {
+	p.w.announced++
 	told := m.(messages.EndpointsAnnounced)
 	if p.w.chance(.8) {
 		told.Pool.Post(messages.EndpointsAcknowledged{Number: told.Number})
 	}
 	return true
-}
-
-func (w *world) shardSinks() []messages.Sink[messages.ShardMsg] {
-	sinks := make([]messages.Sink[messages.ShardMsg], len(w.shards))
-	for i, s := range w.shards {
-		sinks[i] = s
-	}
-	return sinks
 }

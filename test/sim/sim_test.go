@@ -137,6 +137,7 @@ func (w *world) emptied() {
 	w.unloaded()
 	w.scraped()
 	w.rest(0)
+	w.wired()
 	if held := w.index.Stats().Held; held != 0 {
 		w.Errorf("the prefix index holds %d blocks of no endpoint", held)
 	}
@@ -175,7 +176,7 @@ func (w *world) rest(most int) {
 
 // close ends the tree. Every actor that began has ended, once.
 func (w *world) close() {
-	if err := w.sys.Close(context.Background()); err != nil {
+	if err := w.picker.Close(context.Background()); err != nil {
 		w.Error(err)
 	}
 	for name, n := range w.ledger.born {

@@ -16,6 +16,7 @@ type whimsical struct {
 	*faults
 	model *model
 	shard int
+	seed  uint64 // of the flows' shards
 	lines map[messages.RequestID]*whim
 }
 
@@ -29,6 +30,9 @@ type whim struct {
 func (f *whimsical) Receive(ctx runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
 	switch m := m.(type) {
 	case messages.AdmissionRequested:
+		if want := shardOf(m.Flow, f.seed); want != f.shard {
+			f.ledger.broken("request %d of flow %v came to flow shard %d, want %d", m.Request, m.Flow, f.shard, want)
+		}
 		if w := f.lines[m.Request]; w != nil {
 			delete(f.lines, m.Request)
 			f.comes(ctx, w)

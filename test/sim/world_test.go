@@ -11,20 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/actors/cycle"
-	"github.com/signalbox-epp/signalbox/actors/flow"
-	"github.com/signalbox-epp/signalbox/actors/pool"
-	"github.com/signalbox-epp/signalbox/actors/prefix"
-	"github.com/signalbox-epp/signalbox/actors/recorder"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
-	"github.com/signalbox-epp/signalbox/actors/shard"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
-	"github.com/signalbox-epp/signalbox/engine/records"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -60,18 +56,13 @@ type world struct {
 	blocks  int // capacity of the prefix index for an endpoint
 	longest int // prompt, in blocks
 
+	picker   *signalbox.Picker
 	pool     *endpoints.Pool
 	index    *blockindex.Index
-	plan     *schedule.Plan
 	observed observer
-	prefix   runtime.Ref[messages.PrefixMsg]
-	outlier  runtime.Ref[messages.OutlierMsg]
-	pools    runtime.Ref[messages.PoolMsg]
-	recorder runtime.Ref[messages.RecorderMsg]
-	shards   []runtime.Ref[messages.ShardMsg]
-	flows    []runtime.Ref[messages.FlowMsg]
-	cycles   []runtime.Role[messages.CycleMsg]
-	books    []*records.Book
+	flows    uint64 // seed of the flows' shards
+
+	announced int // sets of endpoints
 
 	farm  *farm
 	crowd *crowd
@@ -94,120 +85,48 @@ plugins:
 
 var pickers = []string{"max-score-picker", "random-picker", "weighted-random-picker"}
 
-// newWorld brings the tree up as the command does, and the probes.
+// newWorld brings the picker up that the command serves with, and the probes around it.
 func newWorld(t testing.TB, seed uint64, requests int) *world {
-	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
+	w := &world{TB: t, dice: rand.New(rand.NewPCG(seed, 99)), reg: prometheus.NewRegistry()}
 	w.blocks, w.longest = fewBlocks, 20
 	if w.dice.IntN(2) == 0 {
 		w.blocks, w.longest = manyBlocks, 150
 	}
-	w.ledger, w.model = newLedger(), newModel(w.pool, w.blocks)
-	w.faults = newFaults(w.dice, w.ledger)
-	w.sys = runtime.New(runtime.Config{
-		Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start, OnPanic: w.onPanic,
+	w.flows = w.dice.Uint64()
+	w.ledger = newLedger()
+	w.faults, w.farm = newFaults(w.dice, w.ledger), newFarm(w)
+	picker, err := signalbox.New(w.settings(seed), signalbox.World{
+		Metrics: w.reg, Fetcher: w.farm, Checker: coin{w}, Announcer: proxies{w}, Observer: &w.observed,
+		Report: w.ledger.reported, Status: func(messages.Reason) int { return 0 }, Panicked: w.onPanic,
 	})
-	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.plan = w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
+	w.picker, w.sys, w.pool, w.index = picker, picker.System(), picker.Pool(), picker.Prefixes()
+	w.model = newModel(w.pool, w.blocks)
 	w.spawnProbes(requests)
-	w.spawnPrefix()
-	w.spawnOutlier()
-	w.spawnPool()
-	fm, sm, cm := flow.NewMetrics(w.reg), shard.NewMetrics(w.reg), cycle.NewFamilies(w.reg, w.pool, "pool")
-	for i := range loops {
-		w.spawnShard(i, fm, sm, cm)
-	}
-	w.spawnRecorder()
 	return w
 }
 
-// spawn brings up an actor that never ends by itself; faults hit it if the role has a rate.
-func spawn[M any](w *world, parent runtime.Parent, name string, first M, fresh func() runtime.Actor[M]) runtime.Ref[M] {
-	begun := 0
-	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: func() runtime.Actor[M] {
-		if begun++; begun > 1 {
-			w.faults.drew(restartOf(name))
-		}
-		return shaken(w.faults, name, fresh())
-	}}
-	ref, ok := runtime.Start(parent, role, first)
-	if !ok {
-		w.Fatalf("%s was refused", name)
-	}
-	return ref
-}
-
-func (w *world) spawnPrefix() {
-	metrics, err := prefix.NewMetrics(w.reg)
+func (w *world) settings(seed uint64) signalbox.Config {
+	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3})
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.index = blockindex.NewIndex(w.blocks)
-	w.prefix = spawn[messages.PrefixMsg](w, w.sys.Root(loops-1), "prefix", messages.PrefixStarted{},
-		func() runtime.Actor[messages.PrefixMsg] {
-			return &heeded{skin(tagged.prefix, runtime.Actor[messages.PrefixMsg](prefix.New(w.index, metrics))), w.model.prefix}
-		})
-}
-
-func (w *world) spawnPool() {
-	metrics, err := scraper.NewMetrics(w.reg)
-	if err != nil {
-		w.Fatal(err)
+	return signalbox.Config{
+		Runtime: runtime.Config{
+			Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start,
+			Intercept: intercept{w},
+		},
+		Plan:    w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second}),
+		Limits:  limits,
+		Scraper: scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second},
+		Outlier: outlier.Config{
+			MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second},
+		},
+		Records:  signalbox.Records{Entries: 256 * loops, Bytes: loops << 20},
+		PoolName: "pool", PrefixBlocks: w.blocks, FlowSeed: w.flows,
 	}
-	settings := scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second}
-	deps := pool.Deps{Pool: w.pool, Prefix: w.prefix, Metrics: pool.NewMetrics(w.reg), Announcer: proxies{w}, Shards: w.shardSinks}
-	deps.Scrape = func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
-		w.ledger.met(e)
-		begun := 0
-		role := runtime.Role[messages.ScraperMsg]{
-			Name: "scraper", Policy: runtime.RestartOnPanic,
-			New: func() runtime.Actor[messages.ScraperMsg] {
-				a := runtime.Actor[messages.ScraperMsg](scraper.New(settings, target{e, w.model.of(e), w.model}, w.farm, metrics))
-				if begun++; begun > 1 {
-					w.faults.drew(restartOf("scraper"))
-				}
-				return shaken(w.faults, "scraper", w.ledger.counts(e.ID, a))
-			},
-		}
-		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
-	}
-	w.pools = spawn[messages.PoolMsg](w, w.sys.Root(0), "pool", messages.PoolStarted{},
-		func() runtime.Actor[messages.PoolMsg] { return pool.New(deps) })
-}
-
-func (w *world) spawnShard(i int, fm *flow.Metrics, sm *shard.Metrics, cm *cycle.Families) {
-	book := records.NewBook(256, 1<<20)
-	s := spawn[messages.ShardMsg](w, w.sys.Root(i), "shard", messages.ShardStarted{Shard: i},
-		func() runtime.Actor[messages.ShardMsg] { return shard.New(book, sm, w.ledger.reported) })
-	f := spawn[messages.FlowMsg](w, w.sys.Root(i), "flow", messages.FlowStarted{Shard: i},
-		func() runtime.Actor[messages.FlowMsg] {
-			return &whimsical{Actor: flow.New(fm), faults: w.faults, model: w.model, shard: i, lines: map[messages.RequestID]*whim{}}
-		})
-	w.shards, w.flows, w.books = append(w.shards, s), append(w.flows, f), append(w.books, book)
-	deps := &cycle.Deps{
-		Flow: w.flowOf, Prefix: w.prefix, Outlier: w.outlier, Pool: w.pool, Plan: func() *schedule.Plan { return w.plan }, Book: book,
-		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: w.sys, Observer: &w.observed, Matcher: w.index, Rand: w.sys.Rand(i)}),
-		Estimates: records.NewEstimates(),
-		Names:     w.sys.KindName, Status: func(messages.Reason) int { return 0 }, Metrics: cm, Report: w.ledger.reported, Limits: limits,
-	}
-	role := cycle.Role(deps)
-	role.New = func() runtime.Actor[messages.CycleMsg] {
-		one := skin(tagged.cycle, runtime.Actor[messages.CycleMsg](cycle.New(deps)))
-		one = shaken(w.faults, "cycle", runtime.Actor[messages.CycleMsg](&followed{Actor: one, ledger: w.ledger, model: w.model}))
-		return skin(tagged.outside, one)
-	}
-	w.cycles = append(w.cycles, role)
-}
-
-func (w *world) spawnRecorder() {
-	sinks := make([]messages.Sink[messages.ShardMsg], loops)
-	for i, s := range w.shards {
-		sinks[i] = deaf{s, w.faults}
-	}
-	w.recorder = spawn[messages.RecorderMsg](w, w.sys.Root(0), "recorder", messages.RecorderStarted{},
-		func() runtime.Actor[messages.RecorderMsg] { return recorder.New(sinks) })
 }
 
 // deaf is the address of a shard that loses a query now and then.
@@ -224,18 +143,22 @@ func (d deaf) Tell(m messages.ShardMsg) bool {
 	return d.Sink.Tell(m)
 }
 
-func (w *world) spawnProbes(requests int) {
-	w.farm = newFarm(w)
-	w.farm.ref = spawn[farmMsg](w, w.sys.Root(1), "farm", farmOpened{}, func() runtime.Actor[farmMsg] { return w.farm })
-	w.crowd = &crowd{world: w, left: requests}
-	spawn[crowdMsg](w, w.sys.Root(0), "crowd", clientsDue{}, func() runtime.Actor[crowdMsg] { return w.crowd })
-	w.other = newOthers(w)
-	spawn[othersMsg](w, w.sys.Root(2), "others", othersCame{}, func() runtime.Actor[othersMsg] { return w.other })
+// probe brings up an actor of the test, which never ends by itself.
+func probe[M any](w *world, on int, name string, first M, one runtime.Actor[M]) runtime.Ref[M] {
+	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: func() runtime.Actor[M] { return one }}
+	ref, ok := runtime.Start(w.sys.Root(on), role, first)
+	if !ok {
+		w.Fatalf("%s was refused", name)
+	}
+	return ref
 }
 
-func (w *world) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	to := w.flows[(xxhash.Sum64String(k.Fairness)+uint64(k.Priority))%loops]
-	return skin(tagged.flow, messages.Sink[messages.FlowMsg](counter{to, w.faults}))
+func (w *world) spawnProbes(requests int) {
+	w.farm.ref = probe[farmMsg](w, 1, "farm", farmOpened{}, w.farm)
+	w.crowd = &crowd{world: w, left: requests}
+	probe[crowdMsg](w, 0, "crowd", clientsDue{}, w.crowd)
+	w.other = newOthers(w)
+	probe[othersMsg](w, 2, "others", othersCame{}, w.other)
 }
 
 // counter is the address of a flow shard, which counts what it refuses.
@@ -252,10 +175,8 @@ func (c counter) Tell(m messages.FlowMsg) bool {
 	return ok
 }
 
-func (w *world) loopOf(id messages.RequestID) int { return int(id % loops) }
-
 // onPanic tells the panics that the test drew from those that nobody did.
-func (w *world) onPanic(p runtime.Panic) {
+func (w *world) onPanic(p runtime.Panic, _ []string) {
 	if _, drawn := p.Value.(fault); !drawn {
 		w.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)
 	}

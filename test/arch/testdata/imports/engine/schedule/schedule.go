@@ -2,8 +2,8 @@
 package schedule
 
 import (
-	_ "example.test/planted"
 	_ "crypto/rand"
+	_ "example.test/planted"
 	_ "example.test/planted/actors/cycle"
 	_ "example.test/planted/adapters/extproc"
 	_ "example.test/planted/cmd/signalbox"

@@ -1,0 +1,84 @@
+package sim_test
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// intercept puts faults around the picker's actors and addresses, and what writes down what they do.
+type intercept struct{ *world }
+
+// Incarnation wraps an actor of the picker. The outermost skin is a fault's.
+func (i intercept) Incarnation(of runtime.Birth, actor any) any {
+	if of.Again {
+		i.faults.drew(restartOf(of.Kind))
+	}
+	switch a := actor.(type) {
+	case runtime.Actor[messages.CycleMsg]:
+		followed := &followed{Actor: skin(tagged.cycle, a), ledger: i.ledger, model: i.model}
+		return skin(tagged.outside, shaken[messages.CycleMsg](i.faults, of.Kind, followed))
+	case runtime.Actor[messages.PrefixMsg]:
+		return shaken[messages.PrefixMsg](i.faults, of.Kind, &heeded{skin(tagged.prefix, a), i.model.prefix})
+	case runtime.Actor[messages.FlowMsg]:
+		shard := of.First.(messages.FlowStarted).Shard
+		return shaken[messages.FlowMsg](i.faults, of.Kind, &whimsical{
+			Actor: a, faults: i.faults, model: i.model, shard: shard, seed: i.flows,
+			lines: map[messages.RequestID]*whim{},
+		})
+	case runtime.Actor[messages.ScraperMsg]:
+		id := of.First.(messages.EndpointAssigned).Endpoint
+		return shaken[messages.ScraperMsg](i.faults, of.Kind, i.ledger.counts(i.model, id, a))
+	case runtime.Actor[messages.PoolMsg]:
+		return shaken[messages.PoolMsg](i.faults, of.Kind, &listed{a, i.world})
+	}
+	return i.others(of, actor)
+}
+
+// others wraps the actors of which nothing but their end is written down.
+func (i intercept) others(of runtime.Birth, actor any) any {
+	switch a := actor.(type) {
+	case runtime.Actor[messages.ShardMsg]:
+		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.OutlierMsg]:
+		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.RecorderMsg]:
+		return shaken(i.faults, of.Kind, a)
+	}
+	return actor
+}
+
+// Address wraps the addresses on which messages are lost or counted.
+func (i intercept) Address(from, to string, sink any) any {
+	switch from + " to " + to {
+	case "cycle to flow":
+		counted := counter{sink.(messages.Sink[messages.FlowMsg]), i.faults}
+		return skin(tagged.flow, messages.Sink[messages.FlowMsg](counted))
+	case "recorder to shard":
+		return deaf{sink.(messages.Sink[messages.ShardMsg]), i.faults}
+	}
+	return sink
+}
+
+// listed is the pool actor, whose endpoints are written down.
+type listed struct {
+	runtime.Actor[messages.PoolMsg]
+	*world
+}
+
+func (l *listed) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg) {
+	l.Actor.Receive(ctx, m)
+	for _, e := range l.pool.Snapshot().Endpoints {
+		l.ledger.met(e)
+	}
+}
+
+func (l *listed) Stopped(ctx runtime.Context[messages.PoolMsg]) { l.Actor.Stopped(ctx) }
+
+// shardOf is the flow shard that a flow belongs to.
+func shardOf(k messages.FlowKey, seed uint64) int {
+	d := xxhash.NewWithSeed(seed)
+	_, _ = d.WriteString(k.Fairness)
+	return int((d.Sum64() + uint64(k.Priority)) % loops)
+}
