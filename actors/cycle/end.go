@@ -115,7 +115,7 @@ func (c *Cycle) countTokens() {
 		return
 	}
 	r.Usage = c.deps.Estimates.Usage(&a)
-	if a.Whole && !r.Bypassed && r.Usage.Source != messages.UsageEstimated {
+	if a.Whole && !r.Bypassed && r.Usage.Source == messages.UsageNotLearned {
 		r.Usage.Source = messages.UsageNotReported
 	}
 }
@@ -155,7 +155,8 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.begun && c.check {
 		c.deps.Book.Forget(c.req.ID)
 	} else if c.begun {
-		c.rec.Ended = c.endedAt(ctx).Sub(c.rec.ArrivedAt)
+		// What the proxy tells counts from the request's first byte, which came a little before our clock starts.
+		c.rec.Ended = max(c.endedAt(ctx).Sub(c.rec.ArrivedAt), c.rec.Headers, c.rec.FirstToken)
 		c.rec.Events = messages.ListOf(c.events[:c.count]...)
 		c.countTokens()
 		c.deps.Book.End(c.rec)

@@ -35,6 +35,18 @@ func TestResponseOutlivesItsStream(t *testing.T) {
 	s.stream.Got()
 }
 
+// The proxy's clock starts when the first byte of the request came, before its headers reach the cycle.
+func TestNothingComesAfterTheEnd(t *testing.T) {
+	s := outlived(t)
+	s.cycle.Advance(time.Second)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
+		Status: 200, Served: addresses[second], Headers: 1003 * time.Millisecond, FirstToken: 1004 * time.Millisecond,
+	}})
+	if r := s.over(messages.NoReason); r.Ended != r.FirstToken || r.FirstToken != 1004*time.Millisecond {
+		t.Errorf("headers after %v, first token after %v, end after %v", r.Headers, r.FirstToken, r.Ended)
+	}
+}
+
 func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 	for name, c := range map[string]struct {
 		logged messages.Logged

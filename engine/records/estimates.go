@@ -47,7 +47,10 @@ type form struct {
 	messages.AnswerForm
 }
 
-type cell struct{ fit atomic.Pointer[fit] }
+type cell struct {
+	fit  atomic.Pointer[fit]
+	seen atomic.Uint64 // answers of the form that told their tokens
+}
 
 // NewEstimates knows nothing.
 func NewEstimates() *Estimates {
@@ -66,7 +69,8 @@ func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 		return
 	}
 	known, now := c.fit.Load(), e.clock.Add(1)
-	if known != nil && known.answers >= trusted && known.odd == 0 && now%sparseEvery != 0 {
+	turn := c.seen.Add(1) // of this form: forms that take turns must not hide from each other
+	if known != nil && known.answers >= trusted && known.odd == 0 && turn%sparseEvery != 0 {
 		return
 	}
 	next := &fit{}

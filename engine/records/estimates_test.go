@@ -364,3 +364,22 @@ func hold(answers []recordedAnswer, few int, seed uint64) (h held) {
 	}
 	return h
 }
+
+// Forms that take turns must not keep each other from learning.
+func TestFormsThatTakeTurnsGoOnLearning(t *testing.T) {
+	e, sizes := NewEstimates(), []int{4, 256, 8, 128, 16, 64}
+	turns := func(n, each int) {
+		for i := range n {
+			tokens := sizes[i%len(sizes)]
+			e.Learn(answer("m", int64(500+each*tokens)), reported(tokens))
+			for range 3 { // with every fourth turn of all, m has none of those that count
+				e.Learn(answer("other", int64(500+4*tokens)), reported(tokens))
+			}
+		}
+	}
+	turns(200, 4)
+	turns(2000, 8) // the server changed
+	if got := e.Usage(answer("m", 500+8*100)); got.Source != messages.UsageEstimated || got.OutputTokens < 90 || got.OutputTokens > 110 {
+		t.Errorf("usage %+v, want 100 tokens, as the newer answers have it", got)
+	}
+}
