@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,7 @@ func Find(self string) (string, error) {
 	if asked := os.Getenv("ENVOY"); asked != "" {
 		path, err := exec.LookPath(asked)
 		if err != nil {
-			return "", fmt.Errorf("$ENVOY: %w", err)
+			return "", fmt.Errorf("$ENVOY: got %q: %w; unset it, or run `make envoy` and name .envoy/envoy", asked, causeOf(err))
 		}
 		return path, nil
 	}
@@ -47,6 +48,17 @@ func Find(self string) (string, error) {
 		}
 	}
 	return "", errors.New("no Envoy was found: " + Howto)
+}
+
+// causeOf is why LookPath did not find a file, without the name that Go puts before it, up to twice.
+func causeOf(err error) error {
+	if look := new(exec.Error); errors.As(err, &look) {
+		err = look.Err
+	}
+	if path := new(fs.PathError); errors.As(err, &path) {
+		err = path.Err
+	}
+	return err
 }
 
 // versionText is what Envoy says of itself: "envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
