@@ -30,7 +30,11 @@ type upOptions struct {
 	servers       []string // the arguments, HOST:PORT
 }
 
-const mostSims = 64
+const (
+	mostSims      = 64
+	listenDefault = "127.0.0.1:8080"
+	adminDefault  = "127.0.0.1:19000"
+)
 
 const threeWays = `no model servers: name them, by one of
   signalbox up 127.0.0.1:8001 127.0.0.1:8002   each HOST:PORT
@@ -60,8 +64,8 @@ func newUp() *cobra.Command {
 // by which it is told things may be any, and people read the log.
 func (o *upOptions) register(f *pflag.FlagSet) {
 	o.options.register(f)
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where clients come: the address and port that Envoy listens on; port 0 is any free one")
-	f.StringVar(&o.admin, "admin", "127.0.0.1:19000", "address and port of Envoy's admin page; port 0 is any free one")
+	f.StringVar(&o.listen, "listen", listenDefault, "where clients come: the address and port that Envoy listens on; port 0 is any free one")
+	f.StringVar(&o.admin, "admin", adminDefault, "address and port of Envoy's admin page; port 0 is any free one")
 	f.IntVar(&o.sims, "sim", 0, "start so many simulated vLLMs on free ports, and take them for servers")
 	for name, value := range map[string]string{"v": "0", "drain-delay": "0s", "zap-encoder": "console"} {
 		flag := f.Lookup(name)
@@ -101,6 +105,7 @@ func (o *upOptions) check() error {
 		}
 		if err != nil {
 			bad("--%s: %w", p.flag, err)
+			*p.text = p.standard // so that the checks below, of what depends on it, do not repeat its problem
 		}
 	}
 	if bind, err := o.addresses(); err == nil && o.xds.advertise == "" && bind[0].IsUnspecified() {
@@ -115,11 +120,14 @@ func (o *upOptions) check() error {
 
 // place is a flag with an address and a port of Envoy's.
 type place struct {
-	flag string
-	text *string
+	flag     string
+	text     *string
+	standard string
 }
 
-func (o *upOptions) places() []place { return []place{{"listen", &o.listen}, {"admin", &o.admin}} }
+func (o *upOptions) places() []place {
+	return []place{{"listen", &o.listen, listenDefault}, {"admin", &o.admin, adminDefault}}
+}
 
 // checkSources wants one source of servers.
 func (o *upOptions) checkSources() error {

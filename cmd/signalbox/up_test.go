@@ -36,8 +36,11 @@ func TestEveryProblemOfUpIsSaidAtOnce(t *testing.T) {
 		"up 127.0.0.1 ::1 gpu":        {`got "127.0.0.1"` + want + "; the port is missing", `got "::1"` + want + "; the port is missing", `got "gpu"` + want + "; the port is missing"},
 		"up a:0 a:65536 a:x 1.2.3:80 :80 ::1:80 0.0.0.0:1": {`got "a:0"` + want, `got "a:65536"` + want, `got "a:x"` + want, `got "1.2.3:80"` + want, `got ":80"` + want,
 			`got "::1:80"` + want + "; the port is missing", `got "0.0.0.0:1"` + want},
-		"up a:1 --xds-listen :80":            {"--xds-listen: want --listen in its place"},
-		"up a:1 --listen 80 --admin x:1":     {`--listen: got "80", want host:port`, `--admin: got "x:1"` + place, `--xds-listen: got "80", want host:port`},
+		"up a:1 --xds-listen :80":             {"--xds-listen: want --listen in its place"},
+		"up a:1 --listen 80 --admin x:1":      {`--listen: got "80", want host:port`, `--admin: got "x:1"` + place},
+		"up a:1 --listen x:1 --advertise a/b": {`--listen: got "x:1"` + place, `--advertise: got "a/b", want an IP address or a host name, without a port`},
+		"up a:1 --listen 80 --bind 0.0.0.0 --advertise ::": {`--listen: got "80", want host:port`,
+			"--advertise: got ::, want the address or name by which Envoy reaches Signalbox"},
 		"up a:1 --shards 0 --drain-delay=1m": {"--shards: got 0, want 1 to 1024", "--drain-delay: got 1m0s, want 30s, which is --drain-timeout, or less"},
 	} {
 		c := newRoot()
