@@ -16,7 +16,7 @@ var absentFlags = map[string]string{
 	"ha-enable-leader-election":           "leave it out: several Signalboxes serve at the same time, see envoy-config --other-picker",
 	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
 	"tracing":                             "leave it out: signalbox explain and /debug/requests say what became of a request",
-	"fairness-id-metric-label-limit":      "leave it out: no metric is split by fairness id",
+	"fairness-id-metric-label-limit":      "leave it out: names of flows are bounded by the size of the metrics page",
 
 	"total-queued-requests-metric":     engineMetrics,
 	"total-running-requests-metric":    engineMetrics,

@@ -17,8 +17,7 @@ import (
 
 func newConfig() *cobra.Command {
 	c := &cobra.Command{
-		Use: "config", Short: "Work with configuration files", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "config", Short: "Work with configuration files", Args: noArgs, RunE: wantsCommand,
 	}
 	c.AddCommand(newConfigCheck())
 	return c
@@ -109,7 +108,7 @@ func (k *checker) check(ctx context.Context, name string) string {
 
 // named checks the endpoints file that a configuration names.
 func (k *checker) named(ctx context.Context, name string, d config.Discovery) {
-	data, err := readInput(ctx, d.Path, k.in)
+	data, err := readFile(ctx, d.Path)
 	if err != nil {
 		at := d.At
 		at.Text = err.Error()
@@ -152,20 +151,29 @@ func (k *checker) warn(name string, w fmt.Stringer) {
 // inputBytes are read of a file: more than any format takes, so that its reader says that it is too long.
 const inputBytes = 2 << 20
 
-// readInput reads a file, or stdin for the name -. A pipe may never end: it is given up when ctx is done.
+// readInput reads a file, or stdin for the name -.
 func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return readAll(ctx, name, func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil })
+	}
+	return readFile(ctx, name)
+}
+
+// readFile reads a file of any name, also one that is called -.
+func readFile(ctx context.Context, name string) ([]byte, error) {
+	return readAll(ctx, name, func() (io.ReadCloser, error) { return os.Open(filepath.Clean(name)) })
+}
+
+// readAll reads what open gives. A pipe may never end: it is given up when ctx is done.
+func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error)) ([]byte, error) {
 	var data []byte
 	var err error
 	read := inBackground(func() {
-		from := stdin
-		if name != "-" {
-			var file *os.File
-			if file, err = os.Open(filepath.Clean(name)); err != nil {
-				return
-			}
-			defer file.Close()
-			from = file
+		var from io.ReadCloser
+		if from, err = open(); err != nil {
+			return
 		}
+		defer from.Close()
 		data, err = io.ReadAll(io.LimitReader(from, inputBytes))
 	})
 	select {

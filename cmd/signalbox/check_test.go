@@ -38,7 +38,7 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 		"broken.yaml":    "endpoints:\n- {name: a, address: 10.0.0.1, port: 0}\n- {name: b, port: 1}\n",
 		"good.yaml":      names.Replace(fileDiscoveryText), "absent.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "nowhere.yaml"),
 		"far.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "broken.yaml"), "loop.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "good.yaml"),
-		"empty.yaml": "", "utf8.yaml": "endpoints:\n- name: \"\xff\"\n",
+		"dash.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", `"-"`), "empty.yaml": "", "utf8.yaml": "endpoints:\n- name: \"\xff\"\n",
 	} {
 		writeText(t, name, text)
 	}
@@ -64,11 +64,13 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 		"files are elsewhere":  {args: "--files=false absent.yaml", out: strings.ReplaceAll(good, "endpoints.yaml", "nowhere.yaml")},
 		"what a path names":    {args: "far.yaml", problems: broken, err: "problems: 2, in 1 of 1 files"},
 		"path to another kind": {args: "loop.yaml", problems: another, err: "problems: 4, in 1 of 1 files"},
-		"some are bad":         {args: "empty.yaml endpoints.yaml broken.yaml", out: "\nendpoints.yaml:\nendpoints 1\n", problems: empty + doubled + broken, err: "problems: 3, in 2 of 3 files"},
-		"not UTF-8":            {args: "utf8.yaml", problems: "utf8.yaml: line 2: not readable as YAML: byte 0xff is not UTF-8\n", err: "problems: 1, in 1 of 1 files"},
-		"a directory":          {args: ".", problems: ".: read .: is a directory\n", err: "problems: 1, in 1 of 1 files"},
-		"not there":            {args: "nowhere", problems: "nowhere: open nowhere: no such file or directory\n", err: "problems: 1, in 1 of 1 files"},
-		"too long":             {args: "-", stdin: strings.Repeat("#", 3<<20), problems: "-: more than 1048576 bytes, the limit\n", err: "problems: 1, in 1 of 1 files"},
+		"a path of -": {args: "dash.yaml", stdin: "endpoints: []", err: "problems: 1, in 1 of 1 files",
+			problems: "dash.yaml: line 5: plugins[1].parameters.path: open -: no such file or directory; a relative path begins at the working directory\n"},
+		"some are bad": {args: "empty.yaml endpoints.yaml broken.yaml", out: "\nendpoints.yaml:\nendpoints 1\n", problems: empty + doubled + broken, err: "problems: 3, in 2 of 3 files"},
+		"not UTF-8":    {args: "utf8.yaml", problems: "utf8.yaml: line 2: not readable as YAML: byte 0xff is not UTF-8\n", err: "problems: 1, in 1 of 1 files"},
+		"a directory":  {args: ".", problems: ".: read .: is a directory\n", err: "problems: 1, in 1 of 1 files"},
+		"not there":    {args: "nowhere", problems: "nowhere: open nowhere: no such file or directory\n", err: "problems: 1, in 1 of 1 files"},
+		"too long":     {args: "-", stdin: strings.Repeat("#", 3<<20), problems: "-: more than 1048576 bytes, the limit\n", err: "problems: 1, in 1 of 1 files"},
 	} {
 		out, problems, err := checked(t.Context(), c.stdin, strings.Fields(c.args)...)
 		if got := errorText(err); out != c.out || problems != c.problems || got != c.err {

@@ -23,12 +23,21 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 		"--endpoint-selector a=b":     "--endpoint-selector: a flag of the reference EPP that is not supported yet; name the endpoints in a file, with --endpoints FILE",
 		"serve --tracing=false":       "--tracing: a flag of the reference EPP that is not supported yet; leave it out: signalbox explain and /debug/requests say what became of a request",
 		"envoy-config --pool-group x": "--pool-group: a flag of the reference EPP that is not supported yet; leave it out: no InferencePool is read",
-		"--trcing":                    "unknown flag: --trcing; --tracing of the reference EPP is not supported yet",
-		"sim --tracing":               "unknown flag: --tracing; see signalbox sim --help",
-		"--grpc-port many":            `--grpc-port: got "many", want a whole number`,
-		"--drain-delay 3":             `--drain-delay: got "3", want a duration such as 1.5s or 30m`,
-		"--secure-serving=maybe":      `--secure-serving: got "maybe", want true or false`,
-		"sim --decode-rate quick":     `--decode-rate: got "quick", want a number`,
+		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is not supported yet; " +
+			"leave it out: names of flows are bounded by the size of the metrics page",
+		"plugins queue-score":     `no plugin type "queue-score", did you mean queue-scorer?; signalbox plugins lists them`,
+		"plugins 5":               `no plugin type "5"; signalbox plugins lists them`,
+		"config":                  "signalbox config: got no command, want one of: check; see signalbox config --help",
+		"completion":              "signalbox completion: got no command, want one of: bash fish powershell zsh; see signalbox completion --help",
+		"completion foo":          `unknown command "signalbox completion foo"; see signalbox completion --help`,
+		"completion zhs":          `unknown command "signalbox completion zhs", did you mean zsh?; see signalbox completion --help`,
+		"completion zsh x":        `signalbox completion zsh takes no arguments: got "x"; see signalbox completion zsh --help`,
+		"--trcing":                "unknown flag: --trcing; --tracing of the reference EPP is not supported yet",
+		"sim --tracing":           "unknown flag: --tracing; see signalbox sim --help",
+		"--grpc-port many":        `--grpc-port: got "many", want a whole number`,
+		"--drain-delay 3":         `--drain-delay: got "3", want a duration such as 1.5s or 30m`,
+		"--secure-serving=maybe":  `--secure-serving: got "maybe", want true or false`,
+		"sim --decode-rate quick": `--decode-rate: got "quick", want a number`,
 	} {
 		c := newRoot()
 		c.SetArgs(strings.Fields(args))
@@ -41,7 +50,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 
 func TestHelpOfEachCommandIsHad(t *testing.T) {
 	for args, want := range map[string]string{
-		"help": "This program:", "help explain": "explain ID", "help config check": "config check FILE...", "config": "config COMMAND", "sim --help": "--faults",
+		"help": "This program:", "help explain": "explain ID", "help config check": "config check FILE...", "config --help": "config COMMAND", "completion --help": "completion COMMAND", "sim --help": "--faults",
 	} {
 		var out strings.Builder
 		c := newRoot()

@@ -59,6 +59,43 @@ func useCompletion(root *cobra.Command) {
 	walk(root)
 }
 
+// useCompletionCommand has the command that writes the scripts of shells refuse what it does not know, as the others do: cobra's
+// prints its help, and succeeds.
+func useCompletionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Args, c.RunE = noArgs, wantsCommand
+		for _, shell := range c.Commands() {
+			shell.Args, shell.RunE = noArgs, writeCompletion
+		}
+	}
+}
+
+// writeCompletion writes the script of the shell that the command is named after. Cobra's own would write to the output that the root
+// command had when the tree of commands was made.
+func writeCompletion(cmd *cobra.Command, _ []string) error {
+	root, out := cmd.Root(), cmd.OutOrStdout()
+	plain, err := cmd.Flags().GetBool("no-descriptions")
+	switch {
+	case err != nil:
+		return err
+	case cmd.Name() == "bash":
+		return root.GenBashCompletionV2(out, !plain)
+	case cmd.Name() == "fish":
+		return root.GenFishCompletion(out, !plain)
+	case cmd.Name() == "zsh" && plain:
+		return root.GenZshCompletionNoDesc(out)
+	case cmd.Name() == "zsh":
+		return root.GenZshCompletion(out)
+	case plain:
+		return root.GenPowerShellCompletion(out)
+	}
+	return root.GenPowerShellCompletionWithDesc(out)
+}
+
 // completeFlag fails only for a flag that is not there, or is completed by its command already, whose word counts.
 func completeFlag(c *cobra.Command, f *pflag.Flag, values []string) {
 	_, isList := f.Value.(pflag.SliceValue)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/spelling"
 )
 
 func newPlugins() *cobra.Command {
@@ -45,8 +47,10 @@ func firstSentence(text string) string {
 }
 
 func showPlugin(w io.Writer, name string) error {
+	var types []string
 	for _, f := range config.Describe() {
 		for _, p := range f.Plugins {
+			types = append(types, p.Type)
 			if p.Type != name {
 				continue
 			}
@@ -57,7 +61,8 @@ func showPlugin(w io.Writer, name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no plugin type %q; signalbox plugins lists them", name)
+	meant := near(slices.DeleteFunc([]string{spelling.Nearest(name, types)}, func(s string) bool { return s == "" }))
+	return fmt.Errorf("no plugin type %q%s; signalbox plugins lists them", name, meant)
 }
 
 // describe is a configuration in force, defaults filled in.

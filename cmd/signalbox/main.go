@@ -110,6 +110,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
 	useHelp(root)
+	useCompletionCommand(root)
 	useCompletion(root)
 	return root
 }
@@ -150,6 +151,18 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
+}
+
+// wantsCommand is the run of a command that does nothing by itself.
+func wantsCommand(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	path := cmd.CommandPath()
+	return fmt.Errorf("%s: got no command, want one of: %s; see %s --help", path, strings.Join(names, " "), path)
 }
 
 // oneArg wants one argument and says what it is.
