@@ -36,9 +36,9 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 	full := messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 100, Source: messages.UsageReported}}
 	for name, then := range map[string][]messages.CycleMsg{
 		"served":               {messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, full},
-		"in the light lane":    {messages.ResponseStarted{Status: 200, Passes: true}, messages.StreamGone{Completed: true, Logged: true}},
+		"in the light lane":    {messages.ResponseStarted{Status: 200, Passes: true}, messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen}},
 		"of a silent proxy":    {messages.ResponseStarted{Status: 200, Passes: true}, messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited}},
-		"headers not shown":    {messages.StreamGone{Logged: true}},
+		"headers not shown":    {messages.StreamGone{Logged: true, Log: messages.LogSeen}},
 		"overloaded":           {messages.ResponseStarted{Status: 503}, messages.ResponseEnded{}},
 		"broken":               {messages.ResponseStarted{Status: 500}, messages.StreamGone{}},
 		"cut":                  {messages.StreamGone{}},

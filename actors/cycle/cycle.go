@@ -69,7 +69,8 @@ type Cycle struct {
 	check      bool // a conformance checker's: it teaches nothing, and leaves nothing behind
 
 	began      time.Time // the response's headers
-	deadline   time.Time // of the whole request
+	limit      time.Time // of the whole request, as its stream has it
+	deadline   time.Time // of all that the cycle may still wait for: limit, or what outlive and the access log make of it
 	due        time.Time // of what we wait for now
 	armed      time.Time // when the timer fires
 	timer      runtime.Timer
@@ -136,7 +137,8 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 }
 
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
-	c.req, c.stream, c.deadline, c.connection, c.check = m.Request, m.Stream, m.Deadline, m.Connection, m.Check
+	c.req, c.stream, c.connection, c.check = m.Request, m.Stream, m.Connection, m.Check
+	c.limit, c.deadline = m.Deadline, m.Deadline
 	c.rec = messages.Record{
 		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow, Stream: m.Request.Stream,
 		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
@@ -235,6 +237,9 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 // onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
 	c.rec.Bypassed = false // a proxy may be asked to show a body that would have bypassed us
+	if c.after == outlived {
+		c.beShown()
+	}
 	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
 	}
@@ -257,6 +262,9 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 }
 
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
+	if c.after == outlived && !m.Logged { // its body was about to be shown
+		c.beShown()
+	}
 	if c.after != inStream {
 		c.onOutlivedStreamGone(ctx, m.Log)
 		return

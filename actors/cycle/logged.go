@@ -26,7 +26,9 @@ const lingersFor = 10 * time.Second
 // afterlife is where a request is whose response passes by its stream.
 //
 //	in stream ──the response passes, or the stream ends──► outlived ──its entry, a doubt, its deadline──► ended
-//	                                                        ▲    │
+//	    ▲                                                   ▲ │  │
+//	    └── its body is shown: the proxy was asked for it ──┼─┘  │
+//	                                                        │    │
 //	                              an entry says that it runs │    │ the stream ends, and its proxy has sent no entry yet
 //	                                                        │    ▼
 //	                                                       lingering ──its entry, 10 s; at once if its proxy sends none──► ended
@@ -58,6 +60,12 @@ func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
+}
+
+// beShown takes a request back whose response was thought to pass by: its stream tells all of it, and its end.
+func (c *Cycle) beShown() {
+	c.after, c.deadline = inStream, c.limit
+	c.deps.Metrics.outlived.Add(-1)
 }
 
 // onOutlivedStreamGone ends what the request holds, if its proxy has never told of a request's end.

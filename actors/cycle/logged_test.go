@@ -14,7 +14,7 @@ func outlived(t *testing.T) *scene {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
-	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
 	s.load(1, 0)
 	return s
 }
@@ -62,7 +62,7 @@ func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
-			s.cycle.Tell(messages.StreamGone{Logged: true})
+			s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
 			s.cycle.Tell(messages.ResponseEnded{Logged: c.logged})
 			told := s.prefix.Told()
 			if last := told[len(told)-1]; last != (messages.PromptEnded{Request: 7, Failed: c.failed}) {
@@ -89,14 +89,14 @@ func TestEntryThatNeverComesIsCounted(t *testing.T) {
 
 func TestStreamThatGoesBeforeThePickIsNotOutlived(t *testing.T) {
 	s := waiting(t)
-	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
 	s.over(messages.ClientGone)
 }
 
 // A stream that goes before the response began is most often that of a client that left; its entry may lack our id.
 func TestRequestThatEndsBeforeItsResponseWaitsAMoment(t *testing.T) {
 	s := serving(t)
-	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
 	s.cycle.Advance(time.Second - 1)
 	s.load(1, 0)
 	s.cycle.Advance(1)
@@ -114,7 +114,7 @@ func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 	s.stream.Told()
 	s.prefix.Told()
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
-	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
 	s.cycle.Advance(logLimit - 1)
 	s.load(1, 0)
 	s.cycle.Advance(1)
@@ -380,7 +380,7 @@ func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s.cycle.Advance(idleLimit + tokenLimit)
 	s.outlier.Got()
 	s.stream.Got()
-	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true})
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
 	s.load(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 1}})
 	s.over(messages.NoReason)
@@ -414,4 +414,53 @@ func TestHeadersAreNoFirstToken(t *testing.T) {
 	if n := s.metric("llm_d_epp_request_ttft_seconds"); n != 0 {
 		t.Errorf("%v times to the first token were observed, want none", n)
 	}
+}
+
+// shown is a scene whose response was thought to pass by, until its body was shown: the proxy was asked for it.
+func shown(t *testing.T) *scene {
+	t.Helper()
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.load(1, 0)
+	if n := s.metric("signalbox_outlived_requests"); n != 0 {
+		t.Errorf("%v requests outlive their stream, want none", n)
+	}
+	return s
+}
+
+// What is shown ends with its stream, like any response that is seen: its client or its proxy is gone.
+func TestShownResponseEndsWithItsStream(t *testing.T) {
+	s := shown(t)
+	s.cycle.Tell(messages.StreamGone{ResponseBytes: 30})
+	s.inFlight(0)
+	if r := s.over(messages.ClientGone); r.Bypassed || r.ResponseBytes != 30 {
+		t.Errorf("record %+v, want what was shown", r)
+	}
+
+	s = serving(t) // its first piece was empty
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.StreamGone{})
+	s.inFlight(0)
+	s.over(messages.ClientGone)
+}
+
+// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut it.
+func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
+	s := shown(t)
+	s.cycle.Tell(messages.EntriesDoubted{})
+	for range 3 {
+		s.cycle.Advance(idleLimit - 1)
+		s.load(1, 0)
+		s.cycle.Tell(messages.ResponseProgressed{At: s.cycle.Clock()})
+	}
+	s.cycle.Advance(idleLimit)
+	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+	s.over(messages.ResponseIdle)
+
+	s = shown(t)
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
+	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
+	s.over(messages.NoCapacity)
 }

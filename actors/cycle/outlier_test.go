@@ -202,7 +202,7 @@ func TestBrokenConnectionInTheLogIsAFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
-			s.cycle.Tell(messages.StreamGone{Logged: true})
+			s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
 			s.cycle.Tell(messages.ResponseEnded{Logged: logged})
 			s.outlier.Got(seen(first, messages.ConnectionBroken))
 		})

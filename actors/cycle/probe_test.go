@@ -49,12 +49,12 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 			[]messages.OutlierMsg{abandoned},
 		},
 		"the access log tells of bytes": {
-			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true}, messages.ResponseOngoing{ResponseBytes: 1}},
+			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true, Log: messages.LogSeen}, messages.ResponseOngoing{ResponseBytes: 1}},
 			[]messages.OutlierMsg{succeeded},
 		},
 		"the access log tells a clean end": {
 			[]messages.CycleMsg{
-				messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true},
+				messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true, Log: messages.LogSeen},
 				messages.ResponseEnded{Logged: messages.Logged{Status: 200, Served: addresses[first]}},
 			},
 			[]messages.OutlierMsg{succeeded},

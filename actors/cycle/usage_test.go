@@ -56,7 +56,7 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 		}, reported(33)},
 		"another form":          {other, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotLearned}},
 		"a body not read":       {unread, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotEstimable}},
-		"the log never came":    {streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true}}, messages.Usage{Source: messages.UsageNotMeasured}},
+		"the log never came":    {streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true, Log: messages.LogSeen}}, messages.Usage{Source: messages.UsageNotMeasured}},
 		"seen, another form":    {other, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{Source: messages.UsageNotReported}},
 		"seen, a body not read": {unread, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{Source: messages.UsageNotEstimable}},
 		"an error":              {streamedChat, []messages.CycleMsg{messages.ResponseStarted{Status: 404}, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{}},

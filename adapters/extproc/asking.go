@@ -28,8 +28,11 @@ func (st *stream) asks() bool {
 		st.srv.deps.Now().UnixNano() >= st.srv.asking.quiet.Load()
 }
 
-// isShown takes the first piece of a body that the proxy was asked for.
+// isShown takes the first piece of a body that the proxy was asked for. Its end is to come by us: until then it can be cut.
 func (st *stream) isShown() {
+	st.mu.Lock()
+	st.passed = false
+	st.mu.Unlock()
 	st.modes.ResponseBody, st.resp.completed = wire.BodyStreamed, false
 	st.srv.asking.row.Store(0)
 	st.srv.cfg.Metrics.shown.Inc()

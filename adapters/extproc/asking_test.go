@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +100,38 @@ func TestNotAskedFor(t *testing.T) {
 				t.Errorf("asked for: %s", strings.Join(answers, ", "))
 			}
 		})
+	}
+}
+
+// TestShownResponseIsSeen: until its end, what the proxy shows because it was asked for can be cut, and ends with its stream.
+func TestShownResponseIsSeen(t *testing.T) {
+	var revoked bool
+	r := newRig(setup{onTell: func(c *cycle, m messages.CycleMsg) {
+		if _, ok := m.(messages.FirstTokenSeen); ok && revoked {
+			c.arrived.Stream.Tell(messages.ServingRevoked{Reason: messages.ResponseIdle})
+		}
+	}})
+	r.srv.deps.Parser = teaching
+	l := &link{log: messages.LogSeen}
+	r.srv.deps.Connection = func(context.Context) Connection { return l }
+	for _, revoked = range []bool{false, true} {
+		r.srv.last.Store(askEvery - 1)
+		ctx, leave := context.WithCancel(t.Context())
+		p := newTape(ctx, withModes(qH(more), whole, none), qB("{}", last), rH(more), rB("ab", more))
+		time.AfterFunc(time.Second/4, leave)
+		if err := r.srv.Process(p); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"qH -", "qB pick 10.0.0.1:8000 logged", "rH", "rB -"}
+		if revoked {
+			want = append(want, "504 response-idle")
+		}
+		if diff := cmp.Diff(want, transcript(t, p.sent)); diff != "" {
+			t.Errorf("revoked %t: answers, want -, got +:\n%s", revoked, diff)
+		}
+	}
+	list := r.started()[0].list()
+	if end := list[len(list)-1].(messages.StreamGone); end.Logged || end.Completed || end.Log != messages.LogUnknown || l.asked != 0 {
+		t.Errorf("told %+v, asked %d times for a log, want a stream that tells all by itself", end, l.asked)
 	}
 }

@@ -57,8 +57,8 @@ func TestStreamNamesItsConnection(t *testing.T) {
 		"light lane, its log comes":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogSeen, told{12, []bool{false}, true, messages.LogSeen, "12"}},
 		"light lane, it is awaited":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogAwaited, told{12, []bool{false}, true, messages.LogAwaited, "12"}},
 		"light lane, it is missing":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogMissing, told{12, []bool{false}, true, messages.LogMissing, "12"}},
-		"light lane, headers alone":  {with(withModes(qH(last), fds, none), rH(last)), messages.LogMissing, told{12, []bool{false}, false, messages.LogSeen, "12"}},
-		"full lane: no log is asked": {with(withModes(qH(last), fds, fds), rH(more), rB("x", last)), messages.LogMissing, told{12, []bool{true}, false, messages.LogSeen, nil}},
+		"light lane, headers alone":  {with(withModes(qH(last), fds, none), rH(last)), messages.LogMissing, told{12, []bool{false}, false, messages.LogUnknown, "12"}},
+		"full lane: no log is asked": {with(withModes(qH(last), fds, fds), rH(more), rB("x", last)), messages.LogMissing, told{12, []bool{true}, false, messages.LogUnknown, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &link{log: tc.log}

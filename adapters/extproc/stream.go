@@ -230,13 +230,21 @@ func (st *stream) gone() {
 			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
 			Logged: said == messages.NoReason && st.passedBy(),
 		}
-		if gone.Logged && st.conn != nil {
-			gone.Log = st.conn.Log()
+		if gone.Logged {
+			gone.Log = st.log()
 		}
 		st.cycle.Post(gone)
 	case st.id != 0 && !st.full && !st.check:
 		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said)})
 	}
+}
+
+// log is what has come of the access log, which is taken to come where no connection is known.
+func (st *stream) log() messages.LogState {
+	if st.conn == nil {
+		return messages.LogSeen
+	}
+	return st.conn.Log()
 }
 
 // passedBy says that the response, if there is one, goes on without us: its body is not shown, and its end is in the proxy's

@@ -200,7 +200,7 @@ func (c *client) onResponseMoves(ctx runtime.Context[clientMsg]) {
 			return
 		}
 		if gone.Logged && !c.faults.off && c.chance(.3) {
-			gone.Log = messages.LogState(1 + c.dice.IntN(2))
+			gone.Log = messages.LogAwaited + messages.LogState(c.dice.IntN(2))
 			c.faults.drew(logUnproven)
 		}
 		if gone.Logged && (c.faults.off || c.chance(.9)) {
