@@ -190,13 +190,19 @@ func movesLoad(t *testing.T, bootstrap string, moves bool, changes []func(string
 	const requests = 16 // by chance the live server is the first of each list once in 43 million
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
+	s.client.stream(ctx, "A word.", 1)
+	if bootstrap == overrideHost { // until its first entry an Envoy's requests end with their streams
+		eventually(t, 10*time.Second, "an entry has come", func() bool {
+			return s.picker.metric("signalbox_access_log_entries_total", `whose="ours"`) > 0
+		})
+	}
 	answers := make(chan answer, requests)
 	for n := range requests {
 		go func() { answers <- s.client.stream(ctx, fmt.Sprintf("A long story, %d.", n), 1000) }()
 	}
 	running := func() bool {
 		return seriesSum("http://"+live[0]+"/metrics", "vllm:num_requests_running") == requests &&
-			s.picker.metric("signalbox_endpoint_picks_total") == requests
+			s.picker.metric("signalbox_endpoint_picks_total") == requests+1
 	}
 	eventually(t, 10*time.Second, "all run on the live server", running)
 	held := func() int {
