@@ -64,6 +64,7 @@ type Cycle struct {
 	heard pulse // of the access log, once the stream is gone
 
 	after      afterlife
+	doubted    time.Time // when the log's entries were last doubted while the stream told all; zero = they were not, or one came since
 	parted     time.Time // when a request that lingers gave back what it held; zero while it does not linger
 	connection messages.ConnectionID
 	check      bool // a conformance checker's: it teaches nothing, and leaves nothing behind

@@ -60,6 +60,9 @@ func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
+	if !c.doubted.IsZero() && ctx.Now().Sub(c.doubted) < doubtedFor { // it may have crossed what the stream saw of the log
+		c.expect(ctx)
+	}
 }
 
 // beShown takes a request back whose response was thought to pass by: its stream tells all of it, and its end.
@@ -117,6 +120,7 @@ func (c *Cycle) believe(ctx runtime.Context[messages.CycleMsg]) {
 func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m messages.ResponseOngoing) {
 	switch c.after {
 	case inStream: // the stream knows better
+		c.doubted = time.Time{}
 		return
 	case lingering:
 		c.resume()
@@ -133,10 +137,22 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 	c.weigh(ctx, m.ResponseBytes)
 }
 
-// onEntriesDoubted waits no longer than a proxy that lives would take to tell of the request.
+// onEntriesDoubted expects an entry soon, or as soon as the stream is gone.
 func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messages.EntriesDoubted) {
-	soon, mine := ctx.Now().Add(doubtedFor), m.Connection == 0 || m.Connection == c.connection
-	if c.after == inStream || !mine || c.deadline.Before(soon) {
+	mine := m.Connection == 0 || m.Connection == c.connection
+	switch {
+	case !mine:
+	case c.after == inStream:
+		c.doubted = ctx.Now()
+	default:
+		c.expect(ctx)
+	}
+}
+
+// expect waits no longer than a proxy that lives would take to tell of the request.
+func (c *Cycle) expect(ctx runtime.Context[messages.CycleMsg]) {
+	soon := ctx.Now().Add(doubtedFor)
+	if c.deadline.Before(soon) {
 		return
 	}
 	c.deadline = soon

@@ -416,51 +416,38 @@ func TestHeadersAreNoFirstToken(t *testing.T) {
 	}
 }
 
-// shown is a scene whose response was thought to pass by, until its body was shown: the proxy was asked for it.
-func shown(t *testing.T) *scene {
-	t.Helper()
-	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
-	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
-	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
-	s.load(1, 0)
-	if n := s.metric("signalbox_outlived_requests"); n != 0 {
-		t.Errorf("%v requests outlive their stream, want none", n)
+// A doubt may come between what the stream sees of the log and the stream's end: it counts from then on, unless it is old, or an entry
+// has come since.
+func TestDoubtThatCrossesTheStreamsEnd(t *testing.T) {
+	type told = []messages.CycleMsg
+	mine, others := messages.EntriesDoubted{Connection: 1}, messages.EntriesDoubted{Connection: 2}
+	for name, c := range map[string]struct {
+		told told
+		then time.Duration
+		ends bool
+	}{
+		"of some log":                  {told{messages.EntriesDoubted{}}, 0, true},
+		"of its connection":            {told{mine}, 8*time.Second - 1, true},
+		"of another connection":        {told{others}, 0, false},
+		"older than what was seen":     {told{mine}, 8 * time.Second, false},
+		"an entry has come since":      {told{mine, messages.ResponseOngoing{ResponseBytes: 1}}, 0, false},
+		"an entry had come before it":  {told{messages.ResponseOngoing{ResponseBytes: 1}, mine}, 0, true},
+		"another's came after its own": {told{mine, others}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			s.cycle.Tell(messages.ResponseStarted{Status: 200})
+			for _, m := range c.told {
+				s.cycle.Tell(m)
+			}
+			s.cycle.Advance(c.then)
+			s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
+			s.cycle.Advance(8*time.Second - 1)
+			s.inFlight(1)
+			s.cycle.Advance(1)
+			if s.cycle.Ended() != c.ends {
+				t.Errorf("ended %t, want %t", !c.ends, c.ends)
+			}
+		})
 	}
-	return s
-}
-
-// What is shown ends with its stream, like any response that is seen: its client or its proxy is gone.
-func TestShownResponseEndsWithItsStream(t *testing.T) {
-	s := shown(t)
-	s.cycle.Tell(messages.StreamGone{ResponseBytes: 30})
-	s.inFlight(0)
-	if r := s.over(messages.ClientGone); r.Bypassed || r.ResponseBytes != 30 {
-		t.Errorf("record %+v, want what was shown", r)
-	}
-
-	s = serving(t) // its first piece was empty
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
-	s.cycle.Tell(messages.StreamGone{})
-	s.inFlight(0)
-	s.over(messages.ClientGone)
-}
-
-// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut it.
-func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
-	s := shown(t)
-	s.cycle.Tell(messages.EntriesDoubted{})
-	for range 3 {
-		s.cycle.Advance(idleLimit - 1)
-		s.load(1, 0)
-		s.cycle.Tell(messages.ResponseProgressed{At: s.cycle.Clock()})
-	}
-	s.cycle.Advance(idleLimit)
-	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
-	s.over(messages.ResponseIdle)
-
-	s = shown(t)
-	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
-	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
-	s.over(messages.NoCapacity)
 }

@@ -1,0 +1,56 @@
+package cycle_test
+
+import (
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// shown is a scene whose response was thought to pass by, until its body was shown: the proxy was asked for it.
+func shown(t *testing.T) *scene {
+	t.Helper()
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.load(1, 0)
+	if n := s.metric("signalbox_outlived_requests"); n != 0 {
+		t.Errorf("%v requests outlive their stream, want none", n)
+	}
+	return s
+}
+
+// What is shown ends with its stream, like any response that is seen: its client or its proxy is gone.
+func TestShownResponseEndsWithItsStream(t *testing.T) {
+	s := shown(t)
+	s.cycle.Tell(messages.StreamGone{ResponseBytes: 30})
+	s.inFlight(0)
+	if r := s.over(messages.ClientGone); r.Bypassed || r.ResponseBytes != 30 {
+		t.Errorf("record %+v, want what was shown", r)
+	}
+
+	s = serving(t) // its first piece was empty
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.StreamGone{})
+	s.inFlight(0)
+	s.over(messages.ClientGone)
+}
+
+// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut it.
+func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
+	s := shown(t)
+	s.cycle.Tell(messages.EntriesDoubted{})
+	for range 3 {
+		s.cycle.Advance(idleLimit - 1)
+		s.load(1, 0)
+		s.cycle.Tell(messages.ResponseProgressed{At: s.cycle.Clock()})
+	}
+	s.cycle.Advance(idleLimit)
+	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+	s.over(messages.ResponseIdle)
+
+	s = shown(t)
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
+	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
+	s.over(messages.NoCapacity)
+}
