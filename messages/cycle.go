@@ -192,7 +192,7 @@ func UsageSources() []UsageSource {
 type LogState uint8
 
 const (
-	LogUnknown LogState = iota // nobody asked: it is not known whether one comes
+	LogUnknown LogState = iota // nobody asked: the stream saw the end, or no entry will name the request
 	LogSeen                    // entries come: they tell the end of a response that outlives its stream
 	LogAwaited                 // none has come yet, and none need have come
 	LogMissing                 // none came in time: the proxy seems to send none
@@ -205,12 +205,12 @@ const (
 //	To:    cycle, at any time, last
 //	Reply: none
 type StreamGone struct {
-	Answered      Reason   // what the stream told the client on its own, without a PickFailed; NoReason = nothing
-	Completed     bool     // the response had ended before
-	FrameCount    int      // frames that Envoy sent on the stream
-	ResponseBytes int64    // of the body that passed; 0 = none did
-	Logged        bool     // the response may go on: the access log tells its end
-	Log           LogState // LogUnknown unless Logged
+	Answered      Reason // what the stream told the client on its own, without a PickFailed; NoReason = nothing
+	Completed     bool   // the response had ended before
+	FrameCount    int    // frames that Envoy sent on the stream
+	ResponseBytes int64  // of the body that passed; 0 = none did
+	Logged        bool   // the response may go on: the access log tells its end
+	Log           LogState
 }
 
 // CycleDeadlinePassed is the cycle's timer.

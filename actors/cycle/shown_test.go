@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -53,4 +54,14 @@ func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
 	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
 	s.over(messages.NoCapacity)
+}
+
+// A request whose pick was not sent is no load after its stream, whatever its log does.
+func TestRequestThatEndsBeforeItsPickIsSentIsNoLoad(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.StreamGone{Logged: true})
+	s.inFlight(0)
+	s.cycle.Advance(time.Second)
+	s.over(messages.ClientGone)
+	s.outlier.Got()
 }

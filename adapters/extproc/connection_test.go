@@ -111,3 +111,33 @@ func TestCheckIsMarked(t *testing.T) {
 		t.Error("a request is taken for a check")
 	}
 }
+
+// No entry is awaited of a request whose pick was not sent, for its entry would not name it: its client left first, or our answer was lost.
+func TestNoLogIsAwaitedWithoutAPick(t *testing.T) {
+	for name, before := range map[string]bool{"the client left first": true, "the answer was lost": false} {
+		t.Run(name, func(t *testing.T) {
+			l := &link{log: messages.LogAwaited}
+			r := over(l)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			p := newTape(ctx, withModes(qH(last), fds, none))
+			p.sendOK = 0
+			if before {
+				start := r.srv.deps.Start
+				r.srv.deps.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+					port, ok := start(m)
+					<-m.Stream.(*stream).answer // the pick is not made yet
+					leave()
+					return port, ok
+				}
+			}
+			if err := r.srv.Process(p); err != nil {
+				t.Fatal(err)
+			}
+			list := r.only(t).list()
+			if end := list[len(list)-1].(messages.StreamGone); l.asked != 0 || end.Log != messages.LogUnknown || !end.Logged {
+				t.Errorf("asked %d times for a log, told %+v", l.asked, end)
+			}
+		})
+	}
+}

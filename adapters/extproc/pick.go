@@ -121,6 +121,7 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 	if err != nil {
 		return err
 	}
+	st.picked = true
 	if a.echo {
 		var e wire.Echo
 		e.StartBody(wire.RequestLane, &st.body, !a.trailers)

@@ -51,6 +51,7 @@ type stream struct {
 	response laneState
 	resp     responseFacts
 	full     bool // the loop had no room for a cycle
+	picked   bool // the pick was sent
 	teaches  bool // the answer will tell its tokens, and its bytes are worth to be compared with them
 	panicked bool // the handler
 	observed bool // observability mode: read, never answer
@@ -239,9 +240,13 @@ func (st *stream) gone() {
 	}
 }
 
-// log is what has come of the access log, which is taken to come where no connection is known.
+// log is what has come of the access log, which is taken to come where no connection is known. None is awaited of a request whose
+// pick was not sent: its entry does not name it.
 func (st *stream) log() messages.LogState {
-	if st.conn == nil {
+	switch {
+	case !st.picked:
+		return messages.LogUnknown
+	case st.conn == nil:
 		return messages.LogSeen
 	}
 	return st.conn.Log()

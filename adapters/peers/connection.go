@@ -12,12 +12,13 @@ import (
 //
 //	unasked ──a response outlives its stream──► awaited ──an entry of one of its requests──► seen
 //	                                              │ ▲                                        │ ▲
-//	                                   10 s pass  │ └──────────that entry's log ends─────────┘ │
+//	              10 s pass, and no log of its    │ └──────────that entry's log ends─────────┘ │
+//	              address that is open has spoken │                                            │
 //	                                              ▼                                            │
 //	                                           missing ──an entry of one of its requests───────┘
 //
-// While it is awaited, the log of another connection from the same address counts for it: an Envoy has one for each of its workers, and
-// what one of them sends, the others will. That credit ends with the state: another proxy may share the address.
+// The log of another connection from the same address counts for it while that is open, and no entry is missing: an Envoy has one for each
+// of its workers, and what one of them sends, the others will. A proxy without a log that shares the address is taken for one with it.
 type Connection struct {
 	table *Table
 	id    messages.ConnectionID

@@ -142,26 +142,40 @@ func (t *Table) await(c *Connection) messages.LogState {
 		number := c.waits
 		c.awaited = time.AfterFunc(entryWithin, func() { t.overdue(c, number) })
 	}
-	for n, p := range t.proxies {
-		if n.host == c.host && p.speaks() {
-			return messages.LogSeen
-		}
+	if t.hears(c.host) {
+		return messages.LogSeen
 	}
 	return messages.LogAwaited
 }
 
-// overdue ends a wait for the first entry.
+// hears reports whether an entry came by a log from an address that is open.
+func (t *Table) hears(host string) bool {
+	for n, p := range t.proxies {
+		if n.host == host && p.speaks() {
+			return true
+		}
+	}
+	return false
+}
+
+// overdue ends a wait for the first entry. It is in vain only if no log of the address has spoken: of a response that takes longer, a
+// proxy whose log has final entries only need not have told.
 func (t *Table) overdue(c *Connection, number int) {
 	t.mu.Lock()
 	if c.awaited == nil || c.waits != number { // it was stopped while it fired
 		t.mu.Unlock()
 		return
 	}
-	c.awaited, c.missing = nil, true
+	c.awaited, c.missing = nil, !t.hears(c.host)
+	if !c.missing {
+		t.mu.Unlock()
+		return
+	}
 	if p := c.proxy; !p.warned {
 		p.warned = true
-		t.deps.Log.Warn("a proxy hides response bodies and sends no access log: its requests count as ended with the response's headers, and their usage is unknown; "+
-			"its http_connection_manager wants an access_log of type envoy.access_loggers.http_grpc to this port, as signalbox envoy-config prints it",
+		t.deps.Log.Warn("a proxy hides response bodies and sends no access log: no entry within 10 s; its requests count as ended with the response's headers, "+
+			"and their usage is unknown; its http_connection_manager wants an access_log of type envoy.access_loggers.http_grpc to this port, and "+
+			"access_log_options with an access_log_flush_interval of 5s, as signalbox envoy-config prints them",
 			p.fields()...)
 	}
 	t.mu.Unlock()

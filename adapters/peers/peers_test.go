@@ -157,9 +157,9 @@ func TestEntryNamesTheConnection(t *testing.T) {
 	})
 }
 
-// What one connection of an address is told of counts for the others, until they would have had an entry themselves. So does a log that
-// tells of another picker's requests.
-func TestLogOfTheAddressCountsForAWhile(t *testing.T) {
+// What one connection of an address is told of counts for the others, also if their own first response takes long: a proxy may send final
+// entries only. So does a log that tells of another picker's requests, and one that begins to speak while they wait.
+func TestLogOfTheAddressCounts(t *testing.T) {
 	for name, named := range map[string]bool{"ours": true, "another picker's": false} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(s *scene) {
@@ -173,13 +173,46 @@ func TestLogOfTheAddressCountsForAWhile(t *testing.T) {
 				stranger := s.asking("10.0.0.2")
 				s.wants(stranger, messages.LogAwaited)
 				<-time.After(entryWithin)
-				s.wantsDoubt(c.ID(), stranger.ID())
-				s.wants(c, messages.LogMissing)
-				l.Spoke(c.ID())
+				s.wantsDoubt(stranger.ID())
 				s.wants(c, messages.LogSeen)
+				if n := s.lines.FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
+					t.Errorf("%d warnings, want one of the stranger", n)
+				}
+				l.Gone() // nothing speaks for it any more
+				s.wants(c, messages.LogAwaited)
+				<-time.After(entryWithin)
+				s.wantsDoubt(c.ID())
+				s.wants(c, messages.LogMissing)
 			})
 		})
 	}
+}
+
+// The entry of a request whose client left before its pick names no connection, but shows that a log comes.
+func TestEntryWithoutAConnectionEndsTheWait(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		c, l := s.asking("10.0.0.1"), s.log("10.0.0.1", "edge", "1.40.0")
+		s.wants(c, messages.LogAwaited)
+		l.Spoke(0)
+		<-time.After(2 * entryWithin)
+		s.wantsDoubt()
+		s.wants(c, messages.LogSeen)
+	})
+}
+
+// The warning says what was measured, and names both settings.
+func TestWarningNamesTheSettings(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		s.asking("10.0.0.1").Log()
+		<-time.After(entryWithin)
+		synctest.Wait()
+		text := s.lines.FilterLevelExact(zap.WarnLevel).All()[0].Message
+		for _, want := range []string{"no entry within " + strings.TrimSuffix(entryWithin.String(), "s") + " s", "envoy.access_loggers.http_grpc", "access_log_flush_interval"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q does not name %q", text, want)
+			}
+		}
+	})
 }
 
 // A log that ended proves nothing of what comes after it, until it goes on.
