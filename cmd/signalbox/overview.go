@@ -69,7 +69,7 @@ func (v *overview) lines(columns, rows int) []string {
 	case len(v.unserved.Requests) > 0:
 		unserved = append(unserved, tableLines(v.unserved.Table(columns))...)
 	case len(v.newest.Requests) > 0:
-		unserved[1] = "all requests on record were served"
+		unserved[1] = "no request on record was refused or broken off"
 	default:
 		unserved[1] = "no requests yet"
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/envoy"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 const (
@@ -203,7 +206,7 @@ func (u *up) notServing() {
 // show has the status say how it stands.
 func (u *up) show() {
 	arrived, failed := u.box.tree.picker.Totals()
-	status := statusOf(int(sum(arrived)), int(sum(failed)), u.box.tree.endpointViews())
+	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.box.tree.endpointViews())
 	u.mu.Lock()
 	if u.down {
 		status += " | Envoy is being started again"
@@ -215,8 +218,8 @@ func (u *up) show() {
 	u.out.show(status, urgent)
 }
 
-// sum adds up the series of a counter.
-func sum(counter prometheus.Collector) float64 {
+// sum adds up the series of a counter whose error code counts.
+func sum(counter prometheus.Collector, counts func(code string) bool) float64 {
 	series := make(chan prometheus.Metric)
 	go func() {
 		counter.Collect(series)
@@ -225,11 +228,37 @@ func sum(counter prometheus.Collector) float64 {
 	all := 0.0
 	for one := range series {
 		var m dto.Metric
-		if one.Write(&m) == nil {
+		if one.Write(&m) == nil && counts(codeOf(&m)) {
 			all += m.GetCounter().GetValue()
 		}
 	}
 	return all
+}
+
+// codeOf is the error code of a series; "" = it has none.
+func codeOf(m *dto.Metric) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == "error_code" {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func everyCode(string) bool { return true }
+
+// byClients are the reasons that clients gave.
+var byClients = []string{
+	messages.InvalidRequest.String(), messages.BodyTooLarge.String(), messages.BodyTimeout.String(), messages.ClientGone.String(),
+}
+
+// notByClients reports whether an error is the model server's or ours: a reason that no client gave, a status of 500 or more, or 429,
+// by which a server says that it has too much to do.
+func notByClients(code string) bool {
+	if status, err := strconv.Atoi(code); err == nil {
+		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+	}
+	return !slices.Contains(byClients, code)
 }
 
 // drain is the end in good order: Envoy takes nothing new, what runs is finished, Envoy ends, then Signalbox.

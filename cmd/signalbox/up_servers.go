@@ -68,7 +68,7 @@ func (w *serverWatch) look(ctx context.Context) {
 	for _, e := range now {
 		s := w.seen[e.ID]
 		if s == nil {
-			s = &watched{name: nameOf(e.Spec)}
+			s = w.earlier(e.Spec)
 			w.seen[e.ID] = s
 		}
 		if s.due(e.Failing.Load()) {
@@ -84,11 +84,26 @@ func (w *serverWatch) look(ctx context.Context) {
 		w.tell(s)
 	}
 	for id, s := range w.seen {
-		if !slices.ContainsFunc(now, func(e *endpoints.Endpoint) bool { return e.ID == id }) {
+		if slices.ContainsFunc(now, func(e *endpoints.Endpoint) bool { return e.ID == id }) {
+			continue
+		}
+		delete(w.seen, id)
+		if !slices.ContainsFunc(now, func(e *endpoints.Endpoint) bool { return nameOf(e.Spec) == s.name }) {
 			w.say("server %s: left the endpoints", s.name)
-			delete(w.seen, id)
 		}
 	}
+}
+
+// earlier is a server that is new to the pool. One that has restarted is new there too, under its name and address: what was said of
+// it is not said again unless it has changed.
+func (w *serverWatch) earlier(spec messages.EndpointSpec) *watched {
+	s := &watched{name: nameOf(spec)}
+	for _, before := range w.seen {
+		if before.name == s.name {
+			s.text = before.text
+		}
+	}
+	return s
 }
 
 // due reports whether a server is to be asked now. failing says that the newest scrape of its metrics page failed.

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -122,6 +124,25 @@ func TestTheStatusNamesServers(t *testing.T) {
 	} {
 		if got := statusOf(7, 1, servers); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// What a client did wrong, or left, is no failure of what up runs.
+func TestTheStatusCountsFailuresOfServersAndOurs(t *testing.T) {
+	errors := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errors"}, []string{"model_name", "error_code"})
+	for code, want := range map[string]float64{
+		"400": 0, "404": 0, "413": 0, "499": 0, messages.InvalidRequest.String(): 0, messages.BodyTooLarge.String(): 0, messages.BodyTimeout.String(): 0,
+		messages.ClientGone.String(): 0, "429": 1, "500": 1, "503": 1, "599": 1, messages.NoEndpoints.String(): 1, messages.NoCapacity.String(): 1,
+		messages.TTLExpired.String(): 1, messages.PickTimeout.String(): 1, messages.ResponseIdle.String(): 1, messages.RequestTimeout.String(): 1,
+		messages.Overloaded.String(): 1, messages.ShuttingDown.String(): 1, messages.Unsupported.String(): 1, messages.Internal.String(): 1,
+		messages.ServerGone.String(): 1, "other": 1,
+	} {
+		errors.Reset()
+		errors.WithLabelValues("a", code).Inc()
+		errors.WithLabelValues("b", code).Inc()
+		if got := sum(errors, notByClients); got != 2*want {
+			t.Errorf("two of %s: %v are counted, want %v", code, got, 2*want)
 		}
 	}
 }
@@ -235,7 +256,14 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 			t.Errorf("step %d: said %q after %d lists, want %q after %d", i, said, lists.Load(), step.said, step.lists)
 		}
 	}
-	pool.Publish(endpoints.NewSnapshot(2, nil), nil)
+	again := endpoints.New(messages.EndpointID{Slot: 1, Generation: 2}, e.Spec)
+	pool.Publish(endpoints.NewSnapshot(2, []*endpoints.Endpoint{again}), nil)
+	said = nil
+	broken.Store(false)
+	if w.look(t.Context()); said != nil || lists.Load() != 3 || len(w.seen) != 1 {
+		t.Errorf("after a restart: said %q, %d lists, sees %d; want nothing said, 3 lists, 1 server", said, lists.Load(), len(w.seen))
+	}
+	pool.Publish(endpoints.NewSnapshot(3, nil), nil)
 	said = nil
 	if w.look(t.Context()); !slices.Equal(said, []string{name + "left the endpoints"}) || len(w.seen) > 0 {
 		t.Errorf("said %q, sees %d", said, len(w.seen))
@@ -245,7 +273,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{e}), nil)
+	pool.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
 	said = nil
 	if w.look(done); said != nil {
 		t.Errorf("said in the end: %q", said)
