@@ -49,6 +49,7 @@ type proxy struct {
 	streams     int // of xDS
 	light, full uint64
 	asked       bool // the log says that it asks for picks
+	heard       bool // an entry came; the log says that it sends them
 	warned      bool // the log says that its access log is missing
 }
 
@@ -197,9 +198,6 @@ func (t *Table) identified(l *Log, node, version string) {
 	p.version = cmp.Or(version, p.version)
 	l.proxy = p
 	p.logs[l] = struct{}{}
-	if len(p.logs) == 1 {
-		t.deps.Log.Info("a proxy sends its access log", p.fields()...)
-	}
 }
 
 // spoke takes note of an entry. It gives the connection that its request came on; nil = it is not known.
@@ -208,9 +206,18 @@ func (t *Table) spoke(l *Log, of messages.ConnectionID) *Connection {
 	defer t.mu.Unlock()
 	l.spoke = true
 	c := t.connections[of]
-	if c == nil {
-		return nil
+	if c != nil {
+		t.named(l, c)
 	}
+	if p := l.proxy; p != nil && !p.heard {
+		p.heard = true
+		t.deps.Log.Info("a proxy sends its access log", p.fields()...)
+	}
+	return c
+}
+
+// named takes note that an entry of a log names a connection.
+func (t *Table) named(l *Log, c *Connection) {
 	c.log.Store(l)
 	c.missing = false
 	c.stopAwaiting()
@@ -225,7 +232,6 @@ func (t *Table) spoke(l *Log, of messages.ConnectionID) *Connection {
 			delete(t.proxies, from.name)
 		}
 	}
-	return c
 }
 
 // logEnded forgets a log. Connections of which it told are awaited again.
@@ -328,10 +334,11 @@ func (p *proxy) accessLog(light, full uint64) string {
 		states["awaited"] = states["awaited"] || c.awaited != nil
 		states["ended"] = states["ended"] || c.log.Load() != nil
 	}
+	gone := p.empty() // then what was seen in its life
 	switch {
-	case p.speaks():
+	case p.speaks(), gone && p.heard:
 		return "seen"
-	case states["missing"]:
+	case states["missing"], gone && p.warned:
 		return "missing"
 	case states["ended"]:
 		return "ended"

@@ -119,7 +119,7 @@ func TestLogThatNeverComes(t *testing.T) {
 		a.end()
 		s.wantsLines()
 		b.end()
-		s.wantsLines("a proxy leaves unknown unknown light none")
+		s.wantsLines("a proxy leaves unknown unknown light missing")
 		s.wantsDoubt(a.ID(), b.ID())
 	})
 }
@@ -136,7 +136,7 @@ func TestEntryNamesTheConnection(t *testing.T) {
 		<-time.After(2 * entryWithin)
 		s.wantsDoubt()
 		s.wants(c, messages.LogSeen)
-		s.wantsLines("a proxy connects unknown unknown light none", "a proxy sends its access log edge 1.40.0 unknown none")
+		s.wantsLines("a proxy connects unknown unknown light none", "a proxy sends its access log edge 1.40.0 light seen")
 		want := []View{{From: "192.168.0.9", Node: "edge", Version: "1.40.0", Connections: 1, Light: 1, AccessLog: "seen"}}
 		if diff := cmp.Diff(want, s.Views(), cmpopts.IgnoreFields(View{}, "Since")); diff != "" {
 			t.Errorf("views, want -, got +:\n%s", diff)
@@ -286,10 +286,10 @@ func TestProxiesAreToldApart(t *testing.T) {
 		first()
 		a.Gone()
 		mine.end()
-		s.wantsLines("a proxy leaves a 1.39.3 light none")
+		s.wantsLines("a proxy leaves a 1.39.3 light seen")
 		other.end()
 		b.Gone()
-		s.wantsLines("a proxy leaves b 1.40.0 light none")
+		s.wantsLines("a proxy leaves b 1.40.0 light seen")
 	})
 }
 
@@ -321,4 +321,23 @@ func TestRequestOfAKnownProxyCostsNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
+}
+
+// The log says that a proxy sends entries once one has come, and once in its life; also if they tell of another picker's requests.
+func TestLineOfTheFirstEntry(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		l := s.log("10.0.0.1", "edge", "1.40.0")
+		s.wantsLines()
+		l.Spoke(0)
+		s.wantsLines("a proxy sends its access log edge 1.40.0 unknown seen")
+		c := s.asking("10.0.0.1")
+		s.wantsLines("a proxy connects edge 1.40.0 light seen")
+		l.Spoke(c.ID())
+		l.Gone()
+		again := s.log("10.0.0.1", "edge", "1.40.0")
+		again.Spoke(c.ID())
+		c.end()
+		again.Gone()
+		s.wantsLines("a proxy leaves edge 1.40.0 light seen")
+	})
 }
