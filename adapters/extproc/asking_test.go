@@ -79,7 +79,7 @@ func TestAProxyThatIgnoresIt(t *testing.T) {
 	}
 	now := time.Now().Add(askAgain)
 	r.srv.deps.Now = func() time.Time { return now }
-	if quiet := r.srv.asking.quiet.Load(); now.UnixNano() < quiet {
+	if r.srv.asking.pauses(0, now) {
 		t.Error("it is never asked again")
 	}
 }
@@ -133,5 +133,42 @@ func TestShownResponseIsSeen(t *testing.T) {
 	list := r.started()[0].list()
 	if end := list[len(list)-1].(messages.StreamGone); end.Logged || end.Completed || end.Log != messages.LogUnknown || l.asked != 0 {
 		t.Errorf("told %+v, asked %d times for a log, want a stream that tells all by itself", end, l.asked)
+	}
+}
+
+// TestOneDeafProxySilencesNoOther: what one connection's proxy ignores is still asked of another's, and what is known of connections that
+// ended is forgotten in time.
+func TestOneDeafProxySilencesNoOther(t *testing.T) {
+	deaf, hears := &link{id: 1, log: messages.LogSeen}, &link{id: 2, log: messages.LogSeen}
+	r := over(nil)
+	r.srv.deps.Parser = teaching
+	now := time.Now()
+	r.srv.deps.Now = func() time.Time { return now }
+	asks := func(l *link, frames ...*ask) (asked bool) {
+		r.srv.last.Store(askEvery - 1)
+		r.srv.deps.Connection = func(context.Context) Connection { return l }
+		p := halfClosed(t.Context(), with(withModes(qH(more), whole, none), append([]*ask{qB("{}", last), rH(more)}, frames...)...)...)
+		if err := r.srv.Process(p); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range p.sent {
+			asked = asked || m.GetModeOverride() != nil
+		}
+		return asked
+	}
+	for i := range 2 * ignoredInRow {
+		if got, want := asks(deaf), i < ignoredInRow; got != want {
+			t.Errorf("the deaf proxy is asked for response %d: %t, want %t", i, got, want)
+		}
+		if !asks(hears, rB("a", last)) {
+			t.Errorf("the proxy that hears is not asked for response %d", i)
+		}
+	}
+	now = now.Add(askAgain)
+	if !asks(&link{id: 3, log: messages.LogSeen}) || len(r.srv.asking.deaf) != 1 {
+		t.Errorf("known of the deaf: %v, want the newest alone", r.srv.asking.deaf)
+	}
+	if !asks(deaf) {
+		t.Error("the deaf proxy is never asked again")
 	}
 }

@@ -12,14 +12,20 @@ import (
 
 // link is a connection whose log is in some state.
 type link struct {
+	id    messages.ConnectionID // 0 = 12
 	log   messages.LogState
 	shown []bool // of each request
 	asked int    // for its log
 }
 
-func (*link) ID() messages.ConnectionID { return 12 }
-func (*link) Name() string              { return "12" }
-func (l *link) Asked(shown bool)        { l.shown = append(l.shown, shown) }
+func (l *link) ID() messages.ConnectionID {
+	if l.id == 0 {
+		return 12
+	}
+	return l.id
+}
+func (*link) Name() string       { return "12" }
+func (l *link) Asked(shown bool) { l.shown = append(l.shown, shown) }
 func (l *link) Log() messages.LogState {
 	l.asked++
 	return l.log

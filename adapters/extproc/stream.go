@@ -223,7 +223,7 @@ func (st *stream) gone() {
 	st.in.Release()
 	st.letGo()
 	if st.resp.asked && st.modes.ResponseBody == wire.BodyNone {
-		st.srv.asking.ignored(st.srv)
+		st.ignored()
 	}
 	switch {
 	case st.cycle != nil:
