@@ -50,8 +50,9 @@ type options struct {
 
 // hooks are for a command that serves beside other things, and speaks for itself. Zero is none.
 type hooks struct {
-	log     io.Writer // takes the log; nil = standard error
-	servers bool      // the command says which metrics pages can be read, so the log does not
+	log     io.Writer                        // takes the log; nil = standard error
+	say     func(format string, args ...any) // says what the user must hear at any verbosity; nil = the log has it
+	servers bool                             // the command says which metrics pages can be read, so the log does not
 }
 
 // Event loops beyond the processors of the largest machines share nothing more, and each has its buffers and its series.

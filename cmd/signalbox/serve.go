@@ -44,14 +44,10 @@ type server struct {
 
 // serve runs until ctx is done, then drains.
 func serve(ctx context.Context, o *options) error {
-	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may leave: requests go on
-	roomyGC()
-	go giveBack(ctx)
-	s, err := start(ctx, o)
+	s, err := startBounded(ctx, o)
 	if err != nil {
 		return err
 	}
-	limitMemory(s.log.Logger, memlimit.FromCgroup, o.maxHeld)
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()), zap.Duration("drain_timeout", o.drainTimeout))
@@ -59,6 +55,20 @@ func serve(ctx context.Context, o *options) error {
 	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
 		return errors.Join(err, s.stop(0))
 	}
+}
+
+// startBounded starts the server that the process is there for, and keeps the process to the memory that it may have: garbage has room,
+// what a burst took is given back until ctx is done, and the limit of the cgroup holds.
+func startBounded(ctx context.Context, o *options) (*server, error) {
+	signal.Ignore(syscall.SIGPIPE) // a reader of our output may leave: requests go on
+	roomyGC()
+	go giveBack(ctx)
+	s, err := start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	limitMemory(s.log.Logger, memlimit.FromCgroup, o.maxHeld)
+	return s, nil
 }
 
 // start brings everything up, or nothing.

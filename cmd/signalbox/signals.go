@@ -150,7 +150,12 @@ func (t *tree) endpointsProblem(err error) {
 		t.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
 		return
 	}
-	t.log.Info("endpoints: all is well again")
+	const well = "endpoints: all is well again"
+	if say := t.opts.hooks.say; say != nil {
+		say(well)
+		return
+	}
+	t.log.Info(well)
 }
 
 func (t *tree) endpointsTold(c discovery.Change) {

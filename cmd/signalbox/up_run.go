@@ -7,14 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,8 +49,6 @@ type up struct {
 
 // start brings up the simulated servers, Signalbox and Envoy.
 func (u *up) start(ctx context.Context, path, version string) error {
-	signal.Ignore(syscall.SIGPIPE) // a reader of our output may leave: requests go on
-	roomyGC()
 	folder, err := os.MkdirTemp("", "signalbox-up-")
 	if err != nil {
 		return err
@@ -62,8 +58,8 @@ func (u *up) start(ctx context.Context, path, version string) error {
 	if err := u.listServers(filepath.Join(folder, "endpoints.yaml")); err != nil {
 		return err
 	}
-	u.hooks = hooks{log: u.out, servers: true}
-	if u.box, err = start(ctx, u.options); err != nil {
+	u.hooks = hooks{log: u.out, servers: true, say: u.out.say}
+	if u.box, err = startBounded(ctx, u.options); err != nil {
 		return err
 	}
 	u.ends = append(u.ends, func() error { return u.box.stop(0) })
