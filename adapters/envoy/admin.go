@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -35,9 +36,23 @@ func (p *Process) Ready(ctx context.Context) (string, error) {
 		if err == nil {
 			address, err = listenerURL(page)
 		}
-		return err == nil
+		return err == nil && accepts(ctx, address)
 	})
 	return address, err
+}
+
+// accepts reports whether a connection is taken. Envoy lists a listener before it listens.
+func accepts(ctx context.Context, url string) bool {
+	place := strings.TrimPrefix(url, "http://")
+	if at, err := netip.ParseAddrPort(place); err == nil && at.Addr().IsUnspecified() {
+		place = ":" + strconv.Itoa(int(at.Port())) // of this machine
+	}
+	d := net.Dialer{Timeout: pageWithin}
+	conn, err := d.DialContext(ctx, "tcp", place)
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
 }
 
 // Refuse has each answer end its connection from now on, and health checks that pass through Envoy fail.

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,9 +104,15 @@ func TestProcessServesDrainsAndEnds(t *testing.T) {
 	cfg := fake(t, "serves")
 	p := started(t, cfg)
 	ctx := soon(t)
-	if url, err := p.Ready(ctx); url != "http://127.0.0.1:81" || err != nil {
-		t.Fatalf("Ready: %q, %v", url, err)
+	url, err := p.Ready(ctx)
+	if err != nil {
+		t.Fatal(err)
 	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatalf("it is ready at %s, and does not listen there: %v", url, err)
+	}
+	conn.Close()
 	if err := p.Refuse(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -48,10 +48,17 @@ func play() {
 	}
 	running, _ := strconv.Atoi(os.Getenv("RUNNING"))
 	var refused, drained atomic.Bool
-	var asked atomic.Int64
+	var asked, listed atomic.Int64
+	place := freePlace()
 	pages := http.NewServeMux()
 	pages.HandleFunc("GET /listeners", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"listener_statuses":[{"local_address":{"socket_address":{"address":"127.0.0.1","port_value":81}}}]}`)
+		if listed.Add(1) == 2 { // Envoy lists a listener before it listens
+			if _, err := net.Listen("tcp", place); err != nil {
+				panic(err)
+			}
+		}
+		host, port, _ := net.SplitHostPort(place)
+		fmt.Fprintf(w, `{"listener_statuses":[{"local_address":{"socket_address":{"address":"%s","port_value":%s}}}]}`, host, port)
 	})
 	pages.HandleFunc("POST /healthcheck/fail", func(http.ResponseWriter, *http.Request) { refused.Store(true) })
 	pages.HandleFunc("POST /drain_listeners", func(http.ResponseWriter, *http.Request) { drained.Store(refused.Load()) })
@@ -73,6 +80,16 @@ func play() {
 	}
 	<-stop
 	fmt.Print("ended as asked") // a last line without an end
+}
+
+// freePlace is an address where nothing listens.
+func freePlace() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // fake is the configuration of an Envoy that this binary plays.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -180,8 +181,16 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 	if n := len([]rune(last())); n > screenColumns-3 { // of which ^C takes two
 		t.Errorf("the status takes %d of %d columns", n, screenColumns)
 	}
-	if _, err := keys.Write([]byte{3}); err != nil { // Ctrl-C
+	answers := make(chan answer, 1)
+	go func() {
+		answers <- c.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 60, true), nil)
+	}()
+	eventually(t, 10*time.Second, "an answer runs", func() bool { return strings.Contains(last(), "in flight 1 | ") })
+	if _, err := keys.Write([]byte{3}); err != nil { // Ctrl-C, which the terminal sends to the whole group
 		t.Fatal(err)
+	}
+	if a := <-answers; !a.whole() {
+		t.Errorf("the answer that ran: %s", a.String())
 	}
 	select {
 	case err := <-ended:

@@ -76,6 +76,29 @@ func (u *together) asks(t *testing.T) string {
 	return string(out)
 }
 
+// answering asks for an answer of so many tokens, and returns once a server is at it. Of the first request of an Envoy the picker may
+// not count that it runs: it does not know yet that it will be told of the end.
+func (u *together) answering(t *testing.T, c *client, tokens int) <-chan answer {
+	t.Helper()
+	answers := make(chan answer, 1)
+	go func() {
+		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", tokens, true), nil)
+	}()
+	eventually(t, 5*time.Second, "an answer runs", func() bool {
+		select {
+		case a := <-answers:
+			t.Fatalf("it has ended: %s", a.String())
+		default:
+		}
+		running := 0.0
+		for _, server := range regexp.MustCompile(`(?m)^server (\S+): `).FindAllStringSubmatch(u.log.text(), -1) {
+			running += seriesSum("http://"+server[1]+"/metrics", "vllm:num_requests_running")
+		}
+		return running == 1
+	})
+	return answers
+}
+
 var answered = regexp.MustCompile(`(?s)^HTTP/1\.1 200 OK\r\n.*\nx-signalbox-request-id: (\S+)\r\n.*"chat\.completion"`)
 
 func goneSoon(t *testing.T, id int) {
@@ -111,11 +134,7 @@ func TestEnvoyUp(t *testing.T) {
 	}
 	c := newClient(u.url)
 	t.Cleanup(c.close)
-	answers := make(chan answer, 1)
-	go func() {
-		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 100, true), nil)
-	}()
-	eventually(t, 5*time.Second, "an answer runs", func() bool { return seriesSum(u.metrics+"/metrics", "signalbox_endpoint_inflight_requests") == 1 })
+	answers := u.answering(t, c, 100)
 	u.signal(t, syscall.SIGINT)
 	if a := <-answers; !a.whole() || len(a.events) < 100 {
 		t.Errorf("the answer that ran at Ctrl-C: %s", a.String())
@@ -134,11 +153,7 @@ func TestEnvoyUpRefusesWhatComesInItsEnd(t *testing.T) {
 	u := startUp(t, "--sim", "1")
 	c := newClient(u.url)
 	t.Cleanup(c.close)
-	answers := make(chan answer, 1)
-	go func() {
-		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 100, true), nil)
-	}()
-	eventually(t, 5*time.Second, "an answer runs", func() bool { return seriesSum(u.metrics+"/metrics", "signalbox_endpoint_inflight_requests") == 1 })
+	answers := u.answering(t, c, 100)
 	u.signal(t, syscall.SIGTERM)
 	eventually(t, 5*time.Second, "connections are refused", func() bool {
 		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(u.url, "http://"), time.Second)
@@ -160,11 +175,7 @@ func TestEnvoyUpCutsAtTheTimeout(t *testing.T) {
 	u := startUp(t, "--sim", "1", "--drain-timeout", "500ms")
 	c := newClient(u.url)
 	t.Cleanup(c.close)
-	answers := make(chan answer, 1)
-	go func() {
-		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 2000, true), nil)
-	}()
-	eventually(t, 5*time.Second, "an answer runs", func() bool { return seriesSum(u.metrics+"/metrics", "signalbox_endpoint_inflight_requests") == 1 })
+	answers := u.answering(t, c, 2000)
 	u.signal(t, syscall.SIGINT)
 	if code := u.exitCode(t, 10*time.Second); code != 0 {
 		t.Errorf("exit status %d", code)
@@ -182,10 +193,7 @@ func TestEnvoyUpTakesEnvoyAlong(t *testing.T) {
 	u := startUp(t, "--sim", "1")
 	c := newClient(u.url)
 	t.Cleanup(c.close)
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	go c.do(ctx, http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 2000, true), nil)
-	eventually(t, 5*time.Second, "an answer runs", func() bool { return seriesSum(u.metrics+"/metrics", "signalbox_endpoint_inflight_requests") == 1 })
+	u.answering(t, c, 2000)
 	id := u.envoyIDs(t, 1)[0]
 	u.signal(t, syscall.SIGINT)
 	u.linesAfter(t, "Ending", 1, 5*time.Second)
