@@ -19,7 +19,9 @@ const (
 	idleFloor   = time.Second            // between two scrapes while none is
 	startSpread = 100 * time.Millisecond // the first scrape comes within this time
 
-	backoffCap       = 10 * time.Second
+	// backoffCap is how long a server that returns may go unseen: it gets no requests until its page is read. In a large pool
+	// the interval is longer, so that servers which are gone for good leave places for fetches of the others.
+	backoffCap       = 3 * time.Second
 	backoffCapLoaded = time.Second // while requests are in flight
 	lostMargin       = time.Second // beyond the timeout, until a fetch that nobody answers is given up
 	newAdapterPause  = 5 * time.Second

@@ -119,7 +119,7 @@ func TestFailuresBackOffAndLeaveTheSample(t *testing.T) {
 	s.settled()
 	before := s.target.Sample()
 	n := s.asksAfter(time.Second)
-	for _, wait := range []int{1, 2, 4, 8, 10, 10} {
+	for _, wait := range []int{1, 2, 3, 3} {
 		s.stage.Tell(failure(n))
 		n = s.asksAfter(time.Duration(wait) * time.Second)
 	}
@@ -135,7 +135,7 @@ func TestFailuresBackOffAndLeaveTheSample(t *testing.T) {
 	if want := []string{"a: status 500", "a: ", "a: status 500"}; !reflect.DeepEqual(s.turns, want) {
 		t.Errorf("turned %q, want %q", s.turns, want)
 	}
-	s.counts("llm_d_epp_datalayer_poll_errors_total", 7, "metrics-data-source")
+	s.counts("llm_d_epp_datalayer_poll_errors_total", 5, "metrics-data-source")
 }
 
 func TestFailuresAreRetriedSoonWhileRequestsAreInFlight(t *testing.T) {
