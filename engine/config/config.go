@@ -58,7 +58,7 @@ kind: EndpointPickerConfig
 plugins:
 - type: queue-scorer
 - type: kv-cache-utilization-scorer
-- type: prefix-cache-scorer
+- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}
 - type: metrics-data-source
 - type: core-metrics-extractor
 schedulingProfiles:

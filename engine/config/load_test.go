@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 )
 
 const head = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
@@ -60,6 +61,27 @@ func TestLoad(t *testing.T) {
 				t.Errorf("Load(%q) = %s, want %s", c.data, shape(got), c.want)
 			}
 		})
+	}
+}
+
+// A file has the reference's affinity, which never yields; what runs without one yields.
+func TestAffinityYieldsByDefaultOnly(t *testing.T) {
+	standard, err := Default(three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := Load([]byte(strings.ReplaceAll(builtIn, ", parameters: {yieldAboveRequests: 8}", "")), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		config *Config
+		want   int
+	}{"without a file": {standard, 8}, "from a file": {file, 0}} {
+		scorer, ok := c.config.Profiles[0].Scorers[2].Scorer.(*scorers.PrefixCache)
+		if !ok || scorer.YieldAboveRequests != c.want {
+			t.Errorf("%s: %+v, want yieldAboveRequests %d", name, scorer, c.want)
+		}
 	}
 }
 

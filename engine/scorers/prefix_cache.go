@@ -3,6 +3,7 @@ package scorers
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -13,11 +14,17 @@ const blockTokens = 64
 // PrefixCache prefers servers that hold the beginning of the prompt in their prefix cache. The score is a weighted mean of
 // two numbers: the part of the prompt's blocks that match, and the square of the matched length on a fixed scale. With the
 // default weight only the first counts. A prompt without a whole block of 64 tokens scores 0 everywhere.
+//
+// With yieldAboveRequests the preference ends where it would crowd one server while another has little to do: conversations then
+// move to a server that was added, or that returned.
 type PrefixCache struct {
 	// MatchLengthWeight is the share of the matched length in the score, 0 to 1; the matched part of the prompt has the rest.
 	MatchLengthWeight float64 `json:"matchLengthWeight"`
 	// MatchLengthScaleTokens is the matched length, in tokens, that scores 1; at least 1.
 	MatchLengthScaleTokens int `json:"matchLengthScaleTokens"`
+	// YieldAboveRequests is how many requests in flight more than the least loaded candidate a server may have. One that has more,
+	// and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.
+	YieldAboveRequests int `json:"yieldAboveRequests"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
 }
@@ -31,6 +38,9 @@ func (s *PrefixCache) Validate() error {
 	if s.MatchLengthScaleTokens < 1 {
 		errs = append(errs, fmt.Errorf("matchLengthScaleTokens: got %d, want 1 or more", s.MatchLengthScaleTokens))
 	}
+	if s.YieldAboveRequests < 0 {
+		errs = append(errs, fmt.Errorf("yieldAboveRequests: got %d, want 0 or more", s.YieldAboveRequests))
+	}
 	return errors.Join(errs...)
 }
 
@@ -39,15 +49,33 @@ func (*PrefixCache) Reads() schedule.Reads { return schedule.ReadsPrefix }
 
 // Score weighs the matched part and the matched length.
 func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
-	total := in.Request.Blocks.Len()
+	total, least := in.Request.Blocks.Len(), s.leastRequests(in)
 	for i := range in.Candidates.Len() {
 		scores[i] = 0
 		match := min(in.Candidates.At(i).PrefixBlocks(), total)
-		if match <= 0 {
+		if match <= 0 || s.yields(in.Candidates.At(i).InflightRequests(), least) {
 			continue
 		}
 		part := float64(match) / float64(total)
 		length := min(1, float64(match)*blockTokens/float64(s.MatchLengthScaleTokens))
 		scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*part)
 	}
+}
+
+// leastRequests is what the least loaded candidate has in flight, if that matters.
+func (s *PrefixCache) leastRequests(in *schedule.Input) int {
+	if s.YieldAboveRequests == 0 {
+		return 0
+	}
+	least := math.MaxInt
+	for i := range in.Candidates.Len() {
+		least = min(least, in.Candidates.At(i).InflightRequests())
+	}
+	return least
+}
+
+// yields reports whether a server with so many requests in flight is too busy for its prefixes to count.
+func (s *PrefixCache) yields(requests, least int) bool {
+	more := requests - least
+	return s.YieldAboveRequests > 0 && more > s.YieldAboveRequests && more > least
 }

@@ -19,6 +19,7 @@ func TestScores(t *testing.T) {
 	lora := func(active, waiting string, slots int) endpoint {
 		return endpoint{ActiveLoRAs: strings.Fields(active), WaitingLoRAs: strings.Fields(waiting), MaxLoRAs: slots}
 	}
+	yielding := &PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: 8}
 	for name, c := range map[string]struct {
 		scorer     schedule.Scorer
 		candidates []endpoint
@@ -44,6 +45,11 @@ func TestScores(t *testing.T) {
 		"LoRA none":              {new(LoRAAffinity), []endpoint{{}}, []float32{0}},
 		"prefix, part":           {Types["prefix-cache-scorer"](), []endpoint{{PrefixBlocks: 0}, {PrefixBlocks: 1}, {PrefixBlocks: 4}, {PrefixBlocks: 9}}, []float32{0, 0.25, 1, 1}},
 		"prefix, length":         {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 128}, []endpoint{{PrefixBlocks: 1}, {PrefixBlocks: 2}, {PrefixBlocks: 4}}, []float32{0.25, 1, 1}},
+		"prefix, any load":       {Types["prefix-cache-scorer"](), []endpoint{{InflightRequests: 1000, PrefixBlocks: 4}, {}}, []float32{1, 0}},
+		"prefix, yields":         {yielding, []endpoint{{InflightRequests: 8, PrefixBlocks: 4}, {InflightRequests: 9, PrefixBlocks: 4}, {}}, []float32{1, 0, 0}},
+		"prefix, twice as many":  {yielding, []endpoint{{InflightRequests: 40, PrefixBlocks: 4}, {InflightRequests: 41, PrefixBlocks: 4}, {InflightRequests: 20}}, []float32{1, 0, 0}},
+		"prefix, no bound":       {&PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: math.MaxInt}, []endpoint{{InflightRequests: 1000, PrefixBlocks: 4}, {InflightRequests: 1}}, []float32{1, 0}},
+		"prefix, least loaded":   {yielding, []endpoint{{InflightRequests: 50, PrefixBlocks: 4}, {InflightRequests: 50}}, []float32{1, 0}},
 		"prefix, both":           {&PrefixCache{MatchLengthWeight: 0.5, MatchLengthScaleTokens: 256}, []endpoint{{PrefixBlocks: 2}}, []float32{0.5*0.25 + 0.5*0.5}},
 		"active":                 {Types["active-request-scorer"](), []endpoint{{}, {InflightRequests: 1}, {InflightRequests: 4}}, []float32{1, 0.75, 0}},
 		"active, idle threshold": {&ActiveRequest{IdleThreshold: 1, MaxBusyScore: 0.5}, []endpoint{{InflightRequests: 1}, {InflightRequests: 2}, {InflightRequests: 4}}, []float32{1, 0.25, 0}},
@@ -111,11 +117,12 @@ func TestValidate(t *testing.T) {
 		plugin interface{ Validate() error }
 		want   string
 	}{
-		"threshold":  {&LoadAware{Threshold: 0}, "threshold: got 0, want 1 or more"},
-		"prefix":     {&PrefixCache{MatchLengthWeight: math.NaN()}, "matchLengthWeight: got NaN, want 0 to 1\nmatchLengthScaleTokens: got 0, want 1 or more"},
-		"active":     {&ActiveRequest{IdleThreshold: -1, MaxBusyScore: 2}, "idleThreshold: got -1, want 0 or more\nmaxBusyScore: got 2, want 0 to 1"},
-		"in order":   {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 1}, "<nil>"},
-		"no choices": {new(QueueDepth), "<nil>"},
+		"threshold":   {&LoadAware{Threshold: 0}, "threshold: got 0, want 1 or more"},
+		"prefix":      {&PrefixCache{MatchLengthWeight: math.NaN()}, "matchLengthWeight: got NaN, want 0 to 1\nmatchLengthScaleTokens: got 0, want 1 or more"},
+		"active":      {&ActiveRequest{IdleThreshold: -1, MaxBusyScore: 2}, "idleThreshold: got -1, want 0 or more\nmaxBusyScore: got 2, want 0 to 1"},
+		"prefix less": {&PrefixCache{MatchLengthScaleTokens: 1, YieldAboveRequests: -1}, "yieldAboveRequests: got -1, want 0 or more"},
+		"in order":    {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 1}, "<nil>"},
+		"no choices":  {new(QueueDepth), "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := fmt.Sprint(c.plugin.Validate()); got != c.want {
