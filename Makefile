@@ -105,10 +105,10 @@ e2e-long: ## The same with the tests that wait for keepalives and deadlines
 	@$(MAKE) --no-print-directory e2e LONG=yes
 
 .PHONY: e2e-vllm
-e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port, none = simulated; STOP="command that ends the first"; OPENAI_PYTHON
+e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port, none = simulated; STOP, START="command" for the first; OPENAI_PYTHON
 	@envoy=$$($(FETCH)); \
-	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' OPENAI_PYTHON="$(OPENAI_PYTHON)" \
-	$(GO) test -count=1 -v -run '^TestEnvoy(OpenAIClient|ModelServers)$$' ./test/e2e
+	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' START='$(START)' OPENAI_PYTHON="$(OPENAI_PYTHON)" \
+	$(GO) test -count=1 -v -run '^TestEnvoy(OpenAIClient|ConversationsReturn|ModelServers)$$' ./test/e2e
 
 .PHONY: ci
 ci: ## Lint, vet, race, a little fuzzing, the release, planted faults, then test

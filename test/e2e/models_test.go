@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type fleet struct {
 	// nobody gave any servers
 	simulated bool
 	stop      func(t *testing.T) // ends the first server under load; nil = nobody may
+	start     func(t *testing.T) // starts it again, at the same address; nil = nobody can
 }
 
 // TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated ones.
@@ -36,21 +38,33 @@ func TestEnvoyModelServers(t *testing.T) {
 	t.Run("stop", f.losesOne) // the last, for it leaves a server less
 }
 
-func newFleet(t *testing.T) *fleet {
-	t.Helper()
-	f := &fleet{servers: strings.FieldsFunc(os.Getenv("ENDPOINTS"), func(r rune) bool { return r == ',' || r == ' ' })}
-	if command := os.Getenv("STOP"); command != "" {
-		f.stop = func(t *testing.T) {
-			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", command, err, out)
-			}
+// shell runs the command in a variable; nil = there is none.
+func shell(variable string) func(t *testing.T) {
+	command := os.Getenv(variable)
+	if command == "" {
+		return nil
+	}
+	return func(t *testing.T) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
+}
+
+// newFleet takes flags for simulated servers.
+func newFleet(t *testing.T, more ...string) *fleet {
+	t.Helper()
+	f := &fleet{servers: strings.FieldsFunc(os.Getenv("ENDPOINTS"), func(r rune) bool { return r == ',' || r == ' ' })}
+	f.stop, f.start = shell("STOP"), shell("START")
 	if f.simulated = len(f.servers) == 0; f.simulated {
 		flags := append(slices.Clone(slow), "--adapters", "adapter-a,adapter-b", "--prefill-rate", "20000")
-		first, address := simulatedProcess(t, 1, flags...)
+		flags = append(flags, more...)
+		at := append(flags[:len(flags):len(flags)], "--port", strconv.Itoa(freePorts(t, 1)[0]))
+		first, address := simulatedProcess(t, 1, at...)
 		f.servers = append(address, simulated(t, 1, flags...)...)
 		f.stop = func(*testing.T) { first.kill() }
+		f.start = func(t *testing.T) { first, _ = simulatedProcess(t, 1, at...) }
 	}
 	status, text := get("http://" + f.servers[0] + "/v1/models")
 	var list struct {

@@ -390,6 +390,7 @@ def raws(k):
     k.raw("chunked body", "POST", chat, body, sim=True, chunked=True)
     k.raw("body with gzip", "POST", chat, gzip.compress(body), want="400", headers={"content-encoding": "gzip"})
     k.raw("body with a BOM", "POST", chat, b"\xef\xbb\xbf" + body)
+    k.raw("body in UTF-16", "POST", chat, json.dumps(ask).encode("utf-16"))
     k.raw("body with spaces", "POST", chat, json.dumps(ask, indent=4).encode() + b"\n\n", sim=True)
     k.raw("body empty", "POST", chat, b"", want="400")
     k.raw("body cut", "POST", chat, body[:-9], want="400")
