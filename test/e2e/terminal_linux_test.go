@@ -93,6 +93,14 @@ func (s *screen) shown() []string {
 	return all
 }
 
+// last is the last of them, "" if there is none.
+func (s *screen) last() string {
+	if rows := s.shown(); len(rows) > 0 {
+		return rows[len(rows)-1]
+	}
+	return ""
+}
+
 // onTerminal starts a program on a terminal of its own, at which Ctrl-C reaches its whole group.
 func onTerminal(t *testing.T, args ...string) (keys *os.File, seen *screen, ended <-chan error) {
 	t.Helper()
@@ -148,12 +156,7 @@ func onTerminal(t *testing.T, args ...string) (keys *os.File, seen *screen, ende
 func TestEnvoyUpOnATerminal(t *testing.T) {
 	t.Setenv("ENVOY", envoyPath)
 	keys, seen, ended := onTerminal(t, append([]string{"up", "--sim", "3", "-v", "3"}, anyPorts...)...)
-	last := func() string {
-		if rows := seen.shown(); len(rows) > 0 {
-			return rows[len(rows)-1]
-		}
-		return ""
-	}
+	last := seen.last
 	eventually(t, 20*time.Second, "the status stands at the end", func() bool {
 		return strings.HasPrefix(last(), "requests 0, failed 0, in flight 0 | ") && strings.Contains(strings.Join(seen.shown(), ""), "Ctrl-C ends all")
 	})
@@ -169,18 +172,7 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 		}
 	}
 	eventually(t, 10*time.Second, "the status counts requests", func() bool { return strings.HasPrefix(last(), "requests 3, failed 0, in flight 0 | ") })
-	rows := seen.shown()
-	for i, row := range rows {
-		if strings.Contains(row, "in flight") != (i == len(rows)-1) || strings.Contains(row, "\x1b") {
-			t.Errorf("row %d of %d: %q", i, len(rows), row)
-		}
-	}
-	if n := strings.Count(strings.Join(rows, "\n"), "request served"); n != 3 {
-		t.Errorf("%d lines of the log for 3 requests", n)
-	}
-	if n := len([]rune(last())); n > screenColumns-3 { // of which ^C takes two
-		t.Errorf("the status takes %d of %d columns", n, screenColumns)
-	}
+	statusIsApart(t, seen.shown(), 3)
 	answers := make(chan answer, 1)
 	go func() {
 		answers <- c.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 60, true), nil)
@@ -200,8 +192,24 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Ctrl-C does not end it")
 	}
-	rows = seen.shown()
+	rows := seen.shown()
 	if last() != "Ended." || strings.Contains(strings.Join(rows, "\n"), "in flight") || strings.Contains(strings.Join(rows, ""), "is started again") {
 		t.Errorf("at the end: %q", rows[max(0, len(rows)-4):])
+	}
+}
+
+// statusIsApart: the status is the last row, and stands in no other; each served request has its line of the log.
+func statusIsApart(t *testing.T, rows []string, requests int) {
+	t.Helper()
+	for i, row := range rows {
+		if strings.Contains(row, "in flight") != (i == len(rows)-1) || strings.Contains(row, "\x1b") {
+			t.Errorf("row %d of %d: %q", i, len(rows), row)
+		}
+	}
+	if n := strings.Count(strings.Join(rows, "\n"), "request served"); n != requests {
+		t.Errorf("%d lines of the log for %d requests", n, requests)
+	}
+	if n := len([]rune(rows[len(rows)-1])); n > screenColumns-3 { // of which ^C takes two
+		t.Errorf("the status takes %d of %d columns", n, screenColumns)
 	}
 }
