@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,9 +27,8 @@ import (
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go endOnSignals(signals, stop)
+	signal.Notify(orders, os.Interrupt, syscall.SIGTERM)
+	go endOnSignals(orders, stop)
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		lastWords(os.Stderr, "signalbox: "+err.Error()+"\n")
 		var quiet exitError
@@ -46,6 +46,19 @@ func lastWords(w io.Writer, text string) {
 	_ = s.Close()
 }
 
+// orders are the signals that end the command. A command may have more signals come here than SIGINT and SIGTERM.
+var orders = make(chan os.Signal, 2)
+
+// leftovers are paths of folders to remove at the end, whichever it is: a process that ends at once runs nothing else.
+var leftovers sync.Map
+
+func removeLeftovers() {
+	leftovers.Range(func(folder, _ any) bool {
+		_ = os.RemoveAll(folder.(string)) // nothing can be done about it any more
+		return true
+	})
+}
+
 // oneOrder is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all processes in the foreground,
 // and a parent such as make or go run may pass on what it got itself.
 const oneOrder = 500 * time.Millisecond
@@ -54,6 +67,7 @@ const oneOrder = 500 * time.Millisecond
 func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc) {
 	second := secondSignal(signals, stop)
 	envoy.KillAll()
+	removeLeftovers()
 	lastWords(os.Stderr, "signalbox: ended at once by a second signal: "+second.String()+"\n")
 	code := 1
 	if number, ok := second.(syscall.Signal); ok {

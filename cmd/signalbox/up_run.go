@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,11 +51,18 @@ type up struct {
 
 // start brings up the simulated servers, Signalbox and Envoy.
 func (u *up) start(ctx context.Context, path, version string) error {
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(orders, syscall.SIGHUP) // the terminal was closed
+	}
 	folder, err := os.MkdirTemp("", "signalbox-up-")
 	if err != nil {
 		return err
 	}
-	u.ends = append(u.ends, func() error { return os.RemoveAll(folder) })
+	leftovers.Store(folder, true)
+	u.ends = append(u.ends, func() error {
+		leftovers.Delete(folder)
+		return os.RemoveAll(folder)
+	})
 	u.logs.say = u.out.say
 	if err := u.listServers(filepath.Join(folder, "endpoints.yaml")); err != nil {
 		return err
