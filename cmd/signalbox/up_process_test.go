@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -50,6 +51,9 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 	if err := os.WriteFile(lasting, []byte(lastingEnvoy), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	unignored := make(chan os.Signal, 1) // a process that this one starts would ignore SIGHUP as it does, under nohup for one
+	signal.Notify(unignored, syscall.SIGHUP)
+	defer signal.Stop(unignored)
 	up := exec.Command(os.Args[0])
 	up.Env = append(os.Environ(), "ENVOY="+lasting, "TMPDIR="+temporary, "SIGNALBOX_TEST_LINE=up --sim 1 "+strings.Join(anyPorts(), " "))
 	out := &shared{}

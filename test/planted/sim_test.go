@@ -51,7 +51,7 @@ var simFaults = map[string]fault{
 	},
 	"the access log is told to nothing": {
 		file: "loops.go", was: "{ p.loopOf(m.Request).shard.Port().Post(m) }\n\n// Ongoing", is: "{}\n\n// Ongoing",
-		complaint: "did not begin, end and report once",
+		complaint: "no cycle heard of one",
 	},
 	"refused requests are told to nothing": {
 		file: "loops.go", was: "{ p.loopOf(m.Record.Request).shard.Port().Post(m) }", is: "{}",

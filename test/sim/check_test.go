@@ -88,6 +88,9 @@ func (w *world) wired() {
 	if partial > 5 && reported == 0 {
 		w.Errorf("%d requests left before they were whole, and none was reported", partial)
 	}
+	if e := w.ledger.entries; e.told > 20 && e.met == 0 {
+		w.Errorf("proxies told of %d ends, and no cycle heard of one", e.told)
+	}
 	if w.announced == 0 {
 		w.Errorf("the proxies were never told of endpoints")
 	}

@@ -239,6 +239,7 @@ func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 	if !c.faults.off {
 		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
 	}
+	c.ledger.entries.told++
 	c.picker.Ended(messages.ExchangeLogged{Request: c.request.ID, End: end})
 	ctx.Stop()
 }

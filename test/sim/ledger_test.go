@@ -59,7 +59,8 @@ type ledger struct {
 	drawn     map[string]int // faults, by kind
 	breaches  []string       // rules that did not hold
 	queries   []*query
-	reused    []messages.EndpointID // ids of endpoints that were another one's before
+	reused    []messages.EndpointID   // ids of endpoints that were another one's before
+	entries   struct{ told, met int } // access log entries of ends: of the proxies, and that reached a cycle
 }
 
 func newLedger() *ledger {
@@ -118,6 +119,8 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 		}
 	case messages.ResponseOngoing:
 		f.model.returned(f.line)
+	case messages.ResponseEnded:
+		f.ledger.entries.met += one(m.Logged != messages.Logged{})
 	}
 }
 
