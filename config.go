@@ -42,13 +42,13 @@ type World struct {
 
 	// Announcer tells the proxies of endpoints; nil = they know by themselves, and nothing waits.
 	Announcer messages.Sink[messages.XdsMsg]
-	// Hangs hears of a loop that held up an announcement; nil = nobody does.
+	// Hangs hears of a loop that held up an announcement; nil = none.
 	Hangs func(loop int, waited time.Duration)
 
 	Report func(*messages.Record)              // hears of each request at its end; must not keep the record
 	Status func(messages.Reason) int           // the HTTP status of a refusal
-	Turned func(messages.EndpointSpec, string) // as scraper.Config has it; nil = nobody hears
-	// Panicked hears of each panic of an actor, and what its loop did before, by lines; nil = nobody does.
+	Turned func(messages.EndpointSpec, string) // as scraper.Config has it; nil = none
+	// Panicked hears of each panic of an actor, and what its loop did before, by lines; nil = none.
 	Panicked func(p runtime.Panic, did []string)
 	// Release closes what the picker was given. Close calls it once no actor needs any of it; nil = nothing is to close.
 	Release func()

@@ -104,7 +104,7 @@ func (p *Picker) tell(m messages.ShardMsg) {
 	}
 }
 
-// Start spawns the cycle of a request. False: its loop has no room, and nobody will answer.
+// Start spawns the cycle of a request. False: its loop has no room, and no answer will come.
 func (p *Picker) Start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 	l := p.loopOf(first.Request.ID)
 	ref, ok := runtime.Start(l.shard, l.cycle, messages.CycleMsg(first))

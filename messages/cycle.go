@@ -192,7 +192,7 @@ func UsageSources() []UsageSource {
 type LogState uint8
 
 const (
-	LogUnknown LogState = iota // nobody asked: the stream saw the end, or no entry will name the request
+	LogUnknown LogState = iota // not asked for: the stream saw the end, or no entry will name the request
 	LogSeen                    // entries come: they tell the end of a response that outlives its stream
 	LogAwaited                 // none has come yet, and none need have come
 	LogMissing                 // none came in time: the proxy seems to send none

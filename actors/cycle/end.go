@@ -37,7 +37,7 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	case now.Before(c.due):
 		c.arm(ctx)
 	case c.after != inStream && now.Before(c.deadline):
-		c.believe(ctx)
+		c.settleForHeaders(ctx)
 	case c.after != inStream:
 		c.giveUp(ctx)
 	case !now.Before(c.deadline):

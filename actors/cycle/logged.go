@@ -107,8 +107,8 @@ func (c *Cycle) resume() {
 	c.load()
 }
 
-// believe takes the response's headers for an answer, if the access log is silent while the response runs.
-func (c *Cycle) believe(ctx runtime.Context[messages.CycleMsg]) {
+// settleForHeaders takes the response's headers for an answer, if the access log is silent while the response runs.
+func (c *Cycle) settleForHeaders(ctx runtime.Context[messages.CycleMsg]) {
 	if c.heard.last.IsZero() {
 		c.reportSuccess()
 	}

@@ -26,7 +26,7 @@ type Config struct {
 	// Answers says whether a server takes a connection; by default one is opened. It is asked where a name has addresses of IPv4 and of
 	// IPv6, to choose between the two.
 	Answers   func(context.Context, netip.AddrPort) bool
-	LookEvery time.Duration // the file is looked at for a change that nobody told of; 500 ms by default
+	LookEvery time.Duration // the file is looked at for a change that no notice told of; 500 ms by default
 	Fixed     bool          // the file is read at start only; names are still looked up again
 
 	// Problem, if not nil, hears of a bad file and of names that do not resolve, each once, and nil when none is left.

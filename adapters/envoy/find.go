@@ -21,7 +21,7 @@ var pinned = filepath.Join(".envoy", "envoy")
 
 // Find gives the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working directory,
 // beside the binary self, or in the folder above it, for self is in a folder bin of the source. self may be "". An $ENVOY that
-// cannot be run is an error and not passed over, for it was asked for.
+// cannot be run is an error, for it was asked for.
 func Find(self string) (string, error) {
 	if asked := os.Getenv("ENVOY"); asked != "" {
 		path, err := exec.LookPath(asked)

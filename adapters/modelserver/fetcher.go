@@ -152,7 +152,7 @@ func (f *Fetcher) run(fetch func() messages.ScraperMsg, to messages.Port[message
 	if f.closed {
 		return false
 	}
-	f.running.Go(func() { to.Post(fetch()) }) // false: the scraper has ended, and nobody wants to know
+	f.running.Go(func() { to.Post(fetch()) }) // false: the scraper has ended
 	return true
 }
 
