@@ -15,7 +15,6 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -58,13 +57,13 @@ func newStand(t *testing.T, seed uint64) *stand {
 }
 
 func (s *stand) settings(seed uint64) Config {
-	cfg, err := config.Default(config.Settings{Destinations: 1})
+	cfg, err := config.Default(config.Settings{Destinations: 1, Stale: time.Hour})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return Config{
 		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: 1, Start: time.Unix(1_800_000_000, 0)},
-		Plan:    &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: time.Hour},
+		Plan:    cfg.Plan,
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},

@@ -98,7 +98,7 @@ func TestCheckThatIsRefused(t *testing.T) {
 // One that tries a suspended endpoint proves nothing, and gives the probe back.
 func TestCheckGivesTheProbeBack(t *testing.T) {
 	s := checked(t)
-	s.plan.Profiles[0].Picker.Most = func() int { return 2 }
+	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 	s.eject(first)
 	s.cycle.Tell(messages.Dispatched{})
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})

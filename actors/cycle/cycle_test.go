@@ -88,13 +88,13 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 		},
 		"filtered": {
 			func(s *scene) {
-				s.plan.Profiles[0].Filters = []schedule.FilterStep{{Step: schedule.Step{Name: "strict"}, Filter: none{}}}
+				s.plan.Profiles()[0].Filters = []schedule.FilterStep{{Step: schedule.Step{Name: "strict"}, Filter: none{}}}
 			},
 			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "filter strict left no endpoint"},
 		},
 		"picker at fault": {
 			func(s *scene) {
-				s.plan.Profiles[0].Picker.Picker = pickFunc(func() []int { return nil })
+				s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return nil })
 			},
 			messages.PickFailed{Reason: messages.Internal, Detail: "picker all picked nothing"},
 		},

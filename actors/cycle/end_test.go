@@ -129,7 +129,7 @@ func TestCrashWhileWaitingIsAnsweredAndGivesBack(t *testing.T) {
 
 func TestCrashOfAPluginHoldsNothing(t *testing.T) {
 	s := waiting(t)
-	s.plan.Profiles[0].Picker.Picker = pickFunc(func() []int { panic("plugin") })
+	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { panic("plugin") })
 	func() {
 		defer func() {
 			if recover() == nil {

@@ -19,7 +19,7 @@ func trying(t *testing.T) *scene {
 func (s *scene) try() {
 	s.Helper()
 	s.arrive(24 * time.Hour)
-	s.plan.Profiles[0].Picker.Most = func() int { return 2 }
+	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 	s.eject(first)
 	s.cycle.Tell(messages.Dispatched{})
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
@@ -116,7 +116,7 @@ func TestWhoWasTriedIsToldOf(t *testing.T) {
 	})
 	t.Run("the pick comes too late", func(t *testing.T) {
 		s := waiting(t)
-		s.plan.Profiles[0].Picker.Most = func() int { return 2 }
+		s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 		s.clock.step = int64(pickLimit + 1)
 		s.eject(first)
 		s.cycle.Tell(messages.Dispatched{})
@@ -162,7 +162,7 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 		t.Run("it was degraded: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.arrive(24 * time.Hour)
-			s.plan.Profiles[0].Picker.Most = func() int { return 2 }
+			s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 			for _, e := range s.pool.Snapshot().Endpoints {
 				e.SetOutlier(&outlier.Status{Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until)})
 			}

@@ -51,7 +51,7 @@ type scene struct {
 	book    *records.Book
 	reg     *prometheus.Registry
 	ended   []messages.Record
-	plan    schedule.Plan
+	plan    *schedule.Plan
 	asked   messages.Request
 	began   time.Time
 	clock   steps
@@ -71,9 +71,9 @@ func newScene(t *testing.T) *scene {
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
 		endpoints.New(second, messages.EndpointSpec{Address: addresses[second]}),
 	}), nil)
-	s.plan = schedule.Plan{Handler: once{}, Profiles: []schedule.Profile{{
+	s.plan = schedule.NewPlan([]schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
-	}}}
+	}}, once{}, 0)
 	s.families = cycle.NewFamilies(s.reg, s.pool, "pool")
 	s.families.Served("m")
 	s.play()
@@ -85,7 +85,7 @@ func (s *scene) play() {
 	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return &s.plan },
+		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return s.plan },
 		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))}),
 		Limits:    cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics:   s.families,

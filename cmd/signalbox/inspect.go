@@ -68,7 +68,7 @@ func showPlugin(w io.Writer, name string) error {
 // describe is a configuration in force, defaults filled in.
 func describe(c *config.Config) string {
 	var b strings.Builder
-	for _, p := range c.Profiles {
+	for _, p := range c.Plan.Profiles() {
 		fmt.Fprintf(&b, "profile %s\n", p.Name)
 		for _, f := range p.Filters {
 			fmt.Fprintf(&b, "  filter  %s\n", named(f.Name, f.Type))

@@ -236,7 +236,7 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(data, config.Settings{Destinations: destinations})
+	c, err := load(data, config.Settings{Destinations: destinations, Stale: o.staleness})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", name, err)
 	}

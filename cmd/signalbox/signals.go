@@ -23,8 +23,9 @@ import (
 // newFetcher makes what reads model servers' pages. What no plugin reads is not scraped. The prefix index must hear of restarts,
 // which only metrics pages tell, though it needs no load.
 func newFetcher(cfg *config.Config) (*modelserver.Fetcher, error) {
+	reads := cfg.Plan.Reads()
 	return modelserver.NewFetcher(modelserver.Config{
-		Want:    modelserver.Wanted{Load: cfg.Reads&schedule.ReadsSample != 0, LoRA: cfg.Reads&schedule.ReadsLoRA != 0},
+		Want:    modelserver.Wanted{Load: reads&schedule.ReadsSample != 0, LoRA: reads&schedule.ReadsLoRA != 0},
 		Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
 	})
 }
@@ -32,7 +33,7 @@ func newFetcher(cfg *config.Config) (*modelserver.Fetcher, error) {
 // notScraped says why no metrics page is read; "" = they are read.
 func notScraped(cfg *config.Config) string {
 	switch {
-	case cfg.Reads == 0:
+	case cfg.Plan.Reads() == 0:
 		return "no plugin reads samples"
 	case !cfg.Metrics.Enabled:
 		return "dataLayer.injectDefaults is false, and dataLayer.sources names no metrics-data-source"

@@ -29,7 +29,6 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -101,7 +100,7 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 	o := t.opts
 	return signalbox.Config{
 		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
-		Plan:    &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: o.staleness},
+		Plan:    cfg.Plan,
 		Limits: cycle.Limits{
 			Queue: limit(o.queueTimeout), Pick: limit(o.pickTimeout), FirstToken: limit(o.firstToken), ResponseIdle: limit(o.idleTimeout),
 			Logged: limit(o.logTimeout),
@@ -121,7 +120,7 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 func (t *tree) world(cfg *config.Config) signalbox.World {
 	requests := telemetry.NewRequests(t.log, func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
 	w := signalbox.World{
-		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker, Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Profiles),
+		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker, Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan.Profiles()),
 		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
 	}
 	if t.xds != nil { // a nil *xds.Server would be an announcer

@@ -11,14 +11,14 @@ import (
 
 // Settings are what the command line decides where the file says nothing.
 type Settings struct {
-	Destinations int // how many endpoints a picker picks, at least 1
+	Destinations int           // how many endpoints a picker picks, at least 1
+	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
 }
 
 // Config is a configuration in force: checked, complete, and never changed.
 type Config struct {
-	Profiles []schedule.Profile // at least one, each step with type, name and reads; meters are left 0
-	Handler  Handler
-	Reads    schedule.Reads // what the plugins of all profiles look at
+	Plan    *schedule.Plan // of at least one profile, each step with type, name and reads; meters are left 0
+	Handler Handler        // of the plan
 
 	Discovery       Discovery
 	Metrics         Source
@@ -29,11 +29,8 @@ type Config struct {
 	Warnings []Problem // what the file says without effect, in the order of its lines
 }
 
-// Handler is the profile handler.
-type Handler struct {
-	Type, Name string
-	Plugin     schedule.Handler
-}
+// Handler is what the profile handler is called.
+type Handler struct{ Type, Name string }
 
 // Discovery is a file of endpoints.
 type Discovery struct {

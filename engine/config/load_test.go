@@ -22,7 +22,7 @@ var three = Settings{Destinations: 3}
 // shape is a configuration in few words.
 func shape(c *Config) string {
 	var b strings.Builder
-	for _, p := range c.Profiles {
+	for _, p := range c.Plan.Profiles() {
 		fmt.Fprintf(&b, "%s:", p.Name)
 		for _, f := range p.Filters {
 			fmt.Fprintf(&b, " %s", f.Name)
@@ -78,7 +78,7 @@ func TestAffinityYieldsByDefaultOnly(t *testing.T) {
 		config *Config
 		want   int
 	}{"without a file": {standard, 8}, "from a file": {file, 0}} {
-		scorer, ok := c.config.Profiles[0].Scorers[2].Scorer.(*scorers.PrefixCache)
+		scorer, ok := c.config.Plan.Profiles()[0].Scorers[2].Scorer.(*scorers.PrefixCache)
 		if !ok || scorer.YieldAboveRequests != c.want {
 			t.Errorf("%s: %+v, want yieldAboveRequests %d", name, scorer, c.want)
 		}
@@ -114,12 +114,14 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := got.Profiles[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
+	if n := got.Plan.Profiles()[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
 		t.Errorf("destinations: got %d, want the file's 1", n)
 	}
-	got.Profiles, got.Handler = nil, Handler{}
+	if reads, want := got.Plan.Reads(), schedule.ReadsSample|schedule.ReadsLoRA; reads != want {
+		t.Errorf("reads: got %b, want %b", reads, want)
+	}
+	got.Plan, got.Handler = nil, Handler{}
 	want := &Config{
-		Reads:           schedule.ReadsSample | schedule.ReadsLoRA,
 		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true, At: Problem{Line: 5, Path: "plugins[0].parameters.path"}},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
@@ -135,11 +137,11 @@ func TestLoadDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := got.Profiles[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
+	if n := got.Plan.Profiles()[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
 		t.Errorf("destinations: got %d, want 1 of the settings", n)
 	}
-	if want := schedule.ReadsSample | schedule.ReadsPrefix; got.Reads != want {
-		t.Errorf("reads: got %b, want %b", got.Reads, want)
+	if reads, want := got.Plan.Reads(), schedule.ReadsSample|schedule.ReadsPrefix; reads != want {
+		t.Errorf("reads: got %b, want %b", reads, want)
 	}
 	if !got.ParseOpenAI || got.Models.Enabled || got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 || len(got.Warnings) > 0 {
 		t.Errorf("got %+v, want OpenAI parsed, metrics only, two engine labels, no warning", got)

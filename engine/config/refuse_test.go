@@ -163,7 +163,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("Load(%q) = %v, %v; want one of both", data, c, err)
 		}
 		if err == nil {
-			if len(c.Profiles) == 0 || c.Handler.Plugin == nil || c.Profiles[0].Picker.Picker == nil {
+			if len(c.Plan.Profiles()) == 0 || c.Plan.Handler() == nil || c.Plan.Profiles()[0].Picker.Picker == nil {
 				t.Fatalf("Load(%q) = %+v, want a complete configuration", data, c)
 			}
 			return

@@ -12,10 +12,16 @@ const (
 	defaultHandler = "single-profile-handler"
 )
 
-// schedule builds the profiles and their handler.
+// schedule builds the plan.
 func (l *loader) schedule(sections []profileSection) {
+	profiles := l.profiles(sections)
+	l.config.Plan = schedule.NewPlan(profiles, l.handler(len(profiles)), l.defaults.Stale)
+}
+
+func (l *loader) profiles(sections []profileSection) []schedule.Profile {
+	var profiles []schedule.Profile
 	if len(sections) == 0 {
-		l.config.Profiles = []schedule.Profile{l.onlyProfile()}
+		profiles = []schedule.Profile{l.onlyProfile()}
 	}
 	seen := map[string]bool{}
 	for i := range sections {
@@ -27,11 +33,11 @@ func (l *loader) schedule(sections []profileSection) {
 			l.fail(at+".name", "%s stands twice; give one of them another name", clip(s.Name))
 		}
 		seen[s.Name] = true
-		l.config.Profiles = append(l.config.Profiles, l.profile(s, at))
+		profiles = append(profiles, l.profile(s, at))
 	}
 	shared := l.firstPicker()
-	for i := range l.config.Profiles {
-		p := &l.config.Profiles[i]
+	for i := range profiles {
+		p := &profiles[i]
 		if p.Picker.Picker == nil {
 			l.add(p, shared, shared.path, 1)
 		}
@@ -39,7 +45,7 @@ func (l *loader) schedule(sections []profileSection) {
 			l.warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", clip(p.Name))
 		}
 	}
-	l.handler()
+	return profiles
 }
 
 // onlyProfile is the profile of a file that has none: every filter, scorer and picker in the order of the file.
@@ -97,7 +103,6 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 	if r, ok := x.plugin.(interface{ Reads() schedule.Reads }); ok {
 		step.Reads = r.Reads()
 	}
-	l.config.Reads |= step.Reads
 	if f, ok := x.plugin.(schedule.Filter); ok {
 		p.Filters = append(p.Filters, schedule.FilterStep{Step: step, Filter: f})
 	}
@@ -132,31 +137,32 @@ func (l *loader) firstPicker() *instance {
 	return &instance{name: defaultPicker, typ: defaultPicker, plugin: plugin}
 }
 
-// handler finds the profile handler, or gives a single profile its default.
-func (l *loader) handler() {
+// handler finds the profile handler, or gives a single profile its default. It returns nil if there is a problem with it.
+func (l *loader) handler(profiles int) schedule.Handler {
 	var found *instance
+	var plugin schedule.Handler
 	for _, x := range l.instances {
 		h, ok := x.plugin.(schedule.Handler)
 		switch {
 		case x.plugin == nil:
-			return // it may have been meant as one, and its type is a problem already
+			return nil // it may have been meant as one, and its type is a problem already
 		case ok && found != nil:
 			l.fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
 		case ok:
-			found, x.used = x, true
-			l.config.Handler = Handler{Type: x.typ, Name: x.name, Plugin: h}
+			found, plugin, x.used = x, h, true
+			l.config.Handler = Handler{Type: x.typ, Name: x.name}
 		}
 	}
-	n := len(l.config.Profiles)
 	switch {
-	case found == nil && n == 1:
-		plugin := construct(defaultHandler).(schedule.Handler)
-		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler, Plugin: plugin}
+	case found == nil && profiles == 1:
+		plugin = construct(defaultHandler).(schedule.Handler)
+		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler}
 	case found == nil:
-		l.fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", n)
-	case found.typ == defaultHandler && n != 1:
-		l.fail("schedulingProfiles", "got %d profiles, %s wants one", n, found.name)
+		l.fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", profiles)
+	case found.typ == defaultHandler && profiles != 1:
+		l.fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
 	}
+	return plugin
 }
 
 // item extends a path by a position.

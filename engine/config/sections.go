@@ -26,10 +26,10 @@ func (l *loader) dataLayer(s *dataLayerSection) {
 	if inject && !l.config.Metrics.Enabled {
 		l.config.Metrics = l.oneOf("metrics-data-source").(*MetricsSource).page()
 	}
-	reads := l.config.Reads & (schedule.ReadsSample | schedule.ReadsLoRA)
+	reads := l.config.Plan.Reads() & (schedule.ReadsSample | schedule.ReadsLoRA)
 	if !l.config.Metrics.Enabled && reads != 0 {
 		l.warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
-	} else if !l.config.Metrics.Enabled && l.config.Reads&schedule.ReadsPrefix != 0 {
+	} else if !l.config.Metrics.Enabled && l.config.Plan.Reads()&schedule.ReadsPrefix != 0 {
 		l.warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its prefix cache")
 	}
 	if l.core == nil {

@@ -3,11 +3,7 @@ package schedule
 // freshen drops candidates whose newest scrape failed if others with a fresh sample are left; of all that fail, or have none, it drops
 // the stale ones if a fresh one is left. True means that all are stale and that it matters.
 func (r *profileRun) freshen(p *Profile) bool {
-	reads := Reads(0)
-	for i := range p.Scorers {
-		reads |= p.Scorers[i].Reads
-	}
-	if reads&(ReadsSample|ReadsLoRA) == 0 {
+	if p.ranks&readsFresh == 0 {
 		return false
 	}
 	left := r.keepIf(func(e *Endpoint) bool { return e.Fresh && !e.Failing })

@@ -43,16 +43,16 @@ func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 				es, born = append(es, endpoints.New(id, messages.EndpointSpec{Address: address(born % 50)})), born+1
 			}
 		case 5:
-			s.plan.Stale = time.Duration(1+random.IntN(5)) * time.Second
+			s.plan, s.stale = nil, time.Duration(1+random.IntN(5))*time.Second
 		case 6:
 			s.req.Subset = messages.Subset{Given: random.IntN(2) == 0, Addresses: messages.ListOf(some.Spec.Address)}
 		case 7:
 			at = at.Add(time.Second)
 		}
 		s.snap = endpoints.NewSnapshot(uint64(round), es)
-		s.scheduler.Run(&s.plan, &s.req, s.snap, at)
+		s.scheduler.Run(s.planned(), &s.req, s.snap, at)
 		got := seen
-		schedule.NewScheduler(s.tools).Run(&s.plan, &s.req, s.snap, at)
+		schedule.NewScheduler(s.tools).Run(s.planned(), &s.req, s.snap, at)
 		if diff := cmp.Diff(seen, got); diff != "" {
 			t.Fatalf("round %d, with a new scratch -, with a used one +:\n%s", round, diff)
 		}
@@ -74,7 +74,7 @@ func TestAScratchHoldsNothingOfARequest(t *testing.T) {
 				defer func() { _ = recover() }()
 				req := &messages.Request{ID: 7, Model: "m", Subset: messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}}
 				of = weak.Make(req)
-				s.scheduler.Run(&s.plan, req, s.snap, now)
+				s.scheduler.Run(s.planned(), req, s.snap, now)
 				return of
 			}()
 			runtime.GC()

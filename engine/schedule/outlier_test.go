@@ -49,7 +49,7 @@ func TestOneRequestTriesASuspendedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
 	s.eject(2, 0)
-	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
+	s.profiles[0].Picker.Most = func() int { return 3 }
 	out := s.run()
 	s.ranked(out, 2, 1, 0)
 	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Ranked.At(0) != 2 {
@@ -67,10 +67,10 @@ func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 		s := newScene(t, 3)
 		s.scorer("s", 1, 0, fixed(.1, .2))
 		s.eject(2, 0)
-		s.plan.Profiles[0].Picker = picker("best", func(in *schedule.Input, totals []float32, ranked []int) []int {
+		s.profiles[0].Picker = picker("best", func(in *schedule.Input, totals []float32, ranked []int) []int {
 			return byTotal(in, totals, ranked)[:most]
 		})
-		s.plan.Profiles[0].Picker.Most = func() int { return most }
+		s.profiles[0].Picker.Most = func() int { return most }
 		s.ranked(s.run(), want...)
 	}
 }
@@ -93,7 +93,7 @@ func TestAvoidedEndpointsComeLast(t *testing.T) {
 	s.degrade(1, messages.Overload, time.Second)
 	s.degrade(2, messages.ServerError, time.Second)
 	for most, want := range map[int][]int{1: {0}, 2: {0, 1}, 3: {0, 1, 2}} {
-		s.plan.Profiles[0].Picker.Most = func() int { return most }
+		s.profiles[0].Picker.Most = func() int { return most }
 		out := s.run()
 		s.ranked(out, want...)
 		if out.Probe || out.Decision.Outliers.Len() != 2 {
@@ -113,7 +113,7 @@ func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
 func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.5, .4, .3))
-	s.plan.Profiles[0].Picker.Most = func() int { return 3 }
+	s.profiles[0].Picker.Most = func() int { return 3 }
 	s.degrade(1, messages.Overload, 0)
 	out := s.run()
 	s.ranked(out, 1, 0, 2)

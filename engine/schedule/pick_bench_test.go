@@ -21,11 +21,11 @@ const (
 // defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the prompt.
 func defaultPick(t testing.TB, n int) *scene {
 	s := newScene(new(testing.T), n)
-	c, err := config.Default(config.Settings{Destinations: 3})
+	c, err := config.Default(config.Settings{Destinations: 3, Stale: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.plan = schedule.Plan{Profiles: c.Profiles, Handler: c.Handler.Plugin, Stale: 5 * time.Second}
+	s.plan = c.Plan
 	index, r := blockindex.NewIndex(0), rand.New(rand.NewPCG(3, 4))
 	blocks := make([]uint64, promptBlocks)
 	for i := range blocks {

@@ -6,12 +6,42 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// Plan is a configuration ready to run. Immutable; shared by all loops.
+// Plan is a configuration ready to run. NewPlan makes it. Loops share it, and it is not changed once one of them has it.
 type Plan struct {
-	Profiles []Profile
-	Handler  Handler
-	Stale    time.Duration // a sample older than this, and than three of its intervals, is stale
+	profiles []Profile
+	handler  Handler
+	stale    time.Duration
+	reads    Reads // what the plugins of all profiles look at
 }
+
+// NewPlan returns a plan of profiles, which it takes over. A sample older than stale, and than three of its intervals, is stale.
+func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
+	plan := &Plan{profiles: profiles, handler: handler, stale: stale}
+	for i := range profiles {
+		p := &profiles[i]
+		p.ranks = 0
+		for j := range p.Filters {
+			plan.reads |= p.Filters[j].Reads
+		}
+		for j := range p.Scorers {
+			p.ranks |= p.Scorers[j].Reads
+		}
+		plan.reads |= p.ranks | p.Picker.Reads
+	}
+	return plan
+}
+
+// Reads returns what the plugins of all profiles look at.
+func (p *Plan) Reads() Reads { return p.reads }
+
+// Profiles returns the plan's own list, in which the owner of the plan numbers the meters, or wraps plugins, before it runs.
+func (p *Plan) Profiles() []Profile { return p.profiles }
+
+// Handler returns what chooses among the profiles; nil if the configuration is not complete.
+func (p *Plan) Handler() Handler { return p.handler }
+
+// Stale returns the age from which a sample is stale, if that is more than three of its intervals.
+func (p *Plan) Stale() time.Duration { return p.stale }
 
 // Profile is a named set of filters, scorers and one picker.
 type Profile struct {
@@ -19,6 +49,8 @@ type Profile struct {
 	Filters []FilterStep
 	Scorers []ScorerStep
 	Picker  PickerStep
+
+	ranks Reads // what the scorers look at; NewPlan sets it
 }
 
 // Step is what all plugins of a profile have in common.
@@ -73,18 +105,4 @@ type Observer interface {
 // Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks. It gives the largest.
 type Matcher interface {
 	Match(p blockindex.Prompt, out []int) int
-}
-
-// reads is everything that the plan looks at.
-func (p *Plan) reads() Reads {
-	var r Reads
-	for i := range p.Profiles {
-		for _, f := range p.Profiles[i].Filters {
-			r |= f.Reads
-		}
-		for _, s := range p.Profiles[i].Scorers {
-			r |= s.Reads
-		}
-	}
-	return r
 }

@@ -123,7 +123,7 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 		sc := &p.Scorers[i]
 		mine := slab[i*len(r.view.all) : (i+1)*len(r.view.all)]
 		r.scores = mine[:n]
-		if r.stale && sc.Reads&(ReadsSample|ReadsLoRA) != 0 {
+		if r.stale && sc.Reads&readsFresh != 0 {
 			r.standIn()
 		} else {
 			r.ask(sc)

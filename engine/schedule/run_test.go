@@ -55,7 +55,7 @@ func TestPickerFaultsAreOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
-			s.plan.Profiles[0].Picker = picker("p", func(_ *schedule.Input, _ []float32, r []int) []int { return append(r, c.picks...) })
+			s.profiles[0].Picker = picker("p", func(_ *schedule.Input, _ []float32, r []int) []int { return append(r, c.picks...) })
 			s.failed(s.run(), messages.Internal, c.want)
 		})
 	}
@@ -82,14 +82,14 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
-			s.plan.Handler = c.h
+			s.plan, s.handler = nil, c.h
 			s.failed(s.run(), messages.Internal, c.want)
 		})
 	}
 	t.Run("a profile twice", func(t *testing.T) {
 		s, ran := newScene(t, 2), 0
 		s.scorer("counts", 1, 0, func(*schedule.Input, []float32) { ran++ })
-		s.plan.Handler = handler{func(int) int { return 0 }, 0}
+		s.plan, s.handler = nil, handler{func(int) int { return 0 }, 0}
 		s.failed(s.run(), messages.Internal, "the profile handler named profile default twice")
 		if ran != 1 {
 			t.Errorf("the profile ran %d times, want 1", ran)
@@ -100,10 +100,10 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 // The handler says which run is primary, in any order: its pick serves, its outlier is probed, and the decision records it.
 func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
 	s := newScene(t, 3)
-	s.plan.Profiles = append(s.plan.Profiles, schedule.Profile{Name: "second", Picker: picker("last", func(_ *schedule.Input, totals []float32, ranked []int) []int {
+	s.plan, s.profiles = nil, append(s.profiles, schedule.Profile{Name: "second", Picker: picker("last", func(_ *schedule.Input, totals []float32, ranked []int) []int {
 		return append(ranked, len(totals)-1)
 	})})
-	s.plan.Handler = handler{func(ran int) int {
+	s.plan, s.handler = nil, handler{func(ran int) int {
 		if ran == 2 {
 			return -1
 		}
@@ -118,7 +118,7 @@ func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
 	if out = s.run(); !out.Probe || out.Ranked[0] != s.snap.Endpoints[1] || out.Decision.Profiles.At(1).Ranked.At(0) == 1 {
 		t.Errorf("probe %v of %v; the last run picked %v", out.Probe, out.Ranked[0].ID, out.Decision.Profiles.At(1).Ranked)
 	}
-	s.plan.Handler = handler{func(int) int { return -1 }, 0}
+	s.plan, s.handler = nil, handler{func(int) int { return -1 }, 0}
 	if out = s.run(); out.Decision.Primary != -1 {
 		t.Errorf("primary %d of none, want -1", out.Decision.Primary)
 	}
@@ -169,7 +169,7 @@ func TestRunnerUpFollowsTheRanking(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 3)
 			s.scorer("a", 1, 0, fixed(c.scores...))
-			s.plan.Profiles[0].Picker = picker("so", func(*schedule.Input, []float32, []int) []int { return c.order })
+			s.profiles[0].Picker = picker("so", func(*schedule.Input, []float32, []int) []int { return c.order })
 			if got := s.run().Decision.Profiles.At(0).Runner; got != c.want {
 				t.Errorf("runner-up %d, want %d", got, c.want)
 			}
@@ -198,7 +198,7 @@ func TestSubsetRestrictsThePool(t *testing.T) {
 func TestTiesBreakAtRandomAndRepeatWithTheSeed(t *testing.T) {
 	play := func() (picks [3]int, order []uint32) {
 		s := newScene(t, 3)
-		s.plan.Profiles[0].Picker.Picker = &pickers.MaxScore{}
+		s.profiles[0].Picker.Picker = &pickers.MaxScore{}
 		for range 900 {
 			slot := s.run().Ranked[0].ID.Slot
 			picks[slot]++

@@ -14,11 +14,15 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total.
+// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total. What changes the profiles, the
+// handler or the threshold sets plan to nil: the next run makes another one.
 type scene struct {
 	*testing.T
 	snap      *endpoints.Snapshot
-	plan      schedule.Plan
+	profiles  []schedule.Profile
+	handler   schedule.Handler
+	stale     time.Duration
+	plan      *schedule.Plan
 	tools     schedule.Tools
 	scheduler *schedule.Scheduler
 	counts    counts
@@ -33,7 +37,8 @@ func newScene(t *testing.T, n int) *scene {
 		es[i].Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
 	}
 	s.snap = endpoints.NewSnapshot(5, es)
-	s.plan = schedule.Plan{Handler: once{}, Stale: 5 * time.Second, Profiles: []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}}
+	s.handler, s.stale = once{}, 5*time.Second
+	s.profiles = []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}
 	s.tools = schedule.Tools{Clock: &ticks{}, Observer: &s.counts, Rand: rand.New(rand.NewPCG(1, 2))}
 	s.scheduler = schedule.NewScheduler(s.tools)
 	return s
@@ -41,16 +46,24 @@ func newScene(t *testing.T, n int) *scene {
 
 func address(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:80", i)) }
 
-func (s *scene) run() schedule.Outcome { return s.scheduler.Run(&s.plan, &s.req, s.snap, now) }
+func (s *scene) run() schedule.Outcome { return s.scheduler.Run(s.planned(), &s.req, s.snap, now) }
+
+func (s *scene) planned() *schedule.Plan {
+	if s.plan == nil {
+		s.plan = schedule.NewPlan(s.profiles, s.handler, s.stale)
+	}
+	return s.plan
+}
 
 func (s *scene) filter(name string, f filterFunc) {
-	p := &s.plan.Profiles[0]
-	p.Filters = append(p.Filters, schedule.FilterStep{Step: schedule.Step{Name: name, Meter: len(p.Filters)}, Filter: f})
+	p := &s.profiles[0]
+	p.Filters, s.plan = append(p.Filters, schedule.FilterStep{Step: schedule.Step{Name: name, Meter: len(p.Filters)}, Filter: f}), nil
 }
 
 func (s *scene) scorer(name string, weight float32, reads schedule.Reads, f scoreFunc) {
-	p := &s.plan.Profiles[0]
-	p.Scorers = append(p.Scorers, schedule.ScorerStep{Step: schedule.Step{Name: name, Meter: 10 + len(p.Scorers), Reads: reads}, Scorer: f, Weight: weight})
+	p := &s.profiles[0]
+	step := schedule.Step{Name: name, Meter: 10 + len(p.Scorers), Reads: reads}
+	p.Scorers, s.plan = append(p.Scorers, schedule.ScorerStep{Step: step, Scorer: f, Weight: weight}), nil
 }
 
 // ranked checks who was picked, best first, by place in the snapshot.

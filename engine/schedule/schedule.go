@@ -53,6 +53,9 @@ const (
 	ReadsPrefix                   // PrefixBlocks
 )
 
+// readsFresh is what only a fresh sample tells.
+const readsFresh = ReadsSample | ReadsLoRA
+
 // Handler chooses which profiles run for a request, one after the other.
 type Handler interface {
 	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says -1. A profile

@@ -60,8 +60,8 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 }
 
 func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
-	s.view.gather(req, snap, now, p.Stale)
-	if p.reads()&ReadsPrefix != 0 {
+	s.view.gather(req, snap, now, p.stale)
+	if p.reads&ReadsPrefix != 0 {
 		s.view.match(req, snap.Slots(), s.tools.Matcher)
 	}
 	out := Outcome{Decision: s.begin(p, snap), PrefixBlocks: -1}
@@ -73,39 +73,39 @@ func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Sna
 	}
 	var runs []messages.ProfileRun
 	for {
-		i := p.Handler.Next(req, s.names, s.results)
+		i := p.handler.Next(req, s.names, s.results)
 		if i < 0 {
 			break
 		}
-		if i >= len(p.Profiles) {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.Profiles)))
+		if i >= len(p.profiles) {
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.profiles)))
 		}
 		if s.ran[i] {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice", p.Profiles[i].Name))
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice", p.profiles[i].Name))
 		}
 		s.ran[i] = true
 		s.run.in.Earlier = s.results
-		rec, reason, detail := s.run.profile(req, &p.Profiles[i], now)
+		rec, reason, detail := s.run.profile(req, &p.profiles[i], now)
 		runs = append(runs, rec)
 		out.Decision.Profiles = messages.TakeList(runs)
 		out.Decision.Stale = out.Decision.Stale || s.run.stale
 		if reason != messages.NoReason {
 			return out.fail(reason, detail)
 		}
-		s.results = append(s.results, s.result(p.Profiles[i].Name, &rec))
-		s.probes = append(s.probes, probe{s.run.due, p.Profiles[i].Picker.most(rec.Ranked.Len())})
+		s.results = append(s.results, s.result(p.profiles[i].Name, &rec))
+		s.probes = append(s.probes, probe{s.run.due, p.profiles[i].Picker.most(rec.Ranked.Len())})
 	}
-	out.rank(s, runs, p.Handler.Primary(s.results))
+	out.rank(s, runs, p.handler.Primary(s.results))
 	return out
 }
 
 // begin starts the decision of a request over the pool as it was read.
 func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	s.names, s.results, s.probes = s.names[:0], s.results[:0], s.probes[:0]
-	for i := range p.Profiles {
-		s.names = append(s.names, p.Profiles[i].Name)
+	for i := range p.profiles {
+		s.names = append(s.names, p.profiles[i].Name)
 	}
-	s.ran = grow(s.ran, len(p.Profiles))
+	s.ran = grow(s.ran, len(p.profiles))
 	clear(s.ran)
 	ids := make([]messages.EndpointID, len(s.view.all))
 	for i := range s.view.all {

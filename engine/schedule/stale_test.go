@@ -119,7 +119,7 @@ func sized(t *testing.T, n int) *scene {
 	s.filter("all", func(*schedule.Input, []bool) {})
 	s.scorer("a", 1, schedule.ReadsSample, func(*schedule.Input, []float32) {})
 	s.scorer("b", 1, 0, func(*schedule.Input, []float32) {})
-	s.plan.Profiles[0].Picker = picker("first", first)
+	s.profiles[0].Picker = picker("first", first)
 	return s
 }
 

@@ -33,15 +33,15 @@ func (f *faults) slip(family string, of *messages.Request, list ...string) strin
 
 // plan puts a faulty skin around one plugin of every family.
 func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
-	p.Handler = handler{p.Handler, f}
-	for i := range p.Profiles {
-		profile := &p.Profiles[i]
+	profiles := p.Profiles()
+	for i := range profiles {
+		profile := &profiles[i]
 		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
 		at := slices.IndexFunc(profile.Scorers, func(s schedule.ScorerStep) bool { return s.Reads&(schedule.ReadsSample|schedule.ReadsLoRA) == 0 })
 		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f} // one that is asked whatever the samples are worth
 		profile.Picker.Picker = picker{profile.Picker.Picker, f}
 	}
-	return p
+	return schedule.NewPlan(profiles, handler{p.Handler(), f}, p.Stale())
 }
 
 type filter struct {

@@ -106,12 +106,12 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	r := &rig{TB: t, faults: newFaults(seed), ledger: newLedger(requests), registry: prometheus.NewRegistry(), pool: endpoints.NewPool()}
 	r.index = blockindex.NewIndex(blocks)
 	r.sys = runtime.New(runtime.Config{Loops: loops, Seed: seed, HighWater: highWater, OnPanic: r.onPanic})
-	cfg, err := config.Load([]byte(settings), config.Settings{Destinations: 3})
+	cfg, err := config.Load([]byte(settings), config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Profiles)
-	r.plan = r.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second})
+	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan.Profiles())
+	r.plan = r.faults.plan(cfg.Plan)
 	r.farm = &farm{faults: r.faults}
 	r.spawnShared()
 	families, shards, flows := cycle.NewFamilies(r.registry, r.pool, "pool"), shard.NewMetrics(r.registry), flow.NewMetrics(r.registry)

@@ -76,15 +76,15 @@ func startRig(t *testing.T, addresses []string, fresh func() runtime.Actor[messa
 // startPatient is startRig with a deadline for bodies.
 func startPatient(t *testing.T, addresses []string, fresh func() runtime.Actor[messages.FlowMsg], bodyWait time.Duration) *rig {
 	t.Helper()
-	cfg, err := config.Default(config.Settings{Destinations: 3})
+	cfg, err := config.Default(config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{
 		bodyWait: bodyWait, pool: endpoints.NewPool(), index: blockindex.NewIndex(0), registry: prometheus.NewRegistry(), ended: map[string][]messages.Record{},
-		plan: &schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second},
+		plan: cfg.Plan,
 	}
-	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Profiles)
+	r.observer = telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan.Profiles())
 	r.sys = runtime.New(runtime.Config{Loops: loops, Seed: rand.Uint64(), OnPanic: func(p runtime.Panic) {
 		t.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)
 	}})

@@ -38,9 +38,9 @@ func (f *faults) slip(family string, of *messages.Request) string {
 
 // plan puts a faulty skin around the plugins of every family.
 func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
-	p.Handler = &handler{Handler: p.Handler, faults: f}
-	for i := range p.Profiles {
-		profile := &p.Profiles[i]
+	profiles := p.Profiles()
+	for i := range profiles {
+		profile := &profiles[i]
 		for j := range profile.Filters {
 			profile.Filters[j].Filter = &filter{profile.Filters[j].Filter, f}
 		}
@@ -49,7 +49,7 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 		}
 		profile.Picker.Picker = &picker{profile.Picker.Picker, f}
 	}
-	return p
+	return schedule.NewPlan(profiles, &handler{Handler: p.Handler(), faults: f}, p.Stale())
 }
 
 type filter struct {

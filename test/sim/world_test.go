@@ -22,7 +22,6 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -109,7 +108,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 }
 
 func (w *world) settings(seed uint64) signalbox.Config {
-	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3})
+	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -118,7 +117,7 @@ func (w *world) settings(seed uint64) signalbox.Config {
 			Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start,
 			Intercept: intercept{w},
 		},
-		Plan:    w.faults.plan(&schedule.Plan{Profiles: cfg.Profiles, Handler: cfg.Handler.Plugin, Stale: 2 * time.Second}),
+		Plan:    w.faults.plan(cfg.Plan),
 		Limits:  limits,
 		Scraper: scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second},
 		Outlier: outlier.Config{

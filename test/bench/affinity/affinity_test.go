@@ -84,17 +84,18 @@ func between(answers []Answer, from, to time.Duration) figures {
 	}
 }
 
-func plan(t *testing.T, text string) schedule.Plan {
+func plan(t *testing.T, text string) *schedule.Plan {
 	t.Helper()
-	load := func() (*config.Config, error) { return config.Load([]byte(text), config.Settings{Destinations: 1}) }
+	settings := config.Settings{Destinations: 1, Stale: 5 * time.Second}
+	load := func() (*config.Config, error) { return config.Load([]byte(text), settings) }
 	if text == "" {
-		load = func() (*config.Config, error) { return config.Default(config.Settings{Destinations: 1}) }
+		load = func() (*config.Config, error) { return config.Default(settings) }
 	}
 	c, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return schedule.Plan{Profiles: c.Profiles, Handler: c.Handler.Plugin, Stale: 5 * time.Second}
+	return c.Plan
 }
 
 // compare plays a load with the default, the reference's default, and random picking, and prints the figures of some time of it.

@@ -68,7 +68,7 @@ type talk struct {
 // world is everything there is.
 type world struct {
 	load      Load
-	plan      schedule.Plan
+	plan      *schedule.Plan
 	scheduler *schedule.Scheduler
 	index     *blockindex.Index
 	tokens    *batch.Tokens
@@ -112,7 +112,7 @@ func (e *events) Pop() any {
 }
 
 // Play plays a load with one plan.
-func Play(load Load, plan schedule.Plan) []Answer {
+func Play(load Load, plan *schedule.Plan) []Answer {
 	w := &world{
 		load: load, plan: plan, index: blockindex.NewIndex(0), tokens: batch.NewTokens(bytesPerToken),
 		rand: rand.New(rand.NewPCG(load.Seed, 1)), began: time.Unix(1_800_000_000, 0),
@@ -223,7 +223,7 @@ func (w *world) ask(t *talk) {
 	h.WriteString(t.text)
 	prompt, blocks := w.tokens.Encode(nil, t.text), h.Blocks()
 	req := &messages.Request{ID: 1, Model: "m", PromptTokens: len(prompt), Blocks: blocks}
-	out := w.scheduler.Run(&w.plan, req, w.snap, w.now)
+	out := w.scheduler.Run(w.plan, req, w.snap, w.now)
 	if len(out.Ranked) == 0 {
 		panic(out.Detail) // one server is always there
 	}
