@@ -50,7 +50,7 @@ release-check: ## Build the release of Linux twice, and see that both are equal 
 # Packages that have not changed since they passed are not tested again. The checker's own tests play faulty pickers for half of the time.
 .PHONY: quick
 quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a minute
-	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)|/adapters/proxy/conformance$$')
+	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)|/adapters/lab/conformance$$')
 	@$(GO) test -run '^TestFaults' ./test/planted
 	@$(GO) test -run '^TestNamedSeed$$' ./test/sim
 	@printf '\n%s\n' "Left out: the conformance checker's own tests, further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release (make ci)."
@@ -69,7 +69,7 @@ test: ## Unit tests, simulation, conformance, chaos, and end to end with a real 
 # The package that takes longest comes first, so that the others run beside it.
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
-	$(GO) test ./adapters/proxy/conformance $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
+	$(GO) test ./adapters/lab/conformance $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
 	$(GO) test -run '^TestFaults' ./test/planted
 
 .PHONY: sim

@@ -14,4 +14,5 @@ if [ -z "$version" ]; then
   version=$(git describe --tags --match 'v[0-9]*' --abbrev=12 2>/dev/null) || version=v0.0.0-${date//[-:TZ]/}-${commit:0:12}
   [ -z "$(git status --porcelain --untracked-files=no)" ] || version+=+dirty
 fi
-echo "-X main.linkedVersion=$version -X main.linkedCommit=$commit -X main.linkedDate=$date"
+app=github.com/signalbox-epp/signalbox/cmd/signalbox/app # the package that keeps them
+echo "-X $app.linkedVersion=$version -X $app.linkedCommit=$commit -X $app.linkedDate=$date"

@@ -81,7 +81,7 @@ func originOf(root string) (origin, error) {
 	return parseOrigin(flags)
 }
 
-var linked = regexp.MustCompile(`^-X main\.linkedVersion=(\S+) -X main\.linkedCommit=([0-9a-f]{40,64}) -X main\.linkedDate=(\S+)$`)
+var linked = regexp.MustCompile(`^-X \S+\.linkedVersion=(\S+) -X \S+\.linkedCommit=([0-9a-f]{40,64}) -X \S+\.linkedDate=(\S+)$`)
 
 func parseOrigin(flags string) (origin, error) {
 	m := linked.FindStringSubmatch(flags)
@@ -151,7 +151,7 @@ func (r release) binary(p platform) error {
 // manuals has the command's own tests write them, which have its commands and need no further code in the product.
 func (r release) manuals() error {
 	_, err := output(r.root, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "TZ=UTC",
-		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run", "^TestManuals$", "./cmd/signalbox", "-manuals", r.out)
+		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run", "^TestManuals$", "./cmd/signalbox/app", "-manuals", r.out)
 	return err
 }
 

@@ -28,7 +28,7 @@ import (
 const root = "../.."
 
 var made = origin{
-	flags:   "-X main.linkedVersion=v9.8.7+x -X main.linkedCommit=" + strings.Repeat("a1", 20) + " -X main.linkedDate=2026-11-22T16:34:24Z",
+	flags:   "-X a.b/app.linkedVersion=v9.8.7+x -X a.b/app.linkedCommit=" + strings.Repeat("a1", 20) + " -X a.b/app.linkedDate=2026-11-22T16:34:24Z",
 	version: "v9.8.7+x", commit: strings.Repeat("a1", 20), date: time.Date(2026, 11, 22, 16, 34, 24, 0, time.UTC),
 }
 

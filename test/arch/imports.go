@@ -48,6 +48,17 @@ var forTests = map[string]string{
 	"adapters/secrets/secretstest": "its certificates are for tests; use adapters/secrets itself",
 }
 
+// lab is the other side of the wire. What serves must not lean on it, not even in its tests.
+const (
+	lab       = "adapters/lab"
+	labAdvice = lab + " is the other side of the wire, for commands and tests of the whole; take what both need into engine, or test against a fake"
+)
+
+// mayLab are the folders whose packages may import lab.
+var mayLab = []string{lab, "cmd", "test"}
+
+const noCmd = "nothing imports cmd or test, mains of other modules aside; move what is shared into adapters or engine"
+
 // engineIO bans what touches the world; tests of engine may read files.
 var engineIO = []ban{
 	{"os", nil, false, "engine does no I/O; take bytes or values as arguments and let an adapter or cmd read them"},
@@ -72,11 +83,11 @@ var table = []part{
 		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
 		advice: "the root package imports messages, engine and actors; take what touches the world as a small interface, and let cmd pass the adapter in"},
 	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
-		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
+		advice: noCmd},
 	{folder: "test/e2e", third: true, bans: []ban{protoactor},
 		advice: "e2e is a black box; start the binary and speak HTTP to it"},
 	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
-		advice: "nothing imports cmd or test; move what is shared into adapters or engine"},
+		advice: noCmd},
 	{folder: "deploy", advice: "deploy holds files and what embeds them; it imports the standard library only"},
 }
 
@@ -116,7 +127,10 @@ func (x part) objection(t *Tree, dir string, test bool, target string) string {
 		if advice := forTests[own]; advice != "" && !test && !under(dir, "test") {
 			return advice
 		}
-		if x.mayOwn(dir, own) {
+		switch {
+		case under(own, lab) && !slices.ContainsFunc(mayLab, func(folder string) bool { return under(dir, folder) }):
+			return labAdvice
+		case x.mayOwn(dir, own):
 			return ""
 		}
 		return x.advice

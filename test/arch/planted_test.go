@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 )
 
 var updatePlanted = flag.Bool("update-planted", false, "write testdata/*/want.txt from what the checks find")
@@ -50,6 +51,34 @@ func TestPlanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPlantedLab proves that the lab is imported by commands, tests of the whole and itself, and by nothing that serves.
+func TestPlantedLab(t *testing.T) {
+	dir := filepath.Join("testdata", "lab")
+	compareGolden(t, filepath.Join(dir, "want.txt"), sorted(checkImports(unpacked(t, dir))))
+}
+
+// unpacked is the tree of an archive. Planted files in an archive are no Go files to tools that walk this module.
+func unpacked(t *testing.T, dir string) *Tree {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join(dir, "tree.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := txtar.FS(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := os.CopyFS(root, files); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
 }
 
 func compareGolden(t *testing.T, file string, list []Violation) {

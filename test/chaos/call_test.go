@@ -12,7 +12,7 @@ import (
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
-	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
 const (

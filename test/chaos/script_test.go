@@ -7,7 +7,7 @@ import (
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 
-	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
 // What becomes of the access log's entry, where one tells the end.

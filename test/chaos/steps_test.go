@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/signalbox-epp/signalbox/adapters/proxy/exchange"
+	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
 // step is one thing that a client does, and the point where it stands before. False: the exchange is over, and the next step has no

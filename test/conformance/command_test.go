@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
+	"github.com/signalbox-epp/signalbox/adapters/lab/conformance"
 )
 
 // serving is the line that a picker logs once it serves.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox-epp/signalbox/adapters/proxy/conformance"
+	"github.com/signalbox-epp/signalbox/adapters/lab/conformance"
 )
 
 // counts is where README says how large the table is.

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/batch"
+	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/adapters/modelserver/sim/batch"
+	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"

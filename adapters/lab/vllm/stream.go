@@ -1,0 +1,172 @@
+package vllm
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
+)
+
+const eventStream = "text/event-stream; charset=utf-8"
+
+// format is what differs between chat completions and completions: pieces of JSON in vLLM's order of keys. Words of
+// answers are plain ASCII letters and spaces, so that none has to be escaped.
+type format struct {
+	idPrefix, object, chunkObject string
+
+	text, afterText, endOfChoice, tail string // of a whole answer
+
+	role                     string // delta and rest of the first chunk of a choice; "" = there is none
+	delta, afterDelta        string // around a word
+	unfinished, beforeReason string // end of a chunk's choice, without and with a finish reason
+	afterReason              string
+}
+
+var chatFormat = format{
+	idPrefix: "chatcmpl-", object: "chat.completion", chunkObject: "chat.completion.chunk",
+	text:        `,"message":{"role":"assistant","content":"`,
+	afterText:   `","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,`,
+	endOfChoice: `","stop_reason":null,"token_ids":null,"routed_experts":null}`,
+	tail:        `,"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`,
+
+	role:  `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`,
+	delta: `,"delta":{"content":"`, afterDelta: `"},"logprobs":null,"finish_reason":`,
+	unfinished: `null,"token_ids":null}]`, beforeReason: `"`, afterReason: `","stop_reason":null,"token_ids":null}]`,
+}
+
+var completionFormat = format{
+	idPrefix: "cmpl-", object: "text_completion", chunkObject: "text_completion",
+	text:        `,"text":"`,
+	afterText:   `","logprobs":null,`,
+	endOfChoice: `","stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}`,
+	tail:        `,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`,
+
+	delta: `,"text":"`, afterDelta: `","logprobs":null,"finish_reason":`,
+	unfinished:   `null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
+	beforeReason: `"`, afterReason: `","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
+}
+
+// lastEvents ends a stream with an error. Here, and nowhere else, vLLM puts blanks into its JSON.
+func (f *failure) lastEvents(b []byte) []byte {
+	b = append(append(b, `data: {"error": {"message": `...), quoted(f.message)...)
+	b = append(append(b, `, "type": `...), quoted(f.kind)...)
+	b = strconv.AppendInt(append(b, `, "param": null, "code": `...), int64(f.status), 10)
+	return append(b, "}}\n\ndata: [DONE]\n\n"...)
+}
+
+// stream writes an answer as it comes out: all events of a delivery in one write. It returns when the answer is
+// complete or the client has left.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
+	w.Header().Set("Content-Type", eventStream)
+	flush := http.NewResponseController(w)
+	head := a.head([]byte("data: "), a.format.chunkObject)
+	var b []byte
+	turned := s.turning()
+	for {
+		if flush.Flush() != nil {
+			return
+		}
+		select {
+		case <-a.ready:
+		case <-turned:
+		case <-r.Context().Done():
+			return
+		}
+		turned = s.turning()
+		var done bool
+		b, done = s.events(b[:0], head, a)
+		if _, err := w.Write(b); err != nil || done {
+			return
+		}
+	}
+}
+
+// events appends what came out since the last call, and says whether that was all.
+func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.broken {
+		return engineDead().lastEvents(b), true
+	}
+	if s.faults.Stalled {
+		return b, false
+	}
+	for i := range a.choices {
+		c := &a.choices[i]
+		if a.stall == 0 {
+			return b, false
+		}
+		if c.sent == 0 && c.generated > 0 && a.format.role != "" {
+			b = append(b, head...)
+			b = append(b, `{"index":`...)
+			b = append(strconv.AppendInt(b, int64(i), 10), a.format.role...)
+			b = append(a.runningUsage(b, 0), ",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n"...)
+		}
+		for c.sent < c.generated && a.stall != 0 {
+			b = s.event(b, head, a, i)
+			a.stall = max(a.stall-1, -1)
+		}
+	}
+	if a.open > 0 || a.stall == 0 {
+		return b, false
+	}
+	if a.each.usage {
+		b = append(b, head...)
+		b = append(s.finalUsage(append(b, `],"usage":`...), a), `,"system_fingerprint":"`...)
+		b = append(append(b, s.fingerprint()...), "\"}\n\n"...)
+	}
+	return append(b, "data: [DONE]\n\n"...), true
+}
+
+// event appends the next token of choice i.
+func (s *Server) event(b, head []byte, a *answer, i int) []byte {
+	c := &a.choices[i]
+	b = append(b, head...)
+	b = append(b, `{"index":`...)
+	b = append(strconv.AppendInt(b, int64(i), 10), a.format.delta...)
+	b = append(append(b, s.tokens.Word(c.key, c.sent)...), a.format.afterDelta...)
+	c.sent++
+	last := c.sent == c.generated && c.ended != batch.Running
+	if last {
+		b = append(append(b, a.format.beforeReason...), c.ended.String()...)
+		b = append(b, a.format.afterReason...)
+	} else {
+		b = append(b, a.format.unfinished...)
+	}
+	b = a.runningUsage(b, c.sent)
+	if last && !a.each.usage {
+		b = append(append(b, `,"system_fingerprint":"`...), s.fingerprint()...)
+		b = append(b, '"')
+	}
+	return append(b, "}\n\n"...)
+}
+
+// runningUsage appends the usage of one choice up to now, if it was asked for in each chunk.
+func (a *answer) runningUsage(b []byte, generated int) []byte {
+	if !a.each.usage || !a.each.usageEach {
+		return b
+	}
+	b = appendCounts(append(b, `,"usage":`...), a.promptTokens, generated)
+	return append(b, `,"completion_tokens_details":null}`...)
+}
+
+// finalUsage appends the usage of the last chunk.
+func (s *Server) finalUsage(b []byte, a *answer) []byte {
+	generated, cached := 0, 0
+	for i, c := range a.choices {
+		generated += c.generated
+		if i%a.each.n == 0 {
+			cached += c.cached
+		}
+	}
+	b = appendCounts(b, a.promptTokens, generated)
+	if s.cfg.PromptTokensDetails {
+		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
+		b = strconv.AppendInt(b, int64(cached), 10)
+		if a.format == &chatFormat {
+			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,185 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/engine/config"
+)
+
+func newConfig() *cobra.Command {
+	c := &cobra.Command{
+		Use: "config", Short: "Work with configuration files", Args: noArgs, RunE: wantsCommand,
+	}
+	c.AddCommand(newConfigCheck())
+	return c
+}
+
+func newConfigCheck() *cobra.Command {
+	k := &checker{}
+	c := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
+		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with file, line and path. " +
+			"The content tells which of both a file is; - is standard input. Of good files, print what they come to.\n\n" +
+			"The exit status is 0 if all files are good, else 1. Warnings do not count.",
+		Example:           "  signalbox config check config.yaml endpoints.yaml\n  helm template . | signalbox config check -",
+		ValidArgsFunction: completeYAML,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return fmt.Errorf("%s: got no arguments, want one or more: the FILEs, or - for standard input", cmd.CommandPath())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k.in, k.out, k.problems = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return k.run(cmd.Context(), args)
+		},
+	}
+	c.Flags().BoolVar(&k.follow, "files", true, "check the endpoints file that a configuration names too")
+	return c
+}
+
+// checker checks files, one after the other.
+type checker struct {
+	follow        bool // what a file names is checked too
+	in            io.Reader
+	out, problems io.Writer
+	found         int // problems
+}
+
+func (k *checker) run(ctx context.Context, names []string) error {
+	bad := 0
+	for i, name := range names {
+		before := k.found
+		text := k.check(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("interrupted")
+		case k.found > before:
+			bad++
+			continue
+		case len(names) > 1 && i > 0:
+			text = "\n" + name + ":\n" + text
+		case len(names) > 1:
+			text = name + ":\n" + text
+		}
+		if _, err := io.WriteString(k.out, text); err != nil {
+			return err
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("problems: %d, in %d of %d files", k.found, bad, len(names))
+}
+
+// check reports the problems of a file, and gives what it comes to if there is none.
+func (k *checker) check(ctx context.Context, name string) string {
+	data, err := readInput(ctx, name, k.in)
+	if err != nil {
+		k.problem(name, err)
+		return ""
+	}
+	if discovery.Recognise(data) {
+		return k.endpoints(name, data)
+	}
+	cfg, err := config.Load(data, config.Settings{Destinations: 3})
+	if err != nil {
+		k.problem(name, err)
+		return ""
+	}
+	for _, w := range cfg.Warnings {
+		k.warn(name, w)
+	}
+	if path := cfg.Discovery.Path; path != "" && k.follow {
+		k.named(ctx, name, cfg.Discovery)
+	}
+	return describe(cfg)
+}
+
+// named checks the endpoints file that a configuration names.
+func (k *checker) named(ctx context.Context, name string, d config.Discovery) {
+	data, err := readFile(ctx, d.Path)
+	if err != nil {
+		at := d.At
+		at.Text = err.Error()
+		if !filepath.IsAbs(d.Path) {
+			at.Text += "; a relative path begins at the working directory"
+		}
+		k.problem(name, errors.New(at.String()))
+		return
+	}
+	k.endpoints(d.Path, data)
+}
+
+func (k *checker) endpoints(name string, data []byte) string {
+	entries, doubles, err := discovery.Parse(data)
+	if err != nil {
+		k.problem(name, err)
+		return ""
+	}
+	for _, d := range doubles {
+		k.warn(name, d)
+	}
+	return fmt.Sprintf("endpoints %d\n", len(entries))
+}
+
+// problem writes each line of an error with the file's name before it.
+func (k *checker) problem(name string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // run says so
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		k.found++
+		_, _ = fmt.Fprintf(k.problems, "%s: %s\n", name, line)
+	}
+}
+
+func (k *checker) warn(name string, w fmt.Stringer) {
+	_, _ = fmt.Fprintf(k.problems, "%s: warning: %s\n", name, w)
+}
+
+// inputBytes are read of a file: more than any format takes, so that its reader says that it is too long.
+const inputBytes = 2 << 20
+
+// readInput reads a file, or stdin for the name -.
+func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return readAll(ctx, name, func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil })
+	}
+	return readFile(ctx, name)
+}
+
+// readFile reads a file of any name, also one that is called -.
+func readFile(ctx context.Context, name string) ([]byte, error) {
+	return readAll(ctx, name, func() (io.ReadCloser, error) { return os.Open(filepath.Clean(name)) })
+}
+
+// readAll reads what open gives. A pipe may never end: it is given up when ctx is done.
+func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error)) ([]byte, error) {
+	var data []byte
+	var err error
+	read := inBackground(func() {
+		var from io.ReadCloser
+		if from, err = open(); err != nil {
+			return
+		}
+		defer from.Close()
+		data, err = io.ReadAll(io.LimitReader(from, inputBytes))
+	})
+	select {
+	case <-read:
+		return data, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: interrupted: %w", name, ctx.Err())
+	}
+}

@@ -1,0 +1,145 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"go/doc/comment"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const helpColumns = 100
+
+// group is a heading of help, and what stands below it.
+type group struct {
+	title string
+	names []string
+}
+
+// commandGroups are the subcommands in the order of help. Those of no group come last.
+var commandGroups = []group{
+	{"Serving", []string{"up", "serve", "envoy-config"}},
+	{"Configuration", []string{"config", "plugins"}},
+	{"A running picker", []string{"endpoints", "requests", "top", "explain", "conformance"}},
+	{"Without model servers", []string{"demo", "sim"}},
+	{"This program", []string{"tree", "version", "completion", "help"}},
+}
+
+// flagGroups are the flags of serve in the order of help. Flags of no group, such as those that a command has beside serve's, come first.
+var flagGroups = []group{
+	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text", "pool-name", "pool-namespace"}},
+	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug", "enable-pprof"}},
+	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir", "metrics-client-ca-file", "metrics-token-file",
+		"metrics-endpoint-auth", "enable-cert-reload", "tls-min-version", "tls-cipher-suites"}},
+	{"Picks", []string{"single-destination", "first-token-timeout", "max-ejection-percent", "refresh-metrics-interval", "metrics-staleness-threshold"}},
+	{"Limits of a request", []string{"max-body-bytes", "max-held-bytes", "body-timeout", "queue-timeout", "pick-timeout", "request-timeout",
+		"response-idle-timeout", "access-log-timeout"}},
+	{"xDS and Envoy's files", []string{"xds-port", "xds-listen", "xds-cert-path", "xds-client-ca", "advertise", "envoy-ca", "envoy-cert-path"}},
+	{"Log", []string{"v", "zap-encoder", "zap-log-level", "zap-time-encoding", "zap-stacktrace-level", "zap-devel"}},
+	{"Process", []string{"drain-timeout", "drain-delay", "shards"}},
+	{"Help", []string{"help", "version"}},
+}
+
+// useHelp gives a tree of commands its help.
+func useHelp(root *cobra.Command) {
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { _ = writeHelp(c.OutOrStdout(), c) })
+	root.SetUsageFunc(func(c *cobra.Command) error { return writeHelp(c.OutOrStderr(), c) })
+	root.SetHelpCommand(newHelp())
+}
+
+// writeHelp writes the help of a command: what it does, how it is called, then examples, subcommands and flags by group.
+func writeHelp(w io.Writer, c *cobra.Command) error {
+	var b strings.Builder
+	b.WriteString(paragraphs(cmp.Or(c.Long, c.Short)))
+	fmt.Fprintf(&b, "\nUsage:\n  %s\n", c.UseLine())
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s COMMAND\n", c.CommandPath())
+	}
+	if c.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", c.Example)
+	}
+	writeCommands(&b, c)
+	writeFlags(&b, c.Flags())
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n%s COMMAND --help says more about a command.\n", c.CommandPath())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// paragraphs fills lines up to the width of help. Indented lines stay as they are.
+func paragraphs(text string) string { return filled(text, "") }
+
+// filled begins each line with a prefix.
+func filled(text, prefix string) string {
+	var p comment.Parser
+	printer := comment.Printer{TextWidth: helpColumns - len(prefix), TextPrefix: prefix, TextCodePrefix: prefix + "  "}
+	return string(printer.Text(p.Parse(text)))
+}
+
+func writeCommands(b *strings.Builder, c *cobra.Command) {
+	rest, widest := map[string]*cobra.Command{}, 0
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			rest[sub.Name()] = sub
+			names = append(names, sub.Name())
+			widest = max(widest, len(sub.Name()))
+		}
+	}
+	write := func(title string, names []string) {
+		for _, name := range names {
+			sub := rest[name]
+			if sub == nil {
+				continue
+			}
+			delete(rest, name)
+			if title != "" {
+				fmt.Fprintf(b, "\n%s:\n", title)
+				title = ""
+			}
+			indent := strings.Repeat(" ", widest+4)
+			fmt.Fprintf(b, "  %-*s  %s", widest, name, strings.TrimPrefix(filled(sub.Short, indent), indent))
+		}
+	}
+	for _, g := range commandGroups {
+		if c == c.Root() {
+			write(g.title, g.names)
+		}
+	}
+	write("Commands", names)
+}
+
+func writeFlags(b *strings.Builder, all *pflag.FlagSet) {
+	groups := flagGroups
+	if all.Lookup("grpc-port") == nil { // without the flags of serve, some of whose names others have too
+		groups = flagGroups[len(flagGroups)-1:]
+	}
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.VisitAll(func(f *pflag.Flag) {
+		if !slices.ContainsFunc(groups, func(g group) bool { return slices.Contains(g.names, f.Name) }) {
+			own.AddFlag(f)
+		}
+	})
+	writeFlagGroup(b, "Flags", own)
+	for _, g := range groups {
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		set.SortFlags = false
+		for _, name := range g.names {
+			if f := all.Lookup(name); f != nil {
+				set.AddFlag(f)
+			}
+		}
+		writeFlagGroup(b, g.title, set)
+	}
+}
+
+func writeFlagGroup(b *strings.Builder, title string, set *pflag.FlagSet) {
+	if text := set.FlagUsagesWrapped(helpColumns); text != "" {
+		fmt.Fprintf(b, "\n%s:\n%s", title, text)
+	}
+}

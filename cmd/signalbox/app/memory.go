@@ -1,0 +1,149 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
+)
+
+// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as
+// is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
+const gcRoom = 64 << 20
+
+// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is live, but
+// have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins; the memory limit holds as ever.
+func roomyGC() {
+	if os.Getenv("GOGC") == "" {
+		setGC(100)
+	}
+}
+
+func setGC(percent int) {
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
+	metrics.Read(heap)
+	want := 400
+	if live, scanned := heap[0].Value.Uint64(), heap[1].Value.Uint64(); live > 0 {
+		room := uint64(gcRoom)
+		if live > 2*gcRoom {
+			room /= 2 // a burst is collected late: what is set here counts from the next collection on
+		}
+		want = int(min(max(100*max(room, scanned)/live, 5), 400))
+	}
+	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
+		debug.SetGCPercent(want)
+		percent = want
+	}
+	collected := new(struct{ _ *byte }) // by the next collection
+	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
+}
+
+// cgroupShare is how much of the cgroup's memory limit the Go runtime keeps to, in percent: the rest is for what it does not count, such
+// as the binary's pages. Near the limit it collects garbage more often, in place of being killed.
+const cgroupShare = 90
+
+// limitMemory tells the garbage collector of the memory limit of the cgroup, and logs which limit is in force. $GOMEMLIMIT wins.
+func limitMemory(log *zap.Logger, fromCgroup memlimit.Provider, held int64) {
+	limit, source := debug.SetMemoryLimit(-1), "$GOMEMLIMIT"
+	if os.Getenv("GOMEMLIMIT") == "" {
+		bytes, err := fromCgroup()
+		switch {
+		case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup), errors.Is(err, memlimit.ErrCgroupsNotSupported):
+			log.Info("no memory limit: neither $GOMEMLIMIT nor the cgroup has one")
+			return
+		case err != nil:
+			log.Warn("the memory limit of the cgroup cannot be read: the garbage collector keeps to none", zap.Error(err))
+			return
+		}
+		limit, source = int64(min(bytes, 1<<62)/100*cgroupShare), "90 % of the cgroup's"
+		debug.SetMemoryLimit(limit)
+	}
+	if limit == math.MaxInt64 {
+		log.Info("no memory limit: $GOMEMLIMIT switches it off")
+		return
+	}
+	log.Info("memory limit of the garbage collector", zap.Int64("bytes", limit), zap.String("source", source))
+	if held > limit-gcRoom {
+		log.Warn("--max-held-bytes allows for more than the memory limit: large bodies may end the process", zap.Int64("max_held_bytes", held),
+			zap.Int64("memory_limit", limit))
+	}
+}
+
+const (
+	// How often memory is looked at. What a burst took is given back at the second look after its end.
+	memoryLook = 5 * time.Second
+
+	// Below, nothing is given back: it is about what a busy process needs again at once.
+	memoryKept = 2 * gcRoom
+
+	// A collection that freed little is repeated after these, though little was allocated meanwhile: bodies may have ended.
+	firstRepeat = 10 * time.Second
+	lastRepeat  = 5 * time.Minute
+)
+
+// giveBack returns memory to the operating system after a burst, until ctx is done. Go itself would do so only some time after the next
+// collection, and an idle process has none for two minutes.
+func giveBack(ctx context.Context) {
+	look := time.NewTicker(memoryLook)
+	defer look.Stop()
+	idle := idleMemory{repeat: firstRepeat}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-look.C:
+			if before := readHeap(); idle.due(now, before) {
+				runtime.GC() // pooled buffers outlive the first collection
+				debug.FreeOSMemory()
+				idle.gaveBack(now, before, readHeap())
+			}
+		}
+	}
+}
+
+// heap is what the Go runtime says of its heap, in bytes.
+type heap struct {
+	allocated uint64 // since the start of the process
+	resident  uint64 // what is in use, garbage included, and what is free but was not returned
+}
+
+func readHeap() heap {
+	s := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(s)
+	return heap{s[0].Value.Uint64(), s[1].Value.Uint64() + s[2].Value.Uint64() + s[3].Value.Uint64()}
+}
+
+// idleMemory decides when memory is given back: when the process holds much, allocates so little that no collection would come by itself
+// soon, and has allocated, or waited, enough since the last time for another one to be worth its while.
+type idleMemory struct {
+	seen   uint64        // allocated at the look before
+	freed  uint64        // allocated when memory was given back last
+	at     time.Time     // when that was
+	repeat time.Duration // after which it is worth while again
+}
+
+func (i *idleMemory) due(now time.Time, h heap) bool {
+	busy := h.allocated-i.seen >= gcRoom
+	i.seen = h.allocated
+	return !busy && h.resident > memoryKept && (h.allocated-i.freed >= gcRoom || now.Sub(i.at) >= i.repeat)
+}
+
+// gaveBack notes what came of it. Where most is in use, the next time is further off.
+func (i *idleMemory) gaveBack(now time.Time, before, after heap) {
+	i.freed, i.seen, i.at = after.allocated, after.allocated, now
+	if after.resident+gcRoom/2 > before.resident {
+		i.repeat = min(2*i.repeat, lastRepeat)
+	} else {
+		i.repeat = firstRepeat
+	}
+}

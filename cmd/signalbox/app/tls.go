@@ -1,0 +1,190 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/secrets"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+)
+
+// tlsOptions are the flags about what guards the ports, beside --secure-serving and --cert-path.
+type tlsOptions struct {
+	clientCA                             string
+	reload                               bool
+	minVersion                           string
+	suites                               []string
+	metricsAuth                          bool
+	metricsToken, metricsCert, metricsCA string
+}
+
+func (o *tlsOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.clientCA, "client-ca-file", "", "file of the CA that signs proxies' certificates: others are not served ext_proc; empty serves all")
+	f.BoolVar(&o.reload, "enable-cert-reload", true, "follow the files of certificates, CAs and tokens while they are in use")
+	f.StringVar(&o.minVersion, "tls-min-version", "", "oldest TLS of all ports, VersionTLS12 or VersionTLS13; empty is VersionTLS12")
+	f.StringSliceVar(&o.suites, "tls-cipher-suites", nil, "cipher suites of all ports, as Go names them, for TLS 1.2: those of 1.3 are fixed; empty is those that HTTP/2 allows")
+	f.BoolVar(&o.metricsAuth, "metrics-endpoint-auth", false, "ask for a token on the metrics port; it takes --metrics-token-file, which is enough by itself")
+	f.StringVar(&o.metricsToken, "metrics-token-file", "", "file of bearer tokens, one a line, of which /metrics and /debug want one; empty is none")
+	f.StringVar(&o.metricsCert, "metrics-cert-dir", "", "directory with tls.crt and tls.key for the metrics port; empty is no TLS")
+	f.StringVar(&o.metricsCA, "metrics-client-ca-file", "", "file of the CA that signs the certificates of the metrics port's clients: others are not served")
+}
+
+// checkTLS gives every problem of these flags that needs no file.
+func (o *options) checkTLS() []error {
+	var all []error
+	if _, err := secrets.ParseVersion(o.tls.minVersion); err != nil {
+		all = append(all, fmt.Errorf("--tls-min-version: %w", err))
+	}
+	if _, err := secrets.ParseSuites(o.tls.suites); err != nil {
+		all = append(all, fmt.Errorf("--tls-cipher-suites: %w", err))
+	}
+	if o.tls.clientCA != "" && !o.secure {
+		all = append(all, errors.New("--client-ca-file: want --secure-serving too"))
+	}
+	if o.tls.metricsCA != "" && o.tls.metricsCert == "" {
+		all = append(all, errors.New("--metrics-client-ca-file: want --metrics-cert-dir too"))
+	}
+	if o.tls.metricsAuth && o.tls.metricsToken == "" {
+		all = append(all, errors.New("--metrics-endpoint-auth: want --metrics-token-file too, for there is no other authority to ask"))
+	}
+	return all
+}
+
+// locks are what guards the ports.
+type locks struct {
+	ports  map[string]*secrets.Port // by the names below; those without TLS are left out
+	tokens *secrets.Tokens          // of the metrics port; nil = it asks for none
+}
+
+const (
+	pickerPort  = "ext_proc"
+	xdsPort     = "xds"
+	metricsPort = "metrics"
+)
+
+// lockedPort is the TLS of one port.
+type lockedPort struct {
+	name string
+	secrets.Config
+}
+
+// flags are those that name the files.
+func (p lockedPort) flags() string { return p.Flags.Directory + ", " + p.Flags.ClientCA }
+
+func (o *options) lockedPorts() []lockedPort {
+	var all []lockedPort
+	add := func(port string, c secrets.Config) { all = append(all, lockedPort{port, c}) }
+	if o.secure {
+		flags := secrets.Flags{Directory: "--cert-path", ClientCA: "--client-ca-file"}
+		add(pickerPort, secrets.Config{Directory: o.certPath, ClientCA: o.tls.clientCA, Flags: flags})
+	}
+	if o.xds.port != 0 && o.xds.certPath != "" {
+		flags := secrets.Flags{Directory: "--xds-cert-path", ClientCA: "--xds-client-ca"}
+		add(xdsPort, secrets.Config{Directory: o.xds.certPath, ClientCA: o.xds.clientCA, Flags: flags})
+	}
+	if o.tls.metricsCert != "" {
+		flags := secrets.Flags{Directory: "--metrics-cert-dir", ClientCA: "--metrics-client-ca-file"}
+		add(metricsPort, secrets.Config{Directory: o.tls.metricsCert, ClientCA: o.tls.metricsCA, Flags: flags})
+	}
+	return all
+}
+
+// lock reads certificates and tokens, and follows them. All that is wrong with them is said at once. The flags have been checked.
+func (o *options) lock(log *telemetry.Log) (*locks, error) {
+	l := &locks{ports: map[string]*secrets.Port{}}
+	var problems []error
+	minVersion, err := secrets.ParseVersion(o.tls.minVersion)
+	problems = append(problems, err)
+	suites, err := secrets.ParseSuites(o.tls.suites)
+	problems = append(problems, err)
+	for _, p := range o.lockedPorts() {
+		p.Parameters = secrets.Parameters{MinVersion: minVersion, Suites: suites}
+		p.Protocols = []string{"h2"}
+		if p.name == metricsPort {
+			p.Protocols = []string{"h2", "http/1.1"}
+		}
+		port, err := secrets.NewPort(p.Config, o.watch(log, p.flags()))
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		l.ports[p.name] = port
+	}
+	if file := o.tls.metricsToken; file != "" {
+		tokens, err := secrets.NewTokens(file, "--metrics-token-file", o.watch(log, "--metrics-token-file"))
+		if err != nil {
+			problems = append(problems, err)
+		} else {
+			l.tokens = tokens
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// watch follows files, and logs what becomes of them.
+func (o *options) watch(log *telemetry.Log, flags string) secrets.Watch {
+	w := secrets.Watch{Tell: func(err error) {
+		if err != nil {
+			log.Error("files: what was read before stays in force", zap.String("of", flags), zap.Error(err))
+			return
+		}
+		log.Info("files: what replaced them is in force", zap.String("of", flags))
+	}, Doubt: func(err error) {
+		if err != nil {
+			log.Warn("certificates: peers that verify them refuse the connection", zap.Error(err))
+			return
+		}
+		log.Info("certificates: all are valid", zap.String("of", flags))
+	}}
+	if !o.tls.reload {
+		w.Every = -1
+	}
+	return w
+}
+
+func (l *locks) close() {
+	for _, p := range l.ports {
+		p.Close()
+	}
+	if l.tokens != nil {
+		l.tokens.Close()
+	}
+}
+
+// metrics are those of the certificates in force.
+func (l *locks) metrics() []prometheus.Collector {
+	var all []prometheus.Collector
+	for name, p := range l.ports {
+		all = append(all, p.Metric(name))
+	}
+	return all
+}
+
+// credentials are those of a gRPC port.
+func (l *locks) credentials(port string) credentials.TransportCredentials {
+	p := l.ports[port]
+	if p == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(p.Server())
+}
+
+// guard makes the metrics port ask for a token, if there is a file of them.
+func (l *locks) guard(next http.Handler) http.Handler {
+	if l.tokens == nil {
+		return next
+	}
+	return admin.Authenticated(next, l.tokens.Accept)
+}

@@ -1,0 +1,181 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/signalbox-epp/signalbox/adapters/admin/client"
+)
+
+// topOptions are the flags of top.
+type topOptions struct {
+	port     portFlags
+	once     bool
+	interval time.Duration
+}
+
+// shortestInterval is between two looks of top: each asks for three pages.
+const shortestInterval = time.Second
+
+func newTop() *cobra.Command {
+	o := &topOptions{}
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Watch a running signalbox in the terminal",
+		Long: "Watch a running signalbox in the terminal: its endpoints with their load, samples and health, the rate of requests, the time\n" +
+			"to the first token where it is known, and the newest requests that were not served. q or Ctrl-C ends it. It goes on trying\n" +
+			"while the process is away. Without a terminal, or with --once, it prints this once.",
+		Example: "  signalbox top\n  signalbox top --once",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.interval < shortestInterval {
+				return fmt.Errorf("--interval: got %v, want %v or more", o.interval, shortestInterval)
+			}
+			return o.port.ask(func(c *client.Client) error { return o.run(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout()) })
+		},
+	}
+	o.port.register(c.Flags())
+	c.Flags().BoolVar(&o.once, "once", false, "print it once and end")
+	c.Flags().DurationVar(&o.interval, "interval", shortestInterval, "time between two looks, 1s or more")
+	return c
+}
+
+// run begins with a look before it touches the terminal: what is wrong from the beginning is an error.
+func (o *topOptions) run(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
+	first, err := look(ctx, c)
+	if err != nil {
+		return err
+	}
+	file, isFile := out.(*os.File)
+	if !isFile || !term.IsTerminal(int(file.Fd())) {
+		return printLines(out, first.lines(widthOfPages, 0))
+	}
+	if o.once || os.Getenv("TERM") == "dumb" {
+		columns, _ := sizeOf(file)
+		return printLines(out, first.lines(columns, 0))
+	}
+	s, err := openScreen(in, file)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(ctx, s.cook)() // also if the terminal takes no more output
+	s.keys(end)
+	return o.watch(ctx, c, s, first)
+}
+
+// watch draws until ctx is done. When there is no answer it draws the one before, and says why.
+func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *overview) error {
+	for ctx.Err() == nil {
+		v.hint = "q ends"
+		if err := s.draw(v); err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
+		pause := time.NewTimer(o.interval) // from the end of a drawing: two are never closer
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			continue
+		}
+		if next, err := look(ctx, c); err != nil {
+			v = v.without(o.port.blame(err))
+		} else {
+			v = next
+		}
+	}
+	return nil
+}
+
+// widthOfPages is how wide the view is that goes elsewhere than to a terminal, in columns.
+const widthOfPages = 140
+
+func printLines(out io.Writer, lines []string) error {
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// sizeOf is the size of a terminal; of one that does not say, it is the usual.
+func sizeOf(f *os.File) (columns, rows int) {
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns <= 0 || rows <= 0 {
+		return 80, 24
+	}
+	return columns, rows
+}
+
+// screen is a terminal that top has to itself. What was on it before comes back at the end.
+type screen struct {
+	in   io.Reader
+	out  *os.File
+	cook func() // gives the keyboard back; once
+}
+
+// What terminals take since the VT100, and the second screen of xterm, which all of today's have.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the second screen, without a cursor, without wrapping
+	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	toTheTop    = "\x1b[H"
+	clearToEnd  = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// openScreen takes the terminal. Keys come one by one and unseen if in is a terminal too; Ctrl-C is a key then.
+func openScreen(in io.Reader, out *os.File) (*screen, error) {
+	s := &screen{in: in, out: out, cook: func() {}}
+	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		before, err := term.MakeRaw(int(f.Fd()))
+		if err != nil {
+			return nil, fmt.Errorf("terminal: %w", err)
+		}
+		s.cook = sync.OnceFunc(func() { _ = term.Restore(int(f.Fd()), before) })
+	} else {
+		s.in = nil
+	}
+	if _, err := io.WriteString(out, enterScreen); err != nil {
+		s.cook()
+		return nil, fmt.Errorf("terminal: %w", err)
+	}
+	return s, nil
+}
+
+func (s *screen) close() {
+	s.cook()
+	_, _ = io.WriteString(s.out, leaveScreen) // fails only if the terminal is gone
+}
+
+// keys calls end at q, Ctrl-C or Ctrl-D, and when the terminal is gone. It reads until the process ends: a read of a terminal cannot be
+// called off.
+func (s *screen) keys(end func()) {
+	if s.in == nil {
+		return
+	}
+	go func() {
+		defer end()
+		buffer := make([]byte, 64)
+		for {
+			n, err := s.in.Read(buffer)
+			if err != nil || strings.ContainsAny(string(buffer[:n]), "qQ\x03\x04") {
+				return
+			}
+		}
+	}()
+}
+
+// draw fills the screen with the view, as large as the screen is now.
+func (s *screen) draw(v *overview) error {
+	columns, rows := sizeOf(s.out)
+	frame := toTheTop + strings.Join(v.lines(columns, rows), clearToEnd+"\r\n") + clearToEnd + clearBelow
+	_, err := io.WriteString(s.out, frame)
+	return err
+}

@@ -1,0 +1,195 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox"
+	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/outlier"
+	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/adapters/accesslog"
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/adapters/peers"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/adapters/xds"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	machine "github.com/signalbox-epp/signalbox/engine/outlier"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// tree is a running Signalbox: the picker, and the adapters around it.
+type tree struct {
+	opts     *options
+	log      *telemetry.Log
+	instance uint64 // in request ids, which clients see
+	seed     uint64 // of hashes, which nobody sees
+	registry *prometheus.Registry
+	picker   *signalbox.Picker
+
+	fetcher  *modelserver.Fetcher
+	checker  *modelserver.Checker
+	file     *discovery.File
+	follow   context.CancelFunc
+	streams  *extproc.Server
+	logs     *accesslog.Server
+	peers    *peers.Table
+	xds      *xds.Server // nil without --xds-port
+	admin    http.Handler
+	draining atomic.Bool
+}
+
+const (
+	recordEntries = 4096     // of ended requests, in all loops together
+	recordBytes   = 16 << 20 // likewise
+
+	// An endpoint that recovers is tried again after the longest suspension, within ten seconds.
+	firstEjection   = 2 * time.Second
+	longestEjection = 8 * time.Second
+)
+
+// buildTree makes what the picker needs, the picker, and then what tells it things.
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree, error) {
+	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry()}
+	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.peers = peers.NewTable(peers.Deps{Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) }, Log: log.Logger})
+	if err := t.announceByXds(picker); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	if err := t.assemble(cfg); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	t.registry.MustRegister(append(telemetry.BuildInfo(built()), log.Sink.Metric())...)
+	sys := t.picker.System()
+	t.registry.MustRegister(telemetry.NewCollector(sys, t.picker.Pool(), o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
+	t.serveStreams(cfg)
+	t.serveLogs()
+	t.serveAdmin(cfg)
+	if err := t.discover(ctx, cfg); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	return t, nil
+}
+
+// assemble puts the picker together from the flags, the configuration and the adapters that it needs.
+func (t *tree) assemble(cfg *config.Config) (err error) {
+	if t.fetcher, err = newFetcher(cfg); err != nil {
+		return err
+	}
+	t.checker = modelserver.NewChecker()
+	t.picker, err = signalbox.New(t.values(cfg), t.world(cfg))
+	return err
+}
+
+// values are those of the flags and of the configuration.
+func (t *tree) values(cfg *config.Config) signalbox.Config {
+	o := t.opts
+	return signalbox.Config{
+		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
+		Plan:    cfg.Plan,
+		Limits: cycle.Limits{
+			Queue: limit(o.queueTimeout), Pick: limit(o.pickTimeout), FirstToken: limit(o.firstToken), ResponseIdle: limit(o.idleTimeout),
+			Logged: limit(o.logTimeout),
+		},
+		Scraper: scraper.Config{
+			Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh),
+			ModelsEvery: cfg.Models.Interval,
+		},
+		Outlier: outlier.Config{
+			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection},
+		},
+		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName, FlowSeed: t.seed,
+	}
+}
+
+// world is what the picker meets.
+func (t *tree) world(cfg *config.Config) signalbox.World {
+	requests := telemetry.NewRequests(t.log, func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
+	w := signalbox.World{
+		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker, Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan.Profiles()),
+		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
+	}
+	if t.xds != nil { // a nil *xds.Server would be an announcer
+		w.Announcer, w.Hangs = t.xds, t.hangs
+	}
+	return w
+}
+
+func (t *tree) onPanic(p runtime.Panic, did []string) {
+	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID), zap.String("message", p.Message),
+		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack), zap.Strings("loop_did_last", did))
+}
+
+func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
+
+// discover follows the file of endpoints. A bad one at the start is an error; later it changes nothing.
+func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
+	file, err := discovery.Open(discovery.Config{
+		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: t.endpointsProblem, Told: t.endpointsTold,
+		Doubles: func(p discovery.Problems) { t.log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
+	}, t.picker.Discovery())
+	if err != nil {
+		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+	}
+	t.file = file
+	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t.follow = cancel
+	go file.Run(follow)
+	return nil
+}
+
+// awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
+func (t *tree) awaitEndpoints(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for t.picker.Pool().Snapshot().Version == 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close ends what tells the picker things, and then the picker.
+func (t *tree) close(ctx context.Context) error {
+	if t.file != nil {
+		t.follow()
+		t.file.Close()
+	}
+	if t.picker == nil {
+		t.release()
+		return nil
+	}
+	return t.picker.Close(ctx)
+}
+
+// release closes what the picker's actors needed.
+func (t *tree) release() {
+	t.peers.Close()
+	if t.fetcher != nil {
+		t.fetcher.Close()
+	}
+	if t.checker != nil {
+		t.checker.Close()
+	}
+	if t.xds != nil {
+		t.xds.Close()
+	}
+}

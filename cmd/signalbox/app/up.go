@@ -1,0 +1,285 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/envoy"
+	"github.com/signalbox-epp/signalbox/adapters/xds"
+)
+
+// upOptions are the flags of up: those of serve, and where Envoy listens.
+type upOptions struct {
+	*options
+	listen, admin string
+	sims          int
+	servers       []string // the arguments, HOST:PORT
+}
+
+const (
+	mostSims      = 64
+	listenDefault = "127.0.0.1:8080"
+	adminDefault  = "127.0.0.1:19000"
+)
+
+const threeWays = `no model servers: name them, by one of
+  signalbox up 127.0.0.1:8001 127.0.0.1:8002   each HOST:PORT
+  signalbox up --endpoints endpoints.yaml      a file, which may change while all runs
+  signalbox up --sim 2                         none at hand: simulated ones`
+
+func newUp() *cobra.Command {
+	o := &upOptions{options: newOptions()}
+	c := &cobra.Command{
+		Use:   "up [HOST:PORT...]",
+		Short: "Start Envoy and Signalbox before your model servers, in one terminal",
+		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish the answers that run.\n" +
+			"Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, as make envoy leaves it. It is told everything by\n" +
+			"xDS, so that servers may come and go in the file of --endpoints; one that dies is started again. Signalbox takes the flags of\n" +
+			"serve.",
+		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n  signalbox up --endpoints endpoints.yaml\n  signalbox up --sim 2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.servers = args
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	o.register(c.Flags())
+	return c
+}
+
+// register has the flags of serve, with other defaults where Envoy is ours: it need not be given time to see our end coming, the port
+// by which it is told things may be any, and people read the log.
+func (o *upOptions) register(f *pflag.FlagSet) {
+	o.options.register(f)
+	f.StringVar(&o.listen, "listen", listenDefault, "where clients come: the address and port that Envoy listens on; port 0 is any free one")
+	f.StringVar(&o.admin, "admin", adminDefault, "address and port of Envoy's admin page; port 0 is any free one")
+	f.IntVar(&o.sims, "sim", 0, "start so many simulated vLLMs on free ports, and take them for servers")
+	for name, value := range map[string]string{"v": "0", "drain-delay": "0s", "zap-encoder": "console"} {
+		flag := f.Lookup(name)
+		flag.DefValue = value
+		_ = flag.Value.Set(value) // each is a value of its flag
+	}
+	f.Lookup("xds-port").Usage = "port of xDS, by which Envoy is told everything; 0 is any free one"
+	f.Lookup("xds-listen").Hidden = true // --listen says it
+	o.xds.anyPort = true
+}
+
+// check gives every problem of the arguments and flags at once.
+func (o *upOptions) check() error {
+	problems := []error{o.checkSources()}
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	for i, server := range o.servers {
+		if err := checkServer(server); err != nil {
+			problems = append(problems, err)
+		} else if slices.Contains(o.servers[:i], server) {
+			bad("%s stands there twice", server)
+		}
+	}
+	if o.given("sim") && (o.sims < 1 || o.sims > mostSims) {
+		bad("--sim: got %d, want 1 to %d", o.sims, mostSims)
+	}
+	if o.given("xds-listen") {
+		bad("--xds-listen: want --listen in its place")
+	}
+	for _, p := range o.places() {
+		at, err := xds.ParsePlace(*p.text)
+		if err == nil && at.Host == "" {
+			at.Host = "127.0.0.1"
+			*p.text = at.String()
+		}
+		if _, bare := netip.ParseAddr(at.Host); err == nil && bare != nil {
+			err = fmt.Errorf("got %q, want an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080", *p.text)
+		}
+		if err != nil {
+			bad("--%s: %w", p.flag, err)
+			*p.text = p.standard // so that the checks below, of what depends on it, do not repeat its problem
+		}
+	}
+	if bind, err := o.addresses(); err == nil && o.xds.advertise == "" && bind[0].IsUnspecified() {
+		o.xds.advertise = "127.0.0.1" // Envoy is on this machine
+		if bind[0].Is6() {
+			o.xds.advertise = "::1"
+		}
+	}
+	o.xds.listen = o.listen
+	return errors.Join(append(problems, o.options.check())...)
+}
+
+// place is a flag with an address and a port of Envoy's.
+type place struct {
+	flag     string
+	text     *string
+	standard string
+}
+
+func (o *upOptions) places() []place {
+	return []place{{"listen", &o.listen, listenDefault}, {"admin", &o.admin, adminDefault}}
+}
+
+// checkSources wants one source of servers.
+func (o *upOptions) checkSources() error {
+	var sources []string
+	for _, s := range []struct {
+		name  string
+		given bool
+	}{{"HOST:PORT", len(o.servers) > 0}, {"--endpoints", o.endpointsFile != ""}, {"--sim", o.given("sim")}} {
+		if s.given {
+			sources = append(sources, s.name)
+		}
+	}
+	switch {
+	case len(sources) > 1:
+		return fmt.Errorf("model servers: got %s, want one of them", strings.Join(sources, " and "))
+	case len(sources) == 0 && o.configFile == "" && o.configText == "":
+		return errors.New(threeWays)
+	}
+	return nil
+}
+
+// checkServer refuses what is not HOST:PORT by the rules of endpoints files.
+func checkServer(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, _, err = discovery.Parse(asEndpointsFile([][2]string{{host, port}}))
+	}
+	if err == nil {
+		return nil
+	}
+	hint := ""
+	switch {
+	case strings.Contains(text, "://"):
+		hint = "; leave out " + text[:strings.Index(text, "://")+3] + " and any path"
+	case strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml") || strings.HasSuffix(text, ".json"):
+		hint = "; a file of servers is named with --endpoints " + text
+	case net.ParseIP(text) != nil || err != nil && strings.Contains(err.Error(), "missing port"):
+		hint = "; the port is missing"
+	}
+	return fmt.Errorf("got %q, want HOST:PORT, such as 127.0.0.1:8001, [::1]:8001 or gpu-1:8000%s", text, hint)
+}
+
+// asEndpointsFile is a file for discovery, of hosts and ports. Each is its own name.
+func asEndpointsFile(servers [][2]string) []byte {
+	var b bytes.Buffer
+	b.WriteString("endpoints:\n")
+	for _, s := range servers {
+		fmt.Fprintf(&b, "- {name: %q, address: %q, port: %q}\n", net.JoinHostPort(s[0], s[1]), s[0], s[1])
+	}
+	return b.Bytes()
+}
+
+// portsFree tries all ports at once, so that one that is taken is named before anything starts. Where Envoy's may be any it settles
+// on one, so that an Envoy that is started again has the same.
+func (o *upOptions) portsFree() error {
+	trial := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
+	listeners, err := trial.listen()
+	defer closeAll(listeners)
+	problems := []error{err}
+	for _, p := range o.places() {
+		l, err := net.Listen("tcp", *p.text)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("--%s: %w%s", p.flag, err, remedy(err, p.flag)))
+			continue
+		}
+		defer l.Close()
+		*p.text = l.Addr().String()
+	}
+	o.xds.listen = o.listen
+	return errors.Join(problems...)
+}
+
+// findEnvoy finds an Envoy that takes what it will be told, and notes its version.
+func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err error) {
+	if path, err = envoy.Find(self()); err != nil {
+		return "", "", err
+	}
+	if version, err = envoy.Version(ctx, path); err != nil {
+		return "", "", fmt.Errorf("%w; %s", err, envoy.Howto)
+	}
+	setup := xds.DefaultSetup(xds.Served, xds.Light)
+	if setup.Version, err = xds.ParseVersion(version); err == nil {
+		_, err = setup.Bootstrap()
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w; %s", path, err, envoy.Howto)
+	}
+	o.xds.envoy = setup.Version
+	return path, version, nil
+}
+
+// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports. Its cluster is xds: with a list of
+// servers in the file a change of the endpoints would need another Envoy, and with ORIGINAL_DST there would be no second server to
+// try. By xDS Envoy hears of servers from the process that picks, as the addresses that this has resolved, and keeps them to fall back to.
+func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip.AddrPort) ([]byte, error) {
+	bound := *o.options
+	bound.xds.port = int(xdsPort.Port())
+	w := envoyConfig{cluster: xds.Served, lane: xds.Light, version: version, listen: o.listen, admin: o.admin}
+	return w.bootstrap(ctx, &bound)
+}
+
+// run starts all, says what it finds, and ends all when ctx is done.
+func (o *upOptions) run(ctx context.Context, out io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	path, version, err := o.findEnvoy(ctx)
+	if err = errors.Join(err, o.portsFree()); err != nil {
+		return err
+	}
+	u := &up{upOptions: o, out: newConsole(out)}
+	if err := u.start(ctx, path, version); err != nil {
+		return errors.Join(err, u.close())
+	}
+	if err := u.follow(ctx); err != nil { // nothing is served any more, so nothing is waited for
+		if p := u.envoy.Settle(); p != nil {
+			p.End()
+		}
+		return errors.Join(err, u.close())
+	}
+	return u.drain()
+}
+
+// explainLine is how to ask why, with the address if that is not the default.
+func explainLine(metrics netip.AddrPort) string {
+	line := os.Args[0] + " explain --last"
+	if metrics.Port() != 9090 || metrics.Addr() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		line += " --addr http://" + metrics.String()
+	}
+	return line
+}
+
+// reachedAt is where a client on this machine reaches a listener.
+func reachedAt(url string) string {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+	if a, bad := netip.ParseAddr(host); err == nil && bad == nil && a.IsUnspecified() {
+		return "http://" + net.JoinHostPort(cmp.Or(map[bool]string{true: "::1"}[a.Is6()], "127.0.0.1"), port)
+	}
+	return url
+}
+
+// simServers are the options of so many simulated servers on free ports.
+func simServers(count int) *simOptions {
+	o := &simOptions{}
+	o.register(pflag.NewFlagSet("sim", pflag.ContinueOnError))
+	o.count, o.port = count, 0
+	return o
+}
+
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

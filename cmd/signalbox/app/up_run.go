@@ -1,0 +1,353 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/envoy"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	// An Envoy that does not serve after this long gets a line.
+	servesWithin = 10 * time.Second
+	// For the access log to tell the end of the last responses, once Envoy has none left.
+	logsWithin = time.Second
+)
+
+// up is what runs: Signalbox, Envoy, and the simulated servers if there are.
+type up struct {
+	*upOptions
+	out   *console
+	box   *server
+	envoy *envoy.Keeper
+	logs  envoyLines
+	ends  []func() error
+
+	mu    sync.Mutex
+	url   string // where clients come, "" before Envoy has served
+	down  bool   // Envoy has died, and serves not yet again
+	model string // that the curl line names, "" before a server has told one
+	words string // of the status, about servers
+}
+
+// start brings up the simulated servers, Signalbox and Envoy.
+func (u *up) start(ctx context.Context, path, version string) error {
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(orders, syscall.SIGHUP) // the terminal was closed
+	}
+	folder, err := os.MkdirTemp("", "signalbox-up-")
+	if err != nil {
+		return err
+	}
+	leftovers.Store(folder, true)
+	u.ends = append(u.ends, func() error {
+		leftovers.Delete(folder)
+		return os.RemoveAll(folder)
+	})
+	u.logs.say = u.out.say
+	if err := u.listServers(filepath.Join(folder, "endpoints.yaml")); err != nil {
+		return err
+	}
+	u.hooks = hooks{log: u.out, servers: true, say: u.out.say}
+	if u.box, err = startBounded(ctx, u.options); err != nil {
+		return err
+	}
+	u.ends = append(u.ends, func() error { return u.box.stop(0) })
+	text, err := u.bootstrap(ctx, version, u.box.addrs["xds-port"][0])
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(folder, "envoy.yaml")
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		return err
+	}
+	u.out.say("Starting Envoy %s, %s", version, path)
+	if err := u.watchServers(ctx); err != nil {
+		return err
+	}
+	u.envoy = envoy.Keep(envoy.Config{Binary: path, Bootstrap: config, Folder: folder, Line: u.logs.line}, u.onEnvoy)
+	return nil
+}
+
+// listServers writes the servers that were not given as a file into one.
+func (u *up) listServers(file string) error {
+	var list [][2]string
+	servers := u.servers
+	if u.sims > 0 {
+		sims, err := simServers(u.sims).start()
+		u.ends = append(u.ends, func() error { stopSims(sims); return nil })
+		if err != nil {
+			return fmt.Errorf("--sim: %w", err)
+		}
+		for _, s := range sims {
+			servers = append(servers, s.Addr())
+		}
+	}
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return err
+		}
+		list = append(list, [2]string{host, port})
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	u.endpointsFile = file
+	return os.WriteFile(file, asEndpointsFile(list), 0o600)
+}
+
+// watchServers has every server looked at, where the configuration says that its pages are.
+func (u *up) watchServers(ctx context.Context) error {
+	cfg, err := u.load(ctx)
+	if err != nil {
+		return err
+	}
+	fetcher, err := modelserver.NewFetcher(modelserver.Config{
+		Want: modelserver.Wanted{Load: true}, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &serverWatch{fetcher: fetcher, pool: u.box.tree.picker.Pool(), say: u.out.say, model: u.onModel}
+	ended := inBackground(func() { w.run(ctx) })
+	u.ends = append(u.ends, func() error {
+		cancel()
+		fetcher.Close()
+		<-ended
+		return nil
+	})
+	return nil
+}
+
+// onEnvoy says what happened to Envoy.
+func (u *up) onEnvoy(e envoy.Event) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	first := u.url == ""
+	switch {
+	case e.URL == "":
+		u.out.say("Envoy (process %d) ended: %s; it is started again in %v", e.Process, e.How, e.Pause)
+		u.down = true
+		return
+	case first:
+		u.out.say("Envoy (process %d) serves at %s; its admin page is at %s", e.Process, reachedAt(e.URL), reachedAt(e.Admin))
+	default:
+		u.out.say("Envoy (process %d) serves again", e.Process)
+	}
+	u.url, u.down = reachedAt(e.URL), false
+	if first {
+		u.offer()
+	}
+}
+
+func (u *up) onModel(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.model = name
+	u.offer()
+}
+
+// offer says how to ask, once it is known where and for what. Its caller holds the lock.
+func (u *up) offer() {
+	if u.url == "" || u.model == "" {
+		return
+	}
+	u.out.say("\nAsk:\n  %s\nAsk why it went where it went:\n  %s\nCtrl-C ends all, after the answers that run.\n",
+		curl(u.url, u.model), explainLine(u.box.addrs["metrics-port"][0]))
+}
+
+// follow shows how it goes until ctx is done, or something ends that must not.
+func (u *up) follow(ctx context.Context) error {
+	tick := time.NewTicker(drawEvery)
+	defer tick.Stop()
+	late := time.NewTimer(servesWithin)
+	defer late.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-u.box.failed:
+			return err
+		case err := <-u.envoy.Failed():
+			return err
+		case <-late.C:
+			u.notServing()
+		case <-tick.C:
+			u.show()
+		}
+	}
+}
+
+// notServing says that Envoy takes long.
+func (u *up) notServing() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.url == "" && !u.down {
+		u.out.say("Envoy runs, but does not serve after %v; http://%s/clusters may say why", servesWithin, u.admin)
+	}
+}
+
+// show has the status say how it stands.
+func (u *up) show() {
+	arrived, failed := u.box.tree.picker.Totals()
+	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.box.tree.endpointViews())
+	u.mu.Lock()
+	if u.down {
+		status += " | Envoy is being started again"
+	}
+	_, words, _ := strings.Cut(status, " | ")
+	urgent := words != u.words
+	u.words = words
+	u.mu.Unlock()
+	u.out.show(status, urgent)
+}
+
+// sum adds up the series of a counter whose error code counts.
+func sum(counter prometheus.Collector, counts func(code string) bool) float64 {
+	series := make(chan prometheus.Metric)
+	go func() {
+		counter.Collect(series)
+		close(series)
+	}()
+	all := 0.0
+	for one := range series {
+		var m dto.Metric
+		if one.Write(&m) == nil && counts(codeOf(&m)) {
+			all += m.GetCounter().GetValue()
+		}
+	}
+	return all
+}
+
+// codeOf is the error code of a series; "" = it has none.
+func codeOf(m *dto.Metric) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == "error_code" {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func everyCode(string) bool { return true }
+
+// byClients are the reasons that clients gave.
+var byClients = []string{
+	messages.InvalidRequest.String(), messages.BodyTooLarge.String(), messages.BodyTimeout.String(), messages.ClientGone.String(),
+}
+
+// notByClients reports whether an error is the model server's or ours: a reason that no client gave, a status of 500 or more, or 429,
+// by which a server says that it has too much to do.
+func notByClients(code string) bool {
+	if status, err := strconv.Atoi(code); err == nil {
+		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+	}
+	return !slices.Contains(byClients, code)
+}
+
+// drain is the end in good order: Envoy takes nothing new, what runs is finished, Envoy ends, then Signalbox.
+func (u *up) drain() error {
+	u.out.say("Ending: what runs is finished, within %v; a second Ctrl-C ends at once.", u.drainTimeout)
+	ended := inBackground(func() {
+		if p := u.envoy.Settle(); p != nil {
+			u.drainEnvoy(p)
+		}
+	})
+	_ = follow(ended, func() error { u.show(); return nil })
+	err := u.close()
+	u.out.clear()
+	if err == nil {
+		u.out.say("Ended.")
+	}
+	return err
+}
+
+func (u *up) drainEnvoy(p *envoy.Process) {
+	ctx, cancel := context.WithTimeout(context.Background(), u.drainTimeout)
+	defer cancel()
+	_ = p.Refuse(ctx) // Drain goes on asking
+	pause(ctx, u.delay())
+	left := p.Drain(ctx)
+	if left != 0 {
+		u.out.say("%s cut: --drain-timeout has passed", runningOf(left))
+	}
+	logs, stop := context.WithTimeout(ctx, logsWithin)
+	defer stop()
+	t := u.box.tree
+	for t.streams.Open()+t.picker.Outlived() > 0 && sleep(logs, 20*time.Millisecond) {
+	}
+	u.logs.ended.Store(true)
+	p.End()
+}
+
+func runningOf(requests int) string {
+	switch {
+	case requests < 0:
+		return "All requests that run are"
+	case requests == 1:
+		return "1 request is"
+	}
+	return fmt.Sprintf("%d requests are", requests)
+}
+
+// close ends what was started, the last first.
+func (u *up) close() error {
+	var all []error
+	for i := len(u.ends) - 1; i >= 0; i-- {
+		all = append(all, u.ends[i]())
+	}
+	u.ends = nil
+	return errors.Join(all...)
+}
+
+const (
+	spanOfLines  = 10 * time.Second
+	linesOfASpan = 10
+)
+
+// expected are lines of Envoy's log that say nothing to the user of up: it is for an Envoy that faces the network to set that limit.
+var expected = []string{"no configured limit to the number of allowed active downstream connections"}
+
+// envoyLines hands on the lines of Envoy's log, a few in a span, and says how many it left out.
+type envoyLines struct {
+	say   func(format string, args ...any)
+	ended atomic.Bool // Envoy was asked to end: what it says of that is no news
+	since time.Time
+	said  int
+}
+
+func (l *envoyLines) line(text string) {
+	if l.ended.Load() || slices.ContainsFunc(expected, func(part string) bool { return strings.Contains(text, part) }) {
+		return
+	}
+	if time.Since(l.since) >= spanOfLines {
+		if more := l.said - linesOfASpan; more > 0 {
+			l.say("envoy: %s left out", countOf(more, "line"))
+		}
+		l.since, l.said = time.Now(), 0
+	}
+	if l.said++; l.said <= linesOfASpan {
+		l.say("envoy: %s", admin.Clean(text))
+	}
+}
