@@ -130,7 +130,7 @@ func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *ses
 		s.lines = append(s.lines, dial(s.rig))
 	}
 	s.discover(all()...)
-	s.until("the endpoints are known", func() bool { return len(s.pool.Snapshot().Endpoints) == servers })
+	s.until("the endpoints are known", func() bool { return len(s.picker.Pool().Snapshot().Endpoints) == servers })
 	s.faults.off.Store(false)
 	return s
 }

@@ -63,7 +63,7 @@ func (s *session) tellPool(version uint64, these []int) {
 	for _, i := range these {
 		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos", Address: addressOf(i)})
 	}
-	s.pools.Port().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
+	s.picker.Discovery().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
 }
 
 // churn changes the endpoints until it is over.
@@ -112,7 +112,7 @@ func (s *session) until(what string, so func() bool) {
 func (s *session) calm() {
 	s.Helper()
 	s.discover(all()...)
-	s.until("all servers are in the pool", func() bool { return len(s.pool.Snapshot().Endpoints) == servers })
+	s.until("all servers are in the pool", func() bool { return len(s.picker.Pool().Snapshot().Endpoints) == servers })
 	s.until("no stream is open", func() bool { return s.streams.Open() == 0 })
 	s.crowd(lines, s.requests, s.requests+calmRequests, func(n int) *script {
 		one := write(s.seed, n, true)
@@ -145,19 +145,19 @@ func (s *session) emptied() {
 		s.Errorf("load is left on %s", l)
 	}
 	s.discover()
-	s.until("the pool is empty", func() bool { return len(s.pool.Snapshot().Endpoints) == 0 })
+	s.until("the pool is empty", func() bool { return len(s.picker.Pool().Snapshot().Endpoints) == 0 })
 	if held := s.streams.Held(); held != 0 {
 		s.Errorf("%d bytes of bodies are held", held)
 	}
 	for _, name := range gauges {
 		s.until(name+" is 0", func() bool { return s.gauge(name) == 0 })
 	}
-	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.sys.Timers(i) }) == 0 })
-	if n := s.atRest(func(i int) int { return s.books[i].Live() }); n != 0 {
-		s.Errorf("%d cycles are in the books", n)
-	}
-	if n := s.atRest(func(i int) int { return s.sys.Stats(i).Inbox }); n != 0 {
+	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.picker.System().Timers(i) }) == 0 })
+	if n := s.atRest(func(i int) int { return s.picker.System().Stats(i).Inbox }); n != 0 {
 		s.Errorf("%d items wait in the loops", n)
+	}
+	if n := s.picker.Running(); n != 0 { // the loops stand still
+		s.Errorf("%d cycles are in the books", n)
 	}
 	if held := s.gauge("signalbox_prefix_held_blocks"); held != 0 {
 		s.Errorf("%v blocks of prompts of no endpoint", held)
@@ -168,7 +168,7 @@ func (s *session) emptied() {
 func (s *session) atRest(of func(loop int) int) int {
 	n := 0
 	for i := range loops {
-		if _, err := s.sys.Events(context.Background(), i); err != nil {
+		if _, err := s.picker.System().Events(context.Background(), i); err != nil {
 			s.Error(err)
 		}
 		n += of(i)

@@ -6,9 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/actors/scraper"
-	"github.com/signalbox-epp/signalbox/engine/endpoints"
-	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -20,43 +17,6 @@ func addressOf(i int) messages.Address { return messages.Address(fmt.Sprintf("10
 type farm struct {
 	*faults
 	rest sync.WaitGroup // answers on their way
-}
-
-type scrapeFunc = func(messages.Sink[messages.PoolMsg], *endpoints.Endpoint, messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
-
-// scrapers makes the function by which the pool spawns its scrapers.
-func (f *farm) scrapers(r *rig) scrapeFunc {
-	metrics, err := scraper.NewMetrics(r.registry)
-	if err != nil {
-		r.Fatal(err)
-	}
-	cfg := scraper.Config{Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond, Timeout: 100 * time.Millisecond}
-	return func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
-		r.ledger.met(e, r.pool)
-		role := runtime.Role[messages.ScraperMsg]{Name: "scraper", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[messages.ScraperMsg] {
-			return shaken(r.faults, "scraper", scraper.New(cfg, target{e, r}, f, metrics))
-		}}
-		return runtime.Spawn(self.(runtime.Parent), role, messages.ScraperMsg(first))
-	}
-}
-
-// target is an endpoint as its scraper sees it.
-type target struct {
-	*endpoints.Endpoint
-	rig *rig
-}
-
-func (t target) BeginScrape() uint32 { return t.Load().BeginScrape() }
-func (t target) Inflight() int       { return t.Load().Inflight() }
-
-func (t target) SampleInForce(number uint32) {
-	t.Load().SampleInForce(number)
-	t.Failing.Store(false)
-}
-
-func (t target) ScrapeFailed(number uint32) {
-	t.Failing.Store(true)
-	t.rig.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }
 
 // later does something on a goroutine of its own, after a while.
@@ -114,7 +74,7 @@ func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, port messages
 	})
 }
 
-// Check tells the health actor whether an endpoint takes connections.
+// Check tells the outlier actor whether an endpoint takes connections.
 func (f *farm) Check(id messages.EndpointID, _ messages.Address, port messages.Port[messages.OutlierMsg]) bool {
 	dice := f.next("check")
 	f.later(upTo(dice, 5*time.Millisecond), func() {

@@ -131,16 +131,7 @@ type frail struct {
 }
 
 func (c *frail) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
-	if first, ok := m.(messages.RequestArrived); ok {
-		if n, ours := numberOf(first.Request.ClientID); ours {
-			c.dice = diceOf(c.seed, "cycle", uint64(n))
-		}
-	}
-	when := ""
-	if c.dice != nil {
-		when = c.draw(c.dice, cycleRate)
-	}
-	message := reflect.TypeOf(m).Name()
+	message, when := reflect.TypeOf(m).Name(), c.draw(c.dice, cycleRate)
 	if when == before {
 		c.falls("cycle", message, before)
 	}
@@ -152,7 +143,7 @@ func (c *frail) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 
 func (c *frail) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.Actor.Stopped(ctx)
-	if c.dice != nil && c.draw(c.dice, cycleRate) != "" {
+	if c.draw(c.dice, cycleRate) != "" {
 		c.falls("cycle", "Stopped", after)
 	}
 }

@@ -2,8 +2,8 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +22,7 @@ type ledger struct {
 	began atomic.Int64 // streams
 
 	mu   sync.Mutex
-	seen []*endpoints.Endpoint // that were in the pool, but for those that left without load
+	seen map[messages.EndpointID]*endpoints.Endpoint // that were in the pool, but for those that left without load
 }
 
 // line is what the tree told one request's stream.
@@ -31,18 +31,22 @@ type line struct {
 }
 
 func newLedger(requests int) *ledger {
-	return &ledger{lines: make([]line, requests)}
+	return &ledger{lines: make([]line, requests), seen: map[messages.EndpointID]*endpoints.Endpoint{}}
 }
 
 func (g *ledger) line(n int) *line { return &g.lines[n] }
 
-// met notes an endpoint, and from time to time forgets those that are gone and carry nothing.
-func (g *ledger) met(e *endpoints.Endpoint, p *endpoints.Pool) {
+// met notes the endpoints that there are now, and from time to time forgets those that are gone and carry nothing.
+func (g *ledger) met(now *endpoints.Snapshot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.seen = append(g.seen, e); len(g.seen)%256 == 0 {
-		now := p.Snapshot()
-		g.seen = slices.DeleteFunc(g.seen, func(e *endpoints.Endpoint) bool { return e.Load().Inflight() == 0 && now.ByID(e.ID) == nil })
+	for _, e := range now.Endpoints {
+		g.seen[e.ID] = e
+	}
+	if len(g.seen) > 256 {
+		maps.DeleteFunc(g.seen, func(id messages.EndpointID, e *endpoints.Endpoint) bool {
+			return e.Load().Inflight() == 0 && now.ByID(id) == nil
+		})
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *session) drawQuestion(dice *rand.Rand, known messages.RequestID) messag
 // ask waits for the one end of a question, and gives the answer; nil = it was refused or lost.
 func (s *session) ask(what string, question func(messages.Sink[messages.AdminMsg]) messages.RecorderMsg) messages.AdminMsg {
 	a := &asker{rig: s.rig, what: what, came: make(chan messages.AdminMsg, 1)}
-	if !s.recorder.Port().Post(question(a)) {
+	if !s.picker.Recorder().Post(question(a)) {
 		a.ends.Add(1)
 		s.faults.met("question refused")
 		return nil
@@ -217,6 +217,6 @@ func (s *session) asked() told {
 			s.Errorf("%v of %q is told to run when nothing runs", r.Request, r.ClientID)
 		}
 	}
-	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.sys.Timers(i) }) == 0 })
+	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.picker.System().Timers(i) }) == 0 })
 	return all
 }
