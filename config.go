@@ -36,7 +36,7 @@ type Records struct {
 // block.
 type World struct {
 	Metrics  prometheus.Registerer
-	Fetcher  scraper.Fetcher
+	Fetcher  scraper.Fetcher // not called, and may be nil, if Config.Scraper asks for nothing
 	Checker  outlier.Checker
 	Observer schedule.Observer
 

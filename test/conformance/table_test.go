@@ -17,14 +17,30 @@ import (
 
 var addresses = []string{"127.0.0.1:18001", "127.0.0.1:18002", "127.0.0.1:18003", "[::1]:18004"}
 
-// scripted is a flow shard that lets nobody go: they wait, or are rejected.
+// scripted puts flow shards in the place of the picker's that let nobody go: requests wait, or are rejected.
 type scripted struct {
 	rejects bool
-	line    map[messages.RequestID]struct{}
 	waiting *atomic.Int64
 }
 
-func (s *scripted) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
+// Incarnation gives the picker a flow shard of the test's.
+func (s scripted) Incarnation(_ runtime.Birth, actor any) any {
+	if _, flow := actor.(runtime.Actor[messages.FlowMsg]); flow {
+		return &closed{s, map[messages.RequestID]struct{}{}}
+	}
+	return actor
+}
+
+// Address changes nothing.
+func (scripted) Address(_, _ string, sink any) any { return sink }
+
+// closed is a flow shard that gives no place.
+type closed struct {
+	scripted
+	line map[messages.RequestID]struct{}
+}
+
+func (s *closed) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
 	switch m := m.(type) {
 	case messages.FlowStarted:
 	case messages.AdmissionRequested:
@@ -42,19 +58,14 @@ func (s *scripted) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowM
 	}
 }
 
-func (s *scripted) Stopped(runtime.Context[messages.FlowMsg]) {}
-
-func scriptedFlow(rejects bool, waiting *atomic.Int64) func() runtime.Actor[messages.FlowMsg] {
-	return func() runtime.Actor[messages.FlowMsg] {
-		return &scripted{rejects: rejects, line: map[messages.RequestID]struct{}{}, waiting: waiting}
-	}
-}
+func (s *closed) Stopped(runtime.Context[messages.FlowMsg]) {}
 
 // options are what the table needs to play every row against rigs.
 func options(t *testing.T, r *rig) conformance.Options {
 	t.Helper()
 	var waiting atomic.Int64
-	queue, full, empty := startRig(t, addresses, scriptedFlow(false, &waiting)), startRig(t, addresses, scriptedFlow(true, &waiting)), startRig(t, nil, nil)
+	queue, full := startRig(t, addresses, scripted{false, &waiting}), startRig(t, addresses, scripted{true, &waiting})
+	empty := startRig(t, nil, nil)
 	hasty := startPatient(t, addresses, nil, 300*time.Millisecond)
 	// Health and shutdown are the command's own.
 	lasting := serve(t).instance(t)
