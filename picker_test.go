@@ -177,28 +177,28 @@ func TestScrapeIsToldToAllThatCountOnIt(t *testing.T) {
 	s := newStand(t, 1)
 	const failures = "signalbox_endpoint_failures_total"
 	s.answer("")
-	if e := s.endpoint(); e.Sample() == nil || e.Failing.Load() {
-		t.Fatalf("after a page: sample %+v, failing %t", e.Sample(), e.Failing.Load())
+	if e := s.endpoint(); e.Sample() == nil || e.Failing() {
+		t.Fatalf("after a page: sample %+v, failing %t", e.Sample(), e.Failing())
 	}
 	s.begin(1)
-	if l := s.endpoint().Load(); l.Since() != 1 || l.Inflight() != 1 {
-		t.Errorf("after a pick: %d since the sample, %d in flight, want 1 and 1", l.Since(), l.Inflight())
+	if l := s.endpoint().Counters(); l.Since != 1 || l.Inflight != 1 {
+		t.Errorf("after a pick: %d since the sample, %d in flight, want 1 and 1", l.Since, l.Inflight)
 	}
 	s.answer("")
 	s.answer("")
-	if l := s.endpoint().Load(); l.Since() != 0 || l.Inflight() != 1 {
-		t.Errorf("after a later page: %d since the sample, %d in flight, want 0 and 1", l.Since(), l.Inflight())
+	if l := s.endpoint().Counters(); l.Since != 0 || l.Inflight != 1 {
+		t.Errorf("after a later page: %d since the sample, %d in flight, want 0 and 1", l.Since, l.Inflight)
 	}
 	if n := s.counted(failures, ""); n != 0 {
 		t.Errorf("%v failures before there were any", n)
 	}
 	s.answer("refused")
 	kind := messages.ScrapeFailed
-	if n := s.counted(failures, kind.String()); n != 1 || !s.endpoint().Failing.Load() {
-		t.Errorf("after a failure: %v told to the outlier actor, failing %t, want 1, true", n, s.endpoint().Failing.Load())
+	if n := s.counted(failures, kind.String()); n != 1 || !s.endpoint().Failing() {
+		t.Errorf("after a failure: %v told to the outlier actor, failing %t, want 1, true", n, s.endpoint().Failing())
 	}
 	s.answer("")
-	if s.endpoint().Failing.Load() {
+	if s.endpoint().Failing() {
 		t.Error("a page came, and the endpoint is still marked as failing")
 	}
 	if len(s.turned) != 2 || s.turned[0] != "refused" || s.turned[1] != "" {

@@ -36,29 +36,19 @@ func (s *scrapers) spawn(
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
-			return scraper.New(s.settings, target{e, e.Load(), s.outlier}, s.fetcher, s.metrics)
+			return scraper.New(s.settings, target{endpoints.SampleWriter{Endpoint: e}, s.outlier}, s.fetcher, s.metrics)
 		},
 	}
 	return runtime.Spawn(under.(runtime.Parent), role, messages.ScraperMsg(first))
 }
 
-// target is an endpoint as its scraper sees it. What a scrape says is told to all that count on it: the load cell, the
-// mark that readers see, and the outlier actor.
+// target is an endpoint as its scraper sees it. A scrape that fails is told to the outlier actor, too.
 type target struct {
-	*endpoints.Endpoint
-	load    *endpoints.Load
+	endpoints.SampleWriter
 	outlier messages.Sink[messages.OutlierMsg]
 }
 
-func (t target) BeginScrape() uint32 { return t.load.BeginScrape() }
-func (t target) Inflight() int       { return t.load.Inflight() }
-
-func (t target) SampleInForce(number uint32) {
-	t.load.SampleInForce(number)
-	t.Failing.Store(false)
-}
-
-func (t target) ScrapeFailed(uint32) {
-	t.Failing.Store(true)
+func (t target) ScrapeFailed() {
+	t.SampleWriter.ScrapeFailed()
 	t.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }

@@ -74,8 +74,8 @@ func (s *scene) leftNothing() {
 	if len(kept) != 0 || len(s.ended) != 0 {
 		s.Errorf("%d records kept, %d reported, want none", len(kept), len(s.ended))
 	}
-	if e := s.pool.Snapshot().Endpoints[0]; e.Answers() != (outlier.Answers{}) || e.Picks.Load() != 0 {
-		s.Errorf("answers %+v, %d picks, want none", e.Answers(), e.Picks.Load())
+	if e := s.pool.Snapshot().Endpoints[0]; e.Answers() != (outlier.Answers{}) || e.Picks() != 0 {
+		s.Errorf("answers %+v, %d picks, want none", e.Answers(), e.Picks())
 	}
 	for _, name := range []string{"llm_d_epp_request_total", "llm_d_epp_request_error_total", "signalbox_served_elsewhere_total", "signalbox_unlogged_total"} {
 		if n := s.metric(name); n != 0 {

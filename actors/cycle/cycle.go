@@ -189,7 +189,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.hold(out.Ranked[0])
 	if !c.check {
-		c.served.Picks.Add(1)
+		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
 	}
 	if s := c.served.Sample(); s != nil {

@@ -83,7 +83,7 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 		want  messages.PickFailed
 	}{
 		"empty pool": {
-			func(s *scene) { s.pool.Publish(endpoints.NewSnapshot(4, nil), nil) },
+			func(s *scene) { endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil) },
 			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "the pool has no endpoints"},
 		},
 		"filtered": {
@@ -197,11 +197,11 @@ func TestLoadIsGivenBackToTheIncarnationThatHadIt(t *testing.T) {
 	s := serving(t)
 	old := s.pool.Snapshot().Endpoints[0]
 	anew := endpoints.New(messages.EndpointID{Slot: 0, Generation: 9}, old.Spec)
-	s.pool.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil)
+	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.over(messages.NoReason)
-	if old.Load().Inflight() != 0 {
-		t.Errorf("the incarnation that left has %d in flight, want 0", old.Load().Inflight())
+	if old.Inflight() != 0 {
+		t.Errorf("the incarnation that left has %d in flight, want 0", old.Inflight())
 	}
 }
 

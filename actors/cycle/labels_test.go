@@ -220,7 +220,7 @@ func TestPicksWithoutRoomForTheirModelsAreShownTogether(t *testing.T) {
 	b := newBench(t, specs...)
 	for _, e := range b.pool.Snapshot().Endpoints {
 		for m := range 50 {
-			e.Models.Add(fmt.Sprint("a-model-with-a-usual-name-", m))
+			endpoints.LoadWriter{Endpoint: e}.CountModel(fmt.Sprint("a-model-with-a-usual-name-", m))
 		}
 	}
 	got := b.values("llm_d_epp_scheduler_attempts_total")

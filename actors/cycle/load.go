@@ -21,14 +21,14 @@ func (c *Cycle) letGo() {
 // load adds the request to the load of the endpoint that works for it.
 func (c *Cycle) load() {
 	if c.served != nil && !c.loaded {
-		c.pick, c.loaded = c.served.Load().Add(c.req.PromptTokens), true
+		c.pick, c.loaded = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens), true
 	}
 }
 
 // unload takes the load back, and keeps the endpoint that works for the request.
 func (c *Cycle) unload() {
 	if c.loaded {
-		c.served.Load().Remove(c.pick)
+		endpoints.LoadWriter{Endpoint: c.served}.Remove(c.pick)
 		c.loaded = false
 	}
 }

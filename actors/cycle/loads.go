@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ func (l *loads) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
+// counts are picks by model.
+type counts = iter.Seq2[string, uint64]
+
 // name is what the reference calls an endpoint.
 type name struct{ name, namespace string }
 
@@ -57,31 +61,30 @@ func compareTargets(a, b target) int {
 
 // Collect reads the snapshot in force.
 func (l *loads) Collect(ch chan<- prometheus.Metric) {
-	type load struct{ requests, tokens int }
-	held, picks := map[name]load{}, map[target][]*endpoints.Tally{}
+	held, picks := map[name]endpoints.Counters{}, map[target][]counts{}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
 	for _, e := range l.pool.Snapshot().Shown() {
-		address := string(e.Spec.Address)
-		gauge(l.inflight, e.Load().Inflight(), address)
+		address, load := string(e.Spec.Address), e.Counters()
+		gauge(l.inflight, load.Inflight, address)
 		to := target{name{e.Spec.Name, e.Spec.Namespace}, address[strings.LastIndexByte(address, ':')+1:]}
 		sum := held[to.name]
-		held[to.name] = load{sum.requests + e.Load().Inflight(), sum.tokens + e.Load().Tokens()}
-		picks[to] = append(picks[to], &e.Models)
+		held[to.name] = endpoints.Counters{Inflight: sum.Inflight + load.Inflight, Tokens: sum.Tokens + load.Tokens}
+		picks[to] = append(picks[to], e.Models())
 	}
 	for to, sum := range held {
-		gauge(l.requests, sum.requests, to.name, to.namespace, "inflight-load-producer", "", "")
-		gauge(l.tokens, sum.tokens, to.name, to.namespace, "inflight-load-producer", "", "")
+		gauge(l.requests, sum.Inflight, to.name, to.namespace, "inflight-load-producer", "", "")
+		gauge(l.tokens, sum.Tokens, to.name, to.namespace, "inflight-load-producer", "", "")
 	}
 	l.collectAttempts(ch, picks)
 }
 
 // collectAttempts shows picks by endpoint and model. There may be some ten thousand series: they come in the order of the page, which
 // costs less to send than to sort there. Where the page has no room for the models of an endpoint, its picks are shown together.
-func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]*endpoints.Tally) {
+func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]counts) {
 	a := attempts{desc: l.attempts, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{}}
-	a.add(target{}, []*endpoints.Tally{l.failures}, "failure")
+	a.add(target{}, []counts{l.failures.All()}, "failure")
 	for _, to := range slices.SortedFunc(maps.Keys(picks), compareTargets) {
 		a.add(to, picks[to], "success")
 	}
@@ -124,10 +127,12 @@ func (a *attempt) Write(to *dto.Metric) error {
 func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
 
 // add sends the picks of one endpoint, or of several with the same name.
-func (a *attempts) add(of target, tallies []*endpoints.Tally, status string) {
+func (a *attempts) add(of target, tallies []counts, status string) {
 	a.shown = a.shown[:0]
 	for _, t := range tallies {
-		t.Each(func(model string, n uint64) { a.shown = append(a.shown, attempt{model: model, count: float64(n)}) })
+		for model, n := range t {
+			a.shown = append(a.shown, attempt{model: model, count: float64(n)})
+		}
 	}
 	slices.SortFunc(a.shown, func(a, b attempt) int { return strings.Compare(a.model, b.model) })
 	fixed := attemptBytes + shownBytes(of.name.name) + shownBytes(of.namespace) + len(of.port)

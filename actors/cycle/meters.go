@@ -119,7 +119,7 @@ func (a *account) settle(r *messages.Record) {
 		a.wait.Observe(r.QueueWait.Seconds())
 	}
 	if a.picked != nil {
-		a.picked.Models.Add(a.model())
+		endpoints.LoadWriter{Endpoint: a.picked}.CountModel(a.model())
 		a.picked = nil
 	}
 }
@@ -142,7 +142,7 @@ func (a *account) onScheduled(took time.Duration, why messages.Reason) {
 // onPicked counts a pick. hit is how many of the prompt's blocks the endpoint held; -1 = nothing looked.
 func (a *account) onPicked(e *endpoints.Endpoint, hit, blocks int) {
 	if a.settled {
-		e.Models.Add(a.model())
+		endpoints.LoadWriter{Endpoint: e}.CountModel(a.model())
 	} else {
 		a.picked = e
 	}

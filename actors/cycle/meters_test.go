@@ -35,7 +35,7 @@ func (b *bench) publish(generation uint32, specs ...messages.EndpointSpec) {
 	for i, s := range specs {
 		es = append(es, endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: generation}, s))
 	}
-	b.pool.Publish(endpoints.NewSnapshot(uint64(generation), es), nil)
+	endpoints.PoolWriter{Pool: b.pool}.Publish(endpoints.NewSnapshot(uint64(generation), es), nil)
 }
 
 func (b *bench) gather() map[string]*dto.MetricFamily {
@@ -168,7 +168,7 @@ func TestEndpointsOfOneNameAreOneSeries(t *testing.T) {
 	other.Address = "10.0.0.2:8000"
 	b := newBench(t, spec, other)
 	for _, e := range b.pool.Snapshot().Endpoints {
-		e.Load().Add(10)
+		endpoints.LoadWriter{Endpoint: e}.Add(10)
 		b.live(&streamed, e)
 	}
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "2"})
@@ -192,9 +192,9 @@ func TestEndpointsThatGoLeaveNothing(t *testing.T) {
 			Name: fmt.Sprint("server-", i), Namespace: "ns", Address: messages.Address(fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250)),
 		})
 		e := b.pool.Snapshot().Endpoints[0]
-		held := e.Load().Add(1)
+		held := endpoints.LoadWriter{Endpoint: e}.Add(1)
 		b.live(&streamed, e)
-		e.Load().Remove(held)
+		endpoints.LoadWriter{Endpoint: e}.Remove(held)
 		if i == 0 {
 			first = series()
 		}

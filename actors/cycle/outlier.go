@@ -56,7 +56,7 @@ func (c *Cycle) judge(status int) {
 	case status >= 500:
 		c.reportFailure(c.served, messages.ServerError)
 	case status >= 200:
-		c.served.Answered(c.picked)
+		endpoints.LoadWriter{Endpoint: c.served}.Answered(c.picked)
 		if status >= 400 {
 			c.reportSuccess()
 		}
@@ -83,7 +83,7 @@ func (c *Cycle) reportSuccess() {
 		return
 	}
 	c.proved = true
-	c.served.Proved(c.picked, c.req.Shown)
+	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, c.req.Shown)
 	if c.served == c.chosen && c.incident != 0 {
 		c.probe = false
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.chosen.ID, Incident: c.incident})

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -28,7 +29,7 @@ func (s *scene) try() {
 
 // eject ejects an endpoint, which may be probed at once.
 func (s *scene) eject(e messages.EndpointID) {
-	s.pool.Snapshot().ByID(e).SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ServerError, Incident: incident, Until: s.began})
+	endpoints.OutlierWriter{Endpoint: s.pool.Snapshot().ByID(e)}.SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ServerError, Incident: incident, Until: s.began})
 }
 
 func TestProbeIsAnsweredOnce(t *testing.T) {
@@ -147,7 +148,7 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 			s.asked.Shown = c.shown
 			s.arrive(24 * time.Hour)
 			for _, e := range s.pool.Snapshot().Endpoints {
-				e.SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ErrorInStream, Incident: incident, Until: s.began.Add(c.until)})
+				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ErrorInStream, Incident: incident, Until: s.began.Add(c.until)})
 			}
 			s.cycle.Tell(messages.Dispatched{})
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
@@ -164,7 +165,7 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 			s.arrive(24 * time.Hour)
 			s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 			for _, e := range s.pool.Snapshot().Endpoints {
-				e.SetOutlier(&outlier.Status{Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until)})
+				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until)})
 			}
 			s.cycle.Tell(messages.Dispatched{})
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})

@@ -67,7 +67,7 @@ func newScene(t *testing.T) *scene {
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t),
 		pool:    endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(), asked: hello,
 	}
-	s.pool.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
+	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
 		endpoints.New(second, messages.EndpointSpec{Address: addresses[second]}),
 	}), nil)
@@ -128,8 +128,9 @@ func serving(t *testing.T) *scene {
 func (s *scene) load(want ...int) {
 	s.Helper()
 	for i, e := range s.pool.Snapshot().Endpoints {
-		if got := e.Load(); got.Inflight() != want[i] || got.Tokens() != 12*want[i] || got.Since() != want[i] {
-			s.Errorf("endpoint %d: in flight %d, tokens %d, since %d, want %d", i, got.Inflight(), got.Tokens(), got.Since(), want[i])
+		carried := endpoints.Counters{Inflight: want[i], Tokens: 12 * want[i], Since: want[i]}
+		if got := e.Counters(); got != carried {
+			s.Errorf("endpoint %d: %+v, want %+v", i, got, carried)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.End
 	event.Answers, event.Room, event.Probing = e.Answers(), o.room, status != nil && status.Probing()
 	effect := known.machine.Step(ctx.Now(), event)
 	if effect.Changed {
-		e.SetOutlier(known.machine.Status())
+		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(known.machine.Status())
 	}
 	if effect.Ejected {
 		o.metrics.ejected(event.Kind)
@@ -139,7 +139,7 @@ func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
 
 func (o *Outlier) clear() {
 	for _, e := range o.pool.Snapshot().Endpoints {
-		e.SetOutlier(nil)
+		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(nil)
 	}
 }
 

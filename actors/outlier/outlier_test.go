@@ -29,7 +29,7 @@ func newScene(t *testing.T, percent float64) *scene {
 		id := messages.EndpointID{Slot: i, Generation: i + 1}
 		s.all = append(s.all, endpoints.New(id, messages.EndpointSpec{Address: messages.Address(rune('a' + i))}))
 	}
-	s.pool.Publish(endpoints.NewSnapshot(1, s.all), nil)
+	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(1, s.all), nil)
 	settings := outlier.Config{
 		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second},
 	}
@@ -78,11 +78,13 @@ func TestFailuresMoveTheirEndpointAlone(t *testing.T) {
 func TestAnswersOfTheEndpointCount(t *testing.T) {
 	s := newScene(t, 50)
 	s.fails(0, messages.ServerError, 2)
-	s.all[0].Answered(s.actor.Clock())
-	s.all[0].Picks.Add(1000)
+	endpoints.LoadWriter{Endpoint: s.all[0]}.Answered(s.actor.Clock())
+	for range 1000 {
+		endpoints.LoadWriter{Endpoint: s.all[0]}.CountPick()
+	}
 	s.fails(0, messages.ServerError, 2)
 	s.ejected(0, false)
-	s.all[1].Proved(s.actor.Clock(), false)
+	endpoints.LoadWriter{Endpoint: s.all[1]}.Proved(s.actor.Clock(), false)
 	s.actor.Advance(time.Second)
 	early := messages.Pick{At: s.actor.Clock().Add(-2 * time.Second)}
 	s.actor.Tell(messages.FailureReported{Endpoint: s.all[1].ID, Kind: messages.NoFirstToken, Pick: early})
@@ -128,7 +130,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 		t.Errorf("%d of 4 are ejected, want 2", ejected)
 	}
 	alone := newScene(t, 50)
-	alone.pool.Publish(endpoints.NewSnapshot(2, alone.all[:1]), nil)
+	endpoints.PoolWriter{Pool: alone.pool}.Publish(endpoints.NewSnapshot(2, alone.all[:1]), nil)
 	alone.fails(0, messages.ServerError, 20)
 	alone.ejected(0, false)
 }
@@ -176,7 +178,7 @@ func TestGoneEndpointsAreForgotten(t *testing.T) {
 	s := newScene(t, 50)
 	s.fails(0, messages.ServerError, 3)
 	gone := s.all[0].ID
-	s.pool.Publish(endpoints.NewSnapshot(2, s.all[1:]), nil)
+	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(2, s.all[1:]), nil)
 	s.actor.Tell(messages.FailureReported{Endpoint: gone, Kind: messages.ConnectFailed})
 	s.actor.Tell(messages.SuccessReported{Endpoint: gone, Incident: 1})
 	s.actor.Tell(messages.ProbeAbandoned{Endpoint: gone, Incident: 1})

@@ -22,7 +22,7 @@ type Prefix interface {
 
 // Deps are what the pool works with.
 type Deps struct {
-	Pool   *endpoints.Pool
+	Pool   endpoints.PoolWriter
 	Prefix Prefix
 	// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is.
 	Scrape  func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)

@@ -30,7 +30,9 @@ func newScene(t *testing.T) *scene {
 		T: t, actor: runtimetest.NewStage[messages.PoolMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t), pool: endpoints.NewPool(),
 		registry: prometheus.NewRegistry(),
 	}
-	s.deps = pool.Deps{Pool: s.pool, Prefix: s.prefix, Scrape: s.scrape, Metrics: pool.NewMetrics(s.registry)}
+	s.deps = pool.Deps{
+		Pool: endpoints.PoolWriter{Pool: s.pool}, Prefix: s.prefix, Scrape: s.scrape, Metrics: pool.NewMetrics(s.registry),
+	}
 	s.start()
 	return s
 }

@@ -33,7 +33,7 @@ func (h handing) FetchModels(messages.EndpointSpec, uint32, messages.Port[messag
 
 // telling is a target that tells the test of each sample.
 type telling struct {
-	target
+	endpoints.SampleWriter
 	published chan *endpoints.Sample
 }
 
@@ -58,7 +58,7 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := telling{target{endpoints.New(id, spec)}, make(chan *endpoints.Sample, 100)}
+	to := telling{endpoints.SampleWriter{Endpoint: endpoints.New(id, spec)}, make(chan *endpoints.Sample, 100)}
 	fetches := handing{make(chan asked, 100)}
 	role := runtime.Role[messages.ScraperMsg]{Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {

@@ -25,20 +25,12 @@ type scene struct {
 	t       *testing.T
 	stage   *runtimetest.Stage[messages.ScraperMsg]
 	pool    *runtimetest.Probe[messages.PoolMsg]
-	target  target
+	target  endpoints.SampleWriter
 	fetcher *fetcher
 	metrics *prometheus.Registry
 	turns   []string // what Turned heard
 	begun   int      // of fetcher.pages, how many asks() has seen
 }
-
-// target is an endpoint as the scraper sees it.
-type target struct{ *endpoints.Endpoint }
-
-func (t target) BeginScrape() uint32    { return t.Load().BeginScrape() }
-func (t target) SampleInForce(n uint32) { t.Load().SampleInForce(n) }
-func (t target) ScrapeFailed(uint32)    {}
-func (t target) Inflight() int          { return t.Load().Inflight() }
 
 type fetch struct {
 	at     time.Time
@@ -69,7 +61,7 @@ func (f *fetcher) FetchModels(of messages.EndpointSpec, n uint32, _ messages.Por
 func newScene(t *testing.T, cfg scraper.Config) *scene {
 	t.Helper()
 	s := &scene{t: t, stage: runtimetest.NewStage[messages.ScraperMsg](t), pool: runtimetest.NewProbe[messages.PoolMsg](t),
-		target: target{endpoints.New(id, spec)}, metrics: prometheus.NewRegistry()}
+		target: endpoints.SampleWriter{Endpoint: endpoints.New(id, spec)}, metrics: prometheus.NewRegistry()}
 	s.fetcher = &fetcher{stage: s.stage}
 	m, err := scraper.NewMetrics(s.metrics)
 	if err != nil {

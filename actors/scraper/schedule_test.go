@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
 func TestIntervalIsWhatThePageCosts(t *testing.T) {
@@ -32,10 +33,10 @@ func TestIntervalIsWhatThePageCosts(t *testing.T) {
 			_, n := s.asks()
 			tell(n, c.idle)
 			n = s.asksAfter(c.idle)
-			pick := s.target.Load().Add(1)
+			pick := endpoints.LoadWriter(s.target).Add(1)
 			tell(n, c.busy)
 			n = s.asksAfter(c.busy)
-			s.target.Load().Remove(pick)
+			endpoints.LoadWriter(s.target).Remove(pick)
 			tell(n, c.idle)
 			s.asksAfter(c.idle)
 		})
@@ -68,7 +69,7 @@ func TestIntervalGrowsWithThePool(t *testing.T) {
 			_, n := s.asks()
 			tell(n, c.idle)
 			n = s.asksAfter(c.idle)
-			s.target.Load().Add(1)
+			endpoints.LoadWriter(s.target).Add(1)
 			tell(n, c.busy)
 			s.asksAfter(c.busy)
 		})

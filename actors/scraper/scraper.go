@@ -17,8 +17,8 @@ type Target interface {
 	Publish(*endpoints.Sample)
 	BeginScrape() uint32         // a scrape begins; gives its number
 	SampleInForce(number uint32) // the sample of a scrape was published
-	ScrapeFailed(number uint32)
-	Inflight() int // requests that were sent to it and have not ended
+	ScrapeFailed()               // the newest scrape brought none
+	Inflight() int               // requests that were sent to it and have not ended
 }
 
 // Fetcher fetches pages and tells the port exactly once what came of it. False: it is closed and tells nothing.
@@ -111,7 +111,7 @@ func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.S
 // Stopped gives up the scrape that runs: nobody will take its answer.
 func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 	if s.page.pending {
-		s.target.ScrapeFailed(s.page.number)
+		s.target.ScrapeFailed()
 	}
 }
 
@@ -191,7 +191,7 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 func (s *Scraper) pageFailed(why string) {
 	s.page.pending = false
 	s.page.failures++
-	s.target.ScrapeFailed(s.page.number)
+	s.target.ScrapeFailed()
 	if s.cfg.Turned != nil && s.page.failures == 1 {
 		s.cfg.Turned(s.spec, why)
 	}

@@ -49,11 +49,11 @@ func TestWhatAPageDoesNotSay(t *testing.T) {
 
 func TestSampleInForceDropsThePicksThatItKnows(t *testing.T) {
 	s := newScene(t, pages)
-	s.target.Load().Add(1)
+	endpoints.LoadWriter(s.target).Add(1)
 	_, n := s.asks()
-	s.target.Load().Add(1)
+	endpoints.LoadWriter(s.target).Add(1)
 	s.stage.Tell(answer(n, 1))
-	if got := s.target.Load().Since(); got != 1 {
+	if got := s.target.Counters().Since; got != 1 {
 		t.Errorf("%d picks that the sample does not know, want 1", got)
 	}
 }
@@ -63,7 +63,7 @@ func TestLoadThatComesBetweenTwoPagesBringsTheNextForward(t *testing.T) {
 	s.settled()
 	s.stage.Tell(answer(s.asksAfter(time.Second), 0))
 	s.stage.Advance(300 * time.Millisecond)
-	s.target.Load().Add(1)
+	endpoints.LoadWriter(s.target).Add(1)
 	s.asksAfter(500 * time.Millisecond)
 }
 
@@ -142,7 +142,7 @@ func TestFailuresAreRetriedSoonWhileRequestsAreInFlight(t *testing.T) {
 	s := newScene(t, pages)
 	s.settled()
 	n := s.asksAfter(time.Second)
-	s.target.Load().Add(1)
+	endpoints.LoadWriter(s.target).Add(1)
 	for _, wait := range []int{500, 1000, 1000, 1000} {
 		s.stage.Tell(failure(n))
 		n = s.asksAfter(time.Duration(wait) * time.Millisecond)
@@ -159,7 +159,7 @@ func TestLoadEndsALongPause(t *testing.T) {
 	}
 	s.stage.Tell(failure(n))
 	s.stage.Advance(2200 * time.Millisecond)
-	s.target.Load().Add(1)
+	endpoints.LoadWriter(s.target).Add(1)
 	s.asksAfter(2500 * time.Millisecond)
 }
 

@@ -77,8 +77,8 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 	for _, e := range s.Endpoints {
 		v := EndpointView{
 			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
-			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing.Load(), Outlier: outlierView(e.Outlier(), now),
-			InflightRequests: e.Load().Inflight(), InflightTokens: e.Load().Tokens(), Picks: e.Picks.Load(),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing(), Outlier: outlierView(e.Outlier(), now),
+			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
 		}
 		if s := e.Sample(); s != nil {
 			v.Sample = &SampleView{

@@ -23,7 +23,7 @@ func ward() *endpoints.Snapshot {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i + 1), Generation: 1}, messages.EndpointSpec{
 			Name: fmt.Sprintf("vllm-%d", i+1), Namespace: "llm", Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)),
 		})
-		e.SetOutlier(h)
+		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		list = append(list, e)
 	}
 	if !list[1].Outlier().Probe() {

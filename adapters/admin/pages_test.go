@@ -304,11 +304,11 @@ func poolOfThree() *endpoints.Snapshot {
 		})
 		list = append(list, e)
 	}
-	list[0].Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond), Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
-	list[0].Load().Add(500)
-	list[0].Picks.Add(1)
-	list[1].Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang", KVUsed: messages.Unknown})
-	list[2].Failing.Store(true)
+	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond), Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
+	endpoints.LoadWriter{Endpoint: list[0]}.Add(500)
+	endpoints.LoadWriter{Endpoint: list[0]}.CountPick()
+	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang", KVUsed: messages.Unknown})
+	endpoints.SampleWriter{Endpoint: list[2]}.ScrapeFailed()
 	return endpoints.NewSnapshot(4, list)
 }
 

@@ -19,12 +19,12 @@ func TestMeanKVUseIsOfThoseThatTellIt(t *testing.T) {
 	for i, s := range []*endpoints.Sample{{At: sys.Now(), Waiting: 4, KVUsed: 0.6}, {At: sys.Now(), Waiting: 2, KVUsed: messages.Unknown}, nil} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: messages.Address(rune('a' + i))})
 		if s != nil {
-			e.Publish(s)
+			endpoints.SampleWriter{Endpoint: e}.Publish(s)
 		}
 		all = append(all, e)
 	}
 	pool := endpoints.NewPool()
-	pool.Publish(endpoints.NewSnapshot(1, all), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, all), nil)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(sys, pool, "pool", time.Minute))
 	families, err := registry.Gather()

@@ -130,10 +130,10 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 // endpoint shows what is counted of one endpoint.
 func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
 	address, failing := string(e.Spec.Address), 0.0
-	if e.Failing.Load() {
+	if e.Failing() {
 		failing = 1
 	}
-	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks.Load()), address)
+	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks()), address)
 	ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, address)
 	c.outlier(ch, e)
 	if s := e.Sample(); s != nil {

@@ -32,7 +32,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: messages.Address(string(rune('a' + i)))})
 		if s != nil {
-			e.Publish(s)
+			endpoints.SampleWriter{Endpoint: e}.Publish(s)
 		}
 		es = append(es, e)
 	}
@@ -43,7 +43,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 			t.Errorf("of an empty pool: %s = %v, want %v", name, got, want)
 		}
 	}
-	pool.Publish(endpoints.NewSnapshot(1, es), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
 	for name, want := range map[string]float64{
 		"llm_d_epp_ready_endpoints": 4, "llm_d_epp_average_queue_size": 4, "llm_d_epp_std_dev_queue_size": 2,
 		"llm_d_epp_average_running_requests": 10, "llm_d_epp_std_dev_running_requests": 0,
@@ -70,11 +70,11 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 		"full": {Cause: messages.Overload, Until: sys.Now().Add(time.Second)},
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1}, messages.EndpointSpec{Address: address})
-		e.SetOutlier(h)
+		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		es = append(es, e)
 	}
 	pool := endpoints.NewPool()
-	pool.Publish(endpoints.NewSnapshot(1, es), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
 	families, err := reg.Gather()

@@ -1,8 +1,10 @@
-// Package endpoints holds what many read and one writes: the snapshot of the pool, the newest sample of each endpoint, and
-// its load cell. A snapshot never changes; its endpoints' samples and loads do. It decides nothing.
+// Package endpoints holds what many read and few write: the snapshot of the pool, and of each endpoint the newest sample, the
+// load, and the status as an outlier. A snapshot never changes, but its endpoints do. Each kind of writer has a handle type of its
+// own in writers.go, and whatever has no handle reads. It decides nothing.
 package endpoints
 
 import (
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -29,31 +31,33 @@ type Sample struct {
 	Models       []string
 }
 
-// Fresh says whether the sample still counts at now.
+// Fresh reports whether the sample still counts at now.
 func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 	return s != nil && !now.After(s.FreshUntil(threshold))
 }
 
-// FreshUntil is the last moment at which the sample counts.
+// FreshUntil returns the last moment at which the sample counts.
 func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
 	return s.At.Add(max(threshold, 3*s.Interval))
 }
 
-// Endpoint is one incarnation of a model server address. Identity and labels never change.
+// Endpoint is one incarnation of a model server address. Identity and labels never change. Any goroutine reads the rest, and
+// only through a writer's handle does it change: SampleWriter, LoadWriter, OutlierWriter.
 type Endpoint struct {
-	ID      messages.EndpointID
-	Spec    messages.EndpointSpec
-	Labels  map[string]string // Spec.Labels, for reading only
-	sample  atomic.Pointer[Sample]
-	outlier atomic.Pointer[outlier.Status]
-	load    Load
-	answers answers
-	Picks   atomic.Uint64 // since its incarnation
-	Models  Tally         // the same picks, by model
-	Failing atomic.Bool   // the newest scrape failed
+	ID     messages.EndpointID
+	Spec   messages.EndpointSpec
+	Labels map[string]string // Spec.Labels, for reading only
+
+	sample  atomic.Pointer[Sample]         // SampleWriter
+	failing atomic.Bool                    // SampleWriter: the newest scrape failed
+	outlier atomic.Pointer[outlier.Status] // OutlierWriter
+	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
+	answers answers                        // LoadWriter
+	picks   atomic.Uint64                  // LoadWriter: since its incarnation
+	models  Tally                          // LoadWriter: the same picks, by model
 }
 
-// New is an endpoint without a sample.
+// New returns an endpoint without a sample.
 func New(id messages.EndpointID, spec messages.EndpointSpec) *Endpoint {
 	labels := make(map[string]string, spec.Labels.Len())
 	for k, v := range spec.Labels.All() {
@@ -62,14 +66,28 @@ func New(id messages.EndpointID, spec messages.EndpointSpec) *Endpoint {
 	return &Endpoint{ID: id, Spec: spec, Labels: labels}
 }
 
-// Sample is the newest one, nil before the first.
+// Sample returns the newest sample, nil before the first.
 func (e *Endpoint) Sample() *Sample { return e.sample.Load() }
 
-// Publish puts a sample in the place of the one before. Only the endpoint's scraper calls it.
-func (e *Endpoint) Publish(s *Sample) { e.sample.Store(s) }
+// Failing reports whether the newest scrape failed.
+func (e *Endpoint) Failing() bool { return e.failing.Load() }
 
-// Load is the endpoint's load cell.
-func (e *Endpoint) Load() *Load { return &e.load }
+// Outlier returns the endpoint's status as an outlier; nil = it is healthy.
+func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
+
+// Inflight returns how many requests were sent to the endpoint and have not ended.
+func (e *Endpoint) Inflight() int { return e.load.inflight() }
+
+// Counters returns what the endpoint carries at the moment. The three are read one after the other: a pick may be in some of them.
+func (e *Endpoint) Counters() Counters {
+	return Counters{Inflight: e.load.inflight(), Tokens: e.load.promptTokens(), Since: e.load.since()}
+}
+
+// Picks returns how many requests were sent to this incarnation.
+func (e *Endpoint) Picks() uint64 { return e.picks.Load() }
+
+// Models yields the models for which the endpoint was picked, and how often, in no order.
+func (e *Endpoint) Models() iter.Seq2[string, uint64] { return e.models.All() }
 
 // Snapshot is the endpoint set at one version.
 type Snapshot struct {
@@ -79,7 +97,7 @@ type Snapshot struct {
 	maxSlot   int
 }
 
-// NewSnapshot makes a snapshot of es, which it keeps.
+// NewSnapshot returns a snapshot of es, which it keeps.
 func NewSnapshot(version uint64, es []*Endpoint) *Snapshot {
 	s := &Snapshot{Version: version, Endpoints: es, byAddress: make(map[messages.Address]*Endpoint, len(es)), maxSlot: -1}
 	for _, e := range es {
@@ -89,8 +107,18 @@ func NewSnapshot(version uint64, es []*Endpoint) *Snapshot {
 	return s
 }
 
-// ByAddress is the endpoint of an address, nil if the pool has none.
+// ByAddress returns the endpoint of an address, nil if the pool has none.
 func (s *Snapshot) ByAddress(a messages.Address) *Endpoint { return s.byAddress[a] }
+
+// ByID returns the endpoint of an incarnation, nil if the snapshot does not have it.
+func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {
+	for _, e := range s.Endpoints {
+		if e.ID == id {
+			return e
+		}
+	}
+	return nil
+}
 
 const (
 	// shownBytes is what the endpoints' series may take of the metrics page, those by model aside.
@@ -99,7 +127,7 @@ const (
 	seriesBytes = 1100
 )
 
-// Shown are the endpoints that have series of their own on the metrics page: the first ones, some two thousand.
+// Shown returns the endpoints that have series of their own on the metrics page: the first ones, some two thousand.
 func (s *Snapshot) Shown() []*Endpoint {
 	room := shownBytes
 	for i, e := range s.Endpoints {
@@ -111,16 +139,16 @@ func (s *Snapshot) Shown() []*Endpoint {
 	return s.Endpoints
 }
 
-// Slots is one more than the highest slot in use.
+// Slots returns one more than the highest slot in use.
 func (s *Snapshot) Slots() int { return s.maxSlot + 1 }
 
-// Pool is where the newest snapshot stands. The pool actor is its only writer.
+// Pool is where the newest snapshot stands. Only PoolWriter changes it.
 type Pool struct {
 	snapshot atomic.Pointer[Snapshot]
 	names    atomic.Pointer[map[messages.EndpointID]messages.Address]
 }
 
-// NewPool is an empty pool.
+// NewPool returns an empty pool.
 func NewPool() *Pool {
 	p := &Pool{}
 	p.snapshot.Store(NewSnapshot(0, nil))
@@ -128,22 +156,16 @@ func NewPool() *Pool {
 	return p
 }
 
-// Snapshot is the newest one, never nil.
+// Snapshot returns the newest one, never nil.
 func (p *Pool) Snapshot() *Snapshot { return p.snapshot.Load() }
 
-// Publish puts a snapshot in force. names are the addresses of all incarnations that a record may still name.
-func (p *Pool) Publish(s *Snapshot, names map[messages.EndpointID]messages.Address) {
-	p.names.Store(&names)
-	p.snapshot.Store(s)
-}
-
-// Names are the addresses of all incarnations that a record may name. Nobody changes the map.
+// Names returns the addresses of all incarnations that a record may name. The map is for reading only.
 func (p *Pool) Names() map[messages.EndpointID]messages.Address { return *p.names.Load() }
 
-// Address is the address of an incarnation, also of one that is gone; "" if it is no longer known.
+// Address returns the address of an incarnation, also of one that is gone; "" if it is no longer known.
 func (p *Pool) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }
 
-// Incarnations are all that had an address, in no order, as far as they are known.
+// Incarnations returns all that had an address, in no order, as far as they are known.
 func (p *Pool) Incarnations(a messages.Address) []messages.EndpointID {
 	var ids []messages.EndpointID
 	for id, address := range *p.names.Load() {

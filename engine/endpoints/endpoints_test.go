@@ -51,7 +51,7 @@ func TestPoolKeepsNamesOfWhatIsGone(t *testing.T) {
 	if p.Snapshot() == nil || p.Address(id) != "" {
 		t.Error("a new pool has no snapshot, or knows an address")
 	}
-	p.Publish(NewSnapshot(1, nil), map[messages.EndpointID]messages.Address{id: "a"})
+	PoolWriter{p}.Publish(NewSnapshot(1, nil), map[messages.EndpointID]messages.Address{id: "a"})
 	if p.Address(id) != "a" || p.Snapshot().Version != 1 {
 		t.Errorf("version %d, address %q", p.Snapshot().Version, p.Address(id))
 	}
@@ -61,7 +61,7 @@ func TestPoolKeepsNamesOfWhatIsGone(t *testing.T) {
 }
 
 func TestLoadHasACacheLineOfItsOwn(t *testing.T) {
-	var l Load
+	var l load
 	first, last := unsafe.Offsetof(l.word), unsafe.Offsetof(l.tokens)+unsafe.Sizeof(l.tokens)
 	if first < 64 || unsafe.Sizeof(l)-last < 40 || last-first > 64 {
 		t.Errorf("hot words from %d to %d of %d bytes", first, last, unsafe.Sizeof(l))

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"iter"
 	"maps"
 	"sync/atomic"
 )
@@ -8,7 +9,7 @@ import (
 // TallyLabels is how many labels a Tally tells apart; what is counted under a further one goes to "other".
 const TallyLabels = 64
 
-// Tally counts by label. Any loop may count and anyone may read: labels stand in a map that is replaced, never changed, when
+// Tally counts by label. Any loop may count and any goroutine may read: labels stand in a map that is replaced, never changed, when
 // one is added. Counting under a known label is a lookup and an addition. The zero Tally is empty.
 type Tally struct {
 	counts atomic.Pointer[map[string]*atomic.Uint64]
@@ -37,11 +38,17 @@ func (t *Tally) Add(label string) {
 	}
 }
 
-// Each gives every label with its count, in no order.
-func (t *Tally) Each(f func(label string, count uint64)) {
-	if known := t.counts.Load(); known != nil {
+// All yields every label with its count, in no order.
+func (t *Tally) All() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		known := t.counts.Load()
+		if known == nil {
+			return
+		}
 		for label, n := range *known {
-			f(label, n.Load())
+			if !yield(label, n.Load()) {
+				return
+			}
 		}
 	}
 }

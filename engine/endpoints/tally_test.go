@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -8,7 +9,7 @@ import (
 
 func counts(t *Tally) map[string]uint64 {
 	all := map[string]uint64{}
-	t.Each(func(label string, n uint64) { all[label] = n })
+	maps.Insert(all, t.All())
 	return all
 }
 

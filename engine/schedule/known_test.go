@@ -28,9 +28,9 @@ func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 		some := es[random.IntN(len(es))]
 		switch random.IntN(8) {
 		case 0:
-			some.Publish(&endpoints.Sample{At: at, Interval: time.Second, Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"}})
+			endpoints.SampleWriter{Endpoint: some}.Publish(&endpoints.Sample{At: at, Interval: time.Second, Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"}})
 		case 1:
-			some.Load().Add(random.IntN(100))
+			endpoints.LoadWriter{Endpoint: some}.Add(random.IntN(100))
 		case 2:
 			random.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
 		case 3:

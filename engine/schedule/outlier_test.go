@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -12,7 +13,7 @@ import (
 // suspended holds something against an endpoint: it may be tried after a while.
 func (s *scene) eject(i int, after time.Duration) *outlier.Status {
 	h := &outlier.Status{Ejected: true, Cause: messages.ServerError, Until: now.Add(after)}
-	s.snap.Endpoints[i].SetOutlier(h)
+	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(h)
 	return h
 }
 
@@ -106,7 +107,7 @@ func TestAvoidedEndpointsComeLast(t *testing.T) {
 
 // avoid holds something against an endpoint that is no suspension.
 func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
-	s.snap.Endpoints[i].SetOutlier(&outlier.Status{Cause: why, Until: now.Add(moment)})
+	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(&outlier.Status{Cause: why, Until: now.Add(moment)})
 }
 
 // After its moment one request tries an avoided endpoint, wherever it ranks, and all others still avoid it.

@@ -34,7 +34,7 @@ func newScene(t *testing.T, n int) *scene {
 	es := make([]*endpoints.Endpoint, n)
 	for i := range es {
 		es[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: address(i)})
-		es[i].Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
+		endpoints.SampleWriter{Endpoint: es[i]}.Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
 	}
 	s.snap = endpoints.NewSnapshot(5, es)
 	s.handler, s.stale = once{}, 5*time.Second

@@ -12,7 +12,7 @@ import (
 )
 
 func (s *scene) age(place int, d time.Duration) {
-	s.snap.Endpoints[place].Publish(&endpoints.Sample{At: now.Add(-d), Interval: time.Second})
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[place]}.Publish(&endpoints.Sample{At: now.Add(-d), Interval: time.Second})
 }
 
 func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
@@ -36,12 +36,12 @@ func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	for i := range s.snap.Endpoints {
 		s.age(i, time.Second)
 	}
-	s.snap.Endpoints[1].Failing.Store(true)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[1]}.ScrapeFailed()
 	s.ranked(s.run(), 0, 1, 2) // nobody reads a sample
 	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.2, 0.5, 1))
 	s.ranked(s.run(), 2, 0)
 	s.age(0, time.Minute)
-	s.snap.Endpoints[2].Failing.Store(true)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.ScrapeFailed()
 	s.ranked(s.run(), 2, 1) // none is better: a sample still counts for as long as it is fresh
 	if s.counts.stale != 0 {
 		t.Errorf("all stale told %d times", s.counts.stale)
@@ -50,12 +50,12 @@ func TestFailedScrapePassesACandidateBy(t *testing.T) {
 
 func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 	s := newScene(t, 3)
-	s.snap.Endpoints[2].Publish(nil)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.Publish(nil)
 	s.age(0, time.Minute)
 	s.age(1, time.Minute)
 	for i, n := range []int{4, 0, 1} {
 		for range n {
-			s.snap.Endpoints[i].Load().Add(10)
+			endpoints.LoadWriter{Endpoint: s.snap.Endpoints[i]}.Add(10)
 		}
 	}
 	asked := 0
@@ -75,16 +75,16 @@ func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 	s := newScene(t, 2)
 	e := s.snap.Endpoints[1]
-	known := e.Load().Add(1)
-	e.Load().SampleInForce(e.Load().BeginScrape())
-	e.Load().Add(3)
+	known := endpoints.LoadWriter{Endpoint: e}.Add(1)
+	endpoints.SampleWriter{Endpoint: e}.SampleInForce(endpoints.SampleWriter{Endpoint: e}.BeginScrape())
+	endpoints.LoadWriter{Endpoint: e}.Add(3)
 	var in []schedule.Endpoint
 	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = i.Candidates.List() })
 	s.run()
 	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].InflightRequests != 2 || in[1].InflightTokens != 4 {
 		t.Errorf("candidates %+v, want 1 sampled and 1 since", in)
 	}
-	e.Load().Remove(known)
+	endpoints.LoadWriter{Endpoint: e}.Remove(known)
 	s.run()
 	if in[1].Waiting != 2 || in[1].InflightRequests != 1 {
 		t.Errorf("candidate %+v: the sample knew the one that ended", in[1])
@@ -94,7 +94,7 @@ func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 	s := newScene(t, 4)
 	for _, e := range s.snap.Endpoints {
-		e.Publish(&endpoints.Sample{At: now, Interval: time.Second})
+		endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: now, Interval: time.Second})
 	}
 	s.scorer("queue", 1, schedule.ReadsSample, func(in *schedule.Input, scores []float32) {
 		for i := range scores {
@@ -102,10 +102,10 @@ func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 		}
 	})
 	for range 40 {
-		s.run().Ranked[0].Load().Add(1)
+		endpoints.LoadWriter{Endpoint: s.run().Ranked[0]}.Add(1)
 	}
 	for i, e := range s.snap.Endpoints {
-		if n := e.Load().Inflight(); n != 10 {
+		if n := e.Inflight(); n != 10 {
 			t.Errorf("endpoint %d got %d of 40, want 10", i, n)
 		}
 	}

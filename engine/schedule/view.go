@@ -125,7 +125,7 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
 	out, k := &v.all[at], &v.known[at]
-	load, smp := e.Load(), e.Sample()
+	load, smp := e.Counters(), e.Sample()
 	if k.endpoint != e || k.sample != smp {
 		*out = Endpoint{ID: e.ID, Address: e.Spec.Address, Labels: e.Labels}
 		*k = known{endpoint: e, sample: smp}
@@ -136,10 +136,10 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 		}
 	}
 	if smp != nil {
-		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since()
+		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since
 	}
-	out.Failing = e.Failing.Load()
-	out.InflightRequests, out.InflightTokens, out.PrefixBlocks = load.Inflight(), load.Tokens(), 0
+	out.Failing = e.Failing()
+	out.InflightRequests, out.InflightTokens, out.PrefixBlocks = load.Inflight, load.Tokens, 0
 }
 
 // grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.

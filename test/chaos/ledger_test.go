@@ -45,7 +45,7 @@ func (g *ledger) met(now *endpoints.Snapshot) {
 	}
 	if len(g.seen) > 256 {
 		maps.DeleteFunc(g.seen, func(id messages.EndpointID, e *endpoints.Endpoint) bool {
-			return e.Load().Inflight() == 0 && now.ByID(id) == nil
+			return e.Inflight() == 0 && now.ByID(id) == nil
 		})
 	}
 }
@@ -56,8 +56,8 @@ func (g *ledger) loaded() []string {
 	defer g.mu.Unlock()
 	var all []string
 	for _, e := range g.seen {
-		if l := e.Load(); l.Inflight() != 0 || l.Tokens() != 0 || l.Since() != 0 {
-			all = append(all, fmt.Sprintf("%s %v: %d requests, %d tokens, %d since its sample", e.Spec.Address, e.ID, l.Inflight(), l.Tokens(), l.Since()))
+		if l := e.Counters(); l != (endpoints.Counters{}) {
+			all = append(all, fmt.Sprintf("%s %v: %d requests, %d tokens, %d since its sample", e.Spec.Address, e.ID, l.Inflight, l.Tokens, l.Since))
 		}
 	}
 	return all

@@ -185,7 +185,7 @@ func (r *rig) client(t *testing.T) extprocv3.ExternalProcessorClient {
 func (r *rig) load(endpoint string) int {
 	for _, e := range r.picker.Pool().Snapshot().Endpoints {
 		if string(e.Spec.Address) == endpoint {
-			return e.Load().Inflight()
+			return e.Inflight()
 		}
 	}
 	return 0

@@ -58,7 +58,7 @@ var simFaults = map[string]fault{
 		complaint: "none was reported",
 	},
 	"scrapes do not reach the load cell": {
-		file: "scrapers.go", was: "t.load.SampleInForce(number)", is: "_ = number",
+		file: "engine/endpoints/writers.go", was: "w.load.sampleInForce(number)", is: "_ = number",
 		complaint: "load {",
 	},
 	"failed scrapes do not reach the outlier actor": {

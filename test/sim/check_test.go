@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -49,8 +50,8 @@ func (w *world) unloaded() {
 	w.Helper()
 	for _, id := range slices.SortedFunc(maps.Keys(w.ledger.endpoints), byGeneration) {
 		e := w.ledger.endpoints[id]
-		if l := e.Load(); l.Inflight() != 0 || l.Tokens() != 0 || l.Since() != 0 {
-			w.Errorf("endpoint %v: load %d, tokens %d, since %d, want none", id, l.Inflight(), l.Tokens(), l.Since())
+		if l := e.Counters(); l != (endpoints.Counters{}) {
+			w.Errorf("endpoint %v: load %d, tokens %d, since %d, want none", id, l.Inflight, l.Tokens, l.Since)
 		}
 	}
 }

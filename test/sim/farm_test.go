@@ -100,7 +100,7 @@ func (f *farm) onPageAsked(ctx runtime.Context[farmMsg], m pageAsked) {
 		took = 2*time.Second + f.upTo(time.Second)
 	case !m.models:
 		f.started[m.of] += 10 + float64(f.dice.IntN(100))
-		if e := f.world.pool.Snapshot().ByAddress(m.of); e != nil && e.Load().Inflight() > 0 {
+		if e := f.world.pool.Snapshot().ByAddress(m.of); e != nil && e.Inflight() > 0 {
 			f.faults.drew(rebornUnder)
 		}
 	}

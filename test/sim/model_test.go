@@ -110,7 +110,7 @@ func (w *world) exact() {
 	want := w.model.sums()
 	for _, id := range slices.SortedFunc(maps.Keys(w.ledger.endpoints), byGeneration) {
 		e := w.ledger.endpoints[id]
-		if got := (sums{e.Load().Inflight(), e.Load().Tokens(), e.Load().Since()}); got != want[e] {
+		if got := (sums{e.Counters().Inflight, e.Counters().Tokens, e.Counters().Since}); got != want[e] {
 			w.Errorf("endpoint %v: load %+v, want %+v, at %v", id, got, want[e], w.sys.Now().Sub(start))
 		}
 	}

@@ -105,8 +105,8 @@ func (o *others) onSetChanges(ctx runtime.Context[othersMsg]) {
 func (o *others) busiest() int {
 	best, most := 0, 0
 	for i := range servers {
-		if e := o.pool.Snapshot().ByAddress(addressOf(i)); e != nil && e.Load().Inflight() > most {
-			best, most = i, e.Load().Inflight()
+		if e := o.pool.Snapshot().ByAddress(addressOf(i)); e != nil && e.Inflight() > most {
+			best, most = i, e.Inflight()
 		}
 	}
 	if most > 0 {

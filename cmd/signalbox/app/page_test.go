@@ -66,7 +66,7 @@ func largePage(b *testing.B, models, flows int) (_ *tree, end func()) {
 	tr.settled(b, float64(models*flows))
 	for i := range min(models, endpoints.TallyLabels) {
 		for _, e := range tr.picker.Pool().Snapshot().Endpoints {
-			e.Models.Add(model(i))
+			endpoints.LoadWriter{Endpoint: e}.CountModel(model(i))
 		}
 	}
 	return tr, end

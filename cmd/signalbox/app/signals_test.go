@@ -80,7 +80,7 @@ func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bo
 		select {
 		case <-look.C:
 		case <-late:
-			tt.Fatalf("%s: not within 10 s; sample %+v, failing %t", what, e.Sample(), e.Failing.Load())
+			tt.Fatalf("%s: not within 10 s; sample %+v, failing %t", what, e.Sample(), e.Failing())
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (w *serverWatch) look(ctx context.Context) {
 			s = w.earlier(e.Spec)
 			w.seen[e.ID] = s
 		}
-		if s.due(e.Failing.Load()) {
+		if s.due(e.Failing()) {
 			asked = append(asked, s)
 			all.Go(func() { s.found = w.fetcher.Look(e.Spec) })
 		}

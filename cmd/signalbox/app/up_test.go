@@ -218,6 +218,14 @@ func halfServer(t *testing.T, broken *atomic.Bool, lists *atomic.Int64) messages
 	return messages.Address(server.Listener.Addr().String())
 }
 
+func scraped(e *endpoints.Endpoint, failed bool) {
+	if w := (endpoints.SampleWriter{Endpoint: e}); failed {
+		w.ScrapeFailed()
+	} else {
+		w.SampleInForce(w.BeginScrape())
+	}
+}
+
 // TestServersAreLookedAtUntilTheyAreWell, and again when their metrics fail.
 func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	var broken atomic.Bool
@@ -230,7 +238,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	defer fetcher.Close()
 	pool := endpoints.NewPool()
 	e := endpoints.New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{Name: "a", Address: address})
-	pool.Publish(endpoints.NewSnapshot(1, []*endpoints.Endpoint{e}), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, []*endpoints.Endpoint{e}), nil)
 	var said, models []string
 	w := &serverWatch{fetcher: fetcher, pool: pool, seen: map[messages.EndpointID]*watched{},
 		say:   func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
@@ -251,19 +259,19 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	} {
 		said = nil
 		broken.Store(step.broken)
-		e.Failing.Store(step.failing)
+		scraped(e, step.failing)
 		if w.look(t.Context()); !slices.Equal(said, step.said) || lists.Load() != step.lists {
 			t.Errorf("step %d: said %q after %d lists, want %q after %d", i, said, lists.Load(), step.said, step.lists)
 		}
 	}
 	again := endpoints.New(messages.EndpointID{Slot: 1, Generation: 2}, e.Spec)
-	pool.Publish(endpoints.NewSnapshot(2, []*endpoints.Endpoint{again}), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(2, []*endpoints.Endpoint{again}), nil)
 	said = nil
 	broken.Store(false)
 	if w.look(t.Context()); said != nil || lists.Load() != 3 || len(w.seen) != 1 {
 		t.Errorf("after a restart: said %q, %d lists, sees %d; want nothing said, 3 lists, 1 server", said, lists.Load(), len(w.seen))
 	}
-	pool.Publish(endpoints.NewSnapshot(3, nil), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(3, nil), nil)
 	said = nil
 	if w.look(t.Context()); !slices.Equal(said, []string{name + "left the endpoints"}) || len(w.seen) > 0 {
 		t.Errorf("said %q, sees %d", said, len(w.seen))
@@ -273,7 +281,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	pool.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
+	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
 	said = nil
 	if w.look(done); said != nil {
 		t.Errorf("said in the end: %q", said)

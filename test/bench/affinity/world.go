@@ -196,14 +196,15 @@ func (w *world) scrape(i int) {
 }
 
 func (w *world) sample(s *server) {
-	number := s.endpoint.Load().BeginScrape()
+	scraped := endpoints.SampleWriter{Endpoint: s.endpoint}
+	number := scraped.BeginScrape()
 	w.advance(s)
 	stats := s.core.Stats()
-	s.endpoint.Publish(&endpoints.Sample{
+	scraped.Publish(&endpoints.Sample{
 		At: w.now, Interval: w.load.Scrape, Number: number, Waiting: stats.Waiting, Running: stats.Running,
 		KVUsed: stats.KVUsedRatio,
 	})
-	s.endpoint.Load().SampleInForce(number)
+	scraped.SampleInForce(number)
 }
 
 // begin starts a conversation in the place of one that ended.
@@ -229,7 +230,7 @@ func (w *world) ask(t *talk) {
 	}
 	r := &request{talk: t, prompt: blockindex.Prompt{Model: "m", Blocks: blocks}, tokens: len(prompt), began: w.now}
 	r.at = w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.endpoint == out.Ranked[0] })]
-	r.pick = r.at.endpoint.Load().Add(len(prompt))
+	r.pick = endpoints.LoadWriter{Endpoint: r.at.endpoint}.Add(len(prompt))
 	r.entry = w.index.Enter(r.at.endpoint.ID.Slot, r.prompt)
 	answer := w.load.AnswerTokens/2 + w.rand.IntN(w.load.AnswerTokens)
 	w.advance(r.at)
@@ -273,7 +274,7 @@ func (w *world) advance(s *server) {
 }
 
 func (w *world) answered(r *request, p batch.Progress) {
-	r.at.endpoint.Load().Remove(r.pick)
+	endpoints.LoadWriter{Endpoint: r.at.endpoint}.Remove(r.pick)
 	w.index.Refresh(r.at.endpoint.ID.Slot, r.prompt, r.entry)
 	w.done = append(w.done, Answer{
 		Began: r.began.Sub(w.began), TTFT: r.first.Sub(r.began), Duration: w.now.Sub(r.began), Server: slices.Index(w.servers, r.at),
