@@ -42,6 +42,10 @@ var chaosFaults = map[string]fault{
 		is:        "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
 		complaint: "2 answers",
 	},
+	"the recorder is given one loop of two": {
+		file: "loops.go", was: "for i := range p.loops {\n\t\tall = append", is: "for i := range p.loops[:1] {\n\t\tall = append",
+		complaint: "of 1 loops",
+	},
 	"a response comes back as other bytes": {
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
 		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseLane, &b, st.in.EndOfStream)",
