@@ -13,8 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
+	"github.com/signalbox-epp/signalbox/adapters/files"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -23,14 +22,14 @@ type Config struct {
 	Path         string        // of the file; required
 	Resolver     Resolver      // of host names; the system's by default
 	ResolveEvery time.Duration // host names are looked up again; 30 s by default
-	// Answers says whether a server takes a connection; by default one is opened. It is asked where a name has addresses of IPv4 and of
-	// IPv6, to choose between the two.
+	// Answers reports whether a server takes a connection; by default one is opened. It is asked where a name has addresses of IPv4
+	// and of IPv6, to choose between the two.
 	Answers   func(context.Context, netip.AddrPort) bool
 	LookEvery time.Duration // the file is looked at for a change that no notice told of; 500 ms by default
 	Fixed     bool          // the file is read at start only; names are still looked up again
 
-	// Problem, if not nil, hears of a bad file and of names that do not resolve, each once, and nil when none is left.
-	// It must not block.
+	// Problem, if not nil, hears of a bad file, of names that do not resolve, and of a system that gives no notices of changes, each
+	// once, and nil when no problem is left. It must not block.
 	Problem func(error)
 	// Doubles, if not nil, hears of entries that a file names twice, whenever they are others. It must not block.
 	Doubles func(Problems)
@@ -38,25 +37,63 @@ type Config struct {
 	Told func(Change)
 }
 
+// settle is how long a changed file must stay as it is before it counts: it may be half written.
+const settle = 50 * time.Millisecond
+
 // namesWait is how long a changed set waits for names that were never looked up before; then it is told without them.
 const namesWait = 500 * time.Millisecond
 
-// File tells a pool the endpoints of a file.
+// File tells a pool the endpoints of a file. All but life belongs to the goroutine of Run.
 type File struct {
-	cfg    Config
-	pool   messages.Port[messages.PoolMsg]
-	source source
-	names  *names
+	cfg   Config
+	pool  messages.Port[messages.PoolMsg]
+	files *files.Follower[listing]
+	words chan word // of the follower, from its goroutine
+	names *names
 
-	entries  []Entry
-	dirty    bool      // the set may differ from what was told
-	found    time.Time // when the set that may differ was there
-	told     []messages.EndpointSpec
-	version  uint64            // of what the pool took last
-	toldFrom time.Time         // when that was there
-	problems map[string]string // by what they are about: a host, or "" for the file
+	entries  []Entry // of the last good file
+	next     pending
+	told     told
+	problems map[string]string // by what they are about: a host, or one of the constants below
 	doubles  string            // what was said of them last
 
+	life life
+}
+
+// What problems are about, beside hosts.
+const (
+	aboutFile    = ""
+	aboutNotices = "notices of changes" // no host has this name
+)
+
+// listing is what a file holds.
+type listing struct {
+	entries []Entry
+	doubles Problems
+	began   time.Time // when it was read
+}
+
+// word is what the follower of the file tells: that another listing is in force, or a problem of about; nil = no longer.
+type word struct {
+	about string
+	err   error
+}
+
+// pending is a set that the pool may not have.
+type pending struct {
+	dirty bool      // the set may differ from what was told
+	found time.Time // when it was there
+}
+
+// told is what the pool took last.
+type told struct {
+	set     []messages.EndpointSpec
+	version uint64 // 0 = it took none
+	found   time.Time
+}
+
+// life is how Run and Close, on their goroutines, know of each other.
+type life struct {
 	mu     sync.Mutex
 	ran    chan struct{} // closed when Run has returned; nil before Run
 	ctx    context.Context
@@ -81,98 +118,117 @@ func Open(cfg Config, pool messages.Port[messages.PoolMsg]) (*File, error) {
 	}
 	cfg.ResolveEvery = cmp.Or(cfg.ResolveEvery, 30*time.Second)
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
-	f := &File{cfg: cfg, pool: pool, source: source{path: path}, names: newNames(&cfg), problems: map[string]string{}}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	entries, doubles, err := f.source.read()
-	if errors.Is(err, fs.ErrNotExist) {
+	f := &File{cfg: cfg, pool: pool, words: make(chan word), names: newNames(&cfg), problems: map[string]string{}}
+	f.life.ctx, f.life.cancel = context.WithCancel(context.Background())
+	if f.files, err = f.follower(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)
 	}
-	f.entries = entries
-	f.noteDoubles(doubles)
+	read := f.files.Value()
+	f.entries = read.entries
+	f.noteDoubles(read.doubles)
 	return f, nil
+}
+
+// follower reads the file. Once it is started it tells the loop of Run of changes.
+func (f *File) follower(path string) (*files.Follower[listing], error) {
+	tell := func(about string) func(error) {
+		return func(err error) {
+			select {
+			case f.words <- word{about, err}:
+			case <-f.life.ctx.Done():
+			}
+		}
+	}
+	cfg := files.Config{
+		Paths: []string{path}, MaxBytes: maxFileBytes, Every: f.cfg.LookEvery, Settle: settle, Notices: true,
+		Told: tell(aboutFile), Deaf: tell(aboutNotices),
+	}
+	if f.cfg.Fixed {
+		cfg.Every = -1
+	}
+	return files.New(cfg, func(texts []files.Text) (listing, error) {
+		read, text := listing{began: time.Now()}, texts[0]
+		if text.Err != nil {
+			return read, text.Err
+		}
+		var err error
+		if read.entries, read.doubles, err = Parse(text.Data); err != nil {
+			return read, fmt.Errorf("%s:\n%w", text.Path, err)
+		}
+		return read, nil
+	})
 }
 
 // Run tells the pool the set, and again whenever it changes, until ctx is done or Close is called. It runs once.
 func (f *File) Run(ctx context.Context) {
-	f.mu.Lock()
-	if f.ran != nil {
-		f.mu.Unlock()
+	ran := make(chan struct{})
+	if !f.life.begin(ran) {
 		return
 	}
-	ran := make(chan struct{})
-	f.ran = ran
-	f.mu.Unlock()
 	defer close(ran)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(f.ctx, cancel)()
-	if !f.cfg.Fixed {
-		f.report("", f.source.watch())
-	}
-	defer f.source.close()
+	stop := context.AfterFunc(ctx, f.life.cancel)
+	defer stop()
+	f.files.Start()
+	defer f.files.Close()
 	defer f.names.running.Wait()
-	defer cancel()
-	f.follow(ctx)
+	defer f.life.cancel()
+	f.follow(f.life.ctx)
 }
 
 // Close ends Run and waits for it.
 func (f *File) Close() {
-	f.cancel()
-	f.mu.Lock()
-	ran := f.ran
-	if ran == nil { // it shall not begin any more
-		f.ran = make(chan struct{})
-		close(f.ran)
-	}
-	f.mu.Unlock()
-	if ran != nil {
-		<-ran
+	f.life.cancel()
+	ended := make(chan struct{})
+	close(ended)
+	if !f.life.begin(ended) { // else it shall not begin any more
+		<-f.life.ran
 	}
 }
 
-// follow is the loop of Run; all state but mu and ran belongs to it.
+// begin notes the one run that there is. It returns false if there was one already.
+func (l *life) begin(ran chan struct{}) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ran != nil {
+		return false
+	}
+	l.ran = ran
+	return true
+}
+
+// follow is the loop of Run.
 func (f *File) follow(ctx context.Context) {
-	look, resolve := time.NewTicker(f.cfg.LookEvery), time.NewTicker(f.cfg.ResolveEvery)
-	defer look.Stop()
+	again, resolve := time.NewTicker(f.cfg.LookEvery), time.NewTicker(f.cfg.ResolveEvery)
+	defer again.Stop()
 	defer resolve.Stop()
-	change, wait := newDebounce(), time.NewTimer(namesWait)
-	defer change.timer.Stop()
+	wait := time.NewTimer(namesWait)
 	defer wait.Stop()
 	waited := false
 	f.names.want(ctx, f.entries)
 	f.changed(time.Now())
 	f.tell(waited)
 	for {
-		events, errs := f.source.events()
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-events:
-			if f.concerns(e) || f.source.changed() {
-				change.heard(time.Now())
+		case w := <-f.words:
+			if w.about == aboutFile && w.err == nil {
+				f.reload(ctx)
+				waited = false
+				wait.Reset(namesWait)
+			} else {
+				f.reportWord(w)
 			}
-		case err := <-errs:
-			if err != nil { // words were lost
-				change.heard(time.Now())
-			}
-		case <-look.C:
-			if !f.cfg.Fixed && f.source.changed() {
-				change.heard(time.Now())
-			}
-		case <-change.timer.C:
-			change.over()
-			f.reload(ctx)
-			waited = false
-			wait.Reset(namesWait)
+		case <-again.C: // a pool that refused is told again
 		case <-resolve.C:
 			f.names.again(ctx)
 			f.tellAgain()
 		case <-wait.C:
 			waited = true
-			if f.dirty {
+			if f.next.dirty {
 				f.changed(time.Now())
 			}
 		case found := <-f.names.found:
@@ -187,68 +243,73 @@ func (f *File) follow(ctx context.Context) {
 	}
 }
 
-// concerns says whether an event is about the file itself.
-func (f *File) concerns(e fsnotify.Event) bool {
-	return e.Op != fsnotify.Chmod && filepath.Base(e.Name) == filepath.Base(f.source.path)
+// reportWord reports a problem of the file, which leaves the set as it is, or of the notices of its changes.
+func (f *File) reportWord(w word) {
+	switch {
+	case w.err == nil:
+		f.report(w.about, nil)
+	case w.about == aboutFile:
+		f.report(w.about, fmt.Errorf("the last good set stays in force: %w", w.err))
+	default:
+		f.report(w.about, fmt.Errorf("the file is looked at every %v, for the system gives no notice of changes: %w", f.cfg.LookEvery, w.err))
+	}
 }
 
-// reload reads the file. A bad one leaves the set as it is.
+// reload takes the file's listing in force.
 func (f *File) reload(ctx context.Context) {
-	began := time.Now()
-	entries, doubles, err := f.source.read()
-	if err != nil {
-		f.report("", fmt.Errorf("the last good set stays in force: %w", err))
-		_ = f.source.watch() // looking is enough
-		return
-	}
-	f.report("", f.source.watch())
-	f.noteDoubles(doubles)
-	f.changed(began)
-	f.entries = entries
-	f.names.want(ctx, entries)
-	for host := range f.problems {
-		if host != "" && f.names.known[host] == nil {
-			f.report(host, nil)
+	read := f.files.Value()
+	f.report(aboutFile, nil)
+	f.noteDoubles(read.doubles)
+	f.changed(read.began)
+	f.entries = read.entries
+	f.names.want(ctx, read.entries)
+	for about := range f.problems {
+		if about != aboutFile && about != aboutNotices && f.names.known[about] == nil {
+			f.report(about, nil)
 		}
 	}
 }
 
 // changed notes that the set may differ, from this time on. Of what the pool refused the first time counts.
 func (f *File) changed(at time.Time) {
-	if !f.dirty || !f.names.complete() {
-		f.found = at
+	if !f.next.dirty || !f.names.complete() {
+		f.next.found = at
 	}
-	f.dirty = true
+	f.next.dirty = true
 }
 
 // tell tells the pool the set if it differs from what it took last. Names that were never looked up hold it back, unless
 // they were waited for. A pool that refuses is told again: every turn of the loop comes here.
 func (f *File) tell(waited bool) {
-	if !f.dirty || !waited && !f.names.complete() {
+	if !f.next.dirty || !waited && !f.names.complete() {
 		return
 	}
 	set := f.set()
-	if f.version > 0 && reflect.DeepEqual(set, f.told) {
-		f.dirty = false
+	if f.told.version > 0 && reflect.DeepEqual(set, f.told.set) {
+		f.next.dirty = false
 		return
 	}
-	if f.pool.Post(messages.EndpointsDiscovered{Version: f.version + 1, Found: f.found, Endpoints: messages.ListOf(set...)}) {
-		f.version++
+	next := told{set: set, version: f.told.version + 1, found: f.next.found}
+	if f.pool.Post(next.message()) {
 		if f.cfg.Told != nil {
-			f.cfg.Told(difference(f.told, set))
+			f.cfg.Told(difference(f.told.set, set))
 		}
-		f.told, f.toldFrom, f.dirty = set, f.found, false
+		f.told, f.next.dirty = next, false
 	}
+}
+
+func (t *told) message() messages.EndpointsDiscovered {
+	return messages.EndpointsDiscovered{Version: t.version, Found: t.found, Endpoints: messages.ListOf(t.set...)}
 }
 
 // tellAgain repeats what the pool took last. A pool that has it drops it; one that lost it in a panic gets it back.
 func (f *File) tellAgain() {
-	if f.version > 0 {
-		f.pool.Post(messages.EndpointsDiscovered{Version: f.version, Found: f.toldFrom, Endpoints: messages.ListOf(f.told...)})
+	if f.told.version > 0 {
+		f.pool.Post(f.told.message())
 	}
 }
 
-// set is every address of every entry.
+// set returns an endpoint for every address of every entry.
 func (f *File) set() []messages.EndpointSpec {
 	set := make([]messages.EndpointSpec, 0, len(f.entries))
 	for _, e := range f.entries {
@@ -266,7 +327,7 @@ func (f *File) set() []messages.EndpointSpec {
 	return set
 }
 
-// report says what is wrong, once; nil = nothing any more.
+// report tells of a problem, once; nil = it is gone.
 func (f *File) report(about string, err error) {
 	before, known := f.problems[about]
 	if err == nil {
@@ -278,7 +339,7 @@ func (f *File) report(about string, err error) {
 	}
 	f.problems[about] = err.Error()
 	// The text of a lookup's error may differ each time; that of a file means another problem.
-	if f.cfg.Problem != nil && (!known || about == "" && before != err.Error()) {
+	if f.cfg.Problem != nil && (!known || about == aboutFile && before != err.Error()) {
 		f.cfg.Problem(err)
 	}
 }

@@ -229,6 +229,37 @@ func TestBadFileKeepsTheLastGoodSet(t *testing.T) {
 	s.tells("10.0.0.2:8000")
 }
 
+// A file that is written slowly is told once it is whole, though after each line it is a good one.
+func TestHalfAFileIsNotTold(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.run(Config{Fixed: true}) // the test looks
+	s.tells("10.0.0.1:8000")
+	text := endpointsAt("10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+	for at, char := range text {
+		if char == '\n' {
+			s.write(text[:at+1])
+			s.file.files.Look()
+		}
+	}
+	s.file.files.Look()
+	s.tells("10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.4:8000", "10.0.0.5:8000")
+}
+
+// Where the system gives no notice of changes, that is said, and the file is looked at all the same.
+func TestMissingNoticesAreReported(t *testing.T) {
+	s := newScene(t)
+	s.write(endpointsAt("10.0.0.1"))
+	s.run(Config{})
+	s.tells("10.0.0.1:8000")
+	s.file.words <- word{aboutNotices, errors.New("too many open files")}
+	s.reports("the file is looked at every 500ms, for the system gives no notice of changes: too many open files")
+	s.rename(endpointsAt("10.0.0.2"))
+	s.tells("10.0.0.2:8000")
+	s.file.words <- word{aboutNotices, nil}
+	s.reports("")
+}
+
 func TestStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  Config

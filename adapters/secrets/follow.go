@@ -1,15 +1,13 @@
 package secrets
 
 import (
-	"bytes"
-	"crypto/sha256"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
 const (
@@ -36,7 +34,7 @@ type source struct {
 	flag string // that names it, and begins every problem of it; "" = none does
 }
 
-// fault is a problem of the source.
+// fault returns a problem of the source.
 func (s source) fault(err error) error {
 	if s.flag == "" {
 		return err
@@ -44,127 +42,27 @@ func (s source) fault(err error) error {
 	return fmt.Errorf("%s: %w", s.flag, err)
 }
 
-// follower keeps the last good value of a set of files. It reads them at each look instead of waiting for word of a
-// change: a volume of Kubernetes swaps a link two folders up, and a network drive tells nothing.
-type follower[T any] struct {
-	files []source
-	parse func(texts [][]byte) (*T, error)
-	judge func(*T) // looks at what is in force, at each look
-	tell  func(error)
-	good  atomic.Pointer[T]
-
-	settled [sha256.Size]byte // what was taken or told of last
-	seen    [sha256.Size]byte // what stood there at the last look
-
-	end, ended chan struct{} // nil = the files are not followed
-}
-
-// follow reads the files, which must be good, and goes on reading them until close.
-func follow[T any](files []source, parse func([][]byte) (*T, error), judge func(*T), w Watch) (*follower[T], error) {
-	f := &follower[T]{files: files, parse: parse, judge: judge, tell: w.Tell}
-	if f.tell == nil {
-		f.tell = func(error) {}
+// follow reads the files, which must be good. looked is called after each later look; nil = nothing is. The caller starts and closes
+// the follower.
+//
+// It asks for no notices of changes: whoever writes a key in place has the time between two looks for it anyway.
+func follow[T any](sources []source, parse func([][]byte) (T, error), looked func(), w Watch) (*files.Follower[T], error) {
+	cfg := files.Config{MaxBytes: fileBytes, Every: cmp.Or(w.Every, lookEvery), Told: w.Tell, Looked: looked}
+	for _, s := range sources {
+		cfg.Paths = append(cfg.Paths, filepath.Clean(s.path))
 	}
-	value, sum, err := f.read()
-	if err != nil {
-		return nil, err
-	}
-	f.good.Store(value)
-	f.judge(value)
-	f.settled, f.seen = sum, sum
-	if w.Every >= 0 && len(files) > 0 {
-		f.end, f.ended = make(chan struct{}), make(chan struct{})
-		every := w.Every
-		if every == 0 {
-			every = lookEvery
+	return files.New(cfg, func(texts []files.Text) (value T, err error) {
+		all := make([][]byte, len(texts))
+		var problems []error
+		for i, text := range texts {
+			all[i] = text.Data
+			if text.Err != nil {
+				problems = append(problems, sources[i].fault(text.Err))
+			}
 		}
-		go f.run(every)
-	}
-	return f, nil
-}
-
-func (f *follower[T]) run(every time.Duration) {
-	defer close(f.ended)
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-f.end:
-			return
-		case <-ticker.C:
-			f.look()
+		if err := errors.Join(problems...); err != nil {
+			return value, err
 		}
-	}
-}
-
-// close ends the looks. What was read last stays.
-func (f *follower[T]) close() {
-	if f.end == nil {
-		return
-	}
-	close(f.end)
-	<-f.ended
-	f.end = nil
-}
-
-// look takes what is good, and tells of what is bad, when it looks the same a second time: whoever writes a file, or replaces
-// one after the other, is in the midst of it for a moment, and half of a token is a token.
-func (f *follower[T]) look() {
-	value, sum, err := f.read()
-	switch {
-	case sum != f.seen:
-		f.seen = sum
-	case sum == f.settled: // nothing happened
-	case err != nil:
-		f.settled = sum
-		f.tell(err)
-	default:
-		f.good.Store(value)
-		f.settled = sum
-		f.tell(nil)
-	}
-	f.judge(f.good.Load())
-}
-
-// read gives what the files hold, and a sum of it. Of files that cannot be read the sum is that of the error.
-func (f *follower[T]) read() (*T, [sha256.Size]byte, error) {
-	var texts [][]byte
-	var problems []error
-	var all bytes.Buffer
-	for _, file := range f.files {
-		text, err := readFile(file.path)
-		if err != nil {
-			problems = append(problems, file.fault(err))
-		}
-		texts = append(texts, text)
-		fmt.Fprintf(&all, "%d %v ", len(text), err) // so that no two sets look alike
-		all.Write(text)
-	}
-	sum := sha256.Sum256(all.Bytes())
-	if err := errors.Join(problems...); err != nil {
-		return nil, sum, err
-	}
-	value, err := f.parse(texts)
-	return value, sum, err
-}
-
-func readFile(name string) ([]byte, error) {
-	name = filepath.Clean(name)
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe would hold us
-		return nil, fmt.Errorf("%s: not a regular file", name)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, fileBytes+1))
-	if err == nil && len(text) > fileBytes {
-		err = fmt.Errorf("%s: larger than %d bytes", name, fileBytes)
-	}
-	return text, err
+		return parse(all)
+	})
 }

@@ -36,7 +36,7 @@ func TestHalfATokenIsNotTaken(t *testing.T) {
 		{"new-secret\n", "new-secret", 1}, {"", "new-secret", 1}, {"new-secret\n", "new-secret", 1}, {"", "new-secret", 1}, {"", "new-secret", 2},
 	} {
 		write(t, path, step.text)
-		tokens.file.look()
+		tokens.file.Look()
 		for _, token := range []string{"new", "new-sec", "old-secret", "new-secret"} {
 			if got := tokens.Accept("Bearer " + token); got != (token == step.good) {
 				t.Errorf("after %q: %q accepted %t", step.text, token, got)

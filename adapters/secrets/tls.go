@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
 // Config is the TLS of one port. The zero value is a self-signed certificate, for every client.
@@ -40,7 +42,7 @@ type Port struct {
 	Config
 	own     *tls.Certificate // self-signed; nil = the directory's
 	sources []source
-	files   *follower[inForce]
+	files   *files.Follower[*inForce]
 	doubt   func(error) // nil = nothing hears
 	doubted string      // what was told of last
 }
@@ -73,6 +75,8 @@ func NewPort(c Config, w Watch) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.judge()
+	p.files.Start()
 	return p, nil
 }
 
@@ -80,15 +84,15 @@ func NewPort(c Config, w Watch) (*Port, error) {
 func (p *Port) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: p.Protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.files.good.Load().tls, nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.files.Value().tls, nil },
 	}
 }
 
 // Certificate is the one in force.
-func (p *Port) Certificate() *x509.Certificate { return p.files.good.Load().tls.Certificates[0].Leaf }
+func (p *Port) Certificate() *x509.Certificate { return p.files.Value().tls.Certificates[0].Leaf }
 
 // Close ends the watch over the files. What was read last stays in force.
-func (p *Port) Close() { p.files.close() }
+func (p *Port) Close() { p.files.Close() }
 
 func (p *Port) parse(texts [][]byte) (*inForce, error) {
 	if err := p.checkForm(texts); err != nil {
@@ -139,12 +143,13 @@ func certificates(text []byte) []*x509.Certificate {
 	return all
 }
 
-// judge tells of certificates outside their validity, once. Peers that verify them refuse a handshake, and nothing else would say why.
-func (p *Port) judge(f *inForce) {
+// judge tells of certificates in force outside their validity, once. Peers that verify them refuse a handshake, and nothing else would
+// say why.
+func (p *Port) judge() {
 	if p.doubt == nil {
 		return
 	}
-	err := p.validity(f, time.Now())
+	err := p.validity(p.files.Value(), time.Now())
 	text := ""
 	if err != nil {
 		text = err.Error()

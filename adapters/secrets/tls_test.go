@@ -146,13 +146,13 @@ func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 	}
 	second := secretstest.NewPair(t, "second")
 	secretstest.Put(t, filepath.Join(folder, "tls.crt"), second.Crt)
-	p.files.look()
+	p.files.Look()
 	secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key)
-	p.files.look()
+	p.files.Look()
 	if got := p.Certificate().Subject.CommonName; got != "first" || len(told) > 0 {
 		t.Errorf("after one look the certificate in force is of %q, told of %d times", got, len(told))
 	}
-	p.files.look()
+	p.files.Look()
 	if err := told.next(t); err != nil {
 		t.Errorf("told %v", err)
 	}
@@ -161,7 +161,7 @@ func TestHalfAChangeIsNeitherTakenNorToldOf(t *testing.T) {
 	}
 	secretstest.Put(t, filepath.Join(folder, "tls.key"), secretstest.NewPair(t, "third").Key)
 	for range 5 {
-		p.files.look()
+		p.files.Look()
 	}
 	if n := len(told); n != 1 || (<-told) == nil {
 		t.Errorf("a bad pair was told of %d times", n)
@@ -307,9 +307,9 @@ func TestCertificateOutsideItsDatesIsToldOf(t *testing.T) {
 			bundle = append(bundle, a.Crt...)
 		}
 		secretstest.Put(t, ca, bundle)
-		p.files.look()
-		p.files.look()
-		p.files.look() // says nothing again
+		p.files.Look()
+		p.files.Look()
+		p.files.Look() // says nothing again
 	}
 	expired := func(flag, path, of string) string {
 		return flag + ": " + path + `: the certificate of "CN=` + of + `" expired at ` + now.Add(-time.Hour).Format(time.RFC3339)

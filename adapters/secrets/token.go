@@ -6,32 +6,35 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
 // Tokens are bearer tokens from a file that may be replaced at any time: one a line, so that a token and its successor are
 // good together for a while.
 type Tokens struct {
-	file *follower[[][sha256.Size]byte]
+	file *files.Follower[[][sha256.Size]byte]
 }
 
 // NewTokens reads the file, which flag names in every problem of it. A file without a token is an error.
 func NewTokens(path, flag string, w Watch) (*Tokens, error) {
 	file := source{path, flag}
-	f, err := follow([]source{file}, func(texts [][]byte) (*[][sha256.Size]byte, error) {
+	f, err := follow([]source{file}, func(texts [][]byte) ([][sha256.Size]byte, error) {
 		sums, err := parseTokens(string(texts[0]))
 		if err != nil {
 			return nil, file.fault(fmt.Errorf("%s: %w", path, err))
 		}
-		return &sums, nil
-	}, func(*[][sha256.Size]byte) {}, w)
+		return sums, nil
+	}, nil, w)
 	if err != nil {
 		return nil, err
 	}
+	f.Start()
 	return &Tokens{f}, nil
 }
 
 // Close ends the watch over the file. What was read last stays in force.
-func (t *Tokens) Close() { t.file.close() }
+func (t *Tokens) Close() { t.file.Close() }
 
 // What a header can carry: RFC 6750, 2.1.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
@@ -59,7 +62,7 @@ func (t *Tokens) Accept(authorization string) bool {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	found := 0
-	for _, want := range *t.file.good.Load() {
+	for _, want := range t.file.Value() {
 		found |= subtle.ConstantTimeCompare(sum[:], want[:])
 	}
 	return found == 1 && strings.EqualFold(scheme, "Bearer")
