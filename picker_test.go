@@ -18,7 +18,10 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-const testLoops = 3
+const (
+	testLoops  = 3
+	remembered = 30 // requests that have ended
+)
 
 // stand is a stepped picker over one endpoint, whose metrics pages the test writes.
 type stand struct {
@@ -62,12 +65,12 @@ func (s *stand) settings(seed uint64) Config {
 		s.t.Fatal(err)
 	}
 	return Config{
-		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: 1, Start: time.Unix(1_800_000_000, 0)},
+		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: seed, Start: time.Unix(1_800_000_000, 0)},
 		Plan:    cfg.Plan,
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},
-		Scraper: scraper.Config{Metrics: true, Interval: time.Second}, Records: Records{Entries: 30, Bytes: 3 << 20},
+		Scraper: scraper.Config{Metrics: true, Interval: time.Second}, Records: Records{Entries: remembered, Bytes: 3 << 20},
 		PoolName: "pool", FlowSeed: seed,
 	}
 }
