@@ -4,36 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/adapters/envoy"
+	"github.com/signalbox-epp/signalbox/adapters/lab/demo"
 )
 
-// randomPicking is the configuration that the default is measured against.
-const randomPicking = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: random-picker
-schedulingProfiles:
-- name: random
-  plugins:
-  - pluginRef: random-picker
-`
-
-const (
-	demoLongest = 25 * time.Second // load, so that two runs and their ends stay below 90 s
-	demoGrace   = 15 * time.Second // for requests to end after the load
-)
+const demoLongest = 25 * time.Second // load, so that two runs and their ends stay below 90 s
 
 type demoOptions struct {
-	seed      uint64
-	duration  time.Duration
+	demo.Config
 	envoy     bool
 	bootstrap string
 	serve     bool
-	plain     bool
 }
 
 func newDemo() *cobra.Command {
@@ -45,154 +36,164 @@ func newDemo() *cobra.Command {
 			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % shorter, else 1.",
 		Example: "  signalbox demo\n  signalbox demo --serve",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.OutOrStdout()
+			return o.run(cmd.Context())
+		},
 	}
 	f := c.Flags()
-	f.Uint64Var(&o.seed, "seed", 1, "decides the load; the same in both runs")
-	f.DurationVar(&o.duration, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
+	f.Uint64Var(&o.Seed, "seed", 1, "decides the load; the same in both runs")
+	f.DurationVar(&o.Length, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
 	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, PATH or .envoy/envoy) instead of the built-in proxy")
 	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml", "what --envoy starts Envoy with, addresses aside")
 	f.BoolVar(&o.serve, "serve", false, "no load: stay up for requests of yours, until interrupted")
-	f.BoolVar(&o.plain, "plain", false, "plain lines on a terminal too")
+	f.BoolVar(&o.Plain, "plain", false, "plain lines on a terminal too")
 	return c
 }
 
-func (o *demoOptions) run(ctx context.Context, out io.Writer) error {
-	if o.duration <= 0 || o.duration > demoLongest {
-		return fmt.Errorf("--duration: got %v, want more than 0, %v at most", o.duration, demoLongest)
+func (o *demoOptions) run(ctx context.Context) error {
+	if o.Length <= 0 || o.Length > demoLongest {
+		return fmt.Errorf("--duration: got %v, want more than 0, %v at most", o.Length, demoLongest)
 	}
-	var envoy *envoyOptions
+	o.Picker = startForDemo
 	if o.envoy {
-		var err error
-		if envoy, err = findEnvoy(o.bootstrap); err != nil {
+		before, err := findEnvoy(o.bootstrap)
+		if err != nil {
 			return err
 		}
+		o.Proxy = before.start
 	}
 	if o.serve {
-		return o.stay(ctx, out, envoy)
+		return o.Stay(ctx)
 	}
-	load := newLoad(o.seed, o.duration)
-	fmt.Fprintf(out, "seed %d: %d conversations, %d requests at most, %d groups with a system prompt of their own\n\n", o.seed, len(load), countTurns(load), demoGroups)
-	d := newDisplay(out, o.plain)
-	var states []*demoState
-	for _, r := range []struct{ title, config string }{{"default", ""}, {"random", randomPicking}} {
-		state, err := o.measure(ctx, demoRun{r.title, r.config, envoy, load, d})
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
-		if err != nil {
-			return fmt.Errorf("run with %s picking: %w", r.title, err)
-		}
-		states = append(states, state)
-	}
-	return verdict(out, states[0], states[1])
-}
-
-// verdict prints both runs, and gives exit status 1 if the default is not better by what is wanted.
-func verdict(out io.Writer, standard, random *demoState) error {
-	fmt.Fprintln(out, compare(standard, random))
-	won := gain(standard, random)
-	if standard.Failed+standard.Cut > 0 {
-		fmt.Fprintf(out, "The default left %d requests without an answer.\n", standard.Failed+standard.Cut)
+	won, err := o.Compare(ctx)
+	if err == nil && !won {
 		return exitError(1)
 	}
-	fmt.Fprintf(out, "Mean TTFT is %.0f %% shorter than with random picking; at least %.0f %% are asked for.\n", 100*won, 100*wantedGain)
-	if won < wantedGain {
-		return exitError(1)
-	}
-	return nil
+	return err
 }
 
-// demoRun is one of the two plays of the load.
-type demoRun struct {
-	title, config string
-	envoy         *envoyOptions
-	load          []conversation
-	display       *display
+// demoPicker is this Signalbox in the eyes of the demo.
+type demoPicker struct {
+	prometheus.Gatherer
+	*server
 }
 
-// measure plays the load on fresh servers.
-func (o *demoOptions) measure(ctx context.Context, r demoRun) (_ *demoState, err error) {
-	s, err := newStack(ctx, o.seed, r.config, r.envoy)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	p := newPlayer(s.url, s.lora())
-	limited, cancel := context.WithTimeout(ctx, o.duration+demoGrace)
-	defer cancel()
-	played := make(chan struct{})
-	began := time.Now()
-	go func() {
-		p.play(limited, r.load)
-		close(played)
-	}()
-	state := &demoState{Title: r.title, Planned: countTurns(r.load)}
-	err = follow(played, func() error {
-		err := s.state(p, state, began)
-		r.display.show(state)
-		return err
+// startForDemo brings Signalbox up with its flags at their defaults, but for ports, logs and the way it ends.
+func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, error) {
+	o := newOptions()
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	o.register(flags)
+	err := flags.Parse([]string{
+		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--endpoints=" + endpoints, "--config-text=" + config,
+		"--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
 	})
-	cancel()
-	<-played
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(ctx.Err(), s.state(p, state, began)); err != nil {
+	s, err := start(ctx, o)
+	if err != nil {
 		return nil, err
 	}
-	r.display.end(state)
-	if p.problem != nil {
-		fmt.Fprintf(r.display.out, "first failure: %v\n\n", p.problem)
-	}
-	return state, nil
+	return demoPicker{s.tree.registry, s}, nil
 }
 
-// follow calls show now and then, until done is closed or show fails.
-func follow(done <-chan struct{}, show func() error) error {
-	tick := time.NewTicker(drawEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := show(); err != nil {
-				return err
-			}
-		case <-done:
-			return nil
+func (p demoPicker) Addr() string         { return p.addrs["grpc-port"][0].String() }
+func (p demoPicker) Admin() string        { return p.addrs["metrics-port"][0].String() }
+func (p demoPicker) Endpoints() int       { return len(p.tree.picker.Pool().Snapshot().Endpoints) }
+func (p demoPicker) Failed() <-chan error { return p.failed }
+func (p demoPicker) Stop() error          { return p.stop(0) }
+
+// envoyOptions are what a demo with a real Envoy needs.
+type envoyOptions struct {
+	binary    string
+	bootstrap string // text
+}
+
+// subsetFilter makes the subset hint of the demo's header. It stands before ext_proc.
+const subsetFilter = `          - name: demo_subset
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+              request_rules:
+              - header: ` + demo.ServersHeader + `
+                on_header_present: {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset, type: STRING}
+                remove: true
+`
+
+// findEnvoy finds the binary and reads the bootstrap.
+func findEnvoy(bootstrap string) (*envoyOptions, error) {
+	binary, err := envoy.Find(self())
+	if err != nil {
+		return nil, fmt.Errorf("--envoy: %w", err)
+	}
+	text, err := os.ReadFile(bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("--envoy-bootstrap: %w; the default is a path in Signalbox's source tree", err)
+	}
+	return &envoyOptions{binary: binary, bootstrap: string(text)}, nil
+}
+
+// self is the path of this binary, "" if the system does not tell it.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// fit puts this stack's addresses in the place of the default ones.
+func (o *envoyOptions) fit(epp string) (string, error) {
+	_, port, err := net.SplitHostPort(epp)
+	if err != nil {
+		return "", err
+	}
+	text := o.bootstrap
+	for _, r := range []struct {
+		old, new string
+		often    bool // the picker's port stands once in each cluster that leads to it
+	}{
+		{"port_value: 19000}", "port_value: 0}", false}, {"port_value: 8080}", "port_value: 0}", false},
+		{"port_value: 9002}", "port_value: " + port + "}", true},
+		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter + "          - name: envoy.filters.http.ext_proc\n", false},
+	} {
+		n := strings.Count(text, r.old)
+		switch {
+		case n == 0 && r.often:
+			return "", fmt.Errorf("--envoy-bootstrap: %q does not stand in it", r.old)
+		case n != 1 && !r.often:
+			return "", fmt.Errorf("--envoy-bootstrap: %q stands in it %d times, want once", r.old, n)
 		}
+		text = strings.ReplaceAll(text, r.old, r.new)
 	}
+	return text, nil
 }
 
-// state is how the run stands now.
-func (s *stack) state(p *player, state *demoState, began time.Time) error {
-	p.mu.Lock()
-	state.Sent, state.Done, state.Failed, state.Cut = p.sent, p.done, p.failed, p.cut
-	state.describeTTFT(p.ttft)
-	p.mu.Unlock()
-	state.Elapsed = time.Since(began)
-	return s.look(state)
-}
-
-// stay serves until ctx is done.
-func (o *demoOptions) stay(ctx context.Context, out io.Writer, envoy *envoyOptions) (err error) {
-	s, err := newStack(ctx, o.seed, "", envoy)
+// start returns when Envoy serves and holds the picker healthy.
+func (o *envoyOptions) start(ctx context.Context, picker, folder string) (url string, end func() error, err error) {
+	text, err := o.fit(picker)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	for i, each := range s.sims {
-		fmt.Fprintf(out, "server %-8s %s  %.0f tok/s %v\n", s.configs[i].Name, each.Addr(), s.configs[i].PrefillTokensPerSecond, s.configs[i].Adapters)
+	config := filepath.Join(folder, "envoy.yaml")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return "", nil, err
 	}
-	admin := "http://" + s.box.addrs["metrics-port"][0].String()
-	fmt.Fprintf(out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"+
-		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train go?\"}],\"max_tokens\":32}'\n", s.url, demoModel)
-	fmt.Fprintf(out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  %s explain ID --addr %s\n", os.Args[0], admin)
-	fmt.Fprintf(out, "\nMetrics are at %s/metrics. Interrupt to end.\n", admin)
-	select {
-	case <-ctx.Done():
+	p, err := envoy.Start(envoy.Config{Binary: o.binary, Bootstrap: config, Folder: folder, Flags: []string{"--concurrency", "1"}})
+	if err != nil {
+		return "", nil, fmt.Errorf("--envoy: %w", err)
+	}
+	end = func() error {
+		if p.Gone() {
+			return fmt.Errorf("--envoy: %s ended by itself, saying %.2000q: %s", o.binary, strings.Join(p.LastLines(), "\n"), p.How())
+		}
+		p.Kill()
 		return nil
-	case err := <-s.box.failed:
-		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if url, err = p.Ready(ctx); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("--envoy: want one that serves: %w", err), end())
+	}
+	return url, end, nil
 }

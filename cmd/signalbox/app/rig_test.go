@@ -142,3 +142,10 @@ func (a asked) get(t *testing.T, path string) (int, string) {
 	}
 	return resp.StatusCode, string(body)
 }
+
+// randomPicking is a configuration that reads nothing of any endpoint.
+const randomPicking = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins: [{type: random-picker}]
+schedulingProfiles: [{name: random, plugins: [{pluginRef: random-picker}]}]
+`

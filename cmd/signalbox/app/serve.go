@@ -220,7 +220,7 @@ func (s *server) stop(delay time.Duration) error {
 	defer cancel()
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
-	pause(ctx, delay)
+	sleep(ctx, delay) // Envoy's health checks notice meanwhile: an idle server may be asked any moment
 	s.drain(ctx)
 	within(idleConnections, inBackground(s.checks.Stop))
 	if s.xds != nil {

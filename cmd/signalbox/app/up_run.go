@@ -177,9 +177,11 @@ func (u *up) offer() {
 		curl(u.url, u.model), explainLine(u.box.addrs["metrics-port"][0]))
 }
 
+const shownEvery = 250 * time.Millisecond
+
 // follow shows how it goes until ctx is done, or something ends that must not.
 func (u *up) follow(ctx context.Context) error {
-	tick := time.NewTicker(drawEvery)
+	tick := time.NewTicker(shownEvery)
 	defer tick.Stop()
 	late := time.NewTimer(servesWithin)
 	defer late.Stop()
@@ -274,7 +276,9 @@ func (u *up) drain() error {
 			u.drainEnvoy(p)
 		}
 	})
-	_ = follow(ended, func() error { u.show(); return nil })
+	for !within(shownEvery, ended) {
+		u.show()
+	}
 	err := u.close()
 	u.out.clear()
 	if err == nil {
@@ -287,7 +291,7 @@ func (u *up) drainEnvoy(p *envoy.Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), u.drainTimeout)
 	defer cancel()
 	_ = p.Refuse(ctx) // Drain goes on asking
-	pause(ctx, u.delay())
+	sleep(ctx, u.delay())
 	left := p.Drain(ctx)
 	if left != 0 {
 		u.out.say("%s cut: --drain-timeout has passed", runningOf(left))

@@ -28,13 +28,15 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// pause keeps accepting while Envoy's health checks notice: an idle server may be asked any moment.
-func pause(ctx context.Context, delay time.Duration) {
-	d := time.NewTimer(delay)
-	defer d.Stop()
+// sleep reports whether the time passed before ctx was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
 	select {
-	case <-d.C:
+	case <-t.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

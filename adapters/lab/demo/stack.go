@@ -1,4 +1,4 @@
-package app
+package demo
 
 import (
 	"context"
@@ -13,23 +13,22 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/spf13/pflag"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/proxy"
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm"
 )
 
-const demoModel = "demo-model"
+const baseModel = "demo-model"
 
-// demoServersHeader names the servers that a request is limited to. The proxy makes a subset hint of it, as a gateway does
+// ServersHeader names the servers that a request is limited to. The proxy makes a subset hint of it, as a gateway does
 // for models that only a part of the pool has.
-const demoServersHeader = "x-demo-servers"
+const ServersHeader = "x-demo-servers"
 
-var demoAdapters = []string{"support-lora", "sql-lora"}
+var loras = []string{"support-lora", "sql-lora"}
 
-// demoServers are the simulated servers: two fast ones, a middling one with the adapters, a slow one. Each has a cache
+// servers are the simulated servers: two fast ones, a middling one with the adapters, a slow one. Each has a cache
 // for a few of the groups' system prompts, never for all.
-func demoServers(seed uint64) []vllm.Config {
+func servers(seed uint64) []vllm.Config {
 	speeds := []struct {
 		name            string
 		prefill, decode float64 // tokens a second
@@ -38,29 +37,29 @@ func demoServers(seed uint64) []vllm.Config {
 	var all []vllm.Config
 	for _, s := range speeds {
 		c := vllm.Config{
-			Name: s.name, Model: demoModel, PrefillTokensPerSecond: s.prefill, DecodeTokensPerSecond: s.decode, KVBlocks: s.blocks,
-			MaxRunning: 24, MaxBatchedTokens: 512, BytesPerToken: demoTokenBytes, Tick: 5 * time.Millisecond, Seed: seed,
+			Name: s.name, Model: baseModel, PrefillTokensPerSecond: s.prefill, DecodeTokensPerSecond: s.decode, KVBlocks: s.blocks,
+			MaxRunning: 24, MaxBatchedTokens: 512, BytesPerToken: tokenBytes, Tick: 5 * time.Millisecond, Seed: seed,
 		}
 		if s.name == "lora" {
-			c.Adapters, c.MaxLoRAs = demoAdapters, len(demoAdapters)
+			c.Adapters, c.MaxLoRAs = loras, len(loras)
 		}
 		all = append(all, c)
 	}
 	return all
 }
 
-// stack is everything that a run needs: simulated servers, Signalbox, and a proxy before it.
+// stack is everything that a run needs: simulated servers, a picker, and a proxy before it.
 type stack struct {
 	sims    []*vllm.Server
 	configs []vllm.Config
-	box     *server
+	picker  Picker
 	url     string // of the proxy
 	ends    []func() error
 }
 
-// newStack starts servers, Signalbox with the given configuration ("" = the default), and the proxy.
-func newStack(ctx context.Context, seed uint64, config string, envoy *envoyOptions) (_ *stack, err error) {
-	s := &stack{configs: demoServers(seed)}
+// newStack starts servers, the picker with the given configuration ("" = the default), and the proxy.
+func newStack(ctx context.Context, w World, seed uint64, config string) (_ *stack, err error) {
+	s := &stack{configs: servers(seed)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -79,17 +78,22 @@ func newStack(ctx context.Context, seed uint64, config string, envoy *envoyOptio
 		s.sims = append(s.sims, server)
 		s.ends = append(s.ends, func() error { server.Kill(); return nil })
 	}
-	if err := s.startBox(ctx, filepath.Join(folder, "endpoints.yaml"), config); err != nil {
+	if err := s.startPicker(ctx, w, filepath.Join(folder, "endpoints.yaml"), config); err != nil {
 		return nil, err
 	}
-	if envoy != nil {
-		return s, s.startEnvoy(ctx, envoy, folder)
+	if w.Proxy == nil {
+		return s, s.startProxy()
 	}
-	return s, s.startProxy()
+	url, end, err := w.Proxy(ctx, s.picker.Addr(), folder)
+	if err != nil {
+		return nil, err
+	}
+	s.url, s.ends = url, append(s.ends, end)
+	return s, nil
 }
 
-// startBox brings Signalbox up with its flags at their defaults, but for ports, logs and the way it ends.
-func (s *stack) startBox(ctx context.Context, endpoints, config string) error {
+// startPicker returns when the picker knows the servers.
+func (s *stack) startPicker(ctx context.Context, w World, endpoints, config string) error {
 	var b strings.Builder
 	b.WriteString("endpoints:\n")
 	for i, each := range s.sims {
@@ -99,30 +103,19 @@ func (s *stack) startBox(ctx context.Context, endpoints, config string) error {
 		}
 		fmt.Fprintf(&b, "- {name: %s, address: %q, port: %s}\n", s.configs[i].Name, host, port)
 	}
-	if err := os.WriteFile(endpoints, []byte(b.String()), 0o600); err != nil {
-		return err
-	}
-	o := newOptions()
-	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	o.register(flags)
-	err := flags.Parse([]string{
-		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--endpoints=" + endpoints, "--config-text=" + config,
-		"--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
-	})
+	err := os.WriteFile(endpoints, []byte(b.String()), 0o600)
 	if err != nil {
 		return err
 	}
-	if s.box, err = start(ctx, o); err != nil {
+	if s.picker, err = w.Picker(ctx, endpoints, config); err != nil {
 		return err
 	}
-	s.ends = append(s.ends, func() error { return s.box.stop(0) })
-	return s.await(ctx, "Signalbox to know its endpoints", func() bool {
-		return len(s.box.tree.picker.Pool().Snapshot().Endpoints) == len(s.sims)
-	})
+	s.ends = append(s.ends, s.picker.Stop)
+	return await(ctx, "Signalbox to know its endpoints", func() bool { return s.picker.Endpoints() == len(s.sims) })
 }
 
 // await asks every 20 ms, for 10 s at most.
-func (s *stack) await(ctx context.Context, what string, held func() bool) error {
+func await(ctx context.Context, what string, held func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for !held() {
@@ -135,8 +128,8 @@ func (s *stack) await(ctx context.Context, what string, held func() bool) error 
 
 // startProxy runs the built-in proxy.
 func (s *stack) startProxy() error {
-	p, err := proxy.New(proxy.Config{EPP: s.box.addrs["grpc-port"][0].String(), Subset: func(r *http.Request) []string {
-		return r.Header.Values(demoServersHeader)
+	p, err := proxy.New(proxy.Config{EPP: s.picker.Addr(), Subset: func(r *http.Request) []string {
+		return r.Header.Values(ServersHeader)
 	}})
 	if err != nil {
 		return err
@@ -181,8 +174,8 @@ func (s *stack) lora() string {
 }
 
 // look fills in what the servers and Signalbox's own metrics say.
-func (s *stack) look(state *demoState) error {
-	families, err := s.box.tree.registry.Gather()
+func (s *stack) look(state *state) error {
+	families, err := s.picker.Gather()
 	if err != nil {
 		return err
 	}
@@ -222,7 +215,7 @@ func label(m *dto.Metric, name string) string {
 }
 
 // describePicks fills in how long picks took. Beyond the last bucket the bound is infinite, which no duration can say.
-func (s *demoState) describePicks(h *dto.Histogram) {
+func (s *state) describePicks(h *dto.Histogram) {
 	count := h.GetSampleCount()
 	s.Picks, s.PickMean, s.PickP95 = int(count), 0, 0
 	if count == 0 {

@@ -1,4 +1,4 @@
-package app
+package demo
 
 import (
 	"bufio"
@@ -16,11 +16,11 @@ import (
 
 // The demo's load: users in groups, each group with a long system prompt of its own, each user with a few turns.
 const (
-	demoGroups        = 16
-	demoConversations = 6.0  // that begin each second, in the mean
-	demoAdapterShare  = 0.08 // of conversations
-	demoOpenRequests  = 192  // at once, further ones wait at the client
-	demoTokenBytes    = 4    // of the simulated servers
+	groups                 = 16
+	conversationsPerSecond = 6.0  // that begin each second, in the mean
+	adapterShare           = 0.08 // of conversations
+	openRequests           = 192  // at once, further ones wait at the client
+	tokenBytes             = 4    // of the simulated servers
 )
 
 // conversation is what one user says, and when.
@@ -40,26 +40,26 @@ type turn struct {
 // newLoad is the same for the same seed and length. It is in order of time.
 func newLoad(seed uint64, length time.Duration) []conversation {
 	r := rand.New(rand.NewPCG(seed, 0x64656d6f))
-	systems := make([]string, demoGroups)
+	systems := make([]string, groups)
 	for i := range systems {
-		systems[i] = demoText(r, 1000+r.IntN(800))
+		systems[i] = madeUp(r, 1000+r.IntN(800))
 	}
 	var all []conversation
 	for at := time.Duration(0); ; {
-		at += time.Duration(r.ExpFloat64() / demoConversations * float64(time.Second))
+		at += time.Duration(r.ExpFloat64() / conversationsPerSecond * float64(time.Second))
 		if at >= length && len(all) > 0 {
 			return all
 		}
-		group := r.IntN(demoGroups)
-		c := conversation{Start: at, Model: demoModel, System: systems[group]}
-		if r.Float64() < demoAdapterShare {
+		group := r.IntN(groups)
+		c := conversation{Start: at, Model: baseModel, System: systems[group]}
+		if r.Float64() < adapterShare {
 			// Each adapter is one group's, and has a cache entry of its own for what that group shares.
-			group = r.IntN(len(demoAdapters))
-			c.Model, c.System = demoAdapters[group], systems[group]
+			group = r.IntN(len(loras))
+			c.Model, c.System = loras[group], systems[group]
 		}
 		for range 1 + r.IntN(4) {
 			c.Turns = append(c.Turns, turn{
-				Think: time.Duration(300+r.IntN(900)) * time.Millisecond, Text: demoText(r, 20+r.IntN(60)), AnswerTokens: 8 + r.IntN(32),
+				Think: time.Duration(300+r.IntN(900)) * time.Millisecond, Text: madeUp(r, 20+r.IntN(60)), AnswerTokens: 8 + r.IntN(32),
 			})
 		}
 		c.Turns[0].Think = 0
@@ -67,18 +67,18 @@ func newLoad(seed uint64, length time.Duration) []conversation {
 	}
 }
 
-// demoText is made-up text of so many tokens of the simulated servers.
-func demoText(r *rand.Rand, tokens int) string {
+// madeUp is made-up text of so many tokens of the simulated servers.
+func madeUp(r *rand.Rand, tokens int) string {
 	const consonants, vowels = "bcdfghjklmnprstvwz", "aeiou"
 	var b strings.Builder
-	for b.Len() < tokens*demoTokenBytes {
+	for b.Len() < tokens*tokenBytes {
 		for range 1 + r.IntN(3) {
 			b.WriteByte(consonants[r.IntN(len(consonants))])
 			b.WriteByte(vowels[r.IntN(len(vowels))])
 		}
 		b.WriteByte(' ')
 	}
-	return b.String()[:tokens*demoTokenBytes]
+	return b.String()[:tokens*tokenBytes]
 }
 
 func countTurns(load []conversation) int {
@@ -97,18 +97,15 @@ type player struct {
 	places chan struct{}
 
 	mu      sync.Mutex
-	sent    int
-	done    int
-	failed  int
-	cut     int // open when time was up
-	problem error
+	tally   tally
+	problem error           // the first
 	ttft    []time.Duration // of answered requests; for cut ones without a first token, how long they waited in vain
 }
 
 func newPlayer(url, lora string) *player {
 	return &player{
-		url: url, lora: lora, places: make(chan struct{}, demoOpenRequests),
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: demoOpenRequests, DisableCompression: true}},
+		url: url, lora: lora, places: make(chan struct{}, openRequests),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: openRequests, DisableCompression: true}},
 	}
 }
 
@@ -167,7 +164,7 @@ func (p *player) converse(ctx context.Context, c conversation) {
 // ask sends one request and counts it.
 func (p *player) ask(ctx context.Context, model string, said []chatMessage, tokens int) (string, bool) {
 	p.mu.Lock()
-	p.sent++
+	p.tally.Sent++
 	p.mu.Unlock()
 	began := time.Now()
 	answer, first, err := p.exchange(ctx, model, said, tokens)
@@ -175,16 +172,16 @@ func (p *player) ask(ctx context.Context, model string, said []chatMessage, toke
 	defer p.mu.Unlock()
 	switch {
 	case err == nil:
-		p.done++
+		p.tally.Done++
 		p.ttft = append(p.ttft, first.Sub(began))
 	case ctx.Err() != nil:
-		p.cut++
+		p.tally.Cut++
 		if first.IsZero() {
 			first = time.Now()
 		}
 		p.ttft = append(p.ttft, first.Sub(began))
 	default:
-		p.failed++
+		p.tally.Failed++
 		if p.problem == nil {
 			p.problem = err
 		}
@@ -204,8 +201,8 @@ func (p *player) exchange(ctx context.Context, model string, said []chatMessage,
 		return "", time.Time{}, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if model != demoModel {
-		r.Header.Set(demoServersHeader, p.lora)
+	if model != baseModel {
+		r.Header.Set(ServersHeader, p.lora)
 	}
 	answer, err := p.client.Do(r)
 	if err != nil {

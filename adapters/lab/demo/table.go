@@ -1,4 +1,4 @@
-package app
+package demo
 
 import (
 	"fmt"
@@ -22,19 +22,26 @@ type endpointState struct {
 	Queried, Hit        uint64 // prompt tokens
 }
 
-// demoState is a run at one moment.
-type demoState struct {
-	Title                            string
-	Elapsed                          time.Duration
-	Planned, Sent, Done, Failed, Cut int // requests
-	Endpoints                        []endpointState
-	Picks                            int
-	PickMean, PickP95                time.Duration // P95 is an upper bound, a bucket's; 0 = no pick yet
-	TTFTMean, TTFTP50, TTFTP95       time.Duration
+// state is a run at one moment.
+type state struct {
+	Title   string
+	Elapsed time.Duration
+	Planned int // requests
+	tally
+	Endpoints                  []endpointState
+	Picks                      int
+	PickMean, PickP95          time.Duration // P95 is an upper bound, a bucket's; 0 = no pick yet
+	TTFTMean, TTFTP50, TTFTP95 time.Duration
+}
+
+// tally counts requests: Done, Failed and Cut together are Sent at the end, and never more.
+type tally struct {
+	Sent, Done, Failed int
+	Cut                int // open when time was up
 }
 
 // describeTTFT fills in mean and percentiles (nearest rank).
-func (s *demoState) describeTTFT(all []time.Duration) {
+func (s *state) describeTTFT(all []time.Duration) {
 	if len(all) == 0 {
 		return
 	}
@@ -48,7 +55,7 @@ func (s *demoState) describeTTFT(all []time.Duration) {
 }
 
 // hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1; NaN before the first prompt.
-func (s *demoState) hitRatio() float64 {
+func (s *state) hitRatio() float64 {
 	var queried, hit uint64
 	for _, e := range s.Endpoints {
 		queried, hit = queried+e.Queried, hit+e.Hit
@@ -86,7 +93,7 @@ func newDisplay(out io.Writer, plain bool) *display {
 }
 
 // show draws what has come to be, if the last time is long enough ago.
-func (d *display) show(s *demoState) {
+func (d *display) show(s *state) {
 	if time.Since(d.last) < d.every {
 		return
 	}
@@ -99,13 +106,13 @@ func (d *display) show(s *demoState) {
 }
 
 // end draws the whole table for the last time.
-func (d *display) end(s *demoState) {
+func (d *display) end(s *state) {
 	d.draw(s)
 	fmt.Fprintln(d.out)
 	d.height, d.last = 0, time.Time{}
 }
 
-func (d *display) draw(s *demoState) {
+func (d *display) draw(s *state) {
 	text := stateTable(s)
 	if d.live {
 		text = narrow(text, d.width())
@@ -130,7 +137,7 @@ func narrow(text string, columns int) string {
 }
 
 // stateLine is a run in one line.
-func stateLine(s *demoState) string {
+func stateLine(s *state) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %4.0fs  %d/%d done", s.Title, s.Elapsed.Seconds(), s.Done, s.Planned)
 	if s.Failed+s.Cut > 0 {
@@ -144,7 +151,7 @@ func stateLine(s *demoState) string {
 }
 
 // stateTable is a run in full.
-func stateTable(s *demoState) string {
+func stateTable(s *state) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s   %.0f s   %d of %d requests done, %d open, %d failed, %d cut\n", s.Title, s.Elapsed.Seconds(),
 		s.Done, s.Planned, s.Sent-s.Done-s.Failed-s.Cut, s.Failed, s.Cut)
@@ -164,7 +171,7 @@ func stateTable(s *demoState) string {
 const wantedGain = 0.20
 
 // gain is by which part a's mean TTFT is shorter than b's; negative = longer.
-func gain(a, b *demoState) float64 {
+func gain(a, b *state) float64 {
 	if b.TTFTMean <= 0 {
 		return 0
 	}
@@ -172,7 +179,7 @@ func gain(a, b *demoState) float64 {
 }
 
 // compare is two runs side by side.
-func compare(a, b *demoState) string {
+func compare(a, b *state) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(what, left, right string) { fmt.Fprintf(w, "%s\t%s\t%s\t\n", what, left, right) }
