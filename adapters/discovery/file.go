@@ -46,7 +46,7 @@ const namesWait = 500 * time.Millisecond
 // File tells a pool the endpoints of a file. All but life belongs to the goroutine of Run.
 type File struct {
 	cfg   Config
-	pool  messages.Port[messages.PoolMsg]
+	pool  messages.Port[messages.PoolMsg] // of Run
 	files *files.Follower[listing]
 	words chan word // of the follower, from its goroutine
 	names *names
@@ -100,9 +100,8 @@ type life struct {
 	cancel context.CancelFunc
 }
 
-// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run
-// tells the pool.
-func Open(cfg Config, pool messages.Port[messages.PoolMsg]) (*File, error) {
+// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run tells a pool what was read.
+func Open(cfg Config) (*File, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("file discovery: no path")
 	}
@@ -118,7 +117,7 @@ func Open(cfg Config, pool messages.Port[messages.PoolMsg]) (*File, error) {
 	}
 	cfg.ResolveEvery = cmp.Or(cfg.ResolveEvery, 30*time.Second)
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
-	f := &File{cfg: cfg, pool: pool, words: make(chan word), names: newNames(&cfg), problems: map[string]string{}}
+	f := &File{cfg: cfg, words: make(chan word), names: newNames(&cfg), problems: map[string]string{}}
 	f.life.ctx, f.life.cancel = context.WithCancel(context.Background())
 	if f.files, err = f.follower(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
@@ -163,12 +162,13 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 }
 
 // Run tells the pool the set, and again whenever it changes, until ctx is done or Close is called. It runs once.
-func (f *File) Run(ctx context.Context) {
+func (f *File) Run(ctx context.Context, pool messages.Port[messages.PoolMsg]) {
 	ran := make(chan struct{})
 	if !f.life.begin(ran) {
 		return
 	}
 	defer close(ran)
+	f.pool = pool
 	stop := context.AfterFunc(ctx, f.life.cancel)
 	defer stop()
 	f.files.Start()

@@ -73,12 +73,12 @@ func newScene(t *testing.T) *scene {
 func (s *scene) run(cfg Config) {
 	s.t.Helper()
 	cfg.Path, cfg.Problem = s.path, func(err error) { s.problems <- err }
-	f, err := Open(cfg, s)
+	f, err := Open(cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.file = f
-	go f.Run(s.t.Context())
+	go f.Run(s.t.Context(), s)
 	s.t.Cleanup(f.Close)
 }
 
@@ -270,7 +270,7 @@ func TestStart(t *testing.T) {
 		"a folder":   {Config{Path: t.TempDir()}, "not a regular file"},
 		"a bad file": {Config{Path: "parse_test.go"}, "line "},
 	} {
-		if _, err := Open(c.cfg, newScene(t)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -310,12 +310,12 @@ func TestPoolThatRefusesIsToldAgain(t *testing.T) {
 func TestCloseBeforeRun(t *testing.T) {
 	s := newScene(t)
 	s.write(endpointsAt("10.0.0.1"))
-	f, err := Open(Config{Path: s.path}, s)
+	f, err := Open(Config{Path: s.path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	f.Run(t.Context())
+	f.Run(t.Context(), s)
 	f.Close()
 	if len(s.sets) != 0 {
 		t.Error("a closed one told a set")

@@ -100,10 +100,15 @@ func treeOver(t testing.TB, out io.Writer, entries string, more ...string) (_ *t
 	if err != nil {
 		t.Fatal(err)
 	}
+	endpoints, err := openEndpoints(o, cfg, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	tr, err := buildTree(t.Context(), o, cfg, log, netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	tr.follow(t.Context(), endpoints)
 	tr.awaitEndpoints(t.Context())
 	return tr, func() {
 		if err := errors.Join(tr.close(t.Context()), log.Close()); err != nil {

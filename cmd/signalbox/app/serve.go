@@ -105,12 +105,14 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 			s.locks.close()
 		}
 	}()
-	if err = errors.Join(portsErr, err, readable(cfg)); err != nil { // all of it in one go
+	file, fileErr := openEndpoints(o, cfg, log)
+	if err = errors.Join(portsErr, err, fileErr); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
 		return nil, err
 	}
+	s.tree.follow(ctx, file)
 	s.tree.registry.MustRegister(s.locks.metrics()...)
 	if all := listeners["xds-port"]; all != nil {
 		s.xds = s.serveXds(all)

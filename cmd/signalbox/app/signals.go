@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/peers"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -133,33 +134,42 @@ func (t *tree) serveAdmin(c *config.Config) {
 	})
 }
 
-// readable says what is wrong with the endpoints file before anybody follows it.
-func readable(cfg *config.Config) error {
-	file, err := discovery.Open(discovery.Config{Path: cfg.Discovery.Path}, nil)
+// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad one changes nothing.
+func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
+	told := endpointsLog{log: log.Logger, say: o.hooks.say}
+	file, err := discovery.Open(discovery.Config{
+		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
+		Doubles: func(p discovery.Problems) { log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
+	})
 	if err != nil {
-		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+		return nil, fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
 	}
-	file.Close()
-	return nil
+	return file, nil
 }
 
 const namedEndpoints = 20 // in one line of the log
 
-// endpointsProblem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
-func (t *tree) endpointsProblem(err error) {
+// endpointsLog logs what becomes of the file of endpoints.
+type endpointsLog struct {
+	log *zap.Logger
+	say func(format string, args ...any) // says that all is well in place of the log; nil = the log says it
+}
+
+// problem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
+func (l endpointsLog) problem(err error) {
 	if err != nil {
-		t.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
+		l.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
 		return
 	}
 	const well = "endpoints: all is well again"
-	if say := t.opts.hooks.say; say != nil {
-		say(well)
+	if l.say != nil {
+		l.say(well)
 		return
 	}
-	t.log.Info(well)
+	l.log.Info(well)
 }
 
-func (t *tree) endpointsTold(c discovery.Change) {
+func (l endpointsLog) change(c discovery.Change) {
 	fields := []zap.Field{zap.Int("endpoints", c.Endpoints)}
 	for _, part := range []struct {
 		key   string
@@ -173,8 +183,8 @@ func (t *tree) endpointsTold(c discovery.Change) {
 		}
 	}
 	if c.Endpoints == 0 {
-		t.log.Warn("endpoints: there are none, every request is refused with 503", fields...)
+		l.log.Warn("endpoints: there are none, every request is refused with 503", fields...)
 		return
 	}
-	t.log.Info("endpoints changed", fields...)
+	l.log.Info("endpoints changed", fields...)
 }

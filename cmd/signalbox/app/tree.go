@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -44,7 +43,6 @@ type tree struct {
 	fetcher  *modelserver.Fetcher
 	checker  *modelserver.Checker
 	file     *discovery.File
-	follow   context.CancelFunc
 	streams  *extproc.Server
 	logs     *accesslog.Server
 	peers    *peers.Table
@@ -79,9 +77,6 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	t.serveStreams(cfg)
 	t.serveLogs()
 	t.serveAdmin(cfg)
-	if err := t.discover(ctx, cfg); err != nil {
-		return nil, errors.Join(err, t.close(ctx))
-	}
 	return t, nil
 }
 
@@ -136,20 +131,10 @@ func (t *tree) onPanic(p runtime.Panic, did []string) {
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
 
-// discover follows the file of endpoints. A bad one at the start is an error; later it changes nothing.
-func (t *tree) discover(ctx context.Context, cfg *config.Config) error {
-	file, err := discovery.Open(discovery.Config{
-		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: t.endpointsProblem, Told: t.endpointsTold,
-		Doubles: func(p discovery.Problems) { t.log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
-	}, t.picker.Discovery())
-	if err != nil {
-		return fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
-	}
+// follow tells the picker the endpoints of a file, until the tree is closed.
+func (t *tree) follow(ctx context.Context, file *discovery.File) {
 	t.file = file
-	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	t.follow = cancel
-	go file.Run(follow)
-	return nil
+	go file.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }
 
 // awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
@@ -170,7 +155,6 @@ func (t *tree) awaitEndpoints(ctx context.Context) {
 // close ends what tells the picker things, and then the picker.
 func (t *tree) close(ctx context.Context) error {
 	if t.file != nil {
-		t.follow()
 		t.file.Close()
 	}
 	if t.picker == nil {
