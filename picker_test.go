@@ -2,11 +2,13 @@ package signalbox
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
@@ -47,16 +49,25 @@ func newStand(t *testing.T, seed uint64) *stand {
 		t.Fatal(err)
 	}
 	s.Picker = p
-	s.Discovery().Post(messages.EndpointsDiscovered{Version: 1, Endpoints: messages.ListOf(
-		messages.EndpointSpec{Name: "a", Namespace: "n", Address: "127.0.0.1:1"},
-	)})
-	s.await("the endpoint", func() bool { return len(s.Pool().Snapshot().Endpoints) == 1 })
+	s.discover(1)
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+// discover tells the pool that there are so many endpoints.
+func (s *stand) discover(n int) {
+	s.t.Helper()
+	var specs []messages.EndpointSpec
+	for i := range n {
+		at := messages.Address("127.0.0.1:" + strconv.Itoa(i+1))
+		specs = append(specs, messages.EndpointSpec{Name: string(at), Namespace: "n", Address: at})
+	}
+	s.Discovery().Post(messages.EndpointsDiscovered{Version: uint64(n), Endpoints: messages.TakeList(specs)})
+	s.await("the endpoints", func() bool { return len(s.Pool().Snapshot().Endpoints) == n })
 }
 
 func (s *stand) settings(seed uint64) Config {
@@ -70,7 +81,7 @@ func (s *stand) settings(seed uint64) Config {
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},
-		Scraper: scraper.Config{Metrics: true, Interval: time.Second}, Records: Records{Entries: remembered, Bytes: 3 << 20},
+		Scraper: scraper.Config{Metrics: true}, Records: Records{Entries: remembered, Bytes: 3 << 20},
 		PoolName: "pool", FlowSeed: seed,
 	}
 }
@@ -125,12 +136,15 @@ func (s *stand) answer(failure string) {
 	s.asked = s.asked[1:]
 	next.to.Post(messages.ScrapeFinished{
 		Number: next.number, Failure: failure,
-		Reading: messages.Reading{Engine: "vllm", StartedAt: 1, BlockTokens: 16, Blocks: 10},
+		Reading: messages.Reading{
+			Engine: "vllm", StartedAt: 1, BlockTokens: 16, Blocks: 10, ActiveLoRAs: messages.ListOf("adapter"),
+		},
 	})
 	s.System().StepUntil(time.Millisecond)
 }
 
-func (s *stand) endpoint() *endpoints.Endpoint { return s.Pool().Snapshot().Endpoints[0] }
+// endpoint is the first that was told of.
+func (s *stand) endpoint() *endpoints.Endpoint { return s.Pool().Snapshot().ByAddress("127.0.0.1:1") }
 
 // counted is the sum of a metric over the series that have a label of this value; "" = over all.
 func (s *stand) counted(name, label string) (sum float64) {
@@ -141,7 +155,8 @@ func (s *stand) counted(name, label string) (sum float64) {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+			has := func(l *dto.LabelPair) bool { return l.GetValue() == label }
+			if f.GetName() == name && (label == "" || slices.ContainsFunc(m.GetLabel(), has)) {
 				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
@@ -206,6 +221,38 @@ func TestScrapeIsToldToAllThatCountOnIt(t *testing.T) {
 	}
 	if len(s.turned) != 2 || s.turned[0] != "refused" || s.turned[1] != "" {
 		t.Errorf("turned: %q, want a failure and its end", s.turned)
+	}
+}
+
+// A model's name is a label of metrics once an endpoint says that it has the model; what clients make up never is.
+func TestModelsOfEndpointsAreLabels(t *testing.T) {
+	s := newStand(t, 1)
+	s.answer("")
+	for id, model := range []string{"adapter", "made-up"} {
+		s.Refused(messages.RequestRefused{Record: messages.Record{
+			Request: messages.RequestID(id + 1), Model: model, Flow: messages.FlowKey{Fairness: messages.DefaultFairness}, Status: 413,
+		}})
+	}
+	s.System().StepUntil(time.Millisecond)
+	for model, want := range map[string]float64{"adapter": 1, "made-up": 0, "other": 1} {
+		if n := s.counted("llm_d_epp_request_error_total", model); n != want {
+			t.Errorf("%v refused requests have the label %q, want %v", n, model, want)
+		}
+	}
+}
+
+// What pages may cost is shared by all scrapers: an endpoint among many is asked less often.
+func TestScrapersKnowHowManyTheyAre(t *testing.T) {
+	s := newStand(t, 1)
+	s.answer("")
+	alone := s.endpoint().Sample().Interval
+	const many = 200
+	s.discover(many)
+	for range 3 * many {
+		s.answer("")
+	}
+	if now := s.endpoint().Sample().Interval; now < alone*3/2 {
+		t.Errorf("a page every %v among %d endpoints, every %v alone, want half as long again at least", now, many, alone)
 	}
 }
 
