@@ -13,17 +13,21 @@ import (
 // A function's lines are those between its braces; in test files the lines of literals that span lines (tables of cases)
 // do not count. Nesting counts if, for, range, switch, select and type switch inside one another; `else if` stays on
 // the level of its if, a case adds none, and a function literal begins anew, as a named function would.
+// A struct's fields count by name, and an embedded struct is one. Three kinds of struct have no limit: one whose fields are all
+// exported, such as settings, dependencies, a view of a page or a message, which holds nothing together that its maker does not see; what
+// messages carry; and the rigs of tests, which lay a scene out flat.
 // Generated files have no limits.
 type Limits struct {
 	FileLines, FunctionLines, Parameters, Nesting int
 	FolderFiles                                   int // files that are no tests; plugin families and messages have no limit
+	StructFields                                  int
 }
 
 // HouseLimits are the limits of this house.
-var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12}
+var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12, StructFields: 12}
 
 // SizeRules are the rules about sizes.
-var SizeRules = []string{"file-lines", "function-lines", "parameters", "nesting", "folder-files"}
+var SizeRules = []string{"file-lines", "function-lines", "parameters", "nesting", "folder-files", "struct-fields"}
 
 // Exceptable are the rules that allow.txt may except, and no others: the sizes, and a further level of folders.
 var Exceptable = append([]string{"depth"}, SizeRules...)
@@ -52,6 +56,9 @@ func (l Limits) file(r *report, f *File) {
 	if f.Lines > l.FileLines {
 		r.on(f.Path, "file-lines", "%d lines, limit %d; split the file by subject", f.Lines, l.FileLines)
 	}
+	if !f.Test && !under(f.Path, "test") && !under(f.Path, "messages") {
+		l.structs(r, f)
+	}
 	for _, d := range f.AST.Decls {
 		fn, ok := d.(*ast.FuncDecl)
 		if !ok || fn.Body == nil {
@@ -72,12 +79,50 @@ func (l Limits) file(r *report, f *File) {
 	}
 }
 
+// structs counts the fields of every named struct, wherever in the file it is declared.
+func (l Limits) structs(r *report, f *File) {
+	ast.Inspect(f.AST, func(x ast.Node) bool {
+		spec, ok := x.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		s, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			return true
+		}
+		if n, value := fields(s); n > l.StructFields && !value {
+			name := spec.Name.Name
+			r.at(spec.Pos(), "struct-fields", name, "%s has %d fields, limit %d; give those that hold together a struct with its invariant", name, n, l.StructFields)
+		}
+		return true
+	})
+}
+
+// fields counts those of a struct, and reports whether it is a value: all of them are exported.
+func fields(s *ast.StructType) (n int, value bool) {
+	value = true
+	for _, f := range s.Fields.List {
+		n += max(1, len(f.Names))
+		for _, name := range f.Names {
+			value = value && name.IsExported()
+		}
+		if len(f.Names) == 0 {
+			value = value && ast.IsExported(baseName(f.Type))
+		}
+	}
+	return n, value
+}
+
 // symbol names a function as allow.txt does: Name, or Type.Name.
 func symbol(fn *ast.FuncDecl) string {
 	if fn.Recv == nil || len(fn.Recv.List) == 0 {
 		return fn.Name.Name
 	}
-	typ := fn.Recv.List[0].Type
+	return baseName(fn.Recv.List[0].Type) + "." + fn.Name.Name
+}
+
+// baseName is the name of a receiver's or an embedded type, without pointer, package and type arguments.
+func baseName(typ ast.Expr) string {
 	if star, ok := typ.(*ast.StarExpr); ok {
 		typ = star.X
 	}
@@ -87,7 +132,7 @@ func symbol(fn *ast.FuncDecl) string {
 	case *ast.IndexListExpr:
 		typ = x.X
 	}
-	return lastName(typ) + "." + fn.Name.Name
+	return lastName(typ)
 }
 
 // lines counts the lines between the braces, for tests without those of literals inside.

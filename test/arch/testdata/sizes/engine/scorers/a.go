@@ -1,2 +1,0 @@
-// Package scorers is a family and has as many files as plugins.
-package scorers
