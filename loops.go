@@ -60,7 +60,7 @@ func (p *Picker) cycles(i int, book *records.Book) *cycle.Deps {
 		Scheduler: schedule.NewScheduler(schedule.Tools{
 			Clock: p.sys, Observer: p.world.Observer, Matcher: p.index, Rand: p.sys.Rand(i),
 		}),
-		Estimates: p.estimates, Names: p.sys.KindName, Status: p.world.Status, Metrics: p.families,
+		Estimates: p.estimates, Status: p.world.Status, Metrics: p.families,
 		Report: p.world.Report, Limits: p.cfg.Limits,
 	}
 }

@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	Queue        time.Duration // from admission asked to dispatched
 	Pick         time.Duration // from dispatched to picked, the time in the inbox included
-	FirstToken   time.Duration // from the pick to the first byte of the response: then its endpoint is suspected
+	FirstToken   time.Duration // from the pick to the first byte of the response: then that is a failure of its endpoint
 	ResponseIdle time.Duration // between two signs of life of the response
 	Logged       time.Duration // from the end of the stream to the access log's entry
 }
@@ -31,11 +31,10 @@ type Deps struct {
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
 	Pool      *endpoints.Pool
-	Plan      func() *schedule.Plan // the configuration in force
-	Scheduler *schedule.Scheduler   // the loop's
-	Book      *records.Book         // the loop's
-	Estimates *records.Estimates    // of all loops
-	Names     func(runtime.Kind) string
+	Plan      func() *schedule.Plan     // the configuration in force
+	Scheduler *schedule.Scheduler       // the loop's
+	Book      *records.Book             // the loop's
+	Estimates *records.Estimates        // of all loops
 	Status    func(messages.Reason) int // the HTTP status of a refusal
 	Limits    Limits
 	Metrics   *Families
@@ -47,43 +46,26 @@ type Cycle struct {
 	deps *Deps
 	plan *schedule.Plan // pinned at birth
 
-	req    messages.Request
+	phase  phase
+	req    messages.Request // set from the first message on; its blocks go once the prefix actor has them
 	stream messages.Sink[messages.StreamMsg]
+	check  bool // a conformance checker's: it teaches nothing, and leaves nothing behind
 
-	admission bool // the flow shard may hold a place for us
-	answered  bool // the stream has its answer, or nobody waits for one
-	finished  bool // the cycle came to its end by itself
-	begun     bool // the book knows us, and the account is open
-	placed    bool // the prefix actor knows our prompt
-
-	served *endpoints.Endpoint // that works for the request; nil = none of the pool
-	pick   endpoints.Pick      // what we added to its load
-	loaded bool                // we are part of its load; then served is not nil
+	held holdings
+	response
 	trial
-	whole bool  // the response's end was told of
-	heard pulse // of the access log, once the stream is gone
-
-	after      afterlife
-	doubted    time.Time // when the log's entries were last doubted while the stream told all; zero = they were not, or one came since
-	parted     time.Time // when a request that lingers gave back what it held; zero while it does not linger
-	connection messages.ConnectionID
-	check      bool // a conformance checker's: it teaches nothing, and leaves nothing behind
-
-	began      time.Time // the response's headers
-	limit      time.Time // of the whole request, as its stream has it
-	deadline   time.Time // of all that the cycle may still wait for: limit, or what outlive and the access log make of it
-	due        time.Time // of what we wait for now
-	armed      time.Time // when the timer fires
-	timer      runtime.Timer
-	generation uint32
-
+	log accessLog
+	deadlines
 	account account
-	rec     messages.Record
-	events  [eventSlots]messages.RecordEvent
-	count   int
+	record
 }
 
-const eventSlots = 16
+// response is what is known of the model server's response, beside what the record has.
+type response struct {
+	served *endpoints.Endpoint // that works for the request; nil before the pick, and once it is known that none of the pool does
+	began  time.Time           // when its headers came; zero before
+	whole  bool                // its end was told of; only in done
+}
 
 // Role is what the cycles of one loop have in common. Rings number a cycle as its request is numbered.
 func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
@@ -102,7 +84,7 @@ func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
 
 // Receive follows a request from arrival to end: read it downwards.
 func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
-	defer c.handled(ctx, c.note(ctx, m))
+	defer c.handled(ctx, c.received(ctx, m))
 	switch m := m.(type) {
 	case messages.RequestArrived:
 		c.onRequestArrived(ctx, m)
@@ -113,7 +95,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	case messages.Evicted:
 		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	case messages.Revoked:
-		c.revoke(ctx, m.Reason, m.RetryAfter)
+		c.onRevoked(ctx, m)
 	case messages.ResponseStarted:
 		c.onResponseStarted(ctx, m)
 	case messages.FirstTokenSeen:
@@ -137,34 +119,30 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	}
 }
 
+// onRequestArrived opens the record and asks for a place.
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
-	c.req, c.stream, c.connection, c.check = m.Request, m.Stream, m.Connection, m.Check
+	c.enter(queued)
+	c.req, c.stream, c.check = m.Request, m.Stream, m.Check
+	c.log.connection = m.Connection
 	c.limit, c.deadline = m.Deadline, m.Deadline
 	c.rec = messages.Record{
 		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow, Stream: m.Request.Stream,
 		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
-	c.deps.Book.Begin(c.req.ID, ctx.Self())
-	c.begun = true
-	if c.check {
-		c.account = c.deps.Metrics.unseen()
-	} else {
-		c.account = c.deps.Metrics.arrived(&c.rec)
-	}
+	c.openEntry(ctx)
 	c.waitFor(ctx, c.deps.Limits.Queue)
-	c.admission = c.deps.Flow(m.Flow).Tell(messages.AdmissionRequested{
+	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow, messages.AdmissionRequested{
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
 		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
 	})
-	c.told(ctx, "flow", "AdmissionRequested")
-	if !c.admission { // its inbox is full: work may be refused at the door
+	if !c.held.place { // its inbox is full: work may be refused at the door
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
 }
 
 // onDispatched picks. Pick and load are one step: whoever is next on this loop sees it.
 func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
-	if c.served != nil || c.answered {
+	if c.phase != queued {
 		return // told twice
 	}
 	c.rec.QueueWait = m.Waited
@@ -182,12 +160,16 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	switch {
 	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
-		return
 	case late+out.Took > c.deps.Limits.Pick:
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
-		return
+	default:
+		c.onPicked(ctx, &out)
 	}
-	c.hold(out.Ranked[0])
+}
+
+// onPicked takes what the request holds while it is served, and answers its stream.
+func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
+	c.serveAt(out.Ranked[0])
 	if !c.check {
 		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
@@ -195,15 +177,17 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
-	c.place(ctx)
+	c.placePrompt(ctx)
 	to := make([]messages.Address, len(out.Ranked))
 	for i, e := range out.Ranked {
 		to[i] = e.Spec.Address
 	}
 	c.waitFor(ctx, c.patience())
+	c.enter(picked)
 	c.account.onAnswered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)}))
 }
 
+// onResponseStarted learns which endpoint serves the request, and takes its load and its prompt there.
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status, c.rec.Local = m.Status, m.Local
 	c.account.responded(&c.rec)
@@ -213,33 +197,35 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	c.began = ctx.Now()
 	c.patient = c.patient || m.Status >= 400
 	c.waitFor(ctx, c.patience())
+	if c.phase == picked && !m.Passes {
+		c.enter(responding)
+	}
 	if c.served == nil {
 		return
 	}
 	where := c.served.ID
 	switch {
-	case m.Local != "": // whatever Envoy names is whom it tried
+	case m.Local != "": // what Envoy names is the endpoint that it tried
 		c.reportLocal(m.Local)
-		where = c.servedByNobody()
+		where = c.servedByNone()
 	case m.Served != "" && m.Served != c.served.Spec.Address:
 		where = c.move(m.Served)
 		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
 	c.judge(m.Status)
-	if c.placed {
-		c.deps.Prefix.Tell(messages.PromptServed{Request: c.req.ID, Endpoint: where})
-		c.told(ctx, "prefix", "PromptServed")
+	if c.held.prompt {
+		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptServed{Request: c.req.ID, Endpoint: where})
 	}
-	if m.Passes {
-		c.outlive(ctx)
+	if c.phase == picked && m.Passes {
+		c.detach(ctx)
 	}
 }
 
 // onFirstTokenSeen keeps when the first token came; an error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
 	c.rec.Bypassed = false // a proxy may be asked to show a body that would have bypassed us
-	if c.after == outlived {
-		c.beShown()
+	if c.phase == detached {
+		c.attach()
 	}
 	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
@@ -250,8 +236,13 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
+// onResponseEnded ends the request: the stream saw the end of its response, or the access log tells of it.
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
-	c.parted = time.Time{} // now it is known
+	if c.phase == queued { // nothing was sent to any endpoint: a fault of ours
+		c.refuse(ctx, messages.PickFailed{Reason: messages.Internal})
+		return
+	}
+	c.log.parted = time.Time{} // now it is known when it ended
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
 	if m.Logged == (messages.Logged{}) {
@@ -262,75 +253,104 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 	c.finish(ctx)
 }
 
+// onStreamGone ends the request, unless its response may go on and the access log will tell its end.
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
-	if c.after == outlived && !m.Logged { // its body was about to be shown
-		c.beShown()
+	if c.phase == detached && !m.Logged { // its body was about to be shown
+		c.attach()
 	}
-	if c.after != inStream {
-		c.onOutlivedStreamGone(ctx, m.Log)
-		return
-	}
-	if c.served != nil && c.rec.Status == 0 && !m.Logged {
-		c.reportFailure(c.chosen, messages.EndedBare)
-	}
-	if m.Logged && !c.check && c.answered && c.served != nil {
-		c.outlive(ctx)
-		c.onOutlivedStreamGone(ctx, m.Log)
-		return
-	}
-	if !c.answered {
+	switch c.phase {
+	case created, done: // no stream is there
+	case queued:
 		c.rec.Reason = messages.ClientGone
+		c.onStreamDone(ctx, m)
+	case picked, responding:
+		if c.served != nil && c.rec.Status == 0 && !m.Logged {
+			c.reportFailure(c.chosen, messages.EndedBare)
+		}
+		if m.Logged && !c.check && c.served != nil {
+			c.detach(ctx)
+			c.onDetachedStreamGone(ctx, m.Log)
+			return
+		}
+		c.onStreamDone(ctx, m)
+	case detached, lingering:
+		c.onDetachedStreamGone(ctx, m.Log)
 	}
+}
+
+// onStreamDone ends a request of which nothing can come any more.
+func (c *Cycle) onStreamDone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
 	if m.Answered != messages.NoReason {
 		c.rec.Reason = m.Answered
 	}
-	if c.answered && !m.Completed && c.rec.Reason == messages.NoReason {
+	if !m.Completed && c.rec.Reason == messages.NoReason {
 		c.rec.Reason = messages.ClientGone
 	}
 	c.rec.ResponseBytes = m.ResponseBytes
-	c.answered = true // nobody is left to answer
 	c.finish(ctx)
 }
 
+// onRevoked ends a request that waits or runs.
+func (c *Cycle) onRevoked(ctx runtime.Context[messages.CycleMsg], m messages.Revoked) {
+	switch c.phase {
+	case created, done:
+	case queued:
+		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+	case picked, responding:
+		c.cut(ctx, m.Reason, m.RetryAfter)
+	case detached, lingering: // there is no stream that could end it
+	}
+}
+
+// refuse answers a request that waits: it is not served.
 func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFailed) {
-	if c.answered {
+	if c.phase != queued {
 		return
 	}
 	c.rec.Reason, c.rec.Status = m.Reason, c.deps.Status(m.Reason)
+	c.enter(done)
 	c.answer(ctx, m)
-	c.finish(ctx)
-}
-
-// revoke ends a request that runs.
-func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
-	if !c.answered {
-		c.refuse(ctx, messages.PickFailed{Reason: why, RetryAfter: retryAfter})
-		return
-	}
-	if c.after != inStream { // there is no stream that could end it
-		return
-	}
-	c.rec.Reason = why
-	c.tell(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
-	c.finish(ctx)
-}
-
-func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
-	c.finished = true
 	ctx.Stop()
 }
 
-func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
-	c.answered = true
-	return c.tell(ctx, m)
+// cut has the stream end a request that runs.
+func (c *Cycle) cut(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
+	c.rec.Reason = why
+	c.answer(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	c.finish(ctx)
 }
 
-// tell tells the stream, which is an actor outside the runtime: ring and record show what it was told. It gives when that was, from
-// the request's arrival on.
-func (c *Cycle) tell(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
-	c.stream.Tell(m)
-	kind, elapsed := ctx.Told("stream", uint64(c.req.ID), m)
-	at := ctx.Now().Add(elapsed).Sub(c.rec.ArrivedAt)
-	c.keep(messages.RecordEvent{Name: c.deps.Names(kind), To: "stream", At: at})
+// finish ends a request to which no answer is owed.
+func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
+	c.enter(done)
+	ctx.Stop()
+}
+
+// answer tells the stream, and returns when that was, from the request's arrival on.
+func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
+	_, at := tell(c, ctx, c.stream, toStream, m)
 	return at
+}
+
+// Stopped is the last word, however the cycle ends. It answers what is still owed, and gives back all that is still held.
+func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
+	if c.phase == queued {
+		c.rec.Reason, c.rec.Status = messages.Internal, c.deps.Status(messages.Internal)
+		c.answer(ctx, messages.PickFailed{Reason: messages.Internal})
+	}
+	switch c.phase {
+	case created, queued, done:
+	case picked, responding: // it crashed, perhaps while the response ran
+		c.rec.Reason = messages.Internal
+	case detached, lingering: // its client has the answer, or will
+		c.unlogged()
+	}
+	if c.phase != done {
+		c.enter(done)
+	}
+	c.leaveFlow(ctx)
+	c.abandonProbe()
+	c.letGo()
+	c.withdrawPrompt(ctx)
+	c.closeEntry(ctx)
 }

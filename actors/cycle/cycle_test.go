@@ -35,8 +35,8 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 		told = append(told, e.To+" "+e.Name)
 	}
 	want := []string{
-		" kind", "flow AdmissionRequested", " kind", "prefix PromptPlaced", "stream kind", " kind", "prefix PromptServed", " kind", " kind",
-		"flow RequestEnded", "prefix PromptEnded",
+		" RequestArrived", "flow AdmissionRequested", " Dispatched", "prefix PromptPlaced", "stream PickMade",
+		" ResponseStarted", "prefix PromptServed", " FirstTokenSeen", " ResponseEnded", "flow RequestEnded", "prefix PromptEnded",
 	}
 	if !slices.Equal(told, want) || r.Events.At(8).At != 3*time.Second {
 		t.Errorf("events %q, want %q", told, want)

@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// trial is what the pick's endpoint is told of the request, and what it still waits for.
+// trial is what is learned of endpoints from the request. A probe that was taken is given back once: by a success or a failure of
+// chosen that is reported with its incident, or by ProbeAbandoned, at the latest from Stopped.
 type trial struct {
 	chosen     *endpoints.Endpoint // the first of our list; nil before the pick
 	picked     time.Time           // when; zero before

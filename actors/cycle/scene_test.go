@@ -10,7 +10,6 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/records"
-	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -82,10 +81,10 @@ func newScene(t *testing.T) *scene {
 
 // play begins another cycle on the same stage.
 func (s *scene) play() {
-	kinds := func(runtime.Kind) string { return "kind" }
 	s.cycle.Play(cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Names: kinds, Status: status, Plan: func() *schedule.Plan { return s.plan },
+		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Status: status,
+		Plan:      func() *schedule.Plan { return s.plan },
 		Scheduler: schedule.NewScheduler(schedule.Tools{Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1))}),
 		Limits:    cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics:   s.families,

@@ -5,11 +5,11 @@ import "testing"
 // chaosFaults stand where they could have been made.
 var chaosFaults = map[string]fault{
 	"load is never given back": {
-		file: "actors/cycle/end.go", was: "c.letGo()\n\tif c.placed", is: "if c.placed",
+		file: "actors/cycle/cycle.go", was: "c.letGo()\n\tc.withdrawPrompt", is: "c.withdrawPrompt",
 		complaint: "load is left on",
 	},
 	"a place is never given back": {
-		file: "actors/cycle/end.go", was: "\tif c.admission {", is: "\tif c.admission && c.rec.Reason != messages.ClientGone {",
+		file: "actors/cycle/holdings.go", was: "\tif c.held.place {", is: "\tif c.held.place && c.rec.Reason != messages.ClientGone {",
 		complaint: "signalbox_flow_places is 0",
 	},
 	"bodies of clients that left are held": {
@@ -17,7 +17,7 @@ var chaosFaults = map[string]fault{
 		complaint: "bytes of bodies are held",
 	},
 	"a cycle that falls answers again": {
-		file: "actors/cycle/end.go", was: "c.stream != nil && !c.answered", is: "c.stream != nil && !c.finished",
+		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec", is: "if c.phase != created && c.phase != done {\n\t\tc.rec",
 		complaint: "its cycle told its stream",
 	},
 	"headers are answered twice": {

@@ -22,11 +22,11 @@ func TestSimFindsTaggedFaults(t *testing.T) {
 // simFaults stand where they could have been made.
 var simFaults = map[string]fault{
 	"load is never given back": {
-		file: "actors/cycle/end.go", was: "c.letGo()\n\tif c.placed", is: "if c.placed",
+		file: "actors/cycle/cycle.go", was: "c.letGo()\n\tc.withdrawPrompt", is: "c.withdrawPrompt",
 		complaint: "load {",
 	},
 	"a cycle that falls answers again": {
-		file: "actors/cycle/end.go", was: "c.stream != nil && !c.answered", is: "c.stream != nil && !c.finished",
+		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec", is: "if c.phase != created && c.phase != done {\n\t\tc.rec",
 		complaint: "more than one answer",
 	},
 	"prefix takes any older generation": {

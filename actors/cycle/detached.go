@@ -23,61 +23,43 @@ const (
 // of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second
 
-// afterlife is where a request is whose response passes by its stream.
-//
-//	in stream ──the response passes, or the stream ends──► outlived ──its entry, a doubt, its deadline──► ended
-//	    ▲                                                   ▲ │  │
-//	    └── its body is shown: the proxy was asked for it ──┼─┘  │
-//	                                                        │    │
-//	                              an entry says that it runs │    │ the stream ends, and its proxy has sent no entry yet
-//	                                                        │    ▼
-//	                                                       lingering ──its entry, 10 s; at once if its proxy sends none──► ended
-type afterlife uint8
-
-const (
-	// inStream is a request whose stream tells all that there is to know.
-	inStream afterlife = iota
-	// outlived is a request whose response passes by: it is load, and the access log tells its end.
-	outlived
-	// lingering is a request whose proxy may have no access log: it is no load, but its record waits a moment for an entry. One that
-	// says that it runs makes it outlived.
-	lingering
-)
-
-// pulse is what a proxy tells of responses that run: an entry every few seconds, if it is set up for that.
-type pulse struct {
-	last  time.Time     // entry; zero = none came
-	every time.Duration // the longest time between two; 0 = unknown
+// accessLog is what the proxy's access log has told of the request, or fails to tell.
+type accessLog struct {
+	connection messages.ConnectionID // on which the request came, as entries name it; 0 = unknown
+	last       time.Time             // entry; zero = none came since the request was detached
+	every      time.Duration         // the longest time between two; 0 = unknown
+	doubted    time.Time             // when entries were last doubted while the stream told all; zero = they were not, or one came since
+	parted     time.Time             // when the request began to linger; zero unless it lingers, or ended while it did
 }
 
-// outlive goes on without a stream: the response passes by us, and the access log tells its end.
-func (c *Cycle) outlive(ctx runtime.Context[messages.CycleMsg]) {
-	c.after, c.rec.Bypassed = outlived, true
-	c.deps.Metrics.outlived.Add(1)
+// detach goes on without a stream: the response bypasses us, and the access log tells its end.
+func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
+	c.enter(detached)
+	c.rec.Bypassed = true
 	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
-	if !c.doubted.IsZero() && ctx.Now().Sub(c.doubted) < doubtedFor { // it may have crossed what the stream saw of the log
+	if !c.log.doubted.IsZero() && ctx.Now().Sub(c.log.doubted) < doubtedFor { // it may have crossed what the stream saw of the log
 		c.expect(ctx)
 	}
 }
 
-// beShown takes a request back whose response was thought to pass by: its stream tells all of it, and its end.
-func (c *Cycle) beShown() {
-	c.after, c.deadline = inStream, c.limit
-	c.deps.Metrics.outlived.Add(-1)
+// attach takes a detached request back whose response is visible after all: its stream tells all of it, and its end.
+func (c *Cycle) attach() {
+	c.enter(responding)
+	c.deadline = c.limit
 }
 
-// onOutlivedStreamGone ends what the request holds, if its proxy has never told of a request's end.
-func (c *Cycle) onOutlivedStreamGone(ctx runtime.Context[messages.CycleMsg], log messages.LogState) {
+// onDetachedStreamGone ends what the request holds, if its proxy has never told of a request's end.
+func (c *Cycle) onDetachedStreamGone(ctx runtime.Context[messages.CycleMsg], log messages.LogState) {
 	if c.check { // no proxy is there that could tell of it
 		c.finish(ctx)
 		return
 	}
-	if c.after != outlived || log == messages.LogSeen || !c.heard.last.IsZero() {
+	if c.phase != detached || log == messages.LogSeen || !c.log.last.IsZero() {
 		return
 	}
 	c.linger(ctx)
@@ -88,50 +70,41 @@ func (c *Cycle) onOutlivedStreamGone(ctx runtime.Context[messages.CycleMsg], log
 
 // linger gives back all that the request holds, and waits a moment for an entry.
 func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
-	c.after, c.parted = lingering, ctx.Now()
-	c.deps.Metrics.outlived.Add(-1)
+	c.enter(lingering)
+	c.log.parted = ctx.Now()
 	c.account.leave()
 	c.unload()
 	c.leaveFlow(ctx)
-	if soon := c.parted.Add(lingersFor); soon.Before(c.deadline) {
+	if soon := c.log.parted.Add(lingersFor); soon.Before(c.deadline) {
 		c.deadline = soon
 	}
-	c.waitFor(ctx, c.deadline.Sub(c.parted))
+	c.waitFor(ctx, c.deadline.Sub(c.log.parted))
 }
 
 // resume makes a request that lingers part of the load again: its proxy says that it runs.
 func (c *Cycle) resume() {
-	c.after, c.parted = outlived, time.Time{}
-	c.deps.Metrics.outlived.Add(1)
+	c.enter(detached)
+	c.log.parted = time.Time{}
 	c.account.comeBack()
 	c.load()
 }
 
-// settleForHeaders takes the response's headers for an answer, if the access log is silent while the response runs.
-func (c *Cycle) settleForHeaders(ctx runtime.Context[messages.CycleMsg]) {
-	if c.heard.last.IsZero() {
-		c.reportSuccess()
-	}
-	c.waitFor(ctx, c.deadline.Sub(ctx.Now()))
-	c.arm(ctx)
-}
-
 // onResponseOngoing takes a sign of life: of the response, and of the proxy that will tell its end.
 func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m messages.ResponseOngoing) {
-	switch c.after {
-	case inStream: // the stream knows better
-		c.doubted = time.Time{}
+	switch c.phase {
+	case created, queued, picked, responding, done: // the stream knows better
+		c.log.doubted = time.Time{}
 		return
 	case lingering:
 		c.resume()
-	case outlived:
+	case detached:
 	}
 	now, wait := ctx.Now(), c.deps.Limits.Logged
-	if !c.heard.last.IsZero() {
-		c.heard.every = max(c.heard.every, now.Sub(c.heard.last))
-		wait = min(wait, max(missedPulses*c.heard.every, missedFor))
+	if !c.log.last.IsZero() {
+		c.log.every = max(c.log.every, now.Sub(c.log.last))
+		wait = min(wait, max(missedPulses*c.log.every, missedFor))
 	}
-	c.heard.last = now
+	c.log.last = now
 	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
 	c.weigh(ctx, m.ResponseBytes)
@@ -139,13 +112,13 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 
 // onEntriesDoubted expects an entry soon, or as soon as the stream is gone.
 func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messages.EntriesDoubted) {
-	mine := m.Connection == 0 || m.Connection == c.connection
+	mine := m.Connection == 0 || m.Connection == c.log.connection
 	switch {
 	case !mine:
-	case c.after == inStream:
-		c.doubted = ctx.Now()
-	default:
+	case c.phase == detached || c.phase == lingering:
 		c.expect(ctx)
+	default:
+		c.log.doubted = ctx.Now()
 	}
 }
 
@@ -203,14 +176,14 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 
 // giveUp ends a cycle whose access log entry never came. Of a proxy that sends none the response's headers have to do for an answer.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
-	if c.after == lingering && c.rec.Status != 0 {
+	if c.phase == lingering && c.rec.Status != 0 {
 		c.reportSuccess()
 	}
 	c.unlogged()
 	c.finish(ctx)
 }
 
-// unlogged is the end of a request of which nobody will tell how it ended.
+// unlogged notes that nothing will tell how the request ended. Before its response began that is a client that left.
 func (c *Cycle) unlogged() {
 	if c.rec.Status == 0 {
 		c.rec.Reason = messages.ClientGone

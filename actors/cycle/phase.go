@@ -1,0 +1,81 @@
+package cycle
+
+import "fmt"
+
+// phase is how far a request is. Every arrow of the picture is an entry of arrows, and the cycle takes no other. Each arrow names the
+// messages that move it; ↯ is the way of every phase: the cycle panics, or is stopped with its loop.
+//
+//	created ──RequestArrived──► queued ──Dispatched, which was answered with PickMade──► picked
+//	   │                          │                                                       │ │ │
+//	   │                          │ Rejected, Evicted, Revoked, StreamGone, a deadline,   │ │ │
+//	   │ ↯                        │ Dispatched without a pick, ↯                          │ │ │
+//	   ▼                          ▼                                                       │ │ │
+//	  done ◄───────────────────────────── ResponseEnded, StreamGone, Revoked, ────────────┘ │ │
+//	  ▲ ▲ ▲                               a deadline, ↯                                     │ │
+//	  │ │ │                                               ResponseStarted, of a body that   │ │
+//	  │ │ └── ResponseEnded, StreamGone, ── responding ◄──────────── the stream sees ───────┘ │
+//	  │ │     Revoked, a deadline, ↯          │    ▲                                          │
+//	  │ │                                     │    │ FirstTokenSeen, StreamGone without a log:│
+//	  │ │        StreamGone, and the log will │    │ the body is visible after all            │
+//	  │ │        tell of the end              ▼    │                                          │
+//	  │ └── ResponseEnded, a deadline, ──── detached ◄── ResponseStarted, of a body that ─────┘
+//	  │     StreamGone of a check, ↯          │    ▲     bypasses us; StreamGone, and the
+//	  │                                       │    │     log will tell of the end
+//	  │     StreamGone, of a proxy that has   │    │
+//	  │     not sent an entry so far          ▼    │ ResponseOngoing
+//	  └── ResponseEnded, 10 s without an ── lingering
+//	      entry, a log that is missing, ↯
+type phase uint8
+
+const (
+	// created is a cycle before its first message. Nothing is known, held or owed.
+	created phase = iota
+	// queued is a request that waits for its place at the flow shard. It owes its stream an answer. It holds its entry in the book,
+	// and a place that the flow shard may have given it already.
+	queued
+	// picked is a request whose stream has PickMade. It holds its place, load at an endpoint, and its prompt's blocks in the prefix
+	// index, until the response says that no endpoint of the pool serves it: then the load goes.
+	picked
+	// responding is a request whose response has begun, and whose stream tells all that there is to know of it. It holds what a picked
+	// one holds.
+	responding
+	// detached is a request whose response bypasses us: the access log tells its end, whether or not the stream is still there. It holds
+	// what a picked one holds. No deadline of the whole request counts, for there is no way to cut it.
+	detached
+	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its place and its load, and
+	// its record waits a moment for an entry. One that says that it runs detaches it again: it is load, without a place.
+	lingering
+	// done is a request that has ended. Nothing comes after it: Stopped gives back what is still held.
+	done
+)
+
+var phaseNames = [...]string{"created", "queued", "picked", "responding", "detached", "lingering", "done"}
+
+// String returns the phase's name, as the picture has it.
+func (p phase) String() string { return phaseNames[p] }
+
+// arrows are those of the picture, by the phase in which they begin: bit p is the arrow to phase p.
+var arrows = [...]uint8{
+	created:    1<<queued | 1<<done,
+	queued:     1<<picked | 1<<done,
+	picked:     1<<responding | 1<<detached | 1<<done,
+	responding: 1<<detached | 1<<done,
+	detached:   1<<responding | 1<<lingering | 1<<done,
+	lingering:  1<<detached | 1<<done,
+	done:       0,
+}
+
+// enter moves the request along an arrow of the picture. It is the only place that changes the phase, and that counts who is detached.
+// A move that the picture has not is a fault of ours, which ends the cycle like any other.
+func (c *Cycle) enter(next phase) {
+	if arrows[c.phase]&(1<<next) == 0 {
+		panic(fmt.Sprintf("request %d: no way from %v to %v", c.req.ID, c.phase, next))
+	}
+	if c.phase == detached {
+		c.deps.Metrics.outlived.Add(-1)
+	}
+	if next == detached {
+		c.deps.Metrics.outlived.Add(1)
+	}
+	c.phase = next
+}
