@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -140,7 +141,7 @@ func (s *stand) answer(failure string) {
 			Engine: "vllm", StartedAt: 1, BlockTokens: 16, Blocks: 10, ActiveLoRAs: messages.ListOf("adapter"),
 		},
 	})
-	s.System().StepUntil(time.Millisecond)
+	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 }
 
 // endpoint is the first that was told of.
@@ -233,7 +234,7 @@ func TestModelsOfEndpointsAreLabels(t *testing.T) {
 			Request: messages.RequestID(id + 1), Model: model, Flow: messages.FlowKey{Fairness: messages.DefaultFairness}, Status: 413,
 		}})
 	}
-	s.System().StepUntil(time.Millisecond)
+	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 	for model, want := range map[string]float64{"adapter": 1, "made-up": 0, "other": 1} {
 		if n := s.counted("llm_d_epp_request_error_total", model); n != want {
 			t.Errorf("%v refused requests have the label %q, want %v", n, model, want)
@@ -271,12 +272,12 @@ func TestRequestStaysOnTheLoopOfItsNumber(t *testing.T) {
 			t.Errorf("request %d is not on loop %d", id, id%testLoops)
 		}
 		c.Post(messages.StreamGone{Logged: true, Log: messages.LogSeen})
-		s.System().StepUntil(time.Millisecond)
+		runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 		s.Ended(messages.ExchangeLogged{Request: id})
 		s.await("the end of "+strconv.Itoa(int(id)), func() bool { return !s.runs(id) })
 	}
 	s.Refused(messages.RequestRefused{Record: messages.Record{Request: 99, Status: 413}})
-	s.System().StepUntil(time.Millisecond)
+	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 	if n := len(s.ended); n != 2*testLoops+1 || s.ended[n-1].Request != 99 {
 		t.Errorf("%d requests reported, want %d, the refused one last: %+v", n, 2*testLoops+1, s.ended)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -36,7 +37,7 @@ func TestRequestsThatEndWhileTheyAreAskedForAreFound(t *testing.T) {
 				}
 				cycles[i].Post(messages.StreamGone{})
 			}
-			s.System().StepUntil(time.Millisecond)
+			runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 			switch {
 			case a.got == nil:
 				t.Error("no answer within a millisecond")

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -59,7 +60,7 @@ func (p *cleared) Tell(m messages.PoolMsg) bool {
 
 func TestFullSlotIsClearedInPartsWithOthersInBetween(t *testing.T) {
 	c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
-	c.sys.StepUntil(0)
+	runtimetest.Inspect(c.sys).StepUntil(0)
 	pool := new(cleared)
 	left := messages.EndpointLeft{Endpoint: a1, Pool: pool}
 	c.actor.Tell(left)
@@ -86,7 +87,7 @@ func TestFullSlotIsClearedInPartsWithOthersInBetween(t *testing.T) {
 		}
 		before = held
 	}
-	c.sys.StepUntil(0)
+	runtimetest.Inspect(c.sys).StepUntil(0)
 	if want := (5000 + 511) / 512; parts != want {
 		t.Errorf("cleared in %d parts, want %d", parts, want)
 	}
@@ -99,11 +100,11 @@ func TestNewcomerInASlotThatIsBeingClearedFindsItClear(t *testing.T) {
 	for name, generation := range map[string]uint32{"next generation": a1.Generation + 1, "later generation": a1.Generation + 7} {
 		t.Run(name, func(t *testing.T) {
 			c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
-			c.sys.StepUntil(0)
+			runtimetest.Inspect(c.sys).StepUntil(0)
 			pool := new(cleared)
 			c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
 			c.place(3, messages.EndpointID{Slot: a1.Slot, Generation: generation}, 4)
-			c.sys.StepUntil(0)
+			runtimetest.Inspect(c.sys).StepUntil(0)
 			if held := c.index.Held(a1.Slot); held != 4 || len(pool.got) != 1 {
 				t.Errorf("the slot holds %d blocks, the pool was told %v; want 4 and once", held, pool.got)
 			}
@@ -121,12 +122,12 @@ func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
-			c.sys.StepUntil(0)
+			runtimetest.Inspect(c.sys).StepUntil(0)
 			c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
 			c.actor.Tell(left)
-			c.sys.StepUntil(time.Second)
+			runtimetest.Inspect(c.sys).StepUntil(time.Second)
 			c.place(3, next, 4)
-			c.sys.StepUntil(time.Second)
+			runtimetest.Inspect(c.sys).StepUntil(time.Second)
 			if held := c.index.Held(a1.Slot); held != 0 {
 				t.Errorf("the slot holds %d blocks of an endpoint that left, want 0", held)
 			}
@@ -136,13 +137,13 @@ func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
 
 func TestRestartInTheMiddleOfClearingIsClean(t *testing.T) {
 	c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
-	c.sys.StepUntil(0)
+	runtimetest.Inspect(c.sys).StepUntil(0)
 	pool := new(cleared)
 	c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
 	c.actor.Tell(messages.EndpointLeft{Endpoint: b1}) // no pool: the actor panics
-	c.sys.StepUntil(time.Second)
+	runtimetest.Inspect(c.sys).StepUntil(time.Second)
 	c.place(3, a1, 4)
-	c.sys.StepUntil(0)
+	runtimetest.Inspect(c.sys).StepUntil(0)
 	if held := c.index.Held(0); c.sys.Stats(0).Panics != 1 || held != 4 || len(pool.got) != 0 {
 		t.Errorf("%d panics, %d blocks, the pool was told %v; want 1, 4 and nothing", c.sys.Stats(0).Panics, held, pool.got)
 	}
@@ -157,7 +158,7 @@ func BenchmarkEndpointLeft(b *testing.B) {
 		pool := new(cleared)
 		b.StartTimer()
 		c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
-		events, err := c.sys.Events(context.Background(), 0)
+		events, err := runtimetest.Inspect(c.sys).Events(context.Background(), 0)
 		if err != nil || c.index.Held(0) != 0 {
 			b.Fatalf("%d blocks are left, %v", c.index.Held(0), err)
 		}

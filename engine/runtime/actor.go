@@ -10,36 +10,37 @@ import (
 // Actor handles one message at a time, on one loop. It never blocks. A new incarnation after a panic is a new value.
 type Actor[M any] interface {
 	Receive(ctx Context[M], m M)
-	// Stopped runs once in each incarnation, however it ends: stopped, crashed or shut down. It gives back what the actor
-	// holds and answers what it owes. Only Now, Self and Rand of ctx do anything in it.
+	// Stopped runs once in each incarnation, however it ends: stopped, crashed or shut down. It gives back what the
+	// actor holds and answers what it owes. Only Now, Self and Rand of ctx do anything in it.
 	Stopped(ctx Context[M])
 }
 
 // Context is what an actor may use while it handles one message. It is not valid afterwards.
 type Context[M any] interface {
-	// Now is the time at which the handling of this message began.
+	// Now returns the time at which the handling of this message began.
 	Now() time.Time
-	// Elapsed is how long the handling of this message has taken so far.
+	// Elapsed returns how long the handling of this message has taken so far.
 	Elapsed() time.Duration
-	// Arrival is what the loop noted about the message in hand.
+	// Arrival returns what the loop noted about the message in hand.
 	Arrival() Arrival
-	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream, and
-	// gives its kind, and how long the handling of the message in hand had taken by then. number is whose it is.
+	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream,
+	// and gives its kind, and how long the handling of the message in hand had taken by then. number is that of the
+	// receiver.
 	Told(outside string, number uint64, m any) (Kind, time.Duration)
-	// Ring copies what the loop did last, at most newest events. The message in hand is not among them yet.
+	// Ring returns what the loop did last, at most newest events. The message in hand is not among them yet.
 	Ring(newest int) messages.Ring
-	// Rand is the loop's source, seeded in stepped mode.
+	// Rand returns the loop's random source, seeded in stepped mode.
 	Rand() *rand.Rand
-	// Port is the actor's address for an adapter that shall answer it.
+	// Port returns the actor's address for an adapter that shall answer it.
 	Port() messages.Port[M]
-	// Self is the actor's address for other actors.
+	// Self returns the actor's address for other actors.
 	Self() messages.Sink[M]
-	// Stop ends the actor when the handler returns: what is queued for it is dropped, Tell gives false from now on.
+	// Stop ends the actor when the handler returns: what is queued for it is dropped, Tell reports false from now on.
 	Stop()
 	// After tells the actor m once d has passed, unless it has ended or the timer was cancelled.
 	After(d time.Duration, m M) Timer
-	// Watch tells the actor notice exactly once when this incarnation of who has ended, at once if it has already.
-	Watch(who Target, notice M)
+	// Watch tells the actor notice exactly once when this incarnation of target has ended, at once if it has already.
+	Watch(target Target, notice M)
 }
 
 // Target is what can be watched: an address of this runtime.
@@ -47,7 +48,7 @@ type Target interface{ Alive() bool }
 
 // Timer is a message to come.
 type Timer interface {
-	// Cancel takes the message back; false means that it is on its way or was handled.
+	// Cancel takes the message back. It reports false if the message is on its way or was handled.
 	Cancel() bool
 }
 
@@ -65,7 +66,7 @@ type Kind uint16
 // What it returns has the type of what it was given: Actor[M], or messages.Sink[M].
 type Interceptor interface {
 	// Incarnation is told of each incarnation on the loop on which it begins, before its first message.
-	Incarnation(of Birth, actor any) any
+	Incarnation(birth Birth, actor any) any
 	// Address is told of each address that Handed hands on.
 	Address(from, to string, sink any) any
 }

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
-// Items begin one after the other, and none before it was posted, however many post: the clock is not read for each of them.
+// Items begin one after the other, and none before it was posted, however many post: the clock is not read for each of
+// them.
 func TestItemsBeginInOrder(t *testing.T) {
 	s := start(t, runtime.Config{Loops: 2, Ring: 1 << 16})
 	var posters sync.WaitGroup
@@ -20,7 +22,7 @@ func TestItemsBeginInOrder(t *testing.T) {
 		})
 	}
 	posters.Wait()
-	events, err := s.Events(t.Context(), 0)
+	events, err := runtimetest.Inspect(s).Events(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 // watcher is an actor on loop 0 that watches who at birth and on each "watch".
@@ -75,14 +76,14 @@ func TestAllBelowADeadParentEnd(t *testing.T) {
 			for _, a := range family {
 				watcher(s, deaths, a)
 			}
-			s.StepUntil(0)
+			runtimetest.Inspect(s).StepUntil(0)
 			deaths.take()
 			if verb == "end" {
 				<-end(s, parent)
 			} else {
 				parent.Tell(note{verb: verb})
 			}
-			s.StepUntil(time.Second)
+			runtimetest.Inspect(s).StepUntil(time.Second)
 			for i, log := range logs {
 				want := []string{"born0", "stopped"}
 				if i == 0 && verb == "stop" {
@@ -136,22 +137,22 @@ func TestEachIncarnationThatIsWatchedIsTold(t *testing.T) {
 	s, log := stepped(t), new(journal)
 	a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(note{}))
 	w := watcher(s, log, a)
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	for i := range 3 { // the third death, by End, is the last
 		if i == 2 {
 			<-end(s, a)
 		} else {
 			a.Tell(note{verb: "panic"})
 		}
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 		w.Tell(note{verb: "watch", number: i + 1})
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 	}
 	same(t, log.take(), "watch0", "died0", "watch1", "died1", "watch2", "died2", "watch3", "died3")
 }
 
-// TestNoticeForAnEarlierIncarnationIsDropped has a notice on its way to a watcher that restarts and watches again: what the
-// first incarnation asked for must not tell the second that the living are dead.
+// TestNoticeForAnEarlierIncarnationIsDropped has a notice on its way to a watcher that restarts and watches again: what
+// the first incarnation asked for must not tell the second that the living are dead.
 func TestNoticeForAnEarlierIncarnationIsDropped(t *testing.T) {
 	for seed := range uint64(50) { // the order between the two loops is the seed's
 		s := start(t, runtime.Config{Mode: runtime.Stepped, Loops: 2, Seed: seed})
@@ -167,17 +168,17 @@ func TestNoticeForAnEarlierIncarnationIsDropped(t *testing.T) {
 			}}
 		}}
 		w, _ := runtime.Spawn(s.Root(0), role, noteMsg(note{verb: "watch"}))
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 		a.Tell(note{verb: "panic"})
 		w.Tell(note{verb: "panic"})
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 		lines := log.take()
 		second := slices.Index(lines, "stopped") + 1
 		if second == 0 || slices.Contains(lines[second:], "died1") {
 			t.Errorf("seed %d: the second incarnation heard what the first had asked for: %q", seed, lines)
 		}
 		a.Tell(note{verb: "stop"})
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 		if all := append(lines, log.take()...); len(all) != len(lines)+1 && !slices.Contains(lines[second:], "died2") {
 			t.Errorf("seed %d: the second incarnation did not hear of the death: %q", seed, all)
 		}
@@ -193,16 +194,16 @@ func TestNoticeDoesNotReachTheIncarnationAfterASuspendedOne(t *testing.T) {
 		}
 	})
 	<-end(s, a) // while the watcher waits for its restart
-	s.StepUntil(0)
-	s.StepUntil(time.Second)
+	runtimetest.Inspect(s).StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(time.Second)
 	same(t, log.take(), "stopped", "born0", "died0") // once: the watch of the incarnation that lives
 }
 
 // heavy is an actor that can be seen to be collected.
 type heavy struct{ logger }
 
-// The place of an actor that ended may be known for long: protoactor's list of a parent's children keeps as many as ever lived
-// at a time. What the actor was does not stay with it.
+// The place of an actor that ended may be known for long: protoactor's list of a parent's children keeps as many as
+// ever lived at a time. What the actor was does not stay with it.
 func TestEndedActorsAreForgotten(t *testing.T) {
 	const many = 50
 	var alive atomic.Int64

@@ -1,69 +1,88 @@
 package runtime
 
-import "math"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
 
-// makeReady puts a loop that has items in line for whoever drains.
-func (s *System) makeReady(l *Loop) {
-	if s.cfg.Mode == Stepped { // Step looks at every inbox itself
-		return
-	}
-	s.mu.Lock()
-	s.ready = append(s.ready, l)
-	s.nready.Store(int64(len(s.ready)))
-	s.mu.Unlock()
+// line holds the loops that are runnable and not drained. Whatever posts from outside takes loops off it, and so do
+// helpers: goroutines that run what the budget of a poster leaves over.
+type line struct {
+	mu      sync.Mutex
+	loops   []*Loop // under mu: each at most once
+	helpers int     // under mu: at most one for each loop of the system
+	size    atomic.Int64
+	wg      sync.WaitGroup // of helpers
 }
 
-func (s *System) takeReady() *Loop {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.ready) == 0 {
+func (q *line) put(l *Loop) {
+	q.mu.Lock()
+	q.loops = append(q.loops, l)
+	q.size.Store(int64(len(q.loops)))
+	q.mu.Unlock()
+}
+
+// take returns the loop that has waited longest, nil = none.
+func (q *line) take() *Loop {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.loops) == 0 {
 		return nil
 	}
-	l := s.ready[0]
-	n := copy(s.ready, s.ready[1:])
-	s.ready[n] = nil
-	s.ready = s.ready[:n]
-	s.nready.Store(int64(n))
+	l := q.loops[0]
+	n := copy(q.loops, q.loops[1:])
+	q.loops[n] = nil
+	q.loops = q.loops[:n]
+	q.size.Store(int64(n))
 	return l
 }
 
-// drain runs what is ready, at most Budget items; the rest goes to a goroutine of its own. woken is a loop that the caller made
-// ready at a moment ago, nil = none: if it is the first in line, its first item begins then.
+// makeRunnable puts a loop in line for whatever drains.
+func (s *System) makeRunnable(l *Loop) {
+	if s.cfg.Mode != Stepped {
+		s.line.put(l)
+	}
+}
+
+// drain runs the loops in line, at most Budget items; the rest goes to a goroutine of its own. woken is a loop that the
+// caller made runnable at a moment ago, nil = none: if it is the first in line, its first item begins then.
 func (s *System) drain(woken *Loop, at int64) {
 	if s.cfg.Mode != Combining {
 		return
 	}
 	budget := s.cfg.Budget
 	for {
-		l := s.takeReady()
+		l := s.line.take()
 		if l == nil {
 			return
 		}
 		if l == woken {
-			l.begin = at
+			l.hand.next = at
 		}
 		woken = nil
-		if !s.runReady(l, &budget) {
+		if !s.runLoop(l, &budget) {
 			s.handOver(l)
 			return
 		}
 	}
 }
 
-// runReady runs items of one loop until it is idle, another loop is ready, or the budget is spent: false.
-func (s *System) runReady(l *Loop, budget *int) bool {
+// runLoop runs items of one loop until it is idle or another loop is runnable. It reports false if the budget was spent
+// first.
+func (s *System) runLoop(l *Loop, budget *int) bool {
 	for {
 		if *budget <= 0 {
-			l.begin = 0
+			l.hand.next = 0
 			return false
 		}
 		if !l.step() {
 			return true
 		}
 		*budget--
-		if s.nready.Load() > 0 {
-			l.begin = 0
-			s.makeReady(l) // behind the others: no loop waits for all of another's items
+		if s.line.size.Load() > 0 {
+			l.hand.next = 0
+			s.makeRunnable(l) // behind the others: no loop waits for all of another's items
 			return true
 		}
 	}
@@ -71,69 +90,35 @@ func (s *System) runReady(l *Loop, budget *int) bool {
 
 func (s *System) handOver(l *Loop) {
 	l.stats.handoffs.Add(1)
-	s.makeReady(l)
-	s.mu.Lock()
-	start := s.helpers < len(s.loops)
+	s.makeRunnable(l)
+	q := &s.line
+	q.mu.Lock()
+	start := q.helpers < len(s.loops)
 	if start {
-		s.helpers++
+		q.helpers++
 	}
-	s.mu.Unlock()
+	q.mu.Unlock()
 	if start {
-		s.wg.Go(s.help)
+		q.wg.Go(s.help)
 	}
 }
 
-// help drains until nothing is ready. It leaves under the lock that also guards the ready list, so nothing stays behind.
+// help drains until no loop is runnable. It leaves under the lock that also guards the line, so that nothing stays
+// behind.
 func (s *System) help() {
-	budget := math.MaxInt
+	budget, q := math.MaxInt, &s.line
 	for {
-		l := s.takeReady()
+		l := q.take()
 		if l != nil {
-			s.runReady(l, &budget)
+			s.runLoop(l, &budget)
 			continue
 		}
-		s.mu.Lock()
-		if len(s.ready) == 0 {
-			s.helpers--
-			s.mu.Unlock()
+		q.mu.Lock()
+		if len(q.loops) == 0 {
+			q.helpers--
+			q.mu.Unlock()
 			return
 		}
-		s.mu.Unlock()
+		q.mu.Unlock()
 	}
-}
-
-// Step runs one item of a loop that the seed chooses; with nothing to run it moves the clock to the next timer. False
-// means that nothing is left to happen. Stepped mode only.
-func (s *System) Step() bool {
-	var busy []*Loop
-	for _, l := range s.loops {
-		if l.pos < len(l.out) || len(l.in) > 0 {
-			busy = append(busy, l)
-		}
-	}
-	if len(busy) > 0 {
-		l := busy[s.order.IntN(len(busy))]
-		if s.cfg.Shuffle {
-			l.shuffle(s.order)
-		}
-		s.stepping = l
-		defer func() { s.stepping = nil }()
-		return l.step()
-	}
-	return s.advance(math.MaxInt64)
-}
-
-// advance moves the clock to the next timer, if that is not after limit, and puts it in its loop.
-func (s *System) advance(limit int64) bool {
-	var next *Loop
-	for _, l := range s.loops {
-		if len(l.timers) > 0 && (next == nil || l.timers[0].at < next.timers[0].at) {
-			next = l
-		}
-	}
-	if next == nil || next.timers[0].at > limit {
-		return false
-	}
-	s.clock.now = max(s.clock.now, next.timers[0].at)
-	return next.post(item{kind: itemTimers}, false)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 func TestFirstMessageComesFirstAndAddressIsValidAtOnce(t *testing.T) {
@@ -87,13 +88,13 @@ func TestWhatIsToldToAChildThatWaitsToBeBornFollowsItsFirstMessage(t *testing.T)
 	for range 5 { // from the third panic on the parent pauses
 		parent.Tell(note{verb: "panic"})
 	}
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	child, ok := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
 	grandchild, also := runtime.Start(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
 	if !ok || !also || !child.Port().Post(note{verb: "told"}) || !grandchild.Port().Post(note{verb: "told", number: 2}) {
 		t.Fatal("refused while the parent pauses")
 	}
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	same(t, log.take())
 	child.Port().Post(note{verb: "stop"})
 	run(s)
@@ -182,11 +183,11 @@ func TestTimersComeInOrderAndEndWithTheirActor(t *testing.T) {
 		}
 	}
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "set"}))
-	s.StepUntil(3 * time.Second)
+	runtimetest.Inspect(s).StepUntil(3 * time.Second)
 	same(t, log.take(), "set0", "timer1", "timer2")
 	a.Tell(note{verb: "stop"})
-	s.StepUntil(0)
-	if n := s.Timers(0); n != 0 {
+	runtimetest.Inspect(s).StepUntil(0)
+	if n := runtimetest.Inspect(s).Timers(0); n != 0 {
 		t.Errorf("%d timers left, want 0", n)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// protoPlayer plays the lifecycle on protoactor as it comes: its default dispatcher and mailbox, a request a child of its
-// shard, which is parent and queue at once.
+// protoPlayer plays the lifecycle on protoactor as it comes: its default dispatcher and mailbox, a request a child of
+// its shard, which is parent and queue at once.
 type protoPlayer struct {
 	sys     *actor.ActorSystem
 	shards  []*actor.PID

@@ -15,9 +15,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// The lifecycle of a request, as all variants play it: its stream begins an actor under a parent; the actor asks a flow queue
-// for a place; dispatched, it scores 32 endpoints and answers the stream; the stream says that it is complete; the actor
-// gives its place back and stops, and its parent hears that it has ended.
+// The lifecycle of a request, as all variants play it: its stream begins an actor under a parent; the actor asks a flow
+// queue for a place; dispatched, it scores 32 endpoints and answers the stream; the stream says that it is complete;
+// the actor gives its place back and stops, and its parent hears that it has ended.
 
 const (
 	lifeStreams = 64     // at once, each with one request after the other

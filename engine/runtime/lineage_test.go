@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 func TestLineagesAreWhatWasSpawned(t *testing.T) {
@@ -18,7 +19,7 @@ func TestLineagesAreWhatWasSpawned(t *testing.T) {
 		runtime.Start(p, child, noteMsg(note{}))
 	}
 	runtime.Start(s.Root(1), child, noteMsg(note{}))
-	got, err := s.Lineages(t.Context())
+	got, err := runtimetest.Inspect(s).Lineages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestLineagesOfABusyLoopGiveUpWithTheirContext(t *testing.T) {
 	s := stepped(t) // nobody steps
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := s.Lineages(ctx); err == nil {
+	if _, err := runtimetest.Inspect(s).Lineages(ctx); err == nil {
 		t.Error("no error")
 	}
 }

@@ -7,32 +7,71 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// mailbox is an actor's place in its loop: it implements actor.Mailbox, but the loop's inbox is its queue. Apart from closed
-// all of it belongs to the loop.
+// mailbox is an actor's place in its loop: it implements actor.Mailbox, but the loop's inbox is its queue. What is
+// atomic may be read by any goroutine; the rest belongs to the loop.
 type mailbox struct {
 	loop   *Loop
 	parent *mailbox
-	inv    actor.MessageInvoker
+	inv    actor.MessageInvoker // nil before the actor is born
 	host   host
+	policy Policy
+	identity
+	life
+	birth   birth
+	backlog backlog
+	watches watches
+	timers  *timer // a list through next
+	onEnd   []chan struct{}
+}
+
+// identity is what an actor is called.
+type identity struct {
 	id     uint64
 	number uint64 // in rings: the id, or what the actor is about
 	name   string // in protoactor's registry, under its parent's; "" = it is not there
 	kind   uint16
-	policy Policy
+}
 
-	closed    atomic.Bool   // takes no message any more
-	fallen    atomic.Uint32 // incarnations that have ended
-	bound     bool          // an actor asked for this one: it is born only under the incarnation that asked
-	under     uint32        // fallen of the parent, when it was asked for
+// life is how far an actor has come.
+//
+//	             its item is run              it panics
+//	┌──────────┐ ───────────────► ┌───────┐ ────────────────────► ┌───────────┐
+//	│ accepted │                  │ alive │                       │ suspended │
+//	└──────────┘                  └───────┘ ◄──────────────────── └───────────┘
+//	      │                           │      its supervisor begins an   │
+//	      │ its parent ended          │      incarnation anew           │ StopOnPanic,
+//	      │ or fell                   │ Stop, End, or its               │ or its parent ends
+//	      ▼                           ▼ parent ends                     ▼
+//	┌─────────────────────────────────────────────────────────────────────────┐
+//	│ ended                                                                   │
+//	└─────────────────────────────────────────────────────────────────────────┘
+//
+// What comes for an actor that is accepted or suspended goes to its backlog; what comes for one that is closed is
+// dropped. An actor is closed from the moment at which its end is certain, until it has ended.
+type life struct {
+	closed    atomic.Bool   // takes no message any more; set with ended, or before
 	ended     bool          // Stopped has run for the last time
 	suspended bool          // a panic waits for its supervisor
-	backlog   []item        // messages, and children to spawn, that came meanwhile, or before it was born
-	kept      atomic.Int64  // how many those are
+	fallen    atomic.Uint32 // incarnations that have ended
 	failures  int           // panics since the last message that was handled well
-	timers    *timer
-	watchers  map[*mailbox]*notice  // who is told, and what
-	watching  map[*mailbox]struct{} // whose deaths this actor waits for
-	onEnd     []chan struct{}
+}
+
+// birth is the condition of an actor's first incarnation.
+type birth struct {
+	bound bool   // an actor asked for this one: it is born only under the incarnation that asked
+	under uint32 // fallen of the parent, when it was asked for
+}
+
+// backlog is what came while the actor was suspended, or before it was born: messages, and children to spawn.
+type backlog struct {
+	items []item
+	size  atomic.Int64 // of items, read by whatever posts
+}
+
+// watches are the notices of deaths, in both directions.
+type watches struct {
+	by map[*mailbox]*notice  // the actors that are told of this one's death, and what
+	of map[*mailbox]struct{} // the actors whose deaths this one waits for
 }
 
 type watch struct {
@@ -51,19 +90,19 @@ func (m *mailbox) PostUserMessage(x any) { m.loop.post(item{box: m, msg: x}, fal
 
 // PostSystemMessage comes from the loop itself only: parents and children share a loop.
 func (m *mailbox) PostSystemMessage(x any) {
-	m.loop.system = append(m.loop.system, systemItem{box: m, msg: x})
+	m.loop.system.items = append(m.loop.system.items, systemItem{box: m, msg: x})
 }
 func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher) { m.inv = inv }
 func (m *mailbox) Start()                                                        {}
-func (m *mailbox) UserMessageCount() int                                         { return len(m.backlog) }
+func (m *mailbox) UserMessageCount() int                                         { return len(m.backlog.items) }
 
-// invokeUser is false when the handler panicked.
+// invokeUser reports false if the handler panicked.
 func (m *mailbox) invokeUser(msg any) (ok bool) {
 	defer m.guard(msg)
 	l := m.loop
 	_, spawned := msg.(*mailbox)
 	if !spawned {
-		l.hand = m
+		l.hand.box = m
 	}
 	m.inv.InvokeUserMessage(msg)
 	if !spawned {
@@ -82,7 +121,7 @@ func (m *mailbox) invokeSystem(msg any) {
 		m.release()
 	default:
 		if m.inv != nil {
-			m.loop.hand = m
+			m.loop.hand.box = m
 			m.inv.InvokeSystemMessage(msg)
 		}
 	}
@@ -104,42 +143,42 @@ func (m *mailbox) guard(msg any) {
 	m.inv.EscalateFailure(r, m)
 }
 
-// report counts a panic and tells whoever wants to know. On the goroutine that panicked.
+// report counts a panic and tells OnPanic of it, on the goroutine that panicked.
 func (m *mailbox) report(message string, value any) {
 	l := m.loop
 	l.stats.panics.Add(1)
 	if l.sys.cfg.OnPanic != nil {
 		l.sys.cfg.OnPanic(Panic{
 			Actor: l.sys.ActorName(m.kind), ID: m.number, Message: message, Value: value, Stack: debug.Stack(),
-			Recent: l.ring.newest(recentEvents),
+			Recent: l.record.ring.newest(recentEvents),
 		})
 	}
 }
 
 // keep holds what came while the actor waits for its supervisor, or for its parent to give birth to it.
 func (m *mailbox) keep(it item) {
-	m.backlog = append(m.backlog, it)
-	m.kept.Add(1)
-	m.loop.kept.Add(1)
+	m.backlog.items = append(m.backlog.items, it)
+	m.backlog.size.Add(1)
+	m.loop.inbox.kept.Add(1)
 }
 
 // release puts what was kept before all that the loop has to run: in order, and each an item that the budget counts.
 func (m *mailbox) release() {
-	if len(m.backlog) == 0 {
+	if len(m.backlog.items) == 0 {
 		return
 	}
 	m.loop.again(m.drop())
 }
 
-// drop gives what was kept, which is kept no longer.
+// drop returns what was kept, which is kept no longer.
 func (m *mailbox) drop() []item {
-	kept := m.backlog
+	kept := m.backlog.items
 	if len(kept) == 0 {
 		return nil
 	}
-	m.backlog = nil
-	m.kept.Store(0)
-	m.loop.kept.Add(-int64(len(kept)))
+	m.backlog.items = nil
+	m.backlog.size.Store(0)
+	m.loop.inbox.kept.Add(-int64(len(kept)))
 	return kept
 }
 
@@ -160,19 +199,19 @@ func (m *mailbox) addWatcher(w *watch) {
 		m.notify(w.by, w.notice)
 		return
 	}
-	if m.watchers == nil {
-		m.watchers = map[*mailbox]*notice{}
+	if m.watches.by == nil {
+		m.watches.by = map[*mailbox]*notice{}
 	}
-	if _, again := m.watchers[w.by]; !again {
-		m.loop.watches++
+	if _, again := m.watches.by[w.by]; !again {
+		m.loop.actors.watches++
 	}
-	m.watchers[w.by] = w.notice
+	m.watches.by[w.by] = w.notice
 }
 
 func (m *mailbox) dropWatcher(by *mailbox) {
-	if _, ok := m.watchers[by]; ok {
-		m.loop.watches--
-		delete(m.watchers, by)
+	if _, ok := m.watches.by[by]; ok {
+		m.loop.actors.watches--
+		delete(m.watches.by, by)
 	}
 }
 
@@ -180,12 +219,12 @@ func (m *mailbox) notify(by *mailbox, n *notice) {
 	by.loop.post(item{kind: itemNotice, box: by, msg: n, from: uint32(m.id)}, false)
 }
 
-// notice hears of a death, if the incarnation that asked is still there.
+// notice gives the actor a notice of a death, if the incarnation that asked is still there.
 func (m *mailbox) notice(n *notice, posted int64) {
-	if _, waits := m.watching[n.from]; !waits || n.to != m.fallen.Load() || m.suspended {
+	if _, waits := m.watches.of[n.from]; !waits || n.to != m.fallen.Load() || m.suspended {
 		return
 	}
-	delete(m.watching, n.from)
+	delete(m.watches.of, n.from)
 	m.loop.user(m, n.msg, posted)
 }
 
@@ -193,15 +232,15 @@ func (m *mailbox) notice(n *notice, posted int64) {
 func (m *mailbox) incarnationEnded() {
 	m.fallen.Add(1)
 	m.cancelTimers()
-	for _, by := range sortedBoxes(m.watchers) {
-		m.notify(by, m.watchers[by])
+	for _, by := range sortedBoxes(m.watches.by) {
+		m.notify(by, m.watches.by[by])
 	}
-	m.loop.watches -= len(m.watchers)
-	m.watchers = nil
-	for _, of := range sortedBoxes(m.watching) {
-		of.loop.post(item{kind: itemUnwatch, box: of, msg: m}, false)
+	m.loop.actors.watches -= len(m.watches.by)
+	m.watches.by = nil
+	for _, watched := range sortedBoxes(m.watches.of) {
+		watched.loop.post(item{kind: itemUnwatch, box: watched, msg: m}, false)
 	}
-	m.watching = nil
+	m.watches.of = nil
 }
 
 // gone runs when there will be no further incarnation.
@@ -209,7 +248,7 @@ func (m *mailbox) gone() {
 	m.closed.Store(true)
 	m.ended = true
 	if m.name != "" {
-		m.loop.names = append(m.loop.names, m.name)
+		m.loop.actors.names = append(m.loop.actors.names, m.name)
 		m.name = ""
 	}
 	for _, it := range m.drop() {

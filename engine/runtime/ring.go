@@ -19,7 +19,31 @@ type Event struct {
 	Kind    uint16 // of the actor
 }
 
-// ring is the flight recorder of one loop: the newest events, overwritten for ever.
+// record is what a loop keeps of the messages that it handled.
+type record struct {
+	ring  ring
+	kinds [256]seenKind // by address of the type
+	hash  uint64        // stepped mode: of all events so far
+}
+
+// seenKind is a message type that the loop has seen, and its number.
+type seenKind struct {
+	of   reflect.Type
+	kind Kind
+}
+
+// kindOf numbers a message type; what the loop has seen lately takes neither a lock nor a map.
+func (r *record) kindOf(known *names, msg any) Kind {
+	t := reflect.TypeOf(msg)
+	at := reflect.ValueOf(t).Pointer()
+	seen := &r.kinds[(at>>5^at>>13)%uintptr(len(r.kinds))] // types stand at multiples of 32 bytes
+	if seen.of != t {
+		*seen = seenKind{t, known.kind(t)}
+	}
+	return seen.kind
+}
+
+// ring is the flight recorder of one loop: the newest events, overwritten in turn.
 type ring struct {
 	events []Event
 	next   uint64
@@ -44,7 +68,7 @@ func (r *ring) add(e Event) {
 	r.next++
 }
 
-// newest copies at most so many events, oldest first.
+// newest returns at most so many events, oldest first.
 func (r *ring) newest(most int) []Event {
 	n := min(r.next, uint64(len(r.events)), uint64(max(most, 0)))
 	out := make([]Event, 0, n)
@@ -54,9 +78,9 @@ func (r *ring) newest(most int) []Event {
 	return out
 }
 
-// view is the newest events as a message carries them.
+// view returns the newest events as a message carries them.
 func (l *Loop) view(newest int) messages.Ring {
-	events := l.ring.newest(newest)
+	events := l.record.ring.newest(newest)
 	out := make([]messages.RingEvent, len(events))
 	for i, e := range events {
 		took, panicked := e.took()
@@ -66,11 +90,12 @@ func (l *Loop) view(newest int) messages.Ring {
 		}
 	}
 	return messages.Ring{
-		Loop: l.index, Read: time.Duration(l.sys.clock.nanos()), Events: messages.TakeList(out), Total: l.ring.next,
+		Loop: l.index, Read: time.Duration(l.sys.clock.nanos()),
+		Events: messages.TakeList(out), Total: l.record.ring.next,
 	}
 }
 
-// took is how long the message took, and whether its handler panicked.
+// took returns how long the message took, and reports whether its handler panicked.
 func (e Event) took() (time.Duration, bool) {
 	if e.Took < 0 {
 		return time.Duration(-e.Took - 1), true
@@ -78,7 +103,7 @@ func (e Event) took() (time.Duration, bool) {
 	return time.Duration(e.Took), false
 }
 
-// Lines writes events for a log, one a line: when it began, to whom which message, how long it waited and took.
+// Lines returns events as lines of a log: when the message began, which actor handled it, how long it waited and took.
 func (s *System) Lines(events []Event) []string {
 	lines := make([]string, len(events))
 	for i, e := range events {
@@ -87,8 +112,8 @@ func (s *System) Lines(events []Event) []string {
 		if panicked {
 			end = ", panicked"
 		}
-		lines[i] = fmt.Sprintf("%.6fs %s/%d %s, waited %s, took %s%s", time.Duration(e.Begin).Seconds(), s.ActorName(e.Kind), e.Actor,
-			s.KindName(e.Message), time.Duration(e.Waited), took, end)
+		lines[i] = fmt.Sprintf("%.6fs %s/%d %s, waited %s, took %s%s", time.Duration(e.Begin).Seconds(),
+			s.ActorName(e.Kind), e.Actor, s.KindName(e.Message), time.Duration(e.Waited), took, end)
 	}
 	return lines
 }
@@ -142,7 +167,7 @@ func (n *names) actorKind(name string) uint16 {
 	return k
 }
 
-// KindName is the name of a message type, "" if no such kind was seen.
+// KindName returns the name of a message type, "" if no such kind was seen.
 func (s *System) KindName(k Kind) string {
 	s.names.mu.RLock()
 	defer s.names.mu.RUnlock()
@@ -152,7 +177,7 @@ func (s *System) KindName(k Kind) string {
 	return s.names.names[k]
 }
 
-// ActorName is the name of an actor kind, "" if there is none.
+// ActorName returns the name of an actor kind, "" if there is none.
 func (s *System) ActorName(k uint16) string {
 	s.names.mu.RLock()
 	defer s.names.mu.RUnlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -15,7 +16,7 @@ func events(t *testing.T, s *runtime.System, loop int) []runtime.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	e, err := s.Events(ctx, loop)
+	e, err := runtimetest.Inspect(s).Events(ctx, loop)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestEventsOfABusyLoopGiveUpWithTheirContext(t *testing.T) {
 	s := stepped(t) // nobody steps
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := s.Events(ctx, 0); err == nil {
+	if _, err := runtimetest.Inspect(s).Events(ctx, 0); err == nil {
 		t.Error("no error")
 	}
 }
@@ -135,7 +136,7 @@ func TestActorReadsTheRingOfItsLoop(t *testing.T) {
 	for _, verb := range []string{"n", "tell", "panic", "look"} {
 		a.Tell(note{verb: verb})
 	}
-	s.StepUntil(time.Second)
+	runtimetest.Inspect(s).StepUntil(time.Second)
 	if got.Loop != 1 || got.Total != 5 || got.Events.Len() != 2 {
 		t.Fatalf("ring %+v, want 2 of 5 events of loop 1", got)
 	}

@@ -28,14 +28,15 @@ type Role[M any] struct {
 	Name   string // of the kind, in rings and reports
 	Policy Policy
 	New    func() Actor[M] // a new incarnation; runs on the actor's loop
-	// Number names an actor of this kind in rings by what its first message is about, such as a request; nil = in order of birth.
+	// Number names an actor of this kind in rings by what its first message is about, such as a request; nil = in order
+	// of birth.
 	Number func(first M) uint64
 }
 
 // Ref is an actor's address as the tree holds it, and the Sink that actors tell: Tell only enqueues.
 type Ref[M any] struct{ box *mailbox }
 
-// Tell gives the actor a message. True does not mean that it will be handled: the actor may die first.
+// Tell gives the actor a message. It may report true for one that is never handled: the actor may die first.
 func (r Ref[M]) Tell(m M) bool { return r.box.tell(m, false) }
 
 // Alive reports whether the actor takes messages.
@@ -49,7 +50,7 @@ func (r Ref[M]) target() *mailbox { return r.box }
 // port is an actor's address for adapters.
 type port[M any] struct{ box *mailbox }
 
-// Post gives the actor a message, and then runs loops that are ready, a bounded number of items. Hold no lock.
+// Post gives the actor a message, and then runs loops that are runnable, a bounded number of items. Hold no lock.
 func (p port[M]) Post(m M) bool { return p.box.tell(m, true) }
 
 func (m *mailbox) tell(msg any, outside bool) bool {
@@ -63,15 +64,15 @@ func (m *mailbox) tell(msg any, outside bool) bool {
 type Parent interface{ target() *mailbox }
 
 // Spawn makes an actor under parent, on its loop, with its first message: one item, taken or refused as a whole. The
-// address is valid at once. If parent falls before the child is born, it never is: the next incarnation of parent asks for
-// what it needs. For actors; others use Start.
+// address is valid at once. If parent falls before the child is born, it never is: the next incarnation of parent asks
+// for what it needs. For actors; others use Start.
 func Spawn[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
-	box.bound, box.under = true, box.parent.fallen.Load()
+	box.birth = birth{bound: true, under: box.parent.fallen.Load()}
 	return Ref[M]{box}, box.enter(false)
 }
 
-// Start is Spawn for what is no actor: it runs loops that are ready before it returns.
+// Start is Spawn for what is no actor: it runs loops that are runnable before it returns.
 func Start[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
 	return Ref[M]{box}, box.enter(true)
@@ -136,28 +137,6 @@ func (t *typed[M]) Receive(ctx actor.Context) {
 	}
 }
 
-func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
-	l.hand = child
-	child.name = l.name()
-	if _, err := ctx.SpawnNamed(l.props, child.name); err != nil {
-		panic(err)
-	}
-	l.bear(child)
-}
-
-// name is the newest of those that ended actors have left, or one more: protoactor's registry has thousands of maps, and a
-// name that was there a moment ago is the one whose place is still in the processor's cache. No item both ends an actor and
-// gives its name to another, so nothing that is on its way to the first can reach the second.
-func (l *Loop) name() string {
-	if n := len(l.names); n > 0 {
-		name := l.names[n-1]
-		l.names = l.names[:n-1]
-		return name
-	}
-	l.named++
-	return strconv.FormatUint(l.named, 36)
-}
-
 func (t *typed[M]) onStarted() {
 	again := t.actor != nil
 	t.actor, t.live = t.incarnation(again), true
@@ -189,23 +168,23 @@ func (t *typed[M]) end() {
 	t.actor.Stopped(t)
 }
 
-// forget drops what the actor was. protoactor's list of a parent's children keeps the places of those that ended until others
-// take them: as many as ever lived at a time.
+// forget drops what the actor was. protoactor's list of a parent's children keeps the places of those that ended until
+// others take them: as many as ever lived at a time.
 func (t *typed[M]) forget() {
 	var none M
 	t.begin, t.actor = none, nil
 }
 
-func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.now) }
+func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.hand.now) }
 func (t *typed[M]) Elapsed() time.Duration {
-	return time.Duration(t.loop.sys.clock.nanos() - t.loop.now)
+	return time.Duration(t.loop.sys.clock.nanos() - t.loop.hand.now)
 }
-func (t *typed[M]) Arrival() Arrival { return t.loop.arrival }
+func (t *typed[M]) Arrival() Arrival { return t.loop.hand.arrival }
 func (t *typed[M]) Told(outside string, number uint64, m any) (Kind, time.Duration) {
 	l := t.loop
-	kind, at := l.kindOf(m), l.sys.clock.nanos()
+	kind, at := l.record.kindOf(l.sys.names, m), l.sys.clock.nanos()
 	l.note(Event{Begin: at, Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
-	return kind, time.Duration(at - l.now)
+	return kind, time.Duration(at - l.hand.now)
 }
 func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
 func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }
@@ -220,16 +199,17 @@ func (t *typed[M]) After(d time.Duration, m M) Timer {
 	return t.loop.after(&t.mailbox, d, m)
 }
 
-func (t *typed[M]) Watch(who Target, m M) {
-	of := who.(Parent).target()
+func (t *typed[M]) Watch(target Target, m M) {
+	watched := target.(Parent).target()
 	if !t.live {
 		return
 	}
-	if t.watching == nil {
-		t.watching = map[*mailbox]struct{}{}
+	if t.watches.of == nil {
+		t.watches.of = map[*mailbox]struct{}{}
 	}
-	t.watching[of] = struct{}{}
-	of.loop.post(item{kind: itemWatch, box: of, msg: &watch{&t.mailbox, &notice{of, t.fallen.Load(), m}}}, false)
+	t.watches.of[watched] = struct{}{}
+	asked := &watch{by: &t.mailbox, notice: &notice{from: watched, to: t.fallen.Load(), msg: m}}
+	watched.loop.post(item{kind: itemWatch, box: watched, msg: asked}, false)
 }
 
 func typeName(msg any) string {
@@ -242,18 +222,7 @@ func typeName(msg any) string {
 	return ""
 }
 
-// kindOf numbers a message type; what the loop has seen lately takes neither a lock nor a map.
-func (l *Loop) kindOf(msg any) Kind {
-	t := reflect.TypeOf(msg)
-	at := reflect.ValueOf(t).Pointer()
-	seen := &l.kinds[(at>>5^at>>13)%uintptr(len(l.kinds))] // types stand at multiples of 32 bytes
-	if seen.of != t {
-		*seen = seenKind{t, l.sys.names.kind(t)}
-	}
-	return seen.kind
-}
-
-// sortedBoxes gives the keys in the order of birth, so that no order comes from a map.
+// sortedBoxes returns the keys in the order of birth, so that no order comes from a map.
 func sortedBoxes[V any](m map[*mailbox]V) []*mailbox {
 	if len(m) == 0 {
 		return nil
@@ -264,4 +233,54 @@ func sortedBoxes[V any](m map[*mailbox]V) []*mailbox {
 	}
 	slices.SortFunc(out, func(a, b *mailbox) int { return cmp.Compare(a.id, b.id) })
 	return out
+}
+
+// population is the actors that a loop carries.
+type population struct {
+	props   *actor.Props // of all: the mailbox and the host are those in hand
+	root    *mailbox     // the parent of what is spawned on the loop directly
+	names   []string     // of actors that have ended, for those to come
+	named   uint64       // names made so far
+	bonds   []bond       // each once
+	watches int          // that its actors' watchers keep, all together
+}
+
+// bond is a Lineage in numbers.
+type bond struct {
+	kind, parent uint16
+	policy       Policy
+}
+
+// bear notes which kind of parent got which kind of child. There are as many bonds as kinds of actors on the loop, so
+// that looking is cheap.
+func (l *Loop) bear(child *mailbox) {
+	b := bond{kind: child.kind, policy: child.policy}
+	if child.parent != nil {
+		b.parent = child.parent.kind
+	}
+	if !slices.Contains(l.actors.bonds, b) {
+		l.actors.bonds = append(l.actors.bonds, b)
+	}
+}
+
+func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
+	l.hand.box = child
+	child.name = l.name()
+	if _, err := ctx.SpawnNamed(l.actors.props, child.name); err != nil {
+		panic(err)
+	}
+	l.bear(child)
+}
+
+// name returns the newest of those that ended actors have left, or one more: protoactor's registry has thousands of
+// maps, and a name that was there a moment ago is the one whose place is still in the processor's cache. No item both
+// ends an actor and gives its name to another, so nothing that is on its way to the first can reach the second.
+func (l *Loop) name() string {
+	if n := len(l.actors.names); n > 0 {
+		name := l.actors.names[n-1]
+		l.actors.names = l.actors.names[:n-1]
+		return name
+	}
+	l.actors.named++
+	return strconv.FormatUint(l.actors.named, 36)
 }

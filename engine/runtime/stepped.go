@@ -1,54 +1,72 @@
 package runtime
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
-	"time"
 )
 
-// Lapse lets d of virtual time pass while all that waits goes on waiting, as on a machine that was busy with something else:
-// messages grow old, timers come late. It says how many timers fell due. Stepped mode only.
-func (s *System) Lapse(d time.Duration) (due int) {
-	s.clock.now += max(int64(d), 0)
-	for _, l := range s.loops {
-		before := due
-		for _, t := range l.timers {
-			if t.at <= s.clock.now {
-				due++
-			}
-		}
-		if due > before {
-			l.post(item{kind: itemTimers}, false)
-		}
-	}
-	return due
+// stepped is the state of a system in stepped mode, in which only the caller of Step runs loops.
+type stepped struct {
+	order *rand.Rand // chooses loops and items; nil in other modes
+	loop  *Loop      // whose item is in hand; nil between two steps
 }
 
-// Waiting is how many items wait in all inboxes together. Stepped mode only.
-func (s *System) Waiting() int {
-	n := 0
+// Step runs one item of a loop that the seed chooses; with nothing to run it moves the clock to the next timer. It
+// reports false if nothing is left to happen. Stepped mode only.
+func (s *System) Step() bool {
+	var runnable []*Loop
 	for _, l := range s.loops {
-		n += len(l.out) - l.pos + len(l.in)
+		if l.batch.left()+len(l.inbox.items) > 0 {
+			runnable = append(runnable, l)
+		}
 	}
-	return n
+	if len(runnable) > 0 {
+		l := runnable[s.stepped.order.IntN(len(runnable))]
+		if s.cfg.Shuffle {
+			l.shuffle(s.stepped.order)
+		}
+		s.stepped.loop = l
+		defer func() { s.stepped.loop = nil }()
+		return l.step()
+	}
+	return s.advance(math.MaxInt64)
 }
 
-// Overtakes is how many items of loop i ran before older ones. Stepped mode only.
-func (s *System) Overtakes(i int) uint64 { return s.loops[i].overtakes }
+// advance moves the clock to the next timer, if that is not after limit, and puts it in its loop.
+func (s *System) advance(limit int64) bool {
+	var next *Loop
+	for _, l := range s.loops {
+		if len(l.timers.heap) > 0 && (next == nil || l.timers.heap[0].at < next.timers.heap[0].at) {
+			next = l
+		}
+	}
+	if next == nil || next.timers.heap[0].at > limit {
+		return false
+	}
+	s.clock.now = max(s.clock.now, next.timers.heap[0].at)
+	return next.post(item{kind: itemTimers}, false)
+}
 
-// Watches is how many watches are kept of the actors on loop i. Stepped mode only.
-func (s *System) Watches(i int) int { return s.loops[i].watches }
+// pending reports whether a loop has items to run.
+func (s *System) pending() bool {
+	for _, l := range s.loops {
+		if l.batch.left()+len(l.inbox.items) > 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // shuffle brings an item that the seed chooses to the front of all that waits. What must run before it goes first.
 func (l *Loop) shuffle(order *rand.Rand) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.out = append(l.out, l.in...)
-	clear(l.in)
-	l.in = l.in[:0]
-	l.left.Store(int64(len(l.out) - l.pos))
-	l.state = running
-	waiting := l.out[l.pos:]
+	l.inbox.mu.Lock()
+	defer l.inbox.mu.Unlock()
+	l.batch.items = append(l.batch.items, l.inbox.items...)
+	clear(l.inbox.items)
+	l.inbox.items = l.inbox.items[:0]
+	l.inbox.left.Store(int64(l.batch.left()))
+	waiting := l.batch.items[l.batch.pos:]
 	i := order.IntN(len(waiting))
 	for j := 0; j < i; j++ {
 		if waiting[j].precedes(&waiting[i]) {
@@ -56,15 +74,15 @@ func (l *Loop) shuffle(order *rand.Rand) {
 		}
 	}
 	if i > 0 {
-		l.overtakes++
+		l.batch.overtakes++
 		it := waiting[i]
 		copy(waiting[1:i+1], waiting[:i])
 		waiting[0] = it
 	}
 }
 
-// precedes says that of two items in one inbox the older one must run first: what one actor tells another arrives in order,
-// nobody is told anything, or has children, before it is born, and whoever calls from outside sees what was there.
+// precedes reports whether of two items in one inbox the older one must run first: what one actor tells another arrives
+// in order, no actor is told anything, or has children, before it is born, and a call from outside sees what was there.
 func (it *item) precedes(later *item) bool {
 	outside := []itemKind{it.kind, later.kind}
 	switch {
@@ -78,4 +96,19 @@ func (it *item) precedes(later *item) bool {
 		return false
 	}
 	return it.kind == itemSpawn || it.from == later.from
+}
+
+func foldEvent(h uint64, loop int, e Event) uint64 {
+	h = mix(h, uint64(loop)<<48|uint64(e.Kind)<<32|uint64(e.Message))
+	h = mix(h, e.Actor)
+	h = mix(h, uint64(e.Begin))
+	return mix(h, uint64(e.Waited))
+}
+
+// mix is one round of splitmix64 over two words.
+func mix(a, b uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 ^ b
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

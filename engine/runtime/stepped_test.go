@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 // talk has three actors tell two others twenty numbers each, all on one loop, and gives what each of the two heard.
@@ -29,7 +30,7 @@ func talk(t *testing.T, seed uint64, shuffle bool) (heard [2][]string, overtakes
 		runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, tell), noteMsg(note{verb: "born"}))
 	}
 	run(s)
-	return [2][]string{log[0].take(), log[1].take()}, s.Overtakes(0)
+	return [2][]string{log[0].take(), log[1].take()}, runtimetest.Inspect(s).Overtakes(0)
 }
 
 func TestShuffleKeepsTheOrderOfEachPairAndNoOther(t *testing.T) {
@@ -81,12 +82,12 @@ func TestLapseMakesTimersAndMessagesLate(t *testing.T) {
 			ctx.After(time.Minute, note{verb: "timer", number: 3})
 		}
 	}), noteMsg(note{verb: "born"}))
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	a.Tell(note{verb: "told"})
-	if due, waiting := s.Lapse(5*time.Second), s.Waiting(); due != 2 || waiting != 2 {
+	if due, waiting := runtimetest.Inspect(s).Lapse(5*time.Second), runtimetest.Inspect(s).Waiting(); due != 2 || waiting != 2 {
 		t.Errorf("%d timers due, %d items wait, want 2 and 2: a message and the loop's alarm", due, waiting)
 	}
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	same(t, log.take(), "born0", "told0", "timer1", "timer2")
 	if want := []time.Duration{0, 5 * time.Second, 4 * time.Second, 3 * time.Second}; !slices.Equal(waited, want) {
 		t.Errorf("waited %v, want %v", waited, want)
@@ -110,12 +111,12 @@ func TestWatchesAreCountedUntilEitherSideEnds(t *testing.T) {
 				b, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, watch), noteMsg(note{verb: "watch"}))
 				b.Tell(note{verb: "watch"}) // twice is once
 				run(s)
-				if n := s.Watches(0); n != 1 {
+				if n := runtimetest.Inspect(s).Watches(0); n != 1 {
 					t.Errorf("%d watches, want 1", n)
 				}
 				[]runtime.Ref[noteMsg]{a, b}[ends].Tell(note{verb: verb})
 				run(s)
-				if n := s.Watches(0); n != 0 {
+				if n := runtimetest.Inspect(s).Watches(0); n != 0 {
 					t.Errorf("%d watches after one side ended, want 0", n)
 				}
 			})

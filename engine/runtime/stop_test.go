@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 // worse panics on "panic" and again in Stopped.
@@ -44,21 +45,21 @@ func TestPanicInStoppedHarmsNobody(t *testing.T) {
 				Name: "worse", Policy: c.policy, New: func() runtime.Actor[noteMsg] { return worse{log} },
 			}, noteMsg(note{verb: "born"}))
 			watcher(s, deaths, a)
-			s.StepUntil(0)
+			runtimetest.Inspect(s).StepUntil(0)
 			if c.verb == "end" {
 				<-end(s, a)
 			} else {
 				a.Tell(note{verb: c.verb})
-				s.StepUntil(0)
+				runtimetest.Inspect(s).StepUntil(0)
 			}
 			parent.Tell(note{verb: "fine"})
-			s.StepUntil(0)
+			runtimetest.Inspect(s).StepUntil(0)
 			same(t, panics, c.panics...)
 			same(t, log.take(), c.log...)
 			same(t, deaths.take(), "watch0", "died0")
 			same(t, sibling.take(), "born0", "fine0")
 			<-end(s, parent) // it waits for its children, so it was told
-			s.StepUntil(0)
+			runtimetest.Inspect(s).StepUntil(0)
 		})
 	}
 }
@@ -95,8 +96,8 @@ func TestStopInABatch(t *testing.T) {
 	if !ok || child.Alive() {
 		t.Errorf("child taken %v, alive %v, want taken and dead", ok, child.Alive())
 	}
-	if st := s.Stats(0); st.Dropped != 6 || s.Timers(0) != 0 {
-		t.Errorf("%d dropped, %d timers, want 5 messages and a child dropped and no timer", st.Dropped, s.Timers(0))
+	if st := s.Stats(0); st.Dropped != 6 || runtimetest.Inspect(s).Timers(0) != 0 {
+		t.Errorf("%d dropped, %d timers, want 5 messages and a child dropped and no timer", st.Dropped, runtimetest.Inspect(s).Timers(0))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 // suspended is an actor, with its journal, whose third panic in a row has just happened: it restarts after a pause.
@@ -15,7 +16,7 @@ func suspended(t *testing.T, s *runtime.System, on func(runtime.Context[noteMsg]
 	for range 3 {
 		a.Tell(note{verb: "panic"})
 	}
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	same(t, log.take(), "born0", "stopped", "born0", "stopped", "born0")
 	return a, log
 }
@@ -28,7 +29,7 @@ func TestSuspendedActorRefusesWorkBeyondABound(t *testing.T) {
 		if a.Tell(workNote{note{verb: "work", number: i}}) {
 			taken++
 		}
-		s.StepUntil(0)
+		runtimetest.Inspect(s).StepUntil(0)
 	}
 	if taken != 1024 {
 		t.Errorf("a suspended actor took %d of 5000 pieces of work, want 1024", taken)
@@ -45,7 +46,7 @@ func TestSuspendedActorRefusesWorkBeyondABound(t *testing.T) {
 	if n := s.Stats(0).Refused; n != 5000-1024+1 {
 		t.Errorf("%d refusals counted, want %d", n, 5000-1024+1)
 	}
-	s.StepUntil(time.Second)
+	runtimetest.Inspect(s).StepUntil(time.Second)
 	lines := log.take()
 	if len(lines) != 2+1024+1 || lines[2] != "work0" || lines[1025] != "work1023" || lines[1026] != "end0" {
 		t.Errorf("%d lines, want stopped, born0, work0 to work1023 and end0: %q", len(lines), lines)
@@ -62,7 +63,7 @@ func TestBacklogsCountInTheHighWaterMark(t *testing.T) {
 	for range 10 {
 		a.Tell(note{verb: "n"})
 	}
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	if b.Tell(workNote{}) {
 		t.Error("ten messages are kept, the mark is ten, and work is taken")
 	}
@@ -75,7 +76,7 @@ func TestBacklogsCountInTheHighWaterMark(t *testing.T) {
 // end ends an actor at once.
 func end(s *runtime.System, who runtime.Target) <-chan struct{} {
 	done := runtime.End(who)
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	return done
 }
 
@@ -123,10 +124,10 @@ func TestChildOfASuspendedParentIsBornLateWithAllItWasTold(t *testing.T) {
 		t.Fatal("refused")
 	}
 	watcher(s, deaths, child)
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	same(t, log.take())
 	same(t, deaths.take(), "watch0")
-	s.StepUntil(time.Second)
+	runtimetest.Inspect(s).StepUntil(time.Second)
 	same(t, log.take(), "born0", "one0", "stop0", "stopped")
 	same(t, deaths.take(), "died0")
 }
@@ -144,7 +145,7 @@ func TestChildIsEndedBeforeItsSuspendedParentBearsIt(t *testing.T) {
 			} else {
 				done = runtime.End(parent)
 			}
-			s.StepUntil(time.Second)
+			runtimetest.Inspect(s).StepUntil(time.Second)
 			<-done
 			same(t, log.take())
 			same(t, deaths.take(), "watch0", "died0")
@@ -169,8 +170,8 @@ func TestBrokenIncarnationHearsNothing(t *testing.T) {
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, on), noteMsg(note{verb: "born"}))
 	a.Tell(note{verb: "panic"})
 	a.Tell(note{verb: "next"})
-	s.StepUntil(0)
+	runtimetest.Inspect(s).StepUntil(0)
 	same(t, log.take(), "born0", "stopped", "born0", "stopped", "born0")
-	s.StepUntil(time.Second)
+	runtimetest.Inspect(s).StepUntil(time.Second)
 	same(t, log.take(), "stopped", "born0", "next0")
 }

@@ -1,18 +1,19 @@
 package runtime
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Mode says who runs the loops.
+// Mode says which goroutines run the loops.
 type Mode uint8
 
 const (
@@ -20,7 +21,7 @@ const (
 	Stepped               // the caller of Step, with a virtual clock
 )
 
-// Config are the settings of a System.
+// Config holds the settings of a System.
 type Config struct {
 	Loops     int         // at least 1; 0 = 1
 	Mode      Mode        // default Combining
@@ -29,7 +30,7 @@ type Config struct {
 	Ring      int         // events kept for each loop, rounded up to a power of two; 0 = 4096, negative = none
 	Seed      uint64      // of the random sources; in stepped mode also of the order
 	Start     time.Time   // in stepped mode: what the clock says at first
-	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none that the same actor told the same one
+	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none from one actor to another one
 	OnPanic   func(Panic) // told of each panic, on the loop that it happened on; may be nil
 	Intercept Interceptor // for tests that plant faults; nil = nothing is intercepted
 }
@@ -48,25 +49,17 @@ const recentEvents = 32 // that a panic is reported with
 
 // System is a set of loops and the actors on them.
 type System struct {
-	cfg    Config
-	clock  clock
-	loops  []*Loop
-	actors *actor.ActorSystem
-	names  *names
-
-	stepping *Loop // stepped mode: the loop whose item is in hand
-
-	nextID atomic.Uint64
-
-	mu      sync.Mutex
-	ready   []*Loop
-	nready  atomic.Int64
-	helpers int
-	wg      sync.WaitGroup
-	order   *rand.Rand // stepped mode
+	cfg     Config
+	clock   clock
+	loops   []*Loop
+	actors  *actor.ActorSystem
+	names   *names
+	nextID  atomic.Uint64 // of an actor
+	line    line
+	stepped stepped
 }
 
-// New makes a system and starts its loops.
+// New returns a system whose loops wait for work.
 func New(cfg Config) *System {
 	cfg.Loops = max(cfg.Loops, 1)
 	cfg.Budget = orDefault(cfg.Budget, 64)
@@ -75,7 +68,7 @@ func New(cfg Config) *System {
 	s := &System{cfg: cfg, names: newNames(), clock: clock{start: time.Now(), virtual: cfg.Mode == Stepped}}
 	if s.clock.virtual {
 		s.clock.start = cfg.Start
-		s.order = rand.New(rand.NewPCG(cfg.Seed, 0))
+		s.stepped.order = rand.New(rand.NewPCG(cfg.Seed, 0))
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return quiet }))
@@ -93,19 +86,105 @@ func orDefault(n, d int) int {
 }
 
 func (s *System) newLoop(i int) *Loop {
-	l := &Loop{sys: s, index: i, ring: newRing(s.cfg.Ring)}
-	l.rand = rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+1))
-	l.props = actor.PropsFromProducer(func() actor.Actor { return l.hand.host },
-		actor.WithMailbox(func() actor.Mailbox { return l.hand }),
+	l := &Loop{sys: s, index: i, rand: rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+1))}
+	l.record.ring = newRing(s.cfg.Ring)
+	l.actors.props = actor.PropsFromProducer(func() actor.Actor { return l.hand.box.host },
+		actor.WithMailbox(func() actor.Mailbox { return l.hand.box }),
 		actor.WithSupervisor(supervisor{l}))
-	l.root = &mailbox{loop: l, host: root{l}, policy: RestartOnPanic, kind: s.names.actorKind("loop")}
-	l.hand = l.root
-	if _, err := s.actors.Root.SpawnNamed(l.props, "loop"+strconv.Itoa(i)); err != nil {
+	l.actors.root = &mailbox{loop: l, host: root{l}, policy: RestartOnPanic}
+	l.actors.root.kind = s.names.actorKind("loop")
+	l.hand.box = l.actors.root
+	if _, err := s.actors.Root.SpawnNamed(l.actors.props, "loop"+strconv.Itoa(i)); err != nil {
 		panic(err) // the name is new in a system that is new
 	}
 	l.settle()
-	l.bear(l.root)
+	l.bear(l.actors.root)
 	return l
+}
+
+// Loops returns how many loops there are.
+func (s *System) Loops() int { return len(s.loops) }
+
+// Root returns the parent of what shall live on loop i directly.
+func (s *System) Root(i int) Parent { return Ref[any]{s.loops[i].actors.root} }
+
+// Now returns the time by the system's clock, which no jump of the wall clock moves.
+func (s *System) Now() time.Time { return s.clock.time(s.clock.nanos()) }
+
+// Nanos returns the same time in nanoseconds since the start.
+func (s *System) Nanos() int64 { return s.clock.nanos() }
+
+// Rand returns loop i's source. Only what runs on the loop may use it.
+func (s *System) Rand(i int) *rand.Rand { return s.loops[i].rand }
+
+// End stops an actor and its children, in the order of its inbox. The channel closes when it has ended.
+func End(actor Target) <-chan struct{} {
+	box := actor.(Parent).target()
+	done := make(chan struct{})
+	box.loop.post(item{kind: itemCall, msg: func() {
+		if box.ended {
+			close(done)
+			return
+		}
+		box.onEnd = append(box.onEnd, done)
+		box.stop()
+	}}, true)
+	return done
+}
+
+// Close ends all actors that are left and then the loops. Nothing may be told to any actor afterwards.
+func (s *System) Close(ctx context.Context) error {
+	var late error
+	for i, l := range s.loops {
+		ended := End(Ref[any]{l.actors.root})
+		for s.clock.virtual && s.pending() {
+			s.Step()
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			late = fmt.Errorf("loop %d still has actors: %w", i, ctx.Err())
+		}
+	}
+	if late != nil {
+		return late
+	}
+	for _, l := range s.loops {
+		if !s.clock.virtual {
+			s.quiet(l)
+		}
+	}
+	s.line.wg.Wait()
+	return nil
+}
+
+// quiet stops the alarm of a loop.
+func (s *System) quiet(l *Loop) {
+	done := make(chan struct{})
+	l.post(item{kind: itemCall, msg: func() {
+		if l.timers.alarm != nil {
+			l.timers.alarm.Stop()
+		}
+		close(done)
+	}}, true)
+	<-done
+}
+
+// Stats counts what one loop did since the start.
+type Stats struct {
+	Messages, Dropped, Panics, Refused, Handoffs uint64
+	Waited                                       time.Duration // in the inbox, all messages together
+	Inbox                                        int           // items now
+}
+
+// Stats returns those of loop i. For any goroutine.
+func (s *System) Stats(i int) Stats {
+	l := s.loops[i]
+	return Stats{
+		Messages: l.stats.messages.Load(), Dropped: l.stats.dropped.Load(), Panics: l.stats.panics.Load(),
+		Refused: l.stats.refused.Load(), Handoffs: l.stats.handoffs.Load(),
+		Waited: time.Duration(l.stats.waitedNanos.Load()), Inbox: l.size(),
+	}
 }
 
 // root is the parent of what is spawned on a loop directly. It holds nothing and decides nothing.
@@ -118,14 +197,16 @@ func (r root) Receive(ctx actor.Context) {
 	case *mailbox:
 		r.l.spawnChild(ctx, m)
 	case *actor.Stopped:
-		r.l.root.gone()
+		r.l.actors.root.gone()
 	}
 }
 
 // supervisor decides by the child's policy alone: no clock, no budget that a poison request could use up.
 type supervisor struct{ l *Loop }
 
-func (s supervisor) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any) {
+func (s supervisor) HandleFailure(
+	_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any,
+) {
 	box := msg.(*mailbox)
 	switch {
 	case box.ended: // it had stopped itself before it panicked

@@ -21,9 +21,17 @@ func (t *timer) Cancel() bool {
 	if t.index < 0 {
 		return false
 	}
-	heap.Remove(&t.box.loop.timers, t.index)
+	heap.Remove(&t.box.loop.timers.heap, t.index)
 	t.box.unlink(t)
 	return true
+}
+
+// timers are those of a loop's actors. An alarm that is armed comes no later than the first of them is due.
+type timers struct {
+	heap  timerHeap
+	seq   uint64      // of the newest timer
+	alarm *time.Timer // posts itemTimers; nil before the first
+	armed int64       // nanoseconds at which the alarm goes off; 0 = it does not
 }
 
 type timerHeap []*timer
@@ -52,11 +60,11 @@ func (h *timerHeap) Pop() any {
 
 // after sets a timer of a box. On the box's loop only.
 func (l *Loop) after(box *mailbox, d time.Duration, msg any) *timer {
-	l.timerSeq++
-	t := &timer{at: l.now + max(int64(d), 0), seq: l.timerSeq, box: box, msg: msg}
-	heap.Push(&l.timers, t)
+	l.timers.seq++
+	t := &timer{at: l.hand.now + max(int64(d), 0), seq: l.timers.seq, box: box, msg: msg}
+	heap.Push(&l.timers.heap, t)
 	box.link(t)
-	if l.timers[0] == t {
+	if l.timers.heap[0] == t {
 		l.arm(t.at)
 	}
 	return t
@@ -64,23 +72,23 @@ func (l *Loop) after(box *mailbox, d time.Duration, msg any) *timer {
 
 // arm makes the loop wake by at. An earlier alarm that finds nothing due arms itself again.
 func (l *Loop) arm(at int64) {
-	if l.sys.clock.virtual || l.armed != 0 && l.armed <= at {
+	if l.sys.clock.virtual || l.timers.armed != 0 && l.timers.armed <= at {
 		return
 	}
-	l.armed = at
+	l.timers.armed = at
 	d := time.Duration(at - l.sys.clock.nanos())
-	if l.alarm == nil {
-		l.alarm = time.AfterFunc(d, func() { l.post(item{kind: itemTimers}, true) })
+	if l.timers.alarm == nil {
+		l.timers.alarm = time.AfterFunc(d, func() { l.post(item{kind: itemTimers}, true) })
 		return
 	}
-	l.alarm.Reset(d)
+	l.timers.alarm.Reset(d)
 }
 
 // fire runs the first timer that is due. What is due besides comes as an item of its own, so that the budget counts it.
 func (l *Loop) fire() {
-	l.armed = 0
-	if len(l.timers) > 0 && l.timers[0].at <= l.now {
-		due := heap.Pop(&l.timers).(*timer)
+	l.timers.armed = 0
+	if len(l.timers.heap) > 0 && l.timers.heap[0].at <= l.hand.now {
+		due := heap.Pop(&l.timers.heap).(*timer)
 		msg := due.msg
 		due.box.unlink(due)
 		if call, ok := msg.(func()); ok {
@@ -91,11 +99,11 @@ func (l *Loop) fire() {
 		l.settle()
 	}
 	switch {
-	case len(l.timers) == 0:
-	case l.timers[0].at <= l.sys.clock.nanos():
+	case len(l.timers.heap) == 0:
+	case l.timers.heap[0].at <= l.sys.clock.nanos():
 		l.post(item{kind: itemTimers}, false)
 	default:
-		l.arm(l.timers[0].at)
+		l.arm(l.timers.heap[0].at)
 	}
 }
 
@@ -116,14 +124,14 @@ func (m *mailbox) unlink(t *timer) {
 	if t.next != nil {
 		t.next.prev = t.prev
 	}
-	t.next, t.prev, t.msg = nil, nil, nil // whoever holds on to the timer holds nothing by it
+	t.next, t.prev, t.msg = nil, nil, nil // a timer that an actor keeps holds nothing
 }
 
 func (m *mailbox) cancelTimers() {
 	for m.timers != nil {
 		t := m.timers
 		if t.index >= 0 {
-			heap.Remove(&m.loop.timers, t.index)
+			heap.Remove(&m.loop.timers.heap, t.index)
 		}
 		m.unlink(t)
 	}

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 func TestTimersCountInTheBudget(t *testing.T) {
@@ -67,8 +68,8 @@ func TestCancelledTimersLeaveNoMemory(t *testing.T) {
 			}
 		}
 	}), noteMsg(note{verb: "set"}))
-	s.StepUntil(0)
-	if n := s.Timers(0); n != 2 {
+	runtimetest.Inspect(s).StepUntil(0)
+	if n := runtimetest.Inspect(s).Timers(0); n != 2 {
 		t.Errorf("%d timers, want the two that were not cancelled", n)
 	}
 	goruntime.GC()
@@ -85,8 +86,8 @@ func TestCancelledTimersLeaveNoMemory(t *testing.T) {
 	goruntime.KeepAlive(a)
 }
 
-// TestTimersDieWithTheIncarnationThatSetThem has each incarnation set a timer that falls due while the next one lives, or
-// while the actor waits for its restart.
+// TestTimersDieWithTheIncarnationThatSetThem has each incarnation set a timer that falls due while the next one lives,
+// or while the actor waits for its restart.
 func TestTimersDieWithTheIncarnationThatSetThem(t *testing.T) {
 	for name, panics := range map[string]int{"restarted at once": 1, "restarted after a pause": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -106,9 +107,9 @@ func TestTimersDieWithTheIncarnationThatSetThem(t *testing.T) {
 				a.Tell(note{verb: "panic"})
 				want = append(want, "stopped", "set0")
 			}
-			s.StepUntil(time.Second)
+			runtimetest.Inspect(s).StepUntil(time.Second)
 			same(t, log.take(), append(want, map[int]string{1: "timer2", 3: "timer4"}[panics])...)
-			if n := s.Timers(0); n != 0 {
+			if n := runtimetest.Inspect(s).Timers(0); n != 0 {
 				t.Errorf("%d timers left, want 0", n)
 			}
 		})
@@ -119,10 +120,10 @@ func TestRestartThatIsDueDoesNotOutliveItsActor(t *testing.T) {
 	s := stepped(t)
 	a, log := suspended(t, s, nil)
 	<-end(s, a)
-	if n := s.Timers(0); n != 0 {
+	if n := runtimetest.Inspect(s).Timers(0); n != 0 {
 		t.Errorf("%d timers left, want 0", n)
 	}
-	s.StepUntil(time.Minute)
+	runtimetest.Inspect(s).StepUntil(time.Minute)
 	same(t, log.take(), "stopped")
 	if err := s.Close(context.Background()); err != nil {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -152,7 +153,9 @@ func (s *session) emptied() {
 	for _, name := range gauges {
 		s.until(name+" is 0", func() bool { return s.gauge(name) == 0 })
 	}
-	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.picker.System().Timers(i) }) == 0 })
+	s.until("no timer is set", func() bool {
+		return s.atRest(func(i int) int { return runtimetest.Inspect(s.picker.System()).Timers(i) }) == 0
+	})
 	if n := s.atRest(func(i int) int { return s.picker.System().Stats(i).Inbox }); n != 0 {
 		s.Errorf("%d items wait in the loops", n)
 	}
@@ -168,7 +171,7 @@ func (s *session) emptied() {
 func (s *session) atRest(of func(loop int) int) int {
 	n := 0
 	for i := range loops {
-		if _, err := s.picker.System().Events(context.Background(), i); err != nil {
+		if _, err := runtimetest.Inspect(s.picker.System()).Events(context.Background(), i); err != nil {
 			s.Error(err)
 		}
 		n += of(i)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -217,6 +218,8 @@ func (s *session) asked() told {
 			s.Errorf("%v of %q is told to run when nothing runs", r.Request, r.ClientID)
 		}
 	}
-	s.until("no timer is set", func() bool { return s.atRest(func(i int) int { return s.picker.System().Timers(i) }) == 0 })
+	s.until("no timer is set", func() bool {
+		return s.atRest(func(i int) int { return runtimetest.Inspect(s.picker.System()).Timers(i) }) == 0
+	})
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -122,7 +123,7 @@ func (w *world) exact() {
 	if live != running {
 		w.Errorf("%d cycles in the books, %d run", live, running)
 	}
-	if w.sys.Waiting() > 0 {
+	if runtimetest.Inspect(w.sys).Waiting() > 0 {
 		return
 	}
 	w.quiet++

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
 var (
@@ -86,7 +88,7 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 	w.storm()
 	w.calm(50)
 	w.emptied()
-	got := outcome{seed: seed, hash: w.sys.Hash(), summary: w.summary(), drawn: w.ledger.drawn, served: w.served()}
+	got := outcome{seed: seed, hash: runtimetest.Inspect(w.sys).Hash(), summary: w.summary(), drawn: w.ledger.drawn, served: w.served()}
 	w.close()
 	for _, b := range w.ledger.breaches {
 		w.Errorf("%s", b)
@@ -99,7 +101,7 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 func (w *world) storm() {
 	w.until("the last client has left", time.Hour, func() bool { return w.crowd.left == 0 && w.ledger.present == 0 })
 	w.faults.off = true
-	w.sys.StepUntil(10 * time.Millisecond) // what they said last has arrived
+	runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond) // what they said last has arrived
 	w.answered(w.ledger.lines)
 	w.exact()
 }
@@ -108,17 +110,17 @@ func (w *world) storm() {
 func (w *world) calm(requests int) {
 	clear(w.other.absent)
 	w.other.found(servers)
-	w.sys.StepUntil(30 * time.Second)
+	runtimetest.Inspect(w.sys).StepUntil(30 * time.Second)
 	w.exact()
 	w.unloaded()
 	w.scraped()
 	before := len(w.ledger.lines)
 	for range requests {
 		w.crowd.send()
-		w.sys.StepUntil(10 * time.Millisecond)
+		runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond)
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
-	w.sys.StepUntil(10 * time.Millisecond)
+	runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond)
 	w.rest(w.ledger.live() + w.farm.pending) // timers: one of each scraper, and of each page on its way
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
@@ -132,7 +134,7 @@ func (w *world) calm(requests int) {
 // emptied takes every endpoint away: nothing is left to happen.
 func (w *world) emptied() {
 	w.other.found(0)
-	w.sys.StepUntil(10 * time.Second)
+	runtimetest.Inspect(w.sys).StepUntil(10 * time.Second)
 	w.exact()
 	w.unloaded()
 	w.scraped()
@@ -163,8 +165,8 @@ func (w *world) rest(most int) {
 	w.Helper()
 	timers, watches := 0, 0
 	for i := range loops {
-		timers += w.sys.Timers(i)
-		watches += w.sys.Watches(i)
+		timers += runtimetest.Inspect(w.sys).Timers(i)
+		watches += runtimetest.Inspect(w.sys).Watches(i)
 	}
 	if timers > most {
 		w.Errorf("%d timers in a tree at rest, want %d at most", timers, most)
@@ -190,7 +192,7 @@ func (w *world) close() {
 	}
 	for i := range loops {
 		counted += w.sys.Stats(i).Panics
-		if n := w.sys.Timers(i) + w.sys.Watches(i); n != 0 {
+		if n := runtimetest.Inspect(w.sys).Timers(i) + runtimetest.Inspect(w.sys).Watches(i); n != 0 {
 			w.Errorf("loop %d: %d timers and watches after the end, want none", i, n)
 		}
 	}
@@ -216,9 +218,9 @@ func (w *world) until(what string, limit time.Duration, so func() bool) {
 
 // lapse lets time pass now and then while messages wait. It is far less than what streams wait longer than cycles.
 func (w *world) lapse() {
-	if w.faults.off || w.steps-w.lapsed < 300 || !w.chance(.01) || w.sys.Waiting() == 0 {
+	if w.faults.off || w.steps-w.lapsed < 300 || !w.chance(.01) || runtimetest.Inspect(w.sys).Waiting() == 0 {
 		return
 	}
 	w.lapsed = w.steps
-	w.ledger.drawn[timerLate] += w.sys.Lapse(w.upTo(400 * time.Millisecond))
+	w.ledger.drawn[timerLate] += runtimetest.Inspect(w.sys).Lapse(w.upTo(400 * time.Millisecond))
 }

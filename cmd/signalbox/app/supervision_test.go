@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -22,7 +23,7 @@ func TestSupervisionIsWhatIsSpawned(t *testing.T) {
 	for id := range messages.RequestID(loops) { // one on each loop
 		tr.request(t, id, 200)
 	}
-	got, err := tr.picker.System().Lineages(t.Context())
+	got, err := runtimetest.Inspect(tr.picker.System()).Lineages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Package runtimetest runs one actor on the test's goroutine, among probes, with a clock that only the test moves.
 //
-// It owns the stage, which stands in for the loop, and the probes, which stand in for everybody else. It never starts a
-// goroutine, looks at the wall clock, or lets two actors talk to each other: order between actors and supervision are the
-// loops', and are tested with those.
+// It owns the stage, which stands in for the loop, and the probes, which stand in for all others. It never starts a
+// goroutine, looks at the wall clock, or lets two actors talk to each other: order between actors and supervision are
+// the loops', and are tested with those.
 package runtimetest
 
 import (
@@ -12,8 +12,12 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/runtime/internal"
 	"github.com/signalbox-epp/signalbox/messages"
 )
+
+// Inspect returns what tests may see of a system and do to it, beside what all may.
+func Inspect(s *runtime.System) runtime.Inspection { return s.Inspection(internal.Tests{}) }
 
 // Stage is the address and the context of one actor.
 type Stage[M any] struct {
@@ -31,7 +35,7 @@ type Stage[M any] struct {
 }
 
 type watch[M any] struct {
-	who    runtime.Target
+	target runtime.Target
 	notice M
 }
 
@@ -42,7 +46,7 @@ type stageTimer[M any] struct {
 	done  bool
 }
 
-// NewStage is an empty stage; Play puts the actor on it.
+// NewStage returns an empty stage; Play puts the actor on it.
 func NewStage[M any](t *testing.T) *Stage[M] {
 	return &Stage[M]{t: t, now: time.Unix(1_800_000_000, 0), rand: rand.New(rand.NewPCG(1, 2))}
 }
@@ -102,7 +106,7 @@ func (s *Stage[M]) due(until time.Time) *stageTimer[M] {
 	return next
 }
 
-// Timers is how many are set.
+// Timers returns how many are set.
 func (s *Stage[M]) Timers() int {
 	n := 0
 	for _, t := range s.timers {
@@ -119,19 +123,19 @@ func (s *Stage[M]) Delay(d time.Duration) { s.delay = d }
 // Crash does what the runtime does when Receive panicked in an actor that is not restarted.
 func (s *Stage[M]) Crash() { s.Stop() }
 
-// Ended says that the actor has stopped.
+// Ended reports whether the actor has stopped.
 func (s *Stage[M]) Ended() bool { return s.ended }
 
-// Clock is what Now says.
+// Clock returns what Now returns.
 func (s *Stage[M]) Clock() time.Time { return s.now }
 
 // Alive makes a stage a target for others' watches.
 func (s *Stage[M]) Alive() bool { return !s.ended }
 
-// Die tells the actor the notices of its watches of who.
-func (s *Stage[M]) Die(who runtime.Target) {
+// Die tells the actor the notices of its watches of target.
+func (s *Stage[M]) Die(target runtime.Target) {
 	for _, w := range s.watches {
-		if w.who == who {
+		if w.target == target {
 			s.Tell(w.notice)
 		}
 	}
@@ -177,8 +181,8 @@ func (s *Stage[M]) After(d time.Duration, m M) runtime.Timer {
 	return t
 }
 
-func (s *Stage[M]) Watch(who runtime.Target, notice M) {
-	s.watches = append(s.watches, watch[M]{who, notice})
+func (s *Stage[M]) Watch(target runtime.Target, notice M) {
+	s.watches = append(s.watches, watch[M]{target, notice})
 }
 
 func (t *stageTimer[M]) Cancel() bool {
@@ -194,10 +198,10 @@ type Probe[M any] struct {
 	closed bool
 }
 
-// NewProbe is a probe that takes everything.
+// NewProbe returns a probe that takes everything.
 func NewProbe[M any](t *testing.T) *Probe[M] { return &Probe[M]{t: t} }
 
-// Tell is false once the probe was closed.
+// Tell reports false once the probe was closed.
 func (p *Probe[M]) Tell(m M) bool {
 	if p.closed {
 		return false
@@ -209,13 +213,13 @@ func (p *Probe[M]) Tell(m M) bool {
 // Post is Tell, for a probe in the place of an actor that an adapter tells.
 func (p *Probe[M]) Post(m M) bool { return p.Tell(m) }
 
-// Alive is false once the probe was closed.
+// Alive reports false once the probe was closed.
 func (p *Probe[M]) Alive() bool { return !p.closed }
 
 // Close makes the probe refuse, as a full or dead actor does.
 func (p *Probe[M]) Close() { p.closed = true }
 
-// Told is what the probe was told since the last call of Told or Got.
+// Told returns what the probe was told since the last call of Told or Got.
 func (p *Probe[M]) Told() []M {
 	got := p.got
 	p.got = nil
