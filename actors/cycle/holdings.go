@@ -39,9 +39,9 @@ func (c *Cycle) letGo() {
 	c.served = nil
 }
 
-// load adds the request to the load of the endpoint that works for it.
+// load adds the request to the load of the endpoint that works for it, unless it lingers.
 func (c *Cycle) load() {
-	if c.served != nil && !c.held.load {
+	if c.served != nil && !c.held.load && c.phase != lingering {
 		c.held.pick, c.held.load = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens), true
 	}
 }

@@ -42,6 +42,7 @@ var addresses = map[messages.EndpointID]messages.Address{}
 type scene struct {
 	*testing.T
 	cycle   *runtimetest.Stage[messages.CycleMsg]
+	actor   *cycle.Cycle // on it
 	flow    *runtimetest.Probe[messages.FlowMsg]
 	stream  *runtimetest.Probe[messages.StreamMsg]
 	prefix  *runtimetest.Probe[messages.PrefixMsg]
@@ -81,7 +82,7 @@ func newScene(t *testing.T) *scene {
 
 // play begins another cycle on the same stage.
 func (s *scene) play() {
-	s.cycle.Play(cycle.New(&cycle.Deps{
+	s.actor = cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Status: status,
 		Plan:      func() *schedule.Plan { return s.plan },
@@ -89,7 +90,8 @@ func (s *scene) play() {
 		Limits:    cycle.Limits{Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit},
 		Metrics:   s.families,
 		Report:    func(r *messages.Record) { s.ended = append(s.ended, *r) },
-	}))
+	})
+	s.cycle.Play(s.actor)
 }
 
 // arrive brings the request, whose whole life may take limit.
