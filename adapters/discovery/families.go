@@ -24,9 +24,9 @@ func familyOf(a netip.Addr) family {
 	return ipv6
 }
 
-// families are those by which a host is reached, by port. A host with addresses of both families is one server, or a set of servers,
-// that has two addresses each: as endpoints both would count it twice, and one that listens by one family alone would stand among
-// the endpoints a second time, never to answer. Envoy knows the addresses of both.
+// families are those by which a host is reached, by port. A host with addresses of both families is one server, or a
+// set of servers, that has two addresses each: as endpoints both would count it twice, and one that listens by one
+// family alone would stand among the endpoints a second time, never to answer. Envoy knows the addresses of both.
 type families map[uint16]family
 
 const (
@@ -35,8 +35,9 @@ const (
 	triesAtOnce   = 32          // ports, of all hosts
 )
 
-// choose gives the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It stays as long as one
-// of its addresses takes a connection, or none of the other family does: a server that restarts keeps its family.
+// choose gives the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It
+// stays as long as one of its addresses takes a connection, or none of the other family does: a server that restarts
+// keeps its family.
 func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint16, before families) families {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -30,8 +30,8 @@ func (d *doors) answers(_ context.Context, at netip.AddrPort) bool {
 	return strings.Contains(d.open, " "+at.String()+" ")
 }
 
-// TestNameCountsByTheFamilyThatAnswers: the two addresses of a server are one endpoint, and stay the same one while both answer, or
-// neither.
+// TestNameCountsByTheFamilyThatAnswers: the two addresses of a server are one endpoint, and stay the same one while
+// both answer, or neither.
 func TestNameCountsByTheFamilyThatAnswers(t *testing.T) {
 	const both = "10.0.0.1 2001:db8::1"
 	s, book, d := newScene(t), newPhonebook(), &doors{}
@@ -79,7 +79,8 @@ func TestEachPortOfANameHasItsFamily(t *testing.T) {
 	s.tells(append(told, "[2001:db8::1]:3", "[2001:db8::2]:3")...)
 }
 
-// TestLocalhostIsBothLoopbacks: Envoy knows both, also where a file of the machine, or its resolver, has one or neither.
+// TestLocalhostIsBothLoopbacks: Envoy knows both, also where a file of the machine, or its resolver, has one or
+// neither.
 func TestLocalhostIsBothLoopbacks(t *testing.T) {
 	for _, host := range []string{"localhost", "LOCALHOST.", "vllm.localhost"} {
 		for _, known := range []any{"127.0.0.1", errors.New("no such host")} {

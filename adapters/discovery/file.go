@@ -22,14 +22,14 @@ type Config struct {
 	Path         string        // of the file; required
 	Resolver     Resolver      // of host names; the system's by default
 	ResolveEvery time.Duration // host names are looked up again; 30 s by default
-	// Answers reports whether a server takes a connection; by default one is opened. It is asked where a name has addresses of IPv4
-	// and of IPv6, to choose between the two.
+	// Answers reports whether a server takes a connection; by default one is opened. It is asked where a name has
+	// addresses of IPv4 and of IPv6, to choose between the two.
 	Answers   func(context.Context, netip.AddrPort) bool
 	LookEvery time.Duration // the file is looked at for a change that no notice told of; 500 ms by default
 	Fixed     bool          // the file is read at start only; names are still looked up again
 
-	// Problem, if not nil, hears of a bad file, of names that do not resolve, and of a system that gives no notices of changes, each
-	// once, and nil when no problem is left. It must not block.
+	// Problem, if not nil, hears of a bad file, of names that do not resolve, and of a system that gives no notices
+	// of changes, each once, and nil when no problem is left. It must not block.
 	Problem func(error)
 	// Doubles, if not nil, hears of entries that a file names twice, whenever they are others. It must not block.
 	Doubles func(Problems)
@@ -73,7 +73,8 @@ type listing struct {
 	began   time.Time // when it was read
 }
 
-// word is what the follower of the file tells: that another listing is in force, or a problem of about; nil = no longer.
+// word is what the follower of the file tells: that another listing is in force, or a problem of about; nil = no
+// longer.
 type word struct {
 	about string
 	err   error
@@ -100,7 +101,8 @@ type life struct {
 	cancel context.CancelFunc
 }
 
-// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run tells a pool what was read.
+// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run tells a
+// pool what was read.
 func Open(cfg Config) (*File, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("file discovery: no path")
@@ -278,8 +280,8 @@ func (f *File) changed(at time.Time) {
 	f.next.dirty = true
 }
 
-// tell tells the pool the set if it differs from what it took last. Names that were never looked up hold it back, unless
-// they were waited for. A pool that refuses is told again: every turn of the loop comes here.
+// tell tells the pool the set if it differs from what it took last. Names that were never looked up hold it back,
+// unless they were waited for. A pool that refuses is told again: every turn of the loop comes here.
 func (f *File) tell(waited bool) {
 	if !f.next.dirty || !waited && !f.names.complete() {
 		return

@@ -21,8 +21,8 @@ const (
 	maxAddresses  = 256 // of one name
 )
 
-// names is what host names resolved to, and by which of IPv4 and IPv6 their servers are reached. It belongs to the goroutine of
-// Run; lookups run on their own and come back through found.
+// names is what host names resolved to, and by which of IPv4 and IPv6 their servers are reached. It belongs to the
+// goroutine of Run; lookups run on their own and come back through found.
 type names struct {
 	resolver Resolver
 	answers  func(context.Context, netip.AddrPort) bool

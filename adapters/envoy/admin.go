@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Statistics of the files of this project: whether the picker's cluster has a healthy host, and what is on the way to clients.
+// Statistics of the files of this project: whether the picker's cluster has a healthy host, and what is on the way to
+// clients.
 const (
 	pickersWell  = "cluster.epp.membership_healthy"
 	activeNow    = "http.llm.downstream_rq_active"
@@ -61,8 +62,8 @@ func (p *Process) Refuse(ctx context.Context) error {
 	return err
 }
 
-// Drain closes the listeners, and waits until no request runs and no byte waits for a client, or ctx is done. It returns how many
-// requests run then; -1 = Envoy does not say. A process that is gone has none.
+// Drain closes the listeners, and waits until no request runs and no byte waits for a client, or ctx is done. It
+// returns how many requests run then; -1 = Envoy does not say. A process that is gone has none.
 func (p *Process) Drain(ctx context.Context) int {
 	closed, running := false, -1
 	_ = p.await(ctx, func() bool { // an error says no more than the count

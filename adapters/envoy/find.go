@@ -19,9 +19,9 @@ const Howto = "set $ENVOY to one, or put one on PATH (envoyproxy.io/docs/envoy/l
 // pinned is where make envoy leaves its binary, below the source folder.
 var pinned = filepath.Join(".envoy", "envoy")
 
-// Find gives the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working directory,
-// beside the binary self, or in the folder above it, for self is in a folder bin of the source. self may be "". An $ENVOY that
-// cannot be run is an error, for it was asked for.
+// Find gives the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working
+// directory, beside the binary self, or in the folder above it, for self is in a folder bin of the source. self may
+// be "". An $ENVOY that cannot be run is an error, for it was asked for.
 func Find(self string) (string, error) {
 	if asked := os.Getenv("ENVOY"); asked != "" {
 		path, err := exec.LookPath(asked)

@@ -25,8 +25,8 @@ type Event struct {
 	Pause   time.Duration // until it is started again
 }
 
-// Keeper keeps one Envoy running: one that dies is started again, after a pause that doubles from run to short run. It gives up after
-// five runs in a row that were shorter than five seconds.
+// Keeper keeps one Envoy running: one that dies is started again, after a pause that doubles from run to short run.
+// It gives up after five runs in a row that were shorter than five seconds.
 type Keeper struct {
 	cfg    Config
 	told   func(Event)
@@ -48,8 +48,8 @@ func Keep(cfg Config, told func(Event)) *Keeper {
 // Failed gets the error with which the keeper gave up, if it does.
 func (k *Keeper) Failed() <-chan error { return k.failed }
 
-// Settle ends the keeping: from now on Envoy is not started again. It returns the process that runs, nil if there is none; the
-// caller ends it.
+// Settle ends the keeping: from now on Envoy is not started again. It returns the process that runs, nil if there is
+// none; the caller ends it.
 func (k *Keeper) Settle() *Process {
 	k.cancel()
 	<-k.ended

@@ -37,8 +37,8 @@ type Process struct {
 	how       error // valid after ended; nil = exit status 0
 }
 
-// Start starts Envoy and does not wait until it serves: Ready says so. Its process group is its own, so that the Ctrl-C of a
-// terminal does not reach it: what it holds may be drained first.
+// Start starts Envoy and does not wait until it serves: Ready says so. Its process group is its own, so that the
+// Ctrl-C of a terminal does not reach it: what it holds may be drained first.
 func Start(cfg Config) (*Process, error) {
 	file, err := os.CreateTemp(cfg.Folder, "admin-")
 	if err != nil {
@@ -60,8 +60,8 @@ func Start(cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for its end. It keeps its thread: the system's signal at the parent's death is one at the death
-// of the thread that started the child.
+// run starts the process and waits for its end. It keeps its thread: the system's signal at the parent's death is one
+// at the death of the thread that started the child.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,8 +81,8 @@ func (p *Process) run(started chan<- error) {
 // running are the processes that have not ended.
 var running sync.Map
 
-// KillAll kills every process that was started and does not wait for their ends. It is for a process that ends at once, on a system
-// that does not end its children with it.
+// KillAll kills every process that was started and does not wait for their ends. It is for a process that ends at
+// once, on a system that does not end its children with it.
 func KillAll() {
 	running.Range(func(p, _ any) bool {
 		_ = p.(*Process).cmd.Process.Kill() // fails for one that is gone
@@ -90,8 +90,8 @@ func KillAll() {
 	})
 }
 
-// endsWithUs has the system end a child whose parent was killed, where the system can (Linux), and keeps the terminal's signals from
-// it. A system without these fields does neither.
+// endsWithUs has the system end a child whose parent was killed, where the system can (Linux), and keeps the
+// terminal's signals from it. A system without these fields does neither.
 func endsWithUs() *syscall.SysProcAttr {
 	attributes := new(syscall.SysProcAttr)
 	fields := reflect.ValueOf(attributes).Elem()
@@ -132,7 +132,8 @@ func (p *Process) How() string {
 // LastLines are the last lines of Envoy's log.
 func (p *Process) LastLines() []string { return p.said.tail() }
 
-// End asks with SIGTERM, at which Envoy cuts what it holds, kills after two seconds, and returns when the process is gone.
+// End asks with SIGTERM, at which Envoy cuts what it holds, kills after two seconds, and returns when the process is
+// gone.
 func (p *Process) End() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err == nil {
 		patience := time.NewTimer(endWithin)

@@ -19,13 +19,13 @@ type Config struct {
 	Settle   time.Duration // how long changed contents must stay as they are before they count; 0 = as long as Every
 	Notices  bool          // look, too, when the system gives notice of a change; without it Every says how soon a change is seen
 
-	// Told, if not nil, hears of each change once its contents have settled: nil when their value is in force, else why the value
-	// before stays in force.
+	// Told, if not nil, hears of each change once its contents have settled: nil when their value is in force, else
+	// why the value before stays in force.
 	Told func(error)
 	// Looked, if not nil, is called after each look.
 	Looked func()
-	// Deaf, if not nil, hears why the system gives no notices, as when its limit of watches is reached, and nil when it gives them
-	// again. Until then looks alone find changes.
+	// Deaf, if not nil, hears why the system gives no notices, as when its limit of watches is reached, and nil when
+	// it gives them again. Until then looks alone find changes.
 	Deaf func(error)
 }
 
@@ -58,8 +58,8 @@ type Follower[T any] struct {
 // digest tells contents apart, and is no copy of a secret.
 type digest [sha256.Size]byte
 
-// New reads the files, which must be good. parse makes a value of one text for each path, in their order, and must keep none of
-// their memory. Start follows the files.
+// New reads the files, which must be good. parse makes a value of one text for each path, in their order, and must
+// keep none of their memory. Start follows the files.
 func New[T any](cfg Config, parse func([]Text) (T, error)) (*Follower[T], error) {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	cfg.Settle = cmp.Or(cfg.Settle, cfg.Every)
@@ -77,7 +77,8 @@ func New[T any](cfg Config, parse func([]Text) (T, error)) (*Follower[T], error)
 // Value returns the value in force. Any goroutine may ask for it.
 func (f *Follower[T]) Value() T { return *f.value.Load() }
 
-// Start follows the files on a goroutine of its own, until Close. It does nothing where Every is negative or there is no file.
+// Start follows the files on a goroutine of its own, until Close. It does nothing where Every is negative or there is
+// no file.
 func (f *Follower[T]) Start() {
 	if f.cfg.Every < 0 || len(f.cfg.Paths) == 0 || f.stop != nil {
 		return
@@ -137,8 +138,8 @@ func (f *Follower[T]) listen() {
 	}
 }
 
-// Look reads the files once: contents that are not settled count when two looks in a row see them. Only who does not call Start may
-// call it.
+// Look reads the files once: contents that are not settled count when two looks in a row see them. Only who does not
+// call Start may call it.
 func (f *Follower[T]) Look() {
 	texts, contents := f.read()
 	switch contents {

@@ -12,7 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// scene is a set of files in a folder of its own, whose value is their texts together. A text that begins with "bad" is refused.
+// scene is a set of files in a folder of its own, whose value is their texts together. A text that begins with "bad"
+// is refused.
 type scene struct {
 	t      *testing.T
 	folder string

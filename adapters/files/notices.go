@@ -8,8 +8,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// notices are what the system tells of changes: in the folders of the files, and in those that links lead to. Folders are watched and
-// not files, for a file that is replaced takes its watch along. Nothing depends on a notice: each makes a look come sooner.
+// notices are what the system tells of changes: in the folders of the files, and in those that links lead to. Folders
+// are watched and not files, for a file that is replaced takes its watch along. Nothing depends on a notice: each
+// makes a look come sooner.
 type notices struct {
 	open    func() (*fsnotify.Watcher, error)
 	watcher *fsnotify.Watcher // nil = the system gave none yet
@@ -19,8 +20,8 @@ type notices struct {
 
 func newWatcher() (*fsnotify.Watcher, error) { return fsnotify.NewWatcher() }
 
-// watch asks the system for notices of these files as their links lead now. It reports whether they can be had again, or cannot for
-// another reason, and gives the reason.
+// watch asks the system for notices of these files as their links lead now. It reports whether they can be had again,
+// or cannot for another reason, and gives the reason.
 func (n *notices) watch(paths []string) (changed bool, err error) {
 	text := ""
 	if err = n.ask(folders(paths)); err != nil {

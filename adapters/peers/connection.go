@@ -17,8 +17,9 @@ import (
 //	                                              ▼                                            │
 //	                                           missing ──an entry of one of its requests───────┘
 //
-// The log of another connection from the same address counts for it while that is open, and no entry is missing: an Envoy has one for each
-// of its workers, and what one of them sends, the others will. A proxy without a log that shares the address is taken for one with it.
+// The log of another connection from the same address counts for it while that is open, and no entry is missing: an
+// Envoy has one for each of its workers, and what one of them sends, the others will. A proxy without a log that
+// shares the address is taken for one with it.
 type Connection struct {
 	table *Table
 	id    messages.ConnectionID
@@ -36,8 +37,8 @@ type Connection struct {
 	ended   bool
 }
 
-// entryWithin is how long the first entry of a connection's requests may take: longer than the interval of intermediate entries in the
-// shipped files.
+// entryWithin is how long the first entry of a connection's requests may take: longer than the interval of
+// intermediate entries in the shipped files.
 const entryWithin = 10 * time.Second
 
 // ID is the connection's number.

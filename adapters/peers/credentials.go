@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Credentials are inner's, for a server whose connections the table shall know. A handshake is the one place where grpc-go lets a
-// server see the begin of a connection, hand something down to each of its streams, and learn of its end, at no cost for each message: a
-// stats.Handler is called for every one.
+// Credentials are inner's, for a server whose connections the table shall know. A handshake is the one place where
+// grpc-go lets a server see the begin of a connection, hand something down to each of its streams, and learn of its
+// end, at no cost for each message: a stats.Handler is called for every one.
 func (t *Table) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
 	return watching{inner, t}
 }

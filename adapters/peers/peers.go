@@ -38,8 +38,8 @@ type name struct {
 	node string // "" = the proxy has not said
 }
 
-// proxy is one proxy, as far as it can be told from others. A connection whose log has not come is taken for the only proxy at its address that
-// has said its name, or for one without a name; its first entry puts it where it belongs.
+// proxy is one proxy, as far as it can be told from others. A connection whose log has not come is taken for the only
+// proxy at its address that has said its name, or for one without a name; its first entry puts it where it belongs.
 type proxy struct {
 	name
 	version     string // "" = unknown
@@ -159,8 +159,8 @@ func (t *Table) hears(host string) bool {
 	return false
 }
 
-// overdue ends a wait for the first entry. It is in vain only if no log of the address has spoken: of a response that takes longer, a
-// proxy whose log has final entries only need not have told.
+// overdue ends a wait for the first entry. It is in vain only if no log of the address has spoken: of a response that
+// takes longer, a proxy whose log has final entries only need not have told.
 func (t *Table) overdue(c *Connection, number int) {
 	t.mu.Lock()
 	if c.awaited == nil || c.waits != number { // it was stopped while it fired

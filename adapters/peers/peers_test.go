@@ -157,8 +157,9 @@ func TestEntryNamesTheConnection(t *testing.T) {
 	})
 }
 
-// What one connection of an address is told of counts for the others, also if their own first response takes long: a proxy may send final
-// entries only. So does a log that tells of another picker's requests, and one that begins to speak while they wait.
+// What one connection of an address is told of counts for the others, also if their own first response takes long: a
+// proxy may send final entries only. So does a log that tells of another picker's requests, and one that begins to
+// speak while they wait.
 func TestLogOfTheAddressCounts(t *testing.T) {
 	for name, named := range map[string]bool{"ours": true, "another picker's": false} {
 		t.Run(name, func(t *testing.T) {
@@ -323,7 +324,8 @@ func TestRequestOfAKnownProxyCostsNothing(t *testing.T) {
 	}
 }
 
-// The log says that a proxy sends entries once one has come, and once in its life; also if they tell of another picker's requests.
+// The log says that a proxy sends entries once one has come, and once in its life; also if they tell of another
+// picker's requests.
 func TestLineOfTheFirstEntry(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		l := s.log("10.0.0.1", "edge", "1.40.0")

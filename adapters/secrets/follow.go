@@ -19,12 +19,12 @@ const (
 type Watch struct {
 	Every time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 
-	// Tell, if not nil, hears of each change once two looks agree on it: nil when the files as they stand have come into
-	// force, else why those that were read before stay in force. It must not block.
+	// Tell, if not nil, hears of each change once two looks agree on it: nil when the files as they stand have come
+	// into force, else why those that were read before stay in force. It must not block.
 	Tell func(error)
 
-	// Doubt, if not nil, hears of certificates in force that have expired, or are not valid yet: before NewPort returns, and
-	// whenever that changes. nil = they are valid again. It must not block.
+	// Doubt, if not nil, hears of certificates in force that have expired, or are not valid yet: before NewPort
+	// returns, and whenever that changes. nil = they are valid again. It must not block.
 	Doubt func(error)
 }
 
@@ -42,8 +42,8 @@ func (s source) fault(err error) error {
 	return fmt.Errorf("%s: %w", s.flag, err)
 }
 
-// follow reads the files, which must be good. looked is called after each later look; nil = nothing is. The caller starts and closes
-// the follower.
+// follow reads the files, which must be good. looked is called after each later look; nil = nothing is. The caller
+// starts and closes the follower.
 //
 // It asks for no notices of changes: whoever writes a key in place has the time between two looks for it anyway.
 func follow[T any](sources []source, parse func([][]byte) (T, error), looked func(), w Watch) (*files.Follower[T], error) {

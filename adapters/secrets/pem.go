@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// checkPEM refuses what is half of a file: a block that is cut or damaged, and text behind the last block. Go's readers pass over
-// both, so that half of a bundle would be a bundle. Text before a block is its description; a file without a block is not
-// judged here.
+// checkPEM refuses what is half of a file: a block that is cut or damaged, and text behind the last block. Go's
+// readers pass over both, so that half of a bundle would be a bundle. Text before a block is its description; a file
+// without a block is not judged here.
 func checkPEM(text []byte) error {
 	rest := text
 	line := func() int { return 1 + bytes.Count(text[:len(text)-len(rest)], []byte{'\n'}) }

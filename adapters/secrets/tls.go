@@ -143,8 +143,8 @@ func certificates(text []byte) []*x509.Certificate {
 	return all
 }
 
-// judge tells of certificates in force outside their validity, once. Peers that verify them refuse a handshake, and nothing else would
-// say why.
+// judge tells of certificates in force outside their validity, once. Peers that verify them refuse a handshake, and
+// nothing else would say why.
 func (p *Port) judge() {
 	if p.doubt == nil {
 		return
@@ -160,7 +160,8 @@ func (p *Port) judge() {
 	}
 }
 
-// validity is what is wrong with the dates of the certificates in force. Of the clients' authorities one that is valid is enough.
+// validity is what is wrong with the dates of the certificates in force. Of the clients' authorities one that is
+// valid is enough.
 func (p *Port) validity(f *inForce, now time.Time) error {
 	var problems []error
 	if err := dates(f.tls.Certificates[0].Leaf, now); err != nil && p.own == nil {
@@ -200,7 +201,8 @@ func (p *Port) checkForm(texts [][]byte) error {
 	return errors.Join(problems...)
 }
 
-// suitesForHTTP2 leaves out what RFC 9113, appendix A, forbids: of what Go thinks safe, all that is not authenticated encryption.
+// suitesForHTTP2 leaves out what RFC 9113, appendix A, forbids: of what Go thinks safe, all that is not authenticated
+// encryption.
 func suitesForHTTP2() []uint16 {
 	var all []uint16
 	for _, s := range tls.CipherSuites() {

@@ -287,7 +287,8 @@ func (d *doubts) watch(every time.Duration) Watch {
 	}}
 }
 
-// What is wrong with dates is said at the start, and of the files that replace those; the certificate is in force all the same.
+// What is wrong with dates is said at the start, and of the files that replace those; the certificate is in force all
+// the same.
 func TestCertificateOutsideItsDatesIsToldOf(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	good, past, future := secretstest.NewPair(t, "good"), secretstest.NewPairFrom(t, "past", now.Add(-3*time.Hour)), secretstest.NewPairFrom(t, "future", now.Add(time.Hour))

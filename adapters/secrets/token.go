@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
-// Tokens are bearer tokens from a file that may be replaced at any time: one a line, so that a token and its successor are
-// good together for a while.
+// Tokens are bearer tokens from a file that may be replaced at any time: one a line, so that a token and its
+// successor are good together for a while.
 type Tokens struct {
 	file *files.Follower[[][sha256.Size]byte]
 }

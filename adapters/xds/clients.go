@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// clients are the proxies' streams, and what each has yet to acknowledge. They are the callbacks of the stream server: each
-// stream calls from a goroutine of its own. Nobody is told anything while the lock is held.
+// clients are the proxies' streams, and what each has yet to acknowledge. They are the callbacks of the stream
+// server: each stream calls from a goroutine of its own. Nobody is told anything while the lock is held.
 type clients struct {
 	log     *zap.Logger
 	metrics *Metrics
@@ -48,8 +48,8 @@ type response struct {
 	at             time.Time
 }
 
-// expect says which endpoints come into force with an announcement, and whether they are others than before. Then all who ask for
-// endpoints owe an acknowledgement.
+// expect says which endpoints come into force with an announcement, and whether they are others than before. Then all
+// who ask for endpoints owe an acknowledgement.
 func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,8 +162,8 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 	return nil
 }
 
-// subscribe notes that a stream asks for endpoints, and gives a name that nobody serves. A proxy that comes back with what is
-// in force, or asks again for what it is sent anyway, is sent nothing, and owes nothing.
+// subscribe notes that a stream asks for endpoints, and gives a name that nobody serves. A proxy that comes back with
+// what is in force, or asks again for what it is sent anyway, is sent nothing, and owes nothing.
 func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (unknown string) {
 	if r.GetTypeUrl() != resource.EndpointType {
 		return ""

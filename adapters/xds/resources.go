@@ -34,7 +34,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 )
 
-// servers is the name of the cluster of model servers, and of its endpoints where a bootstrap of the user's asks for them.
+// servers is the name of the cluster of model servers, and of its endpoints where a bootstrap of the user's asks for
+// them.
 const servers = "model_servers"
 
 // served is what one lane's proxies are told besides endpoints.
@@ -47,7 +48,8 @@ type served struct {
 	endpoints string
 }
 
-// fromADS says that a resource comes over the same stream. A second is enough, and a proxy that does not get it goes on.
+// fromADS says that a resource comes over the same stream. A second is enough, and a proxy that does not get it goes
+// on.
 func fromADS() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion: corev3.ApiVersion_V3, InitialFetchTimeout: durationpb.New(time.Second),

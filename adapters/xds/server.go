@@ -24,15 +24,17 @@ const laneKey = "signalbox_lane"
 
 // Config is what a Server serves.
 type Config struct {
-	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its Lane,
-	// Cluster and Servers do not count.
+	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its
+	// Lane, Cluster and Servers do not count.
 	Serve *Setup
-	// Met is told of each proxy that has said its name; what it returns, of the end of the proxy's stream. Neither may block. nil = nothing is told.
+	// Met is told of each proxy that has said its name; what it returns, of the end of the proxy's stream. Neither
+	// may block. nil = nothing is told.
 	Met func(from, node, version string) (gone func())
 }
 
-// Server is the aggregated discovery service. It takes incremental streams only: with state-of-the-world streams the library
-// answers a refusal by sending the same again, without end, and drops those that do not name everything that there is.
+// Server is the aggregated discovery service. It takes incremental streams only: with state-of-the-world streams the
+// library answers a refusal by sending the same again, without end, and drops those that do not name everything that
+// there is.
 type Server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	clients *clients
@@ -195,8 +197,8 @@ func (s *Server) StreamAggregatedResources(discoveryv3.AggregatedDiscoveryServic
 	return status.Error(codes.Unimplemented, "this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
 }
 
-// byLane gives all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are timed: they
-// would refuse the listener.
+// byLane gives all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are
+// timed: they would refuse the listener.
 type byLane struct{}
 
 // lightUntimed is the light lane of proxies before timesBodies.

@@ -222,8 +222,8 @@ func TestStateOfTheWorldIsRefused(t *testing.T) {
 	}
 }
 
-// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the time for which picks wait; under the race
-// detector, in that time.
+// TestAThousandEndpoints: one of a thousand changes at a time, and two proxies have each change in a fifth of the
+// time for which picks wait; under the race detector, in that time.
 func TestAThousandEndpoints(t *testing.T) {
 	setup := DefaultSetup(OverrideHost, Light)
 	r := newRig(t, Config{Serve: &setup})

@@ -63,7 +63,8 @@ func quoteAddress(s string) string {
 // Version is an Envoy's, as far as configurations differ.
 type Version struct{ Major, Minor int }
 
-// The oldest Envoy that takes the files, and the first that tells when a response's body began, and which server served.
+// The oldest Envoy that takes the files, and the first that tells when a response's body began, and which server
+// served.
 var (
 	oldest       = Version{1, 36}
 	timesBodies  = Version{1, 37}

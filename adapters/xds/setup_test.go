@@ -104,8 +104,8 @@ func valid(t *testing.T, s Setup) {
 	}
 }
 
-// knowsBothFamilies: of a name with addresses of IPv4 and IPv6, Envoy would otherwise know those of one, and Signalbox may be reached by
-// the other, or pick it.
+// knowsBothFamilies: of a name with addresses of IPv4 and IPv6, Envoy would otherwise know those of one, and
+// Signalbox may be reached by the other, or pick it.
 func knowsBothFamilies(t *testing.T, clusters []*clusterv3.Cluster) {
 	t.Helper()
 	for _, c := range clusters {

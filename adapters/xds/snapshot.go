@@ -105,7 +105,8 @@ func asResources(clusters []*clusterv3.Cluster) []types.Resource {
 	return all
 }
 
-// consistent says whether everything that is asked for by name is there. There may be more: a proxy is sent what it names.
+// consistent says whether everything that is asked for by name is there. There may be more: a proxy is sent what it
+// names.
 func consistent(unit *cache.Snapshot) error {
 	for typ, names := range cache.GetAllResourceReferences(unit.Resources) {
 		there := unit.GetResources(typ)

@@ -2,8 +2,8 @@ package filters
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// Prefill keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill, prefill-decode,
-// both or encode-prefill-decode. A server without the label goes.
+// Prefill keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill,
+// prefill-decode, both or encode-prefill-decode. A server without the label goes.
 type Prefill struct{}
 
 // Validate accepts everything: there are no parameters.

@@ -1,5 +1,5 @@
-// Package pickers holds every picker: one file each, and a line in Types. A picker orders candidates by their totals: it
-// keeps nothing between requests, and never scores or filters.
+// Package pickers holds every picker: one file each, and a line in Types. A picker orders candidates by their totals:
+// it keeps nothing between requests, and never scores or filters.
 package pickers
 
 import (
@@ -21,8 +21,8 @@ const maxDestinations = 100
 
 // Destinations is the parameter that all pickers share.
 type Destinations struct {
-	// MaxNumOfEndpoints is how many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0
-	// or absent = what the command line says: 3, or 1 with --single-destination.
+	// MaxNumOfEndpoints is how many endpoints are picked at most, best first, so that Envoy has others to try, 1 to
+	// 100. 0 or absent = what the command line says: 3, or 1 with --single-destination.
 	MaxNumOfEndpoints int `json:"maxNumOfEndpoints"`
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// WeightedRandom picks endpoints at random, each with a probability in proportion to its total. Where all totals that are
-// left are 0 it picks among them as random-picker does.
+// WeightedRandom picks endpoints at random, each with a probability in proportion to its total. Where all totals that
+// are left are 0 it picks among them as random-picker does.
 type WeightedRandom struct{ Destinations }
 
 // Pick draws without putting back.

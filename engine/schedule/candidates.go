@@ -7,30 +7,39 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Endpoint is what one request sees of an endpoint: values are read once, so that every plugin sees the same. Plugins get it as a
-// Candidate.
+// Endpoint is what one request sees of an endpoint: values are read once, so that every plugin sees the same. Plugins
+// get it as a Candidate.
 type Endpoint struct {
 	ID      messages.EndpointID
 	Address messages.Address
 	Labels  map[string]string // nil reads as empty
 
-	Fresh   bool    // the sample below is not older than the staleness threshold
-	Failing bool    // the scrape after it failed
-	Waiting int     // requests in the server's queue: sampled, and what was picked for it since
-	Running int     // requests in the server's batch, sampled
-	KVUsed  float64 // 0 to 1, sampled; below 0 = the server does not say
+	Fresh   bool // the sample is not older than the staleness threshold
+	Failing bool // the scrape after the sample failed
+	Waiting int  // requests in the server's queue: those of the sample, and those that were picked for it since
+	Sampled Sampled
 
-	ActiveLoRAs  []string // adapters in use, sampled
-	WaitingLoRAs []string // adapters that requests wait for, sampled
-	MaxLoRAs     int      // adapter slots; 0 = none, or not known
-
-	InflightRequests int // that we sent and have not seen end
-	InflightTokens   int // prompt tokens of those, estimated
-	PrefixBlocks     int // of the request's blocks, how many lead blocks the endpoint holds; filled only if a scorer reads it
+	Inflight     Inflight
+	PrefixBlocks int // how many lead blocks of the request the endpoint holds; 0 unless a plugin reads it
 }
 
-// Candidates are the endpoints that are left for a request. They can be read and not changed: the runs of other profiles, and the
-// next requests, read the same memory.
+// Sampled is what the newest sample alone says; zero without one.
+type Sampled struct {
+	Running      int      // requests in the server's batch
+	KVUsed       float64  // 0 to 1; below 0 = the server does not say
+	ActiveLoRAs  []string // adapters in use
+	WaitingLoRAs []string // adapters that requests wait for
+	MaxLoRAs     int      // adapter slots; 0 = none, or not known
+}
+
+// Inflight is the work that this process sent and has not seen end.
+type Inflight struct {
+	Requests int
+	Tokens   int // prompt tokens of the requests, estimated
+}
+
+// Candidates are the endpoints that are left for a request. They can be read and not changed: the runs of other
+// profiles, and the next requests, read the same memory.
 type Candidates struct{ list []Endpoint }
 
 // CandidatesOf returns candidates that are backed by list, for tests of plugins.
@@ -72,27 +81,28 @@ func (c Candidate) Label(key string) (string, bool) {
 func (c Candidate) Waiting() int { return c.endpoint.Waiting }
 
 // Running returns the requests in the server's batch, sampled.
-func (c Candidate) Running() int { return c.endpoint.Running }
+func (c Candidate) Running() int { return c.endpoint.Sampled.Running }
 
 // KVUsed returns the share of the KV cache in use, 0 to 1, sampled; below 0 = the server does not say.
-func (c Candidate) KVUsed() float64 { return c.endpoint.KVUsed }
+func (c Candidate) KVUsed() float64 { return c.endpoint.Sampled.KVUsed }
 
 // ActiveLoRAs returns the adapters in use, sampled.
-func (c Candidate) ActiveLoRAs() Names { return Names{c.endpoint.ActiveLoRAs} }
+func (c Candidate) ActiveLoRAs() Names { return Names{c.endpoint.Sampled.ActiveLoRAs} }
 
 // WaitingLoRAs returns the adapters that requests wait for, sampled.
-func (c Candidate) WaitingLoRAs() Names { return Names{c.endpoint.WaitingLoRAs} }
+func (c Candidate) WaitingLoRAs() Names { return Names{c.endpoint.Sampled.WaitingLoRAs} }
 
 // MaxLoRAs returns the adapter slots; 0 = none, or not known.
-func (c Candidate) MaxLoRAs() int { return c.endpoint.MaxLoRAs }
+func (c Candidate) MaxLoRAs() int { return c.endpoint.Sampled.MaxLoRAs }
 
 // InflightRequests returns the requests that this process sent and has not seen end.
-func (c Candidate) InflightRequests() int { return c.endpoint.InflightRequests }
+func (c Candidate) InflightRequests() int { return c.endpoint.Inflight.Requests }
 
 // InflightTokens returns the prompt tokens of those, estimated.
-func (c Candidate) InflightTokens() int { return c.endpoint.InflightTokens }
+func (c Candidate) InflightTokens() int { return c.endpoint.Inflight.Tokens }
 
-// PrefixBlocks returns how many lead blocks of the request the endpoint holds; only a plugin that declares ReadsPrefix may ask.
+// PrefixBlocks returns how many lead blocks of the request the endpoint holds. Only a plugin that declares
+// ReadsPrefix may ask.
 func (c Candidate) PrefixBlocks() int { return c.endpoint.PrefixBlocks }
 
 // Names are names that cannot be changed.

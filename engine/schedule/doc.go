@@ -1,3 +1,3 @@
-// Package schedule runs a scheduling cycle: the profiles of one request over the candidates. It holds the contracts of the
-// plugins. It decides and does nothing else: it never reads a clock, never counts, never tells anybody.
+// Package schedule decides which endpoints serve a request: it runs the profiles of a plan over the candidates. It
+// holds the contracts of the plugins. It never reads a clock, never counts, and never sends a message.
 package schedule

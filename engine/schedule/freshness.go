@@ -1,7 +1,8 @@
 package schedule
 
-// freshen drops candidates whose newest scrape failed if others with a fresh sample are left; of all that fail, or have none, it drops
-// the stale ones if a fresh one is left. True means that all are stale and that it matters.
+// freshen drops stale candidates, and those whose newest scrape failed, as long as others are left: first it wants
+// candidates with a fresh sample and no failed scrape since, then any with a fresh sample. It reports whether all are
+// stale although scorers read samples.
 func (r *profileRun) freshen(p *Profile) bool {
 	if p.ranks&readsFresh == 0 {
 		return false
@@ -33,16 +34,16 @@ func (r *profileRun) keepIf(stays func(*Endpoint) bool) int {
 	return n
 }
 
-// standIn scores by what we sent and have not seen end: fewest 1, most 0, all equal 1.
+// standIn scores by requests in flight: 1 for the fewest, 0 for the most, 1 if all are equal.
 func (r *profileRun) standIn() {
-	lo, hi := r.cand[0].InflightRequests, r.cand[0].InflightRequests
+	lo, hi := r.cand[0].Inflight.Requests, r.cand[0].Inflight.Requests
 	for i := range r.cand {
-		lo, hi = min(lo, r.cand[i].InflightRequests), max(hi, r.cand[i].InflightRequests)
+		lo, hi = min(lo, r.cand[i].Inflight.Requests), max(hi, r.cand[i].Inflight.Requests)
 	}
 	for i := range r.cand {
 		r.scores[i] = 1
 		if hi > lo {
-			r.scores[i] = float32(hi-r.cand[i].InflightRequests) / float32(hi-lo)
+			r.scores[i] = float32(hi-r.cand[i].Inflight.Requests) / float32(hi-lo)
 		}
 	}
 }

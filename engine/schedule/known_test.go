@@ -15,9 +15,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// What a scratch keeps of endpoints never shows: while pools, samples, loads, subsets and the threshold change, plugins see what
-// they would see with a scratch that was never used.
-func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
+// What a scheduler keeps of endpoints never shows: while pools, samples, loads, subsets and the threshold change,
+// plugins see what they would see with a scheduler that was never used.
+func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 	s := newScene(t, 5)
 	var seen []schedule.Endpoint
 	s.scorer("look", 1, schedule.ReadsSample, func(in *schedule.Input, _ []float32) { seen = in.Candidates.List() })
@@ -54,13 +54,13 @@ func TestAUsedScratchShowsWhatANewOneDoes(t *testing.T) {
 		got := seen
 		schedule.NewScheduler(s.tools).Run(s.planned(), &s.req, s.snap, at)
 		if diff := cmp.Diff(seen, got); diff != "" {
-			t.Fatalf("round %d, with a new scratch -, with a used one +:\n%s", round, diff)
+			t.Fatalf("round %d, with a new scheduler -, with a used one +:\n%s", round, diff)
 		}
 	}
 }
 
-// The scratch lives as long as its loop. Whatever became of a request, it may be collected.
-func TestAScratchHoldsNothingOfARequest(t *testing.T) {
+// The scheduler lives as long as its loop. Whatever became of a request, it may be collected.
+func TestASchedulerHoldsNothingOfARequest(t *testing.T) {
 	tests := map[string]filterFunc{
 		"picked for":      func(*schedule.Input, []bool) {},
 		"left nothing":    func(_ *schedule.Input, keep []bool) { clear(keep) },

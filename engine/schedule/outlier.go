@@ -9,30 +9,30 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// out is an endpoint of this request that is not healthy.
-type out struct {
-	at int // place in all
+// unhealthy is an endpoint of this request that is ejected or degraded.
+type unhealthy struct {
+	at int // place in view.all; -1 = it stands for none
 	*outlier.Status
 }
 
-// probe is what a profile run leaves for the request if the run turns out to be the primary one.
+// probe is what a profile run leaves for the request, in case the run turns out to be the primary one.
 type probe struct {
-	due  out // that the request may probe; at = -1: none
-	most int // destinations
+	due  unhealthy // that the request may probe; at = -1: none
+	most int       // destinations of the run's picker
 }
 
 // inspect notes the status of the endpoint that was read last, if it is an outlier.
 func (v *view) inspect(e *endpoints.Endpoint) {
 	if status := e.Outlier(); status != nil {
-		v.outliers = append(v.outliers, out{len(v.all) - 1, status})
+		v.outliers = append(v.outliers, unhealthy{len(v.all) - 1, status})
 	}
 }
 
-// spare drops candidates that are ejected or degraded, as long as others are left: first those that are ejected. An endpoint that
-// refuses at once, or hangs, is always idle: scores alone would send all requests there. It notes one of them that this request may
-// probe, and those that are degraded: they come last.
-func (r *profileRun) spare(now time.Time) {
-	r.due, r.last = out{at: -1}, r.last[:0]
+// dropOutliers drops candidates that are ejected, and then those that are degraded, as long as others are left. An
+// endpoint that refuses at once, or hangs, is always idle: scores alone would send all requests there. It notes in
+// due one of them that this request may probe, and in last the degraded ones, which follow all others in the answer.
+func (r *profileRun) dropOutliers(now time.Time) {
+	r.due, r.last = unhealthy{at: -1}, r.last[:0]
 	if len(r.view.outliers) == 0 {
 		return
 	}
@@ -44,7 +44,7 @@ func (r *profileRun) spare(now time.Time) {
 			r.due = o
 		}
 	}
-	if !r.without(func(o out) bool { return o.Ejected }) { // a failing endpoint is better than none
+	if !r.drop(func(o unhealthy) bool { return o.Ejected }) { // a failing endpoint is better than none
 		r.due.at = -1
 		return
 	}
@@ -53,13 +53,13 @@ func (r *profileRun) spare(now time.Time) {
 			r.last = append(r.last, uint32(o.at))
 		}
 	}
-	if !r.without(func(out) bool { return true }) {
+	if !r.drop(func(unhealthy) bool { return true }) {
 		r.last = r.last[:0]
 	}
 }
 
-// without drops candidates that are such outliers. False: no other is left, and all stay.
-func (r *profileRun) without(such func(out) bool) bool {
+// drop drops the outliers that such selects. It returns false, and drops none, if no other candidate is left.
+func (r *profileRun) drop(such func(unhealthy) bool) bool {
 	r.keep = grow(r.keep, len(r.cand))
 	for i := range r.keep {
 		r.keep[i] = true
@@ -77,7 +77,8 @@ func (r *profileRun) without(such func(out) bool) bool {
 	return left > 0
 }
 
-// candidate finds a place of all among the candidates, whose places rise.
+// candidate returns the index of the candidate at a place of all, and whether it is still one. Places rise, so it can
+// search.
 func (r *profileRun) candidate(at int) (int, bool) {
 	if r.shared {
 		return at, true
@@ -85,8 +86,8 @@ func (r *profileRun) candidate(at int) (int, bool) {
 	return slices.BinarySearch(r.place, at)
 }
 
-// try puts the endpoint first that is due, unless another request is its probe. The others follow, so that the proxy has somewhere
-// to go.
+// try puts the endpoint first that is due, unless another request is its probe, and reports whether it did. The
+// others follow, so that the proxy has somewhere else to go.
 func (p probe) try(run *messages.ProfileRun) bool {
 	if p.due.at < 0 || !p.due.Probe() {
 		return false

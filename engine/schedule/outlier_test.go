@@ -10,14 +10,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// suspended holds something against an endpoint: it may be tried after a while.
+// eject ejects an endpoint, which may be probed after a while.
 func (s *scene) eject(i int, after time.Duration) *outlier.Status {
 	h := &outlier.Status{Ejected: true, Cause: messages.ServerError, Until: now.Add(after)}
 	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(h)
 	return h
 }
 
-func TestSuspendedEndpointsAreLeftAlone(t *testing.T) {
+func TestEjectedEndpointsGetNoRequests(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
 	s.eject(2, time.Second)
@@ -25,14 +25,14 @@ func TestSuspendedEndpointsAreLeftAlone(t *testing.T) {
 	s.ranked(out, 1, 0)
 	want := messages.ListOf(messages.Outlier{At: 2, Ejected: true, Cause: messages.ServerError})
 	if got := out.Decision.Outliers; got.Len() != 1 || got.At(0) != want.At(0) || out.Probe {
-		t.Errorf("suspicions %+v, probe %v", got, out.Probe)
+		t.Errorf("outliers %+v, probe %v", got, out.Probe)
 	}
 	if total := out.Decision.Profiles.At(0).Totals.At(2); total >= 0 {
 		t.Errorf("it has a total of %v, want none", total)
 	}
 }
 
-func TestAllSuspendedIsNoReasonToServeNobody(t *testing.T) {
+func TestAllEjectedAreServedAll(t *testing.T) {
 	s := newScene(t, 2)
 	s.scorer("s", 1, 0, fixed(.1, .2))
 	s.eject(0, -time.Second)
@@ -40,13 +40,13 @@ func TestAllSuspendedIsNoReasonToServeNobody(t *testing.T) {
 	out := s.run()
 	s.ranked(out, 1, 0)
 	if out.Probe {
-		t.Error("it is a probe, though nobody was left out")
+		t.Error("it is a probe, though no endpoint was dropped")
 	}
-	s.filter("only the suspended", only(0))
+	s.filter("only the ejected", only(0))
 	s.ranked(s.run(), 0)
 }
 
-func TestOneRequestTriesASuspendedEndpoint(t *testing.T) {
+func TestOneRequestProbesAnEjectedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
 	s.eject(2, 0)
@@ -59,7 +59,7 @@ func TestOneRequestTriesASuspendedEndpoint(t *testing.T) {
 	out = s.run()
 	s.ranked(out, 1, 0)
 	if out.Probe {
-		t.Error("a second request tries at the same time")
+		t.Error("a second request probes at the same time")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 	}
 }
 
-func TestWhomFiltersDropIsNotTried(t *testing.T) {
+func TestFilteredEndpointsAreNotProbed(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .2))
 	h := s.eject(2, 0)
@@ -87,8 +87,8 @@ func TestWhomFiltersDropIsNotTried(t *testing.T) {
 	}
 }
 
-// Who refuses at once is idle, and has the best total of all.
-func TestAvoidedEndpointsComeLast(t *testing.T) {
+// An endpoint that refuses at once is idle, and has the best total of all.
+func TestDegradedEndpointsComeLast(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.1, .9, .8))
 	s.degrade(1, messages.Overload, time.Second)
@@ -98,20 +98,20 @@ func TestAvoidedEndpointsComeLast(t *testing.T) {
 		out := s.run()
 		s.ranked(out, want...)
 		if out.Probe || out.Decision.Outliers.Len() != 2 {
-			t.Errorf("probe %v, suspicions %+v", out.Probe, out.Decision.Outliers)
+			t.Errorf("probe %v, outliers %+v", out.Probe, out.Decision.Outliers)
 		}
 	}
 	s.eject(0, time.Second)
-	s.ranked(s.run(), 2, 1) // something is held against all
+	s.ranked(s.run(), 2, 1) // none is healthy
 }
 
-// avoid holds something against an endpoint that is no suspension.
+// degrade degrades an endpoint, which may be probed after a moment.
 func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
 	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(&outlier.Status{Cause: why, Until: now.Add(moment)})
 }
 
-// After its moment one request tries an avoided endpoint, wherever it ranks, and all others still avoid it.
-func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
+// After its moment one request probes a degraded endpoint, wherever it ranks, and to all others it still comes last.
+func TestOneRequestProbesADegradedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
 	s.scorer("s", 1, 0, fixed(.5, .4, .3))
 	s.profiles[0].Picker.Most = func() int { return 3 }
@@ -119,16 +119,18 @@ func TestOneRequestTriesAnAvoidedEndpoint(t *testing.T) {
 	out := s.run()
 	s.ranked(out, 1, 0, 2)
 	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Runner != 0 {
-		t.Errorf("probe %v, in the record %v, runner-up %d; want 0, who would have been picked", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Runner)
+		t.Errorf("probe %v, in the record %v, runner-up %d; want 0, which would have been picked",
+			out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Runner)
 	}
 	out = s.run()
 	s.ranked(out, 0, 2, 1)
 	if out.Probe {
-		t.Error("a second request tries at the same time")
+		t.Error("a second request probes at the same time")
 	}
 }
 
-// What an endpoint says within its answers only a request sees whose answer is shown; if none comes for a minute, any may try.
+// Only a request whose answer is shown sees what an endpoint says within its answers; if none comes for a minute, any
+// may probe.
 func TestProbeThatHasToBeSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		why   messages.FailureKind
@@ -154,8 +156,8 @@ func TestProbeThatHasToBeSeen(t *testing.T) {
 	}
 }
 
-// Nobody tries whom a filter dropped, and the others keep what is held against them.
-func TestBlemishesFollowTheirEndpoints(t *testing.T) {
+// What a filter dropped is not probed, and the others keep their status.
+func TestStatusesFollowTheirEndpoints(t *testing.T) {
 	s := newScene(t, 4)
 	s.scorer("s", 1, 0, fixed(.5, .9, 1))
 	s.filter("others", only(1, 2, 3))
@@ -163,7 +165,7 @@ func TestBlemishesFollowTheirEndpoints(t *testing.T) {
 	s.degrade(2, messages.Overload, time.Second)
 	s.eject(3, time.Second)
 	if out := s.run(); out.Probe {
-		t.Error("a request tries an endpoint that a filter dropped")
+		t.Error("a request probes an endpoint that a filter dropped")
 	} else {
 		s.ranked(out, 1)
 	}

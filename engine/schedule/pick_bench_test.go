@@ -18,7 +18,8 @@ const (
 	sharedBlocks = 19
 )
 
-// defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the prompt.
+// defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the
+// prompt.
 func defaultPick(t testing.TB, n int) *scene {
 	s := newScene(new(testing.T), n)
 	c, err := config.Default(config.Settings{Destinations: 3, Stale: 5 * time.Second})
@@ -46,7 +47,7 @@ func defaultPick(t testing.TB, n int) *scene {
 	return s
 }
 
-// BenchmarkPick is a whole scheduling cycle with the default configuration and a real prefix index.
+// BenchmarkPick schedules a request with the default configuration and a real prefix index.
 func BenchmarkPick(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// Plan is a configuration ready to run. NewPlan makes it. Loops share it, and it is not changed once one of them has it.
+// Plan is a configuration ready to run. NewPlan makes it. Loops share it, and it is not changed once one of them has
+// it.
 type Plan struct {
 	profiles []Profile
 	handler  Handler
@@ -14,7 +15,8 @@ type Plan struct {
 	reads    Reads // what the plugins of all profiles look at
 }
 
-// NewPlan returns a plan of profiles, which it takes over. A sample older than stale, and than three of its intervals, is stale.
+// NewPlan returns a plan of profiles, which it takes over. A sample older than stale, and than three of its
+// intervals, is stale.
 func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
 	plan := &Plan{profiles: profiles, handler: handler, stale: stale}
 	for i := range profiles {
@@ -34,7 +36,8 @@ func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
 // Reads returns what the plugins of all profiles look at.
 func (p *Plan) Reads() Reads { return p.reads }
 
-// Profiles returns the plan's own list, in which the owner of the plan numbers the meters, or wraps plugins, before it runs.
+// Profiles returns the plan's own list, in which the owner of the plan numbers the meters, or wraps plugins, before
+// it runs.
 func (p *Plan) Profiles() []Profile { return p.profiles }
 
 // Handler returns what chooses among the profiles; nil if the configuration is not complete.
@@ -53,11 +56,11 @@ type Profile struct {
 	ranks Reads // what the scorers look at; NewPlan sets it
 }
 
-// Step is what all plugins of a profile have in common.
+// Step is what the plugins of a profile have in common.
 type Step struct {
 	Type  string // as in the configuration
 	Name  string // of the instance
-	Meter int    // what the observer knows this step by
+	Meter int    // by which the observer knows this step
 	Reads Reads
 }
 
@@ -78,10 +81,10 @@ type ScorerStep struct {
 type PickerStep struct {
 	Step
 	Picker Picker
-	Most   func() int // endpoints that it picks at most; nil = it does not say
+	Most   func() int // returns how many endpoints it picks at most; nil = it does not say
 }
 
-// most is how many endpoints an answer of this picker may have, if it gave n.
+// most returns how many endpoints an answer of this picker may have, if it gave n.
 func (p *PickerStep) most(n int) int {
 	if p.Most == nil {
 		return max(n, 1)
@@ -94,15 +97,16 @@ type Clock interface {
 	Nanos() int64 // monotonic
 }
 
-// Observer is told what plugins cost and what they did wrong. The loop supplies it; it must not block.
+// Observer hears what plugins cost and what they did wrong. The loop supplies it; it must not block.
 type Observer interface {
 	PluginRan(meter int, took time.Duration)
-	ScoreClamped(meter int) // out of [0,1]
+	ScoreClamped(meter int) // a score was out of [0,1]
 	ScoreNaN(meter int)
-	AllStale()
+	AllStale() // in a profile run whose scorers read samples
 }
 
-// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks. It gives the largest.
+// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks. It returns the
+// largest.
 type Matcher interface {
 	Match(p blockindex.Prompt, out []int) int
 }

@@ -7,28 +7,33 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// profileRun is the run of one profile: its candidates, and what became of them. Its buffers are used again by the next run.
+// profileRun is the run of one profile: its candidates, and what became of them. The next run uses its buffers again.
+//
+//	view.all ─► filters ─► outliers ─► freshness ─► scorers ─► picker ─► ranked, then last
+//	               │           │            └ all are stale: in-flight load stands in for scorers of samples
+//	               │           └ no healthy one is left: the degraded stay; nor one of these: the ejected too
+//	               └ none is left: NoEndpoints
 type profileRun struct {
 	tools *Tools
 	view  *view
 	in    Input // what plugins are shown; zero between runs
 
 	candidates
-	scores []float32 // of the scorer that runs
-	totals []float32
-	ranked []int
-	last   []uint32 // places of the degraded endpoints that come last
-	due    out      // the outlier that the request may probe; at = -1: none
-	stale  bool     // all samples were stale: scorers that read them were not asked
+	scores []float32 // of the scorer that runs; scores[i] belongs to cand[i]
+	totals []float32 // weighted sums; totals[i] belongs to cand[i]
+	ranked []int     // indexes of cand, as the picker gave them
+	last   []uint32  // places of the degraded endpoints that come last
+	due    unhealthy // the outlier that the request may probe; at = -1: none
+	stale  bool      // all samples were stale: scorers that read them were not asked
 }
 
 // candidates are the endpoints of a view that are left.
 type candidates struct {
-	cand   []Endpoint // only compact writes to it
-	shared bool       // cand is all of the view: nothing was dropped yet
-	own    []Endpoint // memory of cand once something was
-	place  []int      // of cand[i] in the view; places rise
-	keep   []bool
+	cand   []Endpoint // only compact writes to it, and only while it is own
+	shared bool       // cand is the view's own list, for nothing was dropped yet
+	own    []Endpoint // memory of cand once something was dropped
+	place  []int      // place[i] is the place of cand[i] in the view; places rise
+	keep   []bool     // keep[i] says whether cand[i] stays; valid between a step and compact
 }
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
@@ -40,14 +45,14 @@ func (r *profileRun) profile(req *messages.Request, p *Profile, now time.Time) (
 	if filter := r.filter(p, &rec); filter != "" {
 		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
 	}
-	r.spare(now)
+	r.dropOutliers(now)
 	r.stale = r.freshen(p)
 	r.score(p, &rec)
 	reason, detail := r.pick(p, &rec)
 	return rec, reason, detail
 }
 
-// forget lets go of what plugins were shown: the request stands in its cycle, which stands before its stream.
+// forget lets go of what plugins were shown, which would keep the request, its cycle and its stream in memory.
 func (r *profileRun) forget() { r.in = Input{} }
 
 // reset makes everything a candidate again.
@@ -60,7 +65,7 @@ func (r *profileRun) reset() {
 	}
 }
 
-// filter runs the chain. It names the filter that left nothing, if one did.
+// filter runs the chain. It returns the name of the filter that left nothing, if one did.
 func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	if len(p.Filters) == 0 {
 		return ""
@@ -111,7 +116,8 @@ func (r *profileRun) compact() {
 	r.cand, r.place = r.cand[:n], r.place[:n]
 }
 
-// score sums the weighted scores into totals. With stale samples in-flight load stands in for the scorers that read them.
+// score sums the weighted scores into totals. With stale samples in-flight load stands in for the scorers that read
+// them.
 func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	n := len(r.cand)
 	r.totals = grow(r.totals, n)
@@ -141,7 +147,8 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	rec.Scorers, rec.Totals = messages.TakeList(runs), messages.TakeList(totals)
 }
 
-// spread moves what belongs to candidates, which stands first, to their places among all; the others get -1. Places rise.
+// spread moves what belongs to candidates, which stands first, to their places among all; the others get -1. Places
+// rise.
 func (r *profileRun) spread(list []float32) {
 	if r.shared { // every candidate stands at its place
 		return
@@ -214,8 +221,8 @@ func (r *profileRun) faulty() string {
 	return ""
 }
 
-// runnerUp is the place of the best total apart from the pick, -1 if the pick was alone. Of equals it is the one that the picker
-// put second.
+// runnerUp is the place of the best total apart from the pick, -1 if the pick was alone. Of equals it is the one that
+// the picker put second.
 func (r *profileRun) runnerUp() int {
 	picked, best := r.ranked[0], -1
 	if len(r.ranked) > 1 {

@@ -97,7 +97,8 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 	})
 }
 
-// The handler says which run is primary, in any order: its pick serves, its outlier is probed, and the decision records it.
+// The handler says which run is primary, in any order: its pick serves, its outlier is probed, and the decision
+// records it.
 func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
 	s := newScene(t, 3)
 	s.plan, s.profiles = nil, append(s.profiles, schedule.Profile{Name: "second", Picker: picker("last", func(_ *schedule.Input, totals []float32, ranked []int) []int {
@@ -154,7 +155,7 @@ func TestFilteredCandidatesAreNotScoredAndPlacesStayRight(t *testing.T) {
 	}
 }
 
-// Of equal totals the runner-up is whom the picker put second; a better total beats that.
+// Of equal totals the runner-up is the one that the picker put second; a better total beats that.
 func TestRunnerUpFollowsTheRanking(t *testing.T) {
 	for name, c := range map[string]struct {
 		scores []float32
@@ -234,7 +235,7 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 	s.req.Blocks = messages.ListOf[uint64](1, 2)
 	s.run()
 	if asked != 0 {
-		t.Error("matched for nobody")
+		t.Error("matched although no plugin reads it")
 	}
 	var saw []int
 	s.scorer("prefix", 1, schedule.ReadsPrefix, func(in *schedule.Input, _ []float32) {

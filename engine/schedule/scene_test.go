@@ -14,8 +14,8 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total. What changes the profiles, the
-// handler or the threshold sets plan to nil: the next run makes another one.
+// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total. What changes the
+// profiles, the handler or the threshold sets plan to nil: the next run makes another one.
 type scene struct {
 	*testing.T
 	snap      *endpoints.Snapshot
@@ -66,7 +66,7 @@ func (s *scene) scorer(name string, weight float32, reads schedule.Reads, f scor
 	p.Scorers, s.plan = append(p.Scorers, schedule.ScorerStep{Step: step, Scorer: f, Weight: weight}), nil
 }
 
-// ranked checks who was picked, best first, by place in the snapshot.
+// ranked checks what was picked, best first, by place in the snapshot.
 func (s *scene) ranked(out schedule.Outcome, want ...int) {
 	s.Helper()
 	if out.Reason != messages.NoReason || len(out.Ranked) != len(want) {
@@ -82,7 +82,7 @@ func (s *scene) ranked(out schedule.Outcome, want ...int) {
 func (s *scene) failed(out schedule.Outcome, why messages.Reason, detail string) {
 	s.Helper()
 	if out.Reason != why || out.Detail != detail || out.Ranked != nil {
-		s.Errorf("%v %q with %v, want %v %q and nobody", out.Reason, out.Detail, out.Ranked, why, detail)
+		s.Errorf("%v %q with %v, want %v %q and none", out.Reason, out.Detail, out.Ranked, why, detail)
 	}
 }
 

@@ -18,18 +18,18 @@ type Tools struct {
 	Rand     *rand.Rand
 }
 
-// Scheduler picks for the requests of one loop. It owns the buffers of the loop, which grow to the largest pool seen. From one request
-// to the next it keeps what was read of endpoints, and nothing of the request.
+// Scheduler picks for the requests of one loop. It owns the loop's buffers, which grow to the largest pool seen. It
+// keeps what was read of endpoints for the next request, and nothing of the request.
 type Scheduler struct {
 	tools Tools
 	view  view
 	run   profileRun
 
-	names   []string
-	results []Result              // of the profiles that have run
-	probes  []probe               // likewise
-	ran     []bool                // of each profile, whether it has
-	best    []*endpoints.Endpoint // what Outcome.Ranked shows
+	names   []string              // of the plan's profiles
+	results []Result              // of the profiles that have run, in their order
+	probes  []probe               // probes[i] belongs to results[i]
+	ran     []bool                // ran[i] says whether profile i has run
+	best    []*endpoints.Endpoint // memory of Outcome.Ranked
 }
 
 // NewScheduler returns a scheduler for one loop.
@@ -39,7 +39,7 @@ func NewScheduler(tools Tools) *Scheduler {
 	return s
 }
 
-// Outcome is what the scheduling of a request came to.
+// Outcome is what scheduling a request came to.
 type Outcome struct {
 	Ranked   []*endpoints.Endpoint // of the primary profile, best first; empty if Reason is set. Valid until the next Run
 	Reason   messages.Reason
@@ -48,7 +48,7 @@ type Outcome struct {
 	Took     time.Duration
 
 	Probe        bool // this request is the probe of the first of Ranked
-	PrefixBlocks int  // of the request, how many lead blocks the best of Ranked holds; -1 = it was not asked
+	PrefixBlocks int  // how many lead blocks of the request the first of Ranked holds; -1 = no index was asked
 }
 
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
@@ -130,7 +130,7 @@ func (o Outcome) fail(why messages.Reason, detail string) Outcome {
 	return o
 }
 
-// rank takes the pick of the primary profile run. The request may be the probe of an outlier that the run passed by.
+// rank takes the pick of the primary profile run. It may make the request the probe of an outlier that the run dropped.
 func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int) {
 	if primary < 0 || primary >= len(runs) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"

@@ -19,7 +19,7 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s := newScene(t, 3)
 	s.age(0, 5*time.Second+1)
 	s.age(1, 5*time.Second)
-	s.ranked(s.run(), 0, 1, 2) // nobody reads a sample: freshness does not count
+	s.ranked(s.run(), 0, 1, 2) // no plugin reads a sample: freshness does not count
 	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.5, 1))
 	out := s.run()
 	s.ranked(out, 2, 1)
@@ -30,14 +30,15 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s.ranked(s.run(), 0)
 }
 
-// What a server was like a moment ago says little once its page cannot be read: others go first, and are served so until it can.
+// What a server was like a moment ago says little once its page cannot be read: others go first, and are served so
+// until it can.
 func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	s := newScene(t, 3)
 	for i := range s.snap.Endpoints {
 		s.age(i, time.Second)
 	}
 	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[1]}.ScrapeFailed()
-	s.ranked(s.run(), 0, 1, 2) // nobody reads a sample
+	s.ranked(s.run(), 0, 1, 2) // no plugin reads a sample
 	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.2, 0.5, 1))
 	s.ranked(s.run(), 2, 0)
 	s.age(0, time.Minute)
@@ -81,12 +82,12 @@ func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 	var in []schedule.Endpoint
 	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = i.Candidates.List() })
 	s.run()
-	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].InflightRequests != 2 || in[1].InflightTokens != 4 {
+	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].Inflight != (schedule.Inflight{Requests: 2, Tokens: 4}) {
 		t.Errorf("candidates %+v, want 1 sampled and 1 since", in)
 	}
 	endpoints.LoadWriter{Endpoint: e}.Remove(known)
 	s.run()
-	if in[1].Waiting != 2 || in[1].InflightRequests != 1 {
+	if in[1].Waiting != 2 || in[1].Inflight.Requests != 1 {
 		t.Errorf("candidate %+v: the sample knew the one that ended", in[1])
 	}
 }
@@ -138,7 +139,7 @@ func TestAllocationsDoNotGrowWithEndpoints(t *testing.T) {
 	}
 }
 
-func TestScratchHoldsNothingOfALargerPool(t *testing.T) {
+func TestSchedulerHoldsNothingOfALargerPool(t *testing.T) {
 	s := newScene(t, 9)
 	s.scorer("a", 1, 0, fixed(0, 0, 0, 0, 0, 0, 0, 0, 1))
 	s.ranked(s.run(), 8, 0, 1, 2, 3, 4, 5, 6, 7)

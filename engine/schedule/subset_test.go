@@ -39,7 +39,7 @@ func TestSubsetOfAnyLengthAdmitsItsOwn(t *testing.T) {
 	}
 	a.restrict(messages.Subset{Given: true})
 	if a.admits(pool[0]) {
-		t.Error("an empty subset admits somebody")
+		t.Error("an empty subset admits an endpoint")
 	}
 }
 
@@ -86,7 +86,7 @@ func BenchmarkSubset(b *testing.B) {
 			}
 		}
 		if found == 0 {
-			b.Error("nobody is in the subset")
+			b.Error("no endpoint is in the subset")
 		}
 	})
 }

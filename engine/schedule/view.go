@@ -8,16 +8,16 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// view is what one request sees of the pool: every endpoint that it may go to, read once. From one request to the next it keeps what
-// was read of endpoints, which is read again only where it changed, and nothing of the request.
+// view is what one request sees of the pool: every endpoint that it may go to, read once. It keeps what was read of
+// endpoints for the next request, which reads again only what changed, and keeps nothing of the request.
 type view struct {
 	allowed  allowed
 	all      []Endpoint
 	sources  []*endpoints.Endpoint // of all, place by place
-	outliers []out                 // those of all that are not healthy
+	outliers []unhealthy           // of all
 
-	known []known       // what all[i] was read from; as long as all can be
-	stale time.Duration // the threshold under which it is known
+	known []known       // known[i] is what all[i] was read from; len(known) = cap(all)
+	stale time.Duration // the threshold of known
 
 	matches []int // lead blocks of the request's prompt, by slot
 	matched bool  // matches are this request's
@@ -32,7 +32,7 @@ type allowed struct {
 	many   map[messages.Address]struct{} // of a long subset; else empty
 }
 
-// restrict begins a request. It takes time in proportion to a long subset, once, and none for a short one.
+// restrict begins a request. Its time grows with a long subset; it is constant for a short one.
 func (a *allowed) restrict(to messages.Subset) {
 	a.subset = to
 	if !to.Given || to.Addresses.Len() <= fewAddresses {
@@ -46,7 +46,7 @@ func (a *allowed) restrict(to messages.Subset) {
 	}
 }
 
-// admits says whether an endpoint at this address may serve the request.
+// admits reports whether an endpoint at this address may serve the request.
 func (a *allowed) admits(address messages.Address) bool {
 	if !a.subset.Given {
 		return true
@@ -99,15 +99,16 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 	}
 }
 
-// known is what an Endpoint was read from. While it is the same, so is most of the Endpoint.
+// known is what an Endpoint was read from. While endpoint and sample are the same, so is most of the Endpoint.
 type known struct {
 	endpoint *endpoints.Endpoint
-	sample   *endpoints.Sample
-	waiting  int       // in it
-	until    time.Time // it is fresh
+	sample   *endpoints.Sample // nil = it had none
+	waiting  int               // of the sample
+	until    time.Time         // the end of the sample's freshness
 }
 
-// room makes all large enough for n endpoints, and forgets what is of no use: in other memory, or under another threshold.
+// room makes all large enough for n endpoints, and forgets what is of no use: in other memory, or under another
+// threshold.
 func (v *view) room(n int, stale time.Duration) {
 	if cap(v.all) < n {
 		v.all = make([]Endpoint, n, n+n/2)
@@ -119,8 +120,8 @@ func (v *view) room(n int, stale time.Duration) {
 	}
 }
 
-// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them is another than
-// when this place was read last: most of it is pointers, and the memory of samples is far away.
+// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them
+// is another than when this place was read last: most of it is pointers, and the memory of samples is far away.
 func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
@@ -131,18 +132,18 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 		*k = known{endpoint: e, sample: smp}
 		if smp != nil {
 			k.waiting, k.until = smp.Waiting, smp.FreshUntil(v.stale)
-			out.Running, out.KVUsed = smp.Running, smp.KVUsed
-			out.ActiveLoRAs, out.WaitingLoRAs, out.MaxLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs, smp.MaxLoRAs
+			out.Sampled.Running, out.Sampled.KVUsed, out.Sampled.MaxLoRAs = smp.Running, smp.KVUsed, smp.MaxLoRAs
+			out.Sampled.ActiveLoRAs, out.Sampled.WaitingLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs
 		}
 	}
 	if smp != nil {
 		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since
 	}
 	out.Failing = e.Failing()
-	out.InflightRequests, out.InflightTokens, out.PrefixBlocks = load.Inflight, load.Tokens, 0
+	out.Inflight.Requests, out.Inflight.Tokens, out.PrefixBlocks = load.Inflight, load.Tokens, 0
 }
 
-// grow gives a slice of length n, from buf if it is large enough. Its content is whatever was there.
+// grow returns a slice of length n, from buf if that is large enough. It holds whatever stood there before.
 func grow[T any](buf []T, n int) []T {
 	if cap(buf) >= n {
 		return buf[:n]

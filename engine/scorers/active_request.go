@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// ActiveRequest prefers servers to which few requests have been sent that have not ended yet. It counts them itself and
-// needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between maxBusyScore and
-// 0, where 0 is the busiest candidate.
+// ActiveRequest prefers servers to which few requests have been sent that have not ended yet. It counts them itself
+// and needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between
+// maxBusyScore and 0, where 0 is the busiest candidate.
 type ActiveRequest struct {
 	// RequestTimeout is the time after which a request counts no longer. Requests count until they end.
 	RequestTimeout string `json:"requestTimeout" effect:"none"`

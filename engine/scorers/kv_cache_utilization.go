@@ -2,9 +2,9 @@ package scorers
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// KVCacheUtilization prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its
-// KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number
-// that makes sense counts as full.
+// KVCacheUtilization prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell
+// its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no
+// number that makes sense counts as full.
 type KVCacheUtilization struct{}
 
 // Validate accepts everything: there are no parameters.

@@ -2,8 +2,9 @@ package scorers
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8 where a
-// slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request names.
+// LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8
+// where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request
+// names.
 type LoRAAffinity struct{}
 
 // Validate accepts everything: there are no parameters.

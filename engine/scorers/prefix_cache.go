@@ -11,19 +11,21 @@ import (
 // blockTokens is the size of a prompt block: 256 bytes at 4 bytes a token.
 const blockTokens = 64
 
-// PrefixCache prefers servers that hold the beginning of the prompt in their prefix cache. The score is a weighted mean of
-// two numbers: the part of the prompt's blocks that match, and the square of the matched length on a fixed scale. With the
-// default weight only the first counts. A prompt without a whole block of 64 tokens scores 0 everywhere.
+// PrefixCache prefers servers that hold the beginning of the prompt in their prefix cache. The score is a weighted
+// mean of two numbers: the part of the prompt's blocks that match, and the square of the matched length on a fixed
+// scale. With the default weight only the first counts. A prompt without a whole block of 64 tokens scores 0
+// everywhere.
 //
-// With yieldAboveRequests the preference ends where it would crowd one server while another has little to do: conversations then
-// move to a server that was added, or that returned.
+// With yieldAboveRequests the preference ends where it would crowd one server while another has little to do:
+// conversations then move to a server that was added, or that returned.
 type PrefixCache struct {
-	// MatchLengthWeight is the share of the matched length in the score, 0 to 1; the matched part of the prompt has the rest.
+	// MatchLengthWeight is the share of the matched length in the score, 0 to 1; the matched part of the prompt has
+	// the rest.
 	MatchLengthWeight float64 `json:"matchLengthWeight"`
 	// MatchLengthScaleTokens is the matched length, in tokens, that scores 1; at least 1.
 	MatchLengthScaleTokens int `json:"matchLengthScaleTokens"`
-	// YieldAboveRequests is how many requests in flight more than the least loaded candidate a server may have. One that has more,
-	// and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.
+	// YieldAboveRequests is how many requests in flight more than the least loaded candidate a server may have. One
+	// that has more, and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.
 	YieldAboveRequests int `json:"yieldAboveRequests"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`

@@ -2,8 +2,8 @@ package scorers
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// RunningRequests prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the one
-// that runs most 0, in between in proportion; all equal score 1.
+// RunningRequests prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the
+// one that runs most 0, in between in proportion; all equal score 1.
 type RunningRequests struct{}
 
 // Validate accepts everything: there are no parameters.

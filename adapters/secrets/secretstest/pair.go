@@ -1,5 +1,5 @@
-// Package secretstest makes certificates for tests, each with its key. It owns how they look and how their files come to be.
-// It never signs one certificate by another: whoever trusts a pair is given that pair's certificate.
+// Package secretstest makes certificates for tests, each with its key. It owns how they look and how their files come
+// to be. It never signs one certificate by another: whoever trusts a pair is given that pair's certificate.
 package secretstest
 
 import (
