@@ -183,3 +183,30 @@ func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error
 		return nil, fmt.Errorf("%s: interrupted: %w", name, ctx.Err())
 	}
 }
+
+// describe is a configuration in force, defaults filled in.
+func describe(c *config.Config) string {
+	var b strings.Builder
+	for _, p := range c.Plan.Profiles() {
+		fmt.Fprintf(&b, "profile %s\n", p.Name)
+		for _, f := range p.Filters {
+			fmt.Fprintf(&b, "  filter  %s\n", named(f.Name, f.Type))
+		}
+		for _, s := range p.Scorers {
+			fmt.Fprintf(&b, "  scorer  %s, weight %g\n", named(s.Name, s.Type), s.Weight)
+		}
+		fmt.Fprintf(&b, "  picker  %s\n", named(p.Picker.Name, p.Picker.Type))
+	}
+	fmt.Fprintf(&b, "handler   %s\n", named(c.Handler.Name, c.Handler.Type))
+	if c.Discovery.Path != "" {
+		fmt.Fprintf(&b, "endpoints %s\n", c.Discovery.Path)
+	}
+	return b.String()
+}
+
+func named(name, kind string) string {
+	if name == kind || name == "" {
+		return kind
+	}
+	return name + " (" + kind + ")"
+}

@@ -143,3 +143,21 @@ func writeFlagGroup(b *strings.Builder, title string, set *pflag.FlagSet) {
 		fmt.Fprintf(b, "\n%s:\n%s", title, text)
 	}
 }
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:               "help [COMMAND]",
+		Short:             "Help about any command",
+		ValidArgsFunction: completeCommands,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err == nil {
+				err = noArgs(of, rest)
+			}
+			if err != nil {
+				return err
+			}
+			return of.Help()
+		},
+	}
+}

@@ -1,238 +1,55 @@
 package app
 
 import (
-	"fmt"
-	"io"
-	"log"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync/atomic"
+	"os"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
-
-	"github.com/signalbox-epp/signalbox/engine/blockindex"
-	"github.com/signalbox-epp/signalbox/engine/endpoints"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// pageServer has one page at one path, and tells of each request for it. Any other path fails the test.
-type pageServer struct {
-	*httptest.Server
-	asked chan time.Time
-	text  atomic.Pointer[string]
-}
-
-func newPageServer(t *testing.T, path, text string, serve func(http.Handler) *httptest.Server) *pageServer {
-	s := &pageServer{asked: make(chan time.Time, 10_000)}
-	s.text.Store(&text)
-	s.Server = serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != path {
-			t.Errorf("asked for %s, want %s only", r.URL.Path, path)
-		}
-		s.asked <- time.Now()
-		_, _ = io.WriteString(w, *s.text.Load())
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-// overTLS serves with a certificate that no root of the system vouches for.
-func overTLS(h http.Handler) *httptest.Server {
-	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a client gives up
-	s.StartTLS()
-	return s
-}
-
-func (s *pageServer) port() string { return s.URL[strings.LastIndex(s.URL, ":")+1:] }
-
-// times waits until the page was asked for so many times, and says how long that took from the first one on.
-func (s *pageServer) times(t *testing.T, n int) time.Duration {
-	t.Helper()
-	var first, last time.Time
-	late := time.After(10 * time.Second)
-	for i := range n {
-		select {
-		case last = <-s.asked:
-		case <-late:
-			t.Fatalf("asked %d times within 10 s, want %d", i, n)
-		}
-		if i == 0 {
-			first = last
-		}
-	}
-	return last.Sub(first)
-}
-
-// until waits for the only endpoint of a tree to be as wanted.
-func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bool) *endpoints.Endpoint {
-	tt.Helper()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for late := time.After(10 * time.Second); ; {
-		e := t.picker.Pool().Snapshot().Endpoints[0]
-		if is(e) {
-			return e
-		}
-		select {
-		case <-look.C:
-		case <-late:
-			tt.Fatalf("%s: not within 10 s; sample %+v, failing %t", what, e.Sample(), e.Failing())
-		}
-	}
-}
-
-const sourcesText = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: queue-scorer
-- type: metrics-data-source
-  parameters: {scheme: %s, path: /stats, port: %s, interval: %s%s}
-- type: core-metrics-extractor
-  parameters: {engineLabelKey: example.com/engine}
-- type: models-data-source
-  parameters: {scheme: %s, path: /list, port: %s, interval: %s%s}
-dataLayer:
-  sources: [{pluginRef: metrics-data-source}, {pluginRef: models-data-source}]
-`
-
-const (
-	twoEngines = "vllm:num_requests_waiting 3\nsglang:num_queue_reqs 7\n"
-	oneModel   = `{"data":[{"id":"m"}]}`
-	labelled   = `{name: a, address: 127.0.0.1, port: "%s", labels: {example.com/engine: sglang, llm-d.ai/engine-type: vllm}}`
-)
-
-// What a configuration says of sources and labels is what model servers are asked: where, how, how often.
-func TestSourcesAreAskedAsConfigured(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) }) // after the servers' ends
-	own := newPageServer(t, "nothing", "", httptest.NewServer)
+// A signal that follows the first one within half a second is the same order: a terminal and a parent may both send it.
+func TestSecondSignalCountsAfterAMoment(t *testing.T) {
 	for name, c := range map[string]struct {
-		metrics, models     string // schemes
-		everyPage, everyOne time.Duration
+		after []time.Duration // of each signal, since the one before
+		want  int             // position in after of the one that counts; -1 = none does
 	}{
-		"metrics over TLS, often":  {"https", "http", 20 * time.Millisecond, 400 * time.Millisecond},
-		"models over TLS, as well": {"http", "https", 400 * time.Millisecond, 20 * time.Millisecond},
+		"one":                           {[]time.Duration{0}, -1},
+		"one that came twice":           {[]time.Duration{0, 0}, -1},
+		"twice, just within the moment": {[]time.Duration{0, oneOrder - 1}, -1},
+		"two":                           {[]time.Duration{0, oneOrder}, 1},
+		"one that came thrice, and two": {[]time.Duration{0, 0, oneOrder / 2, oneOrder / 2}, 3},
+		"two, long after":               {[]time.Duration{time.Second, time.Minute}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve := map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": overTLS}
-			page := newPageServer(t, "/stats", twoEngines, serve[c.metrics])
-			list := newPageServer(t, "/list", oneModel, serve[c.models])
-			text := fmt.Sprintf(sourcesText, c.metrics, page.port(), c.everyPage, "", c.models, list.port(), c.everyOne, "")
-			tr, end := treeOver(t, io.Discard, fmt.Sprintf(labelled, own.port()), "--config-text", text)
-			defer end()
-			for of, s := range map[*pageServer]time.Duration{page: c.everyPage, list: c.everyOne} {
-				of.times(t, 2) // the first interval of a page is shorter, so that endpoints part ways
-				if took := of.times(t, 4); took < 3*s-500*time.Millisecond || took > 3*s+2*time.Second {
-					t.Errorf("asked 4 times within %v, want one every %v", took, s)
+			synctest.Test(t, func(t *testing.T) {
+				signals, stopped, counted := make(chan os.Signal, 2), false, make(chan os.Signal, 1)
+				go func() { counted <- secondSignal(signals, func() { stopped = true }) }()
+				got := -1
+				for i, pause := range c.after {
+					if stopped && i == 0 {
+						t.Error("stopped before the first signal")
+					}
+					<-time.After(pause) // of the bubble's clock
+					signals <- syscall.Signal(i + 1)
+					synctest.Wait()
+					if !stopped {
+						t.Error("the first signal does not stop the command")
+					}
+					if len(counted) > 0 {
+						got = int((<-counted).(syscall.Signal)) - 1
+						break
+					}
 				}
-			}
-			e := tr.until(t, "models", func(e *endpoints.Endpoint) bool { return e.Sample() != nil && len(e.Sample().Models) > 0 })
-			if s := e.Sample(); s.Engine != "sglang" || s.Waiting != 7 || s.Models[0] != "m" {
-				t.Errorf("sample %+v, want 7 requests waiting at an sglang with model m", s)
-			}
-		})
-	}
-}
-
-// A certificate is verified exactly where the configuration wants it.
-func TestCertificatesAreVerifiedAsConfigured(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) }) // after the servers' ends
-	const verify = ", insecureSkipVerify: false"
-	for name, c := range map[string]struct{ metrics, models string }{
-		"metrics": {verify, ""}, "models": {"", verify},
-	} {
-		t.Run(name, func(t *testing.T) {
-			page := newPageServer(t, "/stats", twoEngines, overTLS)
-			list := newPageServer(t, "/list", oneModel, overTLS)
-			text := fmt.Sprintf(sourcesText, "https", page.port(), "10ms", c.metrics, "https", list.port(), "10ms", c.models)
-			tr, end := treeOver(t, io.Discard, fmt.Sprintf(labelled, "9"), "--config-text", text)
-			defer end()
-			refused, answered, source := page, list, "metrics-data-source"
-			if c.models != "" {
-				refused, answered, source = list, page, "models-data-source"
-			}
-			answered.times(t, 3)
-			tr.failed(t, source)
-			if n := len(refused.asked); n > 0 {
-				t.Errorf("%s: %d requests over a connection whose certificate nobody vouches for", source, n)
-			}
-		})
-	}
-}
-
-// failed waits until a fetch from this source has failed.
-func (t *tree) failed(tt *testing.T, source string) {
-	tt.Helper()
-	t.until(tt, source+" fails", func(*endpoints.Endpoint) bool {
-		families, err := t.registry.Gather()
-		if err != nil {
-			tt.Fatal(err)
-		}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "llm_d_epp_datalayer_poll_errors_total" && m.GetLabel()[0].GetValue() == source && m.GetCounter().GetValue() > 0 {
-					return true
+				if got != c.want {
+					t.Errorf("signal %d counts, want %d", got, c.want)
 				}
-			}
-		}
-		return false
-	})
-}
-
-const onlyText = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: %s
-- type: metrics-data-source
-  parameters: {interval: 10ms}
-`
-
-// The prefix index must forget a server that restarts, also when no plugin reads load.
-func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n", httptest.NewServer)
-	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
-	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
-	defer end()
-	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
-	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != 0 {
-		t.Errorf("sample %+v, want the start at 1000 and no load, which nobody reads", s)
-	}
-	tr.request(t, 1, 200)
-	tr.held(t, first, 1)
-	restarted := "process_start_time_seconds 2000\n"
-	page.text.Store(&restarted)
-	next := tr.until(t, "another incarnation", func(e *endpoints.Endpoint) bool { return e.ID != first.ID })
-	tr.held(t, first, 0)
-	tr.held(t, next, 0)
-}
-
-// held waits until an endpoint holds so many blocks of the prompt that request sends.
-func (t *tree) held(tt *testing.T, of *endpoints.Endpoint, blocks int) {
-	tt.Helper()
-	prompt := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1)}
-	t.until(tt, fmt.Sprintf("%d blocks in slot %d", blocks, of.ID.Slot), func(*endpoints.Endpoint) bool {
-		out := make([]int, of.ID.Slot+1)
-		t.picker.Prefixes().Match(prompt, out)
-		return out[of.ID.Slot] == blocks
-	})
-}
-
-// Where no plugin reads anything of a page, none is asked for: not while the model list is fetched a hundred times.
-func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	page := newPageServer(t, "/metrics", "", httptest.NewServer)
-	list := newPageServer(t, "/list", oneModel, httptest.NewServer)
-	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
-	text := fmt.Sprintf(onlyText, "active-request-scorer") + "- type: models-data-source\n  parameters: {path: /list, interval: 10ms, port: " +
-		list.port() + "}\ndataLayer: {sources: [{pluginRef: models-data-source}]}\n"
-	_, end := treeOver(t, io.Discard, at, "--config-text", text)
-	list.times(t, 100)
-	end()
-	if n := len(page.asked); n > 0 {
-		t.Errorf("asked for %d pages", n)
+				if got < 0 { // for the goroutine to end
+					<-time.After(oneOrder)
+					signals <- syscall.SIGTERM
+					<-counted
+				}
+			})
+		})
 	}
 }

@@ -28,7 +28,7 @@ func TestSupervisionIsWhatIsSpawned(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(byLoop(lineages(supervision, "", 0, loops)), byLoop(got)); diff != "" {
-		t.Errorf("printed -, spawned +; correct supervision in inspect.go, then `go test ./test/arch -update`:\n%s", diff)
+		t.Errorf("printed -, spawned +; correct supervision in supervision.go, then `go test ./test/arch -update`:\n%s", diff)
 	}
 }
 

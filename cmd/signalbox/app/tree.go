@@ -131,27 +131,6 @@ func (t *tree) onPanic(p runtime.Panic, did []string) {
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }
 
-// follow tells the picker the endpoints of a file, until the tree is closed.
-func (t *tree) follow(ctx context.Context, file *discovery.File) {
-	t.file = file
-	go file.Run(context.WithoutCancel(ctx), t.picker.Discovery())
-}
-
-// awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
-func (t *tree) awaitEndpoints(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for t.picker.Pool().Snapshot().Version == 0 {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // close ends what tells the picker things, and then the picker.
 func (t *tree) close(ctx context.Context) error {
 	if t.file != nil {

@@ -20,36 +20,54 @@ func newVersion() *cobra.Command {
 		Short: "Print version, commit and its date, and the Go version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Version)
 			return err
 		},
 	}
 }
 
-// version is the line of signalbox version.
-func version() string {
-	b := built()
-	return fmt.Sprintf("signalbox %s, commit %s of %s, %s %s/%s", b.Version, b.Commit, b.Date, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
-}
-
-// built is what this binary was made from.
-func built() telemetry.Build {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
+// versionLine is what the program's version command prints.
+func (p *program) versionLine() string {
+	b, info := built(), buildInfo()
+	line := fmt.Sprintf("%s %s, commit %s of %s, %s %s/%s", ownName, b.Version, b.Commit, b.Date, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+	if p.name == ownName {
+		return line
 	}
-	return builtFrom(telemetry.Build{Version: linkedVersion, Commit: linkedCommit, Date: linkedDate}, info)
+	return fmt.Sprintf("%s %s with %s", p.name, cmp.Or(p.version, info.Main.Version, unknown), line)
 }
 
-// builtFrom takes what the linker was told, and the rest from what the go command stamps in.
+const unknown = "unknown"
+
+func buildInfo() *debug.BuildInfo {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info
+	}
+	return &debug.BuildInfo{}
+}
+
+// built is what Signalbox in this binary was made from.
+func built() telemetry.Build {
+	return builtFrom(telemetry.Build{Version: linkedVersion, Commit: linkedCommit, Date: linkedDate}, buildInfo())
+}
+
+// ownModule is the module that this package is of.
+const ownModule = "github.com/signalbox-epp/signalbox"
+
+// builtFrom takes what the linker was told, and the rest from what the go command stamps in. In the program of another module that stamps
+// that one's commit, and our version among those of the modules it needs.
 func builtFrom(linked telemetry.Build, info *debug.BuildInfo) telemetry.Build {
-	stamped := map[string]string{}
+	stamped, version := map[string]string{}, info.Main.Version
 	for _, s := range info.Settings {
 		stamped[s.Key] = s.Value
 	}
-	const unknown = "unknown"
+	for _, needed := range info.Deps {
+		if needed.Path == ownModule {
+			clear(stamped)
+			version = needed.Version
+		}
+	}
 	return telemetry.Build{
-		Version: cmp.Or(linked.Version, info.Main.Version, unknown),
+		Version: cmp.Or(linked.Version, version, unknown),
 		Commit:  cmp.Or(linked.Commit, stamped["vcs.revision"], unknown),
 		Date:    cmp.Or(linked.Date, stamped["vcs.time"], unknown),
 	}

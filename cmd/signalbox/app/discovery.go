@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/config"
+)
+
+// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad one changes nothing.
+func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
+	told := endpointsLog{log: log.Logger, say: o.hooks.say}
+	file, err := discovery.Open(discovery.Config{
+		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
+		Doubles: func(p discovery.Problems) { log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
+	}
+	return file, nil
+}
+
+const namedEndpoints = 20 // in one line of the log
+
+// endpointsLog logs what becomes of the file of endpoints.
+type endpointsLog struct {
+	log *zap.Logger
+	say func(format string, args ...any) // says that all is well in place of the log; nil = the log says it
+}
+
+// problem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
+func (l endpointsLog) problem(err error) {
+	if err != nil {
+		l.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
+		return
+	}
+	const well = "endpoints: all is well again"
+	if l.say != nil {
+		l.say(well)
+		return
+	}
+	l.log.Info(well)
+}
+
+func (l endpointsLog) change(c discovery.Change) {
+	fields := []zap.Field{zap.Int("endpoints", c.Endpoints)}
+	for _, part := range []struct {
+		key   string
+		names []string
+	}{{"added", c.Added}, {"removed", c.Removed}} {
+		if n := len(part.names); n > namedEndpoints {
+			part.names = append(part.names[:namedEndpoints:namedEndpoints], fmt.Sprintf("and %d more", n-namedEndpoints))
+		}
+		if len(part.names) > 0 {
+			fields = append(fields, zap.Strings(part.key, part.names))
+		}
+	}
+	if c.Endpoints == 0 {
+		l.log.Warn("endpoints: there are none, every request is refused with 503", fields...)
+		return
+	}
+	l.log.Info("endpoints changed", fields...)
+}
+
+// follow tells the picker the endpoints of a file, until the tree is closed.
+func (t *tree) follow(ctx context.Context, file *discovery.File) {
+	t.file = file
+	go file.Run(context.WithoutCancel(ctx), t.picker.Discovery())
+}
+
+// awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
+func (t *tree) awaitEndpoints(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for t.picker.Pool().Snapshot().Version == 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

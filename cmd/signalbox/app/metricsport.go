@@ -1,0 +1,46 @@
+package app
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// proxyViews are the connected proxies as /debug/proxies shows them.
+func (t *tree) proxyViews() []admin.ProxyView {
+	known := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	var out []admin.ProxyView
+	for _, v := range t.peers.Views() {
+		out = append(out, admin.ProxyView{
+			From: v.From, Node: known(v.Node), Version: known(v.Version), Lane: known(v.Lane()), Connections: v.Connections,
+			Light: v.Light, Full: v.Full, AccessLog: v.AccessLog, XDS: v.XDS, SinceSeconds: time.Since(v.Since).Seconds(),
+		})
+	}
+	return out
+}
+
+// serveAdmin makes the metrics port's side.
+func (t *tree) serveAdmin(c *config.Config) {
+	t.admin = admin.NewHandler(admin.Config{
+		Gatherer: t.registry, Recorder: t.picker.Recorder(), FormatID: t.formatID,
+		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Address: t.picker.Pool().Address, Incarnations: t.picker.Pool().Incarnations,
+		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) }, ActorName: t.picker.System().ActorName,
+		Ready: t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews, NotScraped: notScraped(c), OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
+		Configuration: func() string { return describe(c) },
+	})
+}
+
+// endpointViews is the pool as /debug/endpoints shows it.
+func (t *tree) endpointViews() []admin.EndpointView {
+	return admin.Views(t.picker.Pool().Snapshot(), t.picker.System().Now(), t.opts.staleness)
+}

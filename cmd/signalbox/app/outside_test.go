@@ -1,0 +1,69 @@
+package app
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: what the command needs
+// is there.
+func TestMainOfAnotherModule(t *testing.T) {
+	tree, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile(filepath.Join(tree, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"go.sum": string(sums),
+		"go.mod": "module example.com/other\n\ngo 1.26\n\nrequire " + ownModule + " v0.1.2\n\nreplace " + ownModule + " => " + tree + "\n",
+		"main.go": `package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"` + ownModule + `/cmd/signalbox/app"
+)
+
+func main() {
+	app.Main(app.Named("other-picker", "v1.2.3"), app.With(&cobra.Command{
+		Use: "greet", Short: "Say hello", Run: func(c *cobra.Command, _ []string) { c.Println("hello") },
+	}))
+}
+`,
+		"config.yaml": randomPicking,
+	} {
+		writeText(t, filepath.Join(folder, name), text)
+	}
+	binary := filepath.Join(folder, "other-picker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for line, c := range map[string]struct {
+		ok   bool
+		want string
+	}{
+		"version":                  {true, `^other-picker v1\.2\.3 with signalbox v0\.1\.2, commit unknown of unknown, go`},
+		"greet":                    {true, `^hello\n$`},
+		"config check config.yaml": {true, `picker  random-picker`},
+		"--help":                   {true, `(?s)Usage:\n  other-picker \[flags\].*Examples:\n  other-picker up .*\n\nCommands:\n  greet +Say hello\n`},
+		"plugins none-such":        {false, `^other-picker: no plugin type "none-such"`},
+		"greet --to me":            {false, `^other-picker: unknown flag: --to; see other-picker greet --help\n$`},
+	} {
+		run := exec.CommandContext(t.Context(), binary, strings.Fields(line)...)
+		run.Dir = folder
+		out, err := run.CombinedOutput()
+		if (err == nil) != c.ok || !regexp.MustCompile(c.want).Match(out) {
+			t.Errorf("other-picker %s: %v, printed\n%s\nwant success %v and %s", line, err, out, c.ok, c.want)
+		}
+	}
+}

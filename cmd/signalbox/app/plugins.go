@@ -1,0 +1,64 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/spelling"
+)
+
+func newPlugins() *cobra.Command {
+	return &cobra.Command{
+		Use:               "plugins [TYPE]",
+		Short:             "List the plugins that a configuration may name, or document one",
+		Example:           "  signalbox plugins\n  signalbox plugins prefix-cache-scorer",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completePlugins,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				listPlugins(cmd.OutOrStdout())
+				return nil
+			}
+			return showPlugin(cmd.OutOrStdout(), args[0])
+		},
+	}
+}
+
+func listPlugins(w io.Writer) {
+	for _, f := range config.Describe() {
+		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
+		for _, p := range f.Plugins {
+			const indent = "                                   "
+			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, strings.TrimPrefix(filled(firstSentence(p.Text), indent), indent))
+		}
+	}
+}
+
+func firstSentence(text string) string {
+	first, _, _ := strings.Cut(strings.ReplaceAll(text, "\n", " "), ". ")
+	return strings.TrimSuffix(first, ".") + "."
+}
+
+func showPlugin(w io.Writer, name string) error {
+	var types []string
+	for _, f := range config.Describe() {
+		for _, p := range f.Plugins {
+			types = append(types, p.Type)
+			if p.Type != name {
+				continue
+			}
+			_, _ = fmt.Fprintf(w, "%s (%s)\n\n%s", p.Type, f.Name, paragraphs(p.Text))
+			for _, q := range p.Parameters {
+				_, _ = fmt.Fprintf(w, "\n  %s  %s, default %q\n%s", q.Name, q.Kind, q.Default, filled(q.Text, "      "))
+			}
+			return nil
+		}
+	}
+	meant := near(slices.DeleteFunc([]string{spelling.Nearest(name, types)}, func(s string) bool { return s == "" }))
+	return fmt.Errorf("no plugin type %q%s; signalbox plugins lists them", name, meant)
+}

@@ -1,0 +1,61 @@
+package app
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox/adapters/accesslog"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/adapters/peers"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// serveStreams makes the ext_proc side.
+func (t *tree) serveStreams(cfg *config.Config) {
+	var parser extproc.Parser = noParser{}
+	if cfg.ParseOpenAI {
+		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
+	}
+	t.streams = extproc.NewServer(extproc.Config{
+		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld, BodyTimeout: limit(t.opts.bodyTimeout),
+		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
+		Metrics: extproc.NewMetrics(t.registry),
+	}, extproc.Deps{
+		Start: t.picker.Start, Refused: t.picker.Refused, Parser: parser, Now: t.picker.System().Now, Connection: connectionOf,
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Panicked: func(value any, stack []byte) {
+			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
+		},
+	})
+	t.registry.MustRegister(extproc.HeldMetrics(t.streams)...)
+}
+
+// serveLogs makes the access log's side.
+func (t *tree) serveLogs() {
+	t.logs = accesslog.NewServer(accesslog.Deps{
+		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
+		Ended:   t.picker.Ended, Ongoing: t.picker.Ongoing, Silent: t.picker.LogStreamEnded, Metrics: accesslog.NewMetrics(t.registry),
+		Opened: func(ctx context.Context) accesslog.Proxy {
+			if l := t.peers.Opened(ctx); l != nil {
+				return l
+			}
+			return nil
+		},
+	})
+}
+
+// connectionOf is the connection that a stream came on.
+func connectionOf(ctx context.Context) extproc.Connection {
+	if c := peers.Of(ctx); c != nil {
+		return c
+	}
+	return nil
+}
+
+// noParser leaves every body unread: the configuration says so.
+type noParser struct{}
+
+func (noParser) Parse(string, string, string, []byte, *messages.Request) error { return nil }

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// noArgs refuses arguments. Where a command was meant, it says which ones are near.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	path := cmd.CommandPath()
+	switch ext := filepath.Ext(args[0]); {
+	case !cmd.HasSubCommands():
+		return fmt.Errorf("%s takes no arguments: got %q; see %s --help", path, args[0], path)
+	case ext == ".yaml" || ext == ".yml" || ext == ".json":
+		return fmt.Errorf("unknown command %q; endpoints are named with --endpoints %s, a configuration with --config-file", args[0], args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
+}
+
+// wantsCommand is the run of a command that does nothing by itself.
+func wantsCommand(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	path := cmd.CommandPath()
+	return fmt.Errorf("%s: got no command, want one of: %s; see %s --help", path, strings.Join(names, " "), path)
+}
+
+// oneArg wants one argument and says what it is.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s: got %d arguments, want one: %s", cmd.CommandPath(), len(args), what)
+	}
+}
+
+func near(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return ", did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// flagError says what is wrong with a flag in the words of the other problems.
+func flagError(cmd *cobra.Command, err error) error {
+	see := "; see " + cmd.CommandPath() + " --help"
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		return unknownFlag(cmd, unknown)
+	}
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return errors.New(err.Error() + see)
+	}
+	want, known := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false",
+		"duration": "a duration such as 1.5s or 30m",
+	}[bad.GetFlag().Value.Type()]
+	if !known {
+		return errors.New(err.Error() + see)
+	}
+	return fmt.Errorf("--%s: got %q, want %s", bad.GetFlag().Name, bad.GetValue(), want)
+}
+
+// unknownFlag names what is near, or what to do instead of a flag of the reference.
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
+	name, see := unknown.GetSpecifiedName(), "; see "+cmd.CommandPath()+" --help"
+	if instead := absent(cmd.Flags(), name); instead != "" {
+		return fmt.Errorf("--%s: a flag of the reference EPP that is not supported yet; %s", name, instead)
+	}
+	var known, without []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	for _, other := range slices.Sorted(maps.Keys(absentFlags)) {
+		if absent(cmd.Flags(), other) != "" {
+			without = append(without, other)
+		}
+	}
+	if names := nearFlags(name, known); len(names) > 0 {
+		return errors.New(unknown.Error() + near(names) + see)
+	}
+	if names := nearFlags(name, without); len(names) > 0 {
+		return fmt.Errorf("%w; %s of the reference EPP is not supported yet", unknown, strings.Join(names, " or "))
+	}
+	return errors.New(unknown.Error() + see)
+}
+
+// nearFlags are those of the known names that differ little from name, as flags.
+func nearFlags(name string, known []string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows how to find what is near
+	for _, k := range known {
+		all.AddCommand(&cobra.Command{Use: k, Run: func(*cobra.Command, []string) {}})
+	}
+	names := all.SuggestionsFor(name)
+	for i := range names {
+		names[i] = "--" + names[i]
+	}
+	return names
+}
+
+const engineMetrics = "leave it out: the engine is found from its metrics page, which metrics-data-source configures"
+
+// absentFlags are the reference's flags that serve has not, with what to do instead.
+var absentFlags = map[string]string{
+	"grpc-max-recv-msg-size":              "--max-body-bytes bounds request bodies, and the messages that carry them",
+	"grpc-max-send-msg-size":              "leave it out: what is sent is never longer than what came",
+	"pool-group":                          "leave it out: no InferencePool is read",
+	"endpoint-selector":                   "name the endpoints in a file, with --endpoints FILE",
+	"endpoint-target-ports":               "name the endpoints with their ports in a file, with --endpoints FILE",
+	"disable-endpoint-subset-filter":      "leave it out, and send no subset hint where all endpoints may serve",
+	"emit-endpoint-scores":                "signalbox explain, /debug/requests and the log at -v 4 have the scores",
+	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
+	"allow-experimental-plugins":          "leave it out: every plugin type that is there may be named",
+	"ha-enable-leader-election":           "leave it out: several Signalboxes serve at the same time, see envoy-config --other-picker",
+	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
+	"tracing":                             "leave it out: signalbox explain and /debug/requests say what became of a request",
+	"fairness-id-metric-label-limit":      "leave it out: names of flows are bounded by the size of the metrics page",
+
+	"total-queued-requests-metric":     engineMetrics,
+	"total-running-requests-metric":    engineMetrics,
+	"kv-cache-usage-percentage-metric": engineMetrics,
+	"lora-info-metric":                 engineMetrics,
+	"cache-info-metric":                engineMetrics,
+}
+
+// absent says what to do instead of a flag of the reference; "" = it is none, or the command has none of serve's flags.
+func absent(flags *pflag.FlagSet, name string) string {
+	if flags.Lookup("grpc-port") == nil {
+		return ""
+	}
+	return absentFlags[name]
+}
