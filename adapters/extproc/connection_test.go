@@ -45,8 +45,8 @@ func halfClosed(ctx context.Context, frames ...*ask) *tape {
 	return p
 }
 
-// A request names its connection: to its cycle, and, where its response passes by, to the access log. Its stream's end says what has come
-// of that log.
+// A request names its connection: to its cycle, and, where its response passes by, to the access log. Its stream's end
+// says what has come of that log.
 func TestStreamNamesItsConnection(t *testing.T) {
 	type told struct {
 		Connection messages.ConnectionID
@@ -92,7 +92,8 @@ func TestStreamNamesItsConnection(t *testing.T) {
 	}
 }
 
-// A conformance checker's request is marked, has no connection that could log, and leaves no record when it is refused at the door.
+// A conformance checker's request is marked, has no connection that could log, and leaves no record when it is refused
+// at the door.
 func TestCheckIsMarked(t *testing.T) {
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(CheckMark, "1"))
 	l := &link{}
@@ -118,7 +119,8 @@ func TestCheckIsMarked(t *testing.T) {
 	}
 }
 
-// No entry is awaited of a request whose pick was not sent, for its entry would not name it: its client left first, or our answer was lost.
+// No entry is awaited of a request whose pick was not sent, for its entry would not name it: its client left first, or
+// our answer was lost.
 func TestNoLogIsAwaitedWithoutAPick(t *testing.T) {
 	for name, before := range map[string]bool{"the client left first": true, "the answer was lost": false} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +134,7 @@ func TestNoLogIsAwaitedWithoutAPick(t *testing.T) {
 				start := r.srv.deps.Start
 				r.srv.deps.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 					port, ok := start(m)
-					<-m.Stream.(*stream).answer // the pick is not made yet
+					<-m.Stream.(*stream).inbox.answer // the pick is not made yet
 					leave()
 					return port, ok
 				}

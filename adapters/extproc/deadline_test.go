@@ -31,8 +31,8 @@ func (p *counted) Get(n int) *[]byte {
 
 func (p *counted) Put(*[]byte) { p.live.Add(-1) }
 
-// tape is a wire.Stream without a network: it gives out frames and takes down answers. Without a frame Recv waits for the end of
-// its context, or gives io.EOF if half is set.
+// tape is a wire.Stream without a network: it gives out frames and takes down answers. Without a frame Recv waits for
+// the end of its context, or gives io.EOF if half is set.
 type tape struct {
 	ctx         context.Context
 	pool        counted
@@ -210,7 +210,8 @@ func TestNothingAfterTheHandler(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(setup{})
-		st := &stream{srv: r.srv, cycle: &cycle{}}
+		st := newStream(r.srv, newTape(t.Context()))
+		st.cycle = &cycle{}
 		for range 25 {
 			st.tellProgress(1)
 			<-time.After(time.Second)
@@ -264,12 +265,12 @@ func TestMemoryIsReleased(t *testing.T) {
 				script(c)
 			}
 			r := newRig(tc.setup)
-			st := &stream{srv: r.srv, wire: p, answer: make(chan messages.StreamMsg, 1)}
+			st := newStream(r.srv, p)
 			func() {
 				defer st.gone()
 				st.serve()
 			}()
-			if n, held := p.pool.live.Load(), st.body.Bytes(); n != 0 || held != nil {
+			if n, held := p.pool.live.Load(), st.request.body.buffer.Bytes(); n != 0 || held != nil {
 				t.Errorf("%d received buffers and %d bytes of body are held after the end", n, len(held))
 			}
 			r.settled(t)

@@ -12,8 +12,8 @@ import (
 
 const chat = `{"model":"m","messages":[{"role":"user","content":"h\u00e9llo 🙂"}]}`
 
-// A row is what the proxy sends before it half-closes, all that it is answered, and what the cycle is told. A nil told means that no
-// cycle may start.
+// A row is what the proxy sends before it half-closes, all that it is answered, and what the cycle is told. A nil told
+// means that no cycle may start.
 type row struct {
 	sent   []*ask
 	answer []string
@@ -143,8 +143,8 @@ var responseRows = map[string]row{
 	},
 }
 
-func TestRequestLane(t *testing.T)  { testRows(t, requestRows) }
-func TestResponseLane(t *testing.T) { testRows(t, responseRows) }
+func TestRequestDirection(t *testing.T)  { testRows(t, requestRows) }
+func TestResponseDirection(t *testing.T) { testRows(t, responseRows) }
 
 func testRows(t *testing.T, rows map[string]row) {
 	for name, tc := range rows {
@@ -174,14 +174,14 @@ var equateEmpty = cmp.Transformer("lines", func(l []string) string { return stri
 // Sizes around a chunk, a window and the limit: the bytes come back in chunks that every proxy takes.
 func TestSizes(t *testing.T) {
 	for _, size := range []int{1, 61999, 62000, 62001, 65535, 65536, 65537, 1 << 20, 20 << 20} {
-		for lane, start := range map[string][]*ask{"q": {qH(more)}, "r": {qH(last), rH(more)}} {
-			t.Run(fmt.Sprintf("%s lane, %d bytes", lane, size), func(t *testing.T) {
+		for direction, start := range map[string][]*ask{"q": {qH(more)}, "r": {qH(last), rH(more)}} {
+			t.Run(fmt.Sprintf("%s direction, %d bytes", direction, size), func(t *testing.T) {
 				r := newRig(setup{config: func(c *Config) { c.MaxBodyBytes = 20 << 20 }})
 				c, text := open(t, r.serve(t)), strings.Repeat("0123456789abcdef", size/16+1)[:size]
 				var sender sync.WaitGroup
 				sender.Go(func() {
 					c.send(start...)
-					c.send(pieces(text, lane == "r")...)
+					c.send(pieces(text, direction == "r")...)
 				})
 				var got strings.Builder
 				for end := false; !end; {

@@ -148,7 +148,8 @@ func (*doomed) Usage() messages.Usage { return messages.Usage{} }
 func (d *doomed) ID() []byte          { return nil }
 func (d *doomed) ErrorStatus() int    { return d.status }
 
-// FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it was sent.
+// FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it
+// was sent.
 func FuzzStream(f *testing.F) {
 	for _, s := range []string{
 		"\x44\x00\x19\x0b", "\x44\x00\x11\x19\x03\x14\x1c", "\x44\x00\x11\x02\x03\x05", "\x44\x08\x0b", "\x22\x00\x19\x03\x1c", "\x22\x19", "\x33\x00\x11\x02", "\x11\x00\x11\x19\x0b", "\x00\x00\x0b",

@@ -29,8 +29,8 @@ const (
 	usualType       = "application/json"
 )
 
-// Limits of what is read of a request's headers. None of them refuses: a proxy has limits of its own, and the headers go
-// on as they are.
+// Limits of what is read of a request's headers. None of them refuses: a proxy has limits of its own, and the headers
+// go on as they are.
 const (
 	maxHeaders       = 4096 // Envoy's own limit is 100 unless configured
 	maxPathBytes     = 8 << 10
@@ -43,8 +43,8 @@ const (
 // unreadable is a content encoding that no parser knows, for a body of which we do not know what it is.
 const unreadable = "*"
 
-// facts are what the headers of a request say that we need. The first of several lines of one name counts, but for content
-// encodings, which add up.
+// facts are what the headers of a request say that we need. The first of several lines of one name counts, but for
+// content encodings, which add up.
 type facts struct {
 	path, contentType, contentEncoding string
 	clientID, fairness, oldFairness    string
@@ -125,8 +125,8 @@ func first(dst *string, value []byte, most int) {
 	}
 }
 
-// readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port is
-// skipped; a hint that leaves nothing restricts the request to nothing.
+// readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port
+// is skipped; a hint that leaves nothing restricts the request to nothing.
 func (f *facts) readSubset(in *wire.Request) {
 	if f.subset.Given {
 		return
@@ -166,8 +166,8 @@ func readLocal(in *wire.Request) string {
 	return ""
 }
 
-// address is an ip:port as the pool writes it: an IPv4 address in IPv6 form is that IPv4 address. "" = it is none, or has
-// a zone, which means nothing beyond its host.
+// address is an ip:port as the pool writes it: an IPv4 address in IPv6 form is that IPv4 address. "" = it is none, or
+// has a zone, which means nothing beyond its host.
 func address(s string) messages.Address {
 	a, err := netip.ParseAddrPort(strings.TrimSpace(s))
 	if err != nil || a.Addr().Zone() != "" {

@@ -186,7 +186,8 @@ func TestClaimedLength(t *testing.T) {
 	}
 }
 
-// What the client says of destinations, tracing and lengths is neither obeyed nor repeated: transcript fails on any other mutation.
+// What the client says of destinations, tracing and lengths is neither obeyed nor repeated: transcript fails on any
+// other mutation.
 func TestForeignHeaders(t *testing.T) {
 	r := newRig(setup{script: pick("10.0.0.1:1", "[2001:db8::1]:2")})
 	lines := []string{

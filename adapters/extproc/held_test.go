@@ -79,29 +79,24 @@ func TestHeldIsWhatTheBufferTakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
 			p := newTape(t.Context())
-			st := &stream{srv: r.srv, wire: p, answer: make(chan messages.StreamMsg, 1)}
+			st := newStream(r.srv, p)
 			defer st.gone()
 			step := func(m *ask) {
 				p.frames = append(p.frames, m)
-				if err := p.Recv(&st.in); err != nil {
-					t.Fatal(err)
-				}
-				if st.frames++; st.frames == 1 {
-					st.onFirst()
-				}
-				if st.onFrame() {
+				if !st.next() || st.frames == 1 && !st.readModes() || st.onMessage() {
 					t.Fatal("the stream is over")
 				}
-				room := cap(st.body.Bytes())
+				body := &st.request.body
+				room := cap(body.buffer.Bytes())
 				if held := r.srv.Held(); held != int64(room) {
-					t.Errorf("%d bytes held after %d of the body, want %d, its buffer", held, st.bytes, room)
+					t.Errorf("%d bytes held after %d of the body, want %d, its buffer", held, body.came, room)
 				}
-				if most := max(64<<10, 2*int(st.bytes)); room > most {
-					t.Errorf("a buffer of %d bytes for %d that came, want at most %d", room, st.bytes, most)
+				if most := max(64<<10, 2*int(body.came)); room > most {
+					t.Errorf("a buffer of %d bytes for %d that came, want at most %d", room, body.came, most)
 				}
 			}
 			step(qH(more, told...))
-			for n := 1; st.bytes < 900_000; n += 997 {
+			for n := 1; st.request.body.came < 900_000; n += 997 {
 				step(qB(strings.Repeat(" ", n), more))
 			}
 		})

@@ -35,19 +35,24 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name: "signalbox_refusals_total", Help: "Immediate responses, by reason and HTTP status.",
 	}, []string{"reason", "status"})
 	overrides := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_mode_overrides_total", Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: " +
-			"shown, or ignored, for want of allow_mode_override in its filter, or of these modes in allowed_override_modes.",
+		Name: "signalbox_mode_overrides_total",
+		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: shown, or ignored, " +
+			"for want of allow_mode_override in its filter, or of these modes in allowed_override_modes.",
 	}, []string{"result"})
 	m := &Metrics{
 		shown: overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
-		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
-		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_extproc_streams_inflight", Help: "Open ext_proc streams."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
+		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "llm_d_epp_extproc_streams_inflight", Help: "Open ext_proc streams.",
+		}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "llm_d_epp_extproc_stream_duration_seconds", Help: "Life of an ext_proc stream.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 120, 300, 600},
 		}),
 		ended: map[string]prometheus.Counter{}, refusals: map[messages.Reason]prometheus.Counter{},
-		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler."}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "signalbox_stream_panics_total", Help: "Panics in a stream's handler.",
+		}),
 	}
 	for _, code := range []string{endedOK, endedCanceled, endedInternal} {
 		m.ended[code] = ended.WithLabelValues(code)
@@ -79,9 +84,9 @@ func (st *stream) status() string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
-	case st.panicked:
+	case st.closed == closedPanicked:
 		return endedInternal
-	case st.resp.completed || st.wire.Context().Err() == nil:
+	case st.response.phase.completed() || st.wire.Context().Err() == nil:
 		return endedOK
 	}
 	return endedCanceled
@@ -90,11 +95,12 @@ func (st *stream) status() string {
 // HeldMetrics show the memory that request bodies take, beside its limit.
 func HeldMetrics(s *Server) []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+		opts := prometheus.GaugeOpts{Name: name, Help: help}
+		return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
 	}
 	return []prometheus.Collector{
 		gauge("signalbox_held_body_bytes", "Bytes of request bodies that are held.", s.Held),
 		gauge("signalbox_held_body_limit_bytes", "Bytes of request bodies that may be held; what goes beyond is refused.",
-			func() int64 { return s.cfg.MaxHeldBytes }),
+			func() int64 { return s.held.limit }),
 	}
 }

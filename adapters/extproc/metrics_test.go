@@ -94,7 +94,7 @@ func TestHeldBodiesAreShownBesideTheirLimit(t *testing.T) {
 
 func TestCountingAStreamAllocatesNothing(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	st := &stream{wire: newTape(t.Context())}
+	st := &stream{proxy: proxy{wire: newTape(t.Context())}}
 	if n := testing.AllocsPerRun(100, func() { m.closed(st, m.opened()) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}

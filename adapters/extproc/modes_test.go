@@ -36,7 +36,7 @@ func message(body string, eos, without, compressed bool) *ask {
 	}}}
 }
 
-// asResponse turns a request body into the same of the response lane.
+// asResponse turns a request body into the same of the response.
 func asResponse(m *ask) *ask {
 	return &ask{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: m.GetRequestBody()}}
 }
@@ -151,8 +151,8 @@ func TestResponseModes(t *testing.T) {
 	}
 }
 
-// TestStreamEndsWhenTheResponsePassesBy: a proxy that is owed nothing more is left by us, for some would keep the stream until the
-// response ends, and end the response with it.
+// TestStreamEndsWhenTheResponsePassesBy: a proxy that is owed nothing more is left by us, for some would keep the
+// stream until the response ends, and end the response with it.
 func TestStreamEndsWhenTheResponsePassesBy(t *testing.T) {
 	// The last message is the one after which nothing waits for an answer.
 	for name, sent := range map[string][]*ask{
@@ -226,15 +226,15 @@ func TestUnknownModes(t *testing.T) {
 	r := newRig(setup{})
 	client := r.serve(t)
 	for _, mode := range []modes{6, 99, -1} {
-		for lane, m := range map[string]*ask{
+		for direction, m := range map[string]*ask{
 			"request": withModes(qH(more), mode, fds), "response": withModes(qH(more), fds, mode), "response body": withModes(rB("x", more), fds, mode),
 		} {
-			t.Run(fmt.Sprintf("%s %d", lane, mode), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d", direction, mode), func(t *testing.T) {
 				c := open(t, client)
 				c.send(m)
 				got := onlyRefusal(t, []*answer{c.receive()}) // before anything else is sent
-				lane, _, _ := strings.Cut(lane, " ")
-				want := fmt.Sprintf("%s body mode BodySendMode(%d) is not supported", lane, mode)
+				direction, _, _ := strings.Cut(direction, " ")
+				want := fmt.Sprintf("%s body mode BodySendMode(%d) is not supported", direction, mode)
 				if got.Status != 500 || got.Reason != "unsupported-mode" || !strings.Contains(got.Body.Error.Message, want) {
 					t.Errorf("got %+v, want 500 with %q", got, want)
 				}

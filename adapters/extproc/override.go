@@ -9,48 +9,47 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// A proxy of the light lane that sends no share of its requests through the full one is asked to show the body of one response in
-// askEvery: from those the output tokens of the others are estimated. Envoy ignores it without a word unless its filter allows it.
+// A proxy of the light lane that sends no share of its requests through the full one is asked, by a mode_override, to
+// show the body of one response in overrideEvery: from those the output tokens of the others are estimated. Envoy
+// ignores it without a word unless its filter allows it.
 const (
-	askEvery     = 20
-	ignoredInRow = 3                // by chance their clients left before a body came; more do not
-	askAgain     = 10 * time.Minute // after so many were ignored
+	overrideEvery = 20
+	ignoredInRow  = 3                // by chance their clients left before a body came; more do not
+	overrideAgain = 10 * time.Minute // after so many were ignored
 )
 
-// asking is what is known of proxies that were asked, by their connection; 0 is all whose connection is not known. The zero asking knows
-// nothing.
-type asking struct {
-	mu   sync.Mutex
-	deaf map[messages.ConnectionID]deafness // without those who heard last, or whose time has passed
+// overrides is what is known of proxies that were asked, by their connection; 0 is all whose connection is not known.
+// The zero overrides know nothing.
+type overrides struct {
+	mu      sync.Mutex
+	ignored map[messages.ConnectionID]ignorance // without those who took the last, or whose time has passed
 }
 
-// deafness is how often a proxy ignored what it was asked.
-type deafness struct {
+// ignorance is how often a proxy ignored what it was asked.
+type ignorance struct {
 	row  int       // of requests to show a body, without one that it did not ignore
 	last time.Time // of them
 }
 
-// asks reports whether the proxy shall be asked for this response's body. It must not be on the way of a request body that is full duplex,
-// for Envoy takes no override there, and has to have read the request's body, or there would be nothing to learn.
-func (st *stream) asks() bool {
-	return st.teaches && buffered(st.modes.RequestBody) && uint64(st.id)%askEvery == 0 &&
-		!st.srv.asking.pauses(st.connection(), st.srv.deps.Now())
+// overrides reports whether the proxy shall be asked for this response's body. It must not be on the way of a request
+// body that is full duplex, for Envoy takes no override there, and has to have read the request's body, or there would
+// be nothing to learn.
+func (st *stream) overrides() bool {
+	return st.request.teaches && buffered(st.modes.RequestBody) && uint64(st.id)%overrideEvery == 0 &&
+		!st.srv.overrides.pause(st.connection(), st.srv.deps.Now())
 }
 
-// isShown takes the first piece of a body that the proxy was asked for. Its end is to come by us: until then it can be cut.
-func (st *stream) isShown() {
-	st.mu.Lock()
-	st.passed = false
-	st.mu.Unlock()
-	st.modes.ResponseBody, st.resp.completed = wire.BodyStreamed, false
-	st.srv.asking.heard(st.connection())
+// overrideTaken notes the first chunk of a body that the proxy was asked for. The body is visible now.
+func (st *stream) overrideTaken() {
+	st.modes.ResponseBody = wire.BodyStreamed
+	st.srv.overrides.taken(st.connection())
 	st.srv.cfg.Metrics.shown.Inc()
 }
 
-// ignored notes a stream that ended without the body that was asked for.
-func (st *stream) ignored() {
+// overrideIgnored notes a response that ended, or whose stream did, without the body that was asked for.
+func (st *stream) overrideIgnored() {
 	st.srv.cfg.Metrics.ignored.Inc()
-	st.srv.asking.ignored(st.connection(), st.srv.deps.Now())
+	st.srv.overrides.ignore(st.connection(), st.srv.deps.Now())
 }
 
 // connection is the number of the stream's connection; 0 = it is not known.
@@ -61,29 +60,29 @@ func (st *stream) connection() messages.ConnectionID {
 	return st.conn.ID()
 }
 
-// pauses reports whether a connection is not to be asked now.
-func (a *asking) pauses(c messages.ConnectionID, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	d := a.deaf[c]
-	return d.row >= ignoredInRow && !d.over(now)
+// pause reports whether a connection is not to be asked now.
+func (o *overrides) pause(c messages.ConnectionID, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := o.ignored[c]
+	return known.row >= ignoredInRow && !known.over(now)
 }
 
-func (a *asking) heard(c messages.ConnectionID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.deaf, c)
+func (o *overrides) taken(c messages.ConnectionID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.ignored, c)
 }
 
-// ignored counts. It forgets what is over, so that nothing is left of connections that ended.
-func (a *asking) ignored(c messages.ConnectionID, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.deaf, func(_ messages.ConnectionID, d deafness) bool { return d.over(now) })
-	if a.deaf == nil {
-		a.deaf = map[messages.ConnectionID]deafness{}
+// ignore counts. It forgets what is over, so that nothing is left of connections that ended.
+func (o *overrides) ignore(c messages.ConnectionID, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.ignored, func(_ messages.ConnectionID, known ignorance) bool { return known.over(now) })
+	if o.ignored == nil {
+		o.ignored = map[messages.ConnectionID]ignorance{}
 	}
-	a.deaf[c] = deafness{row: a.deaf[c].row + 1, last: now}
+	o.ignored[c] = ignorance{row: o.ignored[c].row + 1, last: now}
 }
 
-func (d deafness) over(now time.Time) bool { return !now.Before(d.last.Add(askAgain)) }
+func (i ignorance) over(now time.Time) bool { return !now.Before(i.last.Add(overrideAgain)) }

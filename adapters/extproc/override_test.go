@@ -21,12 +21,13 @@ func (w weighty) Parse(_, _, _ string, _ []byte, into *messages.Request) error {
 
 var teaching = weighty{messages.AnswerForm{API: messages.ChatAPI, Choices: 1}}
 
-// ask20 is the twentieth request of a server, in these modes, with this response; it writes down whether the proxy is asked for the body.
-func ask20(t *testing.T, r *rig, request, response modes, lane ...*ask) (asked bool, answers []string) {
+// ask20 is the twentieth request of a server, in these modes, with this response; it writes down whether the proxy is
+// asked for the body.
+func ask20(t *testing.T, r *rig, request, response modes, rest ...*ask) (asked bool, answers []string) {
 	t.Helper()
 	r.srv.deps.Parser = teaching
-	r.srv.last.Store(askEvery - 1)
-	all := exchange(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, lane...)...)...)
+	r.srv.last.Store(overrideEvery - 1)
+	all := exchange(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, rest...)...)...)
 	for _, m := range all {
 		if o := m.GetModeOverride(); o != nil {
 			asked = true
@@ -38,7 +39,8 @@ func ask20(t *testing.T, r *rig, request, response modes, lane ...*ask) (asked b
 	return asked, transcript(t, all)
 }
 
-// TestOneInTwentyIsAskedFor: the body of a response that would bypass us, where the proxy can show it and the answer will teach.
+// TestOneInTwentyIsAskedFor: the body of a response that would bypass us, where the proxy can show it and the answer
+// will teach.
 func TestOneInTwentyIsAskedFor(t *testing.T) {
 	r := newRig(setup{})
 	asked, got := ask20(t, r, whole, none, rH(more), rB("ab", more), rB("c", last))
@@ -53,14 +55,14 @@ func TestOneInTwentyIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestAProxyThatIgnoresIt: an override that the proxy does not take changes nothing for the request, and after three of them
-// none is asked for.
+// TestAProxyThatIgnoresIt: an override that the proxy does not take changes nothing for the request, and after three of
+// them none is asked for.
 func TestAProxyThatIgnoresIt(t *testing.T) {
 	r := newRig(setup{})
 	r.srv.deps.Parser = teaching
 	client := r.serve(t)
 	for i := range 2 * ignoredInRow {
-		r.srv.last.Store(uint64(askEvery*(i+1) - 1))
+		r.srv.last.Store(uint64(overrideEvery*(i+1) - 1))
 		asked := false
 		for _, m := range exchange(t, client, withModes(qH(more), whole, none), qB("{}", last), rH(more)) {
 			asked = asked || m.GetModeOverride() != nil
@@ -77,9 +79,9 @@ func TestAProxyThatIgnoresIt(t *testing.T) {
 	if n := r.series(t, "signalbox_mode_overrides_total", "ignored"); n != ignoredInRow {
 		t.Errorf("%v counted as ignored, want %d", n, ignoredInRow)
 	}
-	now := time.Now().Add(askAgain)
+	now := time.Now().Add(overrideAgain)
 	r.srv.deps.Now = func() time.Time { return now }
-	if r.srv.asking.pauses(0, now) {
+	if r.srv.overrides.pause(0, now) {
 		t.Error("it is never asked again")
 	}
 }
@@ -87,7 +89,7 @@ func TestAProxyThatIgnoresIt(t *testing.T) {
 func TestNotAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		request, response modes
-		lane              []*ask
+		rest              []*ask
 	}{
 		"a full-duplex request body":      {fds, none, []*ask{rH(more)}},
 		"a request body that is not read": {streamed, none, []*ask{rH(more)}},
@@ -96,14 +98,15 @@ func TestNotAskedFor(t *testing.T) {
 		"a body that is shown anyway":     {whole, streamed, []*ask{rH(more), rB("a", last)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if asked, answers := ask20(t, newRig(setup{}), c.request, c.response, c.lane...); asked {
+			if asked, answers := ask20(t, newRig(setup{}), c.request, c.response, c.rest...); asked {
 				t.Errorf("asked for: %s", strings.Join(answers, ", "))
 			}
 		})
 	}
 }
 
-// TestShownResponseIsSeen: until its end, what the proxy shows because it was asked for can be cut, and ends with its stream.
+// TestShownResponseIsSeen: until its end, what the proxy shows because it was asked for can be cut, and ends with its
+// stream.
 func TestShownResponseIsSeen(t *testing.T) {
 	var revoked bool
 	r := newRig(setup{onTell: func(c *cycle, m messages.CycleMsg) {
@@ -115,7 +118,7 @@ func TestShownResponseIsSeen(t *testing.T) {
 	l := &link{log: messages.LogSeen}
 	r.srv.deps.Connection = func(context.Context) Connection { return l }
 	for _, revoked = range []bool{false, true} {
-		r.srv.last.Store(askEvery - 1)
+		r.srv.last.Store(overrideEvery - 1)
 		ctx, leave := context.WithCancel(t.Context())
 		p := newTape(ctx, withModes(qH(more), whole, none), qB("{}", last), rH(more), rB("ab", more))
 		time.AfterFunc(time.Second/4, leave)
@@ -136,8 +139,8 @@ func TestShownResponseIsSeen(t *testing.T) {
 	}
 }
 
-// TestOneDeafProxySilencesNoOther: what one connection's proxy ignores is still asked of another's, and what is known of connections that
-// ended is forgotten in time.
+// TestOneDeafProxySilencesNoOther: what one connection's proxy ignores is still asked of another's, and what is known
+// of connections that ended is forgotten in time.
 func TestOneDeafProxySilencesNoOther(t *testing.T) {
 	deaf, hears := &link{id: 1, log: messages.LogSeen}, &link{id: 2, log: messages.LogSeen}
 	r := over(nil)
@@ -145,7 +148,7 @@ func TestOneDeafProxySilencesNoOther(t *testing.T) {
 	now := time.Now()
 	r.srv.deps.Now = func() time.Time { return now }
 	asks := func(l *link, frames ...*ask) (asked bool) {
-		r.srv.last.Store(askEvery - 1)
+		r.srv.last.Store(overrideEvery - 1)
 		r.srv.deps.Connection = func(context.Context) Connection { return l }
 		p := halfClosed(t.Context(), with(withModes(qH(more), whole, none), append([]*ask{qB("{}", last), rH(more)}, frames...)...)...)
 		if err := r.srv.Process(p); err != nil {
@@ -164,9 +167,9 @@ func TestOneDeafProxySilencesNoOther(t *testing.T) {
 			t.Errorf("the proxy that hears is not asked for response %d", i)
 		}
 	}
-	now = now.Add(askAgain)
-	if !asks(&link{id: 3, log: messages.LogSeen}) || len(r.srv.asking.deaf) != 1 {
-		t.Errorf("known of the deaf: %v, want the newest alone", r.srv.asking.deaf)
+	now = now.Add(overrideAgain)
+	if !asks(&link{id: 3, log: messages.LogSeen}) || len(r.srv.overrides.ignored) != 1 {
+		t.Errorf("known of the deaf: %v, want the newest alone", r.srv.overrides.ignored)
 	}
 	if !asks(deaf) {
 		t.Error("the deaf proxy is never asked again")

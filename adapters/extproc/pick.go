@@ -9,77 +9,85 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// arrival is how the message that made the request whole is answered.
-type arrival struct {
-	body     bool // there is one, and it is read
-	cut      bool // it may be a part: what cannot be read is no error
-	onBody   bool // the pick goes with the answer to the body
-	echo     bool // the body goes back to the proxy, which keeps no copy
-	trailers bool // trailers are to be answered
-}
-
-// onArrival has all of the request that the pick can wait for: it is parsed, its cycle starts, its answer is sent.
-func (st *stream) onArrival(a arrival) error {
-	if !st.bodyIsWhole() {
-		return errOver
+// ask has all of the request that the pick waits for, of which the message last came last: the request is parsed, its
+// cycle starts, its answer is awaited and sent.
+func (st *stream) ask(last event) error {
+	body, ok := st.request.body.lend()
+	if !ok {
+		return errOver // it was refused meanwhile
 	}
-	st.in.Release() // the frame is copied, and the wait may be long
+	st.in.Release() // the message is copied, and the wait may be long
 	if st.srv.draining.Load() {
-		return st.refuseNow(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+		return st.refuseNow(refusalFor(messages.ShuttingDown))
 	}
+	facts := &st.request.facts
 	req := messages.Request{
-		ID: st.id, ClientID: records.Label(st.facts.clientID), Path: records.Label(st.facts.path),
-		BodyBytes: st.bytes, Subset: st.facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
+		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path),
+		BodyBytes: st.request.body.came, Subset: facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
 	}
-	err := st.parse(a, &req)
-	st.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
-	req.Form.IDLength = uint8((len(st.facts.clientID) + 7) / 8)
-	st.model = req.Model
+	err := st.parse(last, body, &req)
+	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
+	req.Form.IDLength = uint8((len(facts.clientID) + 7) / 8)
+	st.request.model = req.Model
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
-	first := messages.RequestArrived{
-		Request: req, Flow: st.facts.flow(), ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
+	if !st.startCycle(req) {
+		st.moveRequest(roomDenied)
+		return st.refuseNow(refusalFor(messages.Overloaded))
 	}
-	if st.conn != nil {
-		first.Connection = st.conn.ID()
-		st.conn.Asked(req.Shown)
-	}
-	cycle, ok := st.srv.deps.Start(first)
-	if !ok {
-		st.full = true
-		return st.refuseNow(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
-	}
-	st.cycle = cycle
 	switch m := st.await().(type) {
 	case messages.PickMade:
-		return st.forward(m, a)
+		return st.forward(m, last)
 	case messages.PickFailed:
 		return st.relay(m)
-	case messages.AnswerDue, messages.ServingRevoked: // no answers; await keeps them to itself
+	case messages.AnswerDue, messages.ServingRevoked: // no answers; Tell keeps them out of the inbox
 	}
 	return errOver // the client left, or was refused
 }
 
-// parse reads the body's facts. Only a body that claims to be of a form that we know can be the client's fault.
-func (st *stream) parse(a arrival, req *messages.Request) error {
-	if !a.body {
+// parse reads the body's facts. Only a body that claims to be of a form that we know can be the client's fault, and
+// only a whole one.
+func (st *stream) parse(last event, body []byte, req *messages.Request) error {
+	switch last {
+	case headersCame, headersEnded:
 		return nil
+	case trailersCame:
+		if len(body) == 0 {
+			return nil
+		}
 	}
-	unread := *req
-	err := st.srv.deps.Parser.Parse(st.facts.path, st.facts.contentType, st.facts.contentEncoding, st.body.Bytes(), req)
-	if err != nil && a.cut {
+	unread, facts := *req, &st.request.facts
+	err := st.srv.deps.Parser.Parse(facts.path, facts.contentType, facts.contentEncoding, body, req)
+	if err != nil && last == chunkCame && st.modes.RequestBody == wire.BodyBufferedPartial { // it may be a part
 		*req = unread
 		return nil
 	}
 	return err
 }
 
-// await waits for the cycle's answer: most often it is there already, given while the cycle was started. Nil means that the
-// client left, or that the answer is overdue and the client was refused.
+// startCycle begins the request's cycle. False means that its loop has no room.
+func (st *stream) startCycle(req messages.Request) bool {
+	first := messages.RequestArrived{
+		Request: req, Flow: st.request.facts.flow(),
+		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
+	}
+	if st.conn != nil {
+		first.Connection = st.conn.ID()
+		st.conn.Asked(req.Shown)
+	}
+	cycle, ok := st.srv.deps.Start(first)
+	if ok {
+		st.cycle = cycle
+	}
+	return ok
+}
+
+// await waits for the cycle's answer: most often it is there already, given while the cycle was started. Nil means that
+// the client left, or that the answer is overdue and the client was refused.
 func (st *stream) await() messages.StreamMsg {
 	select {
-	case m := <-st.answer:
+	case m := <-st.inbox.answer:
 		return m
 	default:
 	}
@@ -87,14 +95,14 @@ func (st *stream) await() messages.StreamMsg {
 	defer patience.Stop()
 	for {
 		select {
-		case m := <-st.answer:
+		case m := <-st.inbox.answer:
 			return m
 		case <-st.wire.Context().Done():
 			return nil
 		case <-patience.C:
-			later := time.Duration(st.due.Load()-st.srv.deps.Now().UnixNano()) + time.Second
-			if st.due.Load() == 0 || later <= 0 {
-				st.refuse(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+			later := time.Duration(st.inbox.due.Load()-st.srv.deps.Now().UnixNano()) + time.Second
+			if st.inbox.due.Load() == 0 || later <= 0 {
+				st.refuse(refusalFor(messages.PickTimeout))
 				return nil
 			}
 			patience.Reset(later)
@@ -102,11 +110,34 @@ func (st *stream) await() messages.StreamMsg {
 	}
 }
 
-// forward answers with the pick, and gives the body back.
-func (st *stream) forward(m messages.PickMade, a arrival) error {
+// forward answers with the pick, gives back the body that the proxy keeps no copy of, and answers the trailers if those
+// came last.
+func (st *stream) forward(m messages.PickMade, last event) error {
+	if err := st.sendPick(m, last); err != nil {
+		return err
+	}
+	body := &st.request.body
+	back := last == lastChunkCame || last == trailersCame && body.came > 0
+	if back && st.modes.RequestBody == wire.BodyFullDuplexStreamed {
+		var e wire.Echo
+		body.echo(&e, last == lastChunkCame)
+		if err := st.echo(&e); err != nil {
+			return err
+		}
+	}
+	body.release()
+	if last == trailersCame {
+		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestDirection) })
+	}
+	return nil
+}
+
+// sendPick answers the headers, or, in a mode in which the proxy holds both, the body. From then on a drain leaves the
+// request alone.
+func (st *stream) sendPick(m messages.PickMade, last event) error {
 	list := st.destinations(m)
 	answer := wire.HeadersAnswer{
-		Lane: wire.RequestLane, OnBody: a.onBody,
+		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
 		Set: []wire.Header{
 			{Key: destinationKey, Value: list},
 			{Key: requestIDHeader, Value: st.name},
@@ -114,32 +145,24 @@ func (st *stream) forward(m messages.PickMade, a arrival) error {
 		ClearRouteCache: true,
 		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
 	}
-	err := st.send(func(r *wire.Response) {
-		st.answered = true
-		r.SetFrame(wire.AppendHeadersAnswer(nil, &answer))
-	})
-	if err != nil {
+	sent := lastPickSent
+	if last == headersCame || last == chunkCame {
+		sent = pickSent
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.sendLocked(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) }); err != nil {
 		return err
 	}
-	st.picked = true
-	if a.echo {
-		var e wire.Echo
-		e.StartBody(wire.RequestLane, &st.body, !a.trailers)
-		if err := st.echo(&e); err != nil {
-			return err
-		}
-	}
-	st.letGo()
-	if a.trailers {
-		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestLane) })
-	}
+	st.request.phase, _ = st.request.phase.after(sent, st.modes.RequestBody)
 	return nil
 }
 
-// metadata are those of a pick: the destinations, and what the access log brings back of a request whose response passes by.
+// metadata are those of a pick: the destinations, and what the access log brings back of a request whose response
+// bypasses us.
 func (st *stream) metadata(destinations string) []wire.Field {
 	fields := append(make([]wire.Field, 0, 3), wire.Field{Key: destinationKey, Value: destinations})
-	if !st.passedBy() {
+	if !st.bypasses() {
 		return fields
 	}
 	fields = append(fields, wire.Field{Key: requestIDHeader, Value: st.name})

@@ -92,7 +92,8 @@ func hesitate(n int) {
 	}
 }
 
-// A revocation against the answer to the headers: the client gets a refusal as the last thing, after any part of the answer.
+// A revocation against the answer to the headers: the client gets a refusal as the last thing, after any part of the
+// answer.
 func TestRevocationAgainstHeadersAnswer(t *testing.T) {
 	revoke := messages.ServingRevoked{Reason: messages.NoCapacity, RetryAfter: time.Second}
 	for name, script := range map[string]func(*cycle){
@@ -135,7 +136,8 @@ func TestRevocationAgainstHeadersAnswer(t *testing.T) {
 	}
 }
 
-// A revocation against the end of the response: whatever has ended is not refused any more, and nothing follows a refusal.
+// A revocation against the end of the response: whatever has ended is not refused any more, and nothing follows a
+// refusal.
 func TestRevocationAgainstResponse(t *testing.T) {
 	for _, trigger := range []string{"started", "first", "ended"} {
 		t.Run(trigger, func(t *testing.T) {

@@ -55,13 +55,22 @@ func Status(why messages.Reason) int {
 	return refusals[messages.Internal].status
 }
 
+// refusalFor is a refusal of ours without a detail. What will pass may be tried again after a second.
+func refusalFor(why messages.Reason) messages.PickFailed {
+	m := messages.PickFailed{Reason: why}
+	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout {
+		m.RetryAfter = time.Second
+	}
+	return m
+}
+
 // refuseNow refuses from the handler's goroutine, and ends the stream.
 func (st *stream) refuseNow(m messages.PickFailed) error {
 	st.refuse(m)
 	return errOver
 }
 
-// refuse sends an immediate response, unless the stream is over or its response has passed already. Before the response's
+// refuse sends an immediate response, unless the stream is over or its response is beyond recall. Before the response's
 // headers the client gets the status; after them Envoy resets its stream. For any goroutine.
 func (st *stream) refuse(m messages.PickFailed) {
 	st.mu.Lock()
@@ -81,8 +90,8 @@ func (st *stream) relay(m messages.PickFailed) error {
 func (st *stream) refuseWaiting() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.id != 0 && !st.answered {
-		st.refuseLocked(messages.PickFailed{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+	if st.request.phase.waits() && st.response.phase == responseAwaited {
+		st.refuseLocked(refusalFor(messages.ShuttingDown))
 	}
 }
 
@@ -93,18 +102,17 @@ func (st *stream) refuseLocked(m messages.PickFailed) {
 	}
 }
 
-// sendRefusal tells whether it refused. What has come of a body is let go of first, since the send may take its time, and its
-// sender longer; a handler that waits for the pick is told to end. A reason without a status of its own is a fault of ours.
+// sendRefusal reports whether it refused. It gives up what has come of a body first, since the send may take its time,
+// and its sender longer, and tells a handler that waits for the pick to end. A reason without a status of its own is a
+// fault of ours.
 func (st *stream) sendRefusal(m messages.PickFailed) bool {
-	if st.over || st.passed {
+	if st.closed != closedNot || st.response.phase.beyondRecall() {
 		return false
 	}
-	st.over = true
-	if !st.whole {
-		st.letGo()
-	}
+	st.closed = st.closed.or(closedRefused)
+	st.request.body.giveUp()
 	select {
-	case st.answer <- m:
+	case st.inbox.answer <- m:
 	default: // it has its answer
 	}
 	r, ok := refusals[m.Reason]
@@ -114,7 +122,8 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	}
 	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
-		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m), Details: "signalbox_" + m.Reason.String(),
+		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m),
+		Details: "signalbox_" + m.Reason.String(),
 	})
 	st.out.SetFrame(frame)
 	_ = st.wire.Send(&st.out) // it fails only if nobody is there to be refused

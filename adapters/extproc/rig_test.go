@@ -187,7 +187,8 @@ func (r *rig) only(t *testing.T) *cycle {
 	return cycles[0]
 }
 
-// settled checks what holds once no handler runs any more: each cycle is told once, as the last thing, that its stream is gone.
+// settled checks what holds once no handler runs any more: each cycle is told once, as the last thing, that its stream
+// is gone.
 func (r *rig) settled(t *testing.T) {
 	t.Helper()
 	if n := r.srv.Open(); n != 0 {

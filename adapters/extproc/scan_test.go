@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// events is a scripted Scanner: it keeps the bytes, counts the tokens of the usage event, and reads the status of an error event.
+// events is a scripted Scanner: it keeps the bytes, counts the tokens of the usage event, and reads the status of an
+// error event.
 type events struct{ text *strings.Builder }
 
 func (e events) Write(p []byte) { e.text.Write(p) }
@@ -76,7 +77,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What the model server makes of the client's id is not told: the request is found by that. Another id is told as soon as it is known.
+// What the model server makes of the client's id is not told: the request is found by that. Another id is told as soon
+// as it is known.
 func TestResponseID(t *testing.T) {
 	for name, c := range map[string]struct {
 		clientID string

@@ -1,17 +1,23 @@
-// Package extproc is Envoy's side of a request: an ext_proc stream, its lanes, headers and bodies, and the immediate
-// responses that refuse. Each stream is an actor to everyone else: it has an address, is told its answer, and tells its
-// cycle what it sees. It never picks, and no cycle or loop ever waits for one of its sends.
+// Package extproc is Envoy's side of a request: ext_proc streams, their headers and bodies in both directions, and the
+// immediate responses that refuse. Each stream is an actor to everyone else: it has an address, is told its answer, and
+// tells its cycle what it sees. It never picks, and no cycle or loop ever waits for one of its sends.
 //
-// The goroutine of the gRPC handler is the stream's thread. What comes from elsewhere (an answer that comes late, a deadline, a
-// revocation) passes the stream's send lock.
+// The goroutine of the gRPC handler is the stream's thread. What comes from elsewhere (an answer that comes late, a
+// deadline, a revocation) passes the stream's send lock.
+//
+// One request, in the order in which it is read: server.go opens the stream, stream.go reads its messages, request.go
+// takes the headers and gathers the body, which body.go owns, pick.go asks a cycle and answers, response.go gives the
+// response back, and stream.go ends. How far a stream is say a requestPhase, a responsePhase and a closeReason, which
+// are drawn in phase.go:
+//
+//	requestAwaited ─► requestGathering ─► requestAsking ─► requestForwarded ─► requestEnded
+//	responseAwaited ─► responseVisible ─► responseLast ─► responseBypass or responseAsked ─► responseEnded
 package extproc
 
 import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +52,9 @@ type Connection interface {
 	Log() messages.LogState
 }
 
-// CheckMark is gRPC metadata of a stream that a conformance checker sends: its request is picked for like any other, and leaves nothing
-// behind. Only the peer that opens the stream can set it: a proxy does not make a client's HTTP headers metadata of its own streams.
+// CheckMark is gRPC metadata of a stream that a conformance checker sends: its request is picked for like any other,
+// and leaves nothing behind. Only the peer that opens the stream can set it: a proxy does not make a client's HTTP
+// headers metadata of its own streams.
 const CheckMark = "x-signalbox-conformance"
 
 func isCheck(ctx context.Context) bool {
@@ -84,23 +91,23 @@ type Deps struct {
 
 // Server serves ext_proc streams.
 type Server struct {
-	cfg      Config
-	deps     Deps
-	last     atomic.Uint64 // request id
-	draining atomic.Bool
-	held     atomic.Int64 // bytes that request bodies take
-	asking   asking
-	mu       sync.Mutex // of streams
-	streams  map[*stream]struct{}
+	cfg       Config
+	deps      Deps
+	last      atomic.Uint64 // request id
+	draining  atomic.Bool
+	held      budget // of request bodies
+	overrides overrides
+	mu        sync.Mutex // of streams
+	streams   map[*stream]struct{}
 }
 
 // NewServer is a server that takes requests.
 func NewServer(cfg Config, deps Deps) *Server {
-	return &Server{cfg: cfg, deps: deps, streams: map[*stream]struct{}{}}
+	return &Server{cfg: cfg, deps: deps, held: budget{limit: cfg.MaxHeldBytes}, streams: map[*stream]struct{}{}}
 }
 
-// Drain refuses new requests, and those that still wait for their body or their answer. It waits for nobody: a stream whose
-// proxy reads nothing holds its send lock for as long as it likes.
+// Drain refuses new requests, and those that still wait for their body or their answer. It waits for nobody: a stream
+// whose proxy reads nothing holds its send lock for as long as it likes.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.mu.Lock()
@@ -119,14 +126,11 @@ func (s *Server) Open() int {
 }
 
 // Held is how many bytes request bodies take, their buffers' room included.
-func (s *Server) Held() int64 { return s.held.Load() }
+func (s *Server) Held() int64 { return s.held.held.Load() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {
-	st := &stream{srv: s, wire: w, answer: make(chan messages.StreamMsg, 1), check: isCheck(w.Context())}
-	if s.deps.Connection != nil && !st.check {
-		st.conn = s.deps.Connection(w.Context())
-	}
+	st := newStream(s, w)
 	defer s.cfg.Metrics.closed(st, s.cfg.Metrics.opened())
 	s.mu.Lock()
 	s.streams[st] = struct{}{}
@@ -142,31 +146,3 @@ func (s *Server) Process(w wire.Stream) error {
 }
 
 func (s *Server) nextID() messages.RequestID { return messages.RequestID(s.last.Add(1)) }
-
-// ParseID reads a request id as FormatID wrote it. False if it is another process's, or none.
-func ParseID(instance uint64, s string) (messages.RequestID, bool) {
-	var room [prefixBytes]byte
-	number, ours := strings.CutPrefix(s, string(appendPrefix(room[:0], instance)))
-	if !ours {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(number, 10, 64)
-	return messages.RequestID(n), err == nil && n > 0
-}
-
-// FormatID writes a request id as answers and refusals carry it.
-func FormatID(instance uint64, id messages.RequestID) string {
-	var room [prefixBytes + 20]byte
-	return string(strconv.AppendUint(appendPrefix(room[:0], instance), uint64(id), 10))
-}
-
-const prefixBytes = 16 + 1
-
-// appendPrefix writes what the ids of an instance begin with: 16 hexadecimal digits and a hyphen.
-func appendPrefix(dst []byte, instance uint64) []byte {
-	const digits = "0123456789abcdef"
-	for shift := 60; shift >= 0; shift -= 4 {
-		dst = append(dst, digits[instance>>shift&15])
-	}
-	return append(dst, '-')
-}

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"errors"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -11,179 +12,249 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
+var errOver = errors.New("the stream is over")
+
 // stream is one ext_proc stream: one request of one client.
+//
+// The handler's goroutine reads the proxy's messages, moves the phases and sends almost everything. Other goroutines
+// (of a deadline, a drain, a revocation) only refuse. They hold mu, and so does the handler while it moves a phase, or
+// sends; what the handler alone writes it reads without mu.
 type stream struct {
-	srv  *Server
-	wire wire.Stream
-	conn Connection // nil = unknown
-	in   wire.Request
+	srv    *Server
+	proxy               // at the other end
+	inbox  inbox        // of its cycle's answer
+	in     wire.Request // the message in hand; empty while the handler waits for its cycle
+	frames int          // read so far, the one in hand included
 
-	check bool // a conformance checker opened it
+	mu  sync.Mutex
+	out wire.Response // guarded by mu, like all of ending
+	ending
+	identity // written under mu, by the handler, or by whoever refuses a stream that has none yet
 
-	modes wire.Modes // how the proxy sends bodies; set by the first frame
-
-	answer chan messages.StreamMsg // PickMade or PickFailed, once
-	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
-
-	mu       sync.Mutex // held while anything is sent
-	out      wire.Response
-	over     bool               // an immediate response was sent, or the handler has returned: nothing may follow
-	answered bool               // the pick was sent, or a response began without one: the request waits for nothing
-	passed   bool               // the response's end has been sent, or is about to be: it is too late to refuse
-	said     messages.Reason    // what we refused with on our own; NoReason = we did not
-	timer    *time.Timer        // of the body
-	whole    bool               // the body is here: its deadline is void
-	id       messages.RequestID // 0 before the request's headers; written by the handler only
-	name     string             // likewise: the id as answers carry it
-
-	// Until the body is whole these two are under mu, so that a refusal lets go of what has come; then they are the handler's.
-	body wire.Body
-	held int64 // bytes of it that the server counts
-
-	// All below belongs to the handler's goroutine.
-	frames   int
-	cycle    messages.Port[messages.CycleMsg] // nil before the cycle starts
-	facts    facts
-	arrived  time.Time
-	model    string // as the body names it; "" before it was parsed
-	bytes    int64  // of the body so far
-	request  laneState
-	response laneState
-	resp     responseFacts
-	full     bool // the loop had no room for a cycle
-	picked   bool // the pick was sent
-	teaches  bool // the answer will tell its tokens, and its bytes are worth to be compared with them
-	panicked bool // the handler
-	observed bool // observability mode: read, never answer
+	cycle    messages.Port[messages.CycleMsg] // set once, in requestAsking; nil = none was started
+	request  request
+	response response
 }
 
-// laneState is how far a lane has come, by what the proxy sent.
-type laneState uint8
+// proxy is who opened a stream. All but modes is fixed when the stream is opened.
+type proxy struct {
+	wire  wire.Stream
+	conn  Connection // nil = unknown
+	check bool       // it is a conformance checker
+	modes wire.Modes // how it sends bodies; after the first message only overrideTaken changes them
+}
 
-const (
-	laneNew     laneState = iota
-	laneHeaders           // headers came
-	laneEnded             // end of stream or trailers came
-)
+// ending is how a stream was closed.
+type ending struct {
+	closed closeReason
+	said   messages.Reason // set with closedRefused: what the stream refused with on its own; NoReason = its cycle did
+}
+
+// identity is the request's. The zero identity belongs to streams that are in requestAwaited and were not refused.
+type identity struct {
+	id      messages.RequestID
+	name    string // id, as answers carry it
+	arrived time.Time
+}
+
+// request is what is known of the request.
+type request struct {
+	phase   requestPhase // moved under mu
+	facts   facts        // of its headers
+	body    requestBody
+	model   string // as the body names it; "" before it was parsed
+	teaches bool   // the answer will tell its tokens, and its bytes can be compared with them; false before it was parsed
+}
+
+// inbox is where the answer of a cycle waits for the handler.
+type inbox struct {
+	answer chan messages.StreamMsg // room for one PickMade or PickFailed: the cycle's, or that of whoever refused before
+	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
+}
+
+func newStream(s *Server, w wire.Stream) *stream {
+	st := &stream{srv: s, proxy: proxy{wire: w, check: isCheck(w.Context())}}
+	st.inbox.answer = make(chan messages.StreamMsg, 1)
+	st.request.body.budget = &s.held
+	if s.deps.Connection != nil && !st.check {
+		st.conn = s.deps.Connection(w.Context())
+	}
+	return st
+}
 
 // Tell is how the cycle answers. It stores, and leaves sending to the stream's own goroutines.
 func (st *stream) Tell(m messages.StreamMsg) bool {
 	switch m := m.(type) {
 	case messages.PickMade, messages.PickFailed:
 		select {
-		case st.answer <- m:
+		case st.inbox.answer <- m:
 			return true
 		default:
 			return false
 		}
 	case messages.AnswerDue:
-		st.due.Store(m.At.UnixNano())
+		st.inbox.due.Store(m.At.UnixNano())
 	case messages.ServingRevoked:
 		go st.refuse(messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	}
 	return true
 }
 
-// serve reads frames until the stream is over. The proxy ends almost every stream by a reset, which is no error.
+// serve reads messages until the stream is over. The proxy ends almost every stream by a reset, which is no error.
 func (st *stream) serve() {
-	for st.wire.Recv(&st.in) == nil {
-		st.frames++
-		if st.frames == 1 {
-			if done := st.onFirst(); done {
-				return
-			}
+	if !st.next() {
+		return
+	}
+	if st.in.Observability() {
+		st.close(closedObserved)
+		for st.next() { // the proxy wants it read
 		}
-		if st.observed {
-			continue
-		}
-		if done := st.onFrame(); done {
-			return
-		}
+		return
+	}
+	if !st.readModes() {
+		return
+	}
+	for !st.onMessage() && st.next() {
 	}
 }
 
-// onFirst learns the mode. True ends the stream.
-func (st *stream) onFirst() bool {
-	if st.in.Observability() {
-		st.observed = true
-		st.mu.Lock()
-		st.over = true
-		st.mu.Unlock()
+// next reads a message. False means that the proxy has ended the stream.
+func (st *stream) next() bool {
+	if st.wire.Recv(&st.in) != nil {
 		return false
 	}
+	st.frames++
+	return true
+}
+
+// readModes learns from the first message how the proxy sends bodies. False means that it was refused for that.
+func (st *stream) readModes() bool {
 	modes, ok := st.in.Modes()
 	if !ok { // the endpoint picker protocol's own
 		modes = wire.Modes{RequestBody: wire.BodyFullDuplexStreamed, ResponseBody: wire.BodyFullDuplexStreamed}
 	}
 	st.modes = modes
-	for lane, mode := range []wire.BodyMode{modes.RequestBody, modes.ResponseBody} {
+	for direction, mode := range []wire.BodyMode{modes.RequestBody, modes.ResponseBody} {
 		if mode < wire.BodyNone || mode > wire.BodyGRPC {
-			return st.refuseMode(wire.Lane(lane), mode)
+			st.refuseMode(wire.Direction(direction), mode)
+			return false
 		}
 	}
-	return false
-}
-
-// refuseMode ends the stream: the proxy speaks a body mode that this server does not know.
-func (st *stream) refuseMode(lane wire.Lane, mode wire.BodyMode) bool {
-	if st.in.Kind == wire.RequestHeaders {
-		st.facts.read(&st.in)
-	}
-	st.refuse(messages.PickFailed{
-		Reason: messages.Unsupported, Detail: lane.String() + " body mode " + mode.String() + " is not supported",
-	})
 	return true
 }
 
-// begin gives the request its id.
+// refuseMode refuses the request of a proxy that speaks a body mode that this server does not know.
+func (st *stream) refuseMode(direction wire.Direction, mode wire.BodyMode) {
+	if st.in.Kind == wire.RequestHeaders {
+		st.request.facts.read(&st.in)
+	}
+	st.refuse(messages.PickFailed{
+		Reason: messages.Unsupported, Detail: direction.String() + " body mode " + mode.String() + " is not supported",
+	})
+}
+
+// onMessage serves one message. True ends the stream.
+func (st *stream) onMessage() bool {
+	var err error
+	switch e := eventOf(&st.in); st.in.Kind {
+	case wire.RequestHeaders:
+		err = st.onRequestHeaders(e)
+	case wire.RequestBody:
+		err = st.onRequestBody(e)
+	case wire.RequestTrailers:
+		err = st.onRequestTrailers()
+	case wire.ResponseHeaders:
+		err = st.onResponseHeaders(e)
+	case wire.ResponseBody:
+		err = st.onResponseBody(e)
+	case wire.ResponseTrailers:
+		err = st.onResponseTrailers()
+	case wire.None: // metadata, a window update, or something newer: no answer is due
+	}
+	return err != nil || st.isClosed() || st.isDispensable()
+}
+
+// isDispensable reports whether nothing in either direction needs us any more, but trailers that may follow a body that
+// bypasses us. Some proxies would keep the stream, and end the response with it.
+func (st *stream) isDispensable() bool {
+	if st.response.phase != responseBypass {
+		return false
+	}
+	switch mode := st.modes.RequestBody; st.request.phase {
+	case requestEnded:
+		return true
+	case requestForwarded:
+		return mode == wire.BodyNone || mode == wire.BodyBufferedPartial
+	default:
+		return mode == wire.BodyNone
+	}
+}
+
+// moveRequest applies an event to the request's phase. The request gets its id as it leaves requestAwaited.
+func (st *stream) moveRequest(e event) verdict {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	next, v := st.request.phase.after(e, st.modes.RequestBody)
+	if st.request.phase == requestAwaited && next != requestAwaited {
+		st.begin()
+	}
+	st.request.phase = next
+	return v
+}
+
+// begin gives the request its id, for whoever holds mu.
 func (st *stream) begin() {
 	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
 	st.name = FormatID(st.srv.cfg.Instance, st.id)
 }
 
-// onFrame serves one frame. True ends the stream.
-func (st *stream) onFrame() bool {
-	var err error
-	switch st.in.Kind {
-	case wire.RequestHeaders:
-		err = st.onRequestHeaders()
-	case wire.RequestBody:
-		err = st.onRequestBody()
-	case wire.RequestTrailers:
-		err = st.onRequestTrailers()
-	case wire.ResponseHeaders:
-		err = st.onResponseHeaders()
-	case wire.ResponseBody:
-		err = st.onResponseBody()
-	case wire.ResponseTrailers:
-		err = st.onResponseTrailers()
-	case wire.None: // metadata, a window update, or something newer: no answer is due
+// moveResponse applies an event to the response's phase. As the response begins, the deadline of the request's body
+// ends: what has a response waits for nothing, also if the proxy made it itself while the body still came.
+func (st *stream) moveResponse(e event) verdict {
+	next, v := st.response.phase.after(e, st.modes.ResponseBody)
+	if next == st.response.phase {
+		return v // as after most chunks: the handler alone moves it
 	}
-	return err != nil || st.isOver() || st.isPassed()
-}
-
-func (st *stream) isOver() bool {
+	if st.response.phase == responseAwaited {
+		st.request.body.noDeadline()
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.over
+	st.response.phase = next
+	return v
 }
 
-// pass puts the response beyond recall; called right before its end is sent.
-func (st *stream) pass() {
+// close gives the stream a reason to be over, unless it has one.
+func (st *stream) close(why closeReason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.passed = true
+	st.closed = st.closed.or(why)
+}
+
+func (st *stream) isClosed() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.closed != closedNot
 }
 
 // send sends what set makes, unless the stream is over.
 func (st *stream) send(set func(*wire.Response)) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.over {
+	return st.sendLocked(set)
+}
+
+// sendLocked is send for whoever holds mu.
+func (st *stream) sendLocked(set func(*wire.Response)) error {
+	if st.closed != closedNot {
 		return errOver
 	}
 	set(&st.out)
-	return st.wire.Send(&st.out)
+	if err := st.wire.Send(&st.out); err != nil {
+		st.closed = closedBroken
+		return err
+	}
+	return nil
 }
 
 // echo sends a whole body, unless the stream is over.
@@ -191,11 +262,12 @@ func (st *stream) echo(e *wire.Echo) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	defer e.Discard()
-	if st.over {
+	if st.closed != closedNot {
 		return errOver
 	}
 	for e.Next(&st.out) {
 		if err := st.wire.Send(&st.out); err != nil {
+			st.closed = closedBroken
 			return err
 		}
 	}
@@ -205,46 +277,49 @@ func (st *stream) echo(e *wire.Echo) error {
 // gone runs once, when the handler ends, however it does.
 func (st *stream) gone() {
 	if r := recover(); r != nil {
-		st.panicked = true
 		st.srv.cfg.Metrics.panics.Inc()
 		if st.srv.deps.Panicked != nil {
 			st.srv.deps.Panicked(r, debug.Stack())
 		}
 		st.refuse(messages.PickFailed{Reason: messages.Internal})
+		st.close(closedPanicked)
 	}
-	st.mu.Lock()
-	st.over = true
-	said := st.said
-	if st.timer != nil {
-		st.timer.Stop()
-	}
-	st.out.Discard()
-	st.mu.Unlock()
+	st.close(closedReturned)
 	st.in.Release()
-	st.letGo()
-	if st.resp.asked && st.modes.ResponseBody == wire.BodyNone {
-		st.ignored()
+	st.request.body.release()
+	st.mu.Lock()
+	st.out.Discard()
+	said := st.said
+	st.mu.Unlock()
+	if st.response.phase == responseAsked {
+		st.overrideIgnored()
 	}
 	switch {
 	case st.cycle != nil:
 		gone := messages.StreamGone{
-			Answered: said, Completed: st.resp.completed, FrameCount: st.frames, ResponseBytes: st.resp.bytes,
-			Logged: said == messages.NoReason && st.passedBy(),
+			Answered: said, Completed: st.response.phase.completed(),
+			FrameCount: st.frames, ResponseBytes: st.response.bytes, Logged: said == messages.NoReason && st.bypasses(),
 		}
 		if gone.Logged {
 			gone.Log = st.log()
 		}
 		st.cycle.Post(gone)
-	case st.id != 0 && !st.full && !st.check:
+	case st.id != 0 && st.request.phase != requestUnplaced && !st.check:
 		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said)})
 	}
 }
 
-// log is what has come of the access log, which is taken to come where no connection is known. None is awaited of a request whose
-// pick was not sent: its entry does not name it.
+// bypasses reports whether the response, if there is one, goes on without us: its body is not shown, and its end is in
+// the proxy's access log alone.
+func (st *stream) bypasses() bool {
+	return st.modes.ResponseBody == wire.BodyNone && st.response.phase != responseEnded
+}
+
+// log is what has come of the access log, which is taken to come where no connection is known. None is awaited of a
+// request whose pick was not sent: its entry does not name it.
 func (st *stream) log() messages.LogState {
 	switch {
-	case !st.picked:
+	case !st.request.phase.picked():
 		return messages.LogUnknown
 	case st.conn == nil:
 		return messages.LogSeen
@@ -252,24 +327,19 @@ func (st *stream) log() messages.LogState {
 	return st.conn.Log()
 }
 
-// passedBy says that the response, if there is one, goes on without us: its body is not shown, and its end is in the proxy's
-// access log alone.
-func (st *stream) passedBy() bool {
-	return st.modes.ResponseBody == wire.BodyNone && st.response != laneEnded
-}
-
 // record is what became of a request that never had a cycle: we refused it, its client left, or the proxy answered it.
 func (st *stream) record(said messages.Reason) messages.Record {
-	status := st.resp.status
+	status := st.response.status
 	switch {
 	case said != messages.NoReason:
 		status = Status(said)
-	case !st.resp.completed:
+	case !st.response.phase.completed():
 		said = messages.ClientGone
 	}
+	facts := &st.request.facts
 	return messages.Record{
-		Request: st.id, ClientID: records.Label(st.facts.clientID), Model: records.Label(st.model), Flow: st.facts.flow(),
-		ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived), BodyBytes: st.bytes, Reason: said, Status: status,
-		ResponseBytes: st.resp.bytes,
+		Request: st.id, ClientID: records.Label(facts.clientID), Model: records.Label(st.request.model),
+		Flow: facts.flow(), ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived),
+		BodyBytes: st.request.body.came, Reason: said, Status: status, ResponseBytes: st.response.bytes,
 	}
 }

@@ -24,8 +24,8 @@ func unclean(pseudo ...string) []string {
 	return all
 }
 
-// Headers that are no text, repeated, many or long change nothing: no answer sets, joins or removes one of them (transcript
-// sees to that), and what is kept of them is clean.
+// Headers that are no text, repeated, many or long change nothing: no answer sets, joins or removes one of them
+// (transcript sees to that), and what is kept of them is clean.
 func TestUncleanHeaders(t *testing.T) {
 	request := unclean(":method: PO\xffST", ":path: /v1/chat/completions\xff", ":authority: \xff", "content-type: \xff", "content-encoding: \xff", "content-length: \xff")
 	response := unclean(":status: 200", "content-type: \xff", "grpc-status: \xff")

@@ -13,7 +13,7 @@ var chaosFaults = map[string]fault{
 		complaint: "signalbox_flow_places is 0",
 	},
 	"bodies of clients that left are held": {
-		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.letGo()\n", is: "\tst.in.Release()\n",
+		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.request.body.release()\n", is: "\tst.in.Release()\n",
 		complaint: "bytes of bodies are held",
 	},
 	"a cycle that falls answers again": {
@@ -21,8 +21,8 @@ var chaosFaults = map[string]fault{
 		complaint: "its cycle told its stream",
 	},
 	"headers are answered twice": {
-		file: "adapters/extproc/pick.go", was: "\tst.letGo()\n\tif a.trailers",
-		is:        "\tst.letGo()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestLane) })\n\t}\n\tif a.trailers",
+		file: "adapters/extproc/pick.go", was: "\tbody.release()\n\tif last == trailersCame",
+		is:        "\tbody.release()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestDirection) })\n\t}\n\tif last == trailersCame",
 		complaint: "duplicate-headers",
 	},
 	"a goroutine stays": {
@@ -30,7 +30,7 @@ var chaosFaults = map[string]fault{
 		complaint: "goroutines, ",
 	},
 	"the body's timer stays": {
-		file: "adapters/extproc/stream.go", was: "\t\tst.timer.Stop()\n", is: "",
+		file: "adapters/extproc/body.go", was: "\tb.stopTimer()\n\tb.buffer.Release()", is: "\tb.buffer.Release()",
 		complaint: "are still referred to",
 	},
 	"a loop remembers its last request": {
@@ -48,7 +48,7 @@ var chaosFaults = map[string]fault{
 	},
 	"a response comes back as other bytes": {
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
-		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseLane, &b, st.in.EndOfStream)",
+		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseDirection, &b, st.in.EndOfStream)",
 		complaint: "response lane: after",
 	},
 }

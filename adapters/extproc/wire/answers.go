@@ -32,22 +32,22 @@ func fixedFrame(num protowire.Number) mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType), 0))}
 }
 
-// SetEmptyHeaders answers the lane's headers without a change.
-func (r *Response) SetEmptyHeaders(lane Lane) {
+// SetEmptyHeaders answers the direction's headers without a change.
+func (r *Response) SetEmptyHeaders(direction Direction) {
 	r.Discard()
-	r.frame = emptyHeaders[lane]
+	r.frame = emptyHeaders[direction]
 }
 
-// SetEmptyBody answers a body message of the lane without a change, in modes other than FULL_DUPLEX_STREAMED and GRPC.
-func (r *Response) SetEmptyBody(lane Lane) {
+// SetEmptyBody answers a body message of the direction without a change, in modes other than FULL_DUPLEX_STREAMED and GRPC.
+func (r *Response) SetEmptyBody(direction Direction) {
 	r.Discard()
-	r.frame = emptyBody[lane]
+	r.frame = emptyBody[direction]
 }
 
-// SetEmptyTrailers answers the lane's trailers without a change. Send it only if trailers were received.
-func (r *Response) SetEmptyTrailers(lane Lane) {
+// SetEmptyTrailers answers the direction's trailers without a change. Send it only if trailers were received.
+func (r *Response) SetEmptyTrailers(direction Direction) {
 	r.Discard()
-	r.frame = emptyTrailers[lane]
+	r.frame = emptyTrailers[direction]
 }
 
 // plainFrame keeps a frame of one plain buffer in one allocation: a pointer to the SliceBuffer is a Buffer without boxing.
@@ -84,13 +84,13 @@ type Namespace struct {
 	Fields []Field
 }
 
-// HeadersAnswer is an answer that changes the headers of a lane.
+// HeadersAnswer is an answer that changes the headers of a direction.
 type HeadersAnswer struct {
-	Lane            Lane
-	OnBody          bool // it answers the lane's body, which the proxy held together with the headers: mode BUFFERED
+	Direction       Direction
+	OnBody          bool // it answers the direction's body, which the proxy held together with the headers: mode BUFFERED
 	Set             []Header
 	Remove          []string
-	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response lane
+	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response direction
 	Metadata        []Namespace
 	// Override asks the proxy for other body modes; nil = it does not. Envoy takes it if its filter has allow_mode_override, the modes are
 	// among its allowed_override_modes, if there are any, and neither mode so far is FULL_DUPLEX_STREAMED. Else it says nothing.
@@ -110,7 +110,7 @@ type Immediate struct {
 // which means the same to Envoy, which ignores it, and to proxies that honour it. Here and in AppendImmediate, names, metadata and details
 // that are not UTF-8 get U+FFFD in the place of what is wrong, since the proxy would refuse the whole frame.
 func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
-	num := 1 + protowire.Number(a.Lane)
+	num := 1 + protowire.Number(a.Direction)
 	if a.OnBody {
 		num += 2
 	}

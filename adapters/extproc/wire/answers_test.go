@@ -86,7 +86,7 @@ func TestHeadersAnswer(t *testing.T) {
 			}}},
 		},
 		"other modes": {
-			HeadersAnswer{Lane: ResponseLane, Override: &Modes{RequestBody: BodyBuffered, ResponseBody: BodyStreamed}},
+			HeadersAnswer{Direction: ResponseDirection, Override: &Modes{RequestBody: BodyBuffered, ResponseBody: BodyStreamed}},
 			&extprocv3.ProcessingResponse{
 				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 					Response: &extprocv3.CommonResponse{},
@@ -96,8 +96,8 @@ func TestHeadersAnswer(t *testing.T) {
 				},
 			},
 		},
-		"response lane": {
-			HeadersAnswer{Lane: ResponseLane, Set: []Header{{"a", "b"}}},
+		"response direction": {
+			HeadersAnswer{Direction: ResponseDirection, Set: []Header{{"a", "b"}}},
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 				Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a", "b")}}},
 			}}},
@@ -176,17 +176,17 @@ func TestEmptyAnswers(t *testing.T) {
 		set  func(*Response)
 		want *extprocv3.ProcessingResponse
 	}{
-		"request headers": {func(r *Response) { r.SetEmptyHeaders(RequestLane) },
+		"request headers": {func(r *Response) { r.SetEmptyHeaders(RequestDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}},
-		"response headers": {func(r *Response) { r.SetEmptyHeaders(ResponseLane) },
+		"response headers": {func(r *Response) { r.SetEmptyHeaders(ResponseDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}},
-		"request body": {func(r *Response) { r.SetEmptyBody(RequestLane) },
+		"request body": {func(r *Response) { r.SetEmptyBody(RequestDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}},
-		"response body": {func(r *Response) { r.SetEmptyBody(ResponseLane) },
+		"response body": {func(r *Response) { r.SetEmptyBody(ResponseDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}},
-		"request trailers": {func(r *Response) { r.SetEmptyTrailers(RequestLane) },
+		"request trailers": {func(r *Response) { r.SetEmptyTrailers(RequestDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}},
-		"response trailers": {func(r *Response) { r.SetEmptyTrailers(ResponseLane) },
+		"response trailers": {func(r *Response) { r.SetEmptyTrailers(ResponseDirection) },
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}},
 	}
 	for name, tc := range tests {
@@ -205,30 +205,30 @@ func TestEmptyAnswers(t *testing.T) {
 	}
 }
 
-// chunk gives the streamed response of a lane, or fails.
-func chunk(t *testing.T, lane Lane, r *extprocv3.ProcessingResponse) *extprocv3.StreamedBodyResponse {
+// chunk gives the streamed response of a direction, or fails.
+func chunk(t *testing.T, direction Direction, r *extprocv3.ProcessingResponse) *extprocv3.StreamedBodyResponse {
 	t.Helper()
 	body := r.GetRequestBody()
-	if lane == ResponseLane {
+	if direction == ResponseDirection {
 		body = r.GetResponseBody()
 	}
 	s := body.GetResponse().GetBodyMutation().GetStreamedResponse()
 	want := &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: s}}}
 	if s == nil || !proto.Equal(want, body.GetResponse()) {
-		t.Fatalf("not a plain streamed response in the %v lane: %.300v", lane, r)
+		t.Fatalf("not a plain streamed response in the %v direction: %.300v", direction, r)
 	}
 	return s
 }
 
 // echoed drains e and gives the joined bytes and the sizes of the chunks; only the last may end the stream.
-func echoed(t *testing.T, lane Lane, e *Echo) (body []byte, sizes []int, endOfStream bool) {
+func echoed(t *testing.T, direction Direction, e *Echo) (body []byte, sizes []int, endOfStream bool) {
 	t.Helper()
 	var out Response
 	for e.Next(&out) {
 		if endOfStream {
 			t.Fatal("a chunk follows the end of stream")
 		}
-		c := chunk(t, lane, sent(t, &out))
+		c := chunk(t, direction, sent(t, &out))
 		body = append(body, c.GetBody()...)
 		sizes = append(sizes, len(c.GetBody()))
 		endOfStream = c.GetEndOfStream()
@@ -242,23 +242,23 @@ func TestEchoSizes(t *testing.T) {
 		ChunkBytes + 1: {ChunkBytes, 1}, 3*ChunkBytes + 500: {ChunkBytes, ChunkBytes, ChunkBytes, 500},
 	}
 	for size, want := range tests {
-		for _, lane := range []Lane{RequestLane, ResponseLane} {
+		for _, direction := range []Direction{RequestDirection, ResponseDirection} {
 			for source := range sources {
-				echoSize(t, source, lane, size, want)
+				echoSize(t, source, direction, size, want)
 			}
 		}
 	}
 }
 
-func echoSize(t *testing.T, source string, lane Lane, size int, want []int) {
+func echoSize(t *testing.T, source string, direction Direction, size int, want []int) {
 	t.Helper()
 	for _, eos := range []bool{false, true} {
 		var e Echo
 		body := pattern(size)
-		sources[source](t, &e, lane, body, eos)
-		got, sizes, end := echoed(t, lane, &e)
+		sources[source](t, &e, direction, body, eos)
+		got, sizes, end := echoed(t, direction, &e)
 		if !bytes.Equal(got, body) || !cmp.Equal(sizes, want) || end != eos {
-			t.Errorf("%s, %d bytes, %v lane, eos %v: got %d bytes in %v, eos %v", source, size, lane, eos, len(got), sizes, end)
+			t.Errorf("%s, %d bytes, %v direction, eos %v: got %d bytes in %v, eos %v", source, size, direction, eos, len(got), sizes, end)
 		}
 	}
 }
@@ -266,36 +266,36 @@ func echoSize(t *testing.T, source string, lane Lane, size int, want []int) {
 func TestEchoEmpty(t *testing.T) {
 	for source, start := range sources {
 		var e Echo
-		start(t, &e, ResponseLane, nil, false)
-		if _, sizes, _ := echoed(t, ResponseLane, &e); len(sizes) != 0 {
+		start(t, &e, ResponseDirection, nil, false)
+		if _, sizes, _ := echoed(t, ResponseDirection, &e); len(sizes) != 0 {
 			t.Errorf("%s: an empty body that does not end gave chunks %v", source, sizes)
 		}
-		start(t, &e, ResponseLane, nil, true)
-		if _, sizes, end := echoed(t, ResponseLane, &e); !cmp.Equal(sizes, []int{0}) || !end {
+		start(t, &e, ResponseDirection, nil, true)
+		if _, sizes, end := echoed(t, ResponseDirection, &e); !cmp.Equal(sizes, []int{0}) || !end {
 			t.Errorf("%s: an empty last body gave chunks %v, eos %v; want one empty chunk with eos", source, sizes, end)
 		}
 	}
 }
 
 // sources start an Echo in each of its ways; a received body comes in one buffer, in transport-sized pieces, and in small ones.
-var sources = map[string]func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool){
-	"request, one piece": func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool) {
-		e.StartRequest(received(t, lane, body, eos, 1<<30))
+var sources = map[string]func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool){
+	"request, one piece": func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool) {
+		e.StartRequest(received(t, direction, body, eos, 1<<30))
 	},
-	"request, 16 KiB pieces": func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool) {
-		e.StartRequest(received(t, lane, body, eos, 16<<10))
+	"request, 16 KiB pieces": func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool) {
+		e.StartRequest(received(t, direction, body, eos, 16<<10))
 	},
-	"request, odd pieces": func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool) {
-		e.StartRequest(received(t, lane, body, eos, 3333))
+	"request, odd pieces": func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool) {
+		e.StartRequest(received(t, direction, body, eos, 3333))
 	},
-	"gathered body": func(t *testing.T, e *Echo, lane Lane, body []byte, eos bool) {
+	"gathered body": func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool) {
 		var b Body
 		b.Reserve(len(body) / 2)
-		b.Append(received(t, lane, body, eos, 16<<10))
+		b.Append(received(t, direction, body, eos, 16<<10))
 		if !bytes.Equal(b.Bytes(), body) {
 			t.Fatalf("gathered %d bytes, want the %d sent", b.Len(), len(body))
 		}
-		e.StartBody(lane, &b, eos)
+		e.StartBody(direction, &b, eos)
 		if b.Len() != 0 {
 			t.Fatal("the body still has its buffer after Echo took it")
 		}

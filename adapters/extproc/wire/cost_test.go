@@ -99,7 +99,7 @@ func BenchmarkHeaders(b *testing.B) {
 // BenchmarkEcho reads one response body message, as the transport hands it over, and writes it back.
 func BenchmarkEcho(b *testing.B) {
 	for _, size := range []int{200, 1 << 10, 8 << 10, 48 << 10} {
-		encoded, err := proto.Marshal(bodyMessage(ResponseLane, pattern(size), false))
+		encoded, err := proto.Marshal(bodyMessage(ResponseDirection, pattern(size), false))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := mem.BufferSlice{mem.SliceBuffer(headers)}
-	body, err := proto.Marshal(bodyMessage(ResponseLane, pattern(16<<10), false))
+	body, err := proto.Marshal(bodyMessage(ResponseDirection, pattern(16<<10), false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAllocations(t *testing.T) {
 				e.out.Discard()
 			}
 		}},
-		"empty answer": {0, func() { e.out.SetEmptyHeaders(RequestLane); e.out.Discard() }},
+		"empty answer": {0, func() { e.out.SetEmptyHeaders(RequestDirection); e.out.Discard() }},
 	}
 	for name, tc := range tests {
 		if got := testing.AllocsPerRun(1000, tc.run); got != tc.want && !underRace() {

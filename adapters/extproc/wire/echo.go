@@ -14,23 +14,23 @@ const copyBytes = 256
 // Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The zero value has
 // nothing to give; one Echo can be started again and again.
 type Echo struct {
-	one   mem.Buffer      // an owned reference to the only part; nil = there are several
-	parts mem.BufferSlice // owned references to several
-	at    int             // index of the part where the next chunk begins
-	skip  int             // bytes of that part that are done
-	left  int
-	lane  Lane
-	eos   bool
-	about Message
-	whole bool // one response, however large
-	more  bool
+	one       mem.Buffer      // an owned reference to the only part; nil = there are several
+	parts     mem.BufferSlice // owned references to several
+	at        int             // index of the part where the next chunk begins
+	skip      int             // bytes of that part that are done
+	left      int
+	direction Direction
+	eos       bool
+	about     Message
+	whole     bool // one response, however large
+	more      bool
 }
 
-// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same lane. It releases r, so read
+// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same direction. It releases r, so read
 // what is wanted of r before. A body that is empty and not the last needs no response, and gives none.
 func (e *Echo) StartRequest(r *Request) {
 	e.Discard()
-	e.lane, e.eos, e.left, e.skip = r.Kind.Lane(), r.EndOfStream, r.bodyLen, r.bodyOff
+	e.direction, e.eos, e.left, e.skip = r.Kind.Direction(), r.EndOfStream, r.bodyLen, r.bodyOff
 	e.more = (r.Kind == RequestBody || r.Kind == ResponseBody) && (e.left > 0 || e.eos)
 	if len(r.held) == 1 {
 		e.one, r.held[0] = r.held[0], nil
@@ -49,17 +49,17 @@ func (e *Echo) StartMessage(r *Request) {
 }
 
 // StartBody takes over the buffer of b, which is empty afterwards. It returns to the pool when the last chunk is written.
-func (e *Echo) StartBody(lane Lane, b *Body, endOfStream bool) {
-	e.start(lane, b.Len(), endOfStream)
+func (e *Echo) StartBody(direction Direction, b *Body, endOfStream bool) {
+	e.start(direction, b.Len(), endOfStream)
 	if b.buf != nil {
 		e.one = mem.NewBuffer(b.buf, buffers)
 		b.buf = nil
 	}
 }
 
-func (e *Echo) start(lane Lane, size int, endOfStream bool) {
+func (e *Echo) start(direction Direction, size int, endOfStream bool) {
 	e.Discard()
-	e.lane, e.eos, e.left, e.more = lane, endOfStream, size, size > 0 || endOfStream
+	e.direction, e.eos, e.left, e.more = direction, endOfStream, size, size > 0 || endOfStream
 }
 
 // Discard drops what was not given out.
@@ -82,7 +82,7 @@ func (e *Echo) Next(out *Response) bool {
 		n = min(n, ChunkBytes)
 	}
 	e.more = n < e.left
-	head := chunkHead{lane: e.lane, size: n, eos: e.eos && !e.more, about: e.about}
+	head := chunkHead{direction: e.direction, size: n, eos: e.eos && !e.more, about: e.about}
 	if n <= copyBytes {
 		f := new(smallFrame)
 		frame := head.append(f.raw[:0])
@@ -150,10 +150,10 @@ const maxHeadBytes = 36
 
 // chunkHead is a streamed response without its body.
 type chunkHead struct {
-	size  int
-	lane  Lane
-	eos   bool
-	about Message
+	size      int
+	direction Direction
+	eos       bool
+	about     Message
 }
 
 // append writes everything before the body: ProcessingResponse.{request,response}_body(3, 4), BodyResponse.response(1),
@@ -171,7 +171,7 @@ func (h chunkHead) append(dst []byte) []byte {
 	mutation := 1 + protowire.SizeBytes(streamed)
 	common := 1 + protowire.SizeBytes(mutation)
 	body := 1 + protowire.SizeBytes(common)
-	dst = appendLength(dst, 3+protowire.Number(h.lane), body)
+	dst = appendLength(dst, 3+protowire.Number(h.direction), body)
 	dst = appendLength(dst, 1, common)
 	dst = appendLength(dst, 3, mutation)
 	dst = appendLength(dst, 3, streamed)
@@ -196,7 +196,7 @@ func appendLength(dst []byte, num protowire.Number, size int) []byte {
 // maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more.
 const maxReserveBytes = 64 << 10
 
-// Body gathers the body of one lane in one pooled buffer, so that it can be read as a whole and then echoed. The buffer doubles as the body
+// Body gathers the body of one direction in one pooled buffer, so that it can be read as a whole and then echoed. The buffer doubles as the body
 // grows; it ends at the length that was told, once half of it has come. The zero value is empty.
 type Body struct {
 	buf  *[]byte

@@ -26,7 +26,7 @@ func TestEchoMessage(t *testing.T) {
 
 func echoMessage(t *testing.T, want *extprocv3.StreamedBodyResponse, piece int) {
 	t.Helper()
-	m := bodyMessage(RequestLane, want.GetBody(), want.GetEndOfStream())
+	m := bodyMessage(RequestDirection, want.GetBody(), want.GetEndOfStream())
 	m.GetRequestBody().EndOfStreamWithoutMessage = want.GetEndOfStreamWithoutMessage()
 	m.GetRequestBody().GrpcMessageCompressed = want.GetGrpcMessageCompressed()
 	var e Echo
@@ -35,7 +35,7 @@ func echoMessage(t *testing.T, want *extprocv3.StreamedBodyResponse, piece int) 
 	if !e.Next(&out) {
 		t.Fatal("no answer")
 	}
-	if got := chunk(t, RequestLane, sent(t, &out)); !proto.Equal(got, want) {
+	if got := chunk(t, RequestDirection, sent(t, &out)); !proto.Equal(got, want) {
 		t.Errorf("flags %v %v %v: the answer differs", want.GetEndOfStream(), want.GetEndOfStreamWithoutMessage(), want.GetGrpcMessageCompressed())
 	}
 	if e.Next(&out) {
@@ -48,9 +48,9 @@ func (v *view) body(b *extprocv3.HttpBody) {
 	v.Message = Message{None: b.GetEndOfStreamWithoutMessage(), Compressed: b.GetGrpcMessageCompressed()}
 }
 
-func bodyMessage(lane Lane, body []byte, eos bool) *extprocv3.ProcessingRequest {
+func bodyMessage(direction Direction, body []byte, eos bool) *extprocv3.ProcessingRequest {
 	b := &extprocv3.HttpBody{Body: body, EndOfStream: eos}
-	if lane == ResponseLane {
+	if direction == ResponseDirection {
 		return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: b}}
 	}
 	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}}

@@ -8,7 +8,7 @@ import (
 // Request is one received ProcessingRequest. The zero value is ready for Recv; reuse one per stream.
 type Request struct {
 	Kind Kind
-	// EndOfStream is the end_of_stream of headers and bodies; false for trailers, which end their lane by themselves.
+	// EndOfStream is the end_of_stream of headers and bodies; false for trailers, which end their direction by themselves.
 	EndOfStream bool
 	// Message is what a body in mode GRPC says of its message; the zero Message elsewhere.
 	Message Message

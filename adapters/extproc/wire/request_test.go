@@ -54,9 +54,9 @@ func (p *poisonPool) cut(frame []byte, size int) (data mem.BufferSlice) {
 	return data
 }
 
-func received(t testing.TB, lane Lane, body []byte, eos bool, pieceBytes int) *Request {
+func received(t testing.TB, direction Direction, body []byte, eos bool, pieceBytes int) *Request {
 	t.Helper()
-	return decoded(t, bodyMessage(lane, body, eos), pieceBytes)
+	return decoded(t, bodyMessage(direction, body, eos), pieceBytes)
 }
 
 // decoded is m as the codec reads it from buffers of at most pieceBytes.
@@ -217,9 +217,9 @@ func goldenRequests(t testing.TB) map[string]*extprocv3.ProcessingRequest {
 		"response headers":  {Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headers}}},
 		"request trailers":  {Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers}}},
 		"response trailers": {Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}},
-		"request body":      bodyMessage(RequestLane, pattern(40000), true),
-		"response body":     bodyMessage(ResponseLane, pattern(70), false),
-		"empty last body":   bodyMessage(ResponseLane, nil, true),
+		"request body":      bodyMessage(RequestDirection, pattern(40000), true),
+		"response body":     bodyMessage(ResponseDirection, pattern(70), false),
+		"empty last body":   bodyMessage(ResponseDirection, nil, true),
 	}
 	for _, m := range requests {
 		m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": meta, "envoy.lb.subset_hint": {}}}

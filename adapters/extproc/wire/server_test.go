@@ -54,15 +54,15 @@ func (e *exchange) release() {
 }
 
 func (e *exchange) answer(s Stream) error {
-	lane := e.req.Kind.Lane()
+	direction := e.req.Kind.Direction()
 	switch e.req.Kind {
 	case None:
 		return nil
 	case RequestHeaders, ResponseHeaders:
-		e.out.SetEmptyHeaders(lane)
+		e.out.SetEmptyHeaders(direction)
 		return s.Send(&e.out)
 	case RequestTrailers, ResponseTrailers:
-		e.out.SetEmptyTrailers(lane)
+		e.out.SetEmptyTrailers(direction)
 		return s.Send(&e.out)
 	case ResponseBody:
 		e.echo.StartRequest(&e.req)
@@ -71,7 +71,7 @@ func (e *exchange) answer(s Stream) error {
 		if !e.req.EndOfStream {
 			return nil
 		}
-		e.echo.StartBody(lane, &e.body, true)
+		e.echo.StartBody(direction, &e.body, true)
 	}
 	for e.echo.Next(&e.out) {
 		if err := s.Send(&e.out); err != nil {
@@ -136,14 +136,14 @@ func receive(t testing.TB, stream extprocv3.ExternalProcessor_ProcessClient) *ex
 
 func TestServerEchoes(t *testing.T) {
 	conn := serve(t, ours, ServerOptions()...)
-	for _, lane := range []Lane{RequestLane, ResponseLane} {
+	for _, direction := range []Direction{RequestDirection, ResponseDirection} {
 		for _, size := range []int{0, 1, 61999, 62000, 62001, 1 << 20} {
-			t.Run(fmt.Sprintf("%v lane, %d bytes", lane, size), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v direction, %d bytes", direction, size), func(t *testing.T) {
 				stream, body := openStream(t, conn), pattern(size)
-				send(t, stream, bodyMessage(lane, body, true))
+				send(t, stream, bodyMessage(direction, body, true))
 				var got []byte
 				for end := false; !end; {
-					c := chunk(t, lane, receive(t, stream))
+					c := chunk(t, direction, receive(t, stream))
 					if len(c.GetBody()) > ChunkBytes {
 						t.Fatalf("a chunk has %d bytes, limit %d", len(c.GetBody()), ChunkBytes)
 					}
@@ -187,11 +187,11 @@ func transact(conn *grpc.ClientConn, golden map[string]*extprocv3.ProcessingRequ
 	if err != nil {
 		return err
 	}
-	messages := []*extprocv3.ProcessingRequest{golden["request headers"], bodyMessage(RequestLane, body, true), golden["response headers"]}
+	messages := []*extprocv3.ProcessingRequest{golden["request headers"], bodyMessage(RequestDirection, body, true), golden["response headers"]}
 	for part := range slices.Chunk(body, 20000) {
-		messages = append(messages, bodyMessage(ResponseLane, part, false))
+		messages = append(messages, bodyMessage(ResponseDirection, part, false))
 	}
-	for _, m := range append(messages, bodyMessage(ResponseLane, nil, true)) {
+	for _, m := range append(messages, bodyMessage(ResponseDirection, nil, true)) {
 		if err := stream.Send(m); err != nil {
 			return err
 		}

@@ -28,18 +28,18 @@ var (
 	errNoFrame   = errors.New("wire: response has no frame: never set, or sent before")
 )
 
-// Lane is one of the two directions of an HTTP exchange.
-type Lane uint8
+// Direction is one of the two of an HTTP exchange: from the client, or to it.
+type Direction uint8
 
-// The lanes.
+// The directions.
 const (
-	RequestLane Lane = iota
-	ResponseLane
+	RequestDirection Direction = iota
+	ResponseDirection
 )
 
 // String gives "request" or "response".
-func (l Lane) String() string {
-	if l == RequestLane {
+func (d Direction) String() string {
+	if d == RequestDirection {
 		return "request"
 	}
 	return "response"
@@ -67,12 +67,12 @@ var kindNames = [...]string{
 // String gives the kind in words.
 func (k Kind) String() string { return kindNames[k] }
 
-// Lane gives the lane of k; None counts to the request lane.
-func (k Kind) Lane() Lane {
+// Direction gives the direction of k; None counts to the request direction.
+func (k Kind) Direction() Direction {
 	if k >= ResponseHeaders {
-		return ResponseLane
+		return ResponseDirection
 	}
-	return RequestLane
+	return RequestDirection
 }
 
 // BodyMode is how the proxy sends a body, by the numbers of ProcessingMode.BodySendMode. Numbers without a name here are kept as received.

@@ -1,0 +1,309 @@
+package extproc
+
+import "github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+
+// event is what moves a phase: a message of its direction, or what the stream did about one.
+type event uint8
+
+// Messages as the proxy sends them.
+const (
+	headersCame   event = iota // a body or trailers follow
+	headersEnded               // headers with end_of_stream: nothing follows
+	chunkCame                  // a piece of the body; another one or trailers follow, in some modes unseen
+	lastChunkCame              // a piece with end_of_stream, or, in mode GRPC, the end of the stream without a message
+	trailersCame
+	messageEvents
+)
+
+// What the stream does.
+const (
+	pickSent      = messageEvents + iota // the pick was sent; more of the request follows
+	lastPickSent                         // the pick was sent in answer to the end of the request
+	roomDenied                           // the request's loop had no room for a cycle
+	chunkAnswered                        // a chunk of the response was answered that was not the last
+	endAnswered                          // the end of the response was answered
+	bypassBegun                          // the response's headers were answered, and the proxy does not show its body
+	overrideSent                         // likewise, and the answer asks the proxy to show the body nevertheless
+)
+
+// eventOf is the event that a message is.
+func eventOf(in *wire.Request) event {
+	switch in.Kind {
+	case wire.RequestHeaders, wire.ResponseHeaders:
+		if in.EndOfStream {
+			return headersEnded
+		}
+		return headersCame
+	case wire.RequestBody, wire.ResponseBody:
+		if in.EndOfStream || in.Message.None {
+			return lastChunkCame
+		}
+		return chunkCame
+	default:
+		return trailersCame
+	}
+}
+
+// verdict is what becomes of a message.
+type verdict uint8
+
+const (
+	taken    verdict = iota // it is read, and answered if the proxy waits for an answer
+	ignored                 // it came before, or belongs to nothing any more: it is not answered
+	headless                // a protocol error: the headers are not sent to us, and nothing else could carry a pick
+	bodiless                // a protocol error: trailers without a body, in a mode in which the body carries the pick
+)
+
+// eager modes send the request on, or never show its body: the pick goes with the answer to the headers.
+func eager(m wire.BodyMode) bool {
+	return m == wire.BodyNone || m == wire.BodyStreamed || m == wire.BodyGRPC
+}
+
+// buffered modes hold headers and body together until the body is answered, but send it only once the headers are. The
+// body comes in one message, which need not have end_of_stream.
+func buffered(m wire.BodyMode) bool {
+	return m == wire.BodyBuffered || m == wire.BodyBufferedPartial
+}
+
+// requestPhase is how far the request is. A protocol error, and whatever else closes the stream, leaves it where it
+// was.
+//
+//	requestAwaited ──── chunk, trailers ───► protocol error: headless
+//	    │     │
+//	    │     │ headers, if the pick waits for the body
+//	    │     ▼
+//	    │  requestGathering ─┐ chunk, in mode FULL_DUPLEX_STREAMED
+//	    │     │     ▲ │ ▲────┘
+//	    │     │     │ └──── trailers, in buffered modes ───► protocol error: bodiless
+//	    │     │
+//	    │     │ last chunk; chunk, in buffered modes; trailers, in mode FULL_DUPLEX_STREAMED
+//	    │     ▼
+//	    └─► requestAsking ─── room denied ───► requestUnplaced
+//	headers,  │       │
+//	if eager  │       │ pick sent, more of the request follows
+//	or whole  │       ▼
+//	          │  requestForwarded ─┐ chunk, in eager modes
+//	          │       │       ▲────┘
+//	          │       │ last chunk, in eager modes; trailers
+//	          │       ▼
+//	          └─► requestEnded
+//	         pick sent, and it answered the end
+type requestPhase uint8
+
+const (
+	// requestAwaited: no message of the request came. A stream has no request id in this phase unless it was refused,
+	// and has one in all others.
+	requestAwaited requestPhase = iota
+
+	// requestGathering: the headers came, and the pick waits for the rest of the body, which has a deadline.
+	requestGathering
+
+	// requestAsking: all came that the pick can wait for. The handler parses it, starts the cycle and waits for its
+	// answer; it reads no message before that.
+	requestAsking
+
+	// requestUnplaced: the loop had no room for a cycle. The request is refused and leaves no record.
+	requestUnplaced
+
+	// requestForwarded: the pick was sent, and what is left of the request has no part in it.
+	requestForwarded
+
+	// requestEnded: the pick was sent, and nothing of the request follows.
+	requestEnded
+
+	requestPhases
+)
+
+// after is the phase that follows p on an event, with what becomes of the message that the event is. mode is the
+// request's body mode.
+func (p requestPhase) after(e event, mode wire.BodyMode) (requestPhase, verdict) {
+	switch p {
+	case requestAwaited:
+		switch {
+		case e == headersEnded, e == headersCame && eager(mode):
+			return requestAsking, taken
+		case e == headersCame:
+			return requestGathering, taken
+		case e < messageEvents:
+			return p, headless
+		}
+	case requestGathering:
+		switch {
+		case e == chunkCame && !buffered(mode):
+			return p, taken
+		case e == trailersCame && buffered(mode):
+			return p, bodiless
+		case e == chunkCame, e == lastChunkCame, e == trailersCame:
+			return requestAsking, taken
+		}
+	case requestAsking:
+		switch e {
+		case pickSent:
+			return requestForwarded, taken
+		case lastPickSent:
+			return requestEnded, taken
+		case roomDenied:
+			return requestUnplaced, taken
+		}
+	case requestForwarded:
+		switch {
+		case e == chunkCame && eager(mode):
+			return p, taken
+		case e == lastChunkCame && eager(mode), e == trailersCame:
+			return requestEnded, taken
+		}
+	case requestUnplaced, requestEnded:
+	}
+	return p, ignored
+}
+
+// waits reports whether the client waits for our answer to its request.
+func (p requestPhase) waits() bool { return p == requestGathering || p == requestAsking }
+
+// picked reports whether the pick was sent.
+func (p requestPhase) picked() bool { return p == requestForwarded || p == requestEnded }
+
+// responsePhase is how far the response is, as the proxy shows it.
+//
+//	responseAwaited
+//	    │     │
+//	    │     │ headers, but in mode NONE; chunk
+//	    │     ▼
+//	    │  responseVisible ─┐ chunk         ┌──── chunk ──── responseAsked ─┐
+//	    │     │   │   ▲ ▲───┘               │                  │  ▲        │ trailers
+//	    │     │   │   └─────────────────────┘                  │  │        │
+//	    │     │   │ chunk answered, in buffered modes          │  │        │
+//	    │     │   ▼                                            │  │        │
+//	    │     │  responseBuffered ─┐ chunk                     │  │        │
+//	    │     │   │           ▲────┘                           │  │        │
+//	    │     │   │ last chunk; trailers       last chunk      │  │        │
+//	    │     ▼   ▼                                            │  │        │
+//	    └──► responseLast ◄────────────────────────────────────┘  │        │
+//	         │   │   └──── override sent ─────────────────────────┘        │
+//	         │   │ bypass begun                                            │
+//	         │   ▼                                                         │
+//	         │  responseBypass ─┐ chunk                                    │
+//	         │   │         ▲────┘                                          │
+//	         │   │ last chunk or trailers, answered                        │
+//	         ▼   ▼                                                         │
+//	       responseEnded ◄──────── answered ───────────────────────────────┘
+//
+// From responseAwaited, headers with end_of_stream, headers in mode NONE, a last chunk, and trailers lead to
+// responseLast; from responseVisible and responseBuffered, a last chunk and trailers do. The edge from responseLast to
+// responseEnded is the end, answered. Second headers, and whatever comes after the end, are ignored.
+type responsePhase uint8
+
+const (
+	// responseAwaited: no message of the response came.
+	responseAwaited responsePhase = iota
+
+	// responseVisible: the response passes by us, piece by piece. It can be refused, which cuts it.
+	responseVisible
+
+	// responseBuffered: likewise, and all of the body that we are shown was answered. Trailers may follow, shown or
+	// not.
+	responseBuffered
+
+	// responseLast: what is being answered now is the last that we need to see. From here on it is too late to refuse:
+	// nothing may follow what the proxy may already have got.
+	responseLast
+
+	// responseBypass: the headers were answered, and the body bypasses us. Trailers may be shown.
+	responseBypass
+
+	// responseAsked: likewise, and the proxy was asked to show the body nevertheless. Its first chunk takes the
+	// response back to responseVisible; the proxy may also ignore what it was asked.
+	responseAsked
+
+	// responseEnded: the end of the response was answered.
+	responseEnded
+
+	responsePhases
+)
+
+// after is the phase that follows p on an event, with what becomes of the message that the event is. mode is the
+// response's body mode.
+func (p responsePhase) after(e event, mode wire.BodyMode) (responsePhase, verdict) {
+	switch p {
+	case responseAwaited:
+		switch {
+		case e == chunkCame, e == headersCame && mode != wire.BodyNone:
+			return responseVisible, taken
+		case e < messageEvents:
+			return responseLast, taken
+		}
+	case responseVisible, responseBuffered:
+		switch {
+		case e == lastChunkCame, e == trailersCame:
+			return responseLast, taken
+		case e == chunkAnswered && buffered(mode):
+			return responseBuffered, taken
+		case e == chunkCame, e == chunkAnswered:
+			return p, taken
+		}
+	case responseLast:
+		switch e {
+		case bypassBegun:
+			return responseBypass, taken
+		case overrideSent:
+			return responseAsked, taken
+		case endAnswered:
+			return responseEnded, taken
+		}
+	case responseBypass:
+		switch e {
+		case chunkCame, chunkAnswered, lastChunkCame, trailersCame:
+			return p, taken
+		case endAnswered:
+			return responseEnded, taken
+		}
+	case responseAsked:
+		switch e {
+		case chunkCame:
+			return responseVisible, taken
+		case lastChunkCame:
+			return responseLast, taken
+		case trailersCame:
+			return p, taken
+		case endAnswered:
+			return responseEnded, taken
+		}
+	case responseEnded:
+	}
+	return p, ignored
+}
+
+// beyondRecall reports whether it is too late to refuse.
+func (p responsePhase) beyondRecall() bool { return p >= responseLast }
+
+// completed reports whether all of the response that we are shown has passed.
+func (p responsePhase) completed() bool {
+	return p != responseAwaited && p != responseVisible && p != responseLast
+}
+
+// closeReason is why nothing may be sent any more.
+//
+//	          ┌─── first message, in observability mode ───► closedObserved ─┐
+//	closedNot ├─── immediate response ─────────────────────► closedRefused ──┤
+//	          ├─── a message cannot be sent ───────────────► closedBroken ───┼─── handler panics ───► closedPanicked
+//	          ├─── handler returns ────────────────────────► closedReturned  │
+//	          └──────────────────────────────────────────────────────────────┘
+type closeReason uint8
+
+const (
+	closedNot      closeReason = iota // answers may be sent
+	closedObserved                    // the proxy only shows us its messages
+	closedRefused                     // an immediate response was sent, which is the last message of a stream
+	closedBroken                      // a message could not be sent: the proxy is gone
+	closedReturned                    // the proxy ended the stream, or we did, for it needs us no more
+	closedPanicked                    // the handler panicked; what could be refused was
+	closeReasons
+)
+
+// or is the reason that counts of c and a later one: the first, but for a panic.
+func (c closeReason) or(later closeReason) closeReason {
+	if c == closedNot || later == closedPanicked {
+		return later
+	}
+	return c
+}
