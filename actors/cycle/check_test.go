@@ -30,8 +30,8 @@ func checked(t *testing.T) *scene {
 	return s
 }
 
-// A conformance checker plays answers that no model server gave: its requests are picked for, are load while their streams last, and
-// leave nothing behind.
+// A conformance checker plays answers that no model server gave: its requests are picked for, are load while their
+// streams last, and leave nothing behind.
 func TestCheckLeavesNothingBehind(t *testing.T) {
 	full := messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 100, Source: messages.UsageReported}}
 	for name, then := range map[string][]messages.CycleMsg{

@@ -1,8 +1,8 @@
 // Package cycle is the life of one request: wait, pick, serve, release.
 //
-// A cycle owns all that is known of its request. Nobody else holds any of it, so nothing can be left behind: when the actor
-// ends, for whatever reason, Stopped gives back what it held and answers what it owes. It never sees a frame or a
-// connection (adapters/extproc does), and never decides (engine/schedule does).
+// A cycle owns all that is known of its request. Nobody else holds any of it, so nothing can be left behind: when the
+// actor ends, for whatever reason, Stopped gives back what it held and answers what it owes. It never sees a frame or
+// a connection (adapters/extproc does), and never decides (engine/schedule does).
 package cycle
 
 import (
@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	Queue        time.Duration // from admission asked to dispatched
 	Pick         time.Duration // from dispatched to picked, the time in the inbox included
-	FirstToken   time.Duration // from the pick to the first byte of the response: then that is a failure of its endpoint
+	FirstToken   time.Duration // from the pick to the first byte of the response; longer is a failure
 	ResponseIdle time.Duration // between two signs of life of the response
 	Logged       time.Duration // from the end of the stream to the access log's entry
 }
@@ -46,11 +46,8 @@ type Cycle struct {
 	deps *Deps
 	plan *schedule.Plan // pinned at birth
 
-	phase  phase
-	req    messages.Request // set from the first message on; its blocks go once the prefix actor has them
-	stream messages.Sink[messages.StreamMsg]
-	check  bool // a conformance checker's: it teaches nothing, and leaves nothing behind
-
+	phase phase
+	arrival
 	held holdings
 	response
 	trial
@@ -60,11 +57,20 @@ type Cycle struct {
 	record
 }
 
+// arrival is what the first message brought. It is empty in the phase created only.
+type arrival struct {
+	req        messages.Request // its blocks go once the prefix actor has them
+	stream     messages.Sink[messages.StreamMsg]
+	connection messages.ConnectionID // on which it came, as the access log's entries name it; 0 = unknown
+	check      bool                  // a conformance checker's: it teaches nothing, and leaves nothing behind
+}
+
 // response is what is known of the model server's response, beside what the record has.
 type response struct {
-	served *endpoints.Endpoint // that works for the request; nil before the pick, and once it is known that none of the pool does
-	began  time.Time           // when its headers came; zero before
-	whole  bool                // its end was told of; only in done
+	// served works for the request; nil before the pick, and once it is known that no endpoint of the pool does.
+	served *endpoints.Endpoint
+	began  time.Time // when its headers came; zero before
+	whole  bool      // its end was told of; only in the phase done
 }
 
 // Role is what the cycles of one loop have in common. Rings number a cycle as its request is numbered.
@@ -122,12 +128,12 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 // onRequestArrived opens the record and asks for a place.
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
 	c.enter(queued)
-	c.req, c.stream, c.check = m.Request, m.Stream, m.Check
-	c.log.connection = m.Connection
+	c.arrival = arrival{req: m.Request, stream: m.Stream, connection: m.Connection, check: m.Check}
 	c.limit, c.deadline = m.Deadline, m.Deadline
 	c.rec = messages.Record{
-		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow, Stream: m.Request.Stream,
-		ArrivedAt: m.ArrivedAt, PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
+		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow,
+		Stream: m.Request.Stream, ArrivedAt: m.ArrivedAt,
+		PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
 	c.openEntry(ctx)
 	c.waitFor(ctx, c.deps.Limits.Queue)
@@ -214,7 +220,8 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 	c.judge(m.Status)
 	if c.held.prompt {
-		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptServed{Request: c.req.ID, Endpoint: where})
+		m := messages.PromptServed{Request: c.req.ID, Endpoint: where}
+		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)
 	}
 	if c.phase == picked && m.Passes {
 		c.detach(ctx)
@@ -332,7 +339,8 @@ func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.Stream
 	return at
 }
 
-// Stopped is the last word, however the cycle ends. It answers what is still owed, and gives back all that is still held.
+// Stopped is the last word, however the cycle ends. It answers what is still owed, and gives back all that is still
+// held.
 func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == queued {
 		c.rec.Reason, c.rec.Status = messages.Internal, c.deps.Status(messages.Internal)

@@ -7,18 +7,21 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// deadlines are how long the request may take. From the first message on one timer is set; of older ones a message may be on its way.
+// deadlines are how long the request may take. From the first message on one timer is set; of older ones a message may
+// be on its way.
 type deadlines struct {
-	limit      time.Time // of the whole request, as its stream has it
-	deadline   time.Time // of all that the cycle may still wait for: limit, or while it is detached or lingers what the access log makes of it
+	limit time.Time // of the whole request, as its stream has it
+	// deadline is of all that the cycle may still wait for: limit, or, while it is detached or lingers, until when an
+	// entry of the access log may come.
+	deadline   time.Time
 	due        time.Time // of what it waits for now; not after deadline as that was when the wait began
 	armed      time.Time // when the timer fires; not after due
 	timer      runtime.Timer
 	generation uint32 // of the timer: a message of another one is void
 }
 
-// waitFor sets the deadline of what the cycle waits for now, within that of the whole request. The timer is moved only when
-// it fires: most deadlines are put off many times before one passes.
+// waitFor sets the deadline of what the cycle waits for now, within that of the whole request. The timer is moved only
+// when it fires: most deadlines are put off many times before one passes.
 func (c *Cycle) waitFor(ctx runtime.Context[messages.CycleMsg], d time.Duration) {
 	c.due = ctx.Now().Add(d)
 	if c.deadline.Before(c.due) {
@@ -61,8 +64,8 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	}
 }
 
-// onWaitOver refuses a request that was not dispatched in time: others went first, or there was nothing to run it on. Over means that
-// the time of the whole request is.
+// onWaitOver refuses a request that was not dispatched in time: others went first, or there was nothing to run it on.
+// Over means that the time of the whole request is.
 func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 	switch {
 	case over:
@@ -74,7 +77,8 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 	}
 }
 
-// onResponseOverdue cuts a response that takes too long, or was silent for too long. The first silence is its endpoint's failure only.
+// onResponseOverdue cuts a response that takes too long, or was silent for too long. The first silence is its
+// endpoint's failure only.
 func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over bool) {
 	switch {
 	case over:
@@ -86,8 +90,8 @@ func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over b
 	}
 }
 
-// onEntryOverdue ends a request of whose end the access log has not told in time. Before that the response's headers have to do for an
-// answer, if the log is silent while the response runs.
+// onEntryOverdue ends a request of whose end the access log has not told in time. Before that the response's headers
+// have to do for an answer, if the log is silent while the response runs.
 func (c *Cycle) onEntryOverdue(ctx runtime.Context[messages.CycleMsg], over bool) {
 	if over {
 		c.giveUp(ctx)

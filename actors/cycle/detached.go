@@ -7,29 +7,28 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// logGrace is how long the entry of a request may take that ended before its response began: the proxy writes it at once, but
-// without the request's id if the client left before our answer was there.
+// logGrace is how long the entry of a request may take that ended before its response began: the proxy writes it at
+// once, but without the request's id if the client left before our answer was there.
 const logGrace = time.Second
 
-// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and for so long; or when
-// none comes for doubtedFor after some proxy's log ended. The shipped files have one every 5 s.
+// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and
+// for so long; or when none comes for doubtedFor after some proxy's log ended. The shipped files have one every 5 s.
 const (
 	missedPulses = 4
 	missedFor    = 10 * time.Second
 	doubtedFor   = 8 * time.Second
 )
 
-// lingersFor is how long a request, whose stream is gone and whose proxy has not sent an entry yet, waits for one: longer than the interval
-// of intermediate entries in the shipped files.
+// lingersFor is how long a request, whose stream is gone and whose proxy has not sent an entry yet, waits for one:
+// longer than the interval of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second
 
 // accessLog is what the proxy's access log has told of the request, or fails to tell.
 type accessLog struct {
-	connection messages.ConnectionID // on which the request came, as entries name it; 0 = unknown
-	last       time.Time             // entry; zero = none came since the request was detached
-	every      time.Duration         // the longest time between two; 0 = unknown
-	doubted    time.Time             // when entries were last doubted while the stream told all; zero = they were not, or one came since
-	parted     time.Time             // when the request began to linger; zero unless it lingers, or ended while it did
+	last    time.Time     // entry; zero = none came since the request was detached
+	every   time.Duration // the longest time between two; 0 = unknown
+	doubted time.Time     // when entries were last doubted while the stream told all; zero = not since the last one
+	parted  time.Time     // when the request began to linger; zero unless it lingers, or ended while it did
 }
 
 // detach goes on without a stream: the response bypasses us, and the access log tells its end.
@@ -42,8 +41,8 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
-	if !c.log.doubted.IsZero() && ctx.Now().Sub(c.log.doubted) < doubtedFor { // it may have crossed what the stream saw of the log
-		c.expect(ctx)
+	if !c.log.doubted.IsZero() && ctx.Now().Sub(c.log.doubted) < doubtedFor {
+		c.expect(ctx) // the doubt may have crossed what the stream saw of the log
 	}
 }
 
@@ -112,7 +111,7 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 
 // onEntriesDoubted expects an entry soon, or as soon as the stream is gone.
 func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messages.EntriesDoubted) {
-	mine := m.Connection == 0 || m.Connection == c.log.connection
+	mine := m.Connection == 0 || m.Connection == c.connection
 	switch {
 	case !mine:
 	case c.phase == detached || c.phase == lingering:
@@ -174,7 +173,8 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	}
 }
 
-// giveUp ends a cycle whose access log entry never came. Of a proxy that sends none the response's headers have to do for an answer.
+// giveUp ends a cycle whose access log entry never came. Of a proxy that sends none the response's headers have to do
+// for an answer.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == lingering && c.rec.Status != 0 {
 		c.reportSuccess()

@@ -171,7 +171,8 @@ func TestHeadersAreBelievedIfTheLogIsSilent(t *testing.T) {
 	}
 }
 
-// Entries of a response that runs put its deadline off; when they stop coming, its proxy is gone, and its load with it.
+// Entries of a response that runs put its deadline off; when they stop coming, its proxy is gone, and its load with
+// it.
 func TestLoadEndsWithTheProxy(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Advance(logLimit - 1)
@@ -210,7 +211,8 @@ func TestLoadEndsWithTheLog(t *testing.T) {
 	s.load(1, 0)
 }
 
-// lingers is a scene whose stream is gone after the response's headers, and whose proxy has not sent an entry so far. Nothing is in flight.
+// lingers is a scene whose stream is gone after the response's headers, and whose proxy has not sent an entry so far.
+// Nothing is in flight.
 func lingers(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
@@ -235,8 +237,8 @@ func (s *scene) inFlight(want int) {
 	}
 }
 
-// A proxy that has never sent an entry may have no access log: its requests are no load once their stream is gone. The record waits for
-// an entry, and has the time of the stream's end if none comes.
+// A proxy that has never sent an entry may have no access log: its requests are no load once their stream is gone. The
+// record waits for an entry, and has the time of the stream's end if none comes.
 func TestLoadEndsWithTheStreamUntilTheProxyHasSentAnEntry(t *testing.T) {
 	s := lingers(t)
 	s.cycle.Advance(10*time.Second - 1)
@@ -373,7 +375,8 @@ func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 	s.outlier.Got(seen(first, messages.NoFirstToken))
 }
 
-// A proxy may keep the stream although it shows it nothing of the response's body: that is no silence, and no deadline counts.
+// A proxy may keep the stream although it shows it nothing of the response's body: that is no silence, and no deadline
+// counts.
 func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
@@ -416,8 +419,8 @@ func TestHeadersAreNoFirstToken(t *testing.T) {
 	}
 }
 
-// A doubt may come between what the stream sees of the log and the stream's end: it counts from then on, unless it is old, or an entry
-// has come since.
+// A doubt may come between what the stream sees of the log and the stream's end: it counts from then on, unless it is
+// old, or an entry has come since.
 func TestDoubtThatCrossesTheStreamsEnd(t *testing.T) {
 	type told = []messages.CycleMsg
 	mine, others := messages.EntriesDoubted{Connection: 1}, messages.EntriesDoubted{Connection: 2}

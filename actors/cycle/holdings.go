@@ -6,11 +6,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// holdings are what others keep for the request. Each is taken at most once at a time and given back once, at the latest by Stopped.
+// holdings are what others keep for the request. Each is taken at most once at a time and given back once, at the
+// latest by Stopped.
 type holdings struct {
-	place  bool // at the flow shard, in line or to run: from the time AdmissionRequested was taken until RequestEnded is told
-	entry  bool // in the book, with an open account: from RequestArrived until the record goes into the book, or is forgotten
-	prompt bool // blocks in the prefix index: from the time PromptPlaced was taken until PromptEnded is told
+	place  bool // at the flow shard, in line or to run: once AdmissionRequested was taken, until RequestEnded
+	entry  bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
+	prompt bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
 	load   bool // pick is part of the load of the endpoint that served names, which is not nil
 	pick   endpoints.Pick
 }
@@ -93,12 +94,14 @@ func (c *Cycle) leaveFlow(ctx runtime.Context[messages.CycleMsg]) {
 	}
 }
 
-// withdrawPrompt tells the prefix actor that the request has ended: a prompt of which no answer came is no longer at its endpoint.
+// withdrawPrompt tells the prefix actor that the request has ended: a prompt of which no answer came is no longer at
+// its endpoint.
 func (c *Cycle) withdrawPrompt(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.prompt {
 		c.held.prompt = false
 		failed := c.rec.Status >= 400 || c.rec.FirstToken == 0 && !c.proved
-		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptEnded{Request: c.req.ID, Failed: failed})
+		m := messages.PromptEnded{Request: c.req.ID, Failed: failed}
+		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Names of models and of flows come from clients, which may make up as many as they like. A name becomes a label once it is known:
-// an endpoint said that it serves the model, or a request for the name was answered below 400. Until then, and where the page has
-// no room left, a request counts under other.
+// Names of models and of flows come from clients, which may make up as many as they like. A name becomes a label once
+// it is known: an endpoint said that it serves the model, or a request for the name was answered below 400. Until
+// then, and where the page has no room left, a request counts under other.
 const (
 	other = "other"
 
@@ -20,7 +20,8 @@ const (
 	servedNames   = 4096 // of models, as endpoints list them
 	answeredNames = 512  // of models, and of flows, whose requests were answered below 400
 
-	// Bytes of the metrics page that the series of requests may take. A set of labels takes some 40 KiB, with long names 150.
+	// Bytes of the metrics page that the series of requests may take. A set of labels takes some 40 KiB, with long
+	// names 150.
 	requestPageBytes = 9 << 20
 	// Of those, what sets that name a flow may take: the rest is for models, which are fewer and matter more.
 	flowPageBytes = requestPageBytes / 5 * 2
@@ -37,7 +38,8 @@ type labelSet struct {
 // rest is where all requests count that have no labels of their own. It always has room.
 var rest = labelSet{model: other, fairness: other}
 
-// labels are the sets of labels that have series. Any loop may add one: the sets stand in a map that is replaced, never changed.
+// labels are the sets of labels that have series. Any loop may add one: the sets stand in a map that is replaced,
+// never changed.
 type labels struct {
 	served, models, flows *records.Names
 	cost                  cost         // of the series of one set
@@ -46,7 +48,10 @@ type labels struct {
 }
 
 func newLabels() labels {
-	return labels{served: records.NewNames(servedNames), models: records.NewNames(answeredNames), flows: records.NewNames(answeredNames)}
+	return labels{
+		served: records.NewNames(servedNames),
+		models: records.NewNames(answeredNames), flows: records.NewNames(answeredNames),
+	}
 }
 
 // Served says that an endpoint serves these models.
@@ -58,7 +63,7 @@ func (l *labels) answered(r *messages.Record) {
 	l.flows.Add(r.Flow.Fairness)
 }
 
-// named reports whether each name of a request is known, and gives its labels.
+// named reports whether each name of a request is known, and returns its labels.
 func (l *labels) named(r *messages.Record) (labelSet, bool) {
 	set, known := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}, true
 	if set.model != "" && !l.models.Has(set.model) && !l.served.Has(set.model) {
@@ -70,7 +75,7 @@ func (l *labels) named(r *messages.Record) (labelSet, bool) {
 	return set, known
 }
 
-// meter gives the meter of a request, and reports whether its names are known: then it stays the request's to the end.
+// meter returns the meter of a request, and reports whether its names are known: then it stays the request's.
 func (f *Families) meter(r *messages.Record) (*meter, bool) {
 	if m := f.labels.find(labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}); m != nil {
 		return m, true
@@ -93,7 +98,7 @@ func (l *labels) find(set labelSet) *meter {
 	return nil
 }
 
-// admit gives the meter of a set of labels; nil if the page has no room for another one.
+// admit returns the meter of a set of labels; nil if the page has no room for another one.
 func (f *Families) admit(set labelSet) *meter {
 	l := &f.labels
 	if m := l.find(set); m != nil {
@@ -121,7 +126,7 @@ func (f *Families) admit(set labelSet) *meter {
 	}
 }
 
-// room is how many bytes of the page may be taken once a set is added.
+// room returns how many bytes of the page may be taken once a set is added.
 func room(set labelSet) int64 {
 	if set.fairness == other || set.fairness == messages.DefaultFairness {
 		return requestPageBytes

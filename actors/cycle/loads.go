@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// loads read the endpoints' load and picks off the pool when Prometheus asks, so that nothing is kept of an endpoint that
-// has gone: its series end with it, and begin at 0 if it comes back. Endpoints with the same labels are one series.
+// loads read the endpoints' load and picks off the pool when Prometheus asks, so that nothing is kept of an endpoint
+// that has gone: its series end with it, and begin at 0 if it comes back. Endpoints with the same labels are one
+// series.
 type loads struct {
 	pool     *endpoints.Pool
 	failures *endpoints.Tally
@@ -27,12 +28,14 @@ func newLoads(pool *endpoints.Pool, failures *endpoints.Tally) *loads {
 	inflight := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
 	return &loads{
 		pool: pool, failures: failures,
-		attempts: prometheus.NewDesc(prefix+"scheduler_attempts_total", "Scheduling cycles, by what they came to, of the endpoints that are in the pool.",
+		attempts: prometheus.NewDesc(prefix+"scheduler_attempts_total",
+			"Scheduling cycles, by what they came to, of the endpoints that are in the pool.",
 			[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"}, nil),
-		requests: prometheus.NewDesc(prefix+"inflight_requests", "Requests that were sent to an endpoint of the pool and have not ended.", inflight, nil),
-		tokens:   prometheus.NewDesc(prefix+"inflight_tokens", "Prompt tokens of those, estimated.", inflight, nil),
-		inflight: prometheus.NewDesc("signalbox_endpoint_inflight_requests", "Requests that were sent to an endpoint of the pool and have not ended.",
-			[]string{"endpoint"}, nil),
+		requests: prometheus.NewDesc(prefix+"inflight_requests",
+			"Requests that were sent to an endpoint of the pool and have not ended.", inflight, nil),
+		tokens: prometheus.NewDesc(prefix+"inflight_tokens", "Prompt tokens of those, estimated.", inflight, nil),
+		inflight: prometheus.NewDesc("signalbox_endpoint_inflight_requests",
+			"Requests that were sent to an endpoint of the pool and have not ended.", []string{"endpoint"}, nil),
 	}
 }
 
@@ -56,7 +59,9 @@ type target struct {
 }
 
 func compareTargets(a, b target) int {
-	return cmp.Or(strings.Compare(a.name.name, b.name.name), strings.Compare(a.namespace, b.namespace), strings.Compare(a.port, b.port))
+	return cmp.Or(
+		strings.Compare(a.name.name, b.name.name), strings.Compare(a.namespace, b.namespace), strings.Compare(a.port, b.port),
+	)
 }
 
 // Collect reads the snapshot in force.
@@ -80,8 +85,9 @@ func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	l.collectAttempts(ch, picks)
 }
 
-// collectAttempts shows picks by endpoint and model. There may be some ten thousand series: they come in the order of the page, which
-// costs less to send than to sort there. Where the page has no room for the models of an endpoint, its picks are shown together.
+// collectAttempts shows picks by endpoint and model. There may be some ten thousand series: they come in the order of
+// the page, which costs less to send than to sort there. Where the page has no room for the models of an endpoint, its
+// picks are shown together.
 func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]counts) {
 	a := attempts{desc: l.attempts, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{}}
 	a.add(target{}, []counts{l.failures.All()}, "failure")
@@ -147,7 +153,9 @@ func (a *attempts) add(of target, tallies []counts, status string) {
 			a.shown[i].model = other
 		}
 	}
-	shared := []*dto.LabelPair{pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port), pair("status", status)}
+	shared := []*dto.LabelPair{
+		pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port), pair("status", status),
+	}
 	for i := 0; i < len(a.shown); {
 		next := a.shown[i]
 		for i++; i < len(a.shown) && a.shown[i].model == next.model; i++ {

@@ -39,16 +39,20 @@ func newMeter(f *Families, set labelSet) *meter {
 	return &meter{
 		Families: f, labels: l,
 		arrivals: f.total.WithLabelValues(l...), live: f.running.WithLabelValues(l...),
-		took: f.duration.WithLabelValues(l...), bodies: f.size.WithLabelValues(l...), answers: f.response.WithLabelValues(l...),
+		took: f.duration.WithLabelValues(l...), bodies: f.size.WithLabelValues(l...),
+		answers:   f.response.WithLabelValues(l...),
 		tokenTime: f.ntpot.WithLabelValues(l...), streamed: f.tpot.WithLabelValues(l...),
-		prompts: f.input.WithLabelValues(l...), cachedTokens: f.cached.WithLabelValues(l...), outputs: f.output.WithLabelValues(l...),
+		prompts: f.input.WithLabelValues(l...), cachedTokens: f.cached.WithLabelValues(l...),
+		outputs:    f.output.WithLabelValues(l...),
 		streamTTFT: f.ttft.WithLabelValues(append(l, "true")...), ttft1: f.ttft.WithLabelValues(append(l, "false")...),
-		dispatches: f.admitted.WithLabelValues(dispatched, l[3]), wait: f.queued.WithLabelValues(append(l, dispatched)...),
+		dispatches: f.admitted.WithLabelValues(dispatched, l[3]),
+		wait:       f.queued.WithLabelValues(append(l, dispatched)...),
 	}
 }
 
-// account is what one request counts under. While its names are not known it counts as running only, under other in their place:
-// they may become known by its own answer. Then, or at its end, the account is settled, and catches up on the rest.
+// account is what one request counts under. While its names are not known it counts as running only, under other in
+// their place: they may become known by its own answer. Then, or at its end, the account is settled, and catches up on
+// the rest.
 type account struct {
 	*meter
 	settled    bool
@@ -221,7 +225,7 @@ func (h *meter) failure(r *messages.Record) prometheus.Counter {
 		name = strconv.Itoa(r.Status)
 	}
 	c := &errorCounter{h.failed.WithLabelValues(append(h.labels[:4:4], name)...)}
-	if !h.errors[code].CompareAndSwap(nil, c) && code != otherCode { // another loop was faster: its counter is the same one
+	if !h.errors[code].CompareAndSwap(nil, c) && code != otherCode { // another loop was faster
 		h.codes.Add(-1)
 	}
 	return c

@@ -21,9 +21,10 @@ type Families struct {
 	elsewhere, unlogged                         prometheus.Counter
 	usage                                       map[messages.UsageSource]prometheus.Counter // requests that ended
 	outputTokens                                map[messages.UsageSource]prometheus.Counter // reported and estimated
-	outlived                                    atomic.Int64                                // cycles whose response runs on without their stream
-	checks                                      *meter                                      // of a conformance checker's requests; no page shows it
-	failures                                    endpoints.Tally                             // scheduling cycles that picked nothing, by model
+
+	outlived atomic.Int64    // requests in the phase detached
+	checks   *meter          // of a conformance checker's requests; no page shows it
+	failures endpoints.Tally // scheduling cycles that picked nothing, by model
 }
 
 // Buckets as the reference has them, so that dashboards carry over.
@@ -39,9 +40,11 @@ var (
 	processBuckets  = []float64{.0005, .001, .002, .005, .01, .015, .025, .04, .06, .1, .25, .5, 1, 2.5, 5, 10}
 	queueBuckets    = []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	ntpotBuckets    = []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
-	tpotBuckets     = []float64{.0005, .00205, .005, .01, .02, .04, .06, .08, .1, .125, .15, .2, .3, .4, .5, .6, .8, 1, 2}
-	ratioBuckets    = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
-	hitBuckets      = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}
+	tpotBuckets     = []float64{
+		.0005, .00205, .005, .01, .02, .04, .06, .08, .1, .125, .15, .2, .3, .4, .5, .6, .8, 1, 2,
+	}
+	ratioBuckets = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
+	hitBuckets   = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}
 
 	requestLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
 )
@@ -65,8 +68,11 @@ func newFamilies(r prometheus.Registerer, name string) *Families {
 	return f
 }
 
-func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
+func histogram(
+	r prometheus.Registerer, name, help string, buckets []float64, labels ...string,
+) *prometheus.HistogramVec {
+	opts := prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}
+	h := prometheus.NewHistogramVec(opts, labels)
 	r.MustRegister(h)
 	return h
 }
@@ -77,23 +83,33 @@ func (f *Families) requests(r prometheus.Registerer) {
 		f.labels.cost.histogram(name, buckets, more...)
 		return histogram(r, name, help, buckets, append(requestLabels[:4:4], more...)...)
 	}
-	f.total = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "request_total", Help: "Requests that arrived."}, requestLabels)
+	f.total = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "request_total", Help: "Requests that arrived.",
+	}, requestLabels)
 	f.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: prefix + "request_error_total", Help: "Requests that were refused, failed or were left by the client.",
 	}, append(requestLabels[:4:4], "error_code"))
-	f.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "request_running", Help: "Requests in flight."}, requestLabels)
+	f.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: prefix + "request_running", Help: "Requests in flight.",
+	}, requestLabels)
 	f.duration = of("request_duration_seconds", "From the request's headers to its end.", durationBuckets)
 	f.size = of("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25))
 	f.response = of("response_size_bytes", "Response bodies, of requests that had a response.", tokenBuckets[:15])
-	f.ttft = of("request_ttft_seconds", "From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming")
-	f.ntpot = of("request_ntpot_seconds", "Duration over output tokens, which are estimated where request_output_tokens is.", ntpotBuckets)
+	f.ttft = of("request_ttft_seconds",
+		"From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming")
+	f.ntpot = of("request_ntpot_seconds",
+		"Duration over output tokens, which are estimated where request_output_tokens is.", ntpotBuckets)
 	f.tpot = of("request_streaming_tpot_seconds",
-		"Time from the first token over the output tokens after it, of streamed responses; estimated where request_output_tokens is.", tpotBuckets)
+		"Time from the first token over the output tokens after it, of streamed responses; "+
+			"estimated where request_output_tokens is.", tpotBuckets)
 	f.input = of("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
-	f.cached = of("request_cached_tokens", "Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
-	f.output = of("request_output_tokens", "Output tokens, as the model server reported, or estimated from the response's bytes where its body "+
-		"was not seen; unknown ones are left out. signalbox_output_tokens_total has the share of each.", tokenBuckets[:12])
-	f.labels.cost.histogram("request_ttft_seconds", durationBuckets[:24], "streaming") // it has two for each set of labels
+	f.cached = of("request_cached_tokens",
+		"Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
+	f.output = of("request_output_tokens",
+		"Output tokens, as the model server reported, or estimated from the response's bytes where its body was not "+
+			"seen; unknown ones are left out. signalbox_output_tokens_total has the share of each.", tokenBuckets[:12])
+	// It has two for each set of labels.
+	f.labels.cost.histogram("request_ttft_seconds", durationBuckets[:24], "streaming")
 	f.labels.cost.line("request_total")
 	f.labels.cost.line("request_running")
 	for range errorCodes {
@@ -106,10 +122,12 @@ func (f *Families) requests(r prometheus.Registerer) {
 func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	labels := prometheus.Labels{"inference_pool": pool}
 	f.admitted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: prefix + "flow_control_requests_total", Help: "Requests that left the line, by outcome.", ConstLabels: labels,
+		Name: prefix + "flow_control_requests_total", ConstLabels: labels,
+		Help: "Requests that left the line, by outcome.",
 	}, []string{"outcome", "priority"})
 	f.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in line.", Buckets: queueBuckets, ConstLabels: labels,
+		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in line.",
+		Buckets: queueBuckets, ConstLabels: labels,
 	}, append(requestLabels[:4:4], "outcome"))
 	f.labels.cost.histogram("flow_control_request_queue_duration_seconds", queueBuckets, "outcome", "inference_pool")
 	f.labels.cost.bytes += (len(queueBuckets) + 3) * shownBytes(pool)
@@ -118,7 +136,8 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 
 // picking are the metrics of the scheduling cycle.
 func (f *Families) picking(r prometheus.Registerer) {
-	index := prometheus.Labels{"plugin_name": "approx-prefix-cache-producer", "plugin_type": "approx-prefix-cache-producer"}
+	const producer = "approx-prefix-cache-producer"
+	index := prometheus.Labels{"plugin_name": producer, "plugin_type": producer}
 	f.scheduling = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: prefix + "scheduler_e2e_duration_seconds", Help: "Scheduling cycles.", Buckets: scheduleBuckets,
 	})
@@ -141,7 +160,8 @@ func (f *Families) picking(r prometheus.Registerer) {
 		Name: "signalbox_unlogged_total", Help: "Requests whose access log entry never came.",
 	})
 	outlived := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "signalbox_outlived_requests", Help: "Requests whose response runs on past their stream: the access log tells its end.",
+		Name: "signalbox_outlived_requests",
+		Help: "Requests whose response runs on past their stream: the access log tells its end.",
 	}, func() float64 { return float64(f.Outlived()) })
 	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged, outlived)
 }
@@ -149,14 +169,17 @@ func (f *Families) picking(r prometheus.Registerer) {
 // sources are the metrics of how the tokens of responses are known.
 func (f *Families) sources(r prometheus.Registerer) {
 	responses := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_usage_total", Help: "Requests that ended, by how the output tokens of their responses are known, or why they are not: " +
+		Name: "signalbox_usage_total",
+		Help: "Requests that ended, by how the output tokens of their responses are known, or why they are not: " +
 			"none = no response, or an error; not-learned = too few like it were seen in full for an estimate; " +
 			"not-estimable = the bytes of such a response say nothing; not-measured = its bytes are unknown.",
 	}, []string{"source"})
 	tokens := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_output_tokens_total", Help: "Output tokens: reported by the model server, or estimated from the bytes of a response.",
+		Name: "signalbox_output_tokens_total",
+		Help: "Output tokens: reported by the model server, or estimated from the bytes of a response.",
 	}, []string{"source"})
-	f.usage, f.outputTokens = map[messages.UsageSource]prometheus.Counter{}, map[messages.UsageSource]prometheus.Counter{}
+	f.usage = map[messages.UsageSource]prometheus.Counter{}
+	f.outputTokens = map[messages.UsageSource]prometheus.Counter{}
 	for _, s := range messages.UsageSources() {
 		f.usage[s] = responses.WithLabelValues(s.String())
 	}
@@ -166,13 +189,14 @@ func (f *Families) sources(r prometheus.Registerer) {
 	r.MustRegister(responses, tokens)
 }
 
-// Totals are the counters of the requests that arrived, and of those that were refused, failed or were left by the client.
+// Totals are the counters of the requests that arrived, and of those that were refused, failed or were left by the
+// client.
 func (f *Families) Totals() (arrived, failed prometheus.Collector) { return f.total, f.failed }
 
-// Outlived is how many requests run whose stream need not live.
+// Outlived returns how many requests run whose stream need not live.
 func (f *Families) Outlived() int { return int(f.outlived.Load()) }
 
-// perToken is the time of one token after the first; false if there is none.
+// perToken returns the time of one token after the first; false if there is none.
 func perToken(whole, first time.Duration, tokens int) (float64, bool) {
 	if first <= 0 || tokens < 2 || whole < first {
 		return 0, false

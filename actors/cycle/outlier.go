@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// trial is what is learned of endpoints from the request. A probe that was taken is given back once: by a success or a failure of
-// chosen that is reported with its incident, or by ProbeAbandoned, at the latest from Stopped.
+// trial is what is learned of endpoints from the request. A probe that was taken is given back once: by a success or a
+// failure of chosen that is reported with its incident, or by ProbeAbandoned, at the latest from Stopped.
 type trial struct {
 	chosen     *endpoints.Endpoint // the first of our list; nil before the pick
 	picked     time.Time           // when; zero before
@@ -39,8 +39,9 @@ func (c *Cycle) conclusive(ctx runtime.Context[messages.CycleMsg], s *outlier.St
 	return c.req.Shown || !s.Cause.InBody() || s.Due(ctx.Now(), false)
 }
 
-// patience returns how long a response may be silent: at first until that is a failure of its endpoint, then until it is given up.
-// An answer that is not streamed is silent until it is whole; that is no failure, but others may try the endpoint as well.
+// patience returns how long a response may be silent: at first until that is a failure of its endpoint, then until it
+// is given up. An answer that is not streamed is silent until it is whole; that is no failure, but others may try the
+// endpoint as well.
 func (c *Cycle) patience() time.Duration {
 	if c.patient || !c.req.Stream && !c.probe {
 		return c.deps.Limits.ResponseIdle
@@ -77,8 +78,9 @@ func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 	}
 }
 
-// reportSuccess notes that the body of a good answer came. Headers alone prove nothing, for an engine that hangs sends them. It
-// ends the incident of the endpoint that was tried, also if its silence was reported before, or another request is the probe.
+// reportSuccess notes that the body of a good answer came. Headers alone prove nothing, for an engine that hangs sends
+// them. It ends the incident of the endpoint that was tried, also if its silence was reported before, or another
+// request is the probe.
 func (c *Cycle) reportSuccess() {
 	if c.check || c.proved || c.bodyStatus >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
@@ -91,7 +93,8 @@ func (c *Cycle) reportSuccess() {
 	}
 }
 
-// reportFailure tells of a failure of an endpoint. Of the one that we tried it is the result, also if we told a success before.
+// reportFailure tells of a failure of an endpoint. Of the one that we tried it is the result, also if we told a
+// success before.
 func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) {
 	if c.check {
 		return
@@ -106,8 +109,8 @@ func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) 
 	c.deps.Outlier.Tell(messages.FailureReported{Endpoint: e.ID, Kind: kind, Pick: pick})
 }
 
-// reportLocal tells of a failure that Envoy's own answer names: the chosen endpoint could not be reached, or broke off. An overflow
-// is Envoy's own limit.
+// reportLocal tells of a failure that Envoy's own answer names: the chosen endpoint could not be reached, or broke
+// off. An overflow is Envoy's own limit.
 func (c *Cycle) reportLocal(details string) {
 	if strings.HasPrefix(details, "upstream_reset") && !strings.Contains(details, "{overflow") {
 		c.reportFailure(c.chosen, messages.ConnectionBroken)

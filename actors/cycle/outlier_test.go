@@ -101,7 +101,8 @@ func TestOverflowIsNoFailure(t *testing.T) {
 	}
 }
 
-// An error behind the first token is news, whenever the endpoint was picked, and takes back that a probe was answered well.
+// An error behind the first token is news, whenever the endpoint was picked, and takes back that a probe was answered
+// well.
 func TestErrorBehindTheFirstTokenIsNews(t *testing.T) {
 	late := []messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{}}
 	s := serving(t)

@@ -2,48 +2,51 @@ package cycle
 
 import "fmt"
 
-// phase is how far a request is. Every arrow of the picture is an entry of arrows, and the cycle takes no other. Each arrow names the
-// messages that move it; ↯ is the way of every phase: the cycle panics, or is stopped with its loop.
+// phase is how far a request is. Every arrow of the picture is an entry of arrows, and the cycle takes no other. What
+// stands at an arrow is the message that moves the request, and when; any other message leaves it where it is. Not drawn:
+// a cycle that panics, or is stopped with its loop, is done from any phase.
 //
-//	created ──RequestArrived──► queued ──Dispatched, which was answered with PickMade──► picked
-//	   │                          │                                                       │ │ │
-//	   │                          │ Rejected, Evicted, Revoked, StreamGone, a deadline,   │ │ │
-//	   │ ↯                        │ Dispatched without a pick, ↯                          │ │ │
-//	   ▼                          ▼                                                       │ │ │
-//	  done ◄───────────────────────────── ResponseEnded, StreamGone, Revoked, ────────────┘ │ │
-//	  ▲ ▲ ▲                               a deadline, ↯                                     │ │
-//	  │ │ │                                               ResponseStarted, of a body that   │ │
-//	  │ │ └── ResponseEnded, StreamGone, ── responding ◄──────────── the stream sees ───────┘ │
-//	  │ │     Revoked, a deadline, ↯          │    ▲                                          │
-//	  │ │                                     │    │ FirstTokenSeen, StreamGone without a log:│
-//	  │ │        StreamGone, and the log will │    │ the body is visible after all            │
-//	  │ │        tell of the end              ▼    │                                          │
-//	  │ └── ResponseEnded, a deadline, ──── detached ◄── ResponseStarted, of a body that ─────┘
-//	  │     StreamGone of a check, ↯          │    ▲     bypasses us; StreamGone, and the
-//	  │                                       │    │     log will tell of the end
-//	  │     StreamGone, of a proxy that has   │    │
-//	  │     not sent an entry so far          ▼    │ ResponseOngoing
-//	  └── ResponseEnded, 10 s without an ── lingering
-//	      entry, a log that is missing, ↯
+//	created
+//	    │ RequestArrived
+//	    ▼
+//	queued ──────── Rejected, Evicted, Revoked, StreamGone; Dispatched without a pick; a deadline ───► done
+//	    │ Dispatched, which PickMade answers
+//	    ▼
+//	picked ──────── ResponseEnded, Revoked; StreamGone if no log will tell the end; a deadline ──────► done
+//	    │  │ ResponseStarted, of a visible body
+//	    │  ▼
+//	    │ responding ── ResponseEnded, Revoked; StreamGone if no log will tell the end; a deadline ──► done
+//	    │  │    ▲
+//	    │  │    │ FirstTokenSeen, or StreamGone if no log will tell the end: the body is visible after all
+//	    │  │ StreamGone if the log will tell the end
+//	    ▼  ▼    │ and from picked: ResponseStarted, of a body that bypasses us
+//	detached ────── ResponseEnded; StreamGone of a check; a deadline ────────────────────────────────► done
+//	    │  ▲
+//	    │  │ ResponseOngoing
+//	    │ StreamGone, of a proxy that has not sent an entry so far
+//	    ▼  │
+//	lingering ───── ResponseEnded; a deadline; at once if the proxy's log is missing ────────────────► done
 type phase uint8
 
 const (
 	// created is a cycle before its first message. Nothing is known, held or owed.
 	created phase = iota
-	// queued is a request that waits for its place at the flow shard. It owes its stream an answer. It holds its entry in the book,
-	// and a place that the flow shard may have given it already.
+	// queued is a request that waits for its place at the flow shard. It owes its stream an answer. It holds its entry
+	// in the book, and a place that the flow shard may have given it already.
 	queued
-	// picked is a request whose stream has PickMade. It holds its place, load at an endpoint, and its prompt's blocks in the prefix
-	// index, until the response says that no endpoint of the pool serves it: then the load goes.
+	// picked is a request whose stream has PickMade. It holds its place, load at an endpoint, and its prompt's blocks
+	// in the prefix index, until the response says that no endpoint of the pool serves it: then the load goes.
 	picked
-	// responding is a request whose response has begun, and whose stream tells all that there is to know of it. It holds what a picked
-	// one holds.
+	// responding is a request whose response has begun, and whose stream tells all that there is to know of it. It
+	// holds what a picked one holds.
 	responding
-	// detached is a request whose response bypasses us: the access log tells its end, whether or not the stream is still there. It holds
-	// what a picked one holds. No deadline of the whole request counts, for there is no way to cut it.
+	// detached is a request whose response bypasses us: the access log tells its end, whether or not the stream is
+	// still there. It holds what a picked one holds. No deadline of the whole request counts, for there is no way to
+	// cut it.
 	detached
-	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its place and its load, and
-	// its record waits a moment for an entry. One that says that it runs detaches it again: it is load, without a place.
+	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its place
+	// and its load, and its record waits a moment for an entry. One that says that it runs detaches it again: it is
+	// load, without a place.
 	lingering
 	// done is a request that has ended. Nothing comes after it: Stopped gives back what is still held.
 	done
@@ -65,8 +68,8 @@ var arrows = [...]uint8{
 	done:       0,
 }
 
-// enter moves the request along an arrow of the picture. It is the only place that changes the phase, and that counts who is detached.
-// A move that the picture has not is a fault of ours, which ends the cycle like any other.
+// enter moves the request along an arrow of the picture. It is the only place that changes the phase, and that counts
+// detached requests. A move that the picture has not is a fault of ours, which ends the cycle like any other.
 func (c *Cycle) enter(next phase) {
 	if arrows[c.phase]&(1<<next) == 0 {
 		panic(fmt.Sprintf("request %d: no way from %v to %v", c.req.ID, c.phase, next))

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// moves is where each message takes a request from each phase; a dot is that it stays. The runtime sees to it that RequestArrived comes
-// first and once. A move over two arrows is named by its end.
+// moves is where each message takes a request from each phase; a dot is that it stays. The runtime sees to it that
+// RequestArrived comes first and once. A move over two arrows is named by its end.
 const moves = `
 	message                    queued  picked      responding  detached    lingering
 	Dispatched                 picked  .           .           .           .
@@ -246,7 +246,8 @@ func (w *walk) settled() (wrong []string) {
 	return wrong
 }
 
-// TestMoves plays every message in every phase, and then each way to end: what is held is given back once, and one answer was given.
+// TestMoves plays every message in every phase, and then each way to end: what is held is given back once, and one
+// answer was given.
 func TestMoves(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(moves), "\n")
 	phases := strings.Fields(lines[0])[1:]
@@ -290,7 +291,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestWalks plays messages at random: however a request ends, it has held what its phases allow, and gave all of it back once.
+// TestWalks plays messages at random: however a request ends, it has held what its phases allow, and gave all of it
+// back once.
 func TestWalks(t *testing.T) {
 	names := slices.Sorted(maps.Keys(plays))
 	rapid.Check(t, func(rt *rapid.T) {

@@ -25,10 +25,13 @@ const (
 	toPrefix = "prefix"
 )
 
-// tell tells another actor a message and keeps in the record that it did. It reports whether the message was taken, and when it was told,
-// from the request's arrival on. To an actor of the tree that is the time of the message in hand, and the loop that gets it has it in its
-// ring. The stream is an actor outside the runtime: this loop's ring has what it was told, and the clock is read.
-func tell[M any](c *Cycle, ctx runtime.Context[messages.CycleMsg], to messages.Sink[M], receiver string, m M) (bool, time.Duration) {
+// tell tells another actor a message and keeps in the record that it did. It reports whether the message was taken,
+// and when it was told, from the request's arrival on. To an actor of the tree that is the time of the message in
+// hand, and the loop that gets it has it in its ring. The stream is an actor outside the runtime: this loop's ring has
+// what it was told, and the clock is read.
+func tell[M any](
+	c *Cycle, ctx runtime.Context[messages.CycleMsg], to messages.Sink[M], receiver string, m M,
+) (bool, time.Duration) {
 	taken := to.Tell(m)
 	at := ctx.Now().Sub(c.rec.ArrivedAt)
 	if receiver == toStream {
@@ -61,7 +64,8 @@ func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
 	}
 }
 
-// note keeps a message as an event and returns its slot; -1 = all are taken, which is counted. No receiver is the request itself.
+// note keeps a message as an event and returns its slot; -1 = all are taken, which is counted. No receiver is the
+// request itself.
 func (r *record) note(m any, receiver string, at time.Duration) int {
 	if r.count == eventSlots {
 		r.rec.Dropped++
@@ -80,8 +84,8 @@ func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
 	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Records: messages.ListOf(rec)})
 }
 
-// closeRecord completes the record. A request that lingered in vain ended with its stream. What the proxy tells counts from the request's
-// first byte, which came a little before our clock starts.
+// closeRecord completes the record. A request that lingered in vain ended with its stream. What the proxy tells counts
+// from the request's first byte, which came a little before our clock starts.
 func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	ended := ctx.Now()
 	if !c.log.parted.IsZero() {
@@ -91,8 +95,8 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	c.rec.Events = messages.ListOf(c.events[:c.count]...)
 }
 
-// countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was cut, or
-// bypassed us. An error has none.
+// countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was
+// cut, or bypassed us. An error has none.
 func (c *Cycle) countTokens() {
 	r := &c.rec
 	if r.Status < 200 || r.Status >= 400 || r.Local != "" || c.bodyStatus != 0 {

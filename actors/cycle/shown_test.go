@@ -37,7 +37,8 @@ func TestShownResponseEndsWithItsStream(t *testing.T) {
 	s.over(messages.ClientGone)
 }
 
-// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut it.
+// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut
+// it.
 func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s := shown(t)
 	s.cycle.Tell(messages.EntriesDoubted{})

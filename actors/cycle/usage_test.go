@@ -30,7 +30,8 @@ func reported(tokens int) messages.Usage {
 	return messages.Usage{Source: messages.UsageReported, PromptTokens: 7, OutputTokens: tokens}
 }
 
-// TestOutputIsEstimatedFromBytes: what is seen in full teaches what the rest is worth, and each way of not knowing has its name.
+// TestOutputIsEstimatedFromBytes: what is seen in full teaches what the rest is worth, and each way of not knowing has
+// its name.
 func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	s := newScene(t)
 	began := messages.ResponseStarted{Status: 200}
