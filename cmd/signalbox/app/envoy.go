@@ -74,7 +74,7 @@ func (o *options) envoySetup() (xds.Setup, error) {
 		problems = append(problems, err)
 	}
 	s.Picker, s.Version = xds.Place{Host: host, Port: o.grpcPort}, cmp.Or(o.xds.envoy, s.Version)
-	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.secure, o.healthChecking, o.maxBody, o.xds.authority
+	s.Secure, s.HealthChecked, s.MaxBodyBytes, s.Authority = o.tls.secure, o.healthChecking, o.maxBody, o.xds.authority
 	s.Xds = xds.Place{Host: host, Port: cmp.Or(o.xds.port, s.Xds.Port)}
 	s.XdsSecure = o.xds.certPath != ""
 	if o.xds.clientCA != "" {

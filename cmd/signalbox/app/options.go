@@ -22,30 +22,18 @@ import (
 
 // options are the flags of serve. Names and defaults are the reference's where it has the flag.
 type options struct {
-	grpcPort, healthPort, metricsPort int
-	bind                              []string
-	poolName, poolNamespace           string
-	configFile, configText            string
-	endpointsFile                     string
-	secure                            bool
-	certPath                          string
-	healthChecking                    bool
-	singleDestination                 bool
-	openDebug, pprof                  bool
-	shards                            int
-	maxBody, maxHeld                  int64
-	refresh, staleness                time.Duration
-	drainTimeout, drainDelay          time.Duration
-	bodyTimeout, queueTimeout         time.Duration
-	pickTimeout, idleTimeout          time.Duration
-	requestTimeout, logTimeout        time.Duration
-	firstToken                        time.Duration
-	maxEjection                       float64
-	xds                               xdsOptions
-	tls                               tlsOptions
-	log                               telemetry.LogOptions
-	given                             func(flag string) bool // reports whether the command line has it
-	hooks                             hooks
+	sourceOptions
+	portOptions
+	poolOptions
+	pickOptions
+	limitOptions
+	drainOptions
+	shards int // 1 to mostShards
+	xds    xdsOptions
+	tls    tlsOptions
+	log    telemetry.LogOptions
+	given  func(flag string) bool // reports whether the command line has it
+	hooks  hooks
 }
 
 // hooks are for a command that serves beside other things, and speaks for itself. Zero is none.
@@ -61,36 +49,13 @@ const mostShards = 1024
 func newOptions() *options { return &options{} }
 
 func (o *options) register(f *pflag.FlagSet) {
-	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
-	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
-	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
-	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"}, "addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
-	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
-	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
-	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
-	f.StringVar(&o.poolName, "pool-name", "", "name of the pool, a label of metrics")
-	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
-	f.BoolVar(&o.secure, "secure-serving", true, "TLS on the ext_proc port")
-	f.StringVar(&o.certPath, "cert-path", "", "directory with tls.crt and tls.key; empty is self-signed")
-	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
-	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
-	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
+	o.sourceOptions.register(f)
+	o.portOptions.register(f)
+	o.poolOptions.register(f)
+	o.pickOptions.register(f)
+	o.limitOptions.register(f)
+	o.drainOptions.register(f)
 	f.IntVar(&o.shards, "shards", min(runtime.GOMAXPROCS(0), mostShards), "event loops, which share the work, 1 to 1024; by default one for each CPU that Go may use")
-	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
-	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
-	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
-	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, --drain-delay included")
-	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change; unless given, half of --drain-timeout if that is less")
-	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
-	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
-	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
-	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
-	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
-	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
-	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50, "share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
-	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
 	o.xds.register(f)
 	o.tls.register(f)
 	o.log.Register(f)
@@ -99,7 +64,50 @@ func (o *options) register(f *pflag.FlagSet) {
 
 // check gives every problem of the flags at once.
 func (o *options) check() error {
-	var all []error
+	all := o.checkPorts()
+	all = append(all, o.poolOptions.check(), o.sourceOptions.check(), o.pickOptions.check())
+	if o.shards < 1 || o.shards > mostShards {
+		all = append(all, fmt.Errorf("--shards: got %d, want 1 to %d", o.shards, mostShards))
+	}
+	all = append(all, o.limitOptions.check(), o.checkDrain())
+	all = append(append(all, o.checkXds()...), o.checkTLS()...)
+	return errors.Join(append(all, o.log.Check())...)
+}
+
+// notNegative checks durations that each stand for one of the flags.
+func notNegative(flags ...durationFlag) (all []error) {
+	for _, f := range flags {
+		if f.d < 0 {
+			all = append(all, fmt.Errorf("--%s: got %v, want 0 or more", f.name, f.d))
+		}
+	}
+	return all
+}
+
+type durationFlag struct {
+	name string
+	d    time.Duration
+}
+
+// portOptions are where the ports are and what they answer. No two of the ports are the same but 0, which is any free one.
+type portOptions struct {
+	grpcPort, healthPort, metricsPort int
+	bind                              []string
+	healthChecking, openDebug, pprof  bool
+}
+
+func (o *portOptions) register(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"}, "addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
+	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
+	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
+	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
+	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
+	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
+	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
+}
+
+// checkPorts checks the port of xDS too, which must differ from the others.
+func (o *options) checkPorts() (all []error) {
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
 	for i, p := range o.ports() {
 		if p.port < 0 || p.port > 65535 {
@@ -114,64 +122,7 @@ func (o *options) check() error {
 	if _, err := o.addresses(); err != nil {
 		all = append(all, err)
 	}
-	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
-		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
-	}
-	if o.configFile != "" && o.configText != "" {
-		bad("--config-file and --config-text: want one of them")
-	}
-	if !(o.maxEjection >= 0 && o.maxEjection <= 100) {
-		bad("--max-ejection-percent: got %v, want 0 to 100", o.maxEjection)
-	}
-	if o.certPath != "" && !o.secure {
-		bad("--cert-path: got %q, want none with --secure-serving=false", o.certPath)
-	}
-	if o.shards < 1 || o.shards > mostShards {
-		bad("--shards: got %d, want 1 to %d", o.shards, mostShards)
-	}
-	if o.maxBody < 1 || o.maxBody > 1<<30 {
-		bad("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30)
-	}
-	if o.maxHeld < o.maxBody {
-		bad("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody)
-	}
-	all = append(all, o.checkTimes()...)
-	all = append(append(all, o.checkXds()...), o.checkTLS()...)
-	if err := o.log.Check(); err != nil {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
-}
-
-func (o *options) checkTimes() (all []error) {
-	for _, d := range []struct {
-		flag string
-		d    time.Duration
-	}{
-		{"refresh-metrics-interval", o.refresh}, {"metrics-staleness-threshold", o.staleness}, {"drain-timeout", o.drainTimeout},
-		{"drain-delay", o.drainDelay}, {"body-timeout", o.bodyTimeout}, {"queue-timeout", o.queueTimeout},
-		{"pick-timeout", o.pickTimeout}, {"response-idle-timeout", o.idleTimeout}, {"request-timeout", o.requestTimeout},
-		{"access-log-timeout", o.logTimeout}, {"first-token-timeout", o.firstToken},
-	} {
-		if d.d < 0 {
-			all = append(all, fmt.Errorf("--%s: got %v, want 0 or more", d.flag, d.d))
-		}
-	}
-	if o.refresh > 0 && o.refresh < config.LeastInterval {
-		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh, config.LeastInterval))
-	}
-	if o.drainTimeout >= 0 && o.given("drain-delay") && o.drainDelay > o.drainTimeout {
-		all = append(all, fmt.Errorf("--drain-delay: got %v, want %v, which is --drain-timeout, or less", o.drainDelay, o.drainTimeout))
-	}
 	return all
-}
-
-// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for streams to end.
-func (o *options) delay() time.Duration {
-	if o.given("drain-delay") {
-		return o.drainDelay
-	}
-	return min(o.drainDelay, o.drainTimeout/2)
 }
 
 // port is one of ours, and its flag.
@@ -189,7 +140,7 @@ func (o *options) ports() []port {
 }
 
 // addresses are those of --bind, or everything that is wrong with them.
-func (o *options) addresses() ([]netip.Addr, error) {
+func (o *portOptions) addresses() ([]netip.Addr, error) {
 	var good []netip.Addr
 	var problems []error
 	for _, text := range o.bind {
@@ -210,12 +161,140 @@ func (o *options) addresses() ([]netip.Addr, error) {
 	return good, errors.Join(problems...)
 }
 
+// poolOptions are labels of metrics, in UTF-8.
+type poolOptions struct {
+	poolName, poolNamespace string
+}
+
+func (o *poolOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.poolName, "pool-name", "", "name of the pool, a label of metrics")
+	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
+}
+
+func (o *poolOptions) check() error {
+	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
+		return errors.New("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
+	}
+	return nil
+}
+
+// namespace is the pool's: a label.
+func (o *poolOptions) namespace() string {
+	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
+}
+
+// pickOptions are about what a pick says, and what it is made of.
+type pickOptions struct {
+	singleDestination  bool
+	maxEjection        float64       // percent
+	refresh, staleness time.Duration // of samples; a refresh of 0 follows their cost
+}
+
+func (o *pickOptions) register(f *pflag.FlagSet) {
+	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
+	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50, "share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
+	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
+}
+
+func (o *pickOptions) check() error {
+	all := notNegative(durationFlag{"refresh-metrics-interval", o.refresh}, durationFlag{"metrics-staleness-threshold", o.staleness})
+	if o.refresh > 0 && o.refresh < config.LeastInterval {
+		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh, config.LeastInterval))
+	}
+	if !(o.maxEjection >= 0 && o.maxEjection <= 100) {
+		all = append(all, fmt.Errorf("--max-ejection-percent: got %v, want 0 to 100", o.maxEjection))
+	}
+	return errors.Join(all...)
+}
+
+// limitOptions bound a request. A body of maxBody fits into maxHeld; a time of 0 is none.
+type limitOptions struct {
+	maxBody, maxHeld           int64
+	bodyTimeout, queueTimeout  time.Duration
+	pickTimeout, idleTimeout   time.Duration
+	requestTimeout, logTimeout time.Duration
+	firstToken                 time.Duration
+}
+
+func (o *limitOptions) register(f *pflag.FlagSet) {
+	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
+	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
+	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
+	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
+	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
+	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
+	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
+	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
+	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
+}
+
+func (o *limitOptions) check() error {
+	var all []error
+	if o.maxBody < 1 || o.maxBody > 1<<30 {
+		all = append(all, fmt.Errorf("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30))
+	}
+	if o.maxHeld < o.maxBody {
+		all = append(all, fmt.Errorf("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody))
+	}
+	return errors.Join(append(all, notNegative(
+		durationFlag{"body-timeout", o.bodyTimeout}, durationFlag{"queue-timeout", o.queueTimeout}, durationFlag{"pick-timeout", o.pickTimeout},
+		durationFlag{"response-idle-timeout", o.idleTimeout}, durationFlag{"request-timeout", o.requestTimeout},
+		durationFlag{"access-log-timeout", o.logTimeout}, durationFlag{"first-token-timeout", o.firstToken},
+	)...)...)
+}
+
 // limit carries "none" as 24 hours: no deadline is zero.
 func limit(d time.Duration) time.Duration {
 	if d == 0 {
 		return 24 * time.Hour
 	}
 	return d
+}
+
+// drainOptions are the times of the shutdown. The delay is within the timeout, unless it was not given: see options.delay.
+type drainOptions struct {
+	drainTimeout, drainDelay time.Duration
+}
+
+func (o *drainOptions) register(f *pflag.FlagSet) {
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, --drain-delay included")
+	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change; unless given, half of --drain-timeout if that is less")
+}
+
+func (o *options) checkDrain() error {
+	all := notNegative(durationFlag{"drain-timeout", o.drainTimeout}, durationFlag{"drain-delay", o.drainDelay})
+	if o.drainTimeout >= 0 && o.given("drain-delay") && o.drainDelay > o.drainTimeout {
+		all = append(all, fmt.Errorf("--drain-delay: got %v, want %v, which is --drain-timeout, or less", o.drainDelay, o.drainTimeout))
+	}
+	return errors.Join(all...)
+}
+
+// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for streams to end.
+func (o *options) delay() time.Duration {
+	if o.given("drain-delay") {
+		return o.drainDelay
+	}
+	return min(o.drainDelay, o.drainTimeout/2)
+}
+
+// sourceOptions are where endpoints and configuration are read: at most one of configFile and configText is set.
+type sourceOptions struct {
+	endpointsFile          string
+	configFile, configText string
+}
+
+func (o *sourceOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
+	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
+	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
+}
+
+func (o *sourceOptions) check() error {
+	if o.configFile != "" && o.configText != "" {
+		return errors.New("--config-file and --config-text: want one of them")
+	}
+	return nil
 }
 
 // load reads the configuration, and puts --endpoints in the place of its discovery.
@@ -251,9 +330,4 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 		return nil, errors.New("no endpoints: name a file with --endpoints, or configure file-discovery")
 	}
 	return c, nil
-}
-
-// namespace is the pool's: a label.
-func (o *options) namespace() string {
-	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }

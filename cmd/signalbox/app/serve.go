@@ -120,7 +120,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners)
 	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
-		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.secure), zap.Int("loops", o.shards),
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.tls.secure), zap.Int("loops", o.shards),
 		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
 	return s, nil
 }

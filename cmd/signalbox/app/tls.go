@@ -16,8 +16,10 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
-// tlsOptions are the flags about what guards the ports, beside --secure-serving and --cert-path.
+// tlsOptions are the flags about what guards the ports.
 type tlsOptions struct {
+	secure                               bool   // the ext_proc port
+	certPath                             string // of it; empty = self-signed
 	clientCA                             string
 	reload                               bool
 	minVersion                           string
@@ -27,6 +29,8 @@ type tlsOptions struct {
 }
 
 func (o *tlsOptions) register(f *pflag.FlagSet) {
+	f.BoolVar(&o.secure, "secure-serving", true, "TLS on the ext_proc port")
+	f.StringVar(&o.certPath, "cert-path", "", "directory with tls.crt and tls.key; empty is self-signed")
 	f.StringVar(&o.clientCA, "client-ca-file", "", "file of the CA that signs proxies' certificates: others are not served ext_proc; empty serves all")
 	f.BoolVar(&o.reload, "enable-cert-reload", true, "follow the files of certificates, CAs and tokens while they are in use")
 	f.StringVar(&o.minVersion, "tls-min-version", "", "oldest TLS of all ports, VersionTLS12 or VersionTLS13; empty is VersionTLS12")
@@ -46,7 +50,10 @@ func (o *options) checkTLS() []error {
 	if _, err := secrets.ParseSuites(o.tls.suites); err != nil {
 		all = append(all, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}
-	if o.tls.clientCA != "" && !o.secure {
+	if o.tls.certPath != "" && !o.tls.secure {
+		all = append(all, fmt.Errorf("--cert-path: got %q, want none with --secure-serving=false", o.tls.certPath))
+	}
+	if o.tls.clientCA != "" && !o.tls.secure {
 		all = append(all, errors.New("--client-ca-file: want --secure-serving too"))
 	}
 	if o.tls.metricsCA != "" && o.tls.metricsCert == "" {
@@ -82,9 +89,9 @@ func (p lockedPort) flags() string { return p.Flags.Directory + ", " + p.Flags.C
 func (o *options) lockedPorts() []lockedPort {
 	var all []lockedPort
 	add := func(port string, c secrets.Config) { all = append(all, lockedPort{port, c}) }
-	if o.secure {
+	if o.tls.secure {
 		flags := secrets.Flags{Directory: "--cert-path", ClientCA: "--client-ca-file"}
-		add(pickerPort, secrets.Config{Directory: o.certPath, ClientCA: o.tls.clientCA, Flags: flags})
+		add(pickerPort, secrets.Config{Directory: o.tls.certPath, ClientCA: o.tls.clientCA, Flags: flags})
 	}
 	if o.xds.port != 0 && o.xds.certPath != "" {
 		flags := secrets.Flags{Directory: "--xds-cert-path", ClientCA: "--xds-client-ca"}

@@ -33,36 +33,50 @@ import (
 
 // tree is a running Signalbox: the picker, and the adapters around it.
 type tree struct {
+	randomNumbers
+	modelServers
+	handlers
 	opts     *options
 	log      *telemetry.Log
-	instance uint64 // in request ids, which clients see
-	seed     uint64 // of hashes, which nobody sees
 	registry *prometheus.Registry
 	picker   *signalbox.Picker
-
-	fetcher  *modelserver.Fetcher
-	checker  *modelserver.Checker
-	file     *discovery.File
-	streams  *extproc.Server
-	logs     *accesslog.Server
+	file     *discovery.File // nil before it is followed
 	peers    *peers.Table
 	xds      *xds.Server // nil without --xds-port
-	admin    http.Handler
 	draining atomic.Bool
+}
+
+// randomNumbers are drawn at the start.
+type randomNumbers struct {
+	instance uint64 // in request ids, which clients see
+	seed     uint64 // of hashes, which nobody sees
+}
+
+// modelServers ask the model servers, on behalf of the actors, which need both until the last of them has ended.
+type modelServers struct {
+	fetcher *modelserver.Fetcher
+	checker *modelserver.Checker
+}
+
+// handlers answer on our ports, out of the picker: there is none before it.
+type handlers struct {
+	streams *extproc.Server
+	logs    *accesslog.Server
+	admin   http.Handler
 }
 
 const (
 	recordEntries = 4096     // of ended requests, in all loops together
 	recordBytes   = 16 << 20 // likewise
 
-	// An endpoint that recovers is tried again after the longest suspension, within ten seconds.
+	// An endpoint that recovers is tried again after the longest ejection, within ten seconds.
 	firstEjection   = 2 * time.Second
 	longestEjection = 8 * time.Second
 )
 
 // buildTree makes what the picker needs, the picker, and then what tells it things.
 func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree, error) {
-	t := &tree{opts: o, log: log, instance: rand.Uint64(), seed: rand.Uint64(), registry: prometheus.NewRegistry()}
+	t := &tree{opts: o, log: log, randomNumbers: randomNumbers{rand.Uint64(), rand.Uint64()}, registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.peers = peers.NewTable(peers.Deps{Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) }, Log: log.Logger})
 	if err := t.announceByXds(picker); err != nil {
