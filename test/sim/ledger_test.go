@@ -98,6 +98,8 @@ type followed struct {
 	ledger *ledger
 	model  *model
 	line   *line
+	passes bool // its response bypasses the stream
+	proved bool // an entry came meanwhile: its proxy has a log, whatever the stream says at its end
 }
 
 func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
@@ -112,12 +114,16 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 	}
 	switch m := m.(type) {
 	case messages.ResponseStarted:
+		f.passes = m.Passes
 		f.model.moved(f.line, m.Served)
+	case messages.FirstTokenSeen:
+		f.passes = false
 	case messages.StreamGone:
-		if m.Logged && m.Log != messages.LogSeen {
+		if m.Logged && m.Log != messages.LogSeen && !f.proved {
 			f.model.parted(f.line)
 		}
 	case messages.ResponseOngoing:
+		f.proved = f.proved || f.passes
 		f.model.returned(f.line)
 	case messages.ResponseEnded:
 		f.ledger.entries.met += one(m.Logged != messages.Logged{})
