@@ -13,15 +13,15 @@ type Change struct {
 }
 
 func difference(before, after []messages.EndpointSpec) Change {
-	was, is := named(before), named(after)
-	c := Change{Endpoints: len(is)}
-	for a, text := range is {
-		if was[a] != text {
+	earlier, later := named(before), named(after)
+	c := Change{Endpoints: len(later)}
+	for address, text := range later {
+		if earlier[address] != text {
 			c.Added = append(c.Added, text)
 		}
 	}
-	for a, text := range was {
-		if is[a] != text {
+	for address, text := range earlier {
+		if later[address] != text {
 			c.Removed = append(c.Removed, text)
 		}
 	}
@@ -38,7 +38,7 @@ func named(set []messages.EndpointSpec) map[messages.Address]string {
 	return texts
 }
 
-// noteDoubles says which entries stand twice, once for each list of them.
+// noteDoubles tells which entries stand twice, once for each list of them.
 func (f *File) noteDoubles(doubles Problems) {
 	text := doubles.Error()
 	if text != f.doubles && text != "" && f.cfg.Doubles != nil {

@@ -35,7 +35,7 @@ const (
 	triesAtOnce   = 32          // ports, of all hosts
 )
 
-// choose gives the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It
+// choose returns the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It
 // stays as long as one of its addresses takes a connection, or none of the other family does: a server that restarts
 // keeps its family.
 func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint16, before families) families {
@@ -65,7 +65,7 @@ func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint
 	return chosen
 }
 
-// reached is the family to reach a port by: the one before, unless the other alone answers.
+// reached returns the family to reach a port by: the one before, unless the other alone answers.
 func (n *names) reached(ctx context.Context, before family, addresses map[family][]netip.Addr, port uint16) family {
 	other := ipv4 + ipv6 - before
 	if !n.anyAnswers(ctx, addresses[before], port) && n.anyAnswers(ctx, addresses[other], port) {
@@ -74,7 +74,7 @@ func (n *names) reached(ctx context.Context, before family, addresses map[family
 	return before
 }
 
-// anyAnswers says whether a connection can be made to one of the addresses.
+// anyAnswers reports whether a connection can be made to one of the addresses.
 func (n *names) anyAnswers(ctx context.Context, addresses []netip.Addr, port uint16) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -91,7 +91,7 @@ func (n *names) anyAnswers(ctx context.Context, addresses []netip.Addr, port uin
 	return false
 }
 
-// connects says whether a server takes a connection.
+// connects reports whether a server takes a connection.
 func connects(ctx context.Context, at netip.AddrPort) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
@@ -111,10 +111,10 @@ func ofFamily(addresses []netip.Addr, f family) []netip.Addr {
 	return some
 }
 
-// at are the addresses by which a port of the host is reached.
-func (of *name) at(port uint16) []netip.Addr {
-	if some := ofFamily(of.addresses, of.families[port]); len(some) > 0 {
+// at returns the addresses by which a port of the host is reached.
+func (h *name) at(port uint16) []netip.Addr {
+	if some := ofFamily(h.addresses, h.families[port]); len(some) > 0 {
 		return some
 	}
-	return of.addresses // all of the other family, or the port was not looked at yet
+	return h.addresses // all of the other family, or the port was not looked at yet
 }

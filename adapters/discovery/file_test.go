@@ -44,7 +44,7 @@ func (s *scene) Post(m messages.PoolMsg) bool {
 	}
 	select {
 	case s.repeats <- set:
-	default: // nobody looks at so many
+	default: // no test looks at so many
 	}
 	return true
 }

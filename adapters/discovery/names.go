@@ -87,12 +87,12 @@ func (n *names) again(ctx context.Context) {
 }
 
 func (n *names) look(ctx context.Context, host string) {
-	of := n.known[host]
-	if of.looking {
+	known := n.known[host]
+	if known.looking {
 		return
 	}
-	of.looking = true
-	ports, before := of.ports, of.families
+	known.looking = true
+	ports, before := known.ports, known.families
 	n.running.Go(func() {
 		f := found{host: host}
 		f.addresses, f.err = n.lookup(ctx, host)
@@ -140,34 +140,34 @@ func (n *names) lookup(ctx context.Context, host string) (addresses []netip.Addr
 
 // take keeps what a lookup said; a failure keeps what the one before said.
 func (n *names) take(ctx context.Context, f found) error {
-	of := n.known[f.host]
-	if of == nil {
+	known := n.known[f.host]
+	if known == nil {
 		return nil // no entry has it any more
 	}
-	of.looking, of.families = false, f.families
-	if !of.complete() { // a port is new since
+	known.looking, known.families = false, f.families
+	if !known.complete() { // a port is new since
 		n.look(ctx, f.host)
 	}
 	if f.err != nil {
-		if len(of.addresses) == 0 {
+		if len(known.addresses) == 0 {
 			return fmt.Errorf("host %s has no address, it is left out: %w", f.host, f.err)
 		}
-		return fmt.Errorf("host %s: %w; its last %d addresses stay", f.host, f.err, len(of.addresses))
+		return fmt.Errorf("host %s: %w; its last %d addresses stay", f.host, f.err, len(known.addresses))
 	}
-	of.addresses = f.addresses
+	known.addresses = f.addresses
 	return nil
 }
 
-// complete says that every host was looked up at least once, for all of its ports.
+// complete reports whether every host was looked up at least once, for all of its ports.
 func (n *names) complete() bool {
-	for _, of := range n.known {
-		if !of.complete() {
+	for _, known := range n.known {
+		if !known.complete() {
 			return false
 		}
 	}
 	return true
 }
 
-func (of *name) complete() bool {
-	return !slices.ContainsFunc(of.ports, func(p uint16) bool { return of.families[p] == 0 })
+func (h *name) complete() bool {
+	return !slices.ContainsFunc(h.ports, func(p uint16) bool { return h.families[p] == 0 })
 }

@@ -82,7 +82,7 @@ func TestNameThatFailsKeepsItsAddresses(t *testing.T) {
 	s.tells("10.0.0.2:8000")
 	book.set(errors.New("gone"))
 	s.reports("gone")
-	s.rename(endpointsAt("10.0.0.9")) // nobody asks for the name any more
+	s.rename(endpointsAt("10.0.0.9")) // no entry has the name any more
 	s.reports("")
 	s.tells("10.0.0.9:8000")
 }

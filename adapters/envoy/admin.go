@@ -84,7 +84,7 @@ func (p *Process) Drain(ctx context.Context) int {
 	return running
 }
 
-// stats reads counters and gauges; one that does not exist is zero.
+// stats returns counters and gauges; one that does not exist is zero.
 func (p *Process) stats(ctx context.Context, names ...string) (map[string]int, error) {
 	quoted := make([]string, len(names))
 	for i, name := range names {
@@ -104,7 +104,7 @@ func (p *Process) stats(ctx context.Context, names ...string) (map[string]int, e
 	return found, nil
 }
 
-// page asks Envoy's admin page.
+// page returns what Envoy's admin page answers.
 func (p *Process) page(ctx context.Context, method, path string) (string, error) {
 	admin, there := p.admin()
 	if !there {
@@ -132,7 +132,7 @@ func (p *Process) page(ctx context.Context, method, path string) (string, error)
 // direct goes through no proxy: the admin page is on this machine.
 var direct = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// listenerURL is where Envoy listens, of its admin page of listeners.
+// listenerURL returns where Envoy listens, from its admin page of listeners.
 func listenerURL(page string) (string, error) {
 	var all struct {
 		Statuses []struct {

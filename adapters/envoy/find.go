@@ -13,13 +13,13 @@ import (
 )
 
 // Howto says where an Envoy can be had. It ends the error of Find.
-const Howto = "set $ENVOY to one, or put one on PATH (envoyproxy.io/docs/envoy/latest/start/install has packages for each system), or have " +
-	"`make envoy`, in Signalbox's source folder, fetch the pinned one as .envoy/envoy (Linux x86-64)"
+const Howto = "set $ENVOY to one, or put one on PATH " +
+	"(envoyproxy.io/docs/envoy/latest/start/install has packages for each system), or have `make envoy`, in Signalbox's source folder, fetch the pinned one as .envoy/envoy (Linux x86-64)"
 
 // pinned is where make envoy leaves its binary, below the source folder.
 var pinned = filepath.Join(".envoy", "envoy")
 
-// Find gives the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working
+// Find returns the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working
 // directory, beside the binary self, or in the folder above it, for self is in a folder bin of the source. self may
 // be "". An $ENVOY that cannot be run is an error, for it was asked for.
 func Find(self string) (string, error) {
@@ -36,7 +36,8 @@ func Find(self string) (string, error) {
 	places := []string{pinned}
 	if self != "" {
 		folder := filepath.Dir(self)
-		places = append(places, filepath.Join(folder, pinned), filepath.Join(filepath.Dir(folder), pinned), filepath.Join(folder, "envoy"))
+		places = append(places, filepath.Join(folder, pinned), filepath.Join(filepath.Dir(folder), pinned),
+			filepath.Join(folder, "envoy"))
 	}
 	for _, place := range places {
 		path, err := filepath.Abs(place)
@@ -50,7 +51,7 @@ func Find(self string) (string, error) {
 	return "", errors.New("no Envoy was found: " + Howto)
 }
 
-// causeOf is why LookPath did not find a file, without the name that Go puts before it, up to twice.
+// causeOf returns why LookPath did not find a file, without the name that Go puts before it, up to twice.
 func causeOf(err error) error {
 	if look := new(exec.Error); errors.As(err, &look) {
 		err = look.Err
@@ -64,7 +65,7 @@ func causeOf(err error) error {
 // versionText is what Envoy says of itself: "envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
 var versionText = regexp.MustCompile(`version: [^/\s]*/(\d+\.\d+\.\d+)`)
 
-// Version asks the binary for its version, such as "1.40.0".
+// Version returns the version that the binary gives, such as "1.40.0".
 func Version(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -26,7 +26,15 @@ type Event struct {
 }
 
 // Keeper keeps one Envoy running: one that dies is started again, after a pause that doubles from run to short run.
-// It gives up after five runs in a row that were shorter than five seconds.
+//
+//	            ┌──────────── the pause is over ────────────┐
+//	            ▼                                           │
+//	starting ──────► running ──── it ended ─────────────► pausing
+//	    │               │  │
+//	    │ no process    │  └─ it ended, the fifth short run in a row ─► gave up, told by Failed
+//	    │               │
+//	    ▼               └─ Settle ─► left to the caller
+//	 gave up
 type Keeper struct {
 	cfg    Config
 	told   func(Event)
@@ -45,7 +53,7 @@ func Keep(cfg Config, told func(Event)) *Keeper {
 	return k
 }
 
-// Failed gets the error with which the keeper gave up, if it does.
+// Failed returns the channel of the error with which the keeper gave up, if it does.
 func (k *Keeper) Failed() <-chan error { return k.failed }
 
 // Settle ends the keeping: from now on Envoy is not started again. It returns the process that runs, nil if there is
@@ -101,7 +109,8 @@ func gaveUp(p *Process) error {
 	if last := p.LastLines(); len(last) > 0 {
 		said = "its last lines:\n  " + strings.Join(last, "\n  ")
 	}
-	return fmt.Errorf("envoy ended %d times within %v of its start, the last time with %s, and is not started again; %s", shortRuns, shortRun, p.How(), said)
+	return fmt.Errorf("envoy ended %d times within %v of its start, the last time with %s, and is not started again; %s",
+		shortRuns, shortRun, p.How(), said)
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -57,7 +57,7 @@ func (l *lines) flush() {
 	l.end()
 }
 
-// tail are the last lines.
+// tail returns the last lines.
 func (l *lines) tail() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ type Config struct {
 	Bootstrap string       // path of the file
 	Folder    string       // for a file in which Envoy says where its admin page is; it may hold other things too
 	Flags     []string     // further ones of Envoy
-	Line      func(string) // gets each line of Envoy's log, from warnings on, one after the other; nil = they are only kept for errors
+	Line      func(string) // gets each line of Envoy's log, from warnings on; nil = they are only kept for errors
 }
 
 // Process is one run of Envoy.
@@ -46,7 +46,10 @@ func Start(cfg Config) (*Process, error) {
 	}
 	file.Close()
 	p := &Process{cfg: cfg, adminFile: file.Name(), ended: make(chan struct{}), said: lines{each: cfg.Line}}
-	flags := []string{"-c", cfg.Bootstrap, "--disable-hot-restart", "--admin-address-path", p.adminFile, "-l", "warning", "--log-format", "%l, %n: %v"}
+	flags := []string{
+		"-c", cfg.Bootstrap, "--disable-hot-restart", "--admin-address-path", p.adminFile,
+		"-l", "warning", "--log-format", "%l, %n: %v",
+	}
 	p.cmd = exec.Command(cfg.Binary, append(flags, cfg.Flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
 	p.cmd.WaitDelay = time.Second
@@ -104,10 +107,10 @@ func endsWithUs() *syscall.SysProcAttr {
 	return attributes
 }
 
-// ID is the process's.
+// ID returns the number by which the system knows the process.
 func (p *Process) ID() int { return p.cmd.Process.Pid }
 
-// Ended is closed once the process is gone.
+// Ended returns a channel that is closed once the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Gone reports whether the process is gone.
@@ -120,7 +123,7 @@ func (p *Process) Gone() bool {
 	}
 }
 
-// How says how the process ended, such as "signal: killed". It waits for the end.
+// How returns how the process ended, such as "signal: killed". It waits for the end.
 func (p *Process) How() string {
 	<-p.ended
 	if p.how == nil {
@@ -129,7 +132,7 @@ func (p *Process) How() string {
 	return p.how.Error()
 }
 
-// LastLines are the last lines of Envoy's log.
+// LastLines returns the last lines of Envoy's log.
 func (p *Process) LastLines() []string { return p.said.tail() }
 
 // End asks with SIGTERM, at which Envoy cuts what it holds, kills after two seconds, and returns when the process is
@@ -152,7 +155,7 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// admin is the URL of the admin page; false until Envoy has one.
+// admin returns the URL of the admin page; false until Envoy has one.
 func (p *Process) admin() (string, bool) {
 	address, err := os.ReadFile(filepath.Clean(p.adminFile))
 	if address = bytes.TrimSpace(address); err != nil || len(address) == 0 {

@@ -17,7 +17,7 @@ type Config struct {
 	MaxBytes int64         // of one file
 	Every    time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 	Settle   time.Duration // how long changed contents must stay as they are before they count; 0 = as long as Every
-	Notices  bool          // look, too, when the system gives notice of a change; without it Every says how soon a change is seen
+	Notices  bool          // look, too, when the system gives notice of a change
 
 	// Told, if not nil, hears of each change once its contents have settled: nil when their value is in force, else
 	// why the value before stays in force.
@@ -138,8 +138,8 @@ func (f *Follower[T]) listen() {
 	}
 }
 
-// Look reads the files once: contents that are not settled count when two looks in a row see them. Only who does not
-// call Start may call it.
+// Look reads the files once: contents that are not settled count when two looks in a row see them. It is for callers
+// that do not call Start.
 func (f *Follower[T]) Look() {
 	texts, contents := f.read()
 	switch contents {

@@ -41,10 +41,10 @@ type Connection struct {
 // intermediate entries in the shipped files.
 const entryWithin = 10 * time.Second
 
-// ID is the connection's number.
+// ID returns the connection's number.
 func (c *Connection) ID() messages.ConnectionID { return c.id }
 
-// Name is the connection's number as the access log brings it back.
+// Name returns the connection's number as the access log brings it back.
 func (c *Connection) Name() string { return c.name }
 
 // Asked counts a request. shown says that the body of its response will be shown to its stream.
@@ -58,7 +58,7 @@ func (c *Connection) Asked(shown bool) {
 	}
 }
 
-// Log is what has come of the access log, and awaits it.
+// Log returns what has come of the access log, and awaits it.
 func (c *Connection) Log() messages.LogState {
 	if c.seen() {
 		return messages.LogSeen
@@ -74,7 +74,7 @@ func (c *Connection) seen() bool {
 
 func (c *Connection) end() { c.table.disconnected(c) }
 
-// lanes are those of its requests so far.
+// lanes returns the lanes of so many requests; "" = there were none.
 func lanes(light, full uint64) string {
 	switch {
 	case light > 0 && full > 0:

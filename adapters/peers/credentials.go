@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Credentials are inner's, for a server whose connections the table shall know. A handshake is the one place where
+// Credentials returns inner's, for a server whose connections the table shall know. A handshake is the one place where
 // grpc-go lets a server see the begin of a connection, hand something down to each of its streams, and learn of its
 // end, at no cost for each message: a stats.Handler is called for every one.
 func (t *Table) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
@@ -21,7 +21,7 @@ type watching struct {
 	table *Table
 }
 
-// ServerHandshake makes a connection known.
+// ServerHandshake makes a connection known to the table.
 func (w watching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -56,7 +56,7 @@ type authInfo struct {
 	connection *Connection
 }
 
-// Of is the connection of a stream's context; nil if it did not come by a server with a table's Credentials.
+// Of returns the connection of a stream's context; nil if it did not come by a server with a table's Credentials.
 func Of(ctx context.Context) *Connection {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {

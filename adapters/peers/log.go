@@ -22,7 +22,7 @@ type Log struct {
 	spoke bool   // an entry has come
 }
 
-// Opened is the log of a stream's context; nil if it did not come by a server with the table's Credentials.
+// Opened returns the log of a stream's context; nil if it did not come by a server with the table's Credentials.
 func (t *Table) Opened(ctx context.Context) *Log {
 	if c := Of(ctx); c != nil {
 		return &Log{table: t, host: c.host}
@@ -30,10 +30,10 @@ func (t *Table) Opened(ctx context.Context) *Log {
 	return nil
 }
 
-// Identified says what the proxy calls itself.
+// Identified notes what the proxy calls itself.
 func (l *Log) Identified(node, version string) { l.table.identified(l, node, version) }
 
-// Spoke takes note of an entry, and of the connection that its request came on; 0 = it is not known.
+// Spoke notes an entry, and of the connection that its request came on; 0 = it is not known.
 func (l *Log) Spoke(of messages.ConnectionID) {
 	if of == 0 && l.heard {
 		return
@@ -44,7 +44,7 @@ func (l *Log) Spoke(of messages.ConnectionID) {
 	l.last, l.heard = l.table.spoke(l, of), true
 }
 
-// Gone says that the stream ended.
+// Gone notes that the stream ended.
 func (l *Log) Gone() {
 	l.closed.Store(true)
 	l.table.logEnded(l)

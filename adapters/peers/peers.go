@@ -53,7 +53,7 @@ type proxy struct {
 	warned      bool // the log says that its access log is missing
 }
 
-// NewTable is an empty table.
+// NewTable returns an empty table.
 func NewTable(deps Deps) *Table {
 	return &Table{deps: deps, connections: map[messages.ConnectionID]*Connection{}, proxies: map[name]*proxy{}}
 }
@@ -63,7 +63,7 @@ func (t *Table) connected(from net.Addr) *Connection {
 	return &Connection{table: t, id: id, name: connectionName(id), host: hostOf(from.String())}
 }
 
-// hostOf is an address without its port.
+// hostOf returns an address without its port.
 func hostOf(from string) string {
 	if a, err := netip.ParseAddrPort(from); err == nil {
 		return a.Addr().Unmap().String()
@@ -71,7 +71,7 @@ func hostOf(from string) string {
 	return from
 }
 
-// at is the proxy of a name, which it makes if there is none.
+// at returns the proxy of a name, which it makes if there is none.
 func (t *Table) at(n name) *proxy {
 	p := t.proxies[n]
 	if p == nil {
@@ -81,7 +81,7 @@ func (t *Table) at(n name) *proxy {
 	return p
 }
 
-// likely is the only proxy at an address that has said its name; else the one without a name.
+// likely returns the only proxy at an address that has said its name; else the one without a name.
 func (t *Table) likely(host string) *proxy {
 	var named []name
 	for n := range t.proxies {
@@ -127,7 +127,7 @@ func (t *Table) disconnected(c *Connection) {
 	}
 }
 
-// await says what has come of the log of a connection none of whose requests is told of by a log that is open.
+// await returns what has come of the log of a connection none of whose requests is told of by a log that is open.
 func (t *Table) await(c *Connection) messages.LogState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,9 +174,10 @@ func (t *Table) overdue(c *Connection, number int) {
 	}
 	if p := c.proxy; !p.warned {
 		p.warned = true
-		t.deps.Log.Warn("a proxy hides response bodies and sends no access log: no entry within 10 s; its requests count as ended with the response's headers, "+
-			"and their usage is unknown; its http_connection_manager wants an access_log of type envoy.access_loggers.http_grpc to this port, and "+
-			"access_log_options with an access_log_flush_interval of 5s, as signalbox envoy-config prints them",
+		t.deps.Log.Warn("a proxy hides response bodies and sends no access log: no entry within 10 s; "+
+			"its requests count as ended with the response's headers, and their usage is unknown; "+
+			"its http_connection_manager wants an access_log of type envoy.access_loggers.http_grpc to this port, "+
+			"and access_log_options with an access_log_flush_interval of 5s, as signalbox envoy-config prints them",
 			p.fields()...)
 	}
 	t.mu.Unlock()
@@ -200,7 +201,7 @@ func (t *Table) identified(l *Log, node, version string) {
 	p.logs[l] = struct{}{}
 }
 
-// spoke takes note of an entry. It gives the connection that its request came on; nil = it is not known.
+// spoke notes an entry. It returns the connection that its request came on; nil = it is not known.
 func (t *Table) spoke(l *Log, of messages.ConnectionID) *Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +217,7 @@ func (t *Table) spoke(l *Log, of messages.ConnectionID) *Connection {
 	return c
 }
 
-// named takes note that an entry of a log names a connection.
+// named notes that an entry of a log names a connection.
 func (t *Table) named(l *Log, c *Connection) {
 	c.log.Store(l)
 	c.missing = false
@@ -265,7 +266,8 @@ func (t *Table) left(p *proxy) {
 		return
 	}
 	if p.asked {
-		t.deps.Log.Info("a proxy leaves", append(p.fields(), zap.Uint64("light_requests", p.light), zap.Uint64("full_requests", p.full))...)
+		requests := []zap.Field{zap.Uint64("light_requests", p.light), zap.Uint64("full_requests", p.full)}
+		t.deps.Log.Info("a proxy leaves", append(p.fields(), requests...)...)
 	}
 	if t.proxies[p.name] == p {
 		delete(t.proxies, p.name)
@@ -284,7 +286,7 @@ func (p *proxy) speaks() bool {
 	return false
 }
 
-// requests counts those of all connections, by lane.
+// requests returns how many came on all connections, by lane.
 func (p *proxy) requests() (light, full uint64) {
 	light, full = p.light, p.full
 	for c := range p.connections {
@@ -293,7 +295,7 @@ func (p *proxy) requests() (light, full uint64) {
 	return light, full
 }
 
-// fields describe a proxy in the log.
+// fields returns what describes a proxy in the log.
 func (p *proxy) fields() []zap.Field {
 	v := p.view()
 	unknown := func(s string) string { return cmp.Or(s, "unknown") }
@@ -315,7 +317,7 @@ type View struct {
 	Since       time.Time
 }
 
-// Lane is the lanes of its requests; "" = it has asked for nothing.
+// Lane returns the lanes of its requests; "" = it has asked for nothing.
 func (v View) Lane() string { return lanes(v.Light, v.Full) }
 
 func (p *proxy) view() View {
@@ -350,7 +352,7 @@ func (p *proxy) accessLog(light, full uint64) string {
 	return "none"
 }
 
-// Views shows the proxies, by address and node.
+// Views returns the proxies, by address and node.
 func (t *Table) Views() []View {
 	t.mu.Lock()
 	defer t.mu.Unlock()

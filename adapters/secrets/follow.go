@@ -15,7 +15,7 @@ const (
 	fileBytes = 1 << 20 // of one file
 )
 
-// Watch is how files are followed. The zero value follows them and tells nobody.
+// Watch is how files are followed. The zero value follows them and tells of nothing.
 type Watch struct {
 	Every time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 

@@ -2,7 +2,7 @@ package secrets
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metric is when the certificate in force ends. port is a word for the port, the same for ever.
+// Metric returns when the certificate in force ends, as a metric. port is a label: a word for the port.
 func (p *Port) Metric(port string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "signalbox_certificate_expiry_timestamp_seconds", Help: "End of the certificate in force, in seconds since 1970.",

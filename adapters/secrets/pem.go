@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// checkPEM refuses what is half of a file: a block that is cut or damaged, and text behind the last block. Go's
-// readers pass over both, so that half of a bundle would be a bundle. Text before a block is its description; a file
-// without a block is not judged here.
+// checkPEM returns what shows that a file is half written: a block that is cut or damaged, and text behind the last
+// block. Go's readers pass over both, so that half of a bundle would be a bundle. Text before a block is its
+// description; a file without a block is not judged here.
 func checkPEM(text []byte) error {
 	rest := text
 	line := func() int { return 1 + bytes.Count(text[:len(text)-len(rest)], []byte{'\n'}) }
@@ -40,7 +40,7 @@ func checkPEM(text []byte) error {
 	return nil
 }
 
-// nextBlock is where the next block begins, at the start of a line; -1 = nowhere.
+// nextBlock returns where the next block begins, at the start of a line; -1 = nowhere.
 func nextBlock(text []byte) int {
 	begin := []byte("\n-----BEGIN ")
 	if bytes.HasPrefix(text, begin[1:]) {

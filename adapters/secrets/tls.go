@@ -53,7 +53,7 @@ type inForce struct {
 	authorities []*x509.Certificate // of clients
 }
 
-// NewPort reads the files. Files that are not good are an error.
+// NewPort reads the files, which must be good, and follows them until Close.
 func NewPort(c Config, w Watch) (*Port, error) {
 	p := &Port{Config: c, doubt: w.Doubt}
 	if c.Directory != "" {
@@ -80,7 +80,7 @@ func NewPort(c Config, w Watch) (*Port, error) {
 	return p, nil
 }
 
-// Server is for what listens. Each handshake is by the files as they were good last.
+// Server returns the configuration of a listener. Each handshake is by the files as they were good last.
 func (p *Port) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: p.Protocols,
@@ -88,7 +88,7 @@ func (p *Port) Server() *tls.Config {
 	}
 }
 
-// Certificate is the one in force.
+// Certificate returns the one in force.
 func (p *Port) Certificate() *x509.Certificate { return p.files.Value().tls.Certificates[0].Leaf }
 
 // Close ends the watch over the files. What was read last stays in force.
@@ -129,7 +129,7 @@ func (p *Port) parse(texts [][]byte) (*inForce, error) {
 	return &inForce{c, authorities}, nil
 }
 
-// certificates are those of PEM text, without blocks of other kinds and certificates that cannot be read.
+// certificates returns those of PEM text, without blocks of other kinds and certificates that cannot be read.
 func certificates(text []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -160,7 +160,7 @@ func (p *Port) judge() {
 	}
 }
 
-// validity is what is wrong with the dates of the certificates in force. Of the clients' authorities one that is
+// validity returns what is wrong with the dates of the certificates in force. Of the clients' authorities one that is
 // valid is enough.
 func (p *Port) validity(f *inForce, now time.Time) error {
 	var problems []error
@@ -179,7 +179,7 @@ func (p *Port) validity(f *inForce, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// dates is what is wrong with the dates of a certificate.
+// dates returns what is wrong with the dates of a certificate.
 func dates(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
@@ -190,7 +190,7 @@ func dates(c *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkForm gives what is wrong with the form of all files.
+// checkForm returns what is wrong with the form of all files.
 func (p *Port) checkForm(texts [][]byte) error {
 	var problems []error
 	for i, text := range texts {
@@ -201,8 +201,8 @@ func (p *Port) checkForm(texts [][]byte) error {
 	return errors.Join(problems...)
 }
 
-// suitesForHTTP2 leaves out what RFC 9113, appendix A, forbids: of what Go thinks safe, all that is not authenticated
-// encryption.
+// suitesForHTTP2 returns the suites without those that RFC 9113, appendix A, forbids: of what Go thinks safe, all
+// that is not authenticated encryption.
 func suitesForHTTP2() []uint16 {
 	var all []uint16
 	for _, s := range tls.CipherSuites() {
@@ -243,7 +243,7 @@ func ParseSuites(names []string) ([]uint16, error) {
 	return ids, nil
 }
 
-// selfSigned makes a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
+// selfSigned returns a certificate that proves nothing: it is for proxies that do not verify the endpoint picker.
 func selfSigned(now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

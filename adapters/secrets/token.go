@@ -57,7 +57,7 @@ func parseTokens(text string) ([][sha256.Size]byte, error) {
 	return sums, nil
 }
 
-// Accept says whether an Authorization header carries one of the tokens. How long it takes tells nothing of them.
+// Accept reports whether an Authorization header carries one of the tokens. How long it takes tells nothing of them.
 func (t *Tokens) Accept(authorization string) bool {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))

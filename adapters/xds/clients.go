@@ -18,7 +18,8 @@ import (
 )
 
 // clients are the proxies' streams, and what each has yet to acknowledge. They are the callbacks of the stream
-// server: each stream calls from a goroutine of its own. Nobody is told anything while the lock is held.
+// server: each stream calls from a goroutine of its own. The pool and the log are told
+// without the lock.
 type clients struct {
 	log     *zap.Logger
 	metrics *Metrics
@@ -31,13 +32,13 @@ type clients struct {
 	each    map[string]string               // version of each endpoint resource
 	number  uint64                          // newest announcement
 	told    uint64                          // newest announcement that was acknowledged
-	pool    messages.Port[messages.PoolMsg] // who made it
+	pool    messages.Port[messages.PoolMsg] // that made it
 }
 
 // client is one stream.
 type client struct {
 	from, node string
-	gone       func()              // to be called when the stream ends; nil = nothing is; the stream's own goroutine has it
+	gone       func()              // called when the stream ends; nil = nothing is; only the stream's goroutine uses it
 	asks       map[string]bool     // endpoint resources that it is sent
 	owes       bool                // it has not acknowledged those in force
 	sent       map[string]response // by type, the last one
@@ -48,8 +49,8 @@ type response struct {
 	at             time.Time
 }
 
-// expect says which endpoints come into force with an announcement, and whether they are others than before. Then all
-// who ask for endpoints owe an acknowledgement.
+// expect notes which endpoints come into force with an announcement, and reports whether they are others than before.
+// Then all streams that ask for endpoints owe an acknowledgement.
 func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map
 	return true
 }
 
-// report tells the pool of the newest announcement once nobody owes anything.
+// report tells the pool of the newest announcement once no stream owes an acknowledgement.
 func (c *clients) report() {
 	if pool, number := c.settled(); pool != nil {
 		pool.Post(messages.EndpointsAcknowledged{Number: number})
@@ -102,7 +103,7 @@ func (c *clients) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) err
 	return nil
 }
 
-// OnDeltaStreamClosed forgets a stream: nobody waits for it.
+// OnDeltaStreamClosed forgets a stream: nothing waits for it any more.
 func (c *clients) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 	c.mu.Lock()
 	s := c.streams[id]
@@ -142,19 +143,21 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 		}
 	}
 	paid := owed && !s.owes
-	who := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
+	proxy := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
 	c.mu.Unlock()
 	if met && c.met != nil {
 		s.gone = c.met(s.from, s.node, envoyVersion(r.GetNode()))
 	}
 	if met {
-		c.log.Info("a proxy asks by xDS", append(who, zap.String("version", cmp.Or(envoyVersion(r.GetNode()), "unknown")))...)
+		version := cmp.Or(envoyVersion(r.GetNode()), "unknown")
+		c.log.Info("a proxy asks by xDS", append(proxy, zap.String("version", version))...)
 	}
 	if unknown != "" {
-		c.log.Warn("a proxy asks for endpoints of a cluster that is not served", append(who, zap.String("cluster", unknown), zap.Strings("served", c.names))...)
+		c.log.Warn("a proxy asks for endpoints of a cluster that is not served",
+			append(proxy, zap.String("cluster", unknown), zap.Strings("served", c.names))...)
 	}
 	if ok {
-		c.answered(r, answered, who)
+		c.answered(r, answered, proxy)
 	}
 	if ok || paid {
 		c.report()
@@ -162,7 +165,7 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 	return nil
 }
 
-// subscribe notes that a stream asks for endpoints, and gives a name that nobody serves. A proxy that comes back with
+// subscribe notes that a stream asks for endpoints, and returns a name that is not served. A proxy that comes back with
 // what is in force, or asks again for what it is sent anyway, is sent nothing, and owes nothing.
 func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (unknown string) {
 	if r.GetTypeUrl() != resource.EndpointType {
@@ -188,22 +191,25 @@ func (c *clients) subscribe(s *client, r *discoveryv3.DeltaDiscoveryRequest) (un
 }
 
 // answered counts and logs an acknowledgement or a refusal.
-func (c *clients) answered(r *discoveryv3.DeltaDiscoveryRequest, to response, who []zap.Field) {
+func (c *clients) answered(r *discoveryv3.DeltaDiscoveryRequest, to response, proxy []zap.Field) {
 	kind := kindOf(r.GetTypeUrl())
-	said := append(who, zap.String("type", kind), zap.String("version", to.version))
+	fields := append(proxy, zap.String("type", kind), zap.String("version", to.version))
 	if e := r.GetErrorDetail(); e != nil {
 		c.metrics.refused.WithLabelValues(kind).Inc()
-		c.log.Error("a proxy refuses an xDS response (NACK): what it had stays in force there", append(said, zap.String("reason", e.GetMessage()))...)
+		c.log.Error("a proxy refuses an xDS response (NACK): what it had stays in force there",
+			append(fields, zap.String("reason", e.GetMessage()))...)
 		return
 	}
 	took := time.Since(to.at)
 	c.metrics.acknowledged.WithLabelValues(kind).Inc()
 	c.metrics.took.Observe(took.Seconds())
-	c.log.Debug("a proxy has taken an xDS response (ACK)", append(said, zap.Duration("took", took))...)
+	c.log.Debug("a proxy has taken an xDS response (ACK)", append(fields, zap.Duration("took", took))...)
 }
 
 // OnStreamDeltaResponse notes what is about to be sent.
-func (c *clients) OnStreamDeltaResponse(id int64, r *discoveryv3.DeltaDiscoveryRequest, sent *discoveryv3.DeltaDiscoveryResponse) {
+func (c *clients) OnStreamDeltaResponse(
+	id int64, r *discoveryv3.DeltaDiscoveryRequest, sent *discoveryv3.DeltaDiscoveryResponse,
+) {
 	c.metrics.responses.WithLabelValues(kindOf(r.GetTypeUrl())).Inc()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +218,7 @@ func (c *clients) OnStreamDeltaResponse(id int64, r *discoveryv3.DeltaDiscoveryR
 	}
 }
 
-// envoyVersion is that of a node; "" = it does not say.
+// envoyVersion returns that of a node; "" = it does not say.
 func envoyVersion(n *corev3.Node) string {
 	v := n.GetUserAgentBuildVersion().GetVersion()
 	if v == nil {

@@ -20,7 +20,7 @@ func (r *rig) settled() *proxy {
 	return p
 }
 
-// A name that is asked for again is sent nothing, so that nobody would acknowledge it.
+// A name that is asked for again is sent nothing, so that no acknowledgement would come.
 func TestWhoAsksTwiceOwesNothing(t *testing.T) {
 	r := newRig(t, Config{})
 	p := r.settled()

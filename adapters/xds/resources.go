@@ -48,8 +48,8 @@ type served struct {
 	endpoints string
 }
 
-// fromADS says that a resource comes over the same stream. A second is enough, and a proxy that does not get it goes
-// on.
+// fromADS returns the source of what comes over the same stream. A second is enough, and a proxy that does not get it
+// goes on.
 func fromADS() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion: corev3.ApiVersion_V3, InitialFetchTimeout: durationpb.New(time.Second),
@@ -113,7 +113,8 @@ func takeRoute(l *listenerv3.Listener) (*routev3.RouteConfiguration, error) {
 		return nil, err
 	}
 	route := hcm.GetRouteConfig()
-	hcm.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: fromADS(), RouteConfigName: route.GetName()}}
+	rds := &hcmv3.Rds{ConfigSource: fromADS(), RouteConfigName: route.GetName()}
+	hcm.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: rds}
 	config := &anypb.Any{}
 	if err := anypb.MarshalFrom(config, hcm, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func takeRoute(l *listenerv3.Listener) (*routev3.RouteConfiguration, error) {
 	return route, nil
 }
 
-// hash names the content of messages, in their order.
+// hash returns a name of the content of messages, in their order.
 func hash[M proto.Message](all ...M) (string, error) {
 	d := xxhash.New()
 	for _, m := range all {
@@ -136,7 +137,7 @@ func hash[M proto.Message](all ...M) (string, error) {
 	return strconv.FormatUint(d.Sum64(), 36), nil
 }
 
-// validate checks a message and all extensions in it, by the rules of Envoy's own protos.
+// validate returns what is wrong with a message and all extensions in it, by the rules of Envoy's own protos.
 func validate(m proto.Message) error {
 	var all []error
 	walk(m.ProtoReflect(), func(m proto.Message) {

@@ -45,14 +45,19 @@ type Server struct {
 	lanes   map[string]*served // nil without Config.Serve
 	stop    context.CancelFunc
 	ended   chan struct{}
-	wake    chan struct{} // one place
-
-	mu      sync.Mutex
-	pending *messages.EndpointsAnnounced // the newest
-	closed  bool
+	waiting waiting
 }
 
-// NewServer is a server that publishes what it is told, until Close.
+// waiting is what Tell hands to the goroutine that publishes.
+type waiting struct {
+	wake chan struct{} // one place: something waits
+
+	mu     sync.Mutex
+	newest *messages.EndpointsAnnounced // nil = none waits
+	closed bool
+}
+
+// NewServer returns a server that publishes what it is told, until Close.
 func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
 	lanes := map[string]*served{Light: nil, lightUntimed: nil, Full: nil}
 	names := []string{servers}
@@ -74,7 +79,8 @@ func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
 		clients: &clients{log: log, metrics: metrics, names: names, met: cfg.Met, streams: map[int64]*client{}},
-		metrics: metrics, log: log, lanes: lanes, stop: stop, ended: make(chan struct{}), wake: make(chan struct{}, 1),
+		metrics: metrics, log: log, lanes: lanes, stop: stop, ended: make(chan struct{}),
+		waiting: waiting{wake: make(chan struct{}, 1)},
 	}
 	s.cache = cache.NewSnapshotCache(true, byLane{}, xdslog.LoggerFuncs{
 		WarnFunc:  func(format string, args ...any) { log.Sugar().Warnf("xDS: "+format, args...) },
@@ -92,9 +98,9 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 
 // Close ends all streams. Proxies keep what they were told.
 func (s *Server) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.waiting.mu.Lock()
+	s.waiting.closed = true
+	s.waiting.mu.Unlock()
 	s.stop()
 	<-s.ended
 }
@@ -103,24 +109,29 @@ func (s *Server) Close() {
 func (s *Server) Tell(m messages.XdsMsg) bool {
 	switch m := m.(type) {
 	case messages.EndpointsAnnounced:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.closed {
-			return false
-		}
-		if s.pending != nil {
-			m.Found = earlier(s.pending.Found, m.Found)
-		}
-		s.pending = &m
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		return s.waiting.put(m)
 	}
 	return true
 }
 
-// earlier is the first of two times; one that is zero does not count.
+func (w *waiting) put(m messages.EndpointsAnnounced) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	if w.newest != nil {
+		m.Found = earlier(w.newest.Found, m.Found)
+	}
+	w.newest = &m
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake
+	}
+	return true
+}
+
+// earlier returns the first of two times; one that is zero does not count.
 func earlier(a, b time.Time) time.Time {
 	if b.IsZero() || !a.IsZero() && a.Before(b) {
 		return a
@@ -128,11 +139,11 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-func (s *Server) take() *messages.EndpointsAnnounced {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.pending
-	s.pending = nil
+func (w *waiting) take() *messages.EndpointsAnnounced {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.newest
+	w.newest = nil
 	return a
 }
 
@@ -142,9 +153,9 @@ func (s *Server) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-s.waiting.wake:
 		}
-		a := s.take()
+		a := s.waiting.take()
 		if a == nil {
 			continue
 		}
@@ -157,13 +168,15 @@ func (s *Server) run(ctx context.Context) {
 		if changed && !a.Found.IsZero() {
 			after := time.Since(a.Found)
 			s.metrics.published.Observe(after.Seconds())
-			s.log.Debug("endpoints are handed to all xDS streams", zap.Int("endpoints", a.Endpoints.Len()), zap.Duration("after", after))
+			s.log.Debug("endpoints are handed to all xDS streams",
+				zap.Int("endpoints", a.Endpoints.Len()), zap.Duration("after", after))
 		}
 		s.clients.report()
 	}
 }
 
-// publish puts one unit of resources in force in each lane, or none in any, and says whether it is another than before.
+// publish puts one unit of resources in force in each lane, or none in any, and reports whether it is another than
+// before.
 func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) (changed bool, err error) {
 	endpoints, version, err := assignments(m.Endpoints, s.clients.names)
 	if err != nil {
@@ -187,13 +200,18 @@ func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) (ch
 }
 
 // DeltaAggregatedResources serves a proxy until it leaves, or Close.
-func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (s *Server) DeltaAggregatedResources(
+	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer,
+) error {
 	return s.streams.DeltaStreamHandler(stream, resource.AnyType)
 }
 
-// StreamAggregatedResources refuses.
-func (s *Server) StreamAggregatedResources(discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	s.log.Warn("a proxy asks for the state of the world by xDS, which is not served: its ads_config wants api_type DELTA_GRPC")
+// StreamAggregatedResources refuses the stream.
+func (s *Server) StreamAggregatedResources(
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) error {
+	s.log.Warn("a proxy asks for the state of the world by xDS, which is not served: " +
+		"its ads_config wants api_type DELTA_GRPC")
 	return status.Error(codes.Unimplemented, "this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
 }
 

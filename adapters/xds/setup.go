@@ -16,7 +16,9 @@ import (
 //go:embed envoy.yaml.tmpl
 var templateText string
 
-var envoyTemplate = template.Must(template.New("envoy").Funcs(template.FuncMap{"quote": strconv.Quote, "quoteAddress": quoteAddress}).Parse(templateText))
+var envoyTemplate = template.Must(template.New("envoy").Funcs(template.FuncMap{
+	"quote": strconv.Quote, "quoteAddress": quoteAddress,
+}).Parse(templateText))
 
 // Kinds of cluster of model servers.
 const (
@@ -93,39 +95,53 @@ func (v Version) before(w Version) bool {
 
 // Setup is what a configuration of Envoy depends on. DefaultSetup is that of Signalbox's default flags.
 type Setup struct {
-	Cluster, Lane  string
-	Version        Version
-	Listen         Place   // of clients
-	Admin          Place   // of Envoy's admin page
-	Picker         Place   // ext_proc, as Envoy sees it
-	Others         []Place // likewise, of other pickers of the pool
-	Xds            Place   // the xDS port, as Envoy sees it
-	Servers        []Place // of override-host
-	Secure         bool    // TLS to the picker
-	XdsSecure      bool    // TLS to the xDS port
-	HealthChecked  bool    // the picker answers health checks on its port
-	MaxBodyBytes   int64   // of the picker; its receive limit is 1 MiB more
-	Authority      string  // path at Envoy of the CA that signed Signalbox's certificates; "" = any certificate will do
-	Identity       string  // directory at Envoy with tls.crt and tls.key, for the xDS port; "" = none
-	PickerIdentity string  // likewise, for the ext_proc port
-	File           string  // name of the file, in its comment
-	Standard       bool    // the flags are the default ones, in its comment
+	Cluster, Lane string
+	Version       Version
+	Places
+	Trust
+	HealthChecked bool   // the picker answers health checks on its port
+	MaxBodyBytes  int64  // of the picker; its receive limit is 1 MiB more
+	File          string // name of the file, in its comment
+	Standard      bool   // the flags are the default ones, in its comment
 
 	untimed bool // the Envoy is one of those before timesBodies, whatever Version says
 }
 
-// DefaultSetup is the setup of a shipped file.
+// Places say where everything listens.
+type Places struct {
+	Listen  Place   // of clients
+	Admin   Place   // of Envoy's admin page
+	Picker  Place   // ext_proc, as Envoy sees it
+	Others  []Place // likewise, of other pickers of the pool
+	Xds     Place   // the xDS port, as Envoy sees it
+	Servers []Place // of override-host
+}
+
+// Trust says what guards the connections from Envoy to Signalbox.
+type Trust struct {
+	Secure         bool   // TLS to the picker
+	XdsSecure      bool   // TLS to the xDS port
+	Authority      string // path at Envoy of the CA of Signalbox's certificates; "" = any certificate will do
+	Identity       string // directory at Envoy with tls.crt and tls.key, for the xDS port; "" = none
+	PickerIdentity string // likewise, for the ext_proc port
+}
+
+// DefaultSetup returns the setup of a shipped file.
 func DefaultSetup(cluster, lane string) Setup {
 	s := Setup{
-		Cluster: cluster, Lane: lane, Version: Version{1, 40}, Listen: Place{"127.0.0.1", 8080}, Admin: Place{"127.0.0.1", 19000},
-		Picker: Place{"127.0.0.1", 9002}, Xds: Place{"127.0.0.1", 18000}, Servers: []Place{{"127.0.0.1", 8001}, {"127.0.0.1", 8002}},
-		Secure: true, HealthChecked: true, MaxBodyBytes: 32 << 20, Standard: true,
+		Cluster: cluster, Lane: lane, Version: Version{1, 40},
+		Places: Places{
+			Listen: Place{"127.0.0.1", 8080}, Admin: Place{"127.0.0.1", 19000},
+			Picker: Place{"127.0.0.1", 9002}, Xds: Place{"127.0.0.1", 18000},
+			Servers: []Place{{"127.0.0.1", 8001}, {"127.0.0.1", 8002}},
+		},
+		Trust: Trust{Secure: true}, HealthChecked: true, MaxBodyBytes: 32 << 20, Standard: true,
 	}
 	s.File = s.FileName()
 	return s
 }
 
-// FileName is the name of the shipped file.
+// FileName returns the name of the shipped file.
 func (s Setup) FileName() string {
 	name := s.Cluster
 	if s.Cluster == Served {
@@ -137,13 +153,13 @@ func (s Setup) FileName() string {
 	return name + ".yaml"
 }
 
-// Light says whether the picker is not shown the response's body.
+// Light reports whether the picker is not shown the response's body.
 func (s Setup) Light() bool { return s.Lane == Light }
 
-// Listed says whether Envoy knows a list of servers to fall back to.
+// Listed reports whether Envoy knows a list of servers to fall back to.
 func (s Setup) Listed() bool { return s.Cluster != OriginalDst }
 
-// Named says whether a server has a name that Envoy must resolve.
+// Named reports whether a server has a name that Envoy must resolve.
 func (s Setup) Named() bool {
 	return slices.ContainsFunc(s.Servers, func(p Place) bool {
 		_, err := netip.ParseAddr(p.Host)
@@ -151,13 +167,13 @@ func (s Setup) Named() bool {
 	})
 }
 
-// ServedReported says whether this Envoy can tell the picker by metadata who served.
+// ServedReported reports whether this Envoy can tell the picker by metadata which server served.
 func (s Setup) ServedReported() bool { return !s.Version.before(reportsServe) }
 
-// BodiesTimed says whether this Envoy can tell in its access log when the body of a response began.
+// BodiesTimed reports whether this Envoy can tell in its access log when the body of a response began.
 func (s Setup) BodiesTimed() bool { return s.Light() && !s.untimed && !s.Version.before(timesBodies) }
 
-// Oldest is the oldest Envoy that takes this file.
+// Oldest returns the oldest Envoy that takes this file.
 func (s Setup) Oldest() Version {
 	switch {
 	case s.Cluster == OverrideHost && s.ServedReported():
@@ -168,7 +184,7 @@ func (s Setup) Oldest() Version {
 	return oldest
 }
 
-// Older is the Envoy before that for which there is another file; "" = there is none.
+// Older returns the Envoy before that for which there is another file; "" = there is none.
 func (s Setup) Older() string {
 	if v := s.Oldest(); v != oldest {
 		return Version{v.Major, v.Minor - 1}.String()
@@ -176,13 +192,13 @@ func (s Setup) Older() string {
 	return ""
 }
 
-// ReceiveMiB is the largest message that the picker takes, in MiB.
+// ReceiveMiB returns the largest message that the picker takes, in MiB.
 func (s Setup) ReceiveMiB() int64 { return s.MaxBodyBytes>>20 + 1 }
 
-// BufferBytes is Envoy's buffer, which may come in one message.
+// BufferBytes returns Envoy's buffer, which may come in one message.
 func (s Setup) BufferBytes() int64 { return min(4<<20, s.MaxBodyBytes+512<<10) }
 
-// Pickers are all pickers of the pool.
+// Pickers returns all pickers of the pool.
 func (s Setup) Pickers() []Place { return append([]Place{s.Picker}, s.Others...) }
 
 // Log is one picker's access log: one stream goes to one host, so each picker has a cluster of its own.
@@ -192,7 +208,7 @@ type Log struct {
 	TLS     TLS
 }
 
-// Logs are those of all pickers.
+// Logs returns those of all pickers.
 func (s Setup) Logs() []Log {
 	var all []Log
 	for i, p := range s.Pickers() {
@@ -218,10 +234,10 @@ type Name struct {
 	Address bool // it is an IP address
 }
 
-// PickerTLS is that of the ext_proc port.
+// PickerTLS returns that of the ext_proc port.
 func (s Setup) PickerTLS() TLS { return s.tls(s.PickerIdentity, s.Pickers()...) }
 
-// XdsTLS is that of the xDS port.
+// XdsTLS returns that of the xDS port.
 func (s Setup) XdsTLS() TLS { return s.tls(s.Identity, s.Xds) }
 
 func (s Setup) tls(identity string, to ...Place) TLS {
@@ -239,7 +255,7 @@ func (s Setup) tls(identity string, to ...Place) TLS {
 	return t
 }
 
-// check gives every problem at once.
+// check returns every problem at once.
 func (s Setup) check() error {
 	var all []error
 	if s.Cluster != OverrideHost && s.Cluster != OriginalDst && s.Cluster != Served {
@@ -252,12 +268,12 @@ func (s Setup) check() error {
 		all = append(all, errors.New("other pickers: Signalbox tells of itself alone in xDS"))
 	}
 	if s.Version.before(oldest) {
-		all = append(all, fmt.Errorf("envoy version: got %d.%d, want %d.%d or newer", s.Version.Major, s.Version.Minor, oldest.Major, oldest.Minor))
+		all = append(all, fmt.Errorf("envoy version: got %v, want %v or newer", s.Version, oldest))
 	}
 	return errors.Join(all...)
 }
 
-// Bootstrap is the file that Envoy starts with, as YAML.
+// Bootstrap returns the file that Envoy starts with, as YAML.
 func (s Setup) Bootstrap() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// assignments are the endpoints of an announcement under each name, and the version of all of them.
+// assignments returns the endpoints of an announcement under each name, and the version of all of them.
 func assignments(list messages.List[messages.AnnouncedEndpoint], names []string) ([]types.Resource, string, error) {
 	hosts := make([]*endpointv3.LbEndpoint, 0, list.Len())
 	sorted := list.Append(nil)
@@ -31,7 +31,8 @@ func assignments(list messages.List[messages.AnnouncedEndpoint], names []string)
 	all := make([]types.Resource, 0, len(names))
 	version := ""
 	for _, name := range names {
-		a := &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: hosts}}}
+		localities := []*endpointv3.LocalityLbEndpoints{{LbEndpoints: hosts}}
+		a := &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: localities}
 		if version == "" { // the others are the same
 			if err := a.ValidateAll(); err != nil {
 				return nil, "", err
@@ -46,7 +47,7 @@ func assignments(list messages.List[messages.AnnouncedEndpoint], names []string)
 	return all, version, nil
 }
 
-// host is one endpoint. A proxy still takes a pick of one that drains, and sends nothing else there.
+// host returns one endpoint. A proxy still takes a pick of one that drains, and sends nothing else there.
 func host(at netip.AddrPort, leaving bool) *endpointv3.LbEndpoint {
 	health := corev3.HealthStatus_HEALTHY
 	if leaving {
@@ -62,7 +63,7 @@ func host(at netip.AddrPort, leaving bool) *endpointv3.LbEndpoint {
 	}
 }
 
-// unit is what proxies of a lane are told at one moment: all of it, or nothing. s is nil where endpoints are all.
+// unit returns what proxies of a lane are told at one moment: all of it, or nothing. s is nil where endpoints are all.
 func (s *served) unit(endpoints []types.Resource, version string) (*cache.Snapshot, error) {
 	unit := &cache.Snapshot{}
 	unit.Resources[types.Endpoint] = cache.NewResources(version, endpoints)
@@ -105,7 +106,7 @@ func asResources(clusters []*clusterv3.Cluster) []types.Resource {
 	return all
 }
 
-// consistent says whether everything that is asked for by name is there. There may be more: a proxy is sent what it
+// consistent returns what is asked for by name and not there. There may be more: a proxy is sent what it
 // names.
 func consistent(unit *cache.Snapshot) error {
 	for typ, names := range cache.GetAllResourceReferences(unit.Resources) {
@@ -121,5 +122,6 @@ func consistent(unit *cache.Snapshot) error {
 
 // kinds are the resource types, as metrics and logs name them.
 var kinds = map[string]string{
-	resource.EndpointType: "endpoint", resource.ClusterType: "cluster", resource.ListenerType: "listener", resource.RouteType: "route",
+	resource.EndpointType: "endpoint", resource.ClusterType: "cluster",
+	resource.ListenerType: "listener", resource.RouteType: "route",
 }

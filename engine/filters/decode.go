@@ -6,10 +6,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // encode-prefill-decode, or the server has no such label.
 type Decode struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (Decode) Validate() error { return nil }
 
-// Filter keeps by role.
+// Filter keeps candidates by their role.
 func (Decode) Filter(in *schedule.Input, keep []bool) {
 	for i := range in.Candidates.Len() {
 		role, labelled := in.Candidates.At(i).Label(roleLabel)

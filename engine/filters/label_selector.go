@@ -26,7 +26,7 @@ type Requirement struct {
 	Values   []string `json:"values"`   // at least one for In and NotIn, else none
 }
 
-// Validate says what is no selector.
+// Validate returns what makes this no selector.
 func (f *LabelSelector) Validate() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(f.MatchLabels)) {
@@ -69,7 +69,7 @@ func (r *Requirement) validate(path string) (errs []error) {
 	return errs
 }
 
-// Filter keeps what matches.
+// Filter keeps the candidates that match.
 func (f *LabelSelector) Filter(in *schedule.Input, keep []bool) {
 	for i := range in.Candidates.Len() {
 		keep[i] = f.matches(in.Candidates.At(i))
@@ -103,7 +103,7 @@ func (r *Requirement) met(e schedule.Candidate) bool {
 	return !ok // DoesNotExist
 }
 
-// validKey follows Kubernetes: an optional DNS name and a slash, then a name.
+// validKey reports whether Kubernetes takes a label key: an optional DNS name and a slash, then a name.
 func validKey(key string) bool {
 	prefix, name, found := strings.Cut(key, "/")
 	if !found {

@@ -6,10 +6,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // prefill-decode, both or encode-prefill-decode. A server without the label goes.
 type Prefill struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (Prefill) Validate() error { return nil }
 
-// Filter keeps by role.
+// Filter keeps candidates by their role.
 func (Prefill) Filter(in *schedule.Input, keep []bool) {
 	for i := range in.Candidates.Len() {
 		role, _ := in.Candidates.At(i).Label(roleLabel)

@@ -38,7 +38,7 @@ func best(in *schedule.Input, totals []float32, left []int) int {
 	return at
 }
 
-// ordered is a total that can be compared: NaN is below every number.
+// ordered returns a total that can be compared: NaN is below every number.
 func ordered(total float32) float32 {
 	if math.IsNaN(float64(total)) {
 		return float32(math.Inf(-1))

@@ -33,10 +33,10 @@ func (d *Destinations) Default(n int) {
 	}
 }
 
-// Most is how many endpoints are picked at most.
+// Most returns how many endpoints are picked at most.
 func (d *Destinations) Most() int { return max(d.MaxNumOfEndpoints, 1) }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (d *Destinations) Validate() error {
 	if d.MaxNumOfEndpoints < 0 || d.MaxNumOfEndpoints > maxDestinations {
 		return fmt.Errorf("maxNumOfEndpoints: got %d, want 0 to %d", d.MaxNumOfEndpoints, maxDestinations)
@@ -44,7 +44,8 @@ func (d *Destinations) Validate() error {
 	return nil
 }
 
-// begin appends all indexes to ranked: those behind start are the ones to order, the first n of them will be kept.
+// begin appends the indexes of all candidates to ranked. Those from start on are to be ordered; the first n of them
+// will be kept.
 func (d *Destinations) begin(candidates int, ranked []int) (all []int, start, n int) {
 	start = len(ranked)
 	for i := range candidates {

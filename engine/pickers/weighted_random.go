@@ -45,7 +45,7 @@ func draw(in *schedule.Input, totals []float32, left []int) int {
 	return last // rounding left a rest behind the last weight
 }
 
-// weight is a total that can be summed: never negative, never infinite, NaN as 0.
+// weight returns a total that can be summed: never negative, never infinite, NaN as 0.
 func weight(total float32) float64 {
 	if total > 0 {
 		return min(float64(total), math.MaxFloat32)

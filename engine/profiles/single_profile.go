@@ -8,10 +8,10 @@ import (
 // SingleProfile runs the only profile once; what it picks serves the request. The configuration must have one profile.
 type SingleProfile struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (SingleProfile) Validate() error { return nil }
 
-// Next is the first profile, then none.
+// Next returns the first profile, then none.
 func (SingleProfile) Next(_ *messages.Request, profiles []string, earlier []schedule.Result) int {
 	if len(earlier) > 0 || len(profiles) == 0 {
 		return -1
@@ -19,5 +19,5 @@ func (SingleProfile) Next(_ *messages.Request, profiles []string, earlier []sche
 	return 0
 }
 
-// Primary is the only result.
+// Primary returns the only result.
 func (SingleProfile) Primary([]schedule.Result) int { return 0 }

@@ -21,7 +21,7 @@ type ActiveRequest struct {
 	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (s *ActiveRequest) Validate() error {
 	var errs []error
 	if s.IdleThreshold < 0 {

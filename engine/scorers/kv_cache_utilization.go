@@ -7,13 +7,13 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // number that makes sense counts as full.
 type KVCacheUtilization struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (KVCacheUtilization) Validate() error { return nil }
 
-// Reads says that the sample must be fresh.
+// Reads reports that the sample must be fresh.
 func (KVCacheUtilization) Reads() schedule.Reads { return schedule.ReadsSample }
 
-// Score is the free part of each cache.
+// Score writes the free part of each cache.
 func (KVCacheUtilization) Score(in *schedule.Input, scores []float32) {
 	var sum, told float32
 	for i := range in.Candidates.Len() {

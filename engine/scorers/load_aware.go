@@ -14,7 +14,7 @@ type LoadAware struct {
 	Threshold int `json:"threshold"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (s *LoadAware) Validate() error {
 	if s.Threshold < 1 {
 		return fmt.Errorf("threshold: got %d, want 1 or more", s.Threshold)
@@ -22,10 +22,10 @@ func (s *LoadAware) Validate() error {
 	return nil
 }
 
-// Reads says that the sample must be fresh.
+// Reads reports that the sample must be fresh.
 func (*LoadAware) Reads() schedule.Reads { return schedule.ReadsSample }
 
-// Score is half of the free part of each queue.
+// Score writes half of the free part of each queue.
 func (s *LoadAware) Score(in *schedule.Input, scores []float32) {
 	for i := range in.Candidates.Len() {
 		waiting := min(max(in.Candidates.At(i).Waiting(), 0), s.Threshold)

@@ -7,10 +7,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // names.
 type LoRAAffinity struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (LoRAAffinity) Validate() error { return nil }
 
-// Reads says that the adapters must be known and fresh.
+// Reads reports that the adapters must be known and fresh.
 func (LoRAAffinity) Reads() schedule.Reads { return schedule.ReadsLoRA }
 
 // Score looks for the request's model among the adapters of each candidate.

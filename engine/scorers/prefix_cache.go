@@ -31,7 +31,7 @@ type PrefixCache struct {
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (s *PrefixCache) Validate() error {
 	var errs []error
 	if !(s.MatchLengthWeight >= 0 && s.MatchLengthWeight <= 1) {
@@ -46,7 +46,7 @@ func (s *PrefixCache) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Reads says that matching blocks must be counted.
+// Reads reports that matching blocks must be counted.
 func (*PrefixCache) Reads() schedule.Reads { return schedule.ReadsPrefix }
 
 // Score weighs the matched part and the matched length.
@@ -64,7 +64,7 @@ func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
 	}
 }
 
-// leastRequests is what the least loaded candidate has in flight, if that matters.
+// leastRequests returns what the least loaded candidate has in flight; 0 where that does not matter.
 func (s *PrefixCache) leastRequests(in *schedule.Input) int {
 	if s.YieldAboveRequests == 0 {
 		return 0

@@ -6,10 +6,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // proportion; all equal score 1. The queue of a server is what it reported last, and the requests sent to it since.
 type QueueDepth struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (QueueDepth) Validate() error { return nil }
 
-// Reads says that the sample must be fresh.
+// Reads reports that the sample must be fresh.
 func (QueueDepth) Reads() schedule.Reads { return schedule.ReadsSample }
 
 // Score compares the candidates' queues.
@@ -23,7 +23,7 @@ func (QueueDepth) Score(in *schedule.Input, scores []float32) {
 	}
 }
 
-// below is 1 at lo and 0 at hi, in proportion between them; 1 if they are equal.
+// below returns 1 at lo and 0 at hi, in proportion between them; 1 if they are equal.
 func below(n, lo, hi int) float32 {
 	if hi == lo {
 		return 1

@@ -6,10 +6,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // one that runs most 0, in between in proportion; all equal score 1.
 type RunningRequests struct{}
 
-// Validate accepts everything: there are no parameters.
+// Validate returns nil: there are no parameters.
 func (RunningRequests) Validate() error { return nil }
 
-// Reads says that the sample must be fresh.
+// Reads reports that the sample must be fresh.
 func (RunningRequests) Reads() schedule.Reads { return schedule.ReadsSample }
 
 // Score compares the candidates' batches.

@@ -21,13 +21,13 @@ import (
 // Pair is a certificate for 127.0.0.1 that is its own authority, and its key, as PEM. It is good for an hour.
 type Pair struct{ Crt, Key []byte }
 
-// NewPair makes a certificate for servers and clients with this common name.
+// NewPair returns a certificate for servers and clients with this common name.
 func NewPair(t *testing.T, name string) Pair {
 	t.Helper()
 	return NewPairFrom(t, name, time.Now().Add(-time.Hour))
 }
 
-// NewPairFrom makes a certificate that is valid for two hours, from a time on.
+// NewPairFrom returns a certificate that is valid for two hours, from a time on.
 func NewPairFrom(t *testing.T, name string, from time.Time) Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -60,7 +60,7 @@ func (p Pair) Write(t *testing.T, folder string) {
 	Put(t, filepath.Join(folder, "tls.key"), p.Key)
 }
 
-// Certificate is the pair as TLS shows it.
+// Certificate returns the pair as TLS shows it.
 func (p Pair) Certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	c, err := tls.X509KeyPair(p.Crt, p.Key)
@@ -70,14 +70,14 @@ func (p Pair) Certificate(t *testing.T) tls.Certificate {
 	return c
 }
 
-// Roots trusts the pair and nobody else.
+// Roots returns a pool that trusts the pair alone.
 func (p Pair) Roots() *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(p.Crt)
 	return roots
 }
 
-// Put makes or replaces a file by a rename, so that nobody reads half of it.
+// Put makes or replaces a file by a rename, so that no reader sees half of it.
 func Put(t *testing.T, path string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
