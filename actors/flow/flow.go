@@ -1,6 +1,6 @@
 // Package flow is the flow shard: it decides when a request may run. It has one band, first come first served, and
-// dispatches at once. It holds the places of the requests that run, and takes each back when it is told that the request
-// has ended. It never picks an endpoint and never sees a stream.
+// dispatches at once. It holds the places of the requests that run, and takes each back when it is told that the
+// request has ended. It never picks an endpoint and never sees a stream.
 package flow
 
 import (

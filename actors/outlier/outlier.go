@@ -1,6 +1,6 @@
 // Package outlier is the actor that learns from what requests meet which endpoints to eject. It owns one machine of
-// engine/outlier for each endpoint that ever failed, and puts their statuses in force. It never decides (the machine does), never
-// looks at a request, and never connects to anything itself.
+// engine/outlier for each endpoint that ever failed, and puts their statuses in force. It never decides (the machine
+// does), never looks at a request, and never connects to anything itself.
 package outlier
 
 import (
@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Checker connects to an endpoint and tells it exactly once whether that worked. False: it is full or closed and tells nothing.
+// Checker connects to an endpoint and tells it exactly once whether that worked. False: it is full or closed and tells
+// nothing.
 type Checker interface {
 	Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool
 }

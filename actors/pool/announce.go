@@ -12,12 +12,13 @@ import (
 const (
 	// acknowledgeWithin is how long an endpoint waits for the proxies before it is picked.
 	acknowledgeWithin = time.Second
-	// lingers is how long proxies know an endpoint after the last loop has stopped to pick it: an answer takes its way through
-	// ext_proc, and a proxy that does not know the endpoint any more would send the request elsewhere without a word.
+	// lingers is how long proxies know an endpoint after the last loop has stopped to pick it: an answer takes its way
+	// through ext_proc, and a proxy that does not know the endpoint any more would send the request elsewhere without a
+	// word.
 	lingers = 2 * time.Second
-	// passWithin is how long loops may take to pass a snapshot. One that takes longer hangs; its streams have answered by
-	// themselves by then, for by default no request waits longer than 61 s for its pick. Without a limit it would leave servers
-	// that are long gone to whatever a proxy routes by itself.
+	// passWithin is how long loops may take to pass a snapshot. One that takes longer hangs; its streams have answered
+	// by themselves by then, for by default no request waits longer than 61 s for its pick. Without a limit it would
+	// leave servers that are long gone to whatever a proxy routes by itself.
 	passWithin = 2 * time.Minute
 )
 
@@ -66,19 +67,20 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 	}
 	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: ctx.Port()}
 	switch {
-	case !p.deps.Announcer.Tell(m): // nobody is there to take it, so nobody is there to wait for
+	case !p.deps.Announcer.Tell(m): // there is nothing to take it, so there is nothing to wait for
 		p.told.admitted = p.told.number
 	case waits:
 		ctx.After(acknowledgeWithin, messages.AcknowledgementOverdue{Number: p.told.number})
 	}
 }
 
-// admits says whether the proxies know an endpoint, or have had their time.
+// admits reports whether the proxies know an endpoint, or have had their time.
 func (p *Pool) admits(e *endpoints.Endpoint) bool {
 	return p.told.since[e.Spec.Address] <= p.told.admitted
 }
 
-// exchange makes next the set that is wanted. What is known is picked at once, and what is gone no more; what is new waits.
+// exchange makes next the set that is wanted. What is known is picked at once, and what is gone no more; what is new
+// waits.
 func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg], found time.Time) {
 	wanted := make(map[messages.Address]bool, len(p.next))
 	for _, e := range p.next {
@@ -121,8 +123,8 @@ func (p *Pool) admitKnown() {
 	p.put(admitted)
 }
 
-// raiseBarrier asks the loops that have not passed a snapshot to pass it on, and again after a while: a shard that panics loses
-// what it was asked. A loop without a shard picks nothing.
+// raiseBarrier asks the loops that have not passed a snapshot to pass it on, and again after a while: a shard that
+// panics loses what it was asked. A loop without a shard picks nothing.
 func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	ctx.After(lingers, messages.RemovalDue{Version: version})
 	for i, s := range p.deps.Shards() {
@@ -162,7 +164,7 @@ func (p *Pool) drain(ctx runtime.Context[messages.PoolMsg]) {
 	}
 }
 
-// stopped says that no loop picks any more what left with this version.
+// stopped reports whether no loop picks any more what left with this version.
 func (p *Pool) stopped(version uint64) bool {
 	return len(p.told.passed) == 0 || slices.Min(p.told.passed) >= version
 }

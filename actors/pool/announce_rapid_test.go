@@ -128,8 +128,8 @@ func (w *world) added(address messages.Address, now time.Time) {
 	}
 }
 
-// removed holds what is not in the snapshot any more against the loops: it is known for two seconds after the last one has
-// passed, and no longer. A loop that takes two minutes hangs, which is seen within two seconds.
+// removed holds what is not in the snapshot any more against the loops: it is known for two seconds after the last one
+// has passed, and no longer. A loop that takes two minutes hangs, which is seen within two seconds.
 func (w *world) removed(address messages.Address, last uint64, now time.Time) {
 	if _, noted := w.left[address]; !noted {
 		w.left[address] = now

@@ -1,6 +1,6 @@
 // Package pool owns the endpoint set: it takes what discovery finds, gives each incarnation a slot and a scraper, and
-// publishes a snapshot for each version. Where proxies are told of endpoints, it does so before the first pick of one and
-// after the last. It never looks at a request or at a metric.
+// publishes a snapshot for each version. Where proxies are told of endpoints, it does so before the first pick of one
+// and after the last. It never looks at a request or at a metric.
 package pool
 
 import (
@@ -20,38 +20,44 @@ type Prefix interface {
 	runtime.Target
 }
 
-// Deps are what the pool works with.
+// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is. It reports false if the loop
+// refuses.
+type Scrape func(
+	self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
+) (messages.Sink[messages.ScraperMsg], bool)
+
+// Deps holds what the pool works with.
 type Deps struct {
-	Pool   endpoints.PoolWriter
-	Prefix Prefix
-	// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is.
-	Scrape  func(self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool)
+	Pool    endpoints.PoolWriter
+	Prefix  Prefix
+	Scrape  Scrape
 	Metrics *Metrics
 	// Announcer tells the proxies; nil = they know by themselves, and nothing waits.
 	Announcer messages.Sink[messages.XdsMsg]
 	// Shards are those of all loops, by index. Asked only where there is an Announcer, and once there are endpoints.
 	Shards func() []messages.Sink[messages.ShardMsg]
-	// Hangs hears of a loop that has not passed a snapshot in this long, each time that it is waited for no longer. It must not
-	// block; nil = nobody does.
+	// Hangs hears of a loop that has not passed a snapshot in this long, each time that it is waited for no longer. It
+	// must not block; may be nil.
 	Hangs func(loop int, waited time.Duration)
 }
 
 // Pool is the actor. After a restart it goes on from the snapshot in force.
 type Pool struct {
-	deps       Deps
-	version    uint64 // of the newest set of discovery
-	set        *endpoints.Snapshot
-	next       []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
-	told       announced
-	scrapers   map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
-	free       []uint32                                 // slots to give out, the next one last
-	clearing   map[uint32]messages.EndpointID           // slots that prefix has yet to clear
-	departed   map[uint32]messages.EndpointID           // the incarnation that left each slot last
-	askedBelow uint32                                   // this incarnation has asked for the slots below this one
-	slots      uint32                                   // given out so far, free ones included
-	latest     uint32                                   // generation given out last
-	names      map[messages.EndpointID]messages.Address // of all incarnations that a record may name
-	gone       []messages.EndpointID                    // of those, what left, oldest first
+	deps     Deps
+	version  uint64                // of the newest set of discovery
+	set      *endpoints.Snapshot   // in force
+	next     []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
+	told     announced
+	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
+	slots    slots
+	known    incarnations
+}
+
+// incarnations are those of all endpoints, as far as records may name them.
+type incarnations struct {
+	latest uint32                                   // generation given out last; none is ever given out again
+	names  map[messages.EndpointID]messages.Address // of all that are in the pool, and of those in gone
+	gone   []messages.EndpointID                    // what left, oldest first; at most goneNames
 }
 
 const goneNames = 4096 // incarnations that left and whose addresses are kept
@@ -60,29 +66,30 @@ const goneNames = 4096 // incarnations that left and whose addresses are kept
 func New(deps Deps) *Pool {
 	p := &Pool{
 		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
-		clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}, names: maps.Clone(deps.Pool.Names()),
+		slots: slots{clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}},
+		known: incarnations{names: maps.Clone(deps.Pool.Names())},
 	}
 	p.next, p.told = p.set.Endpoints, newAnnounced(p.set)
 	used := map[uint32]messages.EndpointID{}
 	for _, e := range p.set.Endpoints {
 		used[e.ID.Slot] = e.ID
-		p.names[e.ID] = e.Spec.Address
+		p.known.names[e.ID] = e.Spec.Address
 	}
-	for id := range p.names { // also those that are gone: no generation is ever given out again
-		p.slots = max(p.slots, id.Slot+1)
-		p.latest = max(p.latest, id.Generation)
+	for id := range p.known.names { // also those that are gone: no generation is ever given out again
+		p.slots.count = max(p.slots.count, id.Slot+1)
+		p.known.latest = max(p.known.latest, id.Generation)
 		if used[id.Slot] == id {
 			continue
 		}
-		p.gone = append(p.gone, id)
-		if p.departed[id.Slot].Generation < id.Generation {
-			p.departed[id.Slot] = id
+		p.known.gone = append(p.known.gone, id)
+		if p.slots.departed[id.Slot].Generation < id.Generation {
+			p.slots.departed[id.Slot] = id
 		}
 	}
-	slices.SortFunc(p.gone, func(a, b messages.EndpointID) int { return cmp.Compare(a.Generation, b.Generation) })
-	for slot := range p.slots {
+	slices.SortFunc(p.known.gone, func(a, b messages.EndpointID) int { return cmp.Compare(a.Generation, b.Generation) })
+	for slot := range p.slots.count {
 		if _, ok := used[slot]; !ok { // whether prefix has cleared it is not known any more: let it say so
-			p.clearing[slot] = messages.EndpointID{Slot: slot, Generation: p.departed[slot].Generation}
+			p.slots.clearing[slot] = messages.EndpointID{Slot: slot, Generation: p.slots.departed[slot].Generation}
 		}
 	}
 	return p
@@ -173,17 +180,11 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 	}
 }
 
-// admit makes a new incarnation. Its slot is one that prefix has cleared, or a new one.
+// admit makes a new incarnation.
 func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
-	p.latest++
-	id := messages.EndpointID{Generation: p.latest}
-	if n := len(p.free); n > 0 {
-		id.Slot, p.free = p.free[n-1], p.free[:n-1]
-	} else {
-		id.Slot = p.slots
-		p.slots++
-	}
-	p.names[id] = spec.Address
+	p.known.latest++
+	id := messages.EndpointID{Slot: p.slots.take(), Generation: p.known.latest}
+	p.known.names[id] = spec.Address
 	return endpoints.New(id, spec)
 }
 
@@ -193,63 +194,15 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 		s.Tell(messages.EndpointWithdrawn{})
 		delete(p.scrapers, e.ID)
 	}
-	p.gone = append(p.gone, e.ID)
-	if n := len(p.gone) - goneNames; n > 0 {
-		for _, id := range p.gone[:n] {
-			delete(p.names, id)
+	p.known.gone = append(p.known.gone, e.ID)
+	if n := len(p.known.gone) - goneNames; n > 0 {
+		for _, id := range p.known.gone[:n] {
+			delete(p.known.names, id)
 		}
-		p.gone = append(p.gone[:0], p.gone[n:]...)
+		p.known.gone = append(p.known.gone[:0], p.known.gone[n:]...)
 	}
-	p.clearing[e.ID.Slot], p.departed[e.ID.Slot] = e.ID, e.ID
+	p.slots.clearing[e.ID.Slot], p.slots.departed[e.ID.Slot] = e.ID, e.ID
 	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
-}
-
-// remind tells prefix who has left, as far as it is known: an incarnation that knows of nobody would take prompts that were
-// picked for them and come late.
-func (p *Pool) remind() {
-	var left []messages.EndpointID
-	for slot := range p.slots {
-		id, known := p.clearing[slot]
-		if !known {
-			id, known = p.departed[slot]
-		}
-		if known {
-			left = append(left, id)
-		}
-	}
-	if len(left) > 0 {
-		p.deps.Prefix.Tell(messages.DeparturesListed{Endpoints: messages.TakeList(left)})
-	}
-}
-
-// ask has prefix say again that a slot is clear, if the incarnation before may have missed it: one slot at a time, so that
-// a panic at an answer brings one question more, not one for each slot.
-func (p *Pool) ask(ctx runtime.Context[messages.PoolMsg]) {
-	for p.askedBelow < p.slots {
-		id, ok := p.clearing[p.askedBelow]
-		p.askedBelow++
-		if ok {
-			p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: id, Pool: ctx.Self()})
-			return
-		}
-	}
-}
-
-func (p *Pool) onSlotCleared(ctx runtime.Context[messages.PoolMsg], m messages.SlotCleared) {
-	if id, ok := p.clearing[m.Endpoint.Slot]; ok && id == m.Endpoint {
-		delete(p.clearing, m.Endpoint.Slot)
-		p.free = append(p.free, m.Endpoint.Slot)
-	}
-	if m.Endpoint.Slot+1 == p.askedBelow {
-		p.ask(ctx)
-	}
-}
-
-func (p *Pool) onPrefixLost(ctx runtime.Context[messages.PoolMsg]) {
-	p.free = append(p.free, sortedKeys(p.clearing)...)
-	clear(p.clearing)
-	ctx.Watch(p.deps.Prefix, messages.PrefixLost{})
-	p.remind()
 }
 
 // publish brings a set into force, which discovery had at found.
@@ -270,7 +223,7 @@ func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.
 // put is the one place where a snapshot comes into force.
 func (p *Pool) put(set []*endpoints.Endpoint) {
 	p.set = endpoints.NewSnapshot(p.set.Version+1, set)
-	p.deps.Pool.Publish(p.set, maps.Clone(p.names))
+	p.deps.Pool.Publish(p.set, maps.Clone(p.known.names))
 	p.deps.Metrics.published(p.set)
 }
 
@@ -281,10 +234,25 @@ func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoi
 	}
 }
 
-// Stopped leaves the snapshot in force, with all that was wanted: the next incarnation knows of nothing else. The scrapers are
-// children and end before.
+// Stopped leaves the snapshot in force, with all that was wanted: the next incarnation knows of nothing else. The
+// scrapers are children and end before.
 func (p *Pool) Stopped(runtime.Context[messages.PoolMsg]) {
 	if len(p.set.Endpoints) != len(p.next) {
 		p.put(p.next)
 	}
 }
+
+// sameSpec reports whether nothing about an endpoint changed: it stays the incarnation that it is.
+func sameSpec(a, b messages.EndpointSpec) bool {
+	if a.Name != b.Name || a.Namespace != b.Namespace || a.Address != b.Address || a.Labels.Len() != b.Labels.Len() {
+		return false
+	}
+	for k, v := range a.Labels.All() {
+		if w, ok := b.Labels.Get(k); !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -112,7 +112,8 @@ func TestNewcomerInASlotThatIsBeingClearedFindsItClear(t *testing.T) {
 	}
 }
 
-// A slot that is freed by a restart of its clearer may have an endpoint that comes and goes while an older one's blocks are cleared.
+// A slot that is freed by a restart of its clearer may have an endpoint that comes and goes while an older one's blocks
+// are cleared.
 func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
 	next := messages.EndpointID{Slot: a1.Slot, Generation: a1.Generation + 1}
 	pool := new(cleared)
@@ -149,7 +150,8 @@ func TestRestartInTheMiddleOfClearingIsClean(t *testing.T) {
 	}
 }
 
-// BenchmarkEndpointLeft clears a full slot; longest-ns is the message that held the loop the longest, the median of all runs.
+// BenchmarkEndpointLeft clears a full slot; longest-ns is the message that held the loop the longest, the median of all
+// runs.
 func BenchmarkEndpointLeft(b *testing.B) {
 	var longest []int64
 	for b.Loop() {

@@ -177,9 +177,9 @@ func (p *Prefix) withdraw(id messages.RequestID) {
 	}
 }
 
-// admits says whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any seen
-// before it clears the slot: the pool takes care that it is clear, but blocks that were picked for the older one on an old
-// snapshot may have come after a restart of this actor.
+// admits says whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any
+// seen before it clears the slot: the pool takes care that it is clear, but blocks that were picked for the older one
+// on an old snapshot may have come after a restart of this actor.
 func (p *Prefix) admits(e messages.EndpointID) bool {
 	if e.Generation == 0 || e.Slot >= blockindex.MaxSlots {
 		return false

@@ -1,5 +1,5 @@
-// Package recorder answers what happened to a request, and what loops did last: it asks every loop's shard, gathers for at
-// most a second, and tells the admin adapter. It remembers queries, never requests.
+// Package recorder answers what happened to a request, and what loops did last: it asks every loop's shard, gathers for
+// at most a second, and tells the admin adapter. It remembers queries, never requests.
 package recorder
 
 import (
@@ -116,8 +116,8 @@ func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m me
 	r.finishComplete(m.Query)
 }
 
-// take keeps records that are meant: a cycle answers without a look at what the query asks for. One that answered and ended
-// since may be told of twice: the first word counts.
+// take keeps records that are meant: a cycle answers without a look at what the query asks for. One that answered and
+// ended since may be told of twice: the first word counts.
 func (q *query) take(found messages.List[messages.Record]) {
 	for _, rec := range found.All() {
 		delete(q.missing, rec.Request)

@@ -1,6 +1,11 @@
 package scraper
 
-import "time"
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
 
 const (
 	// A page costs its server 0.2 ms of CPU per KiB: vLLM takes 10 ms for 48 KiB.
@@ -8,8 +13,9 @@ const (
 	// share is how much of one of its cores a server may spend on our pages.
 	share = 0.02
 
-	// A page costs us this much CPU, and this much per KiB. Measured on a small virtual machine: 0.45 to 0.65 ms for 60 KiB,
-	// one page every 6 to 10 ms. Most of it is waking up, which a bare HTTP client does not do for less than 0.3 ms there.
+	// A page costs us this much CPU, and this much per KiB. Measured on a small virtual machine: 0.45 to 0.65 ms for 60
+	// KiB, one page every 6 to 10 ms. Most of it is waking up, which a bare HTTP client does not do for less than 0.3
+	// ms there.
 	ownCost       = 450 * time.Microsecond
 	ownCostPerKiB = 4 * time.Microsecond
 	// ownShare is how much of one of our cores the pages of all endpoints may cost together.
@@ -19,17 +25,18 @@ const (
 	idleFloor   = time.Second            // between two scrapes while none is
 	startSpread = 100 * time.Millisecond // the first scrape comes within this time
 
-	// backoffCap is how long a server that returns may go unseen: it gets no requests until its page is read. In a large pool
-	// the interval is longer, so that servers which are gone for good leave places for fetches of the others.
+	// backoffCap is how long a server that returns may go unseen: it gets no requests until its page is read. In a
+	// large pool the interval is longer, so that servers which are gone for good leave places for fetches of the
+	// others.
 	backoffCap       = 3 * time.Second
 	backoffCapLoaded = time.Second // while requests are in flight
-	lostMargin       = time.Second // beyond the timeout, until a fetch that nobody answers is given up
+	lostMargin       = time.Second // beyond the timeout, until a fetch without an answer is given up
 	newAdapterPause  = 5 * time.Second
 )
 
-// interval is the time from the begin of one scrape to the begin of the next, if nothing fails: what share of a core the
-// page may cost its server, what share the pages of all endpoints may cost us, and not less than the floor. fixed > 0
-// overrides.
+// interval returns the time from the begin of one scrape to the begin of the next, if nothing fails: what share of a
+// core the page may cost its server, what share the pages of all endpoints may cost us, and not less than the floor.
+// fixed > 0 overrides.
 func interval(fixed time.Duration, pageBytes, endpoints int, loaded bool) time.Duration {
 	if fixed > 0 {
 		return fixed
@@ -44,8 +51,8 @@ func interval(fixed time.Duration, pageBytes, endpoints int, loaded bool) time.D
 	return max(floor, time.Duration(max(theirs, ours)))
 }
 
-// backoff is the time from the begin of a scrape that failed to the begin of the next, after so many failures in a row,
-// at least 1.
+// backoff returns the time from the begin of a scrape that failed to the begin of the next, after so many failures in a
+// row, at least 1.
 func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
 	most := backoffCap
 	if loaded {
@@ -56,4 +63,128 @@ func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
 		d *= 2
 	}
 	return max(interval, min(d, most))
+}
+
+// source is the state of one thing that is fetched again and again.
+type source struct {
+	pending  bool      // a fetch runs
+	number   uint32    // of the newest fetch
+	began    time.Time // the newest fetch
+	due      time.Time // of the next fetch, if not zero; else the interval decides
+	answered bool      // once at least
+	failures int       // in a row
+}
+
+func (f *source) begin(now time.Time, number uint32) {
+	f.pending, f.began, f.number = true, now, number
+	f.due = time.Time{}
+}
+
+// alarm is the timer of what is due next. There is one at most: what an earlier one has sent carries another
+// generation.
+type alarm struct {
+	timer      runtime.Timer // nil = none
+	generation uint32
+}
+
+// step gives up what is lost, begins what is due, and sets the timer. Every message that changes anything ends here.
+func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
+	now := ctx.Now()
+	if s.lost(&s.page, now) {
+		s.metrics.metrics.lose()
+		s.pageFailed("the fetch was never answered")
+	}
+	if s.lost(&s.list, now) {
+		s.metrics.models.lose()
+		s.list.pending = false
+		s.list.failures++
+	}
+	if s.cfg.Metrics && !s.page.pending && !now.Before(s.pageDue()) {
+		s.page.begin(now, s.target.BeginScrape())
+		if !s.fetcher.FetchMetrics(s.assigned.Spec, s.page.number, ctx.Port()) {
+			s.metrics.metrics.fail()
+			s.pageFailed("the fetcher is closed")
+		}
+	}
+	if s.cfg.Models && !s.list.pending && !now.Before(s.listDue()) {
+		s.list.begin(now, s.list.number+1)
+		if !s.fetcher.FetchModels(s.assigned.Spec, s.list.number, ctx.Port()) {
+			s.metrics.models.fail()
+			s.list.pending = false
+			s.list.failures++
+		}
+	}
+	s.arm(ctx)
+}
+
+// lostAt returns when a fetch that runs is given up.
+func (s *Scraper) lostAt(f *source) time.Time { return f.began.Add(s.cfg.Timeout + lostMargin) }
+
+func (s *Scraper) lost(f *source, now time.Time) bool { return f.pending && !now.Before(s.lostAt(f)) }
+
+func (s *Scraper) loaded() bool { return s.target.Inflight() > 0 }
+
+func (s *Scraper) interval() time.Duration { return s.intervalIf(s.loaded()) }
+
+func (s *Scraper) intervalIf(loaded bool) time.Duration {
+	return interval(s.cfg.Interval, s.server.pageBytes, s.cfg.Endpoints(), loaded)
+}
+
+// pageDue returns when the next metrics page is due, by the load of this moment.
+func (s *Scraper) pageDue() time.Time {
+	if !s.page.due.IsZero() {
+		return s.page.due
+	}
+	if s.page.failures > 0 {
+		return s.page.began.Add(backoff(s.interval(), s.page.failures, s.loaded()))
+	}
+	return s.page.began.Add(s.interval())
+}
+
+func (s *Scraper) listDue() time.Time {
+	if !s.list.due.IsZero() {
+		return s.list.due
+	}
+	if s.list.failures > 0 {
+		return s.list.began.Add(min(s.cfg.ModelsEvery, backoff(idleFloor, s.list.failures, false)))
+	}
+	return s.list.began.Add(s.cfg.ModelsEvery)
+}
+
+// arm sets the timer to the next thing that can be due. Load may come while nothing was in flight, so that what waits
+// for longer than the interval under load is looked at again after that.
+func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
+	if s.alarm.timer != nil {
+		s.alarm.timer.Cancel()
+		s.alarm.timer = nil
+	}
+	now := ctx.Now()
+	var next time.Time
+	sooner := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if s.cfg.Metrics {
+		if s.page.pending {
+			sooner(s.lostAt(&s.page))
+		} else {
+			sooner(s.pageDue())
+			if !s.loaded() && s.page.due.IsZero() {
+				sooner(now.Add(s.intervalIf(true)))
+			}
+		}
+	}
+	if s.cfg.Models {
+		if s.list.pending {
+			sooner(s.lostAt(&s.list))
+		} else {
+			sooner(s.listDue())
+		}
+	}
+	if next.IsZero() {
+		return
+	}
+	s.alarm.generation++
+	s.alarm.timer = ctx.After(max(next.Sub(now), time.Millisecond), messages.ScrapeDue{Generation: s.alarm.generation})
 }

@@ -21,13 +21,14 @@ type Target interface {
 	Inflight() int               // requests that were sent to it and have not ended
 }
 
-// Fetcher fetches pages and tells the port exactly once what came of it. False: it is closed and tells nothing.
+// Fetcher fetches pages and tells the port exactly once what came of it. It reports false if it is closed, and then
+// tells nothing.
 type Fetcher interface {
-	FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
-	FetchModels(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
+	FetchMetrics(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
+	FetchModels(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
 }
 
-// Config is what all scrapers have in common.
+// Config holds what all scrapers have in common.
 type Config struct {
 	Metrics     bool          // ask for the metrics page
 	Models      bool          // ask for the model list
@@ -38,48 +39,37 @@ type Config struct {
 
 	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
 	// (failure says why), and when it answers again (failure is ""). It must not block.
-	Turned func(of messages.EndpointSpec, failure string)
+	Turned func(spec messages.EndpointSpec, failure string)
 
-	// Served, if not nil, hears the names of models that an endpoint lists or has loaded as adapters, each time that it says so. It must
-	// not block.
+	// Served, if not nil, hears the names of models that an endpoint lists or has loaded as adapters, each time that it
+	// says so. It must not block.
 	Served func(models ...string)
 }
 
 // Scraper is the actor of one endpoint.
 type Scraper struct {
-	cfg     Config
-	target  Target
-	fetcher Fetcher
-	metrics *Metrics
+	cfg      Config
+	target   Target
+	fetcher  Fetcher
+	metrics  *Metrics
+	assigned messages.EndpointAssigned // its first message
+	page     source
+	list     source
+	alarm    alarm
+	server   server
+}
 
-	endpoint messages.EndpointID
-	spec     messages.EndpointSpec
-	pool     messages.Sink[messages.PoolMsg]
-
-	page  source
-	list  source
-	timer runtime.Timer
-	armed uint32 // generation of the timer
-
+// server is what pages and lists have told of the endpoint's model server.
+type server struct {
 	pageBytes int // of the newest page
 	engine    string
 	models    []string  // of the newest list
 	askedNew  time.Time // when the list was last asked for because of an adapter that it did not have
-	startedAt float64   // of the server's process, unix seconds; Unknown before a page said it
+	startedAt float64   // of its process, unix seconds; Unknown before a page said it
 	restarted bool      // the pool has yet to hear of a restart
 }
 
-// source is the state of one thing that is fetched again and again.
-type source struct {
-	pending  bool      // a fetch runs
-	number   uint32    // of the newest fetch
-	began    time.Time // the newest fetch
-	due      time.Time // of the next fetch, if not zero; else the interval decides
-	answered bool      // once at least
-	failures int       // in a row
-}
-
-// New is a scraper that waits for EndpointAssigned.
+// New returns a scraper that waits for EndpointAssigned.
 func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
 	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, 30*time.Second)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
@@ -89,7 +79,7 @@ func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper 
 	if cfg.Served == nil {
 		cfg.Served = func(...string) {}
 	}
-	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, startedAt: messages.Unknown}
+	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, server: server{startedAt: messages.Unknown}}
 }
 
 // Receive follows an endpoint from assignment to withdrawal.
@@ -108,7 +98,7 @@ func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.S
 	}
 }
 
-// Stopped gives up the scrape that runs: nobody will take its answer.
+// Stopped gives up the scrape that runs: nothing will take its answer.
 func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 	if s.page.pending {
 		s.target.ScrapeFailed()
@@ -116,18 +106,18 @@ func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 }
 
 func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m messages.EndpointAssigned) {
-	s.endpoint, s.spec, s.pool = m.Endpoint, m.Spec, m.Pool
+	s.assigned = m
 	first := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
 	s.page.due, s.list.due = first, first
 	s.list.number = uint32(ctx.Now().UnixNano()) // no number of an incarnation before comes again soon
 	if known := s.target.Sample(); known != nil && known.StartedAt > 0 {
-		s.startedAt = known.StartedAt // a panic must not hide a restart of the server
+		s.server.startedAt = known.StartedAt // a panic must not hide a restart of the server
 	}
 	s.arm(ctx)
 }
 
 func (s *Scraper) onScrapeDue(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeDue) {
-	if m.Generation != s.armed {
+	if m.Generation != s.alarm.generation {
 		return
 	}
 	s.step(ctx)
@@ -157,8 +147,8 @@ func (s *Scraper) onModelsListed(ctx runtime.Context[messages.ScraperMsg], m mes
 	} else {
 		s.metrics.models.succeed(ctx.Now().Sub(s.list.began))
 		s.list.answered, s.list.failures = true, 0
-		s.models = m.Models.Append(nil)
-		s.cfg.Served(s.models...)
+		s.server.models = m.Models.Append(nil)
+		s.cfg.Served(s.server.models...)
 	}
 	s.step(ctx)
 }
@@ -169,12 +159,12 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 	s.metrics.metrics.succeed(m.Took)
 	s.metrics.pageBytes.Add(float64(m.PageBytes))
 	if s.cfg.Turned != nil && s.page.failures > 0 {
-		s.cfg.Turned(s.spec, "")
+		s.cfg.Turned(s.assigned.Spec, "")
 	}
 	first := !s.page.answered
 	s.page.pending, s.page.answered, s.page.failures = false, true, 0
-	s.pageBytes = m.PageBytes
-	s.engine = cmp.Or(m.Reading.Engine, s.engine)
+	s.server.pageBytes = m.PageBytes
+	s.server.engine = cmp.Or(m.Reading.Engine, s.server.engine)
 	s.noticeRestart(m.Reading.StartedAt)
 	s.noticeAdapters(ctx.Now(), m.Reading)
 	every := s.interval()
@@ -193,20 +183,20 @@ func (s *Scraper) pageFailed(why string) {
 	s.page.failures++
 	s.target.ScrapeFailed()
 	if s.cfg.Turned != nil && s.page.failures == 1 {
-		s.cfg.Turned(s.spec, why)
+		s.cfg.Turned(s.assigned.Spec, why)
 	}
 }
 
 func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
 	return &endpoints.Sample{
 		At: s.page.began, Interval: every, Number: s.page.number,
-		Engine: s.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
+		Engine: s.server.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
 		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil), MaxLoRAs: count(r.MaxAdapters),
-		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.startedAt, 0), Models: s.models,
+		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.server.startedAt, 0), Models: s.server.models,
 	}
 }
 
-// count is a number of a page as an int; Unknown is 0.
+// count returns a number of a page as an int; Unknown is 0.
 func count(x float64) int {
 	if !(x > 0) {
 		return 0
@@ -214,7 +204,8 @@ func count(x float64) int {
 	return int(min(x, math.MaxInt32))
 }
 
-// sameStart is how far apart, in seconds, two statements of one process's start may lie: clocks are corrected meanwhile.
+// sameStart is how far apart, in seconds, two statements of one process's start may lie: clocks are corrected
+// meanwhile.
 const sameStart = 2
 
 // noticeRestart tells the pool when the server's process is another one than before.
@@ -222,25 +213,25 @@ func (s *Scraper) noticeRestart(startedAt float64) {
 	if startedAt < 0 {
 		return
 	}
-	if s.startedAt >= 0 && math.Abs(startedAt-s.startedAt) > sameStart {
-		s.restarted = true
+	if s.server.startedAt >= 0 && math.Abs(startedAt-s.server.startedAt) > sameStart {
+		s.server.restarted = true
 		s.metrics.restarts.Inc()
-		s.models, s.list.due, s.list.answered = nil, s.page.began, false
+		s.server.models, s.list.due, s.list.answered = nil, s.page.began, false
 	}
-	s.startedAt = startedAt
-	if s.restarted { // the pool may be about to come back itself: then it hears of it with the next page
-		s.restarted = !s.pool.Tell(messages.EndpointRestarted{Endpoint: s.endpoint})
+	s.server.startedAt = startedAt
+	if s.server.restarted { // the pool may be about to come back itself: then it hears of it with the next page
+		s.server.restarted = !s.assigned.Pool.Tell(messages.EndpointRestarted{Endpoint: s.assigned.Endpoint})
 	}
 }
 
 // noticeAdapters asks for the model list early when the page names an adapter that the list does not have.
 func (s *Scraper) noticeAdapters(now time.Time, r messages.Reading) {
-	if !s.list.answered || now.Sub(s.askedNew) < newAdapterPause {
+	if !s.list.answered || now.Sub(s.server.askedNew) < newAdapterPause {
 		return
 	}
 	for _, name := range r.ActiveLoRAs.All() {
-		if !slices.Contains(s.models, name) {
-			s.askedNew, s.list.due, s.list.answered = now, now, false
+		if !slices.Contains(s.server.models, name) {
+			s.server.askedNew, s.list.due, s.list.answered = now, now, false
 			return
 		}
 	}

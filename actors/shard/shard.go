@@ -1,6 +1,6 @@
-// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests and what it
-// did last, and writes down requests that never had a cycle. It holds no request and does nothing that could fail, for its restart would end every
-// cycle of the loop.
+// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests and
+// what it did last, and writes down requests that never had a cycle. It holds no request and does nothing that could
+// fail, for its restart would end every cycle of the loop.
 package shard
 
 import (
@@ -24,7 +24,8 @@ type Shard struct {
 	report  func(*messages.Record)
 }
 
-// New is a shard over the loop's book. It reports each request that never had a cycle; report must not block or keep the record.
+// New is a shard over the loop's book. It reports each request that never had a cycle; report must not block or keep
+// the record.
 func New(book *records.Book, metrics *Metrics, report func(*messages.Record)) *Shard {
 	return &Shard{book: book, metrics: metrics, report: report}
 }
@@ -113,8 +114,8 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	})
 }
 
-// askRunning passes the query to the cycles that may match, which answer by themselves. It says whose those are, and how many more
-// run that may match and are not asked.
+// askRunning passes the query to the cycles that may match, which answer by themselves. It says whose those are, and
+// how many more run that may match and are not asked.
 func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestID, unasked int) {
 	query := messages.CycleQueried{Query: m.Query, Recorder: m.Recorder}
 	if m.Request != 0 {

@@ -24,7 +24,8 @@ type scene struct {
 	registry *prometheus.Registry
 }
 
-// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s and 1 was answered 503, and runs 4 to 6.
+// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s and 1 was answered 503, and
+// runs 4 to 6.
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.ShardMsg](t), asker: runtimetest.NewProbe[messages.RecorderMsg](t),

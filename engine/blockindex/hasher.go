@@ -16,9 +16,10 @@ const MaxBlocks = 8192
 
 const chainBytes = 8 // the hash of the block before, which stands in front of each block
 
-// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: block i is the xxhash64 of hash
-// i-1 and the bytes of the block. Two prompts that share their first n blocks share their first n hashes, and only those.
-// A Hasher is a value for one prompt; where the pieces are cut does not matter. A rest of less than a block is not hashed.
+// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: block i is the xxhash64 of
+// hash i-1 and the bytes of the block. Two prompts that share their first n blocks share their first n hashes, and only
+// those. A Hasher is a value for one prompt; where the pieces are cut does not matter. A rest of less than a block is
+// not hashed.
 type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte
 	fill   int // bytes of the block that is being filled
@@ -62,7 +63,8 @@ func (h *Hasher) Write(p []byte) {
 	}
 }
 
-// WriteString adds a piece of the prompt. It is not shared with Write by a type parameter: that makes every Hasher escape.
+// WriteString adds a piece of the prompt. It is not shared with Write by a type parameter: that makes every Hasher
+// escape.
 func (h *Hasher) WriteString(p string) {
 	for len(p) > 0 && len(h.blocks) < h.max {
 		n := copy(h.buf[chainBytes+h.fill:], p)

@@ -17,7 +17,8 @@ const (
 	shards    = 1 << shardBits
 )
 
-// Prompt is what is entered and looked up: block hashes mean something only together with the target model and the salt.
+// Prompt is what is entered and looked up: block hashes mean something only together with the target model and the
+// salt.
 type Prompt struct {
 	Model, Salt string
 	Blocks      messages.List[uint64] // chained, first block first
@@ -32,12 +33,12 @@ func (p Prompt) root() uint64 {
 // key of a block; never 0.
 func key(root, block uint64) uint64 { return max(block^root, 1) }
 
-// Index knows for each block which endpoints hold it. Match may run on any goroutine at any time; all other methods belong
-// to one writer. A reader sees each change of one block for one endpoint whole, and the changes of one prompt in parts:
-// an endpoint may seem to hold less of it than it did before or will after, for as long as the writer takes.
+// Index knows for each block which endpoints hold it. Match may run on any goroutine at any time; all other methods
+// belong to one writer. A reader sees each change of one block for one endpoint whole, and the changes of one prompt in
+// parts: an endpoint may seem to hold less of it than it did before or will after, for as long as the writer takes.
 //
-// An endpoint that is full costs 1.5 MB at most for its order of use, and 16 to 64 bytes for each block that no other one
-// holds.
+// An endpoint that is full costs 1.5 MB at most for its order of use, and 16 to 64 bytes for each block that no other
+// one holds.
 type Index struct {
 	shards [shards]atomic.Pointer[table]
 	words  atomic.Int64 // of a bitmap for all slots so far
@@ -108,8 +109,9 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	return Entry{From: from, To: to, Stamp: x.stamp, Used: l.used}
 }
 
-// warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the memory
-// overlap; the changes themselves are atomic stores, each of which waits for its own. With large tables that is most of the time.
+// warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the
+// memory overlap; the changes themselves are atomic stores, each of which waits for its own. With large tables that is
+// most of the time.
 func (x *Index) warm(l *lru, p Prompt, from, to int) {
 	root, mask, seen := p.root(), uint64(len(l.buckets)-1), uint64(0)
 	look := func(k uint64) {
@@ -135,8 +137,9 @@ func (x *Index) warm(l *lru, p Prompt, from, to int) {
 // staleShare is the part of an endpoint's capacity that has to be used before an entry of then is worth a further use.
 const staleShare = 16
 
-// Refresh notes, at the end of what began with an entry, that the endpoint used what it holds of the prompt. If it has used little
-// since, less than a sixteenth of its capacity, the prompt is still among the newest and stays where it is: then it costs nothing.
+// Refresh notes, at the end of what began with an entry, that the endpoint used what it holds of the prompt. If it has
+// used little since, less than a sixteenth of its capacity, the prompt is still among the newest and stays where it is:
+// then it costs nothing.
 func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
 	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
 		x.touch(&x.slots[slot], p)
@@ -161,8 +164,8 @@ func (x *Index) touch(l *lru, p Prompt) int {
 	return len(x.nodes)
 }
 
-// Withdraw takes back what an Enter of this prompt added, from its end, up to the first block that was used since. It says
-// how many blocks that were.
+// Withdraw takes back what an Enter of this prompt added, from its end, up to the first block that was used since. It
+// says how many blocks that were.
 func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 	if int(slot) >= len(x.slots) {
 		return 0
@@ -188,8 +191,8 @@ func (x *Index) ClearSlot(slot uint32) (forgotten int) {
 	return x.ClearSome(slot, x.Held(slot))
 }
 
-// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and says how many. Once it holds
-// none its memory is given back.
+// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and says how many. Once it
+// holds none its memory is given back.
 func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0

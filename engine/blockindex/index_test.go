@@ -122,8 +122,8 @@ func TestMemoryOfFullEndpoints(t *testing.T) {
 	}
 }
 
-// TestRefresh enters a prompt, then others, then refreshes the first, and fills the endpoint: what was refreshed outlives what was
-// entered before the refresh, but only if there was enough of it.
+// TestRefresh enters a prompt, then others, then refreshes the first, and fills the endpoint: what was refreshed
+// outlives what was entered before the refresh, but only if there was enough of it.
 func TestRefresh(t *testing.T) {
 	const capacity, length = 160, 4
 	for others, want := range map[int]int{0: 0, 1: 0, 2: 0, 3: length, 10: length} { // a sixteenth of 160 is 10 blocks
@@ -184,8 +184,8 @@ func BenchmarkEnterAtFullEndpoint(b *testing.B) {
 	}
 }
 
-// BenchmarkPromptLife is all that one request of 8 KB asks of the index, with ten full endpoints: a lookup, an entry of a prompt
-// of which three fifths are known, and its use at the end.
+// BenchmarkPromptLife is all that one request of 8 KB asks of the index, with ten full endpoints: a lookup, an entry of
+// a prompt of which three fifths are known, and its use at the end.
 func BenchmarkPromptLife(b *testing.B) {
 	const endpoints, groups, shared, own = 10, 16, 19, 13
 	index, r := blockindex.NewIndex(0), rand.New(rand.NewPCG(13, 14))

@@ -2,8 +2,8 @@ package blockindex
 
 // lru is what one endpoint holds: its keys in the order of their last use. Only the writer touches it.
 //
-// Every key is used after those behind it in its chain were, so the least recently used one has no successor that is held:
-// to evict from that end keeps the rest closed under prefix.
+// Every key is used after those behind it in its chain were, so the least recently used one has no successor that is
+// held: to evict from that end keeps the rest closed under prefix.
 type lru struct {
 	nodes   []node   // a ring; 0 is its start: next the most, prev the least recently used
 	free    uint32   // a list through next; 0 = none
@@ -12,8 +12,9 @@ type lru struct {
 	buckets []bucket // node by key, open addressing
 }
 
-// bucket is a node's number in the low half and the low half of its key in the high half; 0 = free. Most keys that are not looked
-// for, and where each belongs, are known from it: a node is another line of memory, which is seldom in the cache.
+// bucket is a node's number in the low half and the low half of its key in the high half; 0 = free. Most keys that are
+// not looked for, and where each belongs, are known from it: a node is another line of memory, which is seldom in the
+// cache.
 type bucket uint64
 
 func bucketOf(key uint64, n uint32) bucket { return bucket(key<<32 | uint64(n)) }

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// search is one lookup. An endpoint's blocks are closed under prefix, so the set of holders only shrinks along a prompt, and
-// where it is the same at two places it is the same between them. What a writer changes meanwhile is cut to fit.
+// search is one lookup. An endpoint's blocks are closed under prefix, so the set of holders only shrinks along a
+// prompt, and where it is the same at two places it is the same between them. What a writer changes meanwhile is cut to
+// fit.
 type search struct {
 	index *Index
 	p     Prompt
@@ -21,9 +22,9 @@ type holderSet [maxWords]uint64
 
 var nobody holderSet // never written
 
-// Match writes to out[slot] how many lead blocks of the prompt the endpoint in that slot holds, and returns the largest of
-// these numbers. Slots from len(out) on are left out. It looks at about log2(blocks) blocks, and as many again for each
-// different length among the endpoints. It takes no lock and does not allocate.
+// Match writes to out[slot] how many lead blocks of the prompt the endpoint in that slot holds, and returns the largest
+// of these numbers. Slots from len(out) on are left out. It looks at about log2(blocks) blocks, and as many again for
+// each different length among the endpoints. It takes no lock and does not allocate.
 func (x *Index) Match(p Prompt, out []int) int {
 	clear(out)
 	n := p.Blocks.Len()

@@ -18,8 +18,8 @@ type table struct {
 	live     int // pairs that somebody holds; writer only
 }
 
-// Holders are one word: up to inlineSlots slots of slotBits each, their number in the top bits; or, if those say isRow, the
-// number of a row.
+// Holders are one word: up to inlineSlots slots of slotBits each, their number in the top bits; or, if those say isRow,
+// the number of a row.
 const (
 	slotBits    = 12
 	inlineSlots = 5

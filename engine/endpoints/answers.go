@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 )
 
-// answers are the newest picks of an endpoint that were answered well, in unix nanoseconds; 0 = none. All loops write them.
+// answers are the newest picks of an endpoint that were answered well, in unix nanoseconds; 0 = none. All loops write
+// them.
 type answers struct {
 	began  atomic.Int64 // with a good status
 	proved atomic.Int64 // with a body

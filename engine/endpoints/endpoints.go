@@ -1,6 +1,6 @@
-// Package endpoints holds what many read and few write: the snapshot of the pool, and of each endpoint the newest sample, the
-// load, and the status as an outlier. A snapshot never changes, but its endpoints do. Each kind of writer has a handle type of its
-// own in writers.go, and whatever has no handle reads. It decides nothing.
+// Package endpoints holds what many read and few write: the snapshot of the pool, and of each endpoint the newest
+// sample, the load, and the status as an outlier. A snapshot never changes, but its endpoints do. Each kind of writer
+// has a handle type of its own in writers.go, and whatever has no handle reads. It decides nothing.
 package endpoints
 
 import (
@@ -41,8 +41,8 @@ func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
 	return s.At.Add(max(threshold, 3*s.Interval))
 }
 
-// Endpoint is one incarnation of a model server address. Identity and labels never change. Any goroutine reads the rest, and
-// only through a writer's handle does it change: SampleWriter, LoadWriter, OutlierWriter.
+// Endpoint is one incarnation of a model server address. Identity and labels never change. Any goroutine reads the
+// rest, and only through a writer's handle does it change: SampleWriter, LoadWriter, OutlierWriter.
 type Endpoint struct {
 	ID     messages.EndpointID
 	Spec   messages.EndpointSpec
@@ -78,7 +78,8 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 // Inflight returns how many requests were sent to the endpoint and have not ended.
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
-// Counters returns what the endpoint carries at the moment. The three are read one after the other: a pick may be in some of them.
+// Counters returns what the endpoint carries at the moment. The three are read one after the other: a pick may be in
+// some of them.
 func (e *Endpoint) Counters() Counters {
 	return Counters{Inflight: e.load.inflight(), Tokens: e.load.promptTokens(), Since: e.load.since()}
 }

@@ -9,8 +9,8 @@ type Counters struct {
 	Since    int // of those requests, how many the sample in force does not know of
 }
 
-// load is the cell behind Counters. Many actors write it: single words, changed by compare-and-swap, in a cache line of their own.
-// Whatever adds a Pick keeps it and removes it.
+// load is the cell behind Counters. Many actors write it: single words, changed by compare-and-swap, in a cache line of
+// their own. Whatever adds a Pick keeps it and removes it.
 type load struct {
 	_        [64]byte
 	word     atomic.Uint64 // see scrapes
@@ -25,8 +25,9 @@ type Pick struct {
 	Tokens int    // prompt tokens, estimated
 }
 
-// scrapes is the word: the number of the newest scrape that began, how far behind it the scrape is whose sample is in force,
-// and the live picks since each of the two began. Numbers wrap after 16 million scrapes and compare by difference.
+// scrapes is the word: the number of the newest scrape that began, how far behind it the scrape is whose sample is in
+// force, and the live picks since each of the two began. Numbers wrap after 16 million scrapes and compare by
+// difference.
 type scrapes struct {
 	newest  uint32 // 24 bits
 	behind  uint32 // 8 bits, stops at 255

@@ -95,7 +95,8 @@ func TestAllocationsOfLoad(t *testing.T) {
 	}
 }
 
-// With n writers, each of which picks the endpoint it sees least loaded, one may miss the n-1 picks made at the same moment.
+// With n writers, each of which picks the endpoint it sees least loaded, one may miss the n-1 picks made at the same
+// moment.
 func TestConcurrentPicksMissAtMostOneForEachOtherLoop(t *testing.T) {
 	const loops, rounds = 8, 200
 	var cells [4]load

@@ -9,8 +9,8 @@ import (
 // TallyLabels is how many labels a Tally tells apart; what is counted under a further one goes to "other".
 const TallyLabels = 64
 
-// Tally counts by label. Any loop may count and any goroutine may read: labels stand in a map that is replaced, never changed, when
-// one is added. Counting under a known label is a lookup and an addition. The zero Tally is empty.
+// Tally counts by label. Any loop may count and any goroutine may read: labels stand in a map that is replaced, never
+// changed, when one is added. Counting under a known label is a lookup and an addition. The zero Tally is empty.
 type Tally struct {
 	counts atomic.Pointer[map[string]*atomic.Uint64]
 }

@@ -1,5 +1,5 @@
-// Package outlier decides, from what requests meet at an endpoint, whether the endpoint gets requests: passive health as one
-// state machine. It never looks at a request, never connects to anything, and never reads a clock.
+// Package outlier decides, from what requests meet at an endpoint, whether the endpoint gets requests: passive health
+// as one state machine. It never looks at a request, never connects to anything, and never reads a clock.
 //
 //	               a failure, or a refusal for overload
 //	  ┌─────────┐ ────────────────────────────────────► ┌──────────┐
@@ -18,13 +18,13 @@
 //	  │         │   the probe failed                                       │
 //	  └─────────┘ ─────────────────────────────────────────────────────────┘
 //
-// A way into Ejected that Event.Room closes leads to Degraded. A probe that ended without a result leaves HalfOpen as it is, for
-// the next request. A success of a try whose answer failed after all is taken back once: Healthy goes to Ejected at once, or to
-// Degraded if the failure is a refusal for overload.
+// A way into Ejected that Event.Room closes leads to Degraded. A probe that ended without a result leaves HalfOpen as
+// it is, for the next request. A success of a try whose answer failed after all is taken back once: Healthy goes to
+// Ejected at once, or to Degraded if the failure is a refusal for overload.
 //
-// An incident is one stay outside of Healthy, from its first failure to the success that ends it, and has a number. The way from
-// Degraded to Ejected begins a new one, unless a probe leads it: what requests tell that tried the endpoint as Degraded says
-// nothing about the failures that had it ejected.
+// An incident is one stay outside of Healthy, from its first failure to the success that ends it, and has a number. The
+// way from Degraded to Ejected begins a new one, unless a probe leads it: what requests tell that tried the endpoint as
+// Degraded says nothing about the failures that had it ejected.
 package outlier
 
 import (
@@ -39,8 +39,8 @@ type State uint8
 const (
 	// Healthy endpoints get requests by their scores.
 	Healthy State = iota
-	// Degraded endpoints come last, behind all that are Healthy: something failed, but not enough to eject them. An endpoint that
-	// refuses for overload gets no further than this, for it serves well what it takes.
+	// Degraded endpoints come last, behind all that are Healthy: something failed, but not enough to eject them. An
+	// endpoint that refuses for overload gets no further than this, for it serves well what it takes.
 	Degraded
 	// Ejected endpoints get no requests as long as the pool has others.
 	Ejected
@@ -66,8 +66,8 @@ const (
 	forgetAfter   = time.Minute     // without an ejection: the next one is short again
 )
 
-// points say how much each kind of failure weighs. Silence is enough alone: an endpoint that hangs looks idle, so that all
-// requests would go there.
+// points say how much each kind of failure weighs. Silence is enough alone: an endpoint that hangs looks idle, so that
+// all requests would go there.
 var points = map[messages.FailureKind]int{
 	messages.ServerError: 1, messages.ErrorInStream: 1, messages.ServedElsewhere: 1, messages.ConnectionBroken: 2,
 	messages.NoFirstToken: enough, messages.ConnectFailed: enough,
@@ -119,21 +119,35 @@ type Effect struct {
 type Machine struct {
 	Config
 
-	state    State                // never HalfOpen: that is Degraded or Ejected from until on
-	incident uint64               // in force, or the newest of all; meaningful while not Healthy
-	newest   uint64               // incident, of all so far
-	since    time.Time            // the begin of the incident; meaningful while not Healthy
-	cause    messages.FailureKind // of state; NoFailure exactly while Healthy
-	until    time.Time            // the end of the pause or the ejection time; zero exactly while Healthy
+	state State                // never HalfOpen: that is Degraded or Ejected from until on
+	cause messages.FailureKind // of state; NoFailure exactly while Healthy
+	until time.Time            // the end of the pause or the ejection time; zero exactly while Healthy
 
+	incident incident
 	row      row
 	share    share
 	pause    time.Duration // of the newest Degraded that a refused probe prolonged; 0 = none did since the last success
-	ejection time.Duration // of the newest Ejected; 0 = none so far
-	returned time.Time     // the end of the newest ejection
+	ejection ejection
+	recovery recovery
+}
 
-	recovered time.Time // the newest success that ended an incident: what was picked before says nothing any more
-	revocable uint64    // the incident that it ended, whose success may still be taken back; 0 = none
+// incident is the one in force; meaningful while not Healthy.
+type incident struct {
+	number uint64    // 1 <= number <= newest
+	since  time.Time // its begin
+	newest uint64    // number, of all so far
+}
+
+// ejection is the newest one.
+type ejection struct {
+	lasts time.Duration // 0 = there was none so far
+	ended time.Time     // by a success; zero = none has
+}
+
+// recovery is the newest success that ended an incident.
+type recovery struct {
+	at        time.Time // what was picked before says nothing any more
+	revocable uint64    // the incident that it ended, if its success may still be taken back; 0 = it may not
 }
 
 // row counts failures in a row, by points.
@@ -164,10 +178,10 @@ func (m *Machine) Step(now time.Time, e Event) Effect {
 	}
 	switch {
 	case e.What == ConnectRefused && m.state == Ejected && !e.Probing:
-		return m.eject(now, e.Kind, m.incident)
+		return m.eject(now, e.Kind, m.incident.number)
 	case m.state == Ejected: // nothing new
 		return Effect{}
-	case !e.Pick.At.IsZero() && e.Pick.At.Before(m.recovered): // it was picked before the endpoint recovered
+	case !e.Pick.At.IsZero() && e.Pick.At.Before(m.recovery.at): // it was picked before the endpoint recovered
 		return Effect{}
 	case e.Kind == messages.EndedBare, e.Kind == messages.ScrapeFailed: // by itself it says nothing about answers
 		return Effect{Check: true}
@@ -184,23 +198,23 @@ func (m *Machine) Step(now time.Time, e Event) Effect {
 // tried is the part of Step for the result of a request that tried the endpoint.
 func (m *Machine) tried(now time.Time, e Event) Effect {
 	switch conclusive := e.What != ProbeAbandoned && e.Kind != messages.EndedBare; {
-	case m.state == Healthy && e.What == FailureSeen && conclusive && e.Pick.Incident == m.revocable:
-		m.revocable = 0 // once: many requests may have been picked under that incident
+	case m.state == Healthy && e.What == FailureSeen && conclusive && e.Pick.Incident == m.recovery.revocable:
+		m.recovery.revocable = 0 // once: many requests may have been picked under that incident
 		if e.Kind.Busy() || !e.Room() {
 			return m.degrade(now, e.Kind, newIncident)
 		}
 		return m.eject(now, e.Kind, newIncident)
-	case m.state == Healthy, e.Pick.Incident != m.incident: // of an incident that is over
+	case m.state == Healthy, e.Pick.Incident != m.incident.number: // of an incident that is over
 		return Effect{}
 	case e.What == SuccessSeen:
 		return m.recover(now)
 	case !conclusive: // the next request may try
 		return Effect{Changed: true, Check: e.Kind == messages.EndedBare}
 	case m.state == Ejected:
-		return m.eject(now, e.Kind, m.incident)
+		return m.eject(now, e.Kind, m.incident.number)
 	case e.Kind.Busy():
 		m.pause = min(2*max(shortestPause, m.pause), m.LongestEjection)
-		return m.degrade(now, e.Kind, m.incident)
+		return m.degrade(now, e.Kind, m.incident.number)
 	}
 	good := e.Answers.Proved // how an answer begins says nothing of it here: the probe's own may have begun well
 	if e.Kind.InBody() {
@@ -208,13 +222,14 @@ func (m *Machine) tried(now time.Time, e Event) Effect {
 	}
 	again := !m.cause.Busy() && !good.After(m.row.newest) // else it fails now and then, or was only busy so far
 	if enough := m.count(now, e, m.until); (enough || again) && e.Room() {
-		return m.eject(now, e.Kind, m.incident)
+		return m.eject(now, e.Kind, m.incident.number)
 	}
-	return m.degrade(now, e.Kind, m.incident)
+	return m.degrade(now, e.Kind, m.incident.number)
 }
 
-// count adds a failure of a request that was picked then; zero = it was no request, or is news. It reports whether failures are
-// enough to eject: in a row, or as a share of the endpoint's requests. Requests that were under way together are no row.
+// count adds a failure of a request that was picked then; zero = it was no request, or is news. It reports whether
+// failures are enough to eject: in a row, or as a share of the endpoint's requests. Requests that were under way
+// together are no row.
 func (m *Machine) count(now time.Time, e Event, picked time.Time) bool {
 	good := e.Answers.Began
 	if e.Kind.InBody() {
@@ -224,8 +239,8 @@ func (m *Machine) count(now time.Time, e Event, picked time.Time) bool {
 		m.row.points = 0
 	}
 	weight := points[e.Kind]
-	if e.Kind == messages.NoFirstToken && !picked.IsZero() && e.Answers.Proved.After(picked) { // others were answered meanwhile
-		weight = 1
+	if e.Kind == messages.NoFirstToken && !picked.IsZero() && e.Answers.Proved.After(picked) {
+		weight = 1 // others were answered meanwhile
 	}
 	if weight >= enough || !picked.Before(m.row.newest) || picked.IsZero() {
 		m.row.points += weight
@@ -249,32 +264,32 @@ func (m *Machine) degrade(now time.Time, why messages.FailureKind, incident uint
 // eject takes the endpoint out, within an incident, or in a new one.
 func (m *Machine) eject(now time.Time, why messages.FailureKind, incident uint64) Effect {
 	from := m.state
-	if m.ejection == 0 || from != Ejected && now.Sub(m.returned) > forgetAfter {
-		m.ejection = m.FirstEjection
+	if m.ejection.lasts == 0 || from != Ejected && now.Sub(m.ejection.ended) > forgetAfter {
+		m.ejection.lasts = m.FirstEjection
 	} else {
-		m.ejection = min(2*m.ejection, m.LongestEjection)
+		m.ejection.lasts = min(2*m.ejection.lasts, m.LongestEjection)
 	}
 	m.row.points, m.share.failures = 0, 0
 	m.enter(now, Ejected, why, incident)
-	m.until = now.Add(m.ejection)
+	m.until = now.Add(m.ejection.lasts)
 	return Effect{Changed: true, Ejected: from != Ejected}
 }
 
 func (m *Machine) enter(now time.Time, s State, why messages.FailureKind, incident uint64) {
 	if incident == newIncident {
-		m.newest++
-		incident, m.since = m.newest, now
+		m.incident.newest++
+		incident, m.incident.since = m.incident.newest, now
 	}
-	m.state, m.cause, m.incident = s, why, incident
+	m.state, m.cause, m.incident.number = s, why, incident
 }
 
 func (m *Machine) recover(now time.Time) Effect {
 	from := m.state
-	m.recovered, m.revocable, m.pause = now, m.incident, 0
+	m.recovery.at, m.recovery.revocable, m.pause = now, m.incident.number, 0
 	m.state, m.cause, m.until = Healthy, messages.NoFailure, time.Time{}
 	if from != Ejected {
 		return Effect{Changed: true}
 	}
-	m.row.points, m.share, m.returned = 0, share{}, now
+	m.row.points, m.share, m.ejection.ended = 0, share{}, now
 	return Effect{Changed: true, Recovered: true}
 }

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the transcripts anew")
 
-// TestTranscripts plays every transcript of testdata: a line that begins with "= " is a new machine, one that begins with "> " is
-// what the machine says to the commands of the line above it. A command is one of
+// TestTranscripts plays every transcript of testdata: a line that begins with "= " is a new machine, one that begins
+// with "> " is what the machine says to the commands of the line above it. A command is one of
 //
 //	fail KIND [picked=AGO] [try=INCIDENT]   a failure; of a request that was picked so long ago, that tried under an incident
 //	success INCIDENT, abandon INCIDENT      the result of a request that tried under it; now = the one in force

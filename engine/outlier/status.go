@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Status is what every loop may read of an endpoint that is not Healthy. It is immutable but for one word, by which a single
-// request takes the probe.
+// Status is what every loop may read of an endpoint that is not Healthy. It is immutable but for one word, by which a
+// single request takes the probe.
 type Status struct {
 	Ejected  bool // else Degraded
 	Cause    messages.FailureKind
@@ -18,8 +18,8 @@ type Status struct {
 	probing  atomic.Bool
 }
 
-// unseen is how much longer an endpoint waits for a probe whose answer is visible, before a request of the light lane may be the
-// probe: what fails within answers only a visible one can tell, and there may be none.
+// unseen is how much longer an endpoint waits for a probe whose answer is visible, before a request of the light lane
+// may be the probe: what fails within answers only a visible one can tell, and there may be none.
 const unseen = time.Minute
 
 // Status returns the machine's status, nil while it is Healthy. No probe of it is under way.
@@ -27,7 +27,7 @@ func (m *Machine) Status() *Status {
 	if m.state == Healthy {
 		return nil
 	}
-	return &Status{Ejected: m.state == Ejected, Cause: m.cause, Incident: m.incident, Since: m.since, Until: m.until}
+	return &Status{Ejected: m.state == Ejected, Cause: m.cause, Incident: m.incident.number, Since: m.incident.since, Until: m.until}
 }
 
 // Due reports whether a request may be the probe now; visible says that Signalbox is shown its response's body.

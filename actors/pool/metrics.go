@@ -1,32 +1,12 @@
 package pool
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// sameSpec says that nothing about an endpoint changed: it stays the incarnation that it is.
-func sameSpec(a, b messages.EndpointSpec) bool {
-	if a.Name != b.Name || a.Namespace != b.Namespace || a.Address != b.Address || a.Labels.Len() != b.Labels.Len() {
-		return false
-	}
-	for k, v := range a.Labels.All() {
-		if w, ok := b.Labels.Get(k); !ok || v != w {
-			return false
-		}
-	}
-	return true
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-// Metrics are those of the pool.
+// Metrics holds those of the pool.
 type Metrics struct {
 	endpoints, version  prometheus.Gauge
 	overdue, passedOver prometheus.Counter
