@@ -37,19 +37,22 @@ type call struct {
 
 // way is what one lane has brought so far.
 type way struct {
-	sent      message
-	headers   exchange.Headers // as the EPP left them
-	back      []byte           // body bytes that were given back, or that stand in for the body
-	chunks    [][]byte
-	replaced  bool
-	ended     bool
-	at        time.Time // of the newest answer
-	headersN  int
-	bodyN     int
-	trailersN int
-	bodySent  int // body messages
-	pickIn    exchange.Kind
-	mutated   int // header mutations in the answer that carried the pick
+	sent     message
+	headers  exchange.Headers // as the EPP left them
+	back     []byte           // body bytes that were given back, or that stand in for the body
+	chunks   [][]byte
+	replaced bool
+	ended    bool
+	at       time.Time // of the newest answer
+	counts
+	pickIn  exchange.Kind
+	mutated int // header mutations in the answer that carried the pick
+}
+
+// counts are the answers of each kind, and what a body's are held against.
+type counts struct {
+	headersN, bodyN, trailersN int
+	bodySent                   int // body messages
 }
 
 // open starts a call that lives as long as ctx does, or until the trial is closed.

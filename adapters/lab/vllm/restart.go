@@ -18,8 +18,7 @@ func (s *Server) boot() error {
 	if err != nil {
 		return err
 	}
-	s.core, s.answers, s.adapters = core, make(map[uint64]*answer), nil
-	s.door, s.requests, s.rejected = frontEnd{}, 0, 0
+	s.process = process{core: core, answers: make(map[uint64]*answer)}
 	for _, name := range s.cfg.Adapters {
 		s.adapters = append(s.adapters, adapter{name, name})
 	}

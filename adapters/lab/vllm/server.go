@@ -21,27 +21,47 @@ type Server struct {
 	tokens  *batch.Tokens
 	serving sync.WaitGroup // the accept loop and the connections
 
-	mu       sync.Mutex    // guards what follows
-	http     *http.Server  // nil while the server is down to restart
-	refusing chan struct{} // closed when it accepts no more connections
+	mu sync.Mutex // guards what follows
+	process
+	ticking
+	listening
+	misbehaviour
+	ids    *rand.PCG
+	closed bool
+}
+
+// process is what a restart begins anew.
+type process struct {
 	core     *batch.Core
 	page     *page.Page
 	door     frontEnd
 	answers  map[uint64]*answer // by sequence
 	adapters []adapter          // in order of loading
 	requests uint64
-	ids      *rand.PCG
 	rejected uint64
-	ticked   time.Time // last delivery
-	alarmAt  time.Time // zero = no alarm is set
-	alarmNo  uint64    // of the alarm that counts; others came too late to be taken back
-	stop     func()    // takes the alarm back
-	next     func()    // takes the next restart back, or the end of the one under way
-	ending   bool      // there will be no restart any more
-	closed   bool
+}
 
+// ticking wakes the engine when its step ends. At most one alarm counts: stop is nil exactly while alarmAt is zero, until the server is closed.
+type ticking struct {
+	ticked  time.Time // last delivery
+	alarmAt time.Time // zero = no alarm is set
+	alarmNo uint64    // of the alarm that counts; others came too late to be taken back
+	stop    func()    // takes the alarm back
+}
+
+// listening is the HTTP server, and when it comes and goes. While http is nil and the server is not ending, next ends
+// the restart under way.
+type listening struct {
+	http     *http.Server  // nil while the server is down to restart
+	refusing chan struct{} // closed when it accepts no more connections
+	next     func()        // takes the next restart back, or the end of the one under way
+	ending   bool          // there will be no restart any more
+}
+
+// misbehaviour is what goes wrong on demand.
+type misbehaviour struct {
 	faults Faults
-	dice   *rand.Rand    // of the faults
+	dice   *rand.Rand
 	turned chan struct{} // closed when the faults change
 	diesAt uint64        // generated tokens at which the engine dies; 0 = it does not
 }
@@ -70,7 +90,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, tokens: batch.NewTokens(cfg.BytesPerToken), ids: rand.NewPCG(cfg.Seed, 1),
-		dice: rand.New(rand.NewPCG(cfg.Seed, 2)), turned: make(chan struct{}),
+		misbehaviour: misbehaviour{dice: rand.New(rand.NewPCG(cfg.Seed, 2)), turned: make(chan struct{})},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,24 +6,36 @@ import "time"
 type sequence struct {
 	id  uint64
 	req Request
-	key uint64 // of the answer's text
 
-	limit   int    // length of the answer in tokens
+	planned
+	held
+	batched
+	computed  int // tokens of prompt and answer whose KV entries exist
+	generated int // tokens of the answer, limit at most
+
+	arrived, scheduled, firstToken, lastToken time.Time
+}
+
+// planned is the answer as it was settled when the request came.
+type planned struct {
+	key     uint64 // of its text
+	limit   int    // its length in tokens
 	endsFor Reason // why it ends there
+}
 
+// held are the KV blocks of a sequence: 0 <= published <= len(blocks), and no more are published than have hashes.
+type held struct {
 	hashes    []uint64 // of full blocks from the first on: the prompt's, then those the answer fills
 	blocks    []int32  // held, in order
 	published int      // of blocks, how many are findable
+}
 
-	computed  int // tokens of prompt and answer whose KV entries exist
-	generated int // tokens of the answer
-
+// batched is a sequence's standing in the batch. One that runs was admitted, and is not over.
+type batched struct {
 	running, over bool
 	admitted      bool // was in the batch before
 	cachedTokens  int  // found in the prefix cache on first admission
 	preemptions   int
-
-	arrived, scheduled, firstToken, lastToken time.Time
 }
 
 func newSequence(c *Core, id uint64, r Request) *sequence {
@@ -33,7 +45,8 @@ func newSequence(c *Core, id uint64, r Request) *sequence {
 	if c.cfg.MaxLoRAs == 0 {
 		r.Adapter, r.Salt = "", r.Adapter+"\x00"+r.Salt
 	}
-	s := &sequence{id: id, req: r, arrived: c.now, hashes: make([]uint64, 0, min(len(r.Prompt)/c.cfg.BlockTokens, c.cfg.KVBlocks)+1)}
+	s := &sequence{id: id, req: r, arrived: c.now}
+	s.hashes = make([]uint64, 0, min(len(r.Prompt)/c.cfg.BlockTokens, c.cfg.KVBlocks)+1)
 	h := hashText(r.Adapter + "\x00" + r.Salt)
 	for p := 0; p < len(r.Prompt); p += c.cfg.BlockTokens {
 		piece := r.Prompt[p:min(p+c.cfg.BlockTokens, len(r.Prompt))]
