@@ -2,7 +2,7 @@ package messages
 
 import "time"
 
-// CycleMsg is what a scheduling cycle receives, in the order of a request's life.
+// CycleMsg is what the cycle of a request receives, in the order of the request's life.
 //
 //sumtype:decl
 type CycleMsg interface{ cycleMsg() }
@@ -68,7 +68,7 @@ type Revoked struct {
 //	Reply: none
 type ResponseStarted struct {
 	Status int     // HTTP
-	Served Address // who answered, as Envoy says; "" = it did not say: the first of the list
+	Served Address // the server that answered, as Envoy says; "" = it did not say: the first of the list
 	Local  string  // why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
 	At     time.Time
 	Passes bool // the body is not shown to the stream: the response outlives it, and the access log tells its end
@@ -109,8 +109,8 @@ type ResponseOngoing struct {
 	ResponseBytes int64 // of the body, so far
 }
 
-// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended, or the connection did that the request
-// came on, or no entry of that connection's requests has come. A sign of life takes it back.
+// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended, or the connection
+// did that the request came on, or no entry of that connection's requests has come. A sign of life takes it back.
 //
 //	From:  shard, on behalf of the access log
 //	To:    cycle
@@ -119,8 +119,8 @@ type EntriesDoubted struct {
 	Connection ConnectionID // only requests that came on it are meant; 0 = all
 }
 
-// ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's body, the
-// proxy's access log, which then also knows what the stream did not see.
+// ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's
+// body, the proxy's access log, which then also knows what the stream did not see.
 //
 //	From:  stream; shard, on behalf of the access log
 //	To:    cycle, at most once by each
@@ -198,8 +198,9 @@ const (
 	LogMissing                 // none came in time: the proxy seems to send none
 )
 
-// StreamGone says that nobody waits any more: the client left, Envoy did, or the stream is done. No answer is owed after it. A
-// response that the proxy shows without its body outlives the stream; its load does so only if Log is LogSeen.
+// StreamGone says that no answer is waited for: the client left, Envoy did, or the stream is done. No answer is owed
+// after it. A response that the proxy shows without its body outlives the stream; its load does so only if Log is
+// LogSeen.
 //
 //	From:  stream
 //	To:    cycle, at any time, last

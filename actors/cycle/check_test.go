@@ -95,7 +95,7 @@ func TestCheckThatIsRefused(t *testing.T) {
 	s.leftNothing()
 }
 
-// One that tries a suspended endpoint proves nothing, and gives the probe back.
+// One that tries an ejected endpoint proves nothing, and gives the probe back.
 func TestCheckGivesTheProbeBack(t *testing.T) {
 	s := checked(t)
 	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }

@@ -1,6 +1,6 @@
 // Package cycle is the life of one request: wait, pick, serve, release.
 //
-// A cycle owns all that is known of its request. Nobody else holds any of it, so nothing can be left behind: when the
+// A cycle owns all that is known of its request. Nothing else holds any of it, so nothing can be left behind: when the
 // actor ends, for whatever reason, Stopped gives back what it held and answers what it owes. It never sees a frame or
 // a connection (adapters/extproc does), and never decides (engine/schedule does).
 package cycle

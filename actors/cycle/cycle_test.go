@@ -125,7 +125,7 @@ func TestSecondDispatchChangesNothing(t *testing.T) {
 	}
 }
 
-func TestLoadMovesToWhoServed(t *testing.T) {
+func TestLoadMovesToTheEndpointThatServed(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: second})
@@ -172,11 +172,11 @@ func TestUnknownServerReleasesTheLoad(t *testing.T) {
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
 	if r := s.over(messages.NoReason); r.Served != (messages.EndpointID{}) || r.Elsewhere != "10.9.9.9:1" {
-		t.Errorf("served by %v, elsewhere %q, want nobody of the pool, and 10.9.9.9:1", r.Served, r.Elsewhere)
+		t.Errorf("served by %v, elsewhere %q, want none of the pool, and 10.9.9.9:1", r.Served, r.Elsewhere)
 	}
 }
 
-func TestResponseOfEnvoyItselfNamesNobody(t *testing.T) {
+func TestResponseOfEnvoyItselfNamesNoEndpoint(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 503, Served: addresses[first], Local: "connection_failure"})
 	s.prefix.Got(messages.PromptServed{Request: 7})
@@ -186,7 +186,7 @@ func TestResponseOfEnvoyItselfNamesNobody(t *testing.T) {
 	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
 	r := s.over(messages.NoReason)
 	if r.Served != (messages.EndpointID{}) || r.FirstToken != 0 || r.Local != "connection_failure" {
-		t.Errorf("served by %v, first token after %v, local %q; want nobody, none, connection_failure", r.Served, r.FirstToken, r.Local)
+		t.Errorf("served by %v, first token after %v, local %q; want none, none, connection_failure", r.Served, r.FirstToken, r.Local)
 	}
 	if n := s.metric("signalbox_served_elsewhere_total"); n != 0 {
 		t.Errorf("%v requests served elsewhere, want 0", n)

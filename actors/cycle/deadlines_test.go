@@ -151,7 +151,7 @@ func TestCrashInTheResponseOwesNoAnswerButGivesBack(t *testing.T) {
 	s.over(messages.Internal)
 }
 
-func TestCrashBeforeTheFirstMessageIsNobodys(t *testing.T) {
+func TestCrashBeforeTheFirstMessageTellsNothing(t *testing.T) {
 	s := newScene(t)
 	s.cycle.Crash()
 	s.stream.Got()

@@ -39,7 +39,7 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
-	c.deadline = ctx.Now().Add(wait) // nobody is left who could be told of another
+	c.deadline = ctx.Now().Add(wait) // no stream is left that could be told of another
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
 	if !c.log.doubted.IsZero() && ctx.Now().Sub(c.log.doubted) < doubtedFor {
 		c.expect(ctx) // the doubt may have crossed what the stream saw of the log

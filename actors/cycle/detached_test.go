@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// outlived is a scene whose stream is gone after the response's headers.
+// outlived is a detached scene whose stream is gone after the response's headers.
 func outlived(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
@@ -57,7 +57,7 @@ func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 		"headers skipped":      {messages.Logged{Status: 200, Served: addresses[second], Headers: 1}, messages.NoReason, false, second},
 		"the client left":      {messages.Logged{Status: 200, Served: addresses[first], Headers: 1, ClientLeft: true}, messages.ClientGone, true, first},
 		"the server broke off": {messages.Logged{Status: 200, Served: addresses[first], Broken: true}, messages.ServerGone, true, first},
-		"nobody answered":      {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
+		"no server answered":   {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
 		"never sent":           {messages.Logged{ClientLeft: true}, messages.ClientGone, true, first},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 
 func TestEntryThatNeverComesIsCounted(t *testing.T) {
 	s := outlived(t)
-	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity}) // nobody is left who could be told
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity}) // there is no stream that could be told
 	s.load(1, 0)
 	s.cycle.Advance(logLimit)
 	s.over(messages.NoReason)
@@ -155,7 +155,7 @@ func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
 }
 
 // A log that says nothing while responses run would leave an endpoint on trial for as long as its answer takes.
-func TestHeadersAreBelievedIfTheLogIsSilent(t *testing.T) {
+func TestHeadersDoForAnAnswerIfTheLogIsSilent(t *testing.T) {
 	for name, heard := range map[string]bool{"silent": false, "it speaks": true} {
 		t.Run(name, func(t *testing.T) {
 			s := outlived(t)
@@ -399,7 +399,7 @@ func TestShutdownOfAnOutlivedResponse(t *testing.T) {
 	}
 }
 
-// A prompt that was served stays in the index though nobody told how its answer ended.
+// A prompt that was served stays in the index though nothing told how its answer ended.
 func TestLostEntryIsNoFailureOfThePrompt(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Advance(tokenLimit)

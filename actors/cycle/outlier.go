@@ -16,8 +16,8 @@ import (
 type trial struct {
 	chosen     *endpoints.Endpoint // the first of our list; nil before the pick
 	picked     time.Time           // when; zero before
-	incident   uint64              // of the endpoint at the pick, which a good answer of ours ends; 0 = none
-	probe      bool                // we are its probe, and have yet to tell the result
+	incident   uint64              // of chosen at the pick, which a good answer to the request ends; 0 = none
+	probe      bool                // the request is its probe, and has yet to tell the result; then chosen is set
 	patient    bool                // silence was reported, or is no failure any more
 	proved     bool                // the body of a good answer came, which was noted
 	bodyStatus int                 // HTTP status of the error that an event of the response named; 0 = none did
@@ -34,7 +34,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 	}
 }
 
-// conclusive reports whether a good answer of ours shows that an endpoint is healthy again.
+// conclusive reports whether a good answer to the request shows that an endpoint is healthy again.
 func (c *Cycle) conclusive(ctx runtime.Context[messages.CycleMsg], s *outlier.Status) bool {
 	return c.req.Shown || !s.Cause.InBody() || s.Due(ctx.Now(), false)
 }
@@ -93,8 +93,8 @@ func (c *Cycle) reportSuccess() {
 	}
 }
 
-// reportFailure tells of a failure of an endpoint. Of the one that we tried it is the result, also if we told a
-// success before.
+// reportFailure tells of a failure of an endpoint. Of the chosen one it is the result, also if a
+// success was reported before.
 func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) {
 	if c.check {
 		return

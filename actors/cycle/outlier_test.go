@@ -197,9 +197,9 @@ func TestSilenceThatIsNoFailure(t *testing.T) {
 
 func TestBrokenConnectionInTheLogIsAFailure(t *testing.T) {
 	for name, logged := range map[string]messages.Logged{
-		"in the response": {Status: 200, Served: addresses[first], Headers: 1, Broken: true},
-		"before it":       {Status: 503, Served: addresses[first], Broken: true},
-		"nobody served":   {Status: 503, Broken: true},
+		"in the response":  {Status: 200, Served: addresses[first], Headers: 1, Broken: true},
+		"before it":        {Status: 503, Served: addresses[first], Broken: true},
+		"no server served": {Status: 503, Broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)

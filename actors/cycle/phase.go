@@ -3,8 +3,8 @@ package cycle
 import "fmt"
 
 // phase is how far a request is. Every arrow of the picture is an entry of arrows, and the cycle takes no other. What
-// stands at an arrow is the message that moves the request, and when; any other message leaves it where it is. Not drawn:
-// a cycle that panics, or is stopped with its loop, is done from any phase.
+// stands at an arrow is the message that moves the request, and when; any other message leaves it where it is. Not
+// drawn: a cycle that panics, or is stopped with its loop, is done from any phase.
 //
 //	created
 //	    │ RequestArrived

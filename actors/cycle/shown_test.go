@@ -37,8 +37,7 @@ func TestShownResponseEndsWithItsStream(t *testing.T) {
 	s.over(messages.ClientGone)
 }
 
-// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does who may cut
-// it.
+// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does Revoked.
 func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s := shown(t)
 	s.cycle.Tell(messages.EntriesDoubted{})
