@@ -10,7 +10,8 @@ import (
 func TestChangesAndDoublesAreSaid(t *testing.T) {
 	s := newScene(t)
 	changes, doubles := make(chan Change, 9), make(chan Problems, 9)
-	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n- {name: b, address: 10.0.0.3, port: 1}\n")
+	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n" +
+		"- {name: b, address: 10.0.0.3, port: 1}\n")
 	s.run(Config{Told: func(c Change) { changes <- c }, Doubles: func(p Problems) { doubles <- p }})
 	says := func(want Change) {
 		t.Helper()
@@ -26,7 +27,8 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n")
 	s.tells("10.0.0.2:1")
 	says(Change{Endpoints: 1, Removed: []string{"b (10.0.0.3:1)"}})
-	s.rename("endpoints:\n- {name: c, address: 10.0.0.2, port: 1}\n- {name: b, address: 10.0.0.3, port: 1, labels: {x: y}}\n")
+	s.rename("endpoints:\n- {name: c, address: 10.0.0.2, port: 1}\n" +
+		"- {name: b, address: 10.0.0.3, port: 1, labels: {x: y}}\n")
 	s.tells("10.0.0.2:1", "10.0.0.3:1")
 	says(Change{Endpoints: 2, Added: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}, Removed: []string{"a (10.0.0.2:1)"}})
 	s.rename("endpoints: []\n")

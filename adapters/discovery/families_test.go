@@ -69,7 +69,10 @@ func TestEachPortOfANameHasItsFamily(t *testing.T) {
 	book.set("10.0.0.1 10.0.0.2 2001:db8::1 2001:db8::2")
 	d.set("10.0.0.2:1 [2001:db8::2]:2 [2001:db8::1]:3")
 	entries := []string{
-		"endpoints:", "- {name: a, address: vllm, port: 1}", "- {name: b, address: vllm, port: 2}", "- {name: c, address: vllm, port: 3}", "",
+		"endpoints:",
+		"- {name: a, address: vllm, port: 1}",
+		"- {name: b, address: vllm, port: 2}",
+		"- {name: c, address: vllm, port: 3}", "",
 	}
 	s.write(strings.Join(entries[:3], "\n"))
 	s.run(Config{Resolver: book, Answers: d.answers})

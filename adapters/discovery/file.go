@@ -253,7 +253,8 @@ func (f *File) reportWord(w word) {
 	case w.about == aboutFile:
 		f.report(w.about, fmt.Errorf("the last good set stays in force: %w", w.err))
 	default:
-		f.report(w.about, fmt.Errorf("the file is looked at every %v, for the system gives no notice of changes: %w", f.cfg.LookEvery, w.err))
+		f.report(w.about, fmt.Errorf("the file is looked at every %v, for the system gives no notice of changes: %w",
+			f.cfg.LookEvery, w.err))
 	}
 }
 

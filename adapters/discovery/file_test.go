@@ -56,7 +56,8 @@ func TestSetIsRepeatedForAPoolThatLostIt(t *testing.T) {
 	first := s.tells("10.0.0.1:8000")
 	select {
 	case again := <-s.repeats:
-		if diff := cmp.Diff(first, again, cmp.AllowUnexported(messages.List[messages.EndpointSpec]{}, messages.Map[string, string]{})); diff != "" {
+		values := cmp.AllowUnexported(messages.List[messages.EndpointSpec]{}, messages.Map[string, string]{})
+		if diff := cmp.Diff(first, again, values); diff != "" {
 			t.Errorf("repeated with a difference: %s", diff)
 		}
 	case <-time.After(time.Second):
@@ -66,8 +67,11 @@ func TestSetIsRepeatedForAPoolThatLostIt(t *testing.T) {
 
 func newScene(t *testing.T) *scene {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	return &scene{t: t, path: filepath.Join(t.TempDir(), "endpoints.yaml"), sets: make(chan messages.EndpointsDiscovered, 100),
-		problems: make(chan error, 100), repeats: make(chan messages.EndpointsDiscovered, 1), refuse: make(chan struct{}, 100)}
+	return &scene{
+		t: t, path: filepath.Join(t.TempDir(), "endpoints.yaml"), sets: make(chan messages.EndpointsDiscovered, 100),
+		problems: make(chan error, 100), repeats: make(chan messages.EndpointsDiscovered, 1),
+		refuse: make(chan struct{}, 100),
+	}
 }
 
 func (s *scene) run(cfg Config) {
@@ -146,7 +150,9 @@ func TestSetIsToldAtStartAndAfterEachChange(t *testing.T) {
 	s.write("endpoints:\n- {name: a, namespace: n, address: 10.0.0.1, port: 8000, labels: {role: decode}}\n")
 	s.run(Config{LookEvery: hour}) // by the watch alone
 	m := s.tells("10.0.0.1:8000")
-	want := messages.EndpointSpec{Name: "a", Namespace: "n", Address: "10.0.0.1:8000", Labels: messages.MapOf(map[string]string{"role": "decode"})}
+	want := messages.EndpointSpec{
+		Name: "a", Namespace: "n", Address: "10.0.0.1:8000", Labels: messages.MapOf(map[string]string{"role": "decode"}),
+	}
 	if !reflect.DeepEqual(m.Endpoints.At(0), want) {
 		t.Errorf("got %+v, want %+v", m.Endpoints.At(0), want)
 	}
@@ -166,7 +172,8 @@ func TestFileIsLookedAtWithoutAWatch(t *testing.T) {
 	first := filepath.Join(folder, "v1", "e.yaml")
 	other := filepath.Join(folder, "v2", "e.yaml")
 	for path, address := range map[string]string{first: "10.0.0.1", other: "10.0.0.2"} {
-		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(endpointsAt(address)), 0o644)); err != nil {
+		text := []byte(endpointsAt(address))
+		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -35,12 +35,14 @@ func TestFindTakesTheFirstThatThereIs(t *testing.T) {
 	executable(t, at("work", "keep"), "")
 	t.Chdir(at("work"))
 	self := at("source", "bin", "signalbox")
-	if path, err := Find(self); err == nil || !strings.Contains(err.Error(), "$ENVOY") || !strings.Contains(err.Error(), "make envoy") {
+	path, err := Find(self)
+	if err == nil || !strings.Contains(err.Error(), "$ENVOY") || !strings.Contains(err.Error(), "make envoy") {
 		t.Errorf("with none: got %q, %v; want an error that says how to get one", path, err)
 	}
 	// From the last place to the first: each wins over those before it.
 	for _, place := range []string{
-		at("source", "bin", "envoy"), at("source", ".envoy", "envoy"), at("source", "bin", ".envoy", "envoy"), at("work", ".envoy", "envoy"), at("path", "envoy"),
+		at("source", "bin", "envoy"), at("source", ".envoy", "envoy"), at("source", "bin", ".envoy", "envoy"),
+		at("work", ".envoy", "envoy"), at("path", "envoy"),
 	} {
 		executable(t, place, "")
 		if got, err := Find(self); got != place || err != nil {
@@ -72,7 +74,8 @@ func TestVersionIsWhatTheBinarySays(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", said, got, err, want)
 		}
 	}
-	if _, err := Version(t.Context(), "/bin/false"); err == nil || !strings.Contains(err.Error(), "/bin/false --version: exit status 1") {
+	_, err := Version(t.Context(), "/bin/false")
+	if err == nil || !strings.Contains(err.Error(), "/bin/false --version: exit status 1") {
 		t.Errorf("of /bin/false: %v", err)
 	}
 }
@@ -208,7 +211,9 @@ func TestKeeperGivesUp(t *testing.T) {
 	events := make(chan Event, 16)
 	k := Keep(fake(t, "dies"), func(e Event) { events <- e })
 	err := next(t, k.Failed())
-	for _, part := range []string{"envoy ended 5 times within 5s of its start", "exit status 3", "\n  [a line]\n  listener: cannot bind"} {
+	for _, part := range []string{
+		"envoy ended 5 times within 5s of its start", "exit status 3", "\n  [a line]\n  listener: cannot bind",
+	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("got %v, want %q in it", err, part)
 		}
@@ -244,7 +249,8 @@ func TestListenerURL(t *testing.T) {
 	if _, err := listenerURL(`{"listener_statuses":[]}`); err == nil {
 		t.Error("no listener: got no error")
 	}
-	url, err := listenerURL(`{"listener_statuses":[{"local_address":{"socket_address":{"address":"::1","port_value":81}}}]}`)
+	url, err := listenerURL(
+		`{"listener_statuses":[{"local_address":{"socket_address":{"address":"::1","port_value":81}}}]}`)
 	if url != "http://[::1]:81" || err != nil {
 		t.Errorf("listener: got %q, %v", url, err)
 	}

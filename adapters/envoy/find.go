@@ -14,7 +14,8 @@ import (
 
 // Howto says where an Envoy can be had. It ends the error of Find.
 const Howto = "set $ENVOY to one, or put one on PATH " +
-	"(envoyproxy.io/docs/envoy/latest/start/install has packages for each system), or have `make envoy`, in Signalbox's source folder, fetch the pinned one as .envoy/envoy (Linux x86-64)"
+	"(envoyproxy.io/docs/envoy/latest/start/install has packages for each system), " +
+	"or have `make envoy`, in Signalbox's source folder, fetch the pinned one as .envoy/envoy (Linux x86-64)"
 
 // pinned is where make envoy leaves its binary, below the source folder.
 var pinned = filepath.Join(".envoy", "envoy")

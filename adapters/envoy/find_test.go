@@ -10,7 +10,9 @@ func TestFindSaysWhatIsWrongWithTheVariable(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
 	for asked, why := range map[string]string{
-		filepath.Join(folder, "nope"): "no such file or directory", "no-such-envoy": "executable file not found in $PATH", folder: "is a directory",
+		filepath.Join(folder, "nope"): "no such file or directory",
+		"no-such-envoy":               "executable file not found in $PATH",
+		folder:                        "is a directory",
 	} {
 		t.Setenv("ENVOY", asked)
 		want := "$ENVOY: got \"" + asked + "\": " + why + "; unset it, or run `make envoy` and name .envoy/envoy"

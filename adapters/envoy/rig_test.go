@@ -58,7 +58,8 @@ func play() {
 			}
 		}
 		host, port, _ := net.SplitHostPort(place)
-		fmt.Fprintf(w, `{"listener_statuses":[{"local_address":{"socket_address":{"address":"%s","port_value":%s}}}]}`, host, port)
+		const page = `{"listener_statuses":[{"local_address":{"socket_address":{"address":"%s","port_value":%s}}}]}`
+		fmt.Fprintf(w, page, host, port)
 	})
 	pages.HandleFunc("POST /healthcheck/fail", func(http.ResponseWriter, *http.Request) { refused.Store(true) })
 	pages.HandleFunc("POST /drain_listeners", func(http.ResponseWriter, *http.Request) { drained.Store(refused.Load()) })

@@ -208,7 +208,8 @@ func TestWarningNamesTheSettings(t *testing.T) {
 		<-time.After(entryWithin)
 		synctest.Wait()
 		text := s.lines.FilterLevelExact(zap.WarnLevel).All()[0].Message
-		for _, want := range []string{"no entry within " + strings.TrimSuffix(entryWithin.String(), "s") + " s", "envoy.access_loggers.http_grpc", "access_log_flush_interval"} {
+		within := "no entry within " + strings.TrimSuffix(entryWithin.String(), "s") + " s"
+		for _, want := range []string{within, "envoy.access_loggers.http_grpc", "access_log_flush_interval"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q does not name %q", text, want)
 			}

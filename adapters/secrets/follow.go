@@ -46,7 +46,9 @@ func (s source) fault(err error) error {
 // starts and closes the follower.
 //
 // It asks for no notices of changes: whoever writes a key in place has the time between two looks for it anyway.
-func follow[T any](sources []source, parse func([][]byte) (T, error), looked func(), w Watch) (*files.Follower[T], error) {
+func follow[T any](
+	sources []source, parse func([][]byte) (T, error), looked func(), w Watch,
+) (*files.Follower[T], error) {
 	cfg := files.Config{MaxBytes: fileBytes, Every: cmp.Or(w.Every, lookEvery), Told: w.Tell, Looked: looked}
 	for _, s := range sources {
 		cfg.Paths = append(cfg.Paths, filepath.Clean(s.path))

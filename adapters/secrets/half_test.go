@@ -32,8 +32,9 @@ func TestHalfATokenIsNotTaken(t *testing.T) {
 		text, good string
 		told       int
 	}{
-		{"new", "old-secret", 0}, {"new-sec", "old-secret", 0}, {"new-secret\n", "old-secret", 0}, {"new-secret\n", "new-secret", 1},
-		{"new-secret\n", "new-secret", 1}, {"", "new-secret", 1}, {"new-secret\n", "new-secret", 1}, {"", "new-secret", 1}, {"", "new-secret", 2},
+		{"new", "old-secret", 0}, {"new-sec", "old-secret", 0},
+		{"new-secret\n", "old-secret", 0}, {"new-secret\n", "new-secret", 1}, {"new-secret\n", "new-secret", 1},
+		{"", "new-secret", 1}, {"new-secret\n", "new-secret", 1}, {"", "new-secret", 1}, {"", "new-secret", 2},
 	} {
 		write(t, path, step.text)
 		tokens.file.Look()
@@ -90,7 +91,10 @@ func TestTextAroundPEMIsLeftAlone(t *testing.T) {
 	for name, text := range map[string]string{
 		"one": crt, "two": crt + crt, "descriptions": "subject=one\n" + crt + "\nBag Attributes\n    two\n" + crt,
 		"comments and space behind": crt + "\n  \n# the end\r\n\t# of it", "no last line end": strings.TrimSpace(crt),
-		"line ends of Windows": strings.ReplaceAll(crt+crt, "\n", "\r\n"), "a block in a comment": "# -----BEGIN CERTIFICATE-----\n" + crt, "nothing": "", "no block": "hello",
+		"line ends of Windows": strings.ReplaceAll(crt+crt, "\n", "\r\n"),
+		"a block in a comment": "# -----BEGIN CERTIFICATE-----\n" + crt,
+		"nothing":              "",
+		"no block":             "hello",
 	} {
 		if err := checkPEM([]byte(text)); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -18,7 +18,9 @@ func TestSelfSignedIsForWhoeverDoesNotVerify(t *testing.T) {
 	if got := shows(t, at); got != "signalbox" {
 		t.Errorf("the certificate is of %q", got)
 	}
-	s, err := meets(at, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1", "h2"}, MinVersion: tls.VersionTLS12})
+	s, err := meets(at, &tls.Config{
+		InsecureSkipVerify: true, NextProtos: []string{"http/1.1", "h2"}, MinVersion: tls.VersionTLS12,
+	})
 	if err != nil || s.NegotiatedProtocol != "h2" {
 		t.Errorf("protocol %q, %v, want h2", s.NegotiatedProtocol, err)
 	}
@@ -89,13 +91,19 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 		spoil func(t *testing.T, folder string)
 		says  string
 	}{
-		"key of another": {func(t *testing.T, folder string) { secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key) }, "does not match"},
+		"key of another": {func(t *testing.T, folder string) {
+			secretstest.Put(t, filepath.Join(folder, "tls.key"), second.Key)
+		}, "does not match"},
 		"no certificate": {func(t *testing.T, folder string) {
 			secretstest.Put(t, filepath.Join(folder, "tls.crt"), []byte("hello"))
 		}, "tls.crt"},
-		"certificate gone": {func(_ *testing.T, folder string) { _ = os.Remove(filepath.Join(folder, "tls.crt")) }, "no such file"},
-		"folder gone":      {func(_ *testing.T, folder string) { _ = os.RemoveAll(folder) }, "no such file"},
-		"authority spoilt": {func(t *testing.T, folder string) { secretstest.Put(t, folder+".ca", []byte("hello")) }, ".ca: no certificate"},
+		"certificate gone": {func(_ *testing.T, folder string) {
+			_ = os.Remove(filepath.Join(folder, "tls.crt"))
+		}, "no such file"},
+		"folder gone": {func(_ *testing.T, folder string) { _ = os.RemoveAll(folder) }, "no such file"},
+		"authority spoilt": {func(t *testing.T, folder string) {
+			secretstest.Put(t, folder+".ca", []byte("hello"))
+		}, ".ca: no certificate"},
 		"too large": {func(t *testing.T, folder string) {
 			secretstest.Put(t, filepath.Join(folder, "tls.crt"), append(first.Crt, make([]byte, fileBytes)...))
 		}, "larger than"},
@@ -109,14 +117,16 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 			secretstest.Put(t, folder+".ca", client.Crt)
 			at := serve(t, Config{Directory: folder, ClientCA: folder + ".ca"}, told.watch())
 			ask := func() string {
-				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{client.Certificate(t)}, MinVersion: tls.VersionTLS12})
+				shown := []tls.Certificate{client.Certificate(t)}
+				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: shown, MinVersion: tls.VersionTLS12})
 				if err != nil {
 					t.Fatal(err)
 				}
 				return s.PeerCertificates[0].Subject.CommonName
 			}
 			c.spoil(t, folder)
-			if err := told.next(t); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "PRIVATE") {
+			err := told.next(t)
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "PRIVATE") {
 				t.Errorf("told %v, want %q", err, c.says)
 			}
 			if got := ask(); got != "first" {
@@ -186,19 +196,23 @@ func TestOnlyAgreedVersionsAndSuites(t *testing.T) {
 		client []uint16
 		met    bool
 	}{
-		"1.3 by default":                {Parameters{}, tls.VersionTLS13, nil, true},
-		"1.2 by default":                {Parameters{}, tls.VersionTLS12, nil, true},
-		"1.1 never":                     {Parameters{MinVersion: tls.VersionTLS11}, tls.VersionTLS11, nil, false},
-		"1.3 is enough":                 {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS13, nil, true},
-		"1.2 is too old":                {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS12, nil, false},
-		"the suite chosen":              {Parameters{Suites: chosen}, tls.VersionTLS12, chosen, true},
-		"another than the suite":        {Parameters{Suites: chosen}, tls.VersionTLS12, others, false},
-		"what HTTP/2 forbids":           {Parameters{}, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}, false},
+		"1.3 by default":         {Parameters{}, tls.VersionTLS13, nil, true},
+		"1.2 by default":         {Parameters{}, tls.VersionTLS12, nil, true},
+		"1.1 never":              {Parameters{MinVersion: tls.VersionTLS11}, tls.VersionTLS11, nil, false},
+		"1.3 is enough":          {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS13, nil, true},
+		"1.2 is too old":         {Parameters{MinVersion: tls.VersionTLS13}, tls.VersionTLS12, nil, false},
+		"the suite chosen":       {Parameters{Suites: chosen}, tls.VersionTLS12, chosen, true},
+		"another than the suite": {Parameters{Suites: chosen}, tls.VersionTLS12, others, false},
+		"what HTTP/2 forbids": {
+			Parameters{}, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}, false,
+		},
 		"1.3 whatever the suite of 1.2": {Parameters{Suites: chosen}, tls.VersionTLS13, others, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := serve(t, Config{Directory: folder, Parameters: c.server}, Watch{})
-			s, err := meets(at, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: c.max, CipherSuites: c.client})
+			s, err := meets(at, &tls.Config{
+				InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: c.max, CipherSuites: c.client,
+			})
 			if (err == nil) != c.met {
 				t.Fatalf("met %v, %v", err == nil, err)
 			}
@@ -211,13 +225,17 @@ func TestOnlyAgreedVersionsAndSuites(t *testing.T) {
 
 func TestOnlyClientsOfTheAuthorityAreServed(t *testing.T) {
 	folder, ca, told := t.TempDir(), filepath.Join(t.TempDir(), "ca.crt"), make(heard, 10)
-	own, client, stranger := secretstest.NewPair(t, "own"), secretstest.NewPair(t, "client"), secretstest.NewPair(t, "stranger")
+	own, client := secretstest.NewPair(t, "own"), secretstest.NewPair(t, "client")
+	stranger := secretstest.NewPair(t, "stranger")
 	own.Write(t, folder)
 	secretstest.Put(t, ca, client.Crt)
 	at := serve(t, Config{Directory: folder, ClientCA: ca}, told.watch())
 	roots, tickets := own.Roots(), tls.NewLRUClientSessionCache(8)
 	served := func(shown ...tls.Certificate) bool {
-		_, err := meets(at, &tls.Config{RootCAs: roots, Certificates: shown, ClientSessionCache: tickets, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		_, err := meets(at, &tls.Config{
+			RootCAs: roots, Certificates: shown, ClientSessionCache: tickets, ServerName: "127.0.0.1",
+			MinVersion: tls.VersionTLS12,
+		})
 		return err == nil
 	}
 	if !served(client.Certificate(t)) || served(stranger.Certificate(t)) || served() {
@@ -234,14 +252,16 @@ func TestOnlyClientsOfTheAuthorityAreServed(t *testing.T) {
 
 func TestFilesThatAreBadAtTheStart(t *testing.T) {
 	folder := t.TempDir()
-	if _, err := NewPort(Config{Directory: folder}, Watch{}); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "tls.key") {
+	_, err := NewPort(Config{Directory: folder}, Watch{})
+	if err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "tls.key") {
 		t.Errorf("a folder without a pair gives %v, want both files named", err)
 	}
 	secretstest.NewPair(t, "a").Write(t, folder)
 	if _, err := NewPort(Config{Directory: folder, ClientCA: filepath.Join(folder, "tls.key")}, Watch{}); err == nil {
 		t.Error("a key is taken for an authority")
 	}
-	if _, err := NewPort(Config{Directory: folder, ClientCA: folder}, Watch{}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	_, err = NewPort(Config{Directory: folder, ClientCA: folder}, Watch{})
+	if err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a folder as authority gives %v", err)
 	}
 }
@@ -291,13 +311,15 @@ func (d *doubts) watch(every time.Duration) Watch {
 // the same.
 func TestCertificateOutsideItsDatesIsToldOf(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
-	good, past, future := secretstest.NewPair(t, "good"), secretstest.NewPairFrom(t, "past", now.Add(-3*time.Hour)), secretstest.NewPairFrom(t, "future", now.Add(time.Hour))
+	good, past := secretstest.NewPair(t, "good"), secretstest.NewPairFrom(t, "past", now.Add(-3*time.Hour))
+	future := secretstest.NewPairFrom(t, "future", now.Add(time.Hour))
 	folder, ca := t.TempDir(), filepath.Join(t.TempDir(), "ca.crt")
 	crt := filepath.Join(folder, "tls.crt")
 	past.Write(t, folder)
 	secretstest.Put(t, ca, good.Crt)
 	var told doubts
-	p, err := NewPort(Config{Directory: folder, ClientCA: ca, Flags: Flags{"--cert-path", "--client-ca-file"}}, told.watch(-1))
+	flags := Flags{"--cert-path", "--client-ca-file"}
+	p, err := NewPort(Config{Directory: folder, ClientCA: ca, Flags: flags}, told.watch(-1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,10 +334,12 @@ func TestCertificateOutsideItsDatesIsToldOf(t *testing.T) {
 		p.files.Look()
 		p.files.Look() // says nothing again
 	}
-	expired := func(flag, path, of string) string {
-		return flag + ": " + path + `: the certificate of "CN=` + of + `" expired at ` + now.Add(-time.Hour).Format(time.RFC3339)
+	expired := func(flag, path, name string) string {
+		at := now.Add(-time.Hour).Format(time.RFC3339)
+		return flag + ": " + path + `: the certificate of "CN=` + name + `" expired at ` + at
 	}
-	early := "--cert-path: " + crt + `: the certificate of "CN=future" is not valid before ` + now.Add(time.Hour).Format(time.RFC3339)
+	early := "--cert-path: " + crt + `: the certificate of "CN=future" is not valid before ` +
+		now.Add(time.Hour).Format(time.RFC3339)
 	want := doubts{expired("--cert-path", crt, "past")}
 	for i, step := range []struct {
 		own         secretstest.Pair

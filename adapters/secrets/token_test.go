@@ -19,7 +19,8 @@ func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 	for header, want := range map[string]bool{
 		"Bearer first-token": true, "bearer second.token==": true, "Bearer  first-token ": true,
 		"": false, "Bearer": false, "Bearer ": false, "first-token": false, "Basic first-token": false,
-		"Bearer first-toke": false, "Bearer first-tokens": false, "Bearer First-Token": false, "Bearer first-token second.token==": false,
+		"Bearer first-toke": false, "Bearer first-tokens": false, "Bearer First-Token": false,
+		"Bearer first-token second.token==": false,
 	} {
 		if got := tokens.Accept(header); got != want {
 			t.Errorf("%q: accepted %t, want %t", header, got, want)
@@ -40,7 +41,9 @@ func TestOnlyTokensOfTheFileAreAccepted(t *testing.T) {
 
 func TestTokensThatNoHeaderCarries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	for text, says := range map[string]string{"": "no token", " \n": "no token", "a\nsec ret": "line 2", "sécret": "line 1", "=": "line 1"} {
+	for text, says := range map[string]string{
+		"": "no token", " \n": "no token", "a\nsec ret": "line 2", "sécret": "line 1", "=": "line 1",
+	} {
 		secretstest.Put(t, path, []byte(text))
 		_, err := NewTokens(path, "", Watch{})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "ret") {

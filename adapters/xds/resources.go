@@ -84,7 +84,8 @@ func (s Setup) serve() (*served, error) {
 		out.endpoints = servers + "-" + version
 		c.EdsClusterConfig.ServiceName = out.endpoints
 	}
-	return out, errors.Join(validate(out.listener), validate(out.route), validate(out.clusters[0]), validate(out.clusters[1]))
+	return out, errors.Join(validate(out.listener), validate(out.route),
+		validate(out.clusters[0]), validate(out.clusters[1]))
 }
 
 // parse reads the bootstrap as Envoy would.

@@ -78,7 +78,9 @@ func (r *rig) announce(addresses ...string) {
 		plain := strings.TrimPrefix(a, "-")
 		list = append(list, messages.AnnouncedEndpoint{Address: messages.Address(plain), Leaving: plain != a})
 	}
-	r.server.Tell(messages.EndpointsAnnounced{Number: r.number, Endpoints: messages.TakeList(list), Found: r.found, Pool: r})
+	r.server.Tell(messages.EndpointsAnnounced{
+		Number: r.number, Endpoints: messages.TakeList(list), Found: r.found, Pool: r,
+	})
 }
 
 // inForce waits until the newest announcement is.

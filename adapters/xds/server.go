@@ -212,7 +212,8 @@ func (s *Server) StreamAggregatedResources(
 ) error {
 	s.log.Warn("a proxy asks for the state of the world by xDS, which is not served: " +
 		"its ads_config wants api_type DELTA_GRPC")
-	return status.Error(codes.Unimplemented, "this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
+	return status.Error(codes.Unimplemented,
+		"this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
 }
 
 // byLane gives all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are

@@ -116,7 +116,9 @@ func TestWhoAsksForAnotherClusterIsNotWaitedFor(t *testing.T) {
 	p.subscribe(Light, resource.EndpointType, servers)
 	m := p.gets("10.0.0.1:80")
 	r.announce("10.0.0.2:80")
-	p.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResponseNonce: m.GetNonce(), ResourceNamesUnsubscribe: []string{servers}})
+	p.send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: resource.EndpointType, ResponseNonce: m.GetNonce(), ResourceNamesUnsubscribe: []string{servers},
+	})
 	r.acknowledged()
 }
 
@@ -256,7 +258,8 @@ func TestAThousandEndpoints(t *testing.T) {
 	slices.Sort(all)
 	t.Logf("from announcement to acknowledgement by 2 proxies: median %v, longest %v", all[10], all[19])
 	bar := 200 * time.Millisecond // it is some ms on an idle core
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	race := debug.BuildSetting{Key: "-race", Value: "true"}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, race) {
 		bar *= 5
 	}
 	if all[10] > bar {
@@ -286,7 +289,8 @@ func TestPublishingIsMeasuredFromDiscovery(t *testing.T) {
 	r.announce("10.0.0.2:80")
 	published(1, 3600)
 	for name, times := range map[string][3]time.Time{
-		"both": {at(1), at(2), at(1)}, "other order": {at(2), at(1), at(1)}, "first": {at(1), {}, at(1)}, "second": {{}, at(2), at(2)}, "none": {},
+		"both": {at(1), at(2), at(1)}, "other order": {at(2), at(1), at(1)},
+		"first": {at(1), {}, at(1)}, "second": {{}, at(2), at(2)}, "none": {},
 	} {
 		if got := earlier(times[0], times[1]); !got.Equal(times[2]) {
 			t.Errorf("%s: got %v, want %v", name, got, times[2])

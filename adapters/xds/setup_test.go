@@ -41,7 +41,8 @@ func shipped(t *testing.T, s Setup) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s differs from what envoy-config prints; go test ./adapters/xds -update writes it (-printed +shipped):\n%s", path, d)
+		t.Errorf("%s differs from what envoy-config prints; go test ./adapters/xds -update writes it "+
+			"(-printed +shipped):\n%s", path, d)
 	}
 }
 
@@ -52,10 +53,12 @@ func TestEverySetupIsValid(t *testing.T) {
 			s := DefaultSetup(cluster, lane)
 			t.Run(s.FileName(), func(t *testing.T) { valid(t, s) })
 			bare := s
-			bare.Version, bare.Secure, bare.HealthChecked, bare.Servers, bare.MaxBodyBytes = Version{1, 36}, false, false, nil, 1<<20
+			bare.Version, bare.Servers, bare.MaxBodyBytes = Version{1, 36}, nil, 1<<20
+			bare.Secure, bare.HealthChecked = false, false
 			t.Run(s.FileName()+" bare", func(t *testing.T) { valid(t, bare) })
 			all := s
-			all.Picker, all.Xds, all.Servers = Place{"picker.example", 1}, Place{"::1", 2}, []Place{{"one.example", 3}, {"::1", 4}}
+			all.Picker, all.Xds = Place{"picker.example", 1}, Place{"::1", 2}
+			all.Servers = []Place{{"one.example", 3}, {"::1", 4}}
 			if cluster != Served {
 				all.Others = []Place{{"::1", 9}, {"other.example", 1}}
 			}

@@ -11,8 +11,11 @@ import (
 )
 
 func TestFilters(t *testing.T) {
-	roles := []map[string]string{{roleLabel: "decode"}, {roleLabel: "prefill"}, {roleLabel: "prefill-decode"}, {roleLabel: "both"},
-		{roleLabel: "encode"}, {roleLabel: "encode-prefill"}, {roleLabel: "encode-prefill-decode"}, {roleLabel: ""}, {"app": "x"}, nil}
+	roles := []map[string]string{
+		{roleLabel: "decode"}, {roleLabel: "prefill"}, {roleLabel: "prefill-decode"}, {roleLabel: "both"},
+		{roleLabel: "encode"}, {roleLabel: "encode-prefill"}, {roleLabel: "encode-prefill-decode"}, {roleLabel: ""},
+		{"app": "x"}, nil,
+	}
 	apps := []map[string]string{{"app": "a", "gpu": "h100"}, {"app": "a"}, {"app": "b", "gpu": ""}, nil}
 	expression := func(key, operator string, values ...string) *LabelSelector {
 		return &LabelSelector{MatchExpressions: []Requirement{{key, operator, values}}}
@@ -22,17 +25,19 @@ func TestFilters(t *testing.T) {
 		labels []map[string]string
 		want   string // y and n
 	}{
-		"decode":            {new(Decode), roles, "ynyynnynyy"},
-		"prefill":           {new(Prefill), roles, "nyyynyynnn"},
-		"empty selector":    {new(LabelSelector), apps, "yyyy"},
-		"label":             {&LabelSelector{MatchLabels: map[string]string{"app": "a"}}, apps, "yynn"},
-		"two labels":        {&LabelSelector{MatchLabels: map[string]string{"app": "a", "gpu": "h100"}}, apps, "ynnn"},
-		"empty value":       {&LabelSelector{MatchLabels: map[string]string{"gpu": ""}}, apps, "nnyn"},
-		"In":                {expression("app", "In", "b", "c"), apps, "nnyn"},
-		"NotIn":             {expression("app", "NotIn", "b", "c"), apps, "yyny"},
-		"Exists":            {expression("gpu", "Exists"), apps, "ynyn"},
-		"DoesNotExist":      {expression("gpu", "DoesNotExist"), apps, "nyny"},
-		"label, expression": {&LabelSelector{map[string]string{"app": "a"}, []Requirement{{"gpu", "DoesNotExist", nil}}}, apps, "nynn"},
+		"decode":         {new(Decode), roles, "ynyynnynyy"},
+		"prefill":        {new(Prefill), roles, "nyyynyynnn"},
+		"empty selector": {new(LabelSelector), apps, "yyyy"},
+		"label":          {&LabelSelector{MatchLabels: map[string]string{"app": "a"}}, apps, "yynn"},
+		"two labels":     {&LabelSelector{MatchLabels: map[string]string{"app": "a", "gpu": "h100"}}, apps, "ynnn"},
+		"empty value":    {&LabelSelector{MatchLabels: map[string]string{"gpu": ""}}, apps, "nnyn"},
+		"In":             {expression("app", "In", "b", "c"), apps, "nnyn"},
+		"NotIn":          {expression("app", "NotIn", "b", "c"), apps, "yyny"},
+		"Exists":         {expression("gpu", "Exists"), apps, "ynyn"},
+		"DoesNotExist":   {expression("gpu", "DoesNotExist"), apps, "nyny"},
+		"label, expression": {
+			&LabelSelector{map[string]string{"app": "a"}, []Requirement{{"gpu", "DoesNotExist", nil}}}, apps, "nynn",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var list []schedule.Endpoint
@@ -62,15 +67,33 @@ func TestSelectorValidate(t *testing.T) {
 		f    LabelSelector
 		want string // how the errors begin, joined
 	}{
-		"fine":         {LabelSelector{map[string]string{"a": "", "example.com/b_c": "D.1"}, []Requirement{{"a", "In", []string{"x"}}, {"b", "Exists", nil}}}, ""},
-		"empty key":    {LabelSelector{MatchLabels: map[string]string{"": "x"}}, "matchLabels."},
-		"long value":   {LabelSelector{MatchLabels: map[string]string{"a": long}}, "matchLabels.a"},
-		"bad prefix":   {LabelSelector{MatchLabels: map[string]string{"UP/a": "x", "/a": "x", "a/": "x", "a/b/c": "x"}}, "matchLabels./a matchLabels.UP/a matchLabels.a/ matchLabels.a/b/c"},
-		"bad value":    {LabelSelector{MatchLabels: map[string]string{"a": "-x", "b": "x y"}}, "matchLabels.a matchLabels.b"},
-		"operator":     {LabelSelector{MatchExpressions: []Requirement{{"a", "in", nil}}}, "matchExpressions[0].operator"},
-		"no values":    {LabelSelector{MatchExpressions: []Requirement{{"a", "In", nil}, {"", "NotIn", nil}}}, "matchExpressions[0].values matchExpressions[1].key matchExpressions[1].values"},
-		"values":       {LabelSelector{MatchExpressions: []Requirement{{"a", "Exists", []string{"x"}}, {"a", "DoesNotExist", []string{"x"}}}}, "matchExpressions[0].values matchExpressions[1].values"},
-		"value of set": {LabelSelector{MatchExpressions: []Requirement{{"a", "In", []string{"ok", "not ok"}}}}, "matchExpressions[0].values[1]"},
+		"fine": {
+			LabelSelector{
+				map[string]string{"a": "", "example.com/b_c": "D.1"},
+				[]Requirement{{"a", "In", []string{"x"}}, {"b", "Exists", nil}},
+			},
+			"",
+		},
+		"empty key":  {LabelSelector{MatchLabels: map[string]string{"": "x"}}, "matchLabels."},
+		"long value": {LabelSelector{MatchLabels: map[string]string{"a": long}}, "matchLabels.a"},
+		"bad prefix": {
+			LabelSelector{MatchLabels: map[string]string{"UP/a": "x", "/a": "x", "a/": "x", "a/b/c": "x"}},
+			"matchLabels./a matchLabels.UP/a matchLabels.a/ matchLabels.a/b/c",
+		},
+		"bad value": {LabelSelector{MatchLabels: map[string]string{"a": "-x", "b": "x y"}}, "matchLabels.a matchLabels.b"},
+		"operator":  {LabelSelector{MatchExpressions: []Requirement{{"a", "in", nil}}}, "matchExpressions[0].operator"},
+		"no values": {
+			LabelSelector{MatchExpressions: []Requirement{{"a", "In", nil}, {"", "NotIn", nil}}},
+			"matchExpressions[0].values matchExpressions[1].key matchExpressions[1].values",
+		},
+		"values": {
+			LabelSelector{MatchExpressions: []Requirement{{"a", "Exists", []string{"x"}}, {"a", "DoesNotExist", []string{"x"}}}},
+			"matchExpressions[0].values matchExpressions[1].values",
+		},
+		"value of set": {
+			LabelSelector{MatchExpressions: []Requirement{{"a", "In", []string{"ok", "not ok"}}}},
+			"matchExpressions[0].values[1]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var paths []string

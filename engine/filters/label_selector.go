@@ -43,7 +43,8 @@ func (f *LabelSelector) Validate() error {
 	return errors.Join(errs...)
 }
 
-const wantValue = "want a label value: at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+const wantValue = "want a label value: at most 63 letters, digits, '-', '_' or '.', " +
+	"beginning and ending with a letter or digit"
 
 func (r *Requirement) validate(path string) (errs []error) {
 	if !validKey(r.Key) {

@@ -59,11 +59,20 @@ func TestShares(t *testing.T) {
 		"max score, ties":        {&MaxScore{two}, []float32{7, 7, 7}, third, third},
 		"max score, second ties": {&MaxScore{two}, []float32{7, 9, 7}, []float64{0, 1, 0}, []float64{0.5, 0, 0.5}},
 		"random":                 {&Random{two}, []float32{7, 0, 1}, third, third},
-		"weighted":               {&WeightedRandom{two}, []float32{3, 1, 0}, []float64{0.75, 0.25, 0}, []float64{0.25, 0.75, 0}},
-		"weighted, second":       {&WeightedRandom{two}, []float32{2, 1, 1}, []float64{0.5, 0.25, 0.25}, []float64{1. / 3, 1. / 3, 1. / 3}},
-		"weighted, zeros":        {&WeightedRandom{two}, []float32{0, 0, 0}, third, third},
-		"weighted, odd":          {&WeightedRandom{two}, []float32{nan, -4, 1}, []float64{0, 0, 1}, []float64{0.5, 0.5, 0}},
-		"weighted, infinite":     {&WeightedRandom{two}, []float32{float32(math.Inf(1)), 1, 0}, []float64{1, 0, 0}, []float64{0, 1, 0}},
+		"weighted": {
+			&WeightedRandom{two}, []float32{3, 1, 0},
+			[]float64{0.75, 0.25, 0}, []float64{0.25, 0.75, 0},
+		},
+		"weighted, second": {
+			&WeightedRandom{two}, []float32{2, 1, 1},
+			[]float64{0.5, 0.25, 0.25}, []float64{1. / 3, 1. / 3, 1. / 3},
+		},
+		"weighted, zeros": {&WeightedRandom{two}, []float32{0, 0, 0}, third, third},
+		"weighted, odd":   {&WeightedRandom{two}, []float32{nan, -4, 1}, []float64{0, 0, 1}, []float64{0.5, 0.5, 0}},
+		"weighted, infinite": {
+			&WeightedRandom{two}, []float32{float32(math.Inf(1)), 1, 0},
+			[]float64{1, 0, 0}, []float64{0, 1, 0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := shares(c.picker, c.totals)

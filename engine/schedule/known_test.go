@@ -28,7 +28,10 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 		some := es[random.IntN(len(es))]
 		switch random.IntN(8) {
 		case 0:
-			endpoints.SampleWriter{Endpoint: some}.Publish(&endpoints.Sample{At: at, Interval: time.Second, Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"}})
+			endpoints.SampleWriter{Endpoint: some}.Publish(&endpoints.Sample{
+				At: at, Interval: time.Second,
+				Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"},
+			})
 		case 1:
 			endpoints.LoadWriter{Endpoint: some}.Add(random.IntN(100))
 		case 2:
@@ -72,7 +75,8 @@ func TestASchedulerHoldsNothingOfARequest(t *testing.T) {
 			s.filter("f", f)
 			of := func() (of weak.Pointer[messages.Request]) {
 				defer func() { _ = recover() }()
-				req := &messages.Request{ID: 7, Model: "m", Subset: messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}}
+				subset := messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}
+				req := &messages.Request{ID: 7, Model: "m", Subset: subset}
 				of = weak.Make(req)
 				s.scheduler.Run(s.planned(), req, s.snap, now)
 				return of

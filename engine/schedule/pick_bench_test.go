@@ -36,7 +36,9 @@ func defaultPick(t testing.TB, n int) *scene {
 		if slot%2 == 0 {
 			index.Enter(uint32(slot), blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks[:sharedBlocks]...)})
 		}
-		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[slot]}.Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: r.IntN(9), Running: r.IntN(99), KVUsed: r.Float64()})
+		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[slot]}.Publish(&endpoints.Sample{
+			At: now, Interval: time.Second, Waiting: r.IntN(9), Running: r.IntN(99), KVUsed: r.Float64(),
+		})
 	}
 	s.tools.Matcher = index
 	s.scheduler = schedule.NewScheduler(s.tools)

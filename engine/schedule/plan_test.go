@@ -16,11 +16,14 @@ func TestPlanReadsWhatItsPluginsRead(t *testing.T) {
 		profiles []schedule.Profile
 		want     schedule.Reads
 	}{
-		"no profile":  {nil, 0},
-		"a filter":    {[]schedule.Profile{{}, filter}, schedule.ReadsSample},
-		"a scorer":    {[]schedule.Profile{scorer, {}}, schedule.ReadsLoRA},
-		"a picker":    {[]schedule.Profile{picker}, schedule.ReadsPrefix},
-		"one of each": {[]schedule.Profile{filter, scorer, picker}, schedule.ReadsSample | schedule.ReadsLoRA | schedule.ReadsPrefix},
+		"no profile": {nil, 0},
+		"a filter":   {[]schedule.Profile{{}, filter}, schedule.ReadsSample},
+		"a scorer":   {[]schedule.Profile{scorer, {}}, schedule.ReadsLoRA},
+		"a picker":   {[]schedule.Profile{picker}, schedule.ReadsPrefix},
+		"one of each": {
+			[]schedule.Profile{filter, scorer, picker},
+			schedule.ReadsSample | schedule.ReadsLoRA | schedule.ReadsPrefix,
+		},
 	} {
 		if got := schedule.NewPlan(c.profiles, nil, 0).Reads(); got != c.want {
 			t.Errorf("%s: reads %b, want %b", name, got, c.want)

@@ -37,7 +37,9 @@ type candidates struct {
 }
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
-func (r *profileRun) profile(req *messages.Request, p *Profile, now time.Time) (messages.ProfileRun, messages.Reason, string) {
+func (r *profileRun) profile(
+	req *messages.Request, p *Profile, now time.Time,
+) (messages.ProfileRun, messages.Reason, string) {
 	rec := messages.ProfileRun{Profile: p.Name, Runner: -1}
 	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand}
 	defer r.forget()

@@ -22,7 +22,8 @@ func TestScoresAreWeighedAndSummed(t *testing.T) {
 	if got := run.Totals.Append(nil); !reflect.DeepEqual(got, []float32{1.5, 1.5, 2}) {
 		t.Errorf("totals %v", got)
 	}
-	if run.Runner != 0 || run.Scorers.At(1).Plugin != "b" || run.Scorers.At(0).Weight != 2 || out.Decision.PoolVersion != 5 {
+	if run.Runner != 0 || run.Scorers.At(1).Plugin != "b" || run.Scorers.At(0).Weight != 2 ||
+		out.Decision.PoolVersion != 5 {
 		t.Errorf("run %+v", run)
 	}
 	if s.counts.ran[10] != 1 || s.counts.ran[11] != 1 || s.counts.ran[20] != 1 {
@@ -35,7 +36,8 @@ func TestOutOfRangeIsClampedAndNaNCountsAsZero(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	s.scorer("odd", 1, 0, fixed(-1, 7, nan, inf, -inf))
 	out := s.run()
-	if got := out.Decision.Profiles.At(0).Scorers.At(0).Scores.Append(nil); !reflect.DeepEqual(got, []float32{0, 1, 0, 1, 0}) {
+	got := out.Decision.Profiles.At(0).Scorers.At(0).Scores.Append(nil)
+	if !reflect.DeepEqual(got, []float32{0, 1, 0, 1, 0}) {
 		t.Errorf("scores %v, want 0 1 0 1 0", got)
 	}
 	if s.counts.clamped[10] != 4 || s.counts.nan[10] != 1 {
@@ -55,7 +57,9 @@ func TestPickerFaultsAreOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
-			s.profiles[0].Picker = picker("p", func(_ *schedule.Input, _ []float32, r []int) []int { return append(r, c.picks...) })
+			s.profiles[0].Picker = picker("p", func(_ *schedule.Input, _ []float32, ranked []int) []int {
+				return append(ranked, c.picks...)
+			})
 			s.failed(s.run(), messages.Internal, c.want)
 		})
 	}
@@ -101,9 +105,8 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 // records it.
 func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
 	s := newScene(t, 3)
-	s.plan, s.profiles = nil, append(s.profiles, schedule.Profile{Name: "second", Picker: picker("last", func(_ *schedule.Input, totals []float32, ranked []int) []int {
-		return append(ranked, len(totals)-1)
-	})})
+	last := func(_ *schedule.Input, totals []float32, ranked []int) []int { return append(ranked, len(totals)-1) }
+	s.plan, s.profiles = nil, append(s.profiles, schedule.Profile{Name: "second", Picker: picker("last", last)})
 	s.plan, s.handler = nil, handler{func(ran int) int {
 		if ran == 2 {
 			return -1

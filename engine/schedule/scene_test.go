@@ -57,7 +57,8 @@ func (s *scene) planned() *schedule.Plan {
 
 func (s *scene) filter(name string, f filterFunc) {
 	p := &s.profiles[0]
-	p.Filters, s.plan = append(p.Filters, schedule.FilterStep{Step: schedule.Step{Name: name, Meter: len(p.Filters)}, Filter: f}), nil
+	step := schedule.Step{Name: name, Meter: len(p.Filters)}
+	p.Filters, s.plan = append(p.Filters, schedule.FilterStep{Step: step, Filter: f}), nil
 }
 
 func (s *scene) scorer(name string, weight float32, reads schedule.Reads, f scoreFunc) {

@@ -12,7 +12,8 @@ import (
 )
 
 func (s *scene) age(place int, d time.Duration) {
-	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[place]}.Publish(&endpoints.Sample{At: now.Add(-d), Interval: time.Second})
+	sample := &endpoints.Sample{At: now.Add(-d), Interval: time.Second}
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[place]}.Publish(sample)
 }
 
 func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {

@@ -135,9 +135,11 @@ func TestRangeAndAllocations(t *testing.T) {
 }
 
 func TestReads(t *testing.T) {
-	want := map[string]schedule.Reads{"queue-scorer": schedule.ReadsSample, "running-requests-size-scorer": schedule.ReadsSample,
+	want := map[string]schedule.Reads{
+		"queue-scorer": schedule.ReadsSample, "running-requests-size-scorer": schedule.ReadsSample,
 		"kv-cache-utilization-scorer": schedule.ReadsSample, "load-aware-scorer": schedule.ReadsSample,
-		"lora-affinity-scorer": schedule.ReadsLoRA, "prefix-cache-scorer": schedule.ReadsPrefix}
+		"lora-affinity-scorer": schedule.ReadsLoRA, "prefix-cache-scorer": schedule.ReadsPrefix,
+	}
 	for name, make := range Types {
 		var got schedule.Reads
 		if r, ok := make().(interface{ Reads() schedule.Reads }); ok {
