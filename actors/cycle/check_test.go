@@ -33,19 +33,34 @@ func checked(t *testing.T) *scene {
 // A conformance checker plays answers that no model server gave: its requests are picked for, are load while their
 // streams last, and leave nothing behind.
 func TestCheckLeavesNothingBehind(t *testing.T) {
-	full := messages.ResponseEnded{ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 100, Source: messages.UsageReported}}
+	full := messages.ResponseEnded{
+		ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 100, Source: messages.UsageReported},
+	}
 	for name, then := range map[string][]messages.CycleMsg{
-		"served":               {messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, full},
-		"in the light lane":    {messages.ResponseStarted{Status: 200, Passes: true}, messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen}},
-		"of a silent proxy":    {messages.ResponseStarted{Status: 200, Passes: true}, messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited}},
-		"headers not shown":    {messages.StreamGone{Logged: true, Log: messages.LogSeen}},
-		"overloaded":           {messages.ResponseStarted{Status: 503}, messages.ResponseEnded{}},
-		"broken":               {messages.ResponseStarted{Status: 500}, messages.StreamGone{}},
-		"cut":                  {messages.StreamGone{}},
-		"an error in an event": {messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{}},
-		"served elsewhere":     {messages.ResponseStarted{Status: 200, Served: "192.0.2.1:80"}, messages.ResponseEnded{}},
-		"not reached":          {messages.ResponseStarted{Status: 503, Local: "upstream_reset_before_response_started{connection_failure}"}, messages.ResponseEnded{}},
-		"revoked":              {messages.Revoked{Reason: messages.NoCapacity}},
+		"served": {messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, full},
+		"in the light lane": {
+			messages.ResponseStarted{Status: 200, Passes: true},
+			messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen},
+		},
+		"of a silent proxy": {
+			messages.ResponseStarted{Status: 200, Passes: true},
+			messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited},
+		},
+		"headers not shown": {messages.StreamGone{Logged: true, Log: messages.LogSeen}},
+		"overloaded":        {messages.ResponseStarted{Status: 503}, messages.ResponseEnded{}},
+		"broken":            {messages.ResponseStarted{Status: 500}, messages.StreamGone{}},
+		"cut":               {messages.StreamGone{}},
+		"an error in an event": {
+			messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{},
+		},
+		"served elsewhere": {
+			messages.ResponseStarted{Status: 200, Served: "192.0.2.1:80"}, messages.ResponseEnded{},
+		},
+		"not reached": {
+			messages.ResponseStarted{Status: 503, Local: "upstream_reset_before_response_started{connection_failure}"},
+			messages.ResponseEnded{},
+		},
+		"revoked": {messages.Revoked{Reason: messages.NoCapacity}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := checked(t)

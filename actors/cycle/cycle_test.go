@@ -19,7 +19,9 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
 	s.load(1, 0)
 	s.cycle.Advance(time.Second)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Usage: messages.Usage{Source: messages.UsageReported, OutputTokens: 4}})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 9, Usage: messages.Usage{Source: messages.UsageReported, OutputTokens: 4},
+	})
 	s.stream.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 	r := s.over(messages.NoReason)
@@ -48,10 +50,18 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 		tell messages.CycleMsg
 		want messages.PickFailed
 	}{
-		"rejected": {messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2}, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 2}},
-		"evicted":  {messages.Evicted{Reason: messages.TTLExpired, RetryAfter: 3}, messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3}},
+		"rejected": {
+			messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2},
+			messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 2},
+		},
+		"evicted": {
+			messages.Evicted{Reason: messages.TTLExpired, RetryAfter: 3},
+			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3},
+		},
 		"revoked before the pick": {
-			messages.Revoked{Reason: messages.NoCapacity, RetryAfter: 4}, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 4},
+			messages.Revoked{Reason: messages.NoCapacity, RetryAfter: 4}, messages.PickFailed{
+				Reason: messages.NoCapacity, RetryAfter: 4,
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +70,10 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			s.stream.Got(c.want)
 			s.prefix.Got()
 			if r := s.over(c.want.Reason); r.Events.Len() != 5 {
-				t.Errorf("%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", r.Events.Len())
+				t.Errorf(
+					"%d events, want 5: arrival, admission asked, the end, the answer told, the place given back",
+					r.Events.Len(),
+				)
 			}
 			if s.metric("llm_d_epp_request_error_total") != 1 || s.metric("llm_d_epp_request_running") != 0 {
 				t.Error("the refusal is not counted, or still runs")
@@ -88,7 +101,9 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 		},
 		"filtered": {
 			func(s *scene) {
-				s.plan.Profiles()[0].Filters = []schedule.FilterStep{{Step: schedule.Step{Name: "strict"}, Filter: none{}}}
+				s.plan.Profiles()[0].Filters = []schedule.FilterStep{
+					{Step: schedule.Step{Name: "strict"}, Filter: none{}},
+				}
 			},
 			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "filter strict left no endpoint"},
 		},
@@ -106,7 +121,9 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 			s.stream.Got(c.want)
 			s.prefix.Got()
 			if n := s.over(c.want.Reason).Events.Len(); n != 5 {
-				t.Errorf("%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", n)
+				t.Errorf(
+					"%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", n,
+				)
 			}
 		})
 	}
@@ -186,7 +203,10 @@ func TestResponseOfEnvoyItselfNamesNoEndpoint(t *testing.T) {
 	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
 	r := s.over(messages.NoReason)
 	if r.Served != (messages.EndpointID{}) || r.FirstToken != 0 || r.Local != "connection_failure" {
-		t.Errorf("served by %v, first token after %v, local %q; want none, none, connection_failure", r.Served, r.FirstToken, r.Local)
+		t.Errorf(
+			"served by %v, first token after %v, local %q; want none, none, connection_failure", r.Served, r.FirstToken,
+			r.Local,
+		)
 	}
 	if n := s.metric("signalbox_served_elsewhere_total"); n != 0 {
 		t.Errorf("%v requests served elsewhere, want 0", n)
@@ -197,7 +217,9 @@ func TestLoadIsGivenBackToTheIncarnationThatHadIt(t *testing.T) {
 	s := serving(t)
 	old := s.pool.Snapshot().Endpoints[0]
 	anew := endpoints.New(messages.EndpointID{Slot: 0, Generation: 9}, old.Spec)
-	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil)
+	endpoints.PoolWriter{Pool: s.pool}.Publish(
+		endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil,
+	)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.over(messages.NoReason)
 	if old.Inflight() != 0 {
@@ -214,14 +236,18 @@ func TestClientThatLeaves(t *testing.T) {
 		prefix []messages.PrefixMsg
 	}{
 		"while it waits": {waiting, gone, messages.ClientGone, nil},
-		"after the pick": {serving, gone, messages.ClientGone, []messages.PrefixMsg{messages.PromptEnded{Request: 7, Failed: true}}},
+		"after the pick": {
+			serving, gone, messages.ClientGone, []messages.PrefixMsg{messages.PromptEnded{Request: 7, Failed: true}},
+		},
 		"in the response": {responding, gone, messages.ClientGone, []messages.PrefixMsg{
 			messages.PromptEnded{Request: 7},
 		}},
 		"once all is done": {responding, messages.StreamGone{Completed: true}, messages.NoReason, []messages.PrefixMsg{
 			messages.PromptEnded{Request: 7},
 		}},
-		"answered by the stream": {waiting, messages.StreamGone{Answered: messages.PickTimeout}, messages.PickTimeout, nil},
+		"answered by the stream": {
+			waiting, messages.StreamGone{Answered: messages.PickTimeout}, messages.PickTimeout, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.before(t)

@@ -54,11 +54,18 @@ func TestAccessLogKnowsWhatTheStreamDidNotSee(t *testing.T) {
 		failed bool
 		served messages.EndpointID
 	}{
-		"headers skipped":      {messages.Logged{Status: 200, Served: addresses[second], Headers: 1}, messages.NoReason, false, second},
-		"the client left":      {messages.Logged{Status: 200, Served: addresses[first], Headers: 1, ClientLeft: true}, messages.ClientGone, true, first},
-		"the server broke off": {messages.Logged{Status: 200, Served: addresses[first], Broken: true}, messages.ServerGone, true, first},
-		"no server answered":   {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
-		"never sent":           {messages.Logged{ClientLeft: true}, messages.ClientGone, true, first},
+		"headers skipped": {
+			messages.Logged{Status: 200, Served: addresses[second], Headers: 1}, messages.NoReason, false, second,
+		},
+		"the client left": {
+			messages.Logged{Status: 200, Served: addresses[first], Headers: 1, ClientLeft: true}, messages.ClientGone,
+			true, first,
+		},
+		"the server broke off": {
+			messages.Logged{Status: 200, Served: addresses[first], Broken: true}, messages.ServerGone, true, first,
+		},
+		"no server answered": {messages.Logged{Status: 503, Broken: true}, messages.ServerGone, true, first},
+		"never sent":         {messages.Logged{ClientLeft: true}, messages.ClientGone, true, first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
@@ -264,7 +271,10 @@ func TestLoadEndsWithTheStreamUntilTheProxyHasSentAnEntry(t *testing.T) {
 func TestEntryOfTheEndReachesARequestThatLingers(t *testing.T) {
 	s := lingers(t)
 	s.cycle.Advance(3 * time.Second)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 30 * time.Millisecond}})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 400,
+		Logged:        messages.Logged{Status: 200, Served: addresses[first], FirstToken: 30 * time.Millisecond},
+	})
 	s.inFlight(0)
 	if r := s.recorded(messages.NoReason); r.Ended != 4*time.Second || r.FirstToken != 30*time.Millisecond || r.ResponseBytes != 400 {
 		t.Errorf("record %+v", r)
@@ -283,7 +293,9 @@ func TestRequestThatLingersIsLoadAgainOnceItsProxySpeaks(t *testing.T) {
 	s.cycle.Advance(time.Minute)
 	s.inFlight(1)
 	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 2})
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1}})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], FirstToken: 1},
+	})
 	s.inFlight(0)
 	if r := s.recorded(messages.NoReason); r.Ended != 66*time.Second {
 		t.Errorf("it took %v, want 1m6s", r.Ended)
@@ -311,8 +323,10 @@ func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 		started messages.CycleMsg
 		why     messages.Reason
 	}{
-		"after the headers":   {messages.ResponseStarted{Status: 200, Passes: true}, messages.NoReason},
-		"before the response": {messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](t)}, messages.ClientGone},
+		"after the headers": {messages.ResponseStarted{Status: 200, Passes: true}, messages.NoReason},
+		"before the response": {
+			messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](t)}, messages.ClientGone,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
@@ -385,7 +399,9 @@ func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s.stream.Got()
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
 	s.load(1, 0)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 1}})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 9, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 1},
+	})
 	s.over(messages.NoReason)
 }
 
@@ -410,7 +426,10 @@ func TestLostEntryIsNoFailureOfThePrompt(t *testing.T) {
 // A proxy that does not tell when the body began told of no first token, and none is made up from the headers.
 func TestHeadersAreNoFirstToken(t *testing.T) {
 	s := outlived(t)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{Status: 200, Served: addresses[first], Headers: 20 * time.Millisecond}})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 400,
+		Logged:        messages.Logged{Status: 200, Served: addresses[first], Headers: 20 * time.Millisecond},
+	})
 	if r := s.over(messages.NoReason); r.Headers != 20*time.Millisecond || r.FirstToken != 0 {
 		t.Errorf("headers after %v, first token after %v; want 20ms and none", r.Headers, r.FirstToken)
 	}

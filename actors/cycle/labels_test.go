@@ -45,7 +45,10 @@ func TestNamesThatAreMadeUpAreNotOnThePage(t *testing.T) {
 	page := b.page()
 	t.Logf("%d bytes", len(page))
 	if len(page) > 80<<10 || strings.Contains(page, "made-up") {
-		t.Errorf("%d bytes, a made-up name among them: %t; want at most 80 KiB, and none", len(page), strings.Contains(page, "made-up"))
+		t.Errorf(
+			"%d bytes, a made-up name among them: %t; want at most 80 KiB, and none", len(page),
+			strings.Contains(page, "made-up"),
+		)
 	}
 	b.want("llm_d_epp_request_total", map[string]string{"other|other|2|other|": "2000"})
 	b.want("llm_d_epp_request_running", map[string]string{"other|other|2|other|": "0"})
@@ -118,7 +121,10 @@ func TestRequestsInFlightMoveWhenTheirNamesBecomeKnown(t *testing.T) {
 	open[0].ended(first)
 	b.want("llm_d_epp_request_running", map[string]string{unknown: "0", known: "0"})
 	b.want("llm_d_epp_request_total", map[string]string{unknown: "0", known: "3"})
-	b.want("llm_d_epp_request_error_total", map[string]string{"503|f|real|2|real|": "1", "rejected-context-cancelled|f|real|2|real|": "1"})
+	b.want(
+		"llm_d_epp_request_error_total",
+		map[string]string{"503|f|real|2|real|": "1", "rejected-context-cancelled|f|real|2|real|": "1"},
+	)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|real|": "3"})
 }
 
@@ -146,7 +152,10 @@ func TestPageHasABound(t *testing.T) {
 				b.live(asked(model, flow, 400+i%200), es[i*7%len(es)])
 			}
 			page := len(b.page())
-			t.Logf("%d bytes, %d sets of labels reckoned at %d", page, len(*b.all.labels.sets.Load()), b.all.labels.taken.Load())
+			t.Logf(
+				"%d bytes, %d sets of labels reckoned at %d", page, len(*b.all.labels.sets.Load()),
+				b.all.labels.taken.Load(),
+			)
 			if limit := requestPageBytes + attemptPageBytes + 2<<20 + 1<<20; page > limit {
 				t.Errorf("%d bytes, want at most %d", page, limit)
 			}
@@ -215,7 +224,13 @@ func TestWhatIsTakenIsWhatTheSetsCost(t *testing.T) {
 func TestPicksWithoutRoomForTheirModelsAreShownTogether(t *testing.T) {
 	var specs []messages.EndpointSpec
 	for i := range 1500 {
-		specs = append(specs, messages.EndpointSpec{Name: fmt.Sprintf("e%04d", i), Namespace: "ns", Address: messages.Address(fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250))})
+		specs = append(
+			specs,
+			messages.EndpointSpec{
+				Name: fmt.Sprintf("e%04d", i), Namespace: "ns",
+				Address: messages.Address(fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250)),
+			},
+		)
 	}
 	b := newBench(t, specs...)
 	for _, e := range b.pool.Snapshot().Endpoints {

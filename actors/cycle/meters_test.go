@@ -95,7 +95,9 @@ var (
 		FirstToken: 2 * time.Second, Ended: 6 * time.Second, BodyBytes: 100, ResponseBytes: 50,
 		Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 20, CachedTokens: 10, OutputTokens: 5},
 	}
-	refused = messages.Record{Model: "m", Flow: streamed.Flow, Status: 429, Reason: messages.NoCapacity, Ended: time.Second}
+	refused = messages.Record{
+		Model: "m", Flow: streamed.Flow, Status: 429, Reason: messages.NoCapacity, Ended: time.Second,
+	}
 )
 
 func TestServedRequestIsMeasured(t *testing.T) {
@@ -112,10 +114,18 @@ func TestServedRequestIsMeasured(t *testing.T) {
 	b.want("signalbox_output_tokens_total", map[string]string{"reported|": "5", "estimated|": "0"})
 	b.want("llm_d_epp_request_error_total", nil)
 	b.want("llm_d_epp_request_processing_duration_seconds", map[string]string{"": "1 0.002"})
-	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 0.75"})
-	b.want("llm_d_epp_prefix_indexer_hit_bytes", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 768"})
+	b.want(
+		"llm_d_epp_prefix_indexer_hit_ratio",
+		map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 0.75"},
+	)
+	b.want(
+		"llm_d_epp_prefix_indexer_hit_bytes",
+		map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "1 768"},
+	)
 	b.want("llm_d_epp_flow_control_requests_total", map[string]string{"pool|Dispatched|2|": "1"})
-	b.want("llm_d_epp_flow_control_request_queue_duration_seconds", map[string]string{"f|pool|m|Dispatched|2|m|": "1 1"})
+	b.want(
+		"llm_d_epp_flow_control_request_queue_duration_seconds", map[string]string{"f|pool|m|Dispatched|2|m|": "1 1"},
+	)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "1"})
 }
 
@@ -161,7 +171,10 @@ func TestHitsAreLeftOutWhereNobodyLooked(t *testing.T) {
 	a, e := b.all.arrived(&streamed), b.pool.Snapshot().Endpoints[0]
 	a.onPicked(e, -1, 4)
 	a.onPicked(e, 0, 0)
-	b.want("llm_d_epp_prefix_indexer_hit_ratio", map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "0 0"})
+	b.want(
+		"llm_d_epp_prefix_indexer_hit_ratio",
+		map[string]string{"approx-prefix-cache-producer|approx-prefix-cache-producer|": "0 0"},
+	)
 }
 
 func TestEndpointsOfOneNameAreOneSeries(t *testing.T) {
@@ -190,7 +203,9 @@ func TestEndpointsThatGoLeaveNothing(t *testing.T) {
 	first := 0
 	for i := range 1000 {
 		b.publish(uint32(i+1), messages.EndpointSpec{
-			Name: fmt.Sprint("server-", i), Namespace: "ns", Address: messages.Address(fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250)),
+			Name: fmt.Sprint("server-", i), Namespace: "ns", Address: messages.Address(
+				fmt.Sprintf("10.0.%d.%d:8000", i/250, i%250),
+			),
 		})
 		e := b.pool.Snapshot().Endpoints[0]
 		held := endpoints.LoadWriter{Endpoint: e}.Add(1)

@@ -36,14 +36,24 @@ func TestStatusesThatAreFailures(t *testing.T) {
 		"well":               {messages.ResponseStarted{Status: 200}, nil, true},
 		"the client's fault": {messages.ResponseStarted{Status: 404}, nil, true},
 		"too many requests":  {messages.ResponseStarted{Status: 429}, nil, true},
-		"overload":           {messages.ResponseStarted{Status: 503}, []messages.OutlierMsg{seen(first, messages.Overload)}, false},
-		"an error":           {messages.ResponseStarted{Status: 500}, []messages.OutlierMsg{seen(first, messages.ServerError)}, false},
-		"passed over":        {messages.ResponseStarted{Status: 200, Served: addresses[second]}, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
+		"overload": {
+			messages.ResponseStarted{Status: 503}, []messages.OutlierMsg{seen(first, messages.Overload)}, false,
+		},
+		"an error": {
+			messages.ResponseStarted{Status: 500}, []messages.OutlierMsg{seen(first, messages.ServerError)}, false,
+		},
+		"passed over": {
+			messages.ResponseStarted{Status: 200, Served: addresses[second]},
+			[]messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false,
+		},
 		"passed over, and an error": {
 			messages.ResponseStarted{Status: 502, Served: addresses[second]},
 			[]messages.OutlierMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ServerError)}, false,
 		},
-		"served by a stranger": {messages.ResponseStarted{Status: 500, Served: "10.9.9.9:1"}, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
+		"served by a stranger": {
+			messages.ResponseStarted{Status: 500, Served: "10.9.9.9:1"},
+			[]messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
@@ -64,11 +74,16 @@ func TestErrorInAnAnswerIsAFailure(t *testing.T) {
 		want   []messages.OutlierMsg
 		proof  bool
 	}{
-		"overload":             {"", 503, []messages.OutlierMsg{seen(first, messages.OverloadInStream)}, false},
-		"an error":             {"", 500, []messages.OutlierMsg{seen(first, messages.ErrorInStream)}, false},
-		"the client's fault":   {"", 404, nil, true},
-		"served elsewhere":     {addresses[second], 500, []messages.OutlierMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ErrorInStream)}, false},
-		"served by a stranger": {"10.9.9.9:1", 500, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false},
+		"overload":           {"", 503, []messages.OutlierMsg{seen(first, messages.OverloadInStream)}, false},
+		"an error":           {"", 500, []messages.OutlierMsg{seen(first, messages.ErrorInStream)}, false},
+		"the client's fault": {"", 404, nil, true},
+		"served elsewhere": {
+			addresses[second], 500,
+			[]messages.OutlierMsg{seen(first, messages.ServedElsewhere), seen(second, messages.ErrorInStream)}, false,
+		},
+		"served by a stranger": {
+			"10.9.9.9:1", 500, []messages.OutlierMsg{seen(first, messages.ServedElsewhere)}, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
@@ -104,7 +119,10 @@ func TestOverflowIsNoFailure(t *testing.T) {
 // An error behind the first token is news, whenever the endpoint was picked, and takes back that a probe was answered
 // well.
 func TestErrorBehindTheFirstTokenIsNews(t *testing.T) {
-	late := []messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{}}
+	late := []messages.CycleMsg{
+		messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ErrorSeen{Status: 500},
+		messages.ResponseEnded{},
+	}
 	s := serving(t)
 	for _, m := range late {
 		s.cycle.Tell(m)

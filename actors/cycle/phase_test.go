@@ -64,19 +64,23 @@ var plays = map[string]func(*walk){
 	"ResponseStarted/bypasses":  tells(messages.ResponseStarted{Status: 200, Passes: true}),
 	"ResponseStarted/elsewhere": tells(messages.ResponseStarted{Status: 200, Served: addresses[second]}),
 	"ResponseStarted/stranger":  tells(messages.ResponseStarted{Status: 200, Served: "10.9.9.9:1"}),
-	"ResponseStarted/local":     tells(messages.ResponseStarted{Status: 503, Local: "upstream_reset_before_response_started"}),
-	"FirstTokenSeen":            tells(messages.FirstTokenSeen{}),
-	"ErrorSeen":                 tells(messages.ErrorSeen{Status: 500}),
-	"ResponseProgressed":        tells(messages.ResponseProgressed{}),
-	"ResponseOngoing":           tells(messages.ResponseOngoing{ResponseBytes: 1}),
-	"EntriesDoubted":            tells(messages.EntriesDoubted{}),
-	"ResponseEnded":             tells(messages.ResponseEnded{ResponseBytes: 9}),
-	"ResponseEnded/logged":      tells(messages.ResponseEnded{Logged: messages.Logged{Status: 200, Served: addresses[second], Headers: 1}}),
-	"StreamGone":                tells(messages.StreamGone{}),
-	"StreamGone/log-unknown":    tells(messages.StreamGone{Logged: true}),
-	"StreamGone/log-seen":       tells(messages.StreamGone{Logged: true, Log: messages.LogSeen}),
-	"StreamGone/log-awaited":    tells(messages.StreamGone{Logged: true, Log: messages.LogAwaited}),
-	"StreamGone/log-missing":    tells(messages.StreamGone{Logged: true, Log: messages.LogMissing}),
+	"ResponseStarted/local": tells(messages.ResponseStarted{
+		Status: 503, Local: "upstream_reset_before_response_started",
+	}),
+	"FirstTokenSeen":     tells(messages.FirstTokenSeen{}),
+	"ErrorSeen":          tells(messages.ErrorSeen{Status: 500}),
+	"ResponseProgressed": tells(messages.ResponseProgressed{}),
+	"ResponseOngoing":    tells(messages.ResponseOngoing{ResponseBytes: 1}),
+	"EntriesDoubted":     tells(messages.EntriesDoubted{}),
+	"ResponseEnded":      tells(messages.ResponseEnded{ResponseBytes: 9}),
+	"ResponseEnded/logged": tells(messages.ResponseEnded{
+		Logged: messages.Logged{Status: 200, Served: addresses[second], Headers: 1},
+	}),
+	"StreamGone":             tells(messages.StreamGone{}),
+	"StreamGone/log-unknown": tells(messages.StreamGone{Logged: true}),
+	"StreamGone/log-seen":    tells(messages.StreamGone{Logged: true, Log: messages.LogSeen}),
+	"StreamGone/log-awaited": tells(messages.StreamGone{Logged: true, Log: messages.LogAwaited}),
+	"StreamGone/log-missing": tells(messages.StreamGone{Logged: true, Log: messages.LogMissing}),
 	"CycleQueried": func(w *walk) {
 		w.cycle.Tell(messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](w.T)})
 	},
@@ -190,7 +194,10 @@ var most = map[string]holding{
 }
 
 func (w *walk) holds() holding {
-	h := holding{place: w.places - w.placesBack, entry: w.book.Live(), prompt: w.prompts - w.promptsBack, detached: w.families.Outlived()}
+	h := holding{
+		place: w.places - w.placesBack, entry: w.book.Live(), prompt: w.prompts - w.promptsBack,
+		detached: w.families.Outlived(),
+	}
 	for _, e := range w.pool.Snapshot().Endpoints {
 		h.load += e.Inflight()
 	}
@@ -235,10 +242,16 @@ func (w *walk) left(name string) bool { return strings.HasPrefix(name, "StreamGo
 // settled returns what a request that ended has left behind, or gave back twice.
 func (w *walk) settled() (wrong []string) {
 	if w.places != 1 || w.placesBack != 1 || w.prompts != w.promptsBack || w.prompts > 1 {
-		wrong = append(wrong, fmt.Sprintf("places %d, back %d; prompts %d, back %d", w.places, w.placesBack, w.prompts, w.promptsBack))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("places %d, back %d; prompts %d, back %d", w.places, w.placesBack, w.prompts, w.promptsBack),
+		)
 	}
 	if w.abandoned > 1 || w.abandoned == 1 && w.tested > 0 || w.tried != (w.abandoned+w.tested > 0) {
-		wrong = append(wrong, fmt.Sprintf("it was the probe: %t; abandoned %d times, told %d results", w.tried, w.abandoned, w.tested))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("it was the probe: %t; abandoned %d times, told %d results", w.tried, w.abandoned, w.tested),
+		)
 	}
 	if len(w.ended) != 1 || w.cycle.Timers() != 0 {
 		wrong = append(wrong, fmt.Sprintf("%d records, %d timers", len(w.ended), w.cycle.Timers()))

@@ -29,7 +29,9 @@ func (s *scene) try() {
 
 // eject ejects an endpoint, which may be probed at once.
 func (s *scene) eject(e messages.EndpointID) {
-	endpoints.OutlierWriter{Endpoint: s.pool.Snapshot().ByID(e)}.SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ServerError, Incident: incident, Until: s.began})
+	endpoints.OutlierWriter{Endpoint: s.pool.Snapshot().ByID(e)}.SetOutlier(&outlier.Status{
+		Ejected: true, Cause: messages.ServerError, Incident: incident, Until: s.began,
+	})
 }
 
 func TestProbeIsAnsweredOnce(t *testing.T) {
@@ -38,7 +40,9 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 		want []messages.OutlierMsg
 	}{
 		"it is well": {
-			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ResponseEnded{}},
+			[]messages.CycleMsg{
+				messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ResponseEnded{},
+			},
 			[]messages.OutlierMsg{succeeded},
 		},
 		"it refuses the request": {
@@ -50,7 +54,10 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 			[]messages.OutlierMsg{abandoned},
 		},
 		"the access log tells of bytes": {
-			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true, Log: messages.LogSeen}, messages.ResponseOngoing{ResponseBytes: 1}},
+			[]messages.CycleMsg{
+				messages.ResponseStarted{Status: 200}, messages.StreamGone{Logged: true, Log: messages.LogSeen},
+				messages.ResponseOngoing{ResponseBytes: 1},
+			},
 			[]messages.OutlierMsg{succeeded},
 		},
 		"the access log tells a clean end": {
@@ -65,11 +72,16 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 			[]messages.OutlierMsg{failed(messages.ServerError)},
 		},
 		"it fails within its answer": {
-			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500}, messages.FirstTokenSeen{}, messages.ResponseEnded{}},
+			[]messages.CycleMsg{
+				messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500}, messages.FirstTokenSeen{},
+				messages.ResponseEnded{},
+			},
 			[]messages.OutlierMsg{failed(messages.ErrorInStream)},
 		},
 		"it is passed over": {
-			[]messages.CycleMsg{messages.ResponseStarted{Status: 200, Served: addresses[second]}, messages.ResponseEnded{}},
+			[]messages.CycleMsg{
+				messages.ResponseStarted{Status: 200, Served: addresses[second]}, messages.ResponseEnded{},
+			},
 			[]messages.OutlierMsg{failed(messages.ServedElsewhere)},
 		},
 		"the client leaves": {
@@ -142,13 +154,18 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 		shown bool
 		until time.Duration
 		want  []messages.OutlierMsg
-	}{"shown": {true, time.Hour, well}, "not shown": {false, time.Hour, nil}, "not shown for long": {false, -time.Hour, well}} {
+	}{
+		"shown": {true, time.Hour, well}, "not shown": {false, time.Hour, nil},
+		"not shown for long": {false, -time.Hour, well},
+	} {
 		t.Run("all are ejected for what they say within an answer: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.asked.Shown = c.shown
 			s.arrive(24 * time.Hour)
 			for _, e := range s.pool.Snapshot().Endpoints {
-				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{Ejected: true, Cause: messages.ErrorInStream, Incident: incident, Until: s.began.Add(c.until)})
+				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{
+					Ejected: true, Cause: messages.ErrorInStream, Incident: incident, Until: s.began.Add(c.until),
+				})
 			}
 			s.cycle.Tell(messages.Dispatched{})
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
@@ -165,7 +182,9 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 			s.arrive(24 * time.Hour)
 			s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 			for _, e := range s.pool.Snapshot().Endpoints {
-				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until)})
+				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{
+					Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until),
+				})
 			}
 			s.cycle.Tell(messages.Dispatched{})
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})

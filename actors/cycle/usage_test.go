@@ -36,7 +36,10 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	s := newScene(t)
 	began := messages.ResponseStarted{Status: 200}
 	for _, tokens := range []int{4, 8, 16, 32, 64, 128} {
-		s.life(t, streamedChat, began, messages.ResponseEnded{ResponseBytes: int64(500 + 10*tokens), Usage: reported(tokens)})
+		s.life(
+			t, streamedChat, began,
+			messages.ResponseEnded{ResponseBytes: int64(500 + 10*tokens), Usage: reported(tokens)},
+		)
 	}
 	unread := func(s *scene) { streamedChat(s); s.asked.Form = messages.AnswerForm{} }
 	other := func(s *scene) { streamedChat(s); s.asked.Form.LogProbs = 6 }
@@ -47,7 +50,10 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 		told   []messages.CycleMsg
 		want   messages.Usage
 	}{
-		"bypassed": {streamedChat, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
+		"bypassed": {
+			streamedChat, []messages.CycleMsg{passes, logged},
+			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20},
+		},
 		"seen, and not reported": {streamedChat, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
 		"cut": {streamedChat, []messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}},
@@ -55,14 +61,35 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 		"shown, for the proxy was asked": {other, []messages.CycleMsg{
 			passes, messages.FirstTokenSeen{}, messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)},
 		}, reported(33)},
-		"another form":          {other, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotLearned}},
-		"a body not read":       {unread, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotEstimable}},
-		"the log never came":    {streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true, Log: messages.LogSeen}}, messages.Usage{Source: messages.UsageNotMeasured}},
-		"seen, another form":    {other, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{Source: messages.UsageNotReported}},
-		"seen, a body not read": {unread, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{Source: messages.UsageNotEstimable}},
-		"an error":              {streamedChat, []messages.CycleMsg{messages.ResponseStarted{Status: 404}, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{}},
-		"an error in its body":  {streamedChat, []messages.CycleMsg{began, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{ResponseBytes: 700}}, messages.Usage{}},
-		"no response":           {streamedChat, []messages.CycleMsg{messages.StreamGone{}}, messages.Usage{}},
+		"another form": {
+			other, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotLearned},
+		},
+		"a body not read": {
+			unread, []messages.CycleMsg{passes, logged}, messages.Usage{Source: messages.UsageNotEstimable},
+		},
+		"the log never came": {
+			streamedChat, []messages.CycleMsg{passes, messages.StreamGone{Logged: true, Log: messages.LogSeen}},
+			messages.Usage{Source: messages.UsageNotMeasured},
+		},
+		"seen, another form": {
+			other, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
+			messages.Usage{Source: messages.UsageNotReported},
+		},
+		"seen, a body not read": {
+			unread, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
+			messages.Usage{Source: messages.UsageNotEstimable},
+		},
+		"an error": {
+			streamedChat,
+			[]messages.CycleMsg{messages.ResponseStarted{Status: 404}, messages.ResponseEnded{ResponseBytes: 700}},
+			messages.Usage{},
+		},
+		"an error in its body": {
+			streamedChat,
+			[]messages.CycleMsg{began, messages.ErrorSeen{Status: 500}, messages.ResponseEnded{ResponseBytes: 700}},
+			messages.Usage{},
+		},
+		"no response": {streamedChat, []messages.CycleMsg{messages.StreamGone{}}, messages.Usage{}},
 		"answered by Envoy": {streamedChat, []messages.CycleMsg{
 			messages.ResponseStarted{Status: 200, Local: "direct_response"}, messages.ResponseEnded{ResponseBytes: 700},
 		}, messages.Usage{}},
