@@ -14,7 +14,7 @@ type Flow struct {
 	places  map[messages.RequestID]struct{} // requests that were dispatched and have not ended
 }
 
-// New is a flow shard that holds nothing.
+// New returns a flow shard that holds nothing.
 func New(m *Metrics) *Flow {
 	return &Flow{metrics: m, places: map[messages.RequestID]struct{}{}}
 }
@@ -47,7 +47,7 @@ func (f *Flow) onRequestEnded(m messages.RequestEnded) {
 	}
 }
 
-// Stopped gives the places up: whoever holds one runs on, and its end finds nothing to give back.
+// Stopped gives the places up: what holds one runs on, and its end finds nothing to give back.
 func (f *Flow) Stopped(runtime.Context[messages.FlowMsg]) {
 	f.metrics.running.Sub(float64(len(f.places)))
 	f.places = nil

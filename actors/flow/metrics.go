@@ -2,7 +2,7 @@ package flow
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of all flow shards together.
+// Metrics holds those of all flow shards together.
 type Metrics struct {
 	dispatched prometheus.Counter
 	running    prometheus.Gauge

@@ -18,10 +18,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name: "signalbox_endpoint_failures_total", Help: "What went wrong with endpoints, by kind.",
 	}, []string{"kind"})
 	ejections := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_endpoint_ejections_total", Help: "Endpoints that were ejected, by the kind of failure that decided it.",
+		Name: "signalbox_endpoint_ejections_total",
+		Help: "Endpoints that were ejected, by the kind of failure that decided it.",
 	}, []string{"kind"})
 	m := &Metrics{
-		failures: map[messages.FailureKind]prometheus.Counter{}, ejections: map[messages.FailureKind]prometheus.Counter{},
+		failures:  map[messages.FailureKind]prometheus.Counter{},
+		ejections: map[messages.FailureKind]prometheus.Counter{},
 		recovered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "signalbox_endpoint_recoveries_total", Help: "Ejected endpoints that answered a probe well.",
 		}),

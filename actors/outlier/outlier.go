@@ -20,7 +20,8 @@ type Checker interface {
 
 // Config holds the settings. The zero Config ejects and degrades nothing.
 type Config struct {
-	MaxEjectionPercent float64 // of the pool that may be ejected at a time, 0 to 100; 0 = failures are counted, and that is all
+	// MaxEjectionPercent is how much of the pool may be ejected at a time, 0 to 100; 0 = failures are only counted.
+	MaxEjectionPercent float64
 	outlier.Config
 }
 
@@ -44,7 +45,8 @@ const checkEvery = time.Second // at most, for each endpoint
 
 // New returns an outlier actor to which every endpoint is healthy.
 func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *Outlier {
-	return &Outlier{cfg: cfg, pool: pool, checker: checker, metrics: metrics, endpoints: map[messages.EndpointID]*endpoint{}}
+	known := map[messages.EndpointID]*endpoint{}
+	return &Outlier{cfg: cfg, pool: pool, checker: checker, metrics: metrics, endpoints: known}
 }
 
 // Receive turns each message into an event of its endpoint's machine.

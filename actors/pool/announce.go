@@ -63,9 +63,12 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 		list = append(list, messages.AnnouncedEndpoint{Address: e.Spec.Address})
 	}
 	for _, address := range sortedKeys(p.told.leaving) {
-		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: !p.told.leaving[address].stopped.IsZero()})
+		leaving := !p.told.leaving[address].stopped.IsZero()
+		list = append(list, messages.AnnouncedEndpoint{Address: address, Leaving: leaving})
 	}
-	m := messages.EndpointsAnnounced{Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: ctx.Port()}
+	m := messages.EndpointsAnnounced{
+		Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: ctx.Port(),
+	}
 	switch {
 	case !p.deps.Announcer.Tell(m): // there is nothing to take it, so there is nothing to wait for
 		p.told.admitted = p.told.number
@@ -128,7 +131,8 @@ func (p *Pool) admitKnown() {
 func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	ctx.After(lingers, messages.RemovalDue{Version: version})
 	for i, s := range p.deps.Shards() {
-		if p.told.passed[i] < version && !s.Tell(messages.SnapshotReplaced{Loop: i, Version: version, Pool: ctx.Self()}) {
+		replaced := messages.SnapshotReplaced{Loop: i, Version: version, Pool: ctx.Self()}
+		if p.told.passed[i] < version && !s.Tell(replaced) {
 			p.told.passed[i] = version
 		}
 	}

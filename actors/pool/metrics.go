@@ -15,17 +15,23 @@ type Metrics struct {
 // NewMetrics registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool."}),
-		version:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_pool_version", Help: "Version of the endpoint set."}),
+		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool.",
+		}),
+		version: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_pool_version", Help: "Version of the endpoint set.",
+		}),
+		overdue: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "signalbox_pool_acknowledgements_overdue_total",
+			Help: "Times that endpoints were picked after a second of waiting, " +
+				"though not every proxy had acknowledged them.",
+		}),
+		passedOver: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "signalbox_pool_loops_passed_over_total",
+			Help: "Times that proxies were told to forget endpoints though a loop had hung for two minutes, " +
+				"and may still have been picking them.",
+		}),
 	}
-	m.overdue = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "signalbox_pool_acknowledgements_overdue_total",
-		Help: "Times that endpoints were picked after a second of waiting, though not every proxy had acknowledged them.",
-	})
-	m.passedOver = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "signalbox_pool_loops_passed_over_total",
-		Help: "Times that proxies were told to forget endpoints though a loop had hung for two minutes, and may still have been picking them.",
-	})
 	r.MustRegister(m.endpoints, m.version, m.overdue, m.passedOver)
 	return m
 }

@@ -15,7 +15,8 @@ type Metrics struct {
 
 // NewMetrics registers the metrics. It fails if one of their names is taken.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	plugin := prometheus.Labels{"plugin_name": "approx-prefix-cache-producer", "plugin_type": "approx-prefix-cache-producer"}
+	const producer = "approx-prefix-cache-producer"
+	plugin := prometheus.Labels{"plugin_name": producer, "plugin_type": producer}
 	m := &Metrics{
 		blocks: prometheus.NewGauge(prometheus.GaugeOpts{Name: "llm_d_epp_prefix_indexer_size", ConstLabels: plugin,
 			Help: "Prompt blocks in the prefix index that at least one endpoint holds."}),
@@ -26,7 +27,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		entered:   counter("signalbox_prefix_entered_blocks_total", "Blocks entered for an endpoint at a pick."),
 		evicted:   counter("signalbox_prefix_evicted_blocks_total", "Blocks dropped because their endpoint was full."),
 		withdrawn: counter("signalbox_prefix_withdrawn_blocks_total", "Blocks taken back: served elsewhere, or failed."),
-		forgotten: counter("signalbox_prefix_forgotten_blocks_total", "Blocks dropped because their endpoint left or the index was reset."),
+		forgotten: counter("signalbox_prefix_forgotten_blocks_total",
+			"Blocks dropped because their endpoint left or the index was reset."),
 	}
 	all := []prometheus.Collector{m.blocks, m.held, m.bytes, m.prompts, m.entered, m.evicted, m.withdrawn, m.forgotten}
 	for _, c := range all {

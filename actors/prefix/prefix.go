@@ -33,7 +33,7 @@ type departure struct {
 	asked    []messages.EndpointLeft // to be answered when nothing is left
 }
 
-// New makes an incarnation, which is the only writer of the index from now on.
+// New returns an incarnation, which is the only writer of the index from now on.
 func New(index *blockindex.Index, metrics *Metrics) *Prefix {
 	return &Prefix{
 		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32]*departure{},
@@ -73,42 +73,42 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 }
 
 func (p *Prefix) onPromptServed(m messages.PromptServed) {
-	at, ok := p.placed[m.Request]
+	placed, ok := p.placed[m.Request]
 	if !ok {
 		return
 	}
-	if at.endpoint == m.Endpoint && p.admits(m.Endpoint) {
-		at.served = true
-		p.placed[m.Request] = at
+	if placed.endpoint == m.Endpoint && p.admits(m.Endpoint) {
+		placed.served = true
+		p.placed[m.Request] = placed
 		return
 	}
 	p.withdraw(m.Request)
 	if !p.admits(m.Endpoint) {
 		return
 	}
-	at.endpoint, at.served = m.Endpoint, true
-	at.entry = p.index.Enter(m.Endpoint.Slot, at.prompt)
-	p.placed[m.Request] = at
+	placed.endpoint, placed.served = m.Endpoint, true
+	placed.entry = p.index.Enter(m.Endpoint.Slot, placed.prompt)
+	p.placed[m.Request] = placed
 }
 
 // onPromptEnded counts the end of a served request as a use: a server lets go of its blocks only then.
 func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
-	at, ok := p.placed[m.Request]
-	if !ok || !at.served || m.Failed {
+	placed, ok := p.placed[m.Request]
+	if !ok || !placed.served || m.Failed {
 		p.withdraw(m.Request)
 		return
 	}
-	if p.admits(at.endpoint) {
-		p.index.Refresh(at.endpoint.Slot, at.prompt, at.entry)
+	if p.admits(placed.endpoint) {
+		p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
 	}
 	delete(p.placed, m.Request)
 }
 
 // onEndpointLeft answers when nothing of the slot is left.
 func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messages.EndpointLeft) {
-	if at := p.leaving[m.Endpoint.Slot]; at != nil {
+	if leaving := p.leaving[m.Endpoint.Slot]; leaving != nil {
 		p.close(m.Endpoint)
-		at.asked = append(at.asked, m)
+		leaving.asked = append(leaving.asked, m)
 		return
 	}
 	if !p.admits(m.Endpoint) {
@@ -142,7 +142,7 @@ func (p *Prefix) leave(ctx runtime.Context[messages.PrefixMsg], e messages.Endpo
 
 // clearPart clears some of a slot, and tells itself to go on or the pool that nothing is left.
 func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID) {
-	if at := p.leaving[e.Slot]; at == nil || at.endpoint != e {
+	if leaving := p.leaving[e.Slot]; leaving == nil || leaving.endpoint != e {
 		return // it was cleared as a whole meanwhile
 	}
 	p.index.ClearSome(e.Slot, partBlocks)
@@ -153,31 +153,31 @@ func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.E
 	p.cleared(e.Slot)
 }
 
-// cleared tells whoever waits for the slot.
+// cleared tells the pools that wait for the slot.
 func (p *Prefix) cleared(slot uint32) {
-	at := p.leaving[slot]
+	leaving := p.leaving[slot]
 	delete(p.leaving, slot)
-	if at == nil {
+	if leaving == nil {
 		return
 	}
-	for _, m := range at.asked {
+	for _, m := range leaving.asked {
 		m.Pool.Tell(messages.SlotCleared{Endpoint: m.Endpoint})
 	}
 }
 
 // withdraw takes a request's own blocks out, and forgets it.
 func (p *Prefix) withdraw(id messages.RequestID) {
-	at, ok := p.placed[id]
+	placed, ok := p.placed[id]
 	if !ok {
 		return
 	}
 	delete(p.placed, id)
-	if p.admits(at.endpoint) {
-		p.index.Withdraw(at.endpoint.Slot, at.prompt, at.entry)
+	if p.admits(placed.endpoint) {
+		p.index.Withdraw(placed.endpoint.Slot, placed.prompt, placed.entry)
 	}
 }
 
-// admits says whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any
+// admits reports whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any
 // seen before it clears the slot: the pool takes care that it is clear, but blocks that were picked for the older one
 // on an old snapshot may have come after a restart of this actor.
 func (p *Prefix) admits(e messages.EndpointID) bool {
@@ -196,7 +196,7 @@ func (p *Prefix) admits(e messages.EndpointID) bool {
 	return e.Generation == *floor
 }
 
-// Stopped leaves the index empty: nobody would withdraw what is provisional, or forget an endpoint that leaves.
+// Stopped leaves the index empty: nothing would withdraw what is provisional, or forget an endpoint that leaves.
 func (p *Prefix) Stopped(runtime.Context[messages.PrefixMsg]) {
 	p.index.Reset()
 	clear(p.placed)

@@ -29,8 +29,8 @@ type Recorder struct {
 type query struct {
 	asked   messages.RequestQueried
 	silent  int                             // shards that have not answered
-	missing map[messages.RequestID]struct{} // whose cycles were asked and have not answered
-	heard   map[messages.RequestID]struct{} // whose records came
+	missing map[messages.RequestID]struct{} // of cycles that were asked and have not answered
+	heard   map[messages.RequestID]struct{} // of records that came
 	got     []messages.Record
 	unasked int
 	lost    uint64
@@ -38,7 +38,7 @@ type query struct {
 	timer   runtime.Timer
 }
 
-// New is a recorder over the shards of all loops.
+// New returns a recorder over the shards of all loops.
 func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
 	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}, rings: map[messages.QueryID]*rings{}}
 }
@@ -133,7 +133,10 @@ func (q *query) take(found messages.List[messages.Record]) {
 
 // miss asks the shard again for those cycles that have not answered: one that ends before it handles its question never
 // will, and only the shard's book says what became of it.
-func (q *query) miss(ctx runtime.Context[messages.RecorderMsg], id messages.QueryID, shard messages.Sink[messages.ShardMsg], asked messages.List[messages.RequestID]) {
+func (q *query) miss(
+	ctx runtime.Context[messages.RecorderMsg], id messages.QueryID,
+	shard messages.Sink[messages.ShardMsg], asked messages.List[messages.RequestID],
+) {
 	var missed []messages.RequestID
 	for _, request := range asked.All() {
 		if _, heard := q.heard[request]; !heard {
@@ -181,7 +184,9 @@ func (r *Recorder) finish(id messages.QueryID) {
 	if q.asked.Request == 0 && q.asked.IDs.Len() == 0 {
 		got = got[:min(len(got), max(q.asked.Newest, 0))]
 	}
-	q.asked.Admin.Tell(messages.RecordsAnswered{Records: messages.TakeList(got), Unasked: q.unasked, Lost: q.lost, Partial: q.partial})
+	q.asked.Admin.Tell(messages.RecordsAnswered{
+		Records: messages.TakeList(got), Unasked: q.unasked, Lost: q.lost, Partial: q.partial,
+	})
 }
 
 // Stopped answers the queries that are still open with what has come.
@@ -194,7 +199,7 @@ func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
 	r.cutRings()
 }
 
-// sorted gives the queries in the order in which they came.
+// sorted returns the queries in the order in which they came.
 func sorted[Q any](open map[messages.QueryID]Q) []messages.QueryID {
 	return slices.Sorted(maps.Keys(open))
 }

@@ -61,7 +61,9 @@ func (r *Recorder) finishRings(id messages.QueryID) {
 		q.timer.Cancel()
 	}
 	slices.SortFunc(q.got, func(a, b messages.Ring) int { return cmp.Compare(a.Loop, b.Loop) })
-	q.asked.Admin.Tell(messages.RingsAnswered{Rings: messages.TakeList(q.got), Loops: len(r.shards), Partial: q.partial})
+	q.asked.Admin.Tell(messages.RingsAnswered{
+		Rings: messages.TakeList(q.got), Loops: len(r.shards), Partial: q.partial,
+	})
 }
 
 // cutRings answers all questions about rings that are open, with what has come.

@@ -33,10 +33,12 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		Name: "llm_d_epp_datalayer_poll_errors_total", Help: "Fetches from model servers that brought nothing.",
 	}, []string{"source_type"})
 	fetches := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_fetches_total", Help: "Fetches from model servers that ended, by outcome: answered, failed, lost.",
+		Name: "signalbox_fetches_total",
+		Help: "Fetches from model servers that ended, by outcome: answered, failed, lost.",
 	}, []string{"source_type", "outcome"})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "signalbox_fetch_duration_seconds", Help: "Time from the begin of a fetch that was answered until its page was read.",
+		Name:    "signalbox_fetch_duration_seconds",
+		Help:    "Time from the begin of a fetch that was answered until its page was read.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 	}, []string{"source_type"})
 	m := &Metrics{
@@ -47,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "signalbox_endpoint_restarts_total", Help: "Restarts of model servers that their pages showed.",
 		}),
 	}
-	of := func(source string) sourceMetrics {
+	metricsOf := func(source string) sourceMetrics {
 		return sourceMetrics{
 			answered: fetches.WithLabelValues(source, "answered"),
 			failed:   fetches.WithLabelValues(source, "failed"),
@@ -56,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			took:     took.WithLabelValues(source),
 		}
 	}
-	m.metrics, m.models = of(metricsSource), of(modelsSource)
+	m.metrics, m.models = metricsOf(metricsSource), metricsOf(modelsSource)
 	return m, errors.Join(reg.Register(pollErrors), reg.Register(fetches), reg.Register(took),
 		reg.Register(m.pageBytes), reg.Register(m.restarts))
 }

@@ -79,7 +79,8 @@ func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper 
 	if cfg.Served == nil {
 		cfg.Served = func(...string) {}
 	}
-	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, server: server{startedAt: messages.Unknown}}
+	learnt := server{startedAt: messages.Unknown}
+	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, server: learnt}
 }
 
 // Receive follows an endpoint from assignment to withdrawal.
@@ -191,8 +192,9 @@ func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sam
 	return &endpoints.Sample{
 		At: s.page.began, Interval: every, Number: s.page.number,
 		Engine: s.server.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
-		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil), MaxLoRAs: count(r.MaxAdapters),
-		BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks), StartedAt: max(s.server.startedAt, 0), Models: s.server.models,
+		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil),
+		MaxLoRAs: count(r.MaxAdapters), BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks),
+		StartedAt: max(s.server.startedAt, 0), Models: s.server.models,
 	}
 }
 

@@ -2,7 +2,7 @@ package shard
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of all shards together.
+// Metrics holds those of all shards together.
 type Metrics struct{ ended, late prometheus.Counter }
 
 // NewMetrics registers them.

@@ -24,8 +24,8 @@ type Shard struct {
 	report  func(*messages.Record)
 }
 
-// New is a shard over the loop's book. It reports each request that never had a cycle; report must not block or keep
-// the record.
+// New returns a shard over the loop's book. It reports each request that never had a cycle; report must not block or
+// keep the record.
 func New(book *records.Book, metrics *Metrics, report func(*messages.Record)) *Shard {
 	return &Shard{book: book, metrics: metrics, report: report}
 }
@@ -94,7 +94,7 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	for _, id := range m.Requests.All() {
 		missed[id] = struct{}{}
 	}
-	found := s.book.Newest(len(missed), func(r *messages.Record) bool { _, is := missed[r.Request]; return is })
+	found := s.book.Newest(len(missed), func(r *messages.Record) bool { _, found := missed[r.Request]; return found })
 	for i := range found {
 		delete(missed, found[i].Request)
 	}
@@ -114,8 +114,8 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	})
 }
 
-// askRunning passes the query to the cycles that may match, which answer by themselves. It says whose those are, and
-// how many more run that may match and are not asked.
+// askRunning passes the query to the cycles that may match, which answer by themselves. It returns the requests of
+// those, and how many more run that may match and are not asked.
 func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestID, unasked int) {
 	query := messages.CycleQueried{Query: m.Query, Recorder: m.Recorder}
 	if m.Request != 0 {

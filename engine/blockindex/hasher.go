@@ -73,7 +73,7 @@ func (h *Hasher) WriteString(p string) {
 	}
 }
 
-// filled says that n bytes more of the block are there.
+// filled notes that n bytes more of the block are there.
 func (h *Hasher) filled(n int) {
 	h.fill += n
 	if h.fill < BlockBytes {
@@ -85,7 +85,7 @@ func (h *Hasher) filled(n int) {
 	h.blocks = append(h.blocks, sum)
 }
 
-// Blocks gives the hashes, first block first, and resets the hasher.
+// Blocks returns the hashes, first block first, and resets the hasher.
 func (h *Hasher) Blocks() messages.List[uint64] {
 	blocks := h.blocks
 	h.blocks = nil

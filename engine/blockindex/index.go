@@ -24,13 +24,13 @@ type Prompt struct {
 	Blocks      messages.List[uint64] // chained, first block first
 }
 
-// root keeps the blocks of different models and salts apart.
+// root returns what keeps the blocks of different models and salts apart.
 func (p Prompt) root() uint64 {
 	const odd = 0x9E3779B97F4A7C15
 	return bits.RotateLeft64(xxhash.Sum64String(p.Model)*odd, 29) ^ xxhash.Sum64String(p.Salt)*odd
 }
 
-// key of a block; never 0.
+// key returns that of a block; it is never 0.
 func key(root, block uint64) uint64 { return max(block^root, 1) }
 
 // Index knows for each block which endpoints hold it. Match may run on any goroutine at any time; all other methods
@@ -60,7 +60,8 @@ type Stats struct {
 	Entered, Evicted, Withdrawn, Forgotten uint64 // blocks, per endpoint
 }
 
-// NewIndex makes an empty index. capacity is how many blocks it remembers for an endpoint; 0 or less = DefaultCapacity.
+// NewIndex returns an empty index. capacity is how many blocks it remembers for an endpoint; 0 or less =
+// DefaultCapacity.
 func NewIndex(capacity int) *Index {
 	if capacity <= 0 {
 		capacity = DefaultCapacity
@@ -186,12 +187,12 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 	return withdrawn
 }
 
-// ClearSlot forgets everything of an endpoint, and says how many blocks that were.
+// ClearSlot forgets everything of an endpoint, and returns how many blocks that were.
 func (x *Index) ClearSlot(slot uint32) (forgotten int) {
 	return x.ClearSome(slot, x.Held(slot))
 }
 
-// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and says how many. Once it
+// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and returns how many. Once it
 // holds none its memory is given back.
 func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	if int(slot) >= len(x.slots) {
@@ -209,7 +210,7 @@ func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	return forgotten
 }
 
-// Held is how many blocks an endpoint holds.
+// Held returns how many blocks an endpoint holds.
 func (x *Index) Held(slot uint32) int {
 	if int(slot) >= len(x.slots) {
 		return 0
@@ -227,7 +228,7 @@ func (x *Index) Reset() {
 	x.slots = nil
 }
 
-// Stats of the index.
+// Stats returns those of the index.
 func (x *Index) Stats() Stats { return x.stats }
 
 // reach makes room for a slot.

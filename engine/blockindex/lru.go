@@ -33,7 +33,7 @@ const (
 
 func (l *lru) bytes() int { return nodeBytes*cap(l.nodes) + bucketBytes*cap(l.buckets) }
 
-// find is the node of a key; 0 = it is not held.
+// find returns the node of a key; 0 = it is not held.
 func (l *lru) find(key uint64) uint32 {
 	if len(l.buckets) == 0 {
 		return 0
@@ -41,11 +41,11 @@ func (l *lru) find(key uint64) uint32 {
 	return l.buckets[l.bucket(key)].node()
 }
 
-// bucket is where the key stands or would stand.
+// bucket returns where the key stands or would stand.
 func (l *lru) bucket(key uint64) int {
 	mask := len(l.buckets) - 1
 	for b := int(key) & mask; ; b = (b + 1) & mask {
-		if at := l.buckets[b]; at == 0 || at.tag() == uint32(key) && l.nodes[at.node()].key == key {
+		if held := l.buckets[b]; held == 0 || held.tag() == uint32(key) && l.nodes[held.node()].key == key {
 			return b
 		}
 	}
@@ -106,7 +106,7 @@ func (l *lru) use(n uint32, stamp uint64) {
 	l.nodes[n].stamp = stamp
 }
 
-// oldest is the least recently used node; 0 = none.
+// oldest returns the least recently used node; 0 = none.
 func (l *lru) oldest() uint32 { return l.nodes[0].prev }
 
 func (l *lru) link(n, pos uint32) {

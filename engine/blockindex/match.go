@@ -20,7 +20,7 @@ type search struct {
 // holderSet is a bitmap of slots. Only its first search.words words mean something.
 type holderSet [maxWords]uint64
 
-var nobody holderSet // never written
+var none holderSet // never written
 
 // Match writes to out[slot] how many lead blocks of the prompt the endpoint in that slot holds, and returns the largest
 // of these numbers. Slots from len(out) on are left out. It looks at about log2(blocks) blocks, and as many again for
@@ -41,14 +41,14 @@ func (x *Index) Match(p Prompt, out []int) int {
 	for at := 0; at < n-1; {
 		next := min(2*at+1, n-1)
 		s.holders(next, after)
-		s.clamp(after, before, &nobody)
+		s.clamp(after, before, &none)
 		s.between(at, before, next, after)
 		if empty(after[:words]) {
 			return s.best
 		}
 		at, before, after = next, after, before
 	}
-	s.give(before, &nobody, n)
+	s.give(before, &none, n)
 	return s.best
 }
 
@@ -69,7 +69,7 @@ func (s *search) clamp(set, before, behind *holderSet) {
 	}
 }
 
-// between finds where the holders at block a leave, of whom those in the second set still hold block b.
+// between finds where the holders at block a leave, of which those in the second set still hold block b.
 func (s *search) between(a int, atA *holderSet, b int, atB *holderSet) {
 	if slices.Equal(atA[:s.words], atB[:s.words]) {
 		return
@@ -86,7 +86,7 @@ func (s *search) between(a int, atA *holderSet, b int, atB *holderSet) {
 	s.between(mid, &atMid, b, atB)
 }
 
-// give writes the length for those who are in the first set and not in the second.
+// give writes the length for those that are in the first set and not in the second.
 func (s *search) give(in, notIn *holderSet, length int) {
 	for w := range s.words {
 		for left := in[w] &^ notIn[w]; left != 0; left &= left - 1 {

@@ -2,8 +2,8 @@ package blockindex
 
 import "math/bits"
 
-// rebuilt is a table with what is alive in t, with room for as much again, for some more rows, and for slots below
-// 64*rowWords. t itself stays as it is, for those who still read it.
+// rebuilt returns a table with what is alive in t, with room for as much again, for some more rows, and for slots below
+// 64*rowWords. t itself stays as it is, for what still reads it.
 func (t *table) rebuilt(rowWords int) *table {
 	rowWords = max(rowWords, t.rowWords)
 	rows := 0
@@ -22,7 +22,7 @@ func (t *table) rebuilt(rowWords int) *table {
 	return n
 }
 
-// adopt takes over a pair of an older table, unless it is dead. Nobody reads t yet.
+// adopt takes over a pair of an older table, unless it is dead. Nothing reads t yet.
 func (t *table) adopt(key, h uint64, from *table) {
 	switch h >> countShift {
 	case 0:
@@ -52,7 +52,7 @@ func population(row []uint64) (count int) {
 	return count
 }
 
-// inline is the word for the slots of a row that has few.
+// inline returns the word for the slots of a row that has few.
 func inline(row []uint64) (h uint64) {
 	count := uint64(0)
 	for i, w := range row {

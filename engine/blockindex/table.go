@@ -5,7 +5,7 @@ import "sync/atomic"
 // table maps keys to the slots that hold them, by open addressing. One goroutine writes, any number read.
 //
 // Readers are safe because a place is never used twice: a key, once written, stays where it is until the whole table is
-// replaced, and so does the row of an entry that outgrew its word. An entry that nobody holds any more is a dead one
+// replaced, and so does the row of an entry that outgrew its word. An entry without holders is a dead one
 // until then. So a reader sees the holders of its own key, or none, but never those of another key.
 type table struct {
 	words []uint64 // pairs: key, holders. Key 0 = free. Readers and the writer use atomic loads and stores
@@ -15,7 +15,7 @@ type table struct {
 	rowWords int // of one row; slots from 64*rowWords on do not fit
 	used     int // pairs with a key, dead ones included; writer only
 	usedRows int // writer only
-	live     int // pairs that somebody holds; writer only
+	live     int // pairs with holders; writer only
 }
 
 // Holders are one word: up to inlineSlots slots of slotBits each, their number in the top bits; or, if those say isRow,
@@ -38,11 +38,12 @@ const minPairs = 8
 
 func newTable(pairs, rows, rowWords int) *table {
 	return &table{
-		words: make([]uint64, 2*pairs), rows: make([]uint64, rows*rowWords), mask: uint64(pairs - 1), rowWords: rowWords,
+		words: make([]uint64, 2*pairs), mask: uint64(pairs - 1),
+		rows: make([]uint64, rows*rowWords), rowWords: rowWords,
 	}
 }
 
-// find is the index of the key's pair, or of the free one where it would stand. There is always a free one.
+// find returns the index of the key's pair, or of the free one where it would stand. There is always a free one.
 func (t *table) find(key uint64) (i uint64, ok bool) {
 	for i = key & t.mask; ; i = (i + 1) & t.mask {
 		switch atomic.LoadUint64(&t.words[2*i]) {
@@ -54,7 +55,7 @@ func (t *table) find(key uint64) (i uint64, ok bool) {
 	}
 }
 
-// holders copies the set of slots that hold the key, cut to len(set) words, and says whether there are any.
+// holders copies the set of slots that hold the key, cut to len(set) words, and reports whether there are any.
 func (t *table) holders(key uint64, set []uint64) (some bool) {
 	clear(set)
 	i, ok := t.find(key)
@@ -85,7 +86,7 @@ func (t *table) row(h uint64) []uint64 {
 	return t.rows[r : r+t.rowWords]
 }
 
-// add enters a holder; false = the table has no room for it. The slot does not hold the key yet.
+// add enters a holder. It reports false if the table has no room for it. The slot does not hold the key yet.
 func (t *table) add(key uint64, slot uint32) bool {
 	i, ok := t.find(key)
 	if !ok {
@@ -93,7 +94,7 @@ func (t *table) add(key uint64, slot uint32) bool {
 			return false
 		}
 		atomic.StoreUint64(&t.words[2*i+1], 1<<countShift|uint64(slot))
-		atomic.StoreUint64(&t.words[2*i], key) // last: who sees the key sees its holder
+		atomic.StoreUint64(&t.words[2*i], key) // last: a reader that sees the key sees its holder
 		t.used++
 		t.live++
 		return true
@@ -171,7 +172,7 @@ func (t *table) remove(key uint64, slot uint32) {
 	}
 }
 
-// fill sets the bits of the slots that are in a word; false = one does not fit.
+// fill sets the bits of the slots that are in a word. It reports false if one does not fit.
 func fill(row []uint64, h uint64) bool {
 	for n := h >> countShift; n > 0; n-- {
 		s := h & slotMask

@@ -12,10 +12,10 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Sample is what one scrape said. Immutable.
+// Sample holds what one scrape said. It is immutable.
 type Sample struct {
 	At       time.Time     // when the scrape began
-	Interval time.Duration // to the next one: three of them, or the threshold if that is longer, and the sample is stale
+	Interval time.Duration // to the next one; after three of them, or the threshold if longer, the sample is stale
 	Number   uint32        // of the scrape
 
 	Engine       string
@@ -100,7 +100,8 @@ type Snapshot struct {
 
 // NewSnapshot returns a snapshot of es, which it keeps.
 func NewSnapshot(version uint64, es []*Endpoint) *Snapshot {
-	s := &Snapshot{Version: version, Endpoints: es, byAddress: make(map[messages.Address]*Endpoint, len(es)), maxSlot: -1}
+	byAddress := make(map[messages.Address]*Endpoint, len(es))
+	s := &Snapshot{Version: version, Endpoints: es, byAddress: byAddress, maxSlot: -1}
 	for _, e := range es {
 		s.byAddress[e.Spec.Address] = e
 		s.maxSlot = max(s.maxSlot, int(e.ID.Slot))

@@ -34,7 +34,7 @@ func (t *Tally) Add(label string) {
 			more = maps.Clone(*known)
 		}
 		more[label] = new(atomic.Uint64)
-		t.counts.CompareAndSwap(known, &more) // whoever was faster is seen in the next round
+		t.counts.CompareAndSwap(known, &more) // what was faster is seen in the next round
 	}
 }
 

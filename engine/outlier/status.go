@@ -27,7 +27,10 @@ func (m *Machine) Status() *Status {
 	if m.state == Healthy {
 		return nil
 	}
-	return &Status{Ejected: m.state == Ejected, Cause: m.cause, Incident: m.incident.number, Since: m.incident.since, Until: m.until}
+	return &Status{
+		Ejected: m.state == Ejected, Cause: m.cause,
+		Incident: m.incident.number, Since: m.incident.since, Until: m.until,
+	}
 }
 
 // Due reports whether a request may be the probe now; visible says that Signalbox is shown its response's body.

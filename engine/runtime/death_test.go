@@ -11,11 +11,11 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
-// watcher is an actor on loop 0 that watches who at birth and on each "watch".
-func watcher(s *runtime.System, log *journal, who runtime.Target) runtime.Ref[noteMsg] {
+// watcher is an actor on loop 0 that watches target at birth and on each "watch".
+func watcher(s *runtime.System, log *journal, target runtime.Target) runtime.Ref[noteMsg] {
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, func(ctx runtime.Context[noteMsg], n note) {
 		if n.verb == "watch" {
-			ctx.Watch(who, note{verb: "died", number: n.number})
+			ctx.Watch(target, note{verb: "died", number: n.number})
 		}
 	}), noteMsg(note{verb: "watch"}))
 	return a

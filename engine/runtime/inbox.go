@@ -58,8 +58,8 @@ const (
 // is full.
 func (l *Loop) post(it item, outside bool) bool {
 	it.at = l.sys.clock.nanos()
-	if at := l.sys.stepped.loop; at != nil && it.from == 0 {
-		it.from = uint32(at.hand.box.id)
+	if poster := l.sys.stepped.loop; poster != nil && it.from == 0 {
+		it.from = uint32(poster.hand.box.id)
 	}
 	in := &l.inbox
 	in.mu.Lock()

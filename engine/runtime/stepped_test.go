@@ -40,7 +40,7 @@ func TestShuffleKeepsTheOrderOfEachPairAndNoOther(t *testing.T) {
 	}
 	one, overtakes := talk(t, 1, true)
 	if overtakes == 0 || slices.Equal(one[0], one[1]) || slices.Equal(one[0], plain[0]) {
-		t.Errorf("%d overtakes; nobody heard another order: %q", overtakes, one[0])
+		t.Errorf("%d overtakes; all heard the same order: %q", overtakes, one[0])
 	}
 	if again, _ := talk(t, 1, true); !slices.Equal(one[0], again[0]) {
 		t.Error("equal seeds, other orders")
@@ -99,8 +99,8 @@ func TestLapseMakesTimersAndMessagesLate(t *testing.T) {
 
 func TestWatchesAreCountedUntilEitherSideEnds(t *testing.T) {
 	for _, verb := range []string{"stop", "panic"} {
-		for ends, who := range []string{"watched", "watcher"} {
-			t.Run(who+" "+verb, func(t *testing.T) {
+		for ends, ending := range []string{"watched", "watcher"} {
+			t.Run(ending+" "+verb, func(t *testing.T) {
 				s := stepped(t)
 				a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
 				watch := func(ctx runtime.Context[noteMsg], n note) {

@@ -74,8 +74,8 @@ func TestBacklogsCountInTheHighWaterMark(t *testing.T) {
 }
 
 // end ends an actor at once.
-func end(s *runtime.System, who runtime.Target) <-chan struct{} {
-	done := runtime.End(who)
+func end(s *runtime.System, target runtime.Target) <-chan struct{} {
+	done := runtime.End(target)
 	runtimetest.Inspect(s).StepUntil(0)
 	return done
 }

@@ -38,7 +38,7 @@ var chaosFaults = map[string]fault{
 		complaint: "are still referred to",
 	},
 	"a question is answered twice": {
-		file: "actors/recorder/recorder.go", was: "\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
+		file: "actors/recorder/recorder.go", was: "\tq.asked.Admin.Tell(messages.RecordsAnswered{\n\t\tRecords:",
 		is:        "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
 		complaint: "2 answers",
 	},
