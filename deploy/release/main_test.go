@@ -27,8 +27,11 @@ import (
 
 const root = "../.."
 
+const app = "github.com/signalbox-epp/signalbox/cmd/signalbox/app" // as deploy/version.sh names it
+
 var made = origin{
-	flags:   "-X a.b/app.linkedVersion=v9.8.7+x -X a.b/app.linkedCommit=" + strings.Repeat("a1", 20) + " -X a.b/app.linkedDate=2026-11-22T16:34:24Z",
+	flags: "-X " + app + ".linkedVersion=v9.8.7+x -X " + app + ".linkedCommit=" + strings.Repeat("a1", 20) +
+		" -X " + app + ".linkedDate=2026-11-22T16:34:24Z",
 	version: "v9.8.7+x", commit: strings.Repeat("a1", 20), date: time.Date(2026, 11, 22, 16, 34, 24, 0, time.UTC),
 }
 
