@@ -53,6 +53,30 @@ var simFaults = map[string]fault{
 		file: "loops.go", was: "{ p.loopOf(m.Request).shard.Port().Post(m) }\n\n// Ongoing", is: "{}\n\n// Ongoing",
 		complaint: "no cycle heard of one",
 	},
+	"entries of requests that run are told to nothing": {
+		file: "loops.go", was: "Of(m.Request).shard.Port().Post(m) }\n\n// LogStreamEnded", is: "Of(m.Request) }\n\n// LogStreamEnded",
+		complaint: "was never told ExchangeOngoing",
+	},
+	"the end of a log is told to one shard": {
+		file: "loops.go", was: "range p.loops {\n\t\tp.loops[i].shard", is: "range p.loops[:1] {\n\t\tp.loops[i].shard",
+		complaint: "was never told LogStreamEnded",
+	},
+	"the pool is given one loop": {
+		file: "loops.go", was: "range p.loops {\n\t\tall = append", is: "range p.loops[:1] {\n\t\tall = append",
+		complaint: "was never told SnapshotReplaced",
+	},
+	"the scheduler is given no prefix index": {
+		file: "loops.go", was: "Matcher: p.index, ", is: "",
+		complaint: "no endpoint was ever known to hold a prompt",
+	},
+	"the outlier actor is given no settings": {
+		file: "picker.go", was: "outlier.New(p.cfg.Outlier,", is: "outlier.New(outlier.Config{},",
+		complaint: "no endpoint was ever ejected",
+	},
+	"scrapers are given no settings": {
+		file: "scrapers.go", was: "settings: p.cfg.Scraper,", is: "settings: scraper.Config{Metrics: true},",
+		complaint: "no list of models was ever asked for",
+	},
 	"refused requests are told to nothing": {
 		file: "loops.go", was: "{ p.loopOf(m.Record.Request).shard.Port().Post(m) }", is: "{}",
 		complaint: "none was reported",

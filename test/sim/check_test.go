@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -102,17 +104,45 @@ func (w *world) wired() {
 	}
 }
 
-// counted is a counter's sum over the series with a label of this value.
+// long is how many requests a run has in which all that is seldom has come often.
+const long = 3000
+
+// seldom checks, in a long run, that every shard was told all that shards are told, and that what happens now and then did.
+func (w *world) seldom() {
+	w.Helper()
+	if len(w.ledger.lines) < long {
+		return
+	}
+	for _, message := range received()["shard"] {
+		for shard, heard := range w.ledger.heard {
+			if heard[message] == 0 {
+				w.Errorf("shard %d was never told %s", shard, message)
+			}
+		}
+	}
+	for metric, of := range map[string]struct{ label, complaint string }{
+		"signalbox_endpoint_ejections_total": {"", "no endpoint was ever ejected"},
+		"llm_d_epp_prefix_indexer_hit_bytes": {"", "no endpoint was ever known to hold a prompt"},
+		"signalbox_fetches_total":            {"models-data-source", "no list of models was ever asked for"},
+	} {
+		if w.counted(metric, of.label) == 0 {
+			w.Errorf("%d requests, and %s", len(w.ledger.lines), of.complaint)
+		}
+	}
+}
+
+// counted is the sum of a counter or a histogram over the series with a label of this value; "" = over all.
 func (w *world) counted(name, label string) (sum float64) {
 	w.Helper()
 	families, err := w.reg.Gather()
 	if err != nil {
 		w.Fatal(err)
 	}
+	has := func(l *dto.LabelPair) bool { return label == "" || l.GetValue() == label }
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
-				sum += m.GetCounter().GetValue()
+			if f.GetName() == name && slices.ContainsFunc(m.GetLabel(), has) {
+				sum += m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
 			}
 		}
 	}

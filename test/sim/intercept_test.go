@@ -1,6 +1,8 @@
 package sim_test
 
 import (
+	"reflect"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -36,11 +38,12 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 	return i.others(of, actor)
 }
 
-// others wraps the actors of which nothing but their end is written down.
+// others wraps the other actors. Of shards it is written down what they are told, of all of them when they end.
 func (i intercept) others(of runtime.Birth, actor any) any {
 	switch a := actor.(type) {
 	case runtime.Actor[messages.ShardMsg]:
-		return shaken(i.faults, of.Kind, a)
+		heard := i.ledger.heard[of.First.(messages.ShardStarted).Shard]
+		return shaken[messages.ShardMsg](i.faults, of.Kind, &hearing{a, heard})
 	case runtime.Actor[messages.OutlierMsg]:
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:
@@ -75,6 +78,19 @@ func (l *listed) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolM
 }
 
 func (l *listed) Stopped(ctx runtime.Context[messages.PoolMsg]) { l.Actor.Stopped(ctx) }
+
+// hearing is a shard. What it is told is counted, by the name of the message.
+type hearing struct {
+	runtime.Actor[messages.ShardMsg]
+	heard map[string]int
+}
+
+func (h *hearing) Receive(ctx runtime.Context[messages.ShardMsg], m messages.ShardMsg) {
+	h.heard[reflect.TypeOf(m).Name()]++
+	h.Actor.Receive(ctx, m)
+}
+
+func (h *hearing) Stopped(ctx runtime.Context[messages.ShardMsg]) { h.Actor.Stopped(ctx) }
 
 // shardOf is the flow shard that a flow belongs to.
 func shardOf(k messages.FlowKey, seed uint64) int {

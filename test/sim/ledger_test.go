@@ -61,13 +61,18 @@ type ledger struct {
 	queries   []*query
 	reused    []messages.EndpointID   // ids of endpoints that were another one's before
 	entries   struct{ told, met int } // access log entries of ends: of the proxies, and that reached a cycle
+	heard     [loops]map[string]int   // messages of each loop's shard, by name
 }
 
 func newLedger() *ledger {
-	return &ledger{
+	g := &ledger{
 		endpoints: map[messages.EndpointID]*endpoints.Endpoint{}, scrapers: map[messages.EndpointID]int{},
 		panics: map[string]int{}, born: map[string]int{}, died: map[string]int{}, drawn: map[string]int{},
 	}
+	for i := range g.heard {
+		g.heard[i] = map[string]int{}
+	}
+	return g
 }
 
 func (g *ledger) open(id messages.RequestID) *line {

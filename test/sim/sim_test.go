@@ -140,6 +140,7 @@ func (w *world) emptied() {
 	w.scraped()
 	w.rest(0)
 	w.wired()
+	w.seldom()
 	if held := w.index.Stats().Held; held != 0 {
 		w.Errorf("the prefix index holds %d blocks of no endpoint", held)
 	}
