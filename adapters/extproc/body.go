@@ -104,18 +104,13 @@ func (b *requestBody) count(bytes int) bool {
 	return true
 }
 
-// expect starts the deadline. late runs on a goroutine of its own, and may find the body lent meanwhile.
+// expect starts the deadline of a body that is open. late runs on a goroutine of its own, and may find the body lent meanwhile.
 func (b *requestBody) expect(within time.Duration, late func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.late = time.AfterFunc(within, late)
-}
-
-// noDeadline ends the deadline of a body that nothing waits for.
-func (b *requestBody) noDeadline() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stopTimer()
+	if b.state == bodyOpen {
+		b.late = time.AfterFunc(within, late)
+	}
 }
 
 func (b *requestBody) stopTimer() {

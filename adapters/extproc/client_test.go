@@ -142,8 +142,8 @@ func (c *call) finish() []*answer {
 	}
 }
 
-// exchange sends everything, half-closes, and gives all answers.
-func exchange(t *testing.T, client extprocv3.ExternalProcessorClient, list ...*ask) []*answer {
+// converse sends everything, half-closes, and gives all answers.
+func converse(t *testing.T, client extprocv3.ExternalProcessorClient, list ...*ask) []*answer {
 	t.Helper()
 	c := open(t, client)
 	c.send(list...)

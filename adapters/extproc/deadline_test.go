@@ -190,6 +190,22 @@ func TestNothingAfterARefusal(t *testing.T) {
 	}
 }
 
+// Where a message cannot be sent nothing else is, and the proxy is not counted as refused.
+func TestNothingAfterABrokenSend(t *testing.T) {
+	r := newRig(setup{})
+	p := newTape(t.Context())
+	p.sendOK = 0
+	st := newStream(r.srv, p)
+	if err := st.send(func(out *wire.Response) { out.SetEmptyHeaders(wire.RequestDirection) }); err == nil {
+		t.Fatal("it can be sent")
+	}
+	p.sendOK = -1
+	st.refuse(messages.PickFailed{Reason: messages.Internal})
+	if n := r.series(t, "signalbox_refusals_total", "internal"); len(p.sent) != 0 || n != 0 {
+		t.Errorf("then comes %v, %v counted as refused", p.sent, n)
+	}
+}
+
 func TestNothingAfterTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(setup{})

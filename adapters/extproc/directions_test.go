@@ -153,7 +153,7 @@ func testRows(t *testing.T, rows map[string]row) {
 		} {
 			t.Run(name+", "+where, func(t *testing.T) {
 				r := newRig(setup{script: script})
-				got := transcript(t, exchange(t, r.serve(t), tc.sent...))
+				got := transcript(t, converse(t, r.serve(t), tc.sent...))
 				if diff := cmp.Diff(tc.answer, got, equateEmpty); diff != "" {
 					t.Errorf("answers, want -, got +:\n%s", diff)
 				}

@@ -56,7 +56,7 @@ func TestSubset(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
-			exchange(t, r.serve(t), tc.sent...)
+			converse(t, r.serve(t), tc.sent...)
 			got := r.only(t).arrived.Request.Subset
 			if got.Given != tc.want.Given || !cmp.Equal(got.Addresses.Append(nil), tc.want.Addresses.Append(nil)) {
 				t.Errorf("got %v, want %v", got, tc.want)
@@ -76,7 +76,7 @@ func TestSubsetInEveryMode(t *testing.T) {
 		} {
 			t.Run(name+" "+where, func(t *testing.T) {
 				r := newRig(setup{})
-				exchange(t, r.serve(t), sent...)
+				converse(t, r.serve(t), sent...)
 				got, want := r.only(t).arrived.Request.Subset, []messages.Address{"10.0.0.1:1"}
 				if where == "body" && eager {
 					want = nil
@@ -118,7 +118,7 @@ func TestServed(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{script: pick("10.0.0.1:8000", "10.0.0.2:8000")})
-			exchange(t, r.serve(t), qH(last), tc.sent)
+			converse(t, r.serve(t), qH(last), tc.sent)
 			if got := r.only(t).lines()[0]; got != tc.want {
 				t.Errorf("told %q, want %q", got, tc.want)
 			}
@@ -166,7 +166,7 @@ func TestRequestFacts(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
-			exchange(t, r.serve(t), tc.sent)
+			converse(t, r.serve(t), tc.sent)
 			m := r.only(t).arrived
 			if diff := cmp.Diff(tc.want, want{m.Request.Path, m.Request.ClientID, m.Flow.Fairness}); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
@@ -179,7 +179,7 @@ func TestRequestFacts(t *testing.T) {
 func TestClaimedLength(t *testing.T) {
 	for _, claim := range []string{"1000000000000", "1048576", "1", "x", "99999999999999999999"} {
 		r := newRig(setup{config: func(c *Config) { c.MaxBodyBytes = 1 << 50 }})
-		got := transcript(t, exchange(t, r.serve(t), qH(more, ":path: /p", "content-length: "+claim), qB("{}", last)))
+		got := transcript(t, converse(t, r.serve(t), qH(more, ":path: /p", "content-length: "+claim), qB("{}", last)))
 		if diff := cmp.Diff(served(), got); diff != "" {
 			t.Errorf("content-length %s: want -, got +:\n%s", claim, diff)
 		}
@@ -196,7 +196,7 @@ func TestForeignHeaders(t *testing.T) {
 	}
 	m := qH(more, lines...)
 	m.MetadataContext = &corev3.Metadata{}
-	got := transcript(t, exchange(t, r.serve(t), m, qB("{}", last), rH(last, ":status: 200", "traceparent: 00-1-2-01", "set-cookie: a")))
+	got := transcript(t, converse(t, r.serve(t), m, qB("{}", last), rH(last, ":status: 200", "traceparent: 00-1-2-01", "set-cookie: a")))
 	want := []string{"qH 10.0.0.1:1,[2001:db8::1]:2", `qB "{}" eos`, "rH"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want -, got +:\n%s", diff)

@@ -93,7 +93,7 @@ func TestRequestModes(t *testing.T) {
 
 func (w row) check(t *testing.T, r *rig) {
 	t.Helper()
-	got := transcript(t, exchange(t, r.serve(t), w.sent...))
+	got := transcript(t, converse(t, r.serve(t), w.sent...))
 	if diff := cmp.Diff(w.answer, got); diff != "" {
 		t.Errorf("answers, want -, got +:\n%s", diff)
 	}
@@ -199,7 +199,7 @@ func TestCutBodyIsRoutedUnread(t *testing.T) {
 		"buffered, trailers": {whole, false, "400 invalid-request"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := transcript(t, exchange(t, newRig(broken).serve(t), withModes(qH(more), tc.mode, fds), qB(`{"a`, tc.eos)))
+			got := transcript(t, converse(t, newRig(broken).serve(t), withModes(qH(more), tc.mode, fds), qB(`{"a`, tc.eos)))
 			if diff := cmp.Diff([]string{"qH -", tc.answer}, got); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}

@@ -27,7 +27,7 @@ func ask20(t *testing.T, r *rig, request, response modes, rest ...*ask) (asked b
 	t.Helper()
 	r.srv.deps.Parser = teaching
 	r.srv.last.Store(overrideEvery - 1)
-	all := exchange(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, rest...)...)...)
+	all := converse(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, rest...)...)...)
 	for _, m := range all {
 		if o := m.GetModeOverride(); o != nil {
 			asked = true
@@ -64,7 +64,7 @@ func TestAProxyThatIgnoresIt(t *testing.T) {
 	for i := range 2 * ignoredInRow {
 		r.srv.last.Store(uint64(overrideEvery*(i+1) - 1))
 		asked := false
-		for _, m := range exchange(t, client, withModes(qH(more), whole, none), qB("{}", last), rH(more)) {
+		for _, m := range converse(t, client, withModes(qH(more), whole, none), qB("{}", last), rH(more)) {
 			asked = asked || m.GetModeOverride() != nil
 		}
 		if want := i < ignoredInRow; asked != want {

@@ -68,26 +68,30 @@ func buffered(m wire.BodyMode) bool {
 // requestPhase is how far the request is. A protocol error, and whatever else closes the stream, leaves it where it
 // was.
 //
-//	requestAwaited ──── chunk, trailers ───► protocol error: headless
-//	    │     │
-//	    │     │ headers, if the pick waits for the body
-//	    │     ▼
-//	    │  requestGathering ─┐ chunk, in mode FULL_DUPLEX_STREAMED
-//	    │     │     ▲ │ ▲────┘
-//	    │     │     │ └──── trailers, in buffered modes ───► protocol error: bodiless
-//	    │     │
-//	    │     │ last chunk; chunk, in buffered modes; trailers, in mode FULL_DUPLEX_STREAMED
-//	    │     ▼
-//	    └─► requestAsking ─── room denied ───► requestUnplaced
-//	headers,  │       │
-//	if eager  │       │ pick sent, more of the request follows
-//	or whole  │       ▼
-//	          │  requestForwarded ─┐ chunk, in eager modes
-//	          │       │       ▲────┘
-//	          │       │ last chunk, in eager modes; trailers
-//	          │       ▼
-//	          └─► requestEnded
-//	         pick sent, and it answered the end
+//	requestAwaited ──── chunk, trailers ─────────────────────────► protocol error: headless
+//	  │    │
+//	  │    │ headers, if the pick waits for the body
+//	  │    ▼
+//	  │  requestGathering ─── chunk, in mode FULL_DUPLEX_STREAMED ──► requestGathering
+//	  │    │         └─────── trailers, in buffered modes ──────────► protocol error: bodiless
+//	  │    │
+//	  │    │ last chunk; chunk, in buffered modes; trailers, in mode FULL_DUPLEX_STREAMED
+//	  │    ▼
+//	  └► requestAsking ────── room denied ──────────────────────────► requestUnplaced
+//	  1    │    │
+//	       │    │ pick sent, more of the request follows
+//	       │    ▼
+//	       │  requestForwarded ─── chunk, in eager modes ───────────► requestForwarded
+//	       │    │
+//	       │    │ last chunk, in eager modes; trailers
+//	       │    ▼
+//	       └► requestEnded
+//	       2
+//
+//	1: headers with end_of_stream; headers, in eager modes
+//	2: pick sent, in answer to the end of the request
+//
+// Whatever is not drawn is ignored: second headers, a second body in buffered modes, and what comes after the end.
 type requestPhase uint8
 
 const (
@@ -165,32 +169,30 @@ func (p requestPhase) picked() bool { return p == requestForwarded || p == reque
 
 // responsePhase is how far the response is, as the proxy shows it.
 //
-//	responseAwaited
-//	    │     │
-//	    │     │ headers, but in mode NONE; chunk
-//	    │     ▼
-//	    │  responseVisible ─┐ chunk         ┌──── chunk ──── responseAsked ─┐
-//	    │     │   │   ▲ ▲───┘               │                  │  ▲        │ trailers
-//	    │     │   │   └─────────────────────┘                  │  │        │
-//	    │     │   │ chunk answered, in buffered modes          │  │        │
-//	    │     │   ▼                                            │  │        │
-//	    │     │  responseBuffered ─┐ chunk                     │  │        │
-//	    │     │   │           ▲────┘                           │  │        │
-//	    │     │   │ last chunk; trailers       last chunk      │  │        │
-//	    │     ▼   ▼                                            │  │        │
-//	    └──► responseLast ◄────────────────────────────────────┘  │        │
-//	         │   │   └──── override sent ─────────────────────────┘        │
-//	         │   │ bypass begun                                            │
-//	         │   ▼                                                         │
-//	         │  responseBypass ─┐ chunk                                    │
-//	         │   │         ▲────┘                                          │
-//	         │   │ last chunk or trailers, answered                        │
-//	         ▼   ▼                                                         │
-//	       responseEnded ◄──────── answered ───────────────────────────────┘
+//	         headers, but in mode NONE; chunk
+//	responseAwaited ──────────────────────────────► responseVisible ◄─── chunk ─── responseAsked
+//	  │                                              │        │                     │   ▲   │
+//	  │                   chunk answered,            │        │                     │   │   │
+//	  │  responseBuffered ◄── in buffered modes ─────┘        │                     │   │   │
+//	  │    │                                                  │                     │   │   │
+//	  │ 1  │ last chunk; trailers                             │ last chunk;    last │   │   │ trailers,
+//	  │    │                                                  │ trailers      chunk │   │   │ answered
+//	  ▼    ▼                                                  ▼                     ▼   │   │
+//	responseLast ════════════════════════════════════════════════ override sent ════════╝   │
+//	  │    │                                                                                │
+//	  │    │ bypass begun                                                                   │
+//	  │    ▼                                                                                │
+//	  │  responseBypass                                                                     │
+//	  │    │                                                                                │
+//	  │ 2  │ last chunk, trailers, answered                                                 │
+//	  ▼    ▼                                                                                │
+//	responseEnded ◄─────────────────────────────────────────────────────────────────────────┘
 //
-// From responseAwaited, headers with end_of_stream, headers in mode NONE, a last chunk, and trailers lead to
-// responseLast; from responseVisible and responseBuffered, a last chunk and trailers do. The edge from responseLast to
-// responseEnded is the end, answered. Second headers, and whatever comes after the end, are ignored.
+//	1: headers with end_of_stream; headers in mode NONE; last chunk; trailers
+//	2: the end, answered
+//
+// A chunk leaves responseVisible, responseBuffered and responseBypass as they are. Second headers, and what comes after
+// the end, are ignored.
 type responsePhase uint8
 
 const (
@@ -283,11 +285,11 @@ func (p responsePhase) completed() bool {
 
 // closeReason is why nothing may be sent any more.
 //
-//	          ┌─── first message, in observability mode ───► closedObserved ─┐
-//	closedNot ├─── immediate response ─────────────────────► closedRefused ──┤
-//	          ├─── a message cannot be sent ───────────────► closedBroken ───┼─── handler panics ───► closedPanicked
-//	          ├─── handler returns ────────────────────────► closedReturned  │
-//	          └──────────────────────────────────────────────────────────────┘
+//	closedNot ─┬─ first message, in observability mode ─► closedObserved ─┐
+//	           ├─ immediate response ───────────────────► closedRefused ──┤
+//	           ├─ a message cannot be sent ─────────────► closedBroken ───┼─ handler panics ─► closedPanicked
+//	           ├─ handler returns ──────────────────────► closedReturned  │
+//	           └──────────────────────────────────────────────────────────┘
 type closeReason uint8
 
 const (

@@ -143,6 +143,31 @@ func TestPhasesMoveAsDrawn(t *testing.T) {
 	}
 }
 
+// TestWhatPhasesSay: who waits in which phase, and what is too late in which.
+func TestWhatPhasesSay(t *testing.T) {
+	for what, c := range map[string]struct{ got, want string }{
+		"waits":        {that(requestPhaseNames[:], requestPhase.waits), "gathering asking"},
+		"picked":       {that(requestPhaseNames[:], requestPhase.picked), "forwarded ended"},
+		"beyondRecall": {that(responsePhaseNames[:], responsePhase.beyondRecall), "last bypass asked ended"},
+		"completed":    {that(responsePhaseNames[:], responsePhase.completed), "buffered bypass asked ended"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s in %q, want %q", what, c.got, c.want)
+		}
+	}
+}
+
+// that names the phases of which say is true.
+func that[P ~uint8](names []string, say func(P) bool) string {
+	var out []string
+	for i, name := range names {
+		if say(P(i)) {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // TestStreamsFollowTheirPhases shows streams any messages in any order: each moves as the pictures allow, and what is
 // ignored or a protocol error is answered as such.
 func TestStreamsFollowTheirPhases(t *testing.T) {

@@ -47,7 +47,7 @@ func TestBodyTimeoutAgainstLastChunk(t *testing.T) {
 		c := open(t, client)
 		c.send(qH(more), qB("{", more))
 		<-time.After(limit * time.Duration(i%20) / 10) // from at once to twice the limit
-		seen[strings.Join(exchangeLines(t, c, qB("}", last)), ", ")]++
+		seen[strings.Join(converseLines(t, c, qB("}", last)), ", ")]++
 	}
 	checkTimeouts(t, seen, len(r.started()))
 }
@@ -79,7 +79,7 @@ func checkTimeouts(t *testing.T, seen map[string]int, started int) {
 	}
 }
 
-func exchangeLines(t *testing.T, c *call, list ...*ask) []string {
+func converseLines(t *testing.T, c *call, list ...*ask) []string {
 	t.Helper()
 	c.send(list...)
 	return transcript(t, c.finish())

@@ -85,7 +85,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(reason.String(), func(t *testing.T) {
 			m := messages.PickFailed{Reason: reason, Detail: "because \xff\n", RetryAfter: 1500 * time.Millisecond}
 			r := newRig(setup{script: fail(m)})
-			got := onlyRefusal(t, exchange(t, r.serve(t), qH(more), qB("{}", last)))
+			got := onlyRefusal(t, converse(t, r.serve(t), qH(more), qB("{}", last)))
 			if unanswered[reason] {
 				reason = messages.Internal
 			}
@@ -138,7 +138,7 @@ func TestOwnRefusals(t *testing.T) {
 			if tc.sent == nil {
 				tc.sent = []*ask{qH(more), qB("{}", last)}
 			}
-			got := onlyRefusal(t, exchange(t, client, tc.sent...))
+			got := onlyRefusal(t, converse(t, client, tc.sent...))
 			if got.Status != tc.status || got.Reason != tc.reason.String() || got.Retry != tc.retry ||
 				got.ID != "0000000000000abc-1" || !strings.Contains(got.Body.Error.Message, tc.text) {
 				t.Errorf("got %+v, want %d %s with %q, retry-after %q", got, tc.status, tc.reason, tc.text, tc.retry)
@@ -156,7 +156,7 @@ func TestObservabilityIsNeverAnswered(t *testing.T) {
 	for _, m := range sent {
 		m.ObservabilityMode, m.ProtocolConfig = true, nil
 	}
-	if got := exchange(t, r.serve(t), sent...); len(got) > 0 || len(r.started()) > 0 {
+	if got := converse(t, r.serve(t), sent...); len(got) > 0 || len(r.started()) > 0 {
 		t.Errorf("answered with %q, %d cycles, want silence", transcript(t, got), len(r.started()))
 	}
 }
@@ -187,7 +187,7 @@ func TestPanics(t *testing.T) {
 			client := r.serve(t)
 			other := open(t, client)
 			other.send(qH(more))
-			if diff := cmp.Diff(tc.answer, transcript(t, exchange(t, client, full...))); diff != "" {
+			if diff := cmp.Diff(tc.answer, transcript(t, converse(t, client, full...))); diff != "" {
 				t.Errorf("answers, want -, got +:\n%s", diff)
 			}
 			if name != "Start" { // a cycle that never came to be cannot be told

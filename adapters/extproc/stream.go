@@ -208,15 +208,11 @@ func (st *stream) begin() {
 	st.name = FormatID(st.srv.cfg.Instance, st.id)
 }
 
-// moveResponse applies an event to the response's phase. As the response begins, the deadline of the request's body
-// ends: what has a response waits for nothing, also if the proxy made it itself while the body still came.
+// moveResponse applies an event to the response's phase.
 func (st *stream) moveResponse(e event) verdict {
 	next, v := st.response.phase.after(e, st.modes.ResponseBody)
 	if next == st.response.phase {
 		return v // as after most chunks: the handler alone moves it
-	}
-	if st.response.phase == responseAwaited {
-		st.request.body.noDeadline()
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()

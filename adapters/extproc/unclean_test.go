@@ -47,7 +47,7 @@ func TestUncleanHeaders(t *testing.T) {
 			if len(tc.want) > 1 {
 				sent = append(sent, rH(more, response...), rB("x", last))
 			}
-			answers := exchange(t, r.serve(t), sent...)
+			answers := converse(t, r.serve(t), sent...)
 			if diff := cmp.Diff(tc.want, transcript(t, answers)); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
@@ -122,7 +122,7 @@ func TestHeadersOfTheBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, got := newRig(setup{}), new(seen)
 			r.srv.deps.Parser = got
-			if diff := cmp.Diff(served(), transcript(t, exchange(t, r.serve(t), qH(more, tc.lines...), qB("{}", last)))); diff != "" {
+			if diff := cmp.Diff(served(), transcript(t, converse(t, r.serve(t), qH(more, tc.lines...), qB("{}", last)))); diff != "" {
 				t.Errorf("answers, want -, got +:\n%s", diff)
 			}
 			if *got != tc.want {
