@@ -51,6 +51,7 @@ func Checks() []Check {
 		{"refusable", []string{"refusable"}, checkRefusable},
 		{"messagedocs", []string{"message-doc", "field-doc"}, checkMessageDocs},
 		{"plugins", []string{"plugin-table", "plugin-file", "plugin-doc", "plugin-init"}, checkPlugins},
+		{"words", []string{"word"}, checkWords},
 		{"sizes", SizeRules, HouseLimits.check},
 	}
 }

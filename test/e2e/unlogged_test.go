@@ -59,8 +59,8 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	})
 	s.client.chat(model, "one more", 2)
 	noneInFlight()
-	if n := s.picker.metric("signalbox_evidence_total"); n != 0 {
-		t.Errorf("%v pieces of evidence against servers that are well", n)
+	if n := s.picker.metric("signalbox_endpoint_failures_total"); n != 0 {
+		t.Errorf("%v failures of servers that are well", n)
 	}
 	if _, text := get(s.picker.metrics + "/debug/proxies"); strings.Count(text, "127.0.0.1") != 1 || !containsAll(text, []string{"unknown", "light", "missing"}) {
 		t.Errorf("proxies are shown as\n%s", text)
