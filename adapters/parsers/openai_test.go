@@ -233,7 +233,7 @@ func TestRecognised(t *testing.T) {
 func TestCompletionBlocksAreThoseOfItsText(t *testing.T) {
 	prompt := strings.Repeat("die Straße \U0001F600\n", 100)
 	want := blockindex.NewHasher(seed)
-	want.WriteString(prompt)
+	want.Write([]byte(prompt))
 	wantBlocks := want.Blocks().Append(nil)
 	for name, body := range map[string]string{
 		"plain":   `{"prompt":"` + strings.ReplaceAll(prompt, "\n", `\n`) + `"}`,

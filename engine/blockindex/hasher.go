@@ -63,16 +63,6 @@ func (h *Hasher) Write(p []byte) {
 	}
 }
 
-// WriteString adds a piece of the prompt. It is not shared with Write by a type parameter: that makes every Hasher
-// escape.
-func (h *Hasher) WriteString(p string) {
-	for len(p) > 0 && len(h.blocks) < h.max {
-		n := copy(h.buf[chainBytes+h.fill:], p)
-		p = p[n:]
-		h.filled(n)
-	}
-}
-
 // filled notes that n bytes more of the block are there.
 func (h *Hasher) filled(n int) {
 	h.fill += n

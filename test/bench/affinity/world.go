@@ -221,7 +221,7 @@ func (w *world) say(t *talk) {
 // ask picks a server for a conversation's next turn.
 func (w *world) ask(t *talk) {
 	h := blockindex.NewHasher(0)
-	h.WriteString(t.text)
+	h.Write([]byte(t.text))
 	prompt, blocks := w.tokens.Encode(nil, t.text), h.Blocks()
 	req := &messages.Request{ID: 1, Model: "m", PromptTokens: len(prompt), Blocks: blocks}
 	out := w.scheduler.Run(w.plan, req, w.snap, w.now)
