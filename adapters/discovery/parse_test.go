@@ -93,7 +93,7 @@ func TestEndpointsFileIsRecognised(t *testing.T) {
 	for file, want := range map[string]bool{
 		"endpoints: []": true, "{\"endpoints\": 5}": true, "endpoints:\nendpoints: []": true, "endpoint: []\nendpoints: []": true,
 		"": false, "null": false, "- endpoints": false, "endpoints": false, "endpoints: [": false, "\xff": false, "endpoint: []": false,
-		"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nendpoints: []": false, "kind: x\nendpoints: []": false,
+		"apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nendpoints: []": false, "kind: x\nendpoints: []": false,
 		"a: {endpoints: []}": false, "endpoints: [] #" + strings.Repeat("x", 1<<20): false,
 	} {
 		if got := Recognise([]byte(file)); got != want {

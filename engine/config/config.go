@@ -50,7 +50,7 @@ type Source struct {
 }
 
 // builtIn is the configuration without a file.
-const builtIn = `apiVersion: llm-d.ai/v1alpha1
+const builtIn = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: queue-scorer

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,7 +19,7 @@ func TestDifferencesNameEveryRefusedPlugin(t *testing.T) {
 	if !ok || !end {
 		t.Fatal("differences.md has no list of refused plugin types")
 	}
-	for _, typ := range unsupported {
+	for _, typ := range slices.Concat(unsupported, slices.Collect(maps.Keys(removed))) {
 		if !strings.Contains(listed, "`"+typ+"`") {
 			t.Errorf("differences.md does not name %s, which is refused", typ)
 		}

@@ -6,19 +6,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the file as it is written. The tag effect says which values are read and mean nothing: of those marked none
-// only the default is accepted, those marked warning are accepted with one.
+// document is a file of version v1 as it is written. The tag effect says which values are read and mean nothing: of those
+// marked none only the default is accepted, those marked warning are accepted with one.
 type document struct {
+	sections
+	DataLayer dataLayerSection `json:"dataLayer"`
+
+	older older // zero in a file of v1
+}
+
+// sections are written alike in every version.
+type sections struct {
 	APIVersion         string             `json:"apiVersion"`
 	Kind               string             `json:"kind"`
 	FeatureGates       []string           `json:"featureGates"`
 	Plugins            []pluginSection    `json:"plugins"`
 	SchedulingProfiles []profileSection   `json:"schedulingProfiles"`
-	DataLayer          dataLayerSection   `json:"dataLayer"`
 	FlowControl        flowControlSection `json:"flowControl"`
 	RequestHandler     requestSection     `json:"requestHandler"`
-	SaturationDetector *pluginRef         `json:"saturationDetector"`
-	Parser             *pluginRef         `json:"parser"`
 }
 
 // pluginRef names one plugin.
@@ -43,16 +48,26 @@ type entrySection struct {
 }
 
 type requestSection struct {
-	Parsers []pluginRef `json:"parsers"`
+	Parsers           []pluginRef `json:"parsers"`
+	PropagatePriority bool        `json:"propagatePriority" effect:"none"`
 }
 
 type dataLayerSection struct {
-	InjectDefaults              *bool           `json:"injectDefaults"`
-	Sources                     []sourceSection `json:"sources"`
-	Discovery                   *pluginRef      `json:"discovery"`
-	PeerDiscovery               *pluginRef      `json:"peerDiscovery" effect:"none"`
-	CrossReplicaSyncerPluginRef string          `json:"crossReplicaSyncerPluginRef" effect:"none"`
-	CrossReplicaSyncInterval    time.Duration   `json:"crossReplicaSyncInterval" effect:"none"`
+	InjectDefaults *bool               `json:"injectDefaults"`
+	Sources        []sourceSection     `json:"sources"`
+	Discovery      discoverySection    `json:"discovery"`
+	CrossReplica   crossReplicaSection `json:"crossReplica"`
+}
+
+type discoverySection struct {
+	Endpoints *pluginRef `json:"endpoints"`
+	Peers     *pluginRef `json:"peers" effect:"none"`
+}
+
+type crossReplicaSection struct {
+	SyncerPluginRef string        `json:"syncerPluginRef" effect:"none"`
+	SyncInterval    time.Duration `json:"syncInterval" effect:"none"`
+	PublishTimeout  time.Duration `json:"publishTimeout" effect:"none"`
 }
 
 type sourceSection struct {
@@ -74,19 +89,28 @@ type flowControlSection struct {
 }
 
 type bandSection struct {
-	Priority          int      `json:"priority" effect:"none"`
-	MaxBytes          quantity `json:"maxBytes"`
-	MaxRequests       quantity `json:"maxRequests"`
-	FairnessPolicyRef string   `json:"fairnessPolicyRef"`
-	OrderingPolicyRef string   `json:"orderingPolicyRef"`
+	Priority          int            `json:"priority" effect:"none"`
+	MaxBytes          quantity       `json:"maxBytes"`
+	MaxRequests       quantity       `json:"maxRequests"`
+	DefaultRequestTTL *time.Duration `json:"defaultRequestTTL"`
+	FairnessPolicyRef string         `json:"fairnessPolicyRef"`
+	OrderingPolicyRef string         `json:"orderingPolicyRef"`
 }
 
-const defaultTTL = 60 * time.Second
+const (
+	defaultTTL          = 60 * time.Second
+	defaultSyncInterval = 200 * time.Millisecond
+)
 
 // newDocument holds the defaults of everything that stands outside lists.
 func newDocument() document {
-	return document{
-		DataLayer:   dataLayerSection{CrossReplicaSyncInterval: 200 * time.Millisecond},
-		FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL},
-	}
+	return document{sections: newSections(), DataLayer: dataLayerSection{CrossReplica: newCrossReplica()}}
+}
+
+func newSections() sections {
+	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL}}
+}
+
+func newCrossReplica() crossReplicaSection {
+	return crossReplicaSection{SyncInterval: defaultSyncInterval}
 }

@@ -15,7 +15,11 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 )
 
-const head = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+// head begins a file of v1alpha1, newHead one of v1.
+const (
+	head    = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+	newHead = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n"
+)
 
 var three = Settings{Destinations: 3}
 
@@ -47,6 +51,7 @@ func TestLoad(t *testing.T) {
 		"picker before scorer":       {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: random-picker}, {pluginRef: q, weight: 0}]}]", "p: q*0 > random-picker; single-profile-handler"},
 		"handler by name":            {head + "plugins: [{type: single-profile-handler, name: h}]", "default: > max-score-picker; h"},
 		"older group":                {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "default: > max-score-picker; single-profile-handler"},
+		"older name of a type":       {newHead + "plugins: [{type: by-label-selector}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: by-label-selector}]}]", "p: by-label-selector > max-score-picker; single-profile-handler"},
 		"gates with their defaults":  {head + "featureGates: [flowControl=false, haPopulateNonLeaderDatastore]", "default: > max-score-picker; single-profile-handler"},
 		"aliases and merge keys":     {head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]", "default: queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
 		"flow control as it is":      {head + "flowControl: {maxBytes: \"0\", defaultRequestTTL: 60s, priorityBands: [{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], saturationDetector: {pluginRef: utilization-detector}}", "default: > max-score-picker; single-profile-handler"},
@@ -126,6 +131,8 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
 		EngineLabelKeys: []string{"engine"},
+		Warnings: []Problem{{1, "apiVersion", "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
+			"signalbox config convert prints the file so"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Load: want -, got +\n%s", d)
@@ -151,6 +158,8 @@ func TestLoadDefaults(t *testing.T) {
 func TestLoadWarns(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
 		"an extractor too many": {head + "plugins: [{type: core-metrics-extractor}, {type: core-metrics-extractor, name: e}, {type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}", "line 3: plugins[0]: nothing names core-metrics-extractor"},
+		"older version":         {head, "line 1: apiVersion: llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1"},
+		"older name":            {newHead + "plugins: [{type: by-label-selector, parameters: {matchLabels: {a: b}}}]", "line 3: plugins[0].type: by-label-selector is deprecated, write label-selector-filter"},
 		"older group":           {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
 		"block size":            {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
 		"LRU capacity":          {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: {lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
@@ -200,7 +209,7 @@ schedulingProfiles:
     weight: -1
   - weight: heavy
 `
-	want := `line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1alpha1
+	want := `line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1
 line 3: plugin: unknown key, did you mean plugins?
 line 8: plugins[1].parameters.threshold: got 0, want 1 or more
 line 9: plugins[1].parameters.treshold: unknown key, did you mean threshold?

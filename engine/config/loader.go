@@ -32,16 +32,15 @@ type instance struct {
 }
 
 func (l *loader) load(root *yaml.Node) {
-	doc := newDocument()
-	l.decode(root, "", reflect.ValueOf(&doc).Elem())
-	if l.failed[""] {
+	doc, ok := l.read(root)
+	if !ok {
 		return
 	}
 	l.header(&doc)
 	l.gates(doc.FeatureGates)
 	l.instantiate(doc.Plugins)
 	l.schedule(doc.SchedulingProfiles)
-	l.dataLayer(&doc.DataLayer)
+	l.dataLayer(&doc)
 	l.parsers(&doc)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
@@ -53,13 +52,13 @@ func (l *loader) load(root *yaml.Node) {
 
 func (l *loader) header(doc *document) {
 	switch doc.APIVersion {
-	case "llm-d.ai/v1alpha1":
-	case "inference.networking.x-k8s.io/v1alpha1":
-		l.warn("apiVersion", "%s is deprecated, write llm-d.ai/v1alpha1", doc.APIVersion)
+	case v1:
+	case v1alpha1, oldGroup:
+		l.warn("apiVersion", "%s is deprecated, write %s; signalbox config convert prints the file so", doc.APIVersion, v1)
 	case "":
-		l.fail("apiVersion", "missing, want llm-d.ai/v1alpha1")
+		l.fail("apiVersion", "missing, want %s", v1)
 	default:
-		l.fail("apiVersion", "got %q, want llm-d.ai/v1alpha1", clip(doc.APIVersion))
+		l.fail("apiVersion", "got %q, want %s", clip(doc.APIVersion), v1)
 	}
 	if doc.Kind == "" {
 		l.fail("kind", "missing, want EndpointPickerConfig")
@@ -119,6 +118,10 @@ func (l *loader) instantiate(sections []pluginSection) {
 		if s.Name == "" {
 			s.Name = s.Type
 		}
+		if now, ok := renamed[s.Type]; ok {
+			l.warn(at+".type", "%s is deprecated, write %s", s.Type, now)
+			s.Type = now
+		}
 		x := &instance{name: clip(s.Name), typ: s.Type, path: at}
 		l.instances = append(l.instances, x)
 		if first, taken := l.named[s.Name]; taken {
@@ -143,6 +146,8 @@ func (l *loader) construct(typ, path string) any {
 	case plugin != nil:
 	case typ == "":
 		l.fail(path, "missing")
+	case removed[typ] != "":
+		l.fail(path, "%s was removed from the format: %s", typ, removed[typ])
 	case slices.Contains(unsupported, typ):
 		l.fail(path, "%s is not supported yet", typ)
 	default:

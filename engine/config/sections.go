@@ -10,10 +10,10 @@ import (
 )
 
 // dataLayer finds out where endpoints and their numbers come from.
-func (l *loader) dataLayer(s *dataLayerSection) {
-	l.effects("dataLayer", reflect.ValueOf(*s), reflect.ValueOf(newDocument().DataLayer))
-	if s.Discovery != nil {
-		if x := l.find("dataLayer.discovery.pluginRef", s.Discovery.PluginRef, "file-discovery"); x != nil {
+func (l *loader) dataLayer(doc *document) {
+	s := &doc.DataLayer
+	if from := s.Discovery.Endpoints; from != nil {
+		if x := l.find(doc.older.discovery()+".pluginRef", from.PluginRef, "file-discovery"); x != nil {
 			p := x.plugin.(*FileDiscovery)
 			at := x.path + ".parameters.path"
 			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile, At: Problem{Line: l.line(at), Path: at}}
@@ -101,11 +101,12 @@ func (p *HTTPSource) page() Source {
 
 // parsers finds out whether request bodies are parsed.
 func (l *loader) parsers(doc *document) {
+	l.effects("requestHandler", reflect.ValueOf(doc.RequestHandler), reflect.ValueOf(newDocument().RequestHandler))
 	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
-	if doc.Parser != nil {
+	if parser := doc.older.parser; parser != nil {
 		l.warn("parser", "deprecated, write requestHandler.parsers")
 		if len(list) == 0 {
-			l.parserList([]pluginRef{*doc.Parser}, func(int) string { return "parser" })
+			l.parserList([]pluginRef{*parser}, func(int) string { return "parser" })
 			return
 		}
 	}
@@ -154,9 +155,9 @@ func (l *loader) flowControl(doc *document) {
 	}
 	l.only("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, "", "static-usage-limit-policy")
 	l.detector("flowControl.saturationDetector", s.SaturationDetector)
-	if doc.SaturationDetector != nil {
+	if doc.older.detector != nil {
 		l.warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
-		l.detector("saturationDetector", doc.SaturationDetector)
+		l.detector("saturationDetector", doc.older.detector)
 	}
 	if _, written := l.lines["flowControl"]; written {
 		l.warn("flowControl", "the feature gate flowControl is off, so this has no effect")
@@ -171,6 +172,10 @@ func (l *loader) band(path string, b *bandSection) {
 	l.nonNegative(path+".maxRequests", b.MaxRequests)
 	l.only(path+".maxBytes", strconv.FormatInt(int64(b.MaxBytes), 10), "0", "1000000000")
 	l.only(path+".maxRequests", strconv.FormatInt(int64(b.MaxRequests), 10), "0", "5000")
+	if b.DefaultRequestTTL != nil {
+		l.ttl(path+".defaultRequestTTL", *b.DefaultRequestTTL)
+		l.only(path+".defaultRequestTTL", b.DefaultRequestTTL.String(), defaultTTL.String())
+	}
 	l.only(path+".fairnessPolicyRef", b.FairnessPolicyRef, "", "global-strict-fairness-policy")
 	l.only(path+".orderingPolicyRef", b.OrderingPolicyRef, "", "fcfs-ordering-policy")
 	l.effects(path, reflect.ValueOf(*b), reflect.ValueOf(bandSection{}))

@@ -3,23 +3,22 @@ package config
 // unsupported lists the plugin types of the reference that have no counterpart here.
 var unsupported = []string{
 	// Scorers.
-	"precise-prefix-cache-scorer", "token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
+	"token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
 	"mm-embeddings-cache-scorer", "session-affinity-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
 	"endpoint-attribute-scorer", "multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
 	"multicluster-prefix-cache-scorer",
 
 	// Filters.
-	"encode-filter", "by-label", "by-label-selector", "prefix-cache-affinity-filter", "slo-headroom-tier-filter",
+	"encode-filter", "prefix-cache-affinity-filter", "slo-headroom-tier-filter",
 	"utilization-filter", "endpoint-attribute-filter", "topology-affinity-filter", "session-affinity-filter",
 	"multicluster-session-affinity-filter", "header-based-testing-filter",
 
 	// Profile handlers and deciders.
-	"data-parallel-profile-handler", "disagg-profile-handler", "pd-profile-handler", "header-profile-handler",
-	"prefix-based-pd-decider", "always-disagg-pd-decider", "always-disagg-multimodal-decider", "disagg-headers-handler",
-	"prefill-header-handler",
+	"data-parallel-profile-handler", "disagg-profile-handler", "header-profile-handler",
+	"prefix-based-pd-decider", "always-disagg-pd-decider", "always-disagg-multimodal-decider",
 
 	// Request control.
-	"token-producer", "tokenizer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
+	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
 	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",
 	"p2p-source-producer", "agent-identity", "disaggregatedset-rollout-screener", "latency-slo-admitter",
 	"probabilistic-admitter", "request-attribute-reporter", "destination-endpoint-served-verifier",
@@ -36,4 +35,19 @@ var unsupported = []string{
 	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
 	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
 	"priority-then-time-eviction-order-policy",
+}
+
+// renamed maps plugin types that have another name by now, with parameters that mean the same, to that name.
+var renamed = map[string]string{
+	"by-label-selector": "label-selector-filter",
+}
+
+// removed maps plugin types that the format had once to what is to be written instead.
+var removed = map[string]string{
+	"by-label":                    "write label-selector-filter with matchExpressions",
+	"disagg-headers-handler":      "leave it out, the profile handler sets these headers",
+	"pd-profile-handler":          "disagg-profile-handler took its place, which is not supported yet",
+	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
+	"prefill-header-handler":      "leave it out, the profile handler sets this header",
+	"tokenizer":                   "token-producer took its place, which is not supported yet",
 }

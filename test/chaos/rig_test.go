@@ -68,7 +68,7 @@ type rig struct {
 	ended   chan struct{} // closed once the server serves no more
 }
 
-const settings = `apiVersion: llm-d.ai/v1alpha1
+const settings = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: decode-filter

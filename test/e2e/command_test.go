@@ -20,7 +20,7 @@ func TestCommandRefuses(t *testing.T) {
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good.yaml"), filepath.Join(folder, "bad.yaml")
 	writeFile(t, good, "endpoints: []\n")
-	writeFile(t, bad, "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- type: no-such-scorer\n- {type: queue-scorer, colour: red}\n")
+	writeFile(t, bad, "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: no-such-scorer\n- {type: queue-scorer, colour: red}\n")
 
 	cases := map[string]struct {
 		args  []string

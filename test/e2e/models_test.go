@@ -237,6 +237,6 @@ func pickerOnly(picker string, scorers ...string) string {
 		fmt.Fprintf(&plugins, "- type: %s\n", p)
 		fmt.Fprintf(&refs, "  - pluginRef: %s\n", p)
 	}
-	return "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n" + plugins.String() +
+	return "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n" + plugins.String() +
 		"schedulingProfiles:\n- name: default\n  plugins:\n" + refs.String()
 }

@@ -89,7 +89,7 @@ func TestEnvoyPrefersTheAdaptersServer(t *testing.T) {
 	with := simulated(t, 1, append(slow, "--adapters", adapter)...)
 	without := simulated(t, 1, slow...)
 	s := startStack(t, []string{with[0], without[0]}, "--config-text", `
-apiVersion: llm-d.ai/v1alpha1
+apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: lora-affinity-scorer

@@ -69,7 +69,7 @@ type world struct {
 }
 
 // settings have a plugin of each family and every signal; the picker is drawn.
-const settings = `apiVersion: llm-d.ai/v1alpha1
+const settings = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: decode-filter

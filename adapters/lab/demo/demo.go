@@ -17,7 +17,7 @@ import (
 )
 
 // randomPicking is the configuration that the default is measured against.
-const randomPicking = `apiVersion: llm-d.ai/v1alpha1
+const randomPicking = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: random-picker

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-const fileDiscoveryText = `apiVersion: llm-d.ai/v1alpha1
+const fileDiscoveryText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: queue-scorer
 - {type: file-discovery, parameters: {path: PATH}}
-dataLayer: {discovery: {pluginRef: file-discovery}}
+dataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}
 `
 
 // checked is what config check says of files, and whether it ends well.
@@ -59,7 +59,7 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 		"endpoints":            {args: "endpoints.yaml", out: "endpoints 1\n", problems: doubled},
 		"both":                 {args: "endpoints.yaml good.yaml", out: "endpoints.yaml:\nendpoints 1\n\ngood.yaml:\n" + good, problems: doubled + doubled},
 		"standard input":       {args: "-", stdin: "endpoints: []", out: "endpoints 0\n"},
-		"bad standard input":   {args: "-", stdin: "plugins: 5", problems: "-: line 1: plugins: got 5, want a list\n-: line 1: apiVersion: missing, want llm-d.ai/v1alpha1\n-: line 1: kind: missing, want EndpointPickerConfig\n", err: "problems: 3, in 1 of 1 files"},
+		"bad standard input":   {args: "-", stdin: "plugins: 5", problems: "-: line 1: plugins: got 5, want a list\n-: line 1: apiVersion: missing, want llm-d.ai/v1\n-: line 1: kind: missing, want EndpointPickerConfig\n", err: "problems: 3, in 1 of 1 files"},
 		"file of a path":       {args: "absent.yaml", problems: notThere, err: "problems: 1, in 1 of 1 files"},
 		"files are elsewhere":  {args: "--files=false absent.yaml", out: strings.ReplaceAll(good, "endpoints.yaml", "nowhere.yaml")},
 		"what a path names":    {args: "far.yaml", problems: broken, err: "problems: 2, in 1 of 1 files"},

@@ -85,7 +85,7 @@ func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bo
 	}
 }
 
-const sourcesText = `apiVersion: llm-d.ai/v1alpha1
+const sourcesText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: queue-scorer
@@ -182,7 +182,7 @@ func (t *tree) failed(tt *testing.T, source string) {
 	})
 }
 
-const onlyText = `apiVersion: llm-d.ai/v1alpha1
+const onlyText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: %s

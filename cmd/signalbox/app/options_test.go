@@ -109,11 +109,11 @@ func TestStartNamesAllThatCannotBeHad(t *testing.T) {
 }
 
 func TestEndpointsFlagBesideFileDiscoveryIsSaid(t *testing.T) {
-	o := parsed(t, "--endpoints", "mine.yaml", "--config-text", `apiVersion: llm-d.ai/v1alpha1
+	o := parsed(t, "--endpoints", "mine.yaml", "--config-text", `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - {type: file-discovery, parameters: {path: theirs.yaml}}
-dataLayer: {discovery: {pluginRef: file-discovery}}
+dataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}
 `)
 	c, err := o.load(t.Context())
 	if err != nil {

@@ -144,7 +144,7 @@ func (a asked) get(t *testing.T, path string) (int, string) {
 }
 
 // randomPicking is a configuration that reads nothing of any endpoint.
-const randomPicking = `apiVersion: llm-d.ai/v1alpha1
+const randomPicking = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins: [{type: random-picker}]
 schedulingProfiles: [{name: random, plugins: [{pluginRef: random-picker}]}]

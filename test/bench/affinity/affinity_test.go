@@ -15,7 +15,7 @@ import (
 
 // random, reference: what the default is held against.
 const (
-	head = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
+	head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n"
 
 	random    = head + "- type: random-picker\n"
 	reference = head + `- type: queue-scorer
