@@ -39,10 +39,9 @@ func named(set []messages.EndpointSpec) map[messages.Address]string {
 }
 
 // noteDoubles tells which entries stand twice, once for each list of them.
-func (f *File) noteDoubles(doubles Problems) {
-	text := doubles.Error()
-	if text != f.doubles && text != "" && f.cfg.Doubles != nil {
+func (f *File) noteDoubles(doubles Doubles) {
+	if len(doubles) > 0 && !slices.Equal(doubles, f.doubles) && f.cfg.Doubles != nil {
 		f.cfg.Doubles(doubles)
 	}
-	f.doubles = text
+	f.doubles = doubles
 }

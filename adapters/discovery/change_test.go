@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,10 +10,10 @@ import (
 
 func TestChangesAndDoublesAreSaid(t *testing.T) {
 	s := newScene(t)
-	changes, doubles := make(chan Change, 9), make(chan Problems, 9)
+	changes, doubles := make(chan Change, 9), make(chan Doubles, 9)
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n" +
 		"- {name: b, address: 10.0.0.3, port: 1}\n")
-	s.run(Config{Told: func(c Change) { changes <- c }, Doubles: func(p Problems) { doubles <- p }})
+	s.run(Config{Told: func(c Change) { changes <- c }, Doubles: func(p Doubles) { doubles <- p }})
 	says := func(want Change) {
 		t.Helper()
 		if diff := cmp.Diff(want, <-changes); diff != "" {
@@ -21,7 +22,7 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	}
 	s.tells("10.0.0.2:1", "10.0.0.3:1")
 	says(Change{Endpoints: 2, Added: []string{"a (10.0.0.2:1)", "b (10.0.0.3:1)"}})
-	if got := (<-doubles).Error(); got != "line 2: name: a stands in line 3 again: this entry is left out" {
+	if got := strings.Join(lines(<-doubles), "\n"); got != "line 2: name: a stands in line 3 again: this entry is left out" {
 		t.Errorf("doubles: %s", got)
 	}
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n")

@@ -6,88 +6,78 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-func (p *parser) entries(list *yaml.Node) {
-	for i, n := range list.Content {
-		path := "endpoints[" + strconv.Itoa(i) + "]"
-		before := len(p.problems)
-		e := p.entry(n, path)
-		if len(p.problems) == before {
-			p.out = append(p.out, e)
-		}
-	}
+// document is a file as it is written.
+type document struct {
+	Endpoints *[]section `json:"endpoints"` // nil = absent or null
 }
 
-func (p *parser) entry(n *yaml.Node, path string) Entry {
-	e := Entry{Namespace: "default", line: n.Line}
-	missing := map[string]bool{"name": true, "address": true, "port": true}
-	p.mapping(n, path, func(key string, value *yaml.Node, path string) {
-		delete(missing, key)
-		switch key {
-		case "name":
-			e.Name = p.name(value, path)
-		case "namespace":
-			e.Namespace = p.name(value, path)
-		case "address":
-			p.address(&e, value, path)
-		case "port":
-			e.Port = p.port(value, path)
-		case "labels":
-			e.Labels = p.labels(value, path)
-		default:
-			p.problem(value, path, "unknown key; the keys are name, namespace, address, port, labels")
-		}
-	})
+// section is one entry as it is written.
+type section struct {
+	Name      strictyaml.Text            `json:"name"`
+	Namespace *strictyaml.Text           `json:"namespace"`
+	Address   strictyaml.Text            `json:"address"`
+	Port      strictyaml.Text            `json:"port"`
+	Labels    map[string]strictyaml.Text `json:"labels"`
+}
+
+// entries are those of a file; what is wrong with one is entered.
+func (p *parser) entries(sections []section) []Entry {
+	out := make([]Entry, 0, len(sections))
+	for i := range sections {
+		out = append(out, p.entry(&sections[i], "endpoints["+strconv.Itoa(i)+"]"))
+	}
+	return out
+}
+
+func (p *parser) entry(s *section, path string) Entry {
+	e := Entry{Namespace: "default", line: p.Line(path)}
+	if p.Failed(path) {
+		return e // it is no mapping
+	}
 	for _, key := range []string{"name", "address", "port"} {
-		if missing[key] && n.Kind == yaml.MappingNode {
-			p.problem(n, path+"."+key, "is missing")
+		if !p.Written(path + "." + key) {
+			p.Fail(path+"."+key, "missing")
 		}
+	}
+	e.Name = p.name(s.Name, path+".name")
+	if s.Namespace != nil {
+		e.Namespace = p.name(*s.Namespace, path+".namespace")
+	}
+	p.address(&e, string(s.Address), path+".address")
+	e.Port = p.port(string(s.Port), path+".port")
+	if len(s.Labels) > maxLabels {
+		p.Fail(path+".labels", "got %d, want at most %d", len(s.Labels), maxLabels)
+	}
+	if len(s.Labels) > 0 {
+		e.Labels = make(map[string]string, len(s.Labels))
+	}
+	for key, value := range s.Labels {
+		e.Labels[key] = string(value)
 	}
 	return e
 }
 
-func (p *parser) name(n *yaml.Node, path string) string {
-	before := len(p.problems)
-	s := p.text(n, path)
-	if len(p.problems) == before && (s == "" || len(s) > maxNameBytes) {
-		p.problem(n, path, "got %d bytes, want 1 to %d", len(s), maxNameBytes)
+// Of a value that is missing, or of another kind, the reader has entered a problem, and enters no second one.
+
+func (p *parser) name(s strictyaml.Text, path string) string {
+	if s == "" || len(s) > maxNameBytes {
+		p.Fail(path, "got %d bytes, want 1 to %d", len(s), maxNameBytes)
 	}
-	return s
+	return string(s)
 }
 
-func (p *parser) port(n *yaml.Node, path string) uint16 {
-	before := len(p.problems)
-	s := p.text(n, path)
+func (p *parser) port(s, path string) uint16 {
 	port, err := strconv.ParseUint(s, 10, 16)
-	if len(p.problems) == before && (err != nil || port == 0) {
-		p.problem(n, path, "got %q, want 1 to 65535", shorten(s))
+	if err != nil || port == 0 {
+		p.Fail(path, "got %q, want 1 to 65535", strictyaml.Clip(s))
 	}
 	return uint16(port)
 }
 
-func (p *parser) labels(n *yaml.Node, path string) map[string]string {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return nil
-	}
-	labels := map[string]string{}
-	p.mapping(n, path, func(key string, value *yaml.Node, path string) {
-		if len(labels) == maxLabels {
-			p.problem(value, path, "one label too many, want at most %d", maxLabels)
-			return
-		}
-		labels[key] = p.text(value, path)
-	})
-	return labels
-}
-
-func (p *parser) address(e *Entry, n *yaml.Node, path string) {
-	before := len(p.problems)
-	s := p.text(n, path)
-	if len(p.problems) > before {
-		return
-	}
+func (p *parser) address(e *Entry, s, path string) {
 	bare := s
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && strings.Contains(s, ":") {
 		bare = s[1 : len(s)-1]
@@ -96,15 +86,15 @@ func (p *parser) address(e *Entry, n *yaml.Node, path string) {
 	ip = ip.Unmap()
 	switch {
 	case err == nil && ip.Zone() != "":
-		p.problem(n, path, "got %q, want no zone: Envoy cannot reach it", shorten(s))
+		p.Fail(path, "got %q, want no zone: Envoy cannot reach it", strictyaml.Clip(s))
 	case err == nil && (ip.IsUnspecified() || ip.IsMulticast()):
-		p.problem(n, path, "got %q, want the address of one server", shorten(s))
+		p.Fail(path, "got %q, want the address of one server", strictyaml.Clip(s))
 	case err == nil:
 		e.IP = ip
 	case IsHostName(s):
 		e.Host = strings.ToLower(strings.TrimSuffix(s, "."))
 	default:
-		p.problem(n, path, "got %q, want an IPv4 or IPv6 address or a host name, without port", shorten(s))
+		p.Fail(path, "got %q, want an IPv4 or IPv6 address or a host name, without port", strictyaml.Clip(s))
 	}
 }
 

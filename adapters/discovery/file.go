@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/files"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -32,7 +33,7 @@ type Config struct {
 	// of changes, each once, and nil when no problem is left. It must not block.
 	Problem func(error)
 	// Doubles, if not nil, hears of entries that a file names twice, whenever they are others. It must not block.
-	Doubles func(Problems)
+	Doubles func(Doubles)
 	// Told, if not nil, hears of each set that the pool took. It must not block.
 	Told func(Change)
 }
@@ -55,7 +56,7 @@ type File struct {
 	next     pending
 	told     told
 	problems map[string]string // by what they are about: a host, or one of the constants below
-	doubles  string            // what was said of them last
+	doubles  Doubles           // what was said of them last
 
 	life life
 }
@@ -69,7 +70,7 @@ const (
 // listing is what a file holds.
 type listing struct {
 	entries []Entry
-	doubles Problems
+	doubles Doubles
 	began   time.Time // when it was read
 }
 
@@ -144,7 +145,7 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 		}
 	}
 	cfg := files.Config{
-		Paths: []string{path}, MaxBytes: maxFileBytes, Every: f.cfg.LookEvery, Settle: settle, Notices: true,
+		Paths: []string{path}, MaxBytes: strictyaml.MaxBytes, Every: f.cfg.LookEvery, Settle: settle, Notices: true,
 		Told: tell(aboutFile), Deaf: tell(aboutNotices),
 	}
 	if f.cfg.Fixed {

@@ -224,7 +224,7 @@ func TestBadFileKeepsTheLastGoodSet(t *testing.T) {
 	s.run(Config{})
 	s.tells("10.0.0.1:8000")
 	s.rename("endpoints:\n- {name: a, address: 10.0.0.1}\n")
-	s.reports("line 2: endpoints[0].port: is missing")
+	s.reports("line 2: endpoints[0].port: missing")
 	s.rename("endpoints:\n- {name: a, address: 10.0.0.1 }\n") // the same problem is reported once
 	if err := os.Remove(s.path); err != nil {
 		t.Fatal(err)

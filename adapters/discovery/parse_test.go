@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -62,23 +65,21 @@ endpoints:
 endpoints: []
 `
 	want := []string{
-		"line 1: endpoint: unknown key; the only one is endpoints",
-		"line 16: endpoints: stands twice, first in line 2",
+		"line 1: endpoint: unknown key, did you mean endpoints?",
 		`line 4: endpoints[0].address: got "10.0.0.300", want an IPv4 or IPv6 address or a host name, without port`,
 		`line 5: endpoints[0].port: got "0", want 1 to 65535`,
+		"line 6: endpoints[1].name: missing",
 		`line 6: endpoints[1].address: got "10.0.0.1:8000", want an IPv4 or IPv6 address or a host name, without port`,
 		"line 7: endpoints[1].port: got a list, want text",
-		"line 8: endpoints[1].labels.x: got names with values, want text",
+		"line 8: endpoints[1].labels.x: got a mapping, want text",
 		"line 8: endpoints[1].labels.w: got nothing, want text",
-		"line 9: endpoints[1].weight: unknown key; the keys are name, namespace, address, port, labels",
-		"line 6: endpoints[1].name: is missing",
-		`line 10: endpoints[2]: got "just text", want names with values`,
-		"line 11: endpoints[3].name: got 0 bytes, want 1 to 253",
-		"line 12: endpoints[3].name: stands twice, first in line 11",
+		"line 9: endpoints[1].weight: unknown key, known are name, namespace, address, port, labels",
+		`line 10: endpoints[2]: got "just text", want a mapping`,
+		"line 12: endpoints[3].name: this key stands twice, first in line 11",
 		`line 13: endpoints[3].address: got "fe80::1%eth0", want no zone: Envoy cannot reach it`,
 		`line 14: endpoints[3].port: got "65536", want 1 to 65535`,
-		"line 15: endpoints[4].namespace: got nothing, want text",
 		`line 15: endpoints[4].address: got "0.0.0.0", want the address of one server`,
+		"line 16: endpoints: this key stands twice, first in line 2",
 	}
 	entries, _, err := Parse([]byte(file))
 	if err == nil || entries != nil {
@@ -111,22 +112,21 @@ func TestFilesThatAreNoSet(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"empty":             {"", "empty; a file without endpoints says endpoints: []"},
 		"comment only":      {"# nothing\n", "endpoints: []"},
-		"null":              {"---\n", "got nothing, want names with values"},
-		"a list":            {"- name: a\n", "line 1: got a list, want names with values"},
-		"no key":            {"{}", "no key endpoints"},
+		"null":              {"---\n", "empty; a file without endpoints says endpoints: []"},
+		"a list":            {"- name: a\n", "line 1: got a list, want a mapping"},
+		"no key":            {"{}", "line 1: endpoints: missing; a file without endpoints says endpoints: []"},
 		"key without value": {"endpoints:\n", "line 1: endpoints: got nothing, want a list"},
 		"no YAML":           {"endpoints: [\n", "line "},
-		"tab":               {"endpoints:\n\t- name: a\n", "line 2: found character that cannot start any token"},
-		"two documents":     {"endpoints: []\n---\nendpoints: []\n", "a second document"},
-		"alias":             {"endpoints:\n- &a {name: a, address: h, port: 1}\n- *a\n", "line 3: endpoints[1]: got an alias, which is not supported"},
-		"merge":             {"endpoints:\n- {<<: {name: a}, address: h, port: 1}\n", "line 2: endpoints[0]: got <<, which is not supported as a key"},
+		"tab":               {"endpoints:\n\t- name: a\n", "line 2: not readable as YAML: found character that cannot start any token"},
+		"two documents":     {"endpoints: []\n---\nendpoints: []\n", "line 2: got a second document, want one"},
+		"label of nothing":  {"endpoints: [{name: a, address: h, port: 1, labels: {a: }}]", "line 1: endpoints[0].labels.a: got nothing, want text"},
 		"too long":          {"endpoints: [] #" + strings.Repeat("x", 1<<20), "more than 1048576 bytes"},
-		"too many entries":  {"endpoints:\n" + many, "line 2: endpoints: got 10001 entries, want at most 10000"},
-		"too many problems": {"endpoints:\n" + many[:5*200], "and more"},
-		"too many labels":   {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]", "one label too many, want at most 64"},
+		"too many entries":  {"endpoints:\n" + many, "line 1: endpoints: got 10001 entries, want at most 10000"},
+		"too many problems": {"endpoints:\n" + many[:5*200], "and 500 more"},
+		"too many labels":   {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]", "line 1: endpoints[0].labels: got 65, want at most 64"},
 		"long name":         {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]", "got 254 bytes, want 1 to 253"},
-		"bad UTF-8":         {"endpoints:\n- name: a\n  address: \"\xff\"\n", "line 3: byte 0xff is not UTF-8"},
-		"control character": {"endpoints: []\n# \x01", "line 2: control character U+0001"},
+		"bad UTF-8":         {"endpoints:\n- name: a\n  address: \"\xff\"\n", "line 3: not readable as YAML: byte 0xff is not UTF-8"},
+		"control character": {"endpoints: []\n# \x01", "line 2: not readable as YAML: control character U+0001"},
 		"no text":           {"\x00\x01\xff", ""},
 	} {
 		entries, _, err := Parse([]byte(c.file))
@@ -154,8 +154,23 @@ func TestDoublesAreNamedWithBothLines(t *testing.T) {
 	if err != nil || len(entries) != 3 {
 		t.Fatalf("got %+v, %v, want 3 entries", entries, err)
 	}
-	if got := strings.Split(doubles.Error(), "\n"); !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", doubles, strings.Join(want, "\n"))
+	if got := lines(doubles); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func lines(doubles Doubles) []string {
+	var list []string
+	for _, d := range doubles {
+		list = append(list, d.String())
+	}
+	return list
+}
+
+func TestAliasesStandForWhatTheyName(t *testing.T) {
+	entries, _, err := Parse([]byte("endpoints:\n- &a {name: a, address: h, port: 1, labels: {x: y}}\n- {<<: *a, name: b, port: 2}\n"))
+	if err != nil || len(entries) != 2 || entries[1].Name != "b" || entries[1].Labels["x"] != "y" || entries[1].target() != "h:2" {
+		t.Errorf("got %+v, %v", entries, err)
 	}
 }
 
@@ -198,8 +213,8 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is not recognised", file)
 		}
 		if err != nil {
-			var problems Problems
-			if !errors.As(err, &problems) || entries != nil || len(problems) == 0 || err.Error() == "" {
+			var problems *strictyaml.Error
+			if !errors.As(err, &problems) || entries != nil || len(problems.Problems) == 0 || err.Error() == "" {
 				t.Errorf("%q: %+v, %v", file, entries, err)
 			}
 			return

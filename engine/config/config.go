@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
+
+// maxValues bounds the values of a file.
+const maxValues = 100_000
 
 // Settings are what the command line decides where the file says nothing.
 type Settings struct {
@@ -26,7 +30,7 @@ type Config struct {
 	EngineLabelKeys []string // labels that may name an endpoint's engine, the first present one counts
 	ParseOpenAI     bool     // false = no request body is parsed
 
-	Warnings []Problem // what the file says without effect, in the order of its lines
+	Warnings []strictyaml.Problem // what the file says without effect, in the order of its lines
 }
 
 // Handler is what the profile handler is called.
@@ -34,9 +38,9 @@ type Handler struct{ Type, Name string }
 
 // Discovery is a file of endpoints.
 type Discovery struct {
-	Path  string  // "" = the configuration names no file
-	Watch bool    // changes on disk take effect
-	At    Problem // of the path, without a text; of use to a problem of the file that it names
+	Path  string             // "" = the configuration names no file
+	Watch bool               // changes on disk take effect
+	At    strictyaml.Problem // of the path, without a text; of use to a problem of the file that it names
 }
 
 // Source is a page that every model server has.
@@ -67,24 +71,24 @@ schedulingProfiles:
 `
 
 // Default is the configuration without a file: queue-scorer 2, kv-cache-utilization-scorer 2, prefix-cache-scorer 3. The error is
-// an *Error, and there is none unless the settings are wrong.
+// a *strictyaml.Error, and there is none unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), defaults) }
 
 // Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would otherwise
-// replace a configuration by the default without a word. The error is an *Error with every problem.
+// replace a configuration by the default without a word. The error is a *strictyaml.Error with every problem.
 func Load(data []byte, defaults Settings) (*Config, error) {
-	root, problem := parse(data)
+	root, problem := strictyaml.Parse(data)
 	if root == nil && problem == nil {
-		problem = &Problem{Text: "empty; without a configuration file the default configuration holds"}
+		problem = &strictyaml.Problem{Text: "empty; without a configuration file the default configuration holds"}
 	}
 	if problem != nil {
-		return nil, &Error{Problems: []Problem{*problem}}
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
-	l := &loader{reader: newReader(), defaults: defaults, named: map[string]*instance{}, config: new(Config)}
+	l := &loader{Reader: strictyaml.NewReader(maxValues), defaults: defaults, named: map[string]*instance{}, config: new(Config)}
 	l.load(root)
-	if len(l.problems) > 0 {
-		return nil, &Error{Problems: sorted(l.problems), More: l.more}
+	if err := l.Err(); err != nil {
+		return nil, err
 	}
-	l.config.Warnings = sorted(l.warnings)
+	l.config.Warnings = l.Warnings()
 	return l.config, nil
 }

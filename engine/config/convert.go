@@ -5,43 +5,45 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // Convert returns a configuration file in version v1, with its comments. A file of v1 is returned as it is. What a file says
-// is not checked: plugins that Load would refuse are converted too. The error is an *Error.
+// is not checked: plugins that Load would refuse are converted too. The error is a *strictyaml.Error.
 func Convert(data []byte) ([]byte, error) {
-	root, problem := parse(data)
+	root, problem := strictyaml.Parse(data)
 	switch {
 	case problem != nil:
 	case root == nil:
-		problem = &Problem{Text: "empty, there is nothing to convert"}
+		problem = &strictyaml.Problem{Text: "empty, there is nothing to convert"}
 	case root.Kind != yaml.MappingNode:
-		problem = &Problem{Line: root.Line, Text: "got " + describe(root) + ", want a mapping"}
+		problem = &strictyaml.Problem{Line: root.Line, Text: "got " + strictyaml.Describe(root) + ", want a mapping"}
 	default:
 		problem = knownVersion(root)
 	}
 	if problem != nil {
-		return nil, &Error{Problems: []Problem{*problem}}
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
-	if valueOf(root, "apiVersion").Value == v1 {
+	if strictyaml.Find(root, "apiVersion").Value == v1 {
 		return data, nil
 	}
 	var document yaml.Node // parse gives no node of the document, which has the comments around the mapping
 	if err := yaml.Unmarshal(data, &document); err != nil {
-		return nil, &Error{Problems: []Problem{*syntax(data, err)}}
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*strictyaml.SyntaxProblem(data, err)}}
 	}
 	if problem := convert(document.Content[0]); problem != nil {
-		return nil, &Error{Problems: []Problem{*problem}}
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
 	return encode(&document)
 }
 
-func knownVersion(root *yaml.Node) *Problem {
-	switch n := valueOf(root, "apiVersion"); {
+func knownVersion(root *yaml.Node) *strictyaml.Problem {
+	switch n := strictyaml.Find(root, "apiVersion"); {
 	case n == nil:
-		return &Problem{Line: 1, Path: "apiVersion", Text: "missing, want " + v1alpha1}
+		return &strictyaml.Problem{Line: 1, Path: "apiVersion", Text: "missing, want " + v1alpha1}
 	case n.Value != v1 && n.Value != v1alpha1 && n.Value != oldGroup:
-		return &Problem{Line: n.Line, Path: "apiVersion", Text: fmt.Sprintf("got %q, want %s", clip(n.Value), v1alpha1)}
+		return &strictyaml.Problem{Line: n.Line, Path: "apiVersion", Text: fmt.Sprintf("got %q, want %s", strictyaml.Clip(n.Value), v1alpha1)}
 	}
 	return nil
 }
@@ -57,11 +59,11 @@ var moves = []struct{ from, to []string }{
 }
 
 // convert makes a mapping of v1alpha1 one of v1.
-func convert(root *yaml.Node) *Problem {
+func convert(root *yaml.Node) *strictyaml.Problem {
 	if problem := writtenOut(root); problem != nil {
 		return problem
 	}
-	valueOf(root, "apiVersion").Value = v1
+	strictyaml.Find(root, "apiVersion").Value = v1
 	for _, m := range moves {
 		key, value := take(root, m.from)
 		if value == nil {
@@ -72,7 +74,7 @@ func convert(root *yaml.Node) *Problem {
 		}
 		put(root, m.to, key, value)
 	}
-	plugins := valueOf(root, "plugins")
+	plugins := strictyaml.Find(root, "plugins")
 	if plugins == nil {
 		return nil
 	}
@@ -85,7 +87,7 @@ func convert(root *yaml.Node) *Problem {
 // take removes a key and returns it with its value; nil = the mapping has it not.
 func take(n *yaml.Node, path []string) (key, value *yaml.Node) {
 	for _, name := range path[:len(path)-1] {
-		if n = valueOf(n, name); n == nil {
+		if n = strictyaml.Find(n, name); n == nil {
 			return nil, nil
 		}
 	}
@@ -103,7 +105,7 @@ func take(n *yaml.Node, path []string) (key, value *yaml.Node) {
 func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 	last := len(path) - 1
 	for _, name := range path[:last] {
-		next := valueOf(n, name)
+		next := strictyaml.Find(n, name)
 		switch {
 		case next == nil:
 			next = &yaml.Node{Kind: yaml.MappingNode, Style: value.Style}
@@ -113,7 +115,7 @@ func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 		}
 		n = next
 	}
-	if there := valueOf(n, path[last]); there != nil && there.Kind == yaml.SequenceNode && len(there.Content) == 0 {
+	if there := strictyaml.Find(n, path[last]); there != nil && there.Kind == yaml.SequenceNode && len(there.Content) == 0 {
 		take(n, path[last:])
 	} else if there != nil {
 		return
@@ -124,18 +126,18 @@ func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 
 // writtenOut says which of the mappings that keys move between is none, or is one by aliases or merge keys: what such a key
 // stands for may stand elsewhere as well.
-func writtenOut(root *yaml.Node) *Problem {
+func writtenOut(root *yaml.Node) *strictyaml.Problem {
 	for _, name := range []string{"", "dataLayer", "flowControl", "requestHandler"} {
 		n := root
 		if name != "" {
-			n = valueOf(root, name)
+			n = strictyaml.Find(root, name)
 		}
 		switch {
 		case n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
-		case n.Kind == yaml.AliasNode || valueOf(n, "<<") != nil:
-			return &Problem{Line: n.Line, Path: name, Text: "has an alias or a merge key, which is not converted; write it out"}
+		case n.Kind == yaml.AliasNode || strictyaml.Find(n, "<<") != nil:
+			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "has an alias or a merge key, which is not converted; write it out"}
 		case n.Kind != yaml.MappingNode:
-			return &Problem{Line: n.Line, Path: name, Text: "got " + describe(n) + ", want a mapping"}
+			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "got " + strictyaml.Describe(n) + ", want a mapping"}
 		}
 	}
 	return nil
@@ -143,11 +145,11 @@ func writtenOut(root *yaml.Node) *Problem {
 
 // rename gives a plugin the name that its type has by now. References keep finding it: without a name it had that of its type.
 func rename(plugin *yaml.Node) {
-	typ := valueOf(plugin, "type")
+	typ := strictyaml.Find(plugin, "type")
 	if typ == nil || renamed[typ.Value] == "" {
 		return
 	}
-	if valueOf(plugin, "name") == nil {
+	if strictyaml.Find(plugin, "name") == nil {
 		plugin.Content = append(plugin.Content,
 			&yaml.Node{Kind: yaml.ScalarNode, Value: "name", Style: plugin.Content[0].Style},
 			&yaml.Node{Kind: yaml.ScalarNode, Value: typ.Value, Style: typ.Style})
@@ -162,7 +164,7 @@ func encode(document *yaml.Node) ([]byte, error) {
 	e.SetIndent(2)
 	e.CompactSeqIndent()
 	if err := e.Encode(document); err != nil {
-		return nil, &Error{Problems: []Problem{{Text: err.Error()}}}
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{{Text: err.Error()}}}
 	}
 	return out.Bytes(), nil
 }

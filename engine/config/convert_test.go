@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // A file of v1alpha1 and its twin of v1 have the same effect, and the second is what Convert makes of the first.
@@ -67,7 +69,7 @@ func effect(t *testing.T, data []byte) string {
 		fmt.Fprintf(&b, "picker %s %s %+v\n", p.Picker.Type, p.Picker.Name, p.Picker.Picker)
 	}
 	rest := *c
-	rest.Plan, rest.Warnings, rest.Discovery.At = nil, nil, Problem{}
+	rest.Plan, rest.Warnings, rest.Discovery.At = nil, nil, strictyaml.Problem{}
 	fmt.Fprintf(&b, "%+v\n", rest)
 	return b.String()
 }

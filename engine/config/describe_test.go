@@ -16,11 +16,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 var update = flag.Bool("update", false, "rewrite generated files")
@@ -103,7 +105,7 @@ func generate(t *testing.T) []byte {
 			v := reflect.ValueOf(construct(typ)).Elem()
 			docs := sourceOf(t, v.Type())
 			fmt.Fprintf(&b, "{Type: %q, Text: %q, ", typ, docs[v.Type().Name()])
-			if len(fieldsOf(v.Type())) > 0 {
+			if len(strictyaml.FieldsOf(v.Type())) > 0 {
 				b.WriteString("Parameters: []Parameter{\n")
 				parameters(&b, docs, "", v)
 				b.WriteString("}")
@@ -122,27 +124,27 @@ func generate(t *testing.T) []byte {
 
 // parameters writes the keys of a struct, and those of the structs in its lists.
 func parameters(b *bytes.Buffer, docs map[string]string, prefix string, v reflect.Value) {
-	for _, f := range fieldsOf(v.Type()) {
-		owner, last := v.Type(), len(f.index)-1
+	for _, f := range strictyaml.FieldsOf(v.Type()) {
+		owner, last := v.Type(), len(f.Index)-1
 		if last > 0 {
-			owner = owner.FieldByIndex(f.index[:last]).Type
+			owner = owner.FieldByIndex(f.Index[:last]).Type
 		}
-		value := v.FieldByIndex(f.index)
-		text := docs[owner.Name()+"."+owner.Field(f.index[last]).Name]
+		value := v.FieldByIndex(f.Index)
+		text := docs[owner.Name()+"."+owner.Field(f.Index[last]).Name]
 		standard := show(value)
 		if standard == "none" || standard == `""` {
 			standard = ""
 		}
-		fmt.Fprintf(b, "{Name: %q, Kind: %q, Default: %q, Text: %q, Effect: %q},\n", prefix+f.name, kind(f.typ), standard, text, f.effect)
-		if f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Struct {
-			parameters(b, docs, prefix+f.name+"[].", reflect.New(f.typ.Elem()).Elem())
+		fmt.Fprintf(b, "{Name: %q, Kind: %q, Default: %q, Text: %q, Effect: %q},\n", prefix+f.Name, kind(f.Type), standard, text, f.Effect)
+		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
+			parameters(b, docs, prefix+f.Name+"[].", reflect.New(f.Type.Elem()).Elem())
 		}
 	}
 }
 
 func kind(t reflect.Type) string {
 	switch {
-	case t == durationType:
+	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
 	case t.Kind() == reflect.Pointer:
 		return kind(t.Elem())

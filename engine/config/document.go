@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // document is a file of version v1 as it is written. The tag effect says which values are read and mean nothing: of those
@@ -76,25 +78,25 @@ type sourceSection struct {
 }
 
 type flowControlSection struct {
-	MaxBytes                    quantity       `json:"maxBytes" effect:"none"`
-	MaxRequests                 quantity       `json:"maxRequests" effect:"none"`
-	DefaultRequestTTL           time.Duration  `json:"defaultRequestTTL" effect:"none"`
-	NoEndpointRequestTTL        *time.Duration `json:"noEndpointRequestTTL"`
-	DefaultPriorityBand         *bandSection   `json:"defaultPriorityBand"`
-	DefaultNegativePriorityBand *bandSection   `json:"defaultNegativePriorityBand"`
-	PriorityBands               []bandSection  `json:"priorityBands"`
-	UsageLimitPolicyPluginRef   string         `json:"usageLimitPolicyPluginRef"`
-	SaturationDetector          *pluginRef     `json:"saturationDetector"`
-	EnableEviction              bool           `json:"enableEviction" effect:"none"`
+	MaxBytes                    strictyaml.Quantity `json:"maxBytes" effect:"none"`
+	MaxRequests                 strictyaml.Quantity `json:"maxRequests" effect:"none"`
+	DefaultRequestTTL           time.Duration       `json:"defaultRequestTTL" effect:"none"`
+	NoEndpointRequestTTL        *time.Duration      `json:"noEndpointRequestTTL"`
+	DefaultPriorityBand         *bandSection        `json:"defaultPriorityBand"`
+	DefaultNegativePriorityBand *bandSection        `json:"defaultNegativePriorityBand"`
+	PriorityBands               []bandSection       `json:"priorityBands"`
+	UsageLimitPolicyPluginRef   string              `json:"usageLimitPolicyPluginRef"`
+	SaturationDetector          *pluginRef          `json:"saturationDetector"`
+	EnableEviction              bool                `json:"enableEviction" effect:"none"`
 }
 
 type bandSection struct {
-	Priority          int            `json:"priority" effect:"none"`
-	MaxBytes          quantity       `json:"maxBytes"`
-	MaxRequests       quantity       `json:"maxRequests"`
-	DefaultRequestTTL *time.Duration `json:"defaultRequestTTL"`
-	FairnessPolicyRef string         `json:"fairnessPolicyRef"`
-	OrderingPolicyRef string         `json:"orderingPolicyRef"`
+	Priority          int                 `json:"priority" effect:"none"`
+	MaxBytes          strictyaml.Quantity `json:"maxBytes"`
+	MaxRequests       strictyaml.Quantity `json:"maxRequests"`
+	DefaultRequestTTL *time.Duration      `json:"defaultRequestTTL"`
+	FairnessPolicyRef string              `json:"fairnessPolicyRef"`
+	OrderingPolicyRef string              `json:"orderingPolicyRef"`
 }
 
 const (

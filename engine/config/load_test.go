@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // head begins a file of v1alpha1, newHead one of v1.
@@ -127,11 +129,11 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 	got.Plan, got.Handler = nil, Handler{}
 	want := &Config{
-		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true, At: Problem{Line: 5, Path: "plugins[0].parameters.path"}},
+		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true, At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
 		EngineLabelKeys: []string{"engine"},
-		Warnings: []Problem{{1, "apiVersion", "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
+		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion", Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
 			"signalbox config convert prints the file so"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -177,7 +179,7 @@ func TestLoadWarns(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Load(%q): %v", c.data, err)
 			}
-			if !slices.ContainsFunc(got.Warnings, func(p Problem) bool { return strings.HasPrefix(p.String(), c.want) }) {
+			if !slices.ContainsFunc(got.Warnings, func(p strictyaml.Problem) bool { return strings.HasPrefix(p.String(), c.want) }) {
 				t.Errorf("Load(%q) warns %v, want %q", c.data, got.Warnings, c.want)
 			}
 		})
@@ -225,7 +227,7 @@ line 22: schedulingProfiles[0].plugins[3].pluginRef: missing`
 	if got := fmt.Sprint(err); got != want {
 		t.Errorf("want -, got +\n%s", cmp.Diff(want, got))
 	}
-	var list *Error
+	var list *strictyaml.Error
 	if !errors.As(err, &list) || len(list.Problems) != 12 {
 		t.Errorf("got %T, want *Error with 12 problems", err)
 	}

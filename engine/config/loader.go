@@ -6,17 +6,19 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/spelling"
-	"go.yaml.in/yaml/v3"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // loader turns a document into a Config.
 type loader struct {
-	*reader
+	*strictyaml.Reader
 	defaults  Settings
 	instances []*instance // in the order of the file
 	named     map[string]*instance
@@ -45,7 +47,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.flowControl(&doc)
 	for _, x := range l.instances {
 		if !x.used && x.plugin != nil {
-			l.warn(x.path, "nothing names %s, so it has no effect", x.name)
+			l.Warn(x.path, "nothing names %s, so it has no effect", x.name)
 		}
 	}
 }
@@ -54,16 +56,16 @@ func (l *loader) header(doc *document) {
 	switch doc.APIVersion {
 	case v1:
 	case v1alpha1, oldGroup:
-		l.warn("apiVersion", "%s is deprecated, write %s; signalbox config convert prints the file so", doc.APIVersion, v1)
+		l.Warn("apiVersion", "%s is deprecated, write %s; signalbox config convert prints the file so", doc.APIVersion, v1)
 	case "":
-		l.fail("apiVersion", "missing, want %s", v1)
+		l.Fail("apiVersion", "missing, want %s", v1)
 	default:
-		l.fail("apiVersion", "got %q, want %s", clip(doc.APIVersion), v1)
+		l.Fail("apiVersion", "got %q, want %s", strictyaml.Clip(doc.APIVersion), v1)
 	}
 	if doc.Kind == "" {
-		l.fail("kind", "missing, want EndpointPickerConfig")
+		l.Fail("kind", "missing, want EndpointPickerConfig")
 	} else if doc.Kind != "EndpointPickerConfig" {
-		l.fail("kind", "got %q, want EndpointPickerConfig", clip(doc.Kind))
+		l.Fail("kind", "got %q, want EndpointPickerConfig", strictyaml.Clip(doc.Kind))
 	}
 }
 
@@ -77,11 +79,11 @@ func (l *loader) gates(list []string) {
 		want, known := gates[name]
 		switch {
 		case !known:
-			l.fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true", clip(name))
+			l.Fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true", strictyaml.Clip(name))
 		case given && value != "true" && value != "false":
-			l.fail(at, "got %q, want %s=true or %s=false", clip(gate), name, name)
+			l.Fail(at, "got %q, want %s=true or %s=false", strictyaml.Clip(gate), name, name)
 		case !given && !want || given && (value == "true") != want:
-			l.fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, want)
+			l.Fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, want)
 		}
 	}
 }
@@ -119,13 +121,13 @@ func (l *loader) instantiate(sections []pluginSection) {
 			s.Name = s.Type
 		}
 		if now, ok := renamed[s.Type]; ok {
-			l.warn(at+".type", "%s is deprecated, write %s", s.Type, now)
+			l.Warn(at+".type", "%s is deprecated, write %s", s.Type, now)
 			s.Type = now
 		}
-		x := &instance{name: clip(s.Name), typ: s.Type, path: at}
+		x := &instance{name: strictyaml.Clip(s.Name), typ: s.Type, path: at}
 		l.instances = append(l.instances, x)
 		if first, taken := l.named[s.Name]; taken {
-			l.fail(at+".name", "%s stands twice, first as %s; give one of them another name", x.name, first.path)
+			l.Fail(at+".name", "%s stands twice, first as %s; give one of them another name", x.name, first.path)
 		} else if s.Name != "" {
 			l.named[s.Name] = x
 		}
@@ -145,13 +147,13 @@ func (l *loader) construct(typ, path string) any {
 	switch {
 	case plugin != nil:
 	case typ == "":
-		l.fail(path, "missing")
+		l.Fail(path, "missing")
 	case removed[typ] != "":
-		l.fail(path, "%s was removed from the format: %s", typ, removed[typ])
+		l.Fail(path, "%s was removed from the format: %s", typ, removed[typ])
 	case slices.Contains(unsupported, typ):
-		l.fail(path, "%s is not supported yet", typ)
+		l.Fail(path, "%s is not supported yet", typ)
 	default:
-		l.fail(path, "unknown plugin type %q, %s", clip(typ), l.didYouMean(typ, knownTypes(), unsupported))
+		l.Fail(path, "unknown plugin type %q, %s", strictyaml.Clip(typ), l.didYouMean(typ, knownTypes(), unsupported))
 	}
 	return plugin
 }
@@ -160,7 +162,7 @@ func (l *loader) construct(typ, path string) any {
 func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
 	if parameters != nil {
-		l.decode(parameters, at, plugin.Elem())
+		l.Decode(parameters, at, plugin.Elem())
 	}
 	if v, ok := x.plugin.(interface{ Validate() error }); ok {
 		l.invalid(at, v.Validate())
@@ -186,26 +188,26 @@ func (l *loader) invalid(path string, err error) {
 	}
 	for _, e := range list {
 		name, text, _ := strings.Cut(e.Error(), ": ")
-		l.fail(path+"."+name, "%s", text)
+		l.Fail(path+"."+name, "%s", text)
 	}
 }
 
 // effects compares a section with its defaults where other values mean nothing.
 func (l *loader) effects(path string, got, standard reflect.Value) {
-	for _, f := range fieldsOf(got.Type()) {
-		g, s := got.FieldByIndex(f.index), standard.FieldByIndex(f.index)
+	for _, f := range strictyaml.FieldsOf(got.Type()) {
+		g, s := got.FieldByIndex(f.Index), standard.FieldByIndex(f.Index)
 		same := reflect.DeepEqual(g.Interface(), s.Interface()) || g.Kind() == reflect.Slice && g.Len() == 0
-		if f.effect == "" || same {
+		if f.Effect == "" || same {
 			continue
 		}
 		text := "has no effect yet, remove it"
 		if !s.IsZero() || s.Kind() == reflect.Bool || s.CanInt() {
 			text = "has no effect yet, only " + show(s) + " does"
 		}
-		if f.effect == "warning" {
-			l.warn(path+"."+f.name, "has no effect")
+		if f.Effect == "warning" {
+			l.Warn(path+"."+f.Name, "has no effect")
 		} else {
-			l.fail(path+"."+f.name, "%s", text)
+			l.Fail(path+"."+f.Name, "%s", text)
 		}
 	}
 }
@@ -213,15 +215,15 @@ func (l *loader) effects(path string, got, standard reflect.Value) {
 // checkNames looks for the plugins that a plugin's parameters name. The default producers are there without being named.
 func (l *loader) checkNames(x *instance) {
 	plugin := reflect.ValueOf(x.plugin).Elem()
-	for _, f := range fieldsOf(plugin.Type()) {
-		if f.names == "" {
+	for _, f := range strictyaml.FieldsOf(plugin.Type()) {
+		if f.Names == "" {
 			continue
 		}
-		name := plugin.FieldByIndex(f.index).String()
-		if name == "" || name == f.names && l.named[name] == nil {
+		name := plugin.FieldByIndex(f.Index).String()
+		if name == "" || name == f.Names && l.named[name] == nil {
 			continue
 		}
-		l.find(x.path+".parameters."+f.name, name, f.names)
+		l.find(x.path+".parameters."+f.Name, name, f.Names)
 	}
 }
 
@@ -230,15 +232,15 @@ func (l *loader) find(path, name string, wanted ...string) *instance {
 	x := l.named[name]
 	switch {
 	case name == "":
-		l.fail(path, "missing")
+		l.Fail(path, "missing")
 		return nil
 	case x == nil:
-		l.fail(path, "no plugin is named %q, %s", clip(name), l.didYouMeanPlugin(name))
+		l.Fail(path, "no plugin is named %q, %s", strictyaml.Clip(name), l.didYouMeanPlugin(name))
 		return nil
 	case x.plugin == nil:
 		return nil // its type has a problem already
 	case len(wanted) > 0 && !slices.Contains(wanted, x.typ):
-		l.fail(path, "%s is of type %s, want %s", x.name, x.typ, strings.Join(wanted, " or "))
+		l.Fail(path, "%s is of type %s, want %s", x.name, x.typ, strings.Join(wanted, " or "))
 		return nil
 	}
 	x.used = true
@@ -247,10 +249,10 @@ func (l *loader) find(path, name string, wanted ...string) *instance {
 
 func (l *loader) didYouMeanPlugin(name string) string {
 	var names []string
-	for _, x := range l.instances[:min(len(l.instances), maxProblems)] {
+	for _, x := range l.instances[:min(len(l.instances), strictyaml.MaxProblems)] {
 		names = append(names, x.name)
 	}
-	if l.full() {
+	if l.Full() {
 		return ""
 	}
 	if n := spelling.Nearest(name, names); n != "" {
@@ -259,12 +261,9 @@ func (l *loader) didYouMeanPlugin(name string) string {
 	return "add it to plugins"
 }
 
-// full reports whether no further problem will be listed, so that words for one need not be looked for.
-func (l *loader) full() bool { return len(l.problems) == maxProblems }
-
 func (l *loader) didYouMean(name string, known, without []string) string {
-	if l.full() {
+	if l.Full() {
 		return ""
 	}
-	return didYouMean(name, known, without)
+	return strictyaml.DidYouMean(name, known, without)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 func TestLoadRefuses(t *testing.T) {
@@ -128,7 +130,7 @@ func TestLoadRefuses(t *testing.T) {
 func TestLoadBounds(t *testing.T) {
 	aliases := head + "x: &a [" + strings.Repeat("r, ", 1000) + "]\nplugins: [{type: label-selector-filter, parameters: {matchExpressions: ["
 	for name, c := range map[string]struct{ data, want string }{
-		"size":     {strings.Repeat("#", maxBytes+1), "more than 1048576 bytes, the limit"},
+		"size":     {strings.Repeat("#", strictyaml.MaxBytes+1), "more than 1048576 bytes, the limit"},
 		"aliases":  {aliases + strings.Repeat("{key: k, operator: In, values: *a}, ", 1000) + "]}}]", "line 1: got more than 100000 values"},
 		"names":    {head + "plugins: [" + strings.Repeat("{type: zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz}, ", 20_000) + "]", "more"},
 		"profiles": {head + "plugins: [" + strings.Repeat("{type: queue-scorer}, ", 10_000) + "]\nschedulingProfiles: [" + strings.Repeat("{name: a, plugins: [{pluginRef: x}]}, ", 10_000) + "]", "more"},
@@ -140,22 +142,6 @@ func TestLoadBounds(t *testing.T) {
 				t.Errorf("got %.300v, want %q", err, c.want)
 			}
 		})
-	}
-}
-
-func TestQuantity(t *testing.T) {
-	for in, want := range map[string]quantity{
-		"0": 0, "5000": 5000, "1G": 1e9, "1Gi": 1 << 30, "1.5k": 1500, "1e3": 1000, "2E": 2e18, "1m": 1, "-3k": -3000,
-		"9223372036854775807": 1<<63 - 1,
-	} {
-		if got, err := parseQuantity(in); err != nil || got != want {
-			t.Errorf("parseQuantity(%q) = %d, %v; want %d", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"", "G", "1_000", "0x10", "inf", "nan", "1e40", "16E", "1 G", "1KB"} {
-		if got, err := parseQuantity(in); err == nil {
-			t.Errorf("parseQuantity(%q) = %d, want an error", in, got)
-		}
 	}
 }
 
@@ -179,7 +165,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			return
 		}
-		var list *Error
+		var list *strictyaml.Error
 		if !errors.As(err, &list) {
 			t.Fatalf("Load(%q): %T, want *Error", data, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 const (
@@ -28,9 +29,9 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 		s, at := &sections[i], item("schedulingProfiles", i)
 		switch {
 		case s.Name == "":
-			l.fail(at+".name", "missing")
+			l.Fail(at+".name", "missing")
 		case seen[s.Name]:
-			l.fail(at+".name", "%s stands twice; give one of them another name", clip(s.Name))
+			l.Fail(at+".name", "%s stands twice; give one of them another name", strictyaml.Clip(s.Name))
 		}
 		seen[s.Name] = true
 		profiles = append(profiles, l.profile(s, at))
@@ -42,7 +43,7 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 			l.add(p, shared, shared.path, 1)
 		}
 		if len(p.Scorers) == 0 {
-			l.warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", clip(p.Name))
+			l.Warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", strictyaml.Clip(p.Name))
 		}
 	}
 	return profiles
@@ -69,18 +70,18 @@ func (l *loader) profile(s *profileSection, path string) schedule.Profile {
 			weight = *entry.Weight
 		}
 		if !(weight >= 0 && weight <= math.MaxFloat32) {
-			l.fail(at+".weight", "got %v, want 0 or more", weight)
+			l.Fail(at+".weight", "got %v, want 0 or more", weight)
 		}
 		x := l.find(at+".pluginRef", entry.PluginRef)
 		switch {
 		case x == nil:
 			continue
 		case seen[x]:
-			l.warn(at, "%s stands twice in this profile", x.name)
+			l.Warn(at, "%s stands twice in this profile", x.name)
 		}
 		seen[x] = true
 		if _, ok := x.plugin.(schedule.Scorer); !ok && entry.Weight != nil {
-			l.warn(at+".weight", "%s is no scorer, so its weight has no effect", x.name)
+			l.Warn(at+".weight", "%s is no scorer, so its weight has no effect", x.name)
 		}
 		l.add(&p, x, at, weight)
 	}
@@ -111,7 +112,7 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 	}
 	if k, ok := x.plugin.(schedule.Picker); ok {
 		if p.Picker.Picker != nil {
-			l.fail(path, "%s is a second picker beside %s, want one in each profile", x.name, p.Picker.Name)
+			l.Fail(path, "%s is a second picker beside %s, want one in each profile", x.name, p.Picker.Name)
 		}
 		p.Picker = schedule.PickerStep{Step: step, Picker: k}
 		if limited, ok := k.(interface{ Most() int }); ok {
@@ -119,9 +120,9 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 		}
 	}
 	if _, detector := x.plugin.(*UtilizationDetector); detector {
-		l.fail(path, "%s as a filter is not supported yet", x.typ)
+		l.Fail(path, "%s as a filter is not supported yet", x.typ)
 	} else if !x.runsInProfile() {
-		l.warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
+		l.Warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
 	}
 }
 
@@ -147,7 +148,7 @@ func (l *loader) handler(profiles int) schedule.Handler {
 		case x.plugin == nil:
 			return nil // it may have been meant as one, and its type is a problem already
 		case ok && found != nil:
-			l.fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
+			l.Fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
 		case ok:
 			found, plugin, x.used = x, h, true
 			l.config.Handler = Handler{Type: x.typ, Name: x.name}
@@ -158,9 +159,9 @@ func (l *loader) handler(profiles int) schedule.Handler {
 		plugin = construct(defaultHandler).(schedule.Handler)
 		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler}
 	case found == nil:
-		l.fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", profiles)
+		l.Fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", profiles)
 	case found.typ == defaultHandler && profiles != 1:
-		l.fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
+		l.Fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
 	}
 	return plugin
 }

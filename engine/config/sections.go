@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // dataLayer finds out where endpoints and their numbers come from.
@@ -16,7 +17,7 @@ func (l *loader) dataLayer(doc *document) {
 		if x := l.find(doc.older.discovery()+".pluginRef", from.PluginRef, "file-discovery"); x != nil {
 			p := x.plugin.(*FileDiscovery)
 			at := x.path + ".parameters.path"
-			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile, At: Problem{Line: l.line(at), Path: at}}
+			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile, At: strictyaml.Problem{Line: l.Line(at), Path: at}}
 		}
 	}
 	for i := range s.Sources {
@@ -28,9 +29,9 @@ func (l *loader) dataLayer(doc *document) {
 	}
 	reads := l.config.Plan.Reads() & (schedule.ReadsSample | schedule.ReadsLoRA)
 	if !l.config.Metrics.Enabled && reads != 0 {
-		l.warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
+		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
 	} else if !l.config.Metrics.Enabled && l.config.Plan.Reads()&schedule.ReadsPrefix != 0 {
-		l.warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its prefix cache")
+		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its prefix cache")
 	}
 	if l.core == nil {
 		l.core = l.oneOf("core-metrics-extractor").(*CoreMetrics)
@@ -77,7 +78,7 @@ func (l *loader) source(s *sourceSection, path string) {
 		}
 		if y := l.find(at, e.PluginRef, wanted...); y != nil {
 			if seen[y.typ] {
-				l.fail(at, "a second %s on one source, want one", y.typ)
+				l.Fail(at, "a second %s on one source, want one", y.typ)
 			}
 			seen[y.typ] = true
 			if core, ok := y.plugin.(*CoreMetrics); ok {
@@ -89,7 +90,7 @@ func (l *loader) source(s *sourceSection, path string) {
 
 func (l *loader) enable(into *Source, page Source, path string) {
 	if into.Enabled {
-		l.fail(path, "a second source of this type, want one")
+		l.Fail(path, "a second source of this type, want one")
 	}
 	*into = page
 }
@@ -104,7 +105,7 @@ func (l *loader) parsers(doc *document) {
 	l.effects("requestHandler", reflect.ValueOf(doc.RequestHandler), reflect.ValueOf(newDocument().RequestHandler))
 	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
 	if parser := doc.older.parser; parser != nil {
-		l.warn("parser", "deprecated, write requestHandler.parsers")
+		l.Warn("parser", "deprecated, write requestHandler.parsers")
 		if len(list) == 0 {
 			l.parserList([]pluginRef{*parser}, func(int) string { return "parser" })
 			return
@@ -123,9 +124,9 @@ func (l *loader) parserList(list []pluginRef, path func(int) string) {
 		case x == nil:
 			continue
 		case slices.Contains(seen, "passthrough-parser"):
-			l.warn(at, "%s stands after a parser that takes every request, so it has no effect", x.name)
+			l.Warn(at, "%s stands after a parser that takes every request, so it has no effect", x.name)
 		case slices.Contains(seen, x.typ):
-			l.fail(at, "a second %s, want one", x.typ)
+			l.Fail(at, "a second %s, want one", x.typ)
 		case x.typ == "openai-parser":
 			l.config.ParseOpenAI = true
 		}
@@ -150,17 +151,17 @@ func (l *loader) flowControl(doc *document) {
 		at := "flowControl." + item("priorityBands", i)
 		l.band(at, &s.PriorityBands[i])
 		if i > 0 && s.PriorityBands[i].Priority == 0 {
-			l.fail(at+".priority", "a second band of priority 0, want one")
+			l.Fail(at+".priority", "a second band of priority 0, want one")
 		}
 	}
 	l.only("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, "", "static-usage-limit-policy")
 	l.detector("flowControl.saturationDetector", s.SaturationDetector)
 	if doc.older.detector != nil {
-		l.warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
+		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
 		l.detector("saturationDetector", doc.older.detector)
 	}
-	if _, written := l.lines["flowControl"]; written {
-		l.warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	if l.Written("flowControl") {
+		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
 	}
 }
 
@@ -188,22 +189,22 @@ func (l *loader) detector(path string, ref *pluginRef) {
 	l.find(path+".pluginRef", ref.PluginRef, "utilization-detector")
 }
 
-func (l *loader) nonNegative(path string, q quantity) {
+func (l *loader) nonNegative(path string, q strictyaml.Quantity) {
 	if q < 0 {
-		l.fail(path, "got %d, want 0 or more", q)
+		l.Fail(path, "got %d, want 0 or more", q)
 	}
 }
 
 func (l *loader) ttl(path string, d time.Duration) {
 	if d < 0 {
-		l.fail(path, "got %v, want 0s or more", d)
+		l.Fail(path, "got %v, want 0s or more", d)
 	}
 }
 
 // only accepts values that say the same as the default, the last of them is the one to name.
 func (l *loader) only(path, got string, accepted ...string) {
 	if !slices.Contains(accepted, got) {
-		l.fail(path, "got %s, which has no effect yet; only %s does", clip(got), accepted[len(accepted)-1])
+		l.Fail(path, "got %s, which has no effect yet; only %s does", strictyaml.Clip(got), accepted[len(accepted)-1])
 	}
 }
 
@@ -220,7 +221,7 @@ func show(v reflect.Value) string {
 		return strconv.FormatFloat(x, 'g', -1, 64)
 	case bool:
 		return strconv.FormatBool(x)
-	case quantity:
+	case strictyaml.Quantity:
 		return strconv.FormatInt(int64(x), 10)
 	}
 	return "none"

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // The versions of the file's format. All but this file and convert.go know v1 alone: a file of v1alpha1 is decoded by its
@@ -41,21 +43,21 @@ func newV1Alpha1() documentV1Alpha1 {
 // read decodes a file by the keys of its version, v1 if it names none that is known. It reports whether there is a document.
 func (l *loader) read(root *yaml.Node) (document, bool) {
 	version := ""
-	if n := valueOf(root, "apiVersion"); n != nil {
+	if n := strictyaml.Find(root, "apiVersion"); n != nil {
 		version = n.Value
 	}
 	if version == v1alpha1 || version == oldGroup {
 		old := newV1Alpha1()
-		l.decode(root, "", reflect.ValueOf(&old).Elem())
+		l.Decode(root, "", reflect.ValueOf(&old).Elem())
 		l.effects("dataLayer", reflect.ValueOf(old.DataLayer), reflect.ValueOf(newV1Alpha1().DataLayer))
-		return old.inV1(), !l.failed[""]
+		return old.inV1(), !l.Failed("")
 	}
 	doc := newDocument()
-	l.decode(root, "", reflect.ValueOf(&doc).Elem())
+	l.Decode(root, "", reflect.ValueOf(&doc).Elem())
 	fresh := newDocument().DataLayer
 	l.effects("dataLayer.discovery", reflect.ValueOf(doc.DataLayer.Discovery), reflect.ValueOf(fresh.Discovery))
 	l.effects("dataLayer.crossReplica", reflect.ValueOf(doc.DataLayer.CrossReplica), reflect.ValueOf(fresh.CrossReplica))
-	return doc, !l.failed[""]
+	return doc, !l.Failed("")
 }
 
 // inV1 is the same file in v1. Of what has no effect, which read has entered, nothing is taken over.
@@ -80,14 +82,4 @@ func (o older) discovery() string {
 		return "dataLayer.discovery"
 	}
 	return "dataLayer.discovery.endpoints"
-}
-
-// valueOf returns the value of a key that a mapping itself has; nil = n is no mapping, or has no such key.
-func valueOf(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
 }

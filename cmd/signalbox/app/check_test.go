@@ -46,9 +46,11 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 		good     = "profile default\n  scorer  queue-scorer, weight 1\n  picker  max-score-picker\nhandler   single-profile-handler\nendpoints endpoints.yaml\n"
 		doubled  = "endpoints.yaml: warning: line 2: name: a stands in line 3 again: this entry is left out\n"
 		notThere = "absent.yaml: line 5: plugins[1].parameters.path: open nowhere.yaml: no such file or directory; a relative path begins at the working directory\n"
-		broken   = "broken.yaml: line 2: endpoints[0].port: got \"0\", want 1 to 65535\nbroken.yaml: line 3: endpoints[1].address: is missing\n"
-		another  = "good.yaml: line 1: apiVersion: unknown key; the only one is endpoints\ngood.yaml: line 2: kind: unknown key; the only one is endpoints\n" +
-			"good.yaml: line 4: plugins: unknown key; the only one is endpoints\ngood.yaml: line 6: dataLayer: unknown key; the only one is endpoints\n"
+		broken   = "broken.yaml: line 2: endpoints[0].port: got \"0\", want 1 to 65535\nbroken.yaml: line 3: endpoints[1].address: missing\n"
+		another  = "good.yaml: line 1: apiVersion: unknown key, the only one is endpoints\n" +
+			"good.yaml: line 1: endpoints: missing; a file without endpoints says endpoints: []\n" +
+			"good.yaml: line 2: kind: unknown key, the only one is endpoints\n" +
+			"good.yaml: line 3: plugins: unknown key, the only one is endpoints\ngood.yaml: line 6: dataLayer: unknown key, the only one is endpoints\n"
 		empty = "empty.yaml: empty; without a configuration file the default configuration holds\n"
 	)
 	for name, c := range map[string]struct {
@@ -63,7 +65,7 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 		"file of a path":       {args: "absent.yaml", problems: notThere, err: "problems: 1, in 1 of 1 files"},
 		"files are elsewhere":  {args: "--files=false absent.yaml", out: strings.ReplaceAll(good, "endpoints.yaml", "nowhere.yaml")},
 		"what a path names":    {args: "far.yaml", problems: broken, err: "problems: 2, in 1 of 1 files"},
-		"path to another kind": {args: "loop.yaml", problems: another, err: "problems: 4, in 1 of 1 files"},
+		"path to another kind": {args: "loop.yaml", problems: another, err: "problems: 5, in 1 of 1 files"},
 		"a path of -": {args: "dash.yaml", stdin: "endpoints: []", err: "problems: 1, in 1 of 1 files",
 			problems: "dash.yaml: line 5: plugins[1].parameters.path: open -: no such file or directory; a relative path begins at the working directory\n"},
 		"some are bad": {args: "empty.yaml endpoints.yaml broken.yaml", out: "\nendpoints.yaml:\nendpoints 1\n", problems: empty + doubled + broken, err: "problems: 3, in 2 of 3 files"},

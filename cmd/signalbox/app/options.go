@@ -18,6 +18,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // options are the flags of serve. Names and defaults are the reference's where it has the flag.
@@ -322,7 +323,7 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 	if o.endpointsFile != "" {
 		if c.Discovery.Path != "" {
 			text := fmt.Sprintf("--endpoints %s is used, file-discovery's path %s is not", o.endpointsFile, c.Discovery.Path)
-			c.Warnings = append(c.Warnings, config.Problem{Text: text})
+			c.Warnings = append(c.Warnings, strictyaml.Problem{Text: text})
 		}
 		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}
 	}

@@ -101,7 +101,7 @@ func TestStartNamesAllThatCannotBeHad(t *testing.T) {
 	if err == nil {
 		t.Fatal("it starts")
 	}
-	for _, want := range []string{"--grpc-port: listen", "tls.crt and tls.key in " + folder, "endpoints[0].port: is missing"} {
+	for _, want := range []string{"--grpc-port: listen", "tls.crt and tls.key in " + folder, "endpoints[0].port: missing"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}

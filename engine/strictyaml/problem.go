@@ -1,4 +1,4 @@
-package config
+package strictyaml
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/spelling"
 )
 
-// Problem is one thing that is wrong, or has no effect, in a configuration file.
+// Problem is one thing that is wrong, or has no effect, in a file.
 type Problem struct {
 	Line int    // 1 is the first; 0 = no line
 	Path string // of the value, such as schedulingProfiles[0].plugins[2].weight; "" = the whole file
@@ -28,7 +28,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("line %d: %s", p.Line, text)
 }
 
-// Error is everything that is wrong with a configuration, one problem a line.
+// Error is everything that is wrong with a file, one problem a line.
 type Error struct {
 	Problems []Problem // at least one, in the order of their lines
 	More     int       // problems that were found beyond those, and are not listed
@@ -51,8 +51,8 @@ func sorted(list []Problem) []Problem {
 	return list
 }
 
-// clip bounds what a problem repeats of the file, in bytes.
-func clip(s string) string {
+// Clip bounds what a problem repeats of the file, in bytes.
+func Clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:77], "") + "..."
 	}
@@ -69,10 +69,12 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// didYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a suggestion
+// DidYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a suggestion
 // that leads to the next problem is none.
-func didYouMean(name string, known, without []string) string {
+func DidYouMean(name string, known, without []string) string {
 	switch n := spelling.Nearest(name, slices.Concat(known, without)); {
+	case n == "" && len(known) == 1:
+		return "the only one is " + known[0]
 	case n == "":
 		return "known are " + strings.Join(known, ", ")
 	case slices.Contains(known, n):

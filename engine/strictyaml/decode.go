@@ -1,0 +1,229 @@
+package strictyaml
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	quantityType = reflect.TypeFor[Quantity]()
+	textType     = reflect.TypeFor[Text]()
+	nodeType     = reflect.TypeFor[*yaml.Node]()
+)
+
+// Text is a string, or a number or truth value as it is written: 8000 and "8000" are the same text. Unlike other values it may
+// not be null.
+type Text string
+
+// Decode reads a node onto a value that holds its defaults: what is absent or null stays. Keys that the value's type has
+// not are problems, and so is every value of another kind.
+func (r *Reader) Decode(n *yaml.Node, path string, into reflect.Value) {
+	n = r.follow(n)
+	if n == nil {
+		return
+	}
+	if _, known := r.lines[path]; !known {
+		r.lines[path] = n.Line
+	}
+	if into.Type() == nodeType {
+		into.Set(reflect.ValueOf(n))
+		return
+	}
+	if into.Type() == textType {
+		r.text(n, path, into)
+		return
+	}
+	if null(n) {
+		return
+	}
+	switch {
+	case into.Type() == durationType:
+		r.duration(n, path, into)
+	case into.Type() == quantityType:
+		r.quantity(n, path, into)
+	case into.Kind() == reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		r.Decode(n, path, into.Elem())
+	case into.Kind() == reflect.Struct:
+		r.object(n, path, into)
+	case into.Kind() == reflect.Map:
+		r.mapping(n, path, into)
+	case into.Kind() == reflect.Slice:
+		r.list(n, path, into)
+	default:
+		r.scalar(n, path, into)
+	}
+}
+
+// object reads a mapping onto a struct.
+func (r *Reader) object(n *yaml.Node, path string, into reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		r.Fail(path, "got %s, want a mapping", Describe(n))
+		return
+	}
+	fields := FieldsOf(into.Type())
+	for _, p := range r.pairs(n, path, 0) {
+		at := join(path, Clip(p.name))
+		r.lines[at] = p.line
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == p.name })
+		if i < 0 {
+			r.Fail(at, "unknown key, %s", knownKeys(p.name, fields))
+			continue
+		}
+		r.Decode(p.value, at, into.FieldByIndex(fields[i].Index))
+	}
+}
+
+func knownKeys(name string, fields []Field) string {
+	if len(fields) == 0 {
+		return "there are none"
+	}
+	var names, without []string
+	for _, f := range fields {
+		if f.Effect == "" {
+			names = append(names, f.Name)
+		} else {
+			without = append(without, f.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "there are none with an effect yet"
+	}
+	return DidYouMean(name, names, without)
+}
+
+// mapping reads a mapping onto a map from string.
+func (r *Reader) mapping(n *yaml.Node, path string, into reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		r.Fail(path, "got %s, want a mapping", Describe(n))
+		return
+	}
+	into.Set(reflect.MakeMap(into.Type()))
+	for _, p := range r.pairs(n, path, 0) {
+		at := join(path, Clip(p.name))
+		r.lines[at] = p.line
+		value := reflect.New(into.Type().Elem()).Elem()
+		r.Decode(p.value, at, value)
+		into.SetMapIndex(reflect.ValueOf(p.name), value)
+	}
+}
+
+func (r *Reader) list(n *yaml.Node, path string, into reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		r.Fail(path, "got %s, want a list", Describe(n))
+		return
+	}
+	into.SetZero()
+	for i, item := range n.Content {
+		if r.exhausted() {
+			return
+		}
+		at := fmt.Sprintf("%s[%d]", path, i)
+		r.lines[at] = item.Line
+		value := reflect.New(into.Type().Elem()).Elem()
+		r.Decode(item, at, value)
+		into.Set(reflect.Append(into, value))
+	}
+}
+
+func (r *Reader) scalar(n *yaml.Node, path string, into reflect.Value) {
+	tag, ok := n.ShortTag(), false
+	want := "a string"
+	if n.Kind == yaml.ScalarNode {
+		switch into.Kind() {
+		case reflect.String:
+			if ok = tag == "!!str" || tag == "!!timestamp"; ok {
+				into.SetString(n.Value)
+			}
+		case reflect.Bool:
+			ok = (tag == "!!bool" || tag == "!!str" && n.Style == 0) && n.Decode(into.Addr().Interface()) == nil
+		case reflect.Int:
+			ok = tag == "!!int" && n.Decode(into.Addr().Interface()) == nil
+		case reflect.Float64:
+			ok = (tag == "!!int" || tag == "!!float") && n.Decode(into.Addr().Interface()) == nil
+		}
+	}
+	switch into.Kind() {
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Int:
+		want = "a whole number"
+	case reflect.Float64:
+		want = "a number"
+	}
+	if !ok {
+		r.Fail(path, "got %s, want %s", Describe(n), want)
+	}
+}
+
+func (r *Reader) duration(n *yaml.Node, path string, into reflect.Value) {
+	d, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil {
+		r.Fail(path, "got %s, want a duration such as 500ms or 60s", Describe(n))
+		return
+	}
+	into.SetInt(int64(d))
+}
+
+func (r *Reader) quantity(n *yaml.Node, path string, into reflect.Value) {
+	q, err := parseQuantity(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!bool" || err != nil {
+		r.Fail(path, "got %s, want a quantity such as 5000, 512Mi or 1G", Describe(n))
+		return
+	}
+	into.SetInt(int64(q))
+}
+
+func (r *Reader) text(n *yaml.Node, path string, into reflect.Value) {
+	if n.Kind != yaml.ScalarNode || null(n) || n.ShortTag() == "!!binary" {
+		r.Fail(path, "got %s, want text", Describe(n))
+		return
+	}
+	into.SetString(n.Value)
+}
+
+func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// Describe says what a node is, in the words of a problem.
+func Describe(n *yaml.Node) string {
+	if null(n) {
+		return "nothing"
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	if tag := n.ShortTag(); tag == "!!str" || tag == "!!timestamp" {
+		return strconv.Quote(Clip(n.Value))
+	}
+	return Clip(n.Value)
+}
+
+// Field is one key of a struct.
+type Field struct {
+	Name   string
+	Index  []int
+	Type   reflect.Type
+	Effect string // "" = it works; "warning" = it is read and has no effect; "none" = only its default is accepted
+	Names  string // type of the plugin that the value names; "" = it names none
+}
+
+// FieldsOf lists the keys of a struct in their order, those of embedded structs included.
+func FieldsOf(t reflect.Type) []Field {
+	var list []Field
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			list = append(list, Field{name, f.Index, f.Type, f.Tag.Get("effect"), f.Tag.Get("names")})
+		}
+	}
+	return list
+}

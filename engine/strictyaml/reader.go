@@ -1,0 +1,287 @@
+// Package strictyaml reads YAML and JSON strictly: every key must be known and stand once, every value must be of its kind, and all
+// that is not so is told at once, each problem with line and path. It owns the limits of what is read of a file from outside. It
+// never reads files, and never decides what a value means.
+package strictyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	MaxBytes    = 1 << 20 // of a file
+	MaxProblems = 100     // that are listed
+	maxMerges   = 10      // depth of merge keys
+)
+
+// Parse finds the mapping that a file holds; nil = the file is empty.
+func Parse(data []byte) (root *yaml.Node, problem *Problem) {
+	if len(data) > MaxBytes {
+		return nil, &Problem{Text: fmt.Sprintf("more than %d bytes, the limit", MaxBytes)}
+	}
+	defer func() {
+		if cause := recover(); cause != nil { // of the YAML reader, which bytes from outside must not end us with
+			root, problem = nil, &Problem{Text: fmt.Sprintf("not readable as YAML: %v", cause)}
+		}
+	}()
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, SyntaxProblem(data, err)
+	}
+	if err := documents.Decode(&second); err == nil {
+		return nil, &Problem{Line: second.Line, Text: "got a second document, want one"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, SyntaxProblem(data, err)
+	}
+	root = first.Content[0]
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, nil
+	}
+	return root, nil
+}
+
+// SyntaxProblem is an error of the YAML reader as a problem.
+func SyntaxProblem(data []byte, err error) *Problem {
+	line, text := syntax(data, err)
+	return &Problem{Line: line, Text: "not readable as YAML: " + text}
+}
+
+// syntax says where and why data is not YAML; err is what the YAML reader said of it. Lines count from 1; 0 is the whole file,
+// where the reader does not say more.
+func syntax(data []byte, err error) (line int, text string) {
+	text = strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, what, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil {
+			if strings.HasPrefix(what, "did not find expected") { // of its parser, which counts from 0
+				line++
+			}
+			return line, what
+		}
+	}
+	for _, word := range []string{"UTF-8", "character", "Unicode"} { // of its decoder, which names no line
+		if strings.Contains(text, word) && !strings.HasPrefix(text, "found") {
+			if line, what := unreadable(data); line > 0 {
+				return line, what
+			}
+			return 0, text
+		}
+	}
+	if strings.HasPrefix(text, "unknown anchor") {
+		return 0, text
+	}
+	return 1, text // its scanner and its parser name every line but the first
+}
+
+// unreadable finds the first byte that YAML in UTF-8 may not have; line 0 = none is found, or the data is UTF-16.
+func unreadable(data []byte) (line int, text string) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return 0, ""
+	}
+	line = 1
+	for rest := data; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return line, fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0])
+		case r == '\n':
+			line++
+		case r < ' ' && r != '\t' && r != '\r' || r >= 0x7f && r < 0xa0 && r != 0x85 || r == 0xfffe || r == 0xffff:
+			return line, fmt.Sprintf("control character %U", r)
+		}
+		rest = rest[n:]
+	}
+	return 0, ""
+}
+
+// Reader collects what is found in a file, and remembers where each value stands.
+type Reader struct {
+	lines    map[string]int // path -> line
+	failed   map[string]bool
+	problems []Problem
+	warnings []Problem
+	more     int
+	limit    int // of values that are looked at, each alias counted as what it stands for
+	nodes    int // that may still be looked at, 0 <= nodes <= limit
+}
+
+// NewReader returns a reader of one file of at most so many values, each alias counted as what it stands for.
+func NewReader(values int) *Reader {
+	return &Reader{lines: map[string]int{"": 1}, failed: map[string]bool{}, limit: values, nodes: values}
+}
+
+// Err returns what Fail has entered, as an *Error in the order of lines; nil if that is nothing.
+func (r *Reader) Err() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	return &Error{Problems: sorted(r.problems), More: r.more}
+}
+
+// Warnings returns what Warn has entered, in the order of lines.
+func (r *Reader) Warnings() []Problem { return sorted(r.warnings) }
+
+// Failed reports whether the value at path has a problem.
+func (r *Reader) Failed(path string) bool { return r.failed[path] }
+
+// Written reports whether the file has the value at path.
+func (r *Reader) Written(path string) bool {
+	_, written := r.lines[path]
+	return written
+}
+
+// Full reports whether no further problem will be listed, so that words for one need not be looked for.
+func (r *Reader) Full() bool { return len(r.problems) == MaxProblems }
+
+// Fail enters a problem of the value at path. One value has one problem: the first.
+func (r *Reader) Fail(path, format string, args ...any) {
+	if r.failed[path] {
+		return
+	}
+	r.failed[path] = true
+	if len(r.problems) == MaxProblems {
+		r.more++
+		return
+	}
+	r.problems = append(r.problems, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+}
+
+// Warn enters something that has no effect.
+func (r *Reader) Warn(path, format string, args ...any) {
+	if len(r.warnings) < MaxProblems {
+		r.warnings = append(r.warnings, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+	}
+}
+
+// Line is where the value at path stands, or, if it was not written, where the value stands that should hold it.
+func (r *Reader) Line(path string) int {
+	for {
+		if line, ok := r.lines[path]; ok {
+			return line
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+}
+
+// exhausted reports, and enters, that the file has more values than are looked at.
+func (r *Reader) exhausted() bool {
+	if r.nodes == 0 {
+		r.Fail("", "got more than %d values, aliases counted as what they stand for", r.limit)
+	}
+	return r.nodes == 0
+}
+
+// follow is the node that an alias stands for; nil once too many were looked at.
+func (r *Reader) follow(n *yaml.Node) *yaml.Node {
+	if r.exhausted() {
+		return nil
+	}
+	r.nodes--
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// pair is a key of a mapping and its value.
+type pair struct {
+	name  string
+	line  int
+	value *yaml.Node
+}
+
+// pairs lists a mapping, merge keys included. A key that stands twice is a problem.
+func (r *Reader) pairs(n *yaml.Node, path string, depth int) []pair {
+	var list, merged []pair
+	seen := map[string]int{} // key -> line
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := r.follow(n.Content[i]), n.Content[i+1]
+		switch {
+		case key == nil:
+			return nil
+		case key.Kind != yaml.ScalarNode:
+			r.lines[path+"."] = key.Line
+			r.Fail(path+".", "got a key that is a list or a mapping, want a word")
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, r.merge(value, path, depth+1)...)
+		case seen[key.Value] > 0:
+			r.duplicate(join(path, Clip(key.Value)), key.Line, seen[key.Value])
+		default:
+			seen[key.Value] = key.Line
+			list = append(list, pair{key.Value, n.Content[i].Line, value})
+		}
+	}
+	for _, p := range merged {
+		if seen[p.name] == 0 {
+			seen[p.name] = p.line
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (r *Reader) duplicate(path string, line, first int) {
+	r.lines[path] = line
+	r.Fail(path, "this key stands twice, first in line %d", first)
+}
+
+// merge lists what a merge key brings.
+func (r *Reader) merge(n *yaml.Node, path string, depth int) []pair {
+	n = r.follow(n)
+	switch {
+	case n == nil:
+		return nil
+	case depth > maxMerges:
+		r.Fail(path, "merge keys are nested deeper than %d levels", maxMerges)
+	case n.Kind == yaml.MappingNode:
+		return r.pairs(n, path, depth)
+	case n.Kind == yaml.SequenceNode:
+		var list []pair
+		for _, item := range n.Content {
+			list = append(list, r.merge(item, path, depth+1)...)
+		}
+		return list
+	default:
+		r.Fail(path, "got a merge key with a plain value, want a mapping")
+	}
+	return nil
+}
+
+// join extends a path by a key.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// Keys lists the keys of a mapping, merge keys followed; none if root is no mapping.
+func (r *Reader) Keys(root *yaml.Node) []string {
+	var names []string
+	if root.Kind == yaml.MappingNode {
+		for _, p := range r.pairs(root, "", 0) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// Find returns the value of a key that a mapping itself has; nil = n is no mapping, or has no such key.
+func Find(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
