@@ -161,7 +161,7 @@ const (
 	UsageEstimated                       // from the bytes of the body; the tokens of the prompt are unknown
 	UsageNotReported                     // the whole body was seen, and has no usage
 	UsageNotLearned                      // the body was not seen to its end, and too few like it were seen for an estimate
-	UsageNotEstimable                    // likewise, and its bytes say nothing: the request's body was not read, or the answer repeats the prompt
+	UsageNotEstimable                    // likewise: the body was not read, or the answer repeats the prompt
 	UsageNotMeasured                     // likewise, and how many bytes it has is unknown
 	usageSources
 )

@@ -31,8 +31,9 @@ type AdmissionRequested struct {
 	Cycle    Sink[CycleMsg]
 }
 
-// RequestEnded gives back what the flow holds for a request: its place in line, the credit it runs on, or nothing. An answer
-// may be on its way while this is sent, so the flow looks up which it is; a request that it does not know is no error.
+// RequestEnded gives back what the flow holds for a request: its place in line, the credit it runs on, or nothing. An
+// answer may be on its way while this is sent, so the flow looks up which it is; a request that it does not know is
+// no error.
 //
 //	From:  cycle, once, when it ends or gives back what it holds
 //	To:    flow

@@ -11,9 +11,9 @@ import "iter"
 // It is what actors hold of others, and of adapters that they tell.
 type Sink[M any] interface{ Tell(m M) bool }
 
-// Port takes messages for an actor from outside the runtime: whatever is no actor holds Ports, never Sinks of actors, for a message
-// that is only told would wait until something else runs the actor's loop. Post runs loops that are ready, so hold no lock; false
-// means that the actor is gone or full.
+// Port takes messages for an actor from outside the runtime: whatever is no actor holds Ports, never Sinks of actors,
+// for a message that is only told would wait until something else runs the actor's loop. Post runs loops that are
+// ready, so hold no lock; false means that the actor is gone or full.
 type Port[M any] interface{ Post(m M) bool }
 
 // List is a sequence that nobody can change. The zero List is empty.

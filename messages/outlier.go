@@ -89,7 +89,8 @@ func (k FailureKind) String() string {
 var failureNames = [...]string{
 	NoFailure: "", Overload: "overload", OverloadInStream: "overload-in-stream", ServerError: "server-error",
 	ErrorInStream: "error-in-stream", ServedElsewhere: "served-elsewhere", NoFirstToken: "no-first-token",
-	ConnectionBroken: "connection-broken", ScrapeFailed: "scrape-failed", EndedBare: "ended-bare", ConnectFailed: "connect-failed",
+	ConnectionBroken: "connection-broken", ScrapeFailed: "scrape-failed", EndedBare: "ended-bare",
+	ConnectFailed: "connect-failed",
 }
 
 // Busy reports whether the endpoint refused a request because it has too many.

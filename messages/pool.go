@@ -22,14 +22,15 @@ type EndpointSpec struct {
 	Labels    Map[string, string]
 }
 
-// EndpointsDiscovered is the whole set of endpoints of a source. An address that stands twice counts once, the last wins.
+// EndpointsDiscovered is the whole set of endpoints of a source. An address that stands twice counts once, the last
+// wins.
 //
 //	From:  discovery
 //	To:    pool
 //	Reply: none
 type EndpointsDiscovered struct {
 	Version   uint64    // rises with each set of this source, from 1; one that is not newer is dropped
-	Found     time.Time // when the source had it: it began to read, the last name was answered or waited for in vain; zero = not known
+	Found     time.Time // when the source had it: it began to read, the last name was answered or failed; zero = not known
 	Endpoints List[EndpointSpec]
 }
 
@@ -82,7 +83,8 @@ type LoopPassed struct {
 	Version uint64 // of the snapshot, from 1
 }
 
-// RemovalDue says that picks of endpoints that left have had time to arrive, and loops to pass the snapshot without them.
+// RemovalDue says that picks of endpoints that left have had time to arrive, and loops to pass the snapshot without
+// them.
 //
 //	From:  pool, to itself
 //	To:    pool

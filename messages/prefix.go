@@ -45,7 +45,8 @@ type PromptEnded struct {
 	Failed  bool // ended before the first token: withdraw, also what was confirmed
 }
 
-// EndpointLeft says that an incarnation is gone: its blocks are worthless. A pool that was restarted asks again, slot by slot.
+// EndpointLeft says that an incarnation is gone: its blocks are worthless. A pool that was restarted asks again, slot
+// by slot.
 //
 //	From:  pool
 //	To:    prefix
@@ -55,8 +56,9 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
-// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. Slots that may hold
-// something are asked for by EndpointLeft, one after the other, so that a restart never brings many answers at once.
+// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. Slots that
+// may hold something are asked for by EndpointLeft, one after the other, so that a restart never brings many answers
+// at once.
 //
 //	From:  pool, at its start and when prefix was restarted
 //	To:    prefix

@@ -36,7 +36,7 @@ type RecordFilter struct {
 	Status    StatusRange      // zero = any, and none
 	Reasons   List[Reason]     // one of these; empty = any
 	Endpoints List[EndpointID] // one of these served the request or, if it is not known what served it, was picked for it
-	Elsewhere Address          // or this address outside the pool served it; this and Endpoints empty = any endpoint, and none
+	Elsewhere Address          // or one outside the pool that served it; this and Endpoints empty = any endpoint, and none
 }
 
 // StatusRange is a range of HTTP statuses.
@@ -104,7 +104,7 @@ type RecorderDeadlinePassed struct{ Query QueryID }
 type Record struct {
 	Request    RequestID
 	ClientID   string // x-request-id, cut to 128 bytes; "" = none
-	ResponseID string // of the response's body, where the model server made it by itself and the body was seen; "" = not known
+	ResponseID string // of the response's body, if the model server made it and the body was seen; "" = not known
 	Model      string // as the body names it, cut to 128 bytes
 	Flow       FlowKey
 	Stream     bool
@@ -115,7 +115,7 @@ type Record struct {
 	QueueWait     time.Duration // in line; 0 = did not wait
 	Decided       time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
 	Headers       time.Duration // of the response, since ArrivedAt; 0 = none came
-	FirstToken    time.Duration // the first byte of the response's body, since ArrivedAt; 0 = none was seen, or its time is not known
+	FirstToken    time.Duration // the first byte of the response's body, since ArrivedAt; 0 = none seen, or time not known
 	Bypassed      bool          // the response's body was not shown to the stream
 	PromptTokens  int           // estimate, from the request's bytes; 0 = unknown
 	BodyBytes     int64
@@ -136,7 +136,7 @@ type Record struct {
 // RecordEvent is one message that a cycle handled, or told somebody.
 type RecordEvent struct {
 	Name   string        // of the message type
-	To     string        // whom the cycle told it, by the actor's name: it neither waits nor takes time here; "" = the cycle handled it
+	To     string        // told to this actor: it neither waits nor takes time here; "" = the cycle handled it
 	At     time.Duration // since ArrivedAt
 	Waited time.Duration // in the inbox
 	Took   time.Duration // to handle

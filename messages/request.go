@@ -35,8 +35,8 @@ type Request struct {
 	Subset Subset
 }
 
-// AnswerForm is what a request asks of its answer that changes how many bytes the answer takes, besides its tokens. Two answers
-// of one model and one form compare.
+// AnswerForm is what a request asks of its answer that changes how many bytes the answer takes, besides its tokens.
+// Two answers of one model and one form compare.
 type AnswerForm struct {
 	API         API
 	Stream      bool  // server-sent events
@@ -72,7 +72,8 @@ type FlowKey struct {
 	Priority int    // higher goes first; negative may be shed
 }
 
-// Reason says why a request is not served. The set is closed: each has its HTTP status in adapters/extproc, and nowhere else.
+// Reason says why a request is not served. The set is closed: each has its HTTP status in adapters/extproc, and
+// nowhere else.
 type Reason uint8
 
 const (
@@ -105,7 +106,8 @@ func (r Reason) String() string {
 var reasonNames = [...]string{
 	NoReason: "", InvalidRequest: "invalid-request", BodyTooLarge: "body-too-large", BodyTimeout: "body-timeout",
 	NoEndpoints: "rejected-no-endpoints", NoCapacity: "rejected-saturated", TTLExpired: "rejected-ttl-expired",
-	PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout", Overloaded: "overloaded",
+	PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
+	Overloaded:   "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",
 	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone",
 }

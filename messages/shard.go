@@ -28,8 +28,8 @@ type RecordsQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
-// RequestRefused is the record of a request that never had a cycle: it was refused at the door, or its client left before it
-// was whole. A request that its loop was too full to take has none.
+// RequestRefused is the record of a request that never had a cycle: it was refused at the door, or its client left
+// before it was whole. A request that its loop was too full to take has none.
 //
 //	From:  stream
 //	To:    shard, once for such a request
@@ -63,8 +63,8 @@ type ExchangeOngoing struct {
 //	Reply: none; EntriesDoubted goes to every cycle that runs
 type LogStreamEnded struct{}
 
-// ConnectionDoubted says that the access log may never tell of requests that came on a connection: the connection ended, or no entry
-// of its requests came in time.
+// ConnectionDoubted says that the access log may never tell of requests that came on a connection: the connection
+// ended, or no entry of its requests came in time.
 //
 //	From:  peers adapter
 //	To:    shard of each loop
@@ -93,7 +93,8 @@ type RingQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
-// SnapshotReplaced asks a loop to pass it on: what the loop ran before may still have seen the snapshot before this one.
+// SnapshotReplaced asks a loop to pass it on: what the loop ran before may still have seen the snapshot before this
+// one.
 //
 //	From:  pool
 //	To:    shard of each loop

@@ -7,8 +7,8 @@ import "time"
 //sumtype:decl
 type XdsMsg interface{ xdsMsg() }
 
-// EndpointsAnnounced is the whole set of endpoints as every proxy shall know it. It goes ahead of the picks of what it adds,
-// and behind those of what it takes away.
+// EndpointsAnnounced is the whole set of endpoints as every proxy shall know it. It goes ahead of the picks of what
+// it adds, and behind those of what it takes away.
 //
 //	From:  pool
 //	To:    xds adapter

@@ -1,6 +1,7 @@
-// Package planted proves that the simulation and the chaos run notice faults: it has the go command build each over faulty
-// source, plays one seed, and sees it fail for the right reason. It owns the tables of faults, their overlays and the runs. It
-// never changes a file of the module. What the build tags of the simulation plant stands in test/sim, which it wraps.
+// Package planted proves that the simulation and the chaos run notice faults: it has the go command build each over
+// faulty source, plays one seed, and sees it fail for the right reason. It owns the tables of faults, their overlays
+// and the runs. It never changes a file of the module. What the build tags of the simulation plant stands in
+// test/sim, which it wraps.
 //
 // The go command cannot see what the runs depend on, and would call an old result new: always say -count=1.
 //

@@ -107,7 +107,8 @@ func (w *world) wired() {
 // long is how many requests a run has in which all that is seldom has come often.
 const long = 3000
 
-// seldom checks, in a long run, that every shard was told all that shards are told, and that what happens now and then did.
+// seldom checks, in a long run, that every shard was told all that shards are told, and that what happens now and
+// then did.
 func (w *world) seldom() {
 	w.Helper()
 	if len(w.ledger.lines) < long {

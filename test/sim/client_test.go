@@ -54,7 +54,8 @@ type client struct {
 	generation int
 }
 
-// scene is one step of a response: what the stream says, how long after the one before, and how far the client has come then.
+// scene is one step of a response: what the stream says, how long after the one before, and how far the client has
+// come then.
 type scene struct {
 	after time.Duration
 	says  func(now time.Time) messages.CycleMsg

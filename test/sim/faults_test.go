@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of them come
-// before it was handled, half after.
+// rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of
+// them come before it was handled, half after.
 var rates = map[string]float64{
 	"cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "pool": .03, "recorder": .004, "scraper": .01, "shard": .002,
 }
@@ -81,12 +81,12 @@ func (f *faults) panicked(actor, message string) string {
 	return ""
 }
 
-// spared are messages before which nobody panics. A restart loses the message in hand; who is told to end does nothing that
-// could fail before he does.
+// spared are messages before which nobody panics. A restart loses the message in hand; who is told to end does
+// nothing that could fail before he does.
 var spared = map[string]bool{"EndpointWithdrawn": true}
 
-// shaky is an actor that panics before or after it handled a message. It also sees what no actor may see: a message after
-// its end.
+// shaky is an actor that panics before or after it handled a message. It also sees what no actor may see: a message
+// after its end.
 type shaky[M any] struct {
 	runtime.Actor[M]
 	*faults

@@ -105,7 +105,8 @@ func (m *model) admitted(g *ledger) (n int) {
 	return n
 }
 
-// exact compares the tree with the model. Loads are right after each message; what is told to others, once it has arrived.
+// exact compares the tree with the model. Loads are right after each message; what is told to others, once it has
+// arrived.
 func (w *world) exact() {
 	w.Helper()
 	want := w.model.sums()

@@ -9,9 +9,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// promptModel is the prefix index as one would write it down: for each incarnation of an endpoint a list of blocks, the most
-// recently used first. It hears what the prefix actor handles, knows each incarnation by its id and not by its slot, and
-// remembers who has left for ever.
+// promptModel is the prefix index as one would write it down: for each incarnation of an endpoint a list of blocks,
+// the most recently used first. It hears what the prefix actor handles, knows each incarnation by its id and not by
+// its slot, and remembers who has left for ever.
 type promptModel struct {
 	capacity int
 	blocks   map[messages.EndpointID][]block

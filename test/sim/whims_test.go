@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// whimsical is a flow shard that does now and then what its messages allow and the flow actor has no reason to do: it lets a
-// request wait, rejects it, evicts it, or takes back what it gave.
+// whimsical is a flow shard that does now and then what its messages allow and the flow actor has no reason to do: it
+// lets a request wait, rejects it, evicts it, or takes back what it gave.
 type whimsical struct {
 	runtime.Actor[messages.FlowMsg]
 	*faults
