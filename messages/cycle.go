@@ -36,6 +36,7 @@ type Dispatched struct {
 //	From:  flow
 //	To:    cycle
 //	Reply: none
+//	Reserved: until flow refuses
 type Rejected struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown
@@ -46,6 +47,7 @@ type Rejected struct {
 //	From:  flow
 //	To:    cycle
 //	Reply: none
+//	Reserved: until flow queues
 type Evicted struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown
@@ -56,6 +58,7 @@ type Evicted struct {
 //	From:  flow, at most once, after Dispatched
 //	To:    cycle
 //	Reply: RequestEnded, when the cycle ends
+//	Reserved: until flow evicts
 type Revoked struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown

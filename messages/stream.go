@@ -32,6 +32,7 @@ type PickFailed struct {
 //	From:  cycle
 //	To:    stream
 //	Reply: none
+//	Reserved: until flow queues
 type AnswerDue struct{ At time.Time }
 
 // ServingRevoked ends a request that was answered with PickMade: it is to stop running.

@@ -50,6 +50,7 @@ func Checks() []Check {
 		{"sealed", []string{"sealed", "message-name", "switch-default"}, checkSealed},
 		{"refusable", []string{"refusable"}, checkRefusable},
 		{"messagedocs", []string{"message-doc", "field-doc"}, checkMessageDocs},
+		{"reserved", []string{"reserved"}, checkReserved},
 		{"plugins", []string{"plugin-table", "plugin-file", "plugin-doc", "plugin-init"}, checkPlugins},
 		{"words", []string{"word"}, checkWords},
 		{"sizes", SizeRules, HouseLimits.check},

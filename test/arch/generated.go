@@ -26,7 +26,11 @@ func MessageTable(t *Tree) (string, error) {
 		if m.refusable {
 			refusable = "yes"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", m.in[0].receiver(), m.name, cell(c["From"]), cell(c["Reply"]), refusable)
+		from := c["From"]
+		if until := c[reservedKey]; until != "" {
+			from += "; reserved: " + until
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", m.in[0].receiver(), m.name, cell(from), cell(c["Reply"]), refusable)
 	}
 	return b.String(), nil
 }

@@ -142,7 +142,7 @@ func (v *vocabulary) carried() map[string]bool {
 	return seen
 }
 
-// contract returns the From, To and Reply lines of the doc comment, each with its continuation lines joined.
+// contract returns the From, To, Reply and Reserved lines of the doc comment, each with its continuation lines joined.
 func (m *message) contract() map[string]string {
 	lines := map[string]string{}
 	key := ""
@@ -152,7 +152,7 @@ func (m *message) contract() map[string]string {
 			continue
 		}
 		line = strings.TrimSpace(line)
-		if k, rest, ok := strings.Cut(line, ":"); ok && slices.Contains(contractKeys, k) {
+		if k, rest, ok := strings.Cut(line, ":"); ok && (k == reservedKey || slices.Contains(contractKeys, k)) {
 			key, line = k, rest
 		}
 		if key != "" {
@@ -163,6 +163,9 @@ func (m *message) contract() map[string]string {
 }
 
 var contractKeys = []string{"From", "To", "Reply"}
+
+// reservedKey marks a message that nothing sends yet, and says until when.
+const reservedKey = "Reserved"
 
 func base(file string) string { return path.Base(file) }
 
@@ -260,4 +263,64 @@ func bareNumber(n *types.Named, f *ast.Field) bool {
 		return ok && b.Info()&types.IsNumeric != 0
 	}
 	return false
+}
+
+// checkReserved holds messages to be sent, or to say until when they are not: a message that only its receiver knows reads as one
+// that arrives.
+func checkReserved(t *Tree) []Violation {
+	r := &report{tree: t}
+	v := r.vocabulary("reserved")
+	if v == nil {
+		return r.list
+	}
+	sent := r.sent()
+	for _, m := range v.messages {
+		switch until := m.contract()[reservedKey]; {
+		case until == "" && !sent[m.name]:
+			r.at(m.spec.Pos(), "reserved", m.name,
+				"nothing sends %s; send it, delete it, or say `Reserved:` and until when in its doc comment", m.name)
+		case until != "" && sent[m.name]:
+			r.at(m.spec.Pos(), "reserved", m.name, "%s is sent; take the line `Reserved:` out of its doc comment", m.name)
+		}
+	}
+	return r.list
+}
+
+// sent lists the messages of which what serves makes a value. Tests and the lab do not count: they stand in for senders.
+func (r *report) sent() map[string]bool {
+	names := map[string]bool{}
+	for _, p := range r.tree.Packages {
+		if under(p.Dir, "test") || under(p.Dir, "adapters/lab") {
+			continue
+		}
+		for _, f := range p.Files {
+			if f.Test {
+				continue
+			}
+			ast.Inspect(f.AST, func(n ast.Node) bool {
+				if made, ok := n.(*ast.CompositeLit); ok {
+					if name := messageName(made.Type, p.Dir, r.importNames(f)); name != "" {
+						names[name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	return names
+}
+
+// messageName is the name that a type has in messages; "" if it is of another package.
+func messageName(typ ast.Expr, dir string, imports map[string]string) string {
+	switch typ := typ.(type) {
+	case *ast.Ident:
+		if dir == "messages" {
+			return typ.Name
+		}
+	case *ast.SelectorExpr:
+		if x, ok := typ.X.(*ast.Ident); ok && path.Base(imports[x.Name]) == "messages" {
+			return typ.Sel.Name
+		}
+	}
+	return ""
 }

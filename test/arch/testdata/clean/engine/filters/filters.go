@@ -1,7 +1,0 @@
-// Package filters holds every filter.
-package filters
-
-import "example.test/planted/engine/schedule"
-
-// Types is the table.
-var Types = map[string]func() schedule.Plugin{}

@@ -1,5 +1,0 @@
-// Package schedule holds the contracts.
-package schedule
-
-// Plugin is any plugin.
-type Plugin interface{ Run() }

@@ -1,7 +1,0 @@
-package scorers
-
-// KVCacheUtilization prefers free memory.
-type KVCacheUtilization struct{}
-
-// Run does nothing.
-func (KVCacheUtilization) Run() {}

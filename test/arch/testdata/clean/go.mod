@@ -1,3 +1,0 @@
-module example.test/planted
-
-go 1.26
