@@ -50,6 +50,7 @@ type World struct {
 	Turned func(messages.EndpointSpec, string) // as scraper.Config has it; nil = none
 	// Panicked hears of each panic of an actor, and what its loop did before, by lines; nil = none.
 	Panicked func(p runtime.Panic, did []string)
-	// Release closes what the picker was given. Close calls it once no actor needs any of it; nil = nothing is to close.
+	// Release closes what the picker was given. Close calls it once no actor needs any of it;
+	// nil = nothing is to close.
 	Release func()
 }

@@ -109,7 +109,8 @@ func (p *Picker) spawnPool() error {
 		return err
 	}
 	deps := pool.Deps{
-		Pool: endpoints.PoolWriter{Pool: p.endpoints}, Prefix: p.refs.prefix, Scrape: scrapers.spawn, Metrics: pool.NewMetrics(p.world.Metrics),
+		Pool: endpoints.PoolWriter{Pool: p.endpoints}, Prefix: p.refs.prefix, Scrape: scrapers.spawn,
+		Metrics:   pool.NewMetrics(p.world.Metrics),
 		Shards:    func() []messages.Sink[messages.ShardMsg] { return p.shards("pool") },
 		Announcer: p.world.Announcer, Hangs: p.world.Hangs,
 	}

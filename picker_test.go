@@ -77,8 +77,9 @@ func (s *stand) settings(seed uint64) Config {
 		s.t.Fatal(err)
 	}
 	return Config{
-		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: seed, Start: time.Unix(1_800_000_000, 0)},
-		Plan:    cfg.Plan,
+		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: seed,
+			Start: time.Unix(1_800_000_000, 0)},
+		Plan: cfg.Plan,
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},
@@ -231,7 +232,8 @@ func TestModelsOfEndpointsAreLabels(t *testing.T) {
 	s.answer("")
 	for id, model := range []string{"adapter", "made-up"} {
 		s.Refused(messages.RequestRefused{Record: messages.Record{
-			Request: messages.RequestID(id + 1), Model: model, Flow: messages.FlowKey{Fairness: messages.DefaultFairness}, Status: 413,
+			Request: messages.RequestID(id + 1), Model: model,
+			Flow: messages.FlowKey{Fairness: messages.DefaultFairness}, Status: 413,
 		}})
 	}
 	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
@@ -253,7 +255,8 @@ func TestScrapersKnowHowManyTheyAre(t *testing.T) {
 		s.answer("")
 	}
 	if now := s.endpoint().Sample().Interval; now < alone*3/2 {
-		t.Errorf("a page every %v among %d endpoints, every %v alone, want half as long again at least", now, many, alone)
+		t.Errorf("a page every %v among %d endpoints, every %v alone, want half as long again at least", now, many,
+			alone)
 	}
 }
 
@@ -299,7 +302,8 @@ func TestFlowShardFollowsKeyAndSeed(t *testing.T) {
 		used[a.flowOf(key)]++
 	}
 	if moved < 20 || len(used) != testLoops {
-		t.Errorf("%d of 60 flows move with the seed, want 20 or more; %d shards have any, want %d", moved, len(used), testLoops)
+		t.Errorf("%d of 60 flows move with the seed, want 20 or more; %d shards have any, want %d", moved, len(used),
+			testLoops)
 	}
 }
 

@@ -72,7 +72,8 @@ type Revoked struct {
 type ResponseStarted struct {
 	Status int     // HTTP
 	Served Address // the server that answered, as Envoy says; "" = it did not say: the first of the list
-	Local  string  // why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
+	// why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
+	Local  string
 	At     time.Time
 	Passes bool // the body is not shown to the stream: the response outlives it, and the access log tells its end
 }
@@ -83,8 +84,9 @@ type ResponseStarted struct {
 //	To:    cycle, at most once, after ResponseStarted
 //	Reply: none
 type FirstTokenSeen struct {
-	At         time.Time
-	ResponseID string // of the body, if the model server made it by itself; "" = it did not, or the body has not told yet
+	At time.Time
+	// of the body, if the model server made it by itself; "" = it did not, or the body has not told yet
+	ResponseID string
 }
 
 // ErrorSeen says that an event of the response names an error, though its headers told of none.
@@ -138,12 +140,13 @@ type ResponseEnded struct {
 
 // Logged is what the access log has of a request. The zero Logged is none.
 type Logged struct {
-	Status     int           // HTTP; 0 = no response
-	Served     Address       // the server that answered; "" = none did
-	Headers    time.Duration // when the response's headers came, since the start of the request; 0 = none came
-	FirstToken time.Duration // when the first byte of its body came, likewise; 0 = none came, or the proxy does not tell
-	ClientLeft bool          // before the response was whole
-	Broken     bool          // the connection to the model server was, before the response was whole
+	Status  int           // HTTP; 0 = no response
+	Served  Address       // the server that answered; "" = none did
+	Headers time.Duration // when the response's headers came, since the start of the request; 0 = none came
+	// when the first byte of its body came, likewise; 0 = none came, or the proxy does not tell
+	FirstToken time.Duration
+	ClientLeft bool // before the response was whole
+	Broken     bool // the connection to the model server was, before the response was whole
 }
 
 // Usage is what is known of a response's tokens.
@@ -159,13 +162,14 @@ type Usage struct {
 type UsageSource uint8
 
 const (
-	NoUsage           UsageSource = iota // there was no response, it was an error, or it has not ended
-	UsageReported                        // by the model server, in the response's body
-	UsageEstimated                       // from the bytes of the body; the tokens of the prompt are unknown
-	UsageNotReported                     // the whole body was seen, and has no usage
-	UsageNotLearned                      // the body was not seen to its end, and too few like it were seen for an estimate
-	UsageNotEstimable                    // likewise: the body was not read, or the answer repeats the prompt
-	UsageNotMeasured                     // likewise, and how many bytes it has is unknown
+	NoUsage          UsageSource = iota // there was no response, it was an error, or it has not ended
+	UsageReported                       // by the model server, in the response's body
+	UsageEstimated                      // from the bytes of the body; the tokens of the prompt are unknown
+	UsageNotReported                    // the whole body was seen, and has no usage
+	// the body was not seen to its end, and too few like it were seen for an estimate
+	UsageNotLearned
+	UsageNotEstimable // likewise: the body was not read, or the answer repeats the prompt
+	UsageNotMeasured  // likewise, and how many bytes it has is unknown
 	usageSources
 )
 

@@ -74,8 +74,9 @@ const (
 	NoFirstToken                 // it was silent for too long
 	ConnectionBroken             // the proxy's access log says so
 	ScrapeFailed                 // its metrics could not be read
-	EndedBare                    // a stream ended without a response: perhaps its client left, so this never counts alone
-	ConnectFailed                // it takes no connection
+	// a stream ended without a response: perhaps its client left, so this never counts alone
+	EndedBare
+	ConnectFailed // it takes no connection
 )
 
 // String returns the kind's name, as labels and explain have it.

@@ -29,8 +29,9 @@ type EndpointSpec struct {
 //	To:    pool
 //	Reply: none
 type EndpointsDiscovered struct {
-	Version   uint64    // rises with each set of this source, from 1; one that is not newer is dropped
-	Found     time.Time // when the source had it: it began to read, the last name was answered or failed; zero = not known
+	Version uint64 // rises with each set of this source, from 1; one that is not newer is dropped
+	// when the source had it: it began to read, the last name was answered or failed; zero = not known
+	Found     time.Time
 	Endpoints List[EndpointSpec]
 }
 

@@ -32,11 +32,12 @@ type RequestQueried struct {
 
 // RecordFilter says which records are meant: those that meet all that is set. The zero RecordFilter takes every record.
 type RecordFilter struct {
-	Model     string           // as a record has it; "" = any
-	Status    StatusRange      // zero = any, and none
-	Reasons   List[Reason]     // one of these; empty = any
-	Endpoints List[EndpointID] // one of these served the request or, if it is not known what served it, was picked for it
-	Elsewhere Address          // or one outside the pool that served it; this and Endpoints empty = any endpoint, and none
+	Model   string       // as a record has it; "" = any
+	Status  StatusRange  // zero = any, and none
+	Reasons List[Reason] // one of these; empty = any
+	// one of these served the request or, if it is not known what served it, was picked for it
+	Endpoints List[EndpointID]
+	Elsewhere Address // or one outside the pool that served it; this and Endpoints empty = any endpoint, and none
 }
 
 // StatusRange is a range of HTTP statuses.
@@ -110,14 +111,15 @@ type Record struct {
 	Stream     bool
 	Running    bool // it has not ended yet
 
-	ArrivedAt     time.Time
-	Ended         time.Duration // since ArrivedAt; 0 = it has not
-	QueueWait     time.Duration // in line; 0 = did not wait
-	Decided       time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
-	Headers       time.Duration // of the response, since ArrivedAt; 0 = none came
-	FirstToken    time.Duration // the first byte of the response's body, since ArrivedAt; 0 = none seen, or time not known
-	Bypassed      bool          // the response's body was not shown to the stream
-	PromptTokens  int           // estimate, from the request's bytes; 0 = unknown
+	ArrivedAt time.Time
+	Ended     time.Duration // since ArrivedAt; 0 = it has not
+	QueueWait time.Duration // in line; 0 = did not wait
+	Decided   time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
+	Headers   time.Duration // of the response, since ArrivedAt; 0 = none came
+	// the first byte of the response's body, since ArrivedAt; 0 = none seen, or time not known
+	FirstToken    time.Duration
+	Bypassed      bool // the response's body was not shown to the stream
+	PromptTokens  int  // estimate, from the request's bytes; 0 = unknown
 	BodyBytes     int64
 	Reason        Reason // NoReason = it was served
 	Status        int    // HTTP, of the model server or of our refusal; 0 = none
@@ -150,8 +152,9 @@ type Decision struct {
 	Profiles    List[ProfileRun]
 	Outliers    List[Outlier] // those of Endpoints that were not healthy
 	Probe       bool          // the request was the probe of an outlier
-	Primary     int           // position in Profiles of the run whose pick serves the request; -1 = none: it was refused
-	Stale       bool          // all samples were stale: scorers that read them were skipped
+	// position in Profiles of the run whose pick serves the request; -1 = none: it was refused
+	Primary int
+	Stale   bool // all samples were stale: scorers that read them were skipped
 }
 
 // Outlier is an endpoint that was ejected, or degraded.

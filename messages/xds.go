@@ -16,8 +16,9 @@ type XdsMsg interface{ xdsMsg() }
 type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]
-	Found     time.Time // when discovery had what is new in it; zero = not known, or nothing that discovery found is new
-	Pool      Port[PoolMsg]
+	// when discovery had what is new in it; zero = not known, or nothing that discovery found is new
+	Found time.Time
+	Pool  Port[PoolMsg]
 }
 
 // AnnouncedEndpoint is one of the set.

@@ -24,7 +24,8 @@ func checked(t *testing.T) *scene {
 	asked := hello
 	asked.Form = learned
 	s.cycle.Tell(messages.RequestArrived{
-		Request: asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(24 * time.Hour), Connection: 1, Check: true, Stream: s.stream,
+		Request: asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(24 * time.Hour), Connection: 1,
+		Check: true, Stream: s.stream,
 	})
 	s.flow.Told()
 	return s
@@ -92,12 +93,14 @@ func (s *scene) leftNothing() {
 	if e := s.pool.Snapshot().Endpoints[0]; e.Answers() != (outlier.Answers{}) || e.Picks() != 0 {
 		s.Errorf("answers %+v, %d picks, want none", e.Answers(), e.Picks())
 	}
-	for _, name := range []string{"llm_d_epp_request_total", "llm_d_epp_request_error_total", "signalbox_served_elsewhere_total", "signalbox_unlogged_total"} {
+	for _, name := range []string{"llm_d_epp_request_total", "llm_d_epp_request_error_total",
+		"signalbox_served_elsewhere_total", "signalbox_unlogged_total"} {
 		if n := s.metric(name); n != 0 {
 			s.Errorf("%s is %v, want 0", name, n)
 		}
 	}
-	if got := s.estimates.Usage(&records.Answer{Model: "m", Form: learned, Bytes: 500, Whole: true}); got.Source != messages.UsageNotLearned {
+	if got := s.estimates.Usage(&records.Answer{Model: "m", Form: learned, Bytes: 500,
+		Whole: true}); got.Source != messages.UsageNotLearned {
 		s.Errorf("learned of a made-up answer: %+v", got)
 	}
 }

@@ -25,7 +25,8 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.stream.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 	r := s.over(messages.NoReason)
-	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 || r.FirstToken != 2*time.Second ||
+	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 ||
+		r.FirstToken != 2*time.Second ||
 		r.Ended != 3*time.Second || r.QueueWait != 3*time.Second || r.Dropped != 0 || r.ArrivedAt != s.began {
 		t.Errorf("record %+v", r)
 	}
@@ -38,7 +39,8 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	}
 	want := []string{
 		" RequestArrived", "flow AdmissionRequested", " Dispatched", "prefix PromptPlaced", "stream PickMade",
-		" ResponseStarted", "prefix PromptServed", " FirstTokenSeen", " ResponseEnded", "flow RequestEnded", "prefix PromptEnded",
+		" ResponseStarted", "prefix PromptServed", " FirstTokenSeen", " ResponseEnded", "flow RequestEnded",
+		"prefix PromptEnded",
 	}
 	if !slices.Equal(told, want) || r.Events.At(8).At != 3*time.Second {
 		t.Errorf("events %q, want %q", told, want)
@@ -166,7 +168,8 @@ func TestLoadMovesToTheEndpointThatServed(t *testing.T) {
 
 // The id that the model server made by itself may come with the first token, or at the end.
 func TestResponseIDIsKept(t *testing.T) {
-	for name, m := range map[string][2]string{"at once": {"resp_1", "resp_1"}, "at the end": {"", "resp_1"}, "at the begin": {"resp_1", ""}} {
+	for name, m := range map[string][2]string{"at once": {"resp_1", "resp_1"}, "at the end": {"", "resp_1"},
+		"at the begin": {"resp_1", ""}} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)
 			s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})

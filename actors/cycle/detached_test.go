@@ -24,11 +24,13 @@ func TestResponseOutlivesItsStream(t *testing.T) {
 	s.cycle.Advance(logLimit - 1)
 	s.load(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
-		Status: 200, Served: addresses[second], Headers: 20 * time.Millisecond, FirstToken: 30 * time.Millisecond, // where it was served was known before
+		// where it was served was known before
+		Status: 200, Served: addresses[second], Headers: 20 * time.Millisecond, FirstToken: 30 * time.Millisecond,
 	}})
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 	r := s.over(messages.NoReason)
-	if r.Headers != 20*time.Millisecond || r.FirstToken != 30*time.Millisecond || !r.Bypassed || r.ResponseBytes != 400 || r.Status != 200 ||
+	if r.Headers != 20*time.Millisecond || r.FirstToken != 30*time.Millisecond || !r.Bypassed ||
+		r.ResponseBytes != 400 || r.Status != 200 ||
 		r.Served != first || r.Usage != (messages.Usage{Source: messages.UsageNotEstimable}) {
 		t.Errorf("record %+v", r)
 	}
@@ -276,7 +278,8 @@ func TestEntryOfTheEndReachesARequestThatLingers(t *testing.T) {
 		Logged:        messages.Logged{Status: 200, Served: addresses[first], FirstToken: 30 * time.Millisecond},
 	})
 	s.inFlight(0)
-	if r := s.recorded(messages.NoReason); r.Ended != 4*time.Second || r.FirstToken != 30*time.Millisecond || r.ResponseBytes != 400 {
+	if r := s.recorded(messages.NoReason); r.Ended != 4*time.Second || r.FirstToken != 30*time.Millisecond ||
+		r.ResponseBytes != 400 {
 		t.Errorf("record %+v", r)
 	}
 	if n := s.metric("signalbox_unlogged_total"); n != 0 {

@@ -78,12 +78,14 @@ func TestModelIsKnownOnceItIsAnsweredOrListed(t *testing.T) {
 			r := asked(c.model, c.flow, c.status)
 			r.Local = c.local
 			b.live(r, b.pool.Snapshot().Endpoints[0])
-			for _, family := range []string{"request_total", "request_running", "request_duration_seconds", "request_size_bytes"} {
+			for _, family := range []string{"request_total", "request_running", "request_duration_seconds",
+				"request_size_bytes"} {
 				if got := b.values("llm_d_epp_" + family); got[c.want] == "" {
 					t.Errorf("%s: got %v, want %s in it", family, got, c.want)
 				}
 			}
-			if got := b.values("llm_d_epp_request_total"); got[c.want] != "1" || len(got) != 1 && c.status != 200 && c.status != 307 {
+			if got := b.values("llm_d_epp_request_total"); got[c.want] != "1" || len(got) != 1 && c.status != 200 &&
+				c.status != 307 {
 				t.Errorf("got %v, want one request as %s", got, c.want)
 			}
 		})
@@ -142,7 +144,8 @@ func worst(n int) []messages.EndpointSpec {
 
 // TestPageHasABound fills every table with names that were answered: long ones, with characters that are escaped.
 func TestPageHasABound(t *testing.T) {
-	for name, long := range map[string]string{"short names": "", "long names": strings.Repeat("x", 100), "quotes": strings.Repeat(`"`, 100)} {
+	for name, long := range map[string]string{"short names": "", "long names": strings.Repeat("x", 100),
+		"quotes": strings.Repeat(`"`, 100)} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, worst(3000)...)
 			es := b.pool.Snapshot().Endpoints

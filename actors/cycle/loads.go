@@ -60,7 +60,8 @@ type target struct {
 
 func compareTargets(a, b target) int {
 	return cmp.Or(
-		strings.Compare(a.name.name, b.name.name), strings.Compare(a.namespace, b.namespace), strings.Compare(a.port, b.port),
+		strings.Compare(a.name.name, b.name.name), strings.Compare(a.namespace, b.namespace),
+		strings.Compare(a.port, b.port),
 	)
 }
 
@@ -100,7 +101,8 @@ const (
 	// Bytes of the metrics page that picks by endpoint and model may take. Beyond, each endpoint has one series.
 	attemptPageBytes = 3 << 20
 
-	attemptBytes = len(prefix+`scheduler_attempts_total{endpoint_name="",namespace="",port="",status="success",target_model_name=""} `) +
+	attemptBytes = len(prefix+
+		`scheduler_attempts_total{endpoint_name="",namespace="",port="",status="success",target_model_name=""} `) +
 		numberBytes + len("\n")
 )
 
@@ -154,7 +156,8 @@ func (a *attempts) add(of target, tallies []counts, status string) {
 		}
 	}
 	shared := []*dto.LabelPair{
-		pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port), pair("status", status),
+		pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port),
+		pair("status", status),
 	}
 	for i := 0; i < len(a.shown); {
 		next := a.shown[i]

@@ -91,7 +91,8 @@ func (b *bench) live(r *messages.Record, to *endpoints.Endpoint) {
 var (
 	spec     = messages.EndpointSpec{Name: "a", Namespace: "ns", Address: "10.0.0.1:8000"}
 	streamed = messages.Record{
-		Model: "m", Flow: messages.FlowKey{Fairness: "f", Priority: 2}, Stream: true, Status: 200, QueueWait: time.Second,
+		Model: "m", Flow: messages.FlowKey{Fairness: "f", Priority: 2}, Stream: true, Status: 200,
+		QueueWait:  time.Second,
 		FirstToken: 2 * time.Second, Ended: 6 * time.Second, BodyBytes: 100, ResponseBytes: 50,
 		Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 20, CachedTokens: 10, OutputTokens: 5},
 	}
@@ -105,7 +106,8 @@ func TestServedRequestIsMeasured(t *testing.T) {
 	b.live(&streamed, b.pool.Snapshot().Endpoints[0])
 	for family, want := range map[string]string{
 		"request_total": "1", "request_running": "0", "request_duration_seconds": "1 6", "request_size_bytes": "1 100",
-		"response_size_bytes": "1 50", "request_input_tokens": "1 20", "request_cached_tokens": "1 10", "request_output_tokens": "1 5",
+		"response_size_bytes": "1 50", "request_input_tokens": "1 20", "request_cached_tokens": "1 10",
+		"request_output_tokens": "1 5",
 		"request_ntpot_seconds": "1 1.2", "request_streaming_tpot_seconds": "1 1",
 	} {
 		b.want("llm_d_epp_"+family, map[string]string{"f|m|2|m|": want})
@@ -230,7 +232,8 @@ func TestMeteringARequestAllocatesNothing(t *testing.T) {
 	failed.Status = 503
 	madeUp := failed
 	madeUp.Model, madeUp.Flow.Fairness = "nothing serves this", "nor this"
-	for name, r := range map[string]*messages.Record{"served": &streamed, "refused": &refused, "failed": &failed, "made up": &madeUp} {
+	for name, r := range map[string]*messages.Record{"served": &streamed, "refused": &refused, "failed": &failed,
+		"made up": &madeUp} {
 		b.live(r, e)
 		if n := testing.AllocsPerRun(100, func() { b.live(r, e) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)

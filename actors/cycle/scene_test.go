@@ -26,7 +26,8 @@ const (
 var (
 	first, second = endpoint(0, 1, "10.0.0.1:8000"), endpoint(1, 2, "10.0.0.2:8000")
 	hello         = messages.Request{
-		ID: 7, ClientID: "mine", Model: "m", Salt: "s", Stream: true, PromptTokens: 12, BodyBytes: 100, Blocks: messages.ListOf[uint64](1, 2),
+		ID: 7, ClientID: "mine", Model: "m", Salt: "s", Stream: true, PromptTokens: 12, BodyBytes: 100,
+		Blocks: messages.ListOf[uint64](1, 2),
 	}
 	line = messages.FlowKey{Fairness: messages.DefaultFairness}
 )
@@ -65,7 +66,8 @@ func newScene(t *testing.T) *scene {
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t),
-		pool:    endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(), reg: prometheus.NewRegistry(), asked: hello,
+		pool:    endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
+		reg: prometheus.NewRegistry(), asked: hello,
 	}
 	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -157,7 +159,8 @@ func (s *scene) recorded(why messages.Reason) messages.Record {
 		s.Fatalf("%d records reported, want 1", len(s.ended))
 	}
 	r := s.ended[0]
-	if kept := s.book.Newest(9, func(*messages.Record) bool { return true }); len(kept) != 1 || kept[0].Reason != r.Reason {
+	if kept := s.book.Newest(9, func(*messages.Record) bool { return true }); len(kept) != 1 ||
+		kept[0].Reason != r.Reason {
 		s.Errorf("the book holds %+v", kept)
 	}
 	if r.Reason != why || r.Request != 7 || r.ClientID != "mine" || r.Model != "m" || r.Flow != line || r.Running {

@@ -19,7 +19,8 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{t, prometheus.NewRegistry(), runtimetest.NewStage[messages.FlowMsg](t), runtimetest.NewProbe[messages.CycleMsg](t)}
+	s := &scene{t, prometheus.NewRegistry(), runtimetest.NewStage[messages.FlowMsg](t),
+		runtimetest.NewProbe[messages.CycleMsg](t)}
 	s.flow.Play(flow.New(flow.NewMetrics(s.reg)))
 	s.flow.Tell(messages.FlowStarted{})
 	return s

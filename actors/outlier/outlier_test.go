@@ -31,7 +31,8 @@ func newScene(t *testing.T, percent float64) *scene {
 	}
 	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(1, s.all), nil)
 	settings := outlier.Config{
-		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second},
+		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second,
+			LongestEjection: 4 * time.Second},
 	}
 	s.actor.Play(outlier.New(settings, s.pool, s, outlier.NewMetrics(prometheus.NewRegistry())))
 	s.actor.Tell(messages.OutlierStarted{})

@@ -29,12 +29,14 @@ type world struct {
 func TestProxiesKnowWhatIsPicked(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{
-			announcing: newAnnouncing(t), rt: rt, since: map[messages.Address]time.Time{}, left: map[messages.Address]time.Time{},
+			announcing: newAnnouncing(t), rt: rt, since: map[messages.Address]time.Time{},
+			left:    map[messages.Address]time.Time{},
 			stopped: map[messages.Address]time.Time{}, picked: map[messages.Address]uint64{},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"discover": func(rt *rapid.T) {
-				w.wanted = rapid.SliceOfNDistinct(rapid.SampledFrom([]messages.Address{a, b, c, "10.0.0.4:1"}), 0, 4, rapid.ID).Draw(rt, "set")
+				w.wanted = rapid.SliceOfNDistinct(rapid.SampledFrom([]messages.Address{a, b, c, "10.0.0.4:1"}), 0, 4,
+					rapid.ID).Draw(rt, "set")
 				specs := make([]messages.EndpointSpec, 0, len(w.wanted))
 				for _, address := range w.wanted {
 					specs = append(specs, spec(address))
@@ -46,13 +48,19 @@ func TestProxiesKnowWhatIsPicked(t *testing.T) {
 					w.actor.Tell(messages.EndpointRestarted{Endpoint: rapid.SampledFrom(es).Draw(rt, "endpoint").ID})
 				}
 			},
-			"acknowledge": func(rt *rapid.T) { w.take(rapid.Uint64Range(w.taken, uint64(len(w.told))).Draw(rt, "number")) },
-			"pass":        func(rt *rapid.T) { w.pass(rapid.IntRange(0, 1).Draw(rt, "loop")) },
+			"acknowledge": func(rt *rapid.T) {
+				w.take(rapid.Uint64Range(w.taken, uint64(len(w.told))).Draw(rt,
+					"number"))
+			},
+			"pass": func(rt *rapid.T) { w.pass(rapid.IntRange(0, 1).Draw(rt, "loop")) },
 			"wait": func(rt *rapid.T) {
 				w.actor.Advance(time.Duration(rapid.IntRange(1, 1500).Draw(rt, "ms")) * time.Millisecond)
 			},
-			"hang": func(rt *rapid.T) { w.actor.Advance(time.Duration(rapid.IntRange(30, 60).Draw(rt, "s")) * time.Second) },
-			"":     func(*rapid.T) { w.look() },
+			"hang": func(rt *rapid.T) {
+				w.actor.Advance(time.Duration(rapid.IntRange(30, 60).Draw(rt,
+					"s")) * time.Second)
+			},
+			"": func(*rapid.T) { w.look() },
 		})
 		w.rest()
 	})
@@ -124,7 +132,8 @@ func (w *world) added(address messages.Address, now time.Time) {
 		w.rt.Fatalf("%s is picked, and not announced", address)
 	}
 	if _, has := w.known(w.taken)[address]; !has && now.Sub(w.since[address]) < time.Second {
-		w.rt.Fatalf("%s is picked %v after it was announced, and not every proxy has it", address, now.Sub(w.since[address]))
+		w.rt.Fatalf("%s is picked %v after it was announced, and not every proxy has it", address,
+			now.Sub(w.since[address]))
 	}
 }
 
@@ -188,7 +197,8 @@ func (w *world) rest() {
 	}
 	slices.Sort(known)
 	slices.Sort(w.wanted)
-	if slices.Sort(picked); !slices.Equal(picked, w.wanted) || !slices.Equal(known, w.wanted) || len(w.known(uint64(len(w.told)))) != len(known) {
+	if slices.Sort(picked); !slices.Equal(picked, w.wanted) || !slices.Equal(known, w.wanted) ||
+		len(w.known(uint64(len(w.told)))) != len(known) {
 		w.rt.Fatalf("wanted %v, picked %v, announced %v", w.wanted, picked, w.told[len(w.told)-1])
 	}
 }

@@ -43,7 +43,8 @@ func (s *announcing) announced(want ...messages.Address) {
 		}
 		list = append(list, e)
 	}
-	s.proxies.Got(messages.EndpointsAnnounced{Number: s.number, Endpoints: messages.TakeList(list), Found: s.found, Pool: s.actor})
+	s.proxies.Got(messages.EndpointsAnnounced{Number: s.number, Endpoints: messages.TakeList(list), Found: s.found,
+		Pool: s.actor})
 }
 
 func (s *announcing) acknowledge() { s.actor.Tell(messages.EndpointsAcknowledged{Number: s.number}) }

@@ -27,11 +27,13 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	s := &scene{
-		T: t, actor: runtimetest.NewStage[messages.PoolMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t), pool: endpoints.NewPool(),
+		T: t, actor: runtimetest.NewStage[messages.PoolMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
+		pool:     endpoints.NewPool(),
 		registry: prometheus.NewRegistry(),
 	}
 	s.deps = pool.Deps{
-		Pool: endpoints.PoolWriter{Pool: s.pool}, Prefix: s.prefix, Scrape: s.scrape, Metrics: pool.NewMetrics(s.registry),
+		Pool: endpoints.PoolWriter{Pool: s.pool}, Prefix: s.prefix, Scrape: s.scrape,
+		Metrics: pool.NewMetrics(s.registry),
 	}
 	s.start()
 	return s
@@ -44,8 +46,10 @@ func (s *scene) start() {
 	s.actor.Tell(messages.PoolStarted{})
 }
 
-func (s *scene) scrape(_ messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
-	if s.scrapers[e.ID] != nil || first.Endpoint != e.ID || first.Spec.Address != e.Spec.Address || first.Pool != s.actor.Self() {
+func (s *scene) scrape(_ messages.Sink[messages.PoolMsg], e *endpoints.Endpoint,
+	first messages.EndpointAssigned) (messages.Sink[messages.ScraperMsg], bool) {
+	if s.scrapers[e.ID] != nil || first.Endpoint != e.ID || first.Spec.Address != e.Spec.Address ||
+		first.Pool != s.actor.Self() {
 		s.Errorf("second scraper of %v, or one that was told %+v", e.ID, first)
 	}
 	s.scrapers[e.ID] = runtimetest.NewProbe[messages.ScraperMsg](s.T)
@@ -145,7 +149,8 @@ func TestChangedSpecIsAnotherIncarnation(t *testing.T) {
 	moved := spec(a, "role", "decode")
 	moved.Namespace = "other"
 	for name, next := range map[string]messages.EndpointSpec{
-		"value": spec(a, "role", "prefill"), "key": spec(a, "kind", "decode"), "no labels": spec(a), "name": renamed, "namespace": moved,
+		"value": spec(a, "role", "prefill"), "key": spec(a, "kind", "decode"), "no labels": spec(a), "name": renamed,
+		"namespace": moved,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

@@ -97,7 +97,8 @@ func TestFullSlotIsClearedInPartsWithOthersInBetween(t *testing.T) {
 }
 
 func TestNewcomerInASlotThatIsBeingClearedFindsItClear(t *testing.T) {
-	for name, generation := range map[string]uint32{"next generation": a1.Generation + 1, "later generation": a1.Generation + 7} {
+	for name, generation := range map[string]uint32{"next generation": a1.Generation + 1,
+		"later generation": a1.Generation + 7} {
 		t.Run(name, func(t *testing.T) {
 			c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
 			runtimetest.Inspect(c.sys).StepUntil(0)
@@ -146,7 +147,8 @@ func TestRestartInTheMiddleOfClearingIsClean(t *testing.T) {
 	c.place(3, a1, 4)
 	runtimetest.Inspect(c.sys).StepUntil(0)
 	if held := c.index.Held(0); c.sys.Stats(0).Panics != 1 || held != 4 || len(pool.got) != 0 {
-		t.Errorf("%d panics, %d blocks, the pool was told %v; want 1, 4 and nothing", c.sys.Stats(0).Panics, held, pool.got)
+		t.Errorf("%d panics, %d blocks, the pool was told %v; want 1, 4 and nothing", c.sys.Stats(0).Panics, held,
+			pool.got)
 	}
 }
 

@@ -18,7 +18,8 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{T: t, actor: runtimetest.NewStage[messages.RecorderMsg](t), admin: runtimetest.NewProbe[messages.AdminMsg](t)}
+	s := &scene{T: t, actor: runtimetest.NewStage[messages.RecorderMsg](t),
+		admin: runtimetest.NewProbe[messages.AdminMsg](t)}
 	var sinks []messages.Sink[messages.ShardMsg]
 	for i := range s.shards {
 		s.shards[i] = runtimetest.NewProbe[messages.ShardMsg](t)
@@ -39,7 +40,8 @@ func (s *scene) ask(m messages.RequestQueried) messages.QueryID {
 		s.Fatalf("told %+v, want one query", told)
 	}
 	q := told[0].(messages.RecordsQueried)
-	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest, Recorder: s.actor}
+	want := messages.RecordsQueried{Query: q.Query, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest,
+		Recorder: s.actor}
 	if !reflect.DeepEqual(q, want) {
 		s.Errorf("told %+v, want %+v", q, want)
 	}
@@ -53,7 +55,8 @@ func record(id messages.RequestID, client string) messages.Record {
 }
 
 // found is shard 1's answer.
-func (s *scene) found(query messages.QueryID, asked []messages.RequestID, lost uint64, r ...messages.Record) messages.RecordsFound {
+func (s *scene) found(query messages.QueryID, asked []messages.RequestID, lost uint64,
+	r ...messages.Record) messages.RecordsFound {
 	return messages.RecordsFound{
 		Query: query, Shard: s.shards[1], Asked: messages.ListOf(asked...), Lost: lost, Records: messages.ListOf(r...),
 	}
@@ -157,7 +160,8 @@ func TestCycleThatEndsBeforeItsQuestionIsFoundInTheBook(t *testing.T) {
 	s.missed(q, 4, 5, 6, 7)
 	s.actor.Tell(cycle(q, record(4, "")))
 	s.actor.Tell(messages.MissedFound{
-		Query: q, Shard: s.shards[1], Records: messages.ListOf(record(5, "")), Running: messages.ListOf(ids{4, 6}...), Gone: messages.ListOf(ids{7}...),
+		Query: q, Shard: s.shards[1], Records: messages.ListOf(record(5, "")), Running: messages.ListOf(ids{4, 6}...),
+		Gone: messages.ListOf(ids{7}...),
 	})
 	s.missed(q, 6) // 4 has answered meanwhile
 	s.admin.Got()
@@ -205,7 +209,8 @@ func TestOnlyRecordsThatAreMeantAreListed(t *testing.T) {
 	of := func(id messages.RequestID, model string) messages.Record {
 		return messages.Record{Request: id, Model: model}
 	}
-	s.actor.Tell(messages.RecordsFound{Query: q, Shard: s.shards[1], Asked: messages.ListOf(ids{7, 8, 9}...), Unasked: 3, Records: messages.ListOf(of(1, "a"), of(2, "a"))})
+	s.actor.Tell(messages.RecordsFound{Query: q, Shard: s.shards[1], Asked: messages.ListOf(ids{7, 8, 9}...),
+		Unasked: 3, Records: messages.ListOf(of(1, "a"), of(2, "a"))})
 	s.missed(q, 7, 8, 9)
 	s.actor.Tell(cycle(q, of(9, "b"))) // cycles answer without a look at the filter
 	s.actor.Tell(cycle(q, of(8, "a")))

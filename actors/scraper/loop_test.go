@@ -64,7 +64,8 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 		New: func() runtime.Actor[messages.ScraperMsg] {
 			return scraper.New(scraper.Config{Metrics: true}, to, fetches, metrics)
 		}}
-	var first messages.ScraperMsg = messages.EndpointAssigned{Endpoint: id, Spec: spec, Pool: runtimetest.NewProbe[messages.PoolMsg](t)}
+	var first messages.ScraperMsg = messages.EndpointAssigned{Endpoint: id, Spec: spec,
+		Pool: runtimetest.NewProbe[messages.PoolMsg](t)}
 	address, ok := runtime.Start(system.Root(0), role, first)
 	if !ok {
 		t.Fatal("refused")

@@ -26,7 +26,8 @@ func (s *scene) lives(d time.Duration, reading messages.Reading) {
 		s.stage.Advance(time.Millisecond)
 		if len(s.fetcher.pages) > s.begun {
 			s.begun = len(s.fetcher.pages)
-			s.stage.Tell(messages.ScrapeFinished{Number: s.fetcher.pages[s.begun-1].number, PageBytes: 1000, Reading: reading})
+			s.stage.Tell(messages.ScrapeFinished{Number: s.fetcher.pages[s.begun-1].number, PageBytes: 1000,
+				Reading: reading})
 		}
 	}
 }
@@ -106,7 +107,8 @@ func TestModelsThatAnEndpointServesAreTold(t *testing.T) {
 	cfg := both
 	cfg.Served = func(models ...string) { told = append(told, models...) }
 	s := newScene(t, cfg)
-	s.lives(time.Second, messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("a"), WaitingLoRAs: messages.ListOf("w")})
+	s.lives(time.Second, messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("a"),
+		WaitingLoRAs: messages.ListOf("w")})
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m", "n")})
 	for _, want := range []string{"a", "w", "m", "n"} {
 		if !slices.Contains(told, want) {

@@ -60,7 +60,8 @@ func (f *fetcher) FetchModels(of messages.EndpointSpec, n uint32, _ messages.Por
 
 func newScene(t *testing.T, cfg scraper.Config) *scene {
 	t.Helper()
-	s := &scene{t: t, stage: runtimetest.NewStage[messages.ScraperMsg](t), pool: runtimetest.NewProbe[messages.PoolMsg](t),
+	s := &scene{t: t, stage: runtimetest.NewStage[messages.ScraperMsg](t),
+		pool:   runtimetest.NewProbe[messages.PoolMsg](t),
 		target: endpoints.SampleWriter{Endpoint: endpoints.New(id, spec)}, metrics: prometheus.NewRegistry()}
 	s.fetcher = &fetcher{stage: s.stage}
 	m, err := scraper.NewMetrics(s.metrics)
@@ -103,9 +104,11 @@ func (s *scene) asksAfter(want time.Duration) (number uint32) {
 
 // answer is a page of 1000 bytes with this load.
 func answer(number uint32, waiting float64) messages.ScrapeFinished {
-	return messages.ScrapeFinished{Number: number, Took: 20 * time.Millisecond, PageBytes: 1000, Reading: messages.Reading{
-		Engine: "vllm", Waiting: waiting, Running: 2, KVUsed: 0.5, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1,
-	}}
+	return messages.ScrapeFinished{Number: number, Took: 20 * time.Millisecond, PageBytes: 1000,
+		Reading: messages.Reading{
+			Engine: "vllm", Waiting: waiting, Running: 2, KVUsed: 0.5, BlockTokens: -1, Blocks: -1, StartedAt: -1,
+			MaxAdapters: -1,
+		}}
 }
 
 func failure(number uint32) messages.ScrapeFinished {
@@ -133,7 +136,8 @@ func (s *scene) counts(name string, want float64, labels ...string) {
 			continue
 		}
 		i := slices.IndexFunc(f.GetMetric(), func(m *dto.Metric) bool {
-			return slices.EqualFunc(m.GetLabel(), labels, func(l *dto.LabelPair, v string) bool { return l.GetValue() == v })
+			return slices.EqualFunc(m.GetLabel(), labels,
+				func(l *dto.LabelPair, v string) bool { return l.GetValue() == v })
 		})
 		if i < 0 {
 			s.t.Errorf("%s%v: not there", name, labels)
@@ -148,7 +152,8 @@ func (s *scene) counts(name string, want float64, labels ...string) {
 func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
 	s := newScene(t, scraper.Config{Metrics: true})
 	problems, err := testutil.GatherAndLint(s.metrics,
-		"signalbox_fetches_total", "signalbox_fetch_duration_seconds", "signalbox_metrics_page_bytes_total", "signalbox_endpoint_restarts_total")
+		"signalbox_fetches_total", "signalbox_fetch_duration_seconds", "signalbox_metrics_page_bytes_total",
+		"signalbox_endpoint_restarts_total")
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
 	}

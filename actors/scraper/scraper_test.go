@@ -20,13 +20,16 @@ func TestPageBecomesTheSample(t *testing.T) {
 		t.Errorf("asked %+v", s.fetcher.pages[0].of)
 	}
 	s.stage.Advance(30 * time.Millisecond)
-	s.stage.Tell(messages.ScrapeFinished{Number: n, Took: 30 * time.Millisecond, PageBytes: 50 << 10, Reading: messages.Reading{
-		Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25, BlockTokens: 16, Blocks: 100, StartedAt: 5, MaxAdapters: 2,
-		ActiveLoRAs: messages.ListOf("x"), WaitingLoRAs: messages.ListOf("y", "z"),
-	}})
+	s.stage.Tell(messages.ScrapeFinished{Number: n, Took: 30 * time.Millisecond, PageBytes: 50 << 10,
+		Reading: messages.Reading{
+			Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25, BlockTokens: 16, Blocks: 100, StartedAt: 5,
+			MaxAdapters: 2,
+			ActiveLoRAs: messages.ListOf("x"), WaitingLoRAs: messages.ListOf("y", "z"),
+		}})
 	want := &endpoints.Sample{
 		At: at, Interval: time.Second, Number: n, Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25,
-		ActiveLoRAs: []string{"x"}, WaitingLoRAs: []string{"y", "z"}, MaxLoRAs: 2, BlockTokens: 16, Blocks: 100, StartedAt: 5,
+		ActiveLoRAs: []string{"x"}, WaitingLoRAs: []string{"y", "z"}, MaxLoRAs: 2, BlockTokens: 16, Blocks: 100,
+		StartedAt: 5,
 	}
 	if got := s.target.Sample(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -39,9 +42,11 @@ func TestWhatAPageDoesNotSay(t *testing.T) {
 	s := newScene(t, pages)
 	_, n := s.asks()
 	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: messages.Reading{
-		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}})
-	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp", Waiting: 1<<31 - 1,
-		KVUsed: messages.Unknown}
+		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
+		MaxAdapters: -1}})
+	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp",
+		Waiting: 1<<31 - 1,
+		KVUsed:  messages.Unknown}
 	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

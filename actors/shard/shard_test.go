@@ -39,7 +39,8 @@ func newScene(t *testing.T) *scene {
 	book.End(messages.Record{Request: 1, ClientID: "x", Status: 503})
 	book.End(messages.Record{Request: 2})
 	book.End(messages.Record{Request: 3, ClientID: "x"})
-	s.actor.Play(shard.New(book, shard.NewMetrics(s.registry), func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
+	s.actor.Play(shard.New(book, shard.NewMetrics(s.registry),
+		func(r *messages.Record) { s.reported = append(s.reported, r.Request) }))
 	s.actor.Tell(messages.ShardStarted{})
 	return s
 }
@@ -63,7 +64,8 @@ func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID)
 	if got.Unasked != 0 {
 		s.Errorf("%d are not asked", got.Unasked)
 	}
-	if got.Query != 8 || got.Shard != s.actor || !slices.Equal(got.Asked.Append(nil), running) || got.Records.Len() != len(ended) {
+	if got.Query != 8 || got.Shard != s.actor || !slices.Equal(got.Asked.Append(nil), running) ||
+		got.Records.Len() != len(ended) {
 		s.Fatalf("answered %+v, want %d running and %v", got, len(running), ended)
 	}
 	for i, id := range ended {
@@ -80,16 +82,18 @@ func TestQueries(t *testing.T) {
 		running ids
 		ended   ids
 	}{
-		"a request that ended":  {messages.RecordsQueried{Request: 2}, nil, ids{2}},
-		"a request that runs":   {messages.RecordsQueried{Request: 5}, ids{5}, nil},
-		"an unknown request":    {messages.RecordsQueried{Request: 50}, nil, nil},
-		"a client's":            {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, ids{6, 5, 4}, ids{3, 1}},
-		"the newest":            {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
-		"more than there are":   {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
-		"none":                  {messages.RecordsQueried{}, nil, nil},
-		"fewer than none":       {messages.RecordsQueried{Newest: -3}, nil, nil},
-		"the newest of some":    {messages.RecordsQueried{Newest: 1, Filter: messages.RecordFilter{Status: messages.StatusRange{From: 500, To: 599}}}, ids{6, 5, 4}, ids{1}},
-		"none of a client's":    {messages.RecordsQueried{IDs: messages.ListOf("none", "x"), Filter: messages.RecordFilter{Model: "none"}}, ids{6, 5, 4}, nil},
+		"a request that ended": {messages.RecordsQueried{Request: 2}, nil, ids{2}},
+		"a request that runs":  {messages.RecordsQueried{Request: 5}, ids{5}, nil},
+		"an unknown request":   {messages.RecordsQueried{Request: 50}, nil, nil},
+		"a client's":           {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, ids{6, 5, 4}, ids{3, 1}},
+		"the newest":           {messages.RecordsQueried{Newest: 2}, ids{6, 5}, ids{3, 2}},
+		"more than there are":  {messages.RecordsQueried{Newest: 99}, ids{6, 5, 4}, ids{3, 2, 1}},
+		"none":                 {messages.RecordsQueried{}, nil, nil},
+		"fewer than none":      {messages.RecordsQueried{Newest: -3}, nil, nil},
+		"the newest of some": {messages.RecordsQueried{Newest: 1,
+			Filter: messages.RecordFilter{Status: messages.StatusRange{From: 500, To: 599}}}, ids{6, 5, 4}, ids{1}},
+		"none of a client's": {messages.RecordsQueried{IDs: messages.ListOf("none", "x"),
+			Filter: messages.RecordFilter{Model: "none"}}, ids{6, 5, 4}, nil},
 		"not that client's one": {messages.RecordsQueried{Request: 2, IDs: messages.ListOf("x")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +114,8 @@ func TestCycleThatIsGoneIsNotWaitedFor(t *testing.T) {
 
 func TestRequestWithoutACycleIsRemembered(t *testing.T) {
 	s := newScene(t)
-	s.actor.Tell(messages.RequestRefused{Record: messages.Record{Request: 9, ClientID: "x", Reason: messages.BodyTimeout}})
+	s.actor.Tell(messages.RequestRefused{Record: messages.Record{Request: 9, ClientID: "x",
+		Reason: messages.BodyTimeout}})
 	if !slices.Equal(s.reported, []messages.RequestID{9}) {
 		t.Errorf("reported %v, want 9", s.reported)
 	}
@@ -167,14 +172,17 @@ func TestRingIsAnsweredWithTheNewestEvents(t *testing.T) {
 
 func TestMissedCyclesAreLookedUp(t *testing.T) {
 	s := newScene(t)
-	s.actor.Tell(messages.RecordsMissed{Query: 8, Requests: messages.ListOf[messages.RequestID](50, 3, 5, 1), Recorder: s.asker})
+	s.actor.Tell(messages.RecordsMissed{Query: 8, Requests: messages.ListOf[messages.RequestID](50, 3, 5, 1),
+		Recorder: s.asker})
 	told := s.asker.Told()
 	if len(told) != 1 {
 		t.Fatalf("%d answers, want 1", len(told))
 	}
 	got := told[0].(messages.MissedFound)
-	if got.Query != 8 || got.Shard != s.actor || got.Records.Len() != 2 || got.Records.At(0).Request != 3 || got.Records.At(1).Request != 1 ||
-		!slices.Equal(got.Running.Append(nil), []messages.RequestID{5}) || !slices.Equal(got.Gone.Append(nil), []messages.RequestID{50}) {
+	if got.Query != 8 || got.Shard != s.actor || got.Records.Len() != 2 || got.Records.At(0).Request != 3 ||
+		got.Records.At(1).Request != 1 ||
+		!slices.Equal(got.Running.Append(nil), []messages.RequestID{5}) ||
+		!slices.Equal(got.Gone.Append(nil), []messages.RequestID{50}) {
 		t.Errorf("answered %+v, want that 3 and 1 have ended, 5 runs and 50 is gone", got)
 	}
 	for _, c := range s.cycles {
@@ -196,10 +204,11 @@ func TestCyclesThatAreNotAskedAreCounted(t *testing.T) {
 		query          messages.RecordsQueried
 		asked, unasked int
 	}{
-		"the newest":         {messages.RecordsQueried{Newest: 10}, 10, 0},
-		"the newest of some": {messages.RecordsQueried{Newest: 10, Filter: messages.RecordFilter{Model: "a"}}, most, running - most},
-		"a client's":         {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, most, running - most},
-		"one":                {messages.RecordsQueried{Request: 3}, 1, 0},
+		"the newest": {messages.RecordsQueried{Newest: 10}, 10, 0},
+		"the newest of some": {messages.RecordsQueried{Newest: 10, Filter: messages.RecordFilter{Model: "a"}}, most,
+			running - most},
+		"a client's": {messages.RecordsQueried{IDs: messages.ListOf("none", "x")}, most, running - most},
+		"one":        {messages.RecordsQueried{Request: 3}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			actor, asker := runtimetest.NewStage[messages.ShardMsg](t), runtimetest.NewProbe[messages.RecorderMsg](t)
@@ -214,7 +223,8 @@ func TestCyclesThatAreNotAskedAreCounted(t *testing.T) {
 			actor.Tell(c.query)
 			got := asker.Told()[0].(messages.RecordsFound)
 			if n := len(cycle.Told()); n != c.asked || got.Asked.Len() != c.asked || got.Unasked != c.unasked {
-				t.Errorf("%d are asked, %d said so, %d not; want %d and %d not", n, got.Asked.Len(), got.Unasked, c.asked, c.unasked)
+				t.Errorf("%d are asked, %d said so, %d not; want %d and %d not", n, got.Asked.Len(), got.Unasked,
+					c.asked, c.unasked)
 			}
 		})
 	}

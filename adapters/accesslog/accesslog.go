@@ -1,6 +1,6 @@
-// Package accesslog takes Envoy's gRPC access log, and tells of each request that ended, or runs on, whose response's body ext_proc
-// was not shown. It knows requests by the id that the pick put into the dynamic metadata. It never waits for anybody, keeps nothing of
-// an entry, and never decides what an end means.
+// Package accesslog takes Envoy's gRPC access log, and tells of each request that ended, or runs on, whose response's
+// body ext_proc was not shown. It knows requests by the id that the pick put into the dynamic metadata. It never waits
+// for anybody, keeps nothing of an entry, and never decides what an end means.
 package accesslog
 
 import (
@@ -29,8 +29,8 @@ const (
 	connectionKey = "x-signalbox-connection"
 )
 
-// bodyBegan is the custom tag by which Envoy, from 1.37 on, tells when the first byte of a response's body came from upstream: its
-// entries have no field for that.
+// bodyBegan is the custom tag by which Envoy, from 1.37 on, tells when the first byte of a response's body came from
+// upstream: its entries have no field for that.
 const bodyBegan = "signalbox-body-began-us"
 
 // Proxy is told what a log says of the proxy that sends it, by the goroutine that reads the log.
@@ -73,7 +73,8 @@ func NewServer(deps Deps) *Server { return &Server{deps: deps, closing: make(cha
 func (s *Server) Close() { s.close.Do(func() { close(s.closing) }) }
 
 // StreamAccessLogs takes entries until the proxy ends the stream, or Close does.
-func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
+func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage,
+	accesslogv3.StreamAccessLogsResponse]) error {
 	s.deps.Metrics.streams.Inc()
 	defer s.deps.Metrics.streams.Dec()
 	r := reader{s, unwatched{}}
@@ -110,7 +111,8 @@ type reader struct {
 	proxy Proxy
 }
 
-func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage, accesslogv3.StreamAccessLogsResponse]) error {
+func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage,
+	accesslogv3.StreamAccessLogsResponse]) error {
 	var m emptypb.Empty // it takes any message, and keeps its bytes: nothing is built of what nobody asks for
 	for first := true; ; first = false {
 		if err := stream.RecvMsg(&m); err != nil {
@@ -152,7 +154,8 @@ func (r *reader) onEntry(e *entry) {
 	r.proxy.Spoke(e.cameOn(ours))
 	switch {
 	case e.intermediate && ours && e.status != 0:
-		r.deps.Ongoing(messages.ExchangeOngoing{Request: request, Response: messages.ResponseOngoing{ResponseBytes: e.bodyBytes()}})
+		r.deps.Ongoing(messages.ExchangeOngoing{Request: request,
+			Response: messages.ResponseOngoing{ResponseBytes: e.bodyBytes()}})
 	case e.intermediate:
 	case len(e.id) == 0:
 		r.deps.Metrics.unnamed.Inc()
@@ -186,11 +189,14 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	entries := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_access_log_entries_total",
-		Help: "Access log entries: ours = of requests of this process, foreign = of another instance, unnamed = without a request id.",
+		Help: "Access log entries: ours = of requests of this process, foreign = of another instance, unnamed = " +
+			"without a request id.",
 	}, []string{"whose"})
 	m := &Metrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_access_log_streams", Help: "Open access log streams."}),
-		ours:    entries.WithLabelValues("ours"), foreign: entries.WithLabelValues("foreign"), unnamed: entries.WithLabelValues("unnamed"),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_access_log_streams",
+			Help: "Open access log streams."}),
+		ours: entries.WithLabelValues("ours"), foreign: entries.WithLabelValues("foreign"),
+		unnamed: entries.WithLabelValues("unnamed"),
 	}
 	r.MustRegister(m.streams, entries)
 	return m

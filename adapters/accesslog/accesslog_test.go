@@ -45,10 +45,13 @@ func named(id string, change ...func(*entryPB)) *entryPB {
 	e := &entryPB{
 		CommonProperties: &common{
 			StartTime: timestamppb.New(began), Duration: durationpb.New(2 * time.Second),
-			TimeToFirstUpstreamRxByte: durationpb.New(30 * time.Millisecond), TimeToLastDownstreamTxByte: durationpb.New(1900 * time.Millisecond),
-			UpstreamRemoteAddress: socket("10.0.0.2", 8000), Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{namespace: lb}},
+			TimeToFirstUpstreamRxByte:  durationpb.New(30 * time.Millisecond),
+			TimeToLastDownstreamTxByte: durationpb.New(1900 * time.Millisecond),
+			UpstreamRemoteAddress:      socket("10.0.0.2", 8000),
+			Metadata:                   &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{namespace: lb}},
 		},
-		Response: &accesslogdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200), ResponseBodyBytes: 4321},
+		Response: &accesslogdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200),
+			ResponseBodyBytes: 4321},
 	}
 	for _, f := range change {
 		f(e)
@@ -232,14 +235,16 @@ func TestEntriesThatAreNotOurs(t *testing.T) {
 	if got := r.told(t, 1); len(got) != 1 {
 		t.Errorf("told %d ends, want 1", len(got))
 	}
-	for whose, want := range map[prometheus.Counter]float64{r.srv.deps.Metrics.ours: 1, r.srv.deps.Metrics.foreign: 1, r.srv.deps.Metrics.unnamed: 2} {
+	for whose, want := range map[prometheus.Counter]float64{r.srv.deps.Metrics.ours: 1, r.srv.deps.Metrics.foreign: 1,
+		r.srv.deps.Metrics.unnamed: 2} {
 		if got := testutil.ToFloat64(whose); got != want {
 			t.Errorf("%v counted, want %v", got, want)
 		}
 	}
 }
 
-// What a log says of its proxy is told before the ends in it are: its name, and of each entry on which connection its request came.
+// What a log says of its proxy is told before the ends in it are: its name,
+// and of each entry on which connection its request came.
 func TestLogTellsOfItsProxy(t *testing.T) {
 	on := func(connection any) func(*entryPB) {
 		return func(e *entryPB) {
@@ -265,7 +270,8 @@ func TestLogTellsOfItsProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			stream := r.send(t)
-			for i, e := range []*entryPB{named("7", on("3"), goesOn), named("x", on("3")), {}, named("7", on("none")), named("7", on(3.0)), named("7", on("3"))} {
+			for i, e := range []*entryPB{named("7", on("3"), goesOn), named("x", on("3")), {}, named("7", on("none")),
+				named("7", on(3.0)), named("7", on("3"))} {
 				m := &accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
 					HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*entryPB{e}},
 				}}

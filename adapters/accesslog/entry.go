@@ -11,8 +11,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// entry is what is read of an HTTPAccessLogEntry: an entry has some sixty objects, and a dozen numbers say all. It means what the
-// generated types would: of a field that stands twice the last counts, and messages merge. Its texts are views into the message.
+// entry is what is read of an HTTPAccessLogEntry: an entry has some sixty objects, and a dozen numbers say all. It
+// means what the generated types would: of a field that stands twice the last counts, and messages merge.
+// Its texts are views into the message.
 type entry struct {
 	intermediate bool
 	id           []byte
@@ -55,8 +56,9 @@ const (
 		1<<noHealthyUpstream | 1<<upstreamRetryLimit
 )
 
-// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited. Entries are read
-// twice, once to see that all can be: of a message of 2 MiB a million entries can be kept nowhere. The entry dies with its visit.
+// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited. Entries
+// are read twice, once to see that all can be: of a message of 2 MiB a million entries can be kept nowhere.
+// The entry dies with its visit.
 func eachEntry(message []byte, visit func(*entry)) bool {
 	var e entry
 	logs := httpLogs(&e, message)
@@ -299,7 +301,8 @@ func (e *entry) values(b []byte, value func(cursor)) {
 
 // valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
 var valueTypes = [...]protowire.Type{
-	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType, 5: protowire.BytesType, 6: protowire.BytesType,
+	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
+	5: protowire.BytesType, 6: protowire.BytesType,
 }
 
 // text reads the Value of a map's entry: a string, or another kind, which takes its place.

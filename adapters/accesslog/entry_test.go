@@ -34,19 +34,25 @@ func generated(e *entryPB) told {
 	if ip, err := netip.ParseAddr(socket.GetAddress()); err == nil && socket.GetPortValue() <= math.MaxUint16 {
 		served = messages.Address(netip.AddrPortFrom(ip.Unmap(), uint16(socket.GetPortValue())).String())
 	}
-	lasted := max(c.GetDuration().AsDuration(), c.GetTimeToLastDownstreamTxByte().AsDuration(), c.GetTimeToLastUpstreamRxByte().AsDuration())
+	lasted := max(c.GetDuration().AsDuration(), c.GetTimeToLastDownstreamTxByte().AsDuration(),
+		c.GetTimeToLastUpstreamRxByte().AsDuration())
 	return told{
 		Intermediate: c.GetIntermediateLogEntry(), //nolint:staticcheck // proxies still set it
 		ID:           c.GetMetadata().GetFilterMetadata()[namespace].GetFields()[idKey].GetStringValue(),
 		Connection:   c.GetMetadata().GetFilterMetadata()[namespace].GetFields()[connectionKey].GetStringValue(),
 		End: messages.ResponseEnded{
-			At: c.GetStartTime().AsTime().Add(lasted), ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
+			At:            c.GetStartTime().AsTime().Add(lasted),
+			ResponseBytes: int64(min(response.GetResponseBodyBytes(), 1<<62)),
 			Logged: messages.Logged{
-				Status: int(response.GetResponseCode().GetValue()), Served: served, Headers: c.GetTimeToFirstUpstreamRxByte().AsDuration(), FirstToken: bodyTime(c.GetCustomTags()[bodyBegan]),
+				Status: int(response.GetResponseCode().GetValue()), Served: served,
+				Headers:    c.GetTimeToFirstUpstreamRxByte().AsDuration(),
+				FirstToken: bodyTime(c.GetCustomTags()[bodyBegan]),
 
 				ClientLeft: flags.GetDownstreamConnectionTermination() || flags.GetDownstreamRemoteReset(),
-				Broken: flags.GetUpstreamRemoteReset() || flags.GetUpstreamConnectionTermination() || flags.GetUpstreamConnectionFailure() ||
-					flags.GetUpstreamProtocolError() || flags.GetNoHealthyUpstream() || flags.GetUpstreamRetryLimitExceeded(),
+				Broken: flags.GetUpstreamRemoteReset() || flags.GetUpstreamConnectionTermination() ||
+					flags.GetUpstreamConnectionFailure() ||
+					flags.GetUpstreamProtocolError() || flags.GetNoHealthyUpstream() ||
+					flags.GetUpstreamRetryLimitExceeded(),
 			},
 		},
 	}
@@ -65,7 +71,10 @@ func bodyTime(text string) time.Duration {
 func compare(t *testing.T, message []byte) {
 	t.Helper()
 	var want, got []told
-	ok := eachEntry(message, func(e *entry) { got = append(got, told{e.intermediate, string(e.id), string(e.connection), e.end()}) })
+	ok := eachEntry(message, func(e *entry) {
+		got = append(got, told{e.intermediate, string(e.id), string(e.connection),
+			e.end()})
+	})
 	var m accesslogv3.StreamAccessLogsMessage
 	if err := proto.Unmarshal(message, &m); err != nil {
 		return // it need not notice what it does not read
@@ -95,7 +104,8 @@ func encoded(t testing.TB, list ...*entryPB) []byte {
 // odd are messages that no proxy sends, and that mean something all the same.
 func odd(t testing.TB) map[string][]byte {
 	full := encoded(t, named("7", func(e *entryPB) {
-		e.CommonProperties.ResponseFlags = &flags{UpstreamProtocolError: true, DownstreamRemoteReset: true, LocalReset: true}
+		e.CommonProperties.ResponseFlags = &flags{UpstreamProtocolError: true, DownstreamRemoteReset: true,
+			LocalReset: true}
 		e.CommonProperties.IntermediateLogEntry = true //nolint:staticcheck // proxies still set it
 	}), named("8"))
 	bare := encoded(t, &entryPB{})
@@ -109,7 +119,8 @@ func odd(t testing.TB) map[string][]byte {
 	}))
 	tcp := []byte{3<<3 | 2, 0}
 	return map[string][]byte{
-		"nothing": {}, "full": full, "bare": bare, "number": number, "pipe": pipe, "tcp": tcp, "tcp at last": append(full[:len(full):len(full)], tcp...),
+		"nothing": {}, "full": full, "bare": bare, "number": number, "pipe": pipe, "tcp": tcp,
+		"tcp at last": append(full[:len(full):len(full)], tcp...),
 		"tags": encoded(t, named("7", func(e *entryPB) {
 			e.CommonProperties.CustomTags = map[string]string{bodyBegan: "302025", "other": "7"}
 		}), named("8", func(e *entryPB) { e.CommonProperties.CustomTags = map[string]string{bodyBegan: "-"} })),
@@ -183,7 +194,8 @@ func TestEntriesAreKeptNowhere(t *testing.T) {
 			}
 		})
 		if visits != n+1 || cost > 1 {
-			t.Errorf("%d entries: %d visits, %v allocations, want all of them visited, and one allocation at most", n+1, visits, cost)
+			t.Errorf("%d entries: %d visits, %v allocations, want all of them visited, and one allocation at most", n+1,
+				visits, cost)
 		}
 	}
 }
@@ -192,7 +204,8 @@ func TestEntriesAreKeptNowhere(t *testing.T) {
 func TestAllEntriesAreReadBeforeOneIsVisited(t *testing.T) {
 	bad := []byte{2<<3 | 2, 4, 1<<3 | 2, 2, 1<<3 | 2, 9} // an entry whose common properties are longer than it
 	for name, message := range map[string][]byte{
-		"alone": bad, "after a good one": append(encoded(t, named("7")), bad...), "before a good one": append(slices.Clip(bad), encoded(t, named("7"))...),
+		"alone": bad, "after a good one": append(encoded(t, named("7")), bad...),
+		"before a good one": append(slices.Clip(bad), encoded(t, named("7"))...),
 	} {
 		if eachEntry(message, func(*entry) { t.Errorf("%s: an entry is visited", name) }) {
 			t.Errorf("%s: it is not malformed", name)

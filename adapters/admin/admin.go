@@ -1,5 +1,6 @@
-// Package admin is the HTTP side of the metrics port: metrics, health, and what became of single requests and endpoints,
-// as JSON and as pages for a terminal. Package client, below it, fetches those pages for the commands that show them.
+// Package admin is the HTTP side of the metrics port: metrics, health, and what became of single requests and
+// endpoints, as JSON and as pages for a terminal. Package client, below it,
+// fetches those pages for the commands that show them.
 //
 // It owns the forms of what it shows. It never decides, never logs, keeps nothing between two HTTP requests, and never
 // sees text of a prompt.
@@ -18,8 +19,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config is what the handler shows, and to whom. Gatherer, Recorder, FormatID, ParseID and Address are required, and for
-// rings MessageName and ActorName.
+// Config is what the handler shows, and to whom. Gatherer, Recorder, FormatID, ParseID and Address are required, and
+// for rings MessageName and ActorName.
 type Config struct {
 	Gatherer prometheus.Gatherer
 	Recorder messages.Port[messages.RecorderMsg]
@@ -52,7 +53,8 @@ type handler struct{ Config }
 
 // NewHandler serves the metrics port: the paths of handler.routes, and / which lists them.
 //
-// Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it. Their errors are always JSON:
+// Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it.
+// Their errors are always JSON:
 // {"error": what is wrong, "code": one word for programs}.
 func NewHandler(cfg Config) http.Handler {
 	if cfg.AnswerWithin <= 0 {
@@ -99,13 +101,19 @@ func (h *handler) routes() []route {
 		{path: "/metrics", about: "metrics, in the text format of Prometheus", serve: metrics.ServeHTTP},
 		{path: "/healthz", about: "200 while the process lives", serve: h.alive},
 		{path: "/readyz", about: "200 when requests can be served, or 503 with the reason", serve: h.ready},
-		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given", takes: listParameters, serve: h.requests},
-		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every endpoint",
+		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given",
+			takes: listParameters, serve: h.requests},
+		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every " +
+			"endpoint",
 			takes: []string{"all", "limit", "n"}, serve: h.request},
-		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints, none: h.Endpoints == nil},
-		{path: "/debug/proxies", about: "the proxies that are connected: version, lane, access log", serve: h.proxies, none: h.Proxies == nil},
-		{path: "/debug/config", about: "the configuration in force", serve: h.configuration, none: h.Configuration == nil},
-		{path: "/debug/rings", about: "the messages that each loop handled last", takes: []string{"loop", "newest"}, serve: h.rings},
+		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints,
+			none: h.Endpoints == nil},
+		{path: "/debug/proxies", about: "the proxies that are connected: version, lane, access log", serve: h.proxies,
+			none: h.Proxies == nil},
+		{path: "/debug/config", about: "the configuration in force", serve: h.configuration,
+			none: h.Configuration == nil},
+		{path: "/debug/rings", about: "the messages that each loop handled last", takes: []string{"loop", "newest"},
+			serve: h.rings},
 		{path: profilesPath, about: "profiles of the process, as net/http/pprof has them", none: !h.Profiles},
 	}
 	return all

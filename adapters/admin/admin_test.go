@@ -261,7 +261,8 @@ func TestLateAnswerBlocksNobody(t *testing.T) {
 	cfg := config(rec)
 	cfg.AnswerWithin = time.Millisecond
 	get(cfg, "/debug/requests")
-	if first, second := rec.asked.Admin.Tell(messages.RecordsAnswered{}), rec.asked.Admin.Tell(messages.RecordsAnswered{}); !first || second {
+	if first, second := rec.asked.Admin.Tell(messages.RecordsAnswered{}),
+		rec.asked.Admin.Tell(messages.RecordsAnswered{}); !first || second {
 		t.Errorf("late answers taken: %v, %v, want true, false", first, second)
 	}
 }
@@ -272,30 +273,50 @@ func TestWhatTheRecorderIsAsked(t *testing.T) {
 		path string
 		want messages.RequestQueried
 	}{
-		"newest":        {"/debug/requests", messages.RequestQueried{Newest: 50}},
-		"some":          {"/debug/requests?n=3", messages.RequestQueried{Newest: 3}},
-		"by client id":  {"/debug/requests?x-request-id=a%2Fb", messages.RequestQueried{IDs: messages.ListOf("a/b")}},
-		"ours":          {"/debug/requests/" + instance + "12", messages.RequestQueried{Request: 12}},
-		"theirs":        {"/debug/requests/a%2Fb", messages.RequestQueried{IDs: messages.ListOf("a/b")}},
-		"foreign":       {"/debug/requests/00000000000000cd-12", messages.RequestQueried{IDs: messages.ListOf("00000000000000cd-12")}},
-		"cut":           {"/debug/requests/" + long, messages.RequestQueried{IDs: messages.ListOf(strings.Repeat("a", 127))}},
-		"long, no text": {"/debug/requests?x-request-id=" + strings.Repeat("x%FF", 100), messages.RequestQueried{IDs: messages.ListOf(strings.Repeat("x\uFFFD", 32))}},
-		"dots":          {"/debug/requests/%2E%2E", messages.RequestQueried{IDs: messages.ListOf("..")}},
-		"of a chat":     {"/debug/requests/chatcmpl-a", messages.RequestQueried{IDs: messages.ListOf("chatcmpl-a", "a")}},
-		"of a log":      {"/debug/requests/cmpl-a-0-0a1b2c3d", messages.RequestQueried{IDs: messages.ListOf("cmpl-a-0-0a1b2c3d", "a-0-0a1b2c3d", "a")}},
-		"limit":         {"/debug/requests?limit=7", messages.RequestQueried{Newest: 7}},
-		"of a model":    {"/debug/requests?model=" + long, messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Model: strings.Repeat("a", 127)}}},
-		"status":        {"/debug/requests?status=503&limit=20", messages.RequestQueried{Newest: 20, Filter: filterOfStatus(503, 503)}},
-		"class":         {"/debug/requests?status=4XX", messages.RequestQueried{Newest: 50, Filter: filterOfStatus(400, 499)}},
-		"client's 503":  {"/debug/requests?x-request-id=a&status=503", messages.RequestQueried{IDs: messages.ListOf("a"), Filter: filterOfStatus(503, 503)}},
-		"reason":        {"/debug/requests?reason=rejected-ttl-expired", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
-		"as listed":     {"/debug/requests?reason=ttl-expired", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
-		"served":        {"/debug/requests?reason=none", messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.NoReason)}},
-		"by name":       {"/debug/requests?endpoint=vllm-1%1B", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 1, Generation: 9})}}},
-		"by full name":  {"/debug/requests?endpoint=llm/vllm-2%1B", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 2, Generation: 9})}}},
+		"newest":       {"/debug/requests", messages.RequestQueried{Newest: 50}},
+		"some":         {"/debug/requests?n=3", messages.RequestQueried{Newest: 3}},
+		"by client id": {"/debug/requests?x-request-id=a%2Fb", messages.RequestQueried{IDs: messages.ListOf("a/b")}},
+		"ours":         {"/debug/requests/" + instance + "12", messages.RequestQueried{Request: 12}},
+		"theirs":       {"/debug/requests/a%2Fb", messages.RequestQueried{IDs: messages.ListOf("a/b")}},
+		"foreign": {"/debug/requests/00000000000000cd-12",
+			messages.RequestQueried{IDs: messages.ListOf("00000000000000cd-12")}},
+		"cut": {"/debug/requests/" + long,
+			messages.RequestQueried{IDs: messages.ListOf(strings.Repeat("a", 127))}},
+		"long, no text": {"/debug/requests?x-request-id=" + strings.Repeat("x%FF", 100),
+			messages.RequestQueried{IDs: messages.ListOf(strings.Repeat("x\uFFFD", 32))}},
+		"dots": {"/debug/requests/%2E%2E", messages.RequestQueried{IDs: messages.ListOf("..")}},
+		"of a chat": {"/debug/requests/chatcmpl-a",
+			messages.RequestQueried{IDs: messages.ListOf("chatcmpl-a", "a")}},
+		"of a log": {"/debug/requests/cmpl-a-0-0a1b2c3d",
+			messages.RequestQueried{IDs: messages.ListOf("cmpl-a-0-0a1b2c3d", "a-0-0a1b2c3d", "a")}},
+		"limit": {"/debug/requests?limit=7", messages.RequestQueried{Newest: 7}},
+		"of a model": {"/debug/requests?model=" + long,
+			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Model: strings.Repeat("a", 127)}}},
+		"status": {"/debug/requests?status=503&limit=20",
+			messages.RequestQueried{Newest: 20, Filter: filterOfStatus(503, 503)}},
+		"class": {"/debug/requests?status=4XX",
+			messages.RequestQueried{Newest: 50, Filter: filterOfStatus(400, 499)}},
+		"client's 503": {"/debug/requests?x-request-id=a&status=503", messages.RequestQueried{IDs: messages.ListOf("a"),
+			Filter: filterOfStatus(503, 503)}},
+		"reason": {"/debug/requests?reason=rejected-ttl-expired",
+			messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
+		"as listed": {"/debug/requests?reason=ttl-expired",
+			messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.TTLExpired)}},
+		"served": {"/debug/requests?reason=none",
+			messages.RequestQueried{Newest: 50, Filter: filterOfReasons(messages.NoReason)}},
+		"by name": {"/debug/requests?endpoint=vllm-1%1B",
+			messages.RequestQueried{Newest: 50,
+				Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 1,
+					Generation: 9})}}},
+		"by full name": {"/debug/requests?endpoint=llm/vllm-2%1B",
+			messages.RequestQueried{Newest: 50,
+				Filter: messages.RecordFilter{Endpoints: messages.ListOf(messages.EndpointID{Slot: 2,
+					Generation: 9})}}},
 		"by address": {"/debug/requests?endpoint=10.0.0.2:8000",
-			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "10.0.0.2:8000", Endpoints: messages.ListOf(messages.EndpointID{Slot: 2, Generation: 9})}}},
-		"outside the pool": {"/debug/requests?endpoint=[::1]:80", messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "[::1]:80"}}},
+			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "10.0.0.2:8000",
+				Endpoints: messages.ListOf(messages.EndpointID{Slot: 2, Generation: 9})}}},
+		"outside the pool": {"/debug/requests?endpoint=[::1]:80",
+			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Elsewhere: "[::1]:80"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := answering(messages.Record{Request: 1})
@@ -330,7 +351,8 @@ func TestUnknownNamesAreAnsweredWithTheKnown(t *testing.T) {
 		cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
 		w := get(cfg, path)
 		var f failure
-		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil || !strings.HasPrefix(f.Error, want) || cfg.Recorder.(*recorder).asked != nil {
+		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil || !strings.HasPrefix(f.Error, want) ||
+			cfg.Recorder.(*recorder).asked != nil {
 			t.Errorf("GET %s = %d %s\nwant %s", path, w.Code, f.Error, want)
 		}
 	}

@@ -28,13 +28,14 @@ type outlierSeen struct {
 
 // profileView is what one profile did.
 type profileView struct {
-	Profile   string          `json:"profile"`
-	Filters   []filterView    `json:"filters"`
-	Stale     []endpoint      `json:"dropped_as_stale"` // by no filter: others had fresh samples
-	Scorers   []scorerView    `json:"scorers"`
-	Picked    *endpoint       `json:"picked"`
-	RunnerUp  *endpoint       `json:"runner_up"` // the best total apart from the pick
-	Margin    *float32        `json:"margin"`    // total of the pick less that of the runner-up; the picker may prefer a lower one
+	Profile  string       `json:"profile"`
+	Filters  []filterView `json:"filters"`
+	Stale    []endpoint   `json:"dropped_as_stale"` // by no filter: others had fresh samples
+	Scorers  []scorerView `json:"scorers"`
+	Picked   *endpoint    `json:"picked"`
+	RunnerUp *endpoint    `json:"runner_up"` // the best total apart from the pick
+	// total of the pick less that of the runner-up; the picker may prefer a lower one
+	Margin    *float32        `json:"margin"`
 	Endpoints []candidateView `json:"endpoints"` // by total, best first; those that were dropped come last
 }
 
@@ -52,10 +53,11 @@ type scorerView struct {
 // candidateView is how one endpoint did in a profile.
 type candidateView struct {
 	endpoint
-	Rank      int        `json:"rank"`       // 1 = the pick, then whom Envoy tries next; 0 = not chosen
-	Total     *float32   `json:"total"`      // null = dropped, or no endpoint was scored
-	Scores    []*float32 `json:"scores"`     // before the weight, in the order of scorers; null = not asked
-	DroppedBy string     `json:"dropped_by"` // a filter's name, "ejected", "degraded" or "stale-sample"; "" = not dropped
+	Rank   int        `json:"rank"`   // 1 = the pick, then whom Envoy tries next; 0 = not chosen
+	Total  *float32   `json:"total"`  // null = dropped, or no endpoint was scored
+	Scores []*float32 `json:"scores"` // before the weight, in the order of scorers; null = not asked
+	// a filter's name, "ejected", "degraded" or "stale-sample"; "" = not dropped
+	DroppedBy string `json:"dropped_by"`
 
 	runnerUp bool
 }
@@ -71,7 +73,8 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 		return nil
 	}
 	v := &decisionView{
-		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe, Outliers: []outlierSeen{},
+		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe,
+		Outliers: []outlierSeen{},
 		Profiles: make([]profileView, 0, d.Profiles.Len()),
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())

@@ -77,7 +77,8 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 	for _, e := range s.Endpoints {
 		v := EndpointView{
 			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
-			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing(), Outlier: outlierView(e.Outlier(), now),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing(),
+			Outlier:          outlierView(e.Outlier(), now),
 			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
 		}
 		if s := e.Sample(); s != nil {
@@ -114,8 +115,9 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
 
 // EndpointsPage is the JSON form of the pool, and all that the text is made of.
 type EndpointsPage struct {
-	Endpoints  []EndpointView `json:"endpoints"`
-	NotScraped string         `json:"not_scraped"` // why no endpoint's metrics page is read, so that none has a sample; "" = they are read
+	Endpoints []EndpointView `json:"endpoints"`
+	// why no endpoint's metrics page is read, so that none has a sample; "" = they are read
+	NotScraped string `json:"not_scraped"`
 }
 
 // views are the endpoints, in any order.
@@ -132,17 +134,19 @@ func (h *handler) views() []EndpointView {
 
 func (p *EndpointsPage) text() string { return p.Table(math.MaxInt) }
 
-// Table is the page as text. Where columns is less than its width, the columns of the table that matter least are left out; lines that are
-// too long even so are for the caller to cut.
+// Table is the page as text. Where columns is less than its width, the columns of the table that matter least are left
+// out; lines that are too long even so are for the caller to cut.
 func (p *EndpointsPage) Table(columns int) string {
 	list := p.Endpoints
 	if len(list) == 0 {
 		return "no endpoints\n"
 	}
-	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight", "tokens", "picks", "state"}}
+	rows := [][]string{{"endpoint", "name", "sample", "engine", "waiting", "running", "kv", "loras", "inflight",
+		"tokens", "picks", "state"}}
 	for i := range list {
 		e := &list[i]
-		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-", "-"}
+		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-",
+			"-"}
 		if s := e.Sample; s != nil {
 			row[3], row[4], row[5] = clip(orNone(clean(s.Engine)), 10), strconv.Itoa(s.Waiting), strconv.Itoa(s.Running)
 			if s.KVUsedRatio != nil {
@@ -152,10 +156,12 @@ func (p *EndpointsPage) Table(columns int) string {
 				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
 			}
 		}
-		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), strconv.FormatUint(e.Picks, 10), e.outlier()))
+		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens),
+			strconv.FormatUint(e.Picks, 10), e.outlier()))
 	}
 	var b strings.Builder
-	rows, sides := fit(rows, "llllrrrrrrrl", columns, "engine", "loras", "tokens", "picks", "running", "name", "kv", "sample")
+	rows, sides := fit(rows, "llllrrrrrrrl", columns, "engine", "loras", "tokens", "picks", "running", "name", "kv",
+		"sample")
 	table(&b, "", sides, rows)
 	if p.NotScraped != "" {
 		b.WriteString("not scraped: " + clean(p.NotScraped) + "\n")

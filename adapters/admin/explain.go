@@ -155,7 +155,8 @@ func servedBy(r *requestView) string {
 
 // unknownUsage says why the tokens of a response are not known.
 var unknownUsage = map[messages.UsageSource]string{
-	messages.UsageNotReported:  "the model server did not report it, and too few responses like this one did for an estimate",
+	messages.UsageNotReported: "the model server did not report it, and too few responses like this one did for an " +
+		"estimate",
 	messages.UsageNotLearned:   "too few responses like this one were seen in full for an estimate",
 	messages.UsageNotEstimable: "how many bytes such a response has does not tell its tokens",
 	messages.UsageNotMeasured:  "how many bytes the response has is not known",
@@ -196,11 +197,13 @@ func handled(b *strings.Builder, r *requestView) {
 	rows := [][]string{{"at", "waited", "took", "message"}}
 	for _, m := range r.Messages {
 		if m.To != "" {
-			rows = append(rows, []string{short(time.Duration(m.AtSeconds)), "", "", "→ " + clean(m.To) + ": " + clean(m.Name)})
+			rows = append(rows, []string{short(time.Duration(m.AtSeconds)), "", "", "→ " + clean(m.To) + ": " +
+				clean(m.Name)})
 			continue
 		}
 		rows = append(rows, []string{
-			short(time.Duration(m.AtSeconds)), short(time.Duration(m.WaitedSeconds)), short(time.Duration(m.TookSeconds)), clean(m.Name),
+			short(time.Duration(m.AtSeconds)), short(time.Duration(m.WaitedSeconds)),
+			short(time.Duration(m.TookSeconds)), clean(m.Name),
 		})
 	}
 	table(b, "  ", "rrrl", rows)

@@ -34,7 +34,8 @@ func Authenticated(next http.Handler, accept func(authorization string) bool) ht
 		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !accept(r.Header.Get("Authorization")) {
 			w.Header().Set("Cache-Control", "no-store")
 			w.Header().Set("WWW-Authenticate", `Bearer realm="signalbox"`)
-			fail(w, http.StatusUnauthorized, "no-token", "want the header Authorization: Bearer, with one of the tokens of this process")
+			fail(w, http.StatusUnauthorized, "no-token",
+				"want the header Authorization: Bearer, with one of the tokens of this process")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// TestHopsOfOneRequest shows a request with what rings still have of it: its cycle and its stream, and no other actor that has the
-// same number.
+// TestHopsOfOneRequest shows a request with what rings still have of it: its cycle and its stream, and no other actor
+// that has the same number.
 func TestHopsOfOneRequest(t *testing.T) {
 	at := time.Hour
 	number := uint64(served().Request)
@@ -19,7 +19,8 @@ func TestHopsOfOneRequest(t *testing.T) {
 		)},
 		messages.Ring{Loop: 1, Read: at, Events: messages.ListOf(
 			messages.RingEvent{Begin: at - 3*time.Millisecond, Took: 8000, Actor: number + 1, ActorKind: 1, Message: 1},
-			messages.RingEvent{Begin: at - 2*time.Millisecond, Waited: 1200, Took: 34 * time.Microsecond, Actor: number, ActorKind: 1, Message: 1},
+			messages.RingEvent{Begin: at - 2*time.Millisecond, Waited: 1200, Took: 34 * time.Microsecond, Actor: number,
+				ActorKind: 1, Message: 1},
 			messages.RingEvent{Begin: at - time.Millisecond, Actor: number, ActorKind: 2, Message: 2},
 			messages.RingEvent{Begin: at - 500, Took: 400, Panicked: true, Actor: number, ActorKind: 1, Message: 1},
 		)},

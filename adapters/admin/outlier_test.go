@@ -21,7 +21,8 @@ func ward() *endpoints.Snapshot {
 		nil,
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i + 1), Generation: 1}, messages.EndpointSpec{
-			Name: fmt.Sprintf("vllm-%d", i+1), Namespace: "llm", Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)),
+			Name: fmt.Sprintf("vllm-%d", i+1), Namespace: "llm",
+			Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)),
 		})
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		list = append(list, e)
@@ -45,9 +46,11 @@ func probing() messages.Record {
 	run := r.Decision.Profiles.At(0)
 	run.Scorers = messages.ListOf(
 		messages.ScorerRun{Plugin: "queue-scorer", Weight: 2, Scores: messages.ListOf[float32](-1, 1, 0, -1, -1)},
-		messages.ScorerRun{Plugin: "prefix-cache-scorer", Weight: 3, Scores: messages.ListOf[float32](-1, 0.3, 1, -1, -1)},
+		messages.ScorerRun{Plugin: "prefix-cache-scorer", Weight: 3, Scores: messages.ListOf[float32](-1, 0.3, 1, -1,
+			-1)},
 	)
-	run.Totals, run.Ranked, run.Runner = messages.ListOf[float32](-1, 1.45, 3, -1, -1), messages.ListOf[uint32](4, 2, 1), 1
+	run.Totals, run.Ranked, run.Runner = messages.ListOf[float32](-1, 1.45, 3, -1, -1),
+		messages.ListOf[uint32](4, 2, 1), 1
 	r.Decision.Profiles = messages.ListOf(run)
 	return r
 }
@@ -86,9 +89,11 @@ func TestOutlierTranscripts(t *testing.T) {
 // TestOutliersAreNotStale: an outlier without a total was dropped for that, also if it comes last.
 func TestOutliersAreNotStale(t *testing.T) {
 	all := []endpoint{{Address: "picked"}, {Address: "degraded"}, {Address: "ejected"}, {Address: "stale"}}
-	run := messages.ProfileRun{Totals: messages.ListOf[float32](1, -1, -1, -1), Ranked: messages.ListOf[uint32](0, 1), Runner: -1}
+	run := messages.ProfileRun{Totals: messages.ListOf[float32](1, -1, -1, -1), Ranked: messages.ListOf[uint32](0, 1),
+		Runner: -1}
 	v := profile(&run, all, &messages.Decision{Outliers: messages.ListOf(
-		messages.Outlier{At: 1, Cause: messages.Overload}, messages.Outlier{At: 2, Ejected: true, Cause: messages.ServerError},
+		messages.Outlier{At: 1, Cause: messages.Overload},
+		messages.Outlier{At: 2, Ejected: true, Cause: messages.ServerError},
 	)})
 	for _, c := range v.Endpoints {
 		want := map[string]string{"degraded": "degraded", "ejected": "ejected", "stale": "stale-sample"}[c.Address]

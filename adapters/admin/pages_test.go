@@ -25,25 +25,35 @@ var update = flag.Bool("update", false, "write the transcripts in testdata")
 // served is a request with all there is: of five endpoints one is filtered out, one is stale.
 func served() messages.Record {
 	return messages.Record{
-		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1}, Stream: true,
-		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond, Decided: 12461 * time.Microsecond,
-		Headers: 210 * time.Millisecond, FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250, Status: 200, ResponseBytes: 34567,
-		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
+		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1},
+		Stream:    true,
+		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond,
+		Decided: 12461 * time.Microsecond,
+		Headers: 210 * time.Millisecond, FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250,
+		Status: 200, ResponseBytes: 34567,
+		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{Source: messages.UsageReported,
+			PromptTokens: 800, CachedTokens: 640, OutputTokens: 120},
 		Events: messages.ListOf(
 			messages.RecordEvent{Name: "RequestArrived", Waited: 1200, Took: 34000},
-			messages.RecordEvent{Name: "Dispatched", At: 12400 * time.Microsecond, Waited: 900, Took: 61 * time.Microsecond},
+			messages.RecordEvent{Name: "Dispatched", At: 12400 * time.Microsecond, Waited: 900,
+				Took: 61 * time.Microsecond},
 			messages.RecordEvent{Name: "FirstTokenSeen", At: 230 * time.Millisecond, Waited: 2100, Took: 800},
 		),
 		Dropped: 2,
-		Decision: messages.Decision{PoolVersion: 9, Pool: 5, Endpoints: ids(5), Profiles: messages.ListOf(messages.ProfileRun{
-			Profile: "default",
-			Filters: messages.ListOf(messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, true, true, false, true)}),
-			Scorers: messages.ListOf(
-				messages.ScorerRun{Plugin: "queue-scorer", Weight: 2, Scores: messages.ListOf[float32](0.5, 1, 0, -1, -1)},
-				messages.ScorerRun{Plugin: "prefix-cache-scorer", Weight: 3, Scores: messages.ListOf[float32](0.25, 0.3, 1, -1, -1)},
-			),
-			Totals: messages.ListOf[float32](1.75, 2.9, 3, -1, -1), Ranked: messages.ListOf[uint32](2, 1), Runner: 1,
-		})},
+		Decision: messages.Decision{PoolVersion: 9, Pool: 5, Endpoints: ids(5),
+			Profiles: messages.ListOf(messages.ProfileRun{
+				Profile: "default",
+				Filters: messages.ListOf(messages.FilterRun{Plugin: "decode-filter",
+					Kept: messages.ListOf(true, true, true, false, true)}),
+				Scorers: messages.ListOf(
+					messages.ScorerRun{Plugin: "queue-scorer", Weight: 2,
+						Scores: messages.ListOf[float32](0.5, 1, 0, -1, -1)},
+					messages.ScorerRun{Plugin: "prefix-cache-scorer", Weight: 3,
+						Scores: messages.ListOf[float32](0.25, 0.3, 1, -1, -1)},
+				),
+				Totals: messages.ListOf[float32](1.75, 2.9, 3, -1, -1), Ranked: messages.ListOf[uint32](2, 1),
+				Runner: 1,
+			})},
 	}
 }
 
@@ -63,7 +73,8 @@ func crowd() messages.Record {
 	for i := range n {
 		kept[i], totals[i] = i%10 != 0, -1
 	}
-	for _, name := range []string{"queue", "kv-cache-utilization", "prefix-cache", "lora-affinity", "running-requests-size", "active-request"} {
+	for _, name := range []string{"queue", "kv-cache-utilization", "prefix-cache", "lora-affinity",
+		"running-requests-size", "active-request"} {
 		scores := make([]float32, n)
 		for i := range n {
 			scores[i] = -1
@@ -72,15 +83,19 @@ func crowd() messages.Record {
 				totals[i] = max(totals[i], 0) + 1.5*scores[i]
 			}
 		}
-		runs = append(runs, messages.ScorerRun{Plugin: name + "-scorer", Weight: 1.5, Scores: messages.TakeList(scores)})
+		runs = append(runs, messages.ScorerRun{Plugin: name + "-scorer", Weight: 1.5,
+			Scores: messages.TakeList(scores)})
 	}
 	return messages.Record{
-		Request: 1234567, ClientID: "\x1b[31m" + strings.Repeat("x", 100) + "\u202e", Model: "evil\r\nmodel\u009b" + strings.Repeat("字", 60),
+		Request: 1234567, ClientID: "\x1b[31m" + strings.Repeat("x", 100) + "\u202e", Model: "evil\r\nmodel\u009b" +
+			strings.Repeat("字", 60),
 		Flow: messages.FlowKey{Fairness: "a\tb"}, ArrivedAt: noon.Add(-50 * time.Hour), Running: true, Status: 200,
 		Served: messages.EndpointID{Slot: 2, Generation: 1},
 		Decision: messages.Decision{Endpoints: ids(n), Stale: true, Profiles: messages.ListOf(messages.ProfileRun{
-			Profile: "default", Filters: messages.ListOf(messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.TakeList(kept)}),
-			Scorers: messages.TakeList(runs), Totals: messages.TakeList(totals), Ranked: messages.ListOf[uint32](1, 2, 3), Runner: 31,
+			Profile: "default", Filters: messages.ListOf(messages.FilterRun{Plugin: "label-selector-filter",
+				Kept: messages.TakeList(kept)}),
+			Scorers: messages.TakeList(runs), Totals: messages.TakeList(totals),
+			Ranked: messages.ListOf[uint32](1, 2, 3), Runner: 31,
 		})},
 	}
 }
@@ -88,22 +103,26 @@ func crowd() messages.Record {
 // unplaced is a request whose filters left nothing.
 func unplaced() messages.Record {
 	return messages.Record{
-		Request: 43, Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-90 * time.Second), Ended: 300 * time.Microsecond,
+		Request: 43, Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-90 * time.Second),
+		Ended:   300 * time.Microsecond,
 		Decided: 240 * time.Microsecond, Reason: messages.NoEndpoints,
-		Events: messages.ListOf(messages.RecordEvent{Name: "Dispatched", At: 200 * time.Microsecond, Took: 40 * time.Microsecond}),
-		Decision: messages.Decision{PoolVersion: 9, Pool: 6, Endpoints: ids(2), Primary: -1, Profiles: messages.ListOf(messages.ProfileRun{
-			Profile: "default", Runner: -1, Filters: messages.ListOf(
-				messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, false)},
-				messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.ListOf(false, false)},
-			),
-		})},
+		Events: messages.ListOf(messages.RecordEvent{Name: "Dispatched", At: 200 * time.Microsecond,
+			Took: 40 * time.Microsecond}),
+		Decision: messages.Decision{PoolVersion: 9, Pool: 6, Endpoints: ids(2), Primary: -1,
+			Profiles: messages.ListOf(messages.ProfileRun{
+				Profile: "default", Runner: -1, Filters: messages.ListOf(
+					messages.FilterRun{Plugin: "decode-filter", Kept: messages.ListOf(true, false)},
+					messages.FilterRun{Plugin: "label-selector-filter", Kept: messages.ListOf(false, false)},
+				),
+			})},
 	}
 }
 
 // elsewhere is a request that an endpoint apart from the pick served, and that ended badly.
 func elsewhere() messages.Record {
 	r := served()
-	r.Served, r.Reason, r.Usage = messages.EndpointID{Slot: 1, Generation: 1}, messages.ResponseIdle, messages.Usage{Source: messages.UsageNotLearned}
+	r.Served, r.Reason, r.Usage = messages.EndpointID{Slot: 1, Generation: 1}, messages.ResponseIdle,
+		messages.Usage{Source: messages.UsageNotLearned}
 	return r
 }
 
@@ -158,7 +177,8 @@ func prefilled() messages.Record {
 	one.Profile, two.Profile = "prefill", "decode"
 	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
 	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two), 1
-	r.Served, r.Status, r.Running, r.Ended, r.Headers, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0, true, 0, 0, 0
+	r.Served, r.Status, r.Running, r.Ended, r.Headers, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0,
+		true, 0, 0, 0
 	r.Usage = messages.Usage{}
 	return r
 }
@@ -166,8 +186,9 @@ func prefilled() messages.Record {
 // rejected is a request for which no endpoint was looked for.
 func rejected() messages.Record {
 	return messages.Record{
-		Request: 44, Model: "llama-3", Flow: messages.FlowKey{Fairness: "default"}, ArrivedAt: noon.Add(-2 * time.Second),
-		Ended: 1500 * time.Millisecond, QueueWait: 1500 * time.Millisecond, Reason: messages.TTLExpired,
+		Request: 44, Model: "llama-3", Flow: messages.FlowKey{Fairness: "default"},
+		ArrivedAt: noon.Add(-2 * time.Second),
+		Ended:     1500 * time.Millisecond, QueueWait: 1500 * time.Millisecond, Reason: messages.TTLExpired,
 	}
 }
 
@@ -199,8 +220,9 @@ func TestTranscripts(t *testing.T) {
 		"several":        {one, []messages.Record{rejected(), served()}},
 		"endpoints":      {"/debug/endpoints", nil},
 		"config":         {"/debug/config", nil},
-		"unknown-place":  {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2}, Status: 502, ArrivedAt: noon}}},
-		"list-sent":      {"/debug/requests?endpoint=10.0.0.3:8000", []messages.Record{byEnvoy(), stranger(), served()}},
+		"unknown-place": {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2},
+			Status: 502, ArrivedAt: noon}}},
+		"list-sent": {"/debug/requests?endpoint=10.0.0.3:8000", []messages.Record{byEnvoy(), stranger(), served()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(answering(c.records...))
@@ -218,9 +240,11 @@ func TestProxies(t *testing.T) {
 	cfg := config(answering())
 	cfg.Proxies = func() []ProxyView {
 		return []ProxyView{
-			{From: "10.0.0.1", Node: known("edge-1"), Version: known("1.40.0"), Lane: known("light+full"), Connections: 2, Light: 190, Full: 10,
+			{From: "10.0.0.1", Node: known("edge-1"), Version: known("1.40.0"), Lane: known("light+full"),
+				Connections: 2, Light: 190, Full: 10,
 				AccessLog: "seen", XDS: true, SinceSeconds: 3600},
-			{From: "10.0.0.2", Lane: known("light"), Connections: 1, Light: 7, AccessLog: "missing", SinceSeconds: 12.5},
+			{From: "10.0.0.2", Lane: known("light"), Connections: 1, Light: 7, AccessLog: "missing",
+				SinceSeconds: 12.5},
 			{From: "2001:db8::1", Node: known("odd\x1b[2J"), AccessLog: "none", SinceSeconds: 0.5},
 		}
 	}
@@ -300,14 +324,17 @@ func poolOfThree() *endpoints.Snapshot {
 	var list []*endpoints.Endpoint
 	for i := range uint32(3) {
 		e := endpoints.New(messages.EndpointID{Slot: i, Generation: 1}, messages.EndpointSpec{
-			Name: fmt.Sprintf("vllm-%d\x1b", i), Namespace: "llm", Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i)),
+			Name: fmt.Sprintf("vllm-%d\x1b", i), Namespace: "llm",
+			Address: messages.Address(fmt.Sprintf("10.0.0.%d:8000", i)),
 		})
 		list = append(list, e)
 	}
-	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond), Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
+	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond),
+		Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
 	endpoints.LoadWriter{Endpoint: list[0]}.Add(500)
 	endpoints.LoadWriter{Endpoint: list[0]}.CountPick()
-	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang", KVUsed: messages.Unknown})
+	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang",
+		KVUsed: messages.Unknown})
 	endpoints.SampleWriter{Endpoint: list[2]}.ScrapeFailed()
 	return endpoints.NewSnapshot(4, list)
 }
@@ -315,7 +342,8 @@ func poolOfThree() *endpoints.Snapshot {
 // TestJSONKeepsValuesExact decodes what programs get, by the names that they rely on.
 func TestJSONKeepsValuesExact(t *testing.T) {
 	evil := crowd()
-	w := get(config(answering(evil)), "/debug/requests/x", func(r *http.Request) { r.Header.Set("Accept", "text/html, application/json;q=0.9") })
+	w := get(config(answering(evil)), "/debug/requests/x",
+		func(r *http.Request) { r.Header.Set("Accept", "text/html, application/json;q=0.9") })
 	var got struct {
 		Requests []struct {
 			ID       string   `json:"id"`
@@ -343,8 +371,10 @@ func TestJSONKeepsValuesExact(t *testing.T) {
 		t.Fatalf("%d requests, %d lost, error %v", len(got.Requests), got.Lost, err)
 	}
 	r := got.Requests[0]
-	if r.ID != instance+"1234567" || r.ClientID != evil.ClientID || r.Model != evil.Model || !r.Running || r.Seconds != 180000 || r.Duration != nil {
-		t.Errorf("request is %q %q %q, %v, %v s, lasted %v", r.ID, r.ClientID, r.Model, r.Running, r.Seconds, r.Duration)
+	if r.ID != instance+"1234567" || r.ClientID != evil.ClientID || r.Model != evil.Model || !r.Running ||
+		r.Seconds != 180000 || r.Duration != nil {
+		t.Errorf("request is %q %q %q, %v, %v s, lasted %v", r.ID, r.ClientID, r.Model, r.Running, r.Seconds,
+			r.Duration)
 	}
 	list := r.Decision.Profiles[0].Endpoints
 	first, last := list[0], list[99]
@@ -367,7 +397,8 @@ func TestEveryReasonHasWords(t *testing.T) {
 func TestShortDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0", 5: "5ns", 1500: "1.50µs", 999999: "1000µs", 12345678: "12.3ms", 999 * time.Millisecond: "999ms",
-		59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 90 * time.Minute: "1h30m", 72 * time.Hour: "3d", -time.Second: "-1.00s",
+		59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 90 * time.Minute: "1h30m", 72 * time.Hour: "3d",
+		-time.Second: "-1.00s",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("short(%d) = %q, want %q", d, got, want)

@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// strict lets requests pass whose query holds nothing but the parameters of takes and format, each once. What is misspelt must not be
-// taken for what was not asked.
+// strict lets requests pass whose query holds nothing but the parameters of takes and format, each once. What is
+// misspelt must not be taken for what was not asked.
 func strict(takes []string, next http.HandlerFunc) http.HandlerFunc {
 	known := append([]string{"format"}, takes...)
 	slices.Sort(known)
@@ -71,7 +71,8 @@ type limits struct {
 	most  int
 }
 
-// howMany reads the parameter of one of the names. False means that it is no number that is answered, and that the client has been told so.
+// howMany reads the parameter of one of the names. False means that it is no number that is answered,
+// and that the client has been told so.
 func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) (int, bool) {
 	query := r.URL.Query()
 	for _, name := range names {
@@ -92,7 +93,8 @@ func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) 
 // listParameters are those of a list of requests. n is short for limit.
 var listParameters = []string{"endpoint", "limit", "model", "n", "reason", "status", "x-request-id"}
 
-// filter reads which requests of a list are meant. False means that it cannot be read, and that the client has been told so.
+// filter reads which requests of a list are meant. False means that it cannot be read,
+// and that the client has been told so.
 func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.RecordFilter, bool) {
 	query := r.URL.Query()
 	f := messages.RecordFilter{Model: records.Label(query.Get("model"))}
@@ -112,7 +114,8 @@ func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.Recor
 		f.Reasons = messages.TakeList(list)
 	}
 	if text := query.Get("endpoint"); text != "" && !h.place(text, &f) {
-		fail(w, http.StatusNotFound, "no-such-endpoint", unknown("endpoint", text, h.endpointNames())+"; any address such as 10.0.0.1:8000 may be given too")
+		fail(w, http.StatusNotFound, "no-such-endpoint", unknown("endpoint", text, h.endpointNames())+
+			"; any address such as 10.0.0.1:8000 may be given too")
 		return f, false
 	}
 	return f, true
@@ -120,7 +123,8 @@ func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.Recor
 
 // statuses reads a status or a class of them.
 func statuses(text string) (messages.StatusRange, bool) {
-	if class, ok := strings.CutSuffix(strings.ToLower(text), "xx"); ok && len(class) == 1 && class >= "1" && class <= "5" {
+	if class, ok := strings.CutSuffix(strings.ToLower(text), "xx"); ok && len(class) == 1 && class >= "1" &&
+		class <= "5" {
 		from := 100 * int(class[0]-'0')
 		return messages.StatusRange{From: from, To: from + 99}, true
 	}

@@ -46,7 +46,8 @@ func proxiesText(list []ProxyView) string {
 		}
 		return clean(*s)
 	}
-	rows := [][]string{{"from", "node", "version", "lane", "access log", "xds", "connections", "light", "full", "since"}}
+	rows := [][]string{{"from", "node", "version", "lane", "access log", "xds", "connections", "light", "full",
+		"since"}}
 	for i := range list {
 		p := &list[i]
 		xds := "no"
@@ -54,8 +55,10 @@ func proxiesText(list []ProxyView) string {
 			xds = "yes"
 		}
 		rows = append(rows, []string{
-			clip(clean(p.From), addressColumns), clip(known(p.Node), 24), known(p.Version), known(p.Lane), p.AccessLog, xds, strconv.Itoa(p.Connections),
-			strconv.FormatUint(p.Light, 10), strconv.FormatUint(p.Full, 10), short(time.Duration(p.SinceSeconds * float64(time.Second))),
+			clip(clean(p.From), addressColumns), clip(known(p.Node), 24), known(p.Version), known(p.Lane), p.AccessLog,
+			xds, strconv.Itoa(p.Connections),
+			strconv.FormatUint(p.Light, 10), strconv.FormatUint(p.Full, 10),
+			short(time.Duration(p.SinceSeconds * float64(time.Second))),
 		})
 	}
 	var b strings.Builder

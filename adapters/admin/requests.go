@@ -25,9 +25,10 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 	}
 }
 
-// query puts a query to the recorder, whose answer comes to a. False means that the HTTP request is answered already, or
-// its client gone.
-func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg, bool) {
+// query puts a query to the recorder, whose answer comes to a. False means that the HTTP request is answered already,
+// or its client gone.
+func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg,
+	bool) {
 	if !h.Recorder.Post(q) {
 		fail(w, http.StatusServiceUnavailable, "busy", "the recorder is busy or gone; ask again")
 		return nil, false
@@ -38,14 +39,16 @@ func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q mess
 	case m := <-a:
 		return m, true
 	case <-patience.C:
-		fail(w, http.StatusServiceUnavailable, "late", "the recorder did not answer within "+short(h.AnswerWithin)+"; ask again")
+		fail(w, http.StatusServiceUnavailable, "late", "the recorder did not answer within "+short(h.AnswerWithin)+
+			"; ask again")
 	case <-r.Context().Done():
 	}
 	return nil, false
 }
 
 // ask gets records. False means that the HTTP request is answered already, or its client gone.
-func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered, bool) {
+func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered,
+	bool) {
 	a := make(answer, 1)
 	q.Admin = a
 	m, ok := h.query(w, r, a, q)
@@ -110,7 +113,8 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 		view := h.full(&record)
 		view.Hops = h.hops(r.Context(), record.Request)
 		if wantsJSON(r) {
-			writeJSON(w, http.StatusOK, RequestsPage{Requests: []requestView{view}, LostRecords: got.Lost, Partial: got.Partial})
+			writeJSON(w, http.StatusOK, RequestsPage{Requests: []requestView{view}, LostRecords: got.Lost,
+				Partial: got.Partial})
 			return
 		}
 		text := explain(&view, asksForAll(r))
@@ -125,7 +129,8 @@ func (h *handler) request(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) list(w http.ResponseWriter, r *http.Request, got messages.RecordsAnswered, n int) {
-	p := RequestsPage{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial, LeftOut: max(got.Records.Len()-n, 0), Unasked: got.Unasked}
+	p := RequestsPage{Requests: []requestView{}, LostRecords: got.Lost, Partial: got.Partial,
+		LeftOut: max(got.Records.Len()-n, 0), Unasked: got.Unasked}
 	for i, record := range got.Records.All() {
 		if i == n {
 			break
@@ -153,20 +158,25 @@ var ourForm = regexp.MustCompile(`^[0-9a-f]{16}-[0-9]+$`)
 
 // notFound says what an id seems to be, and what to look for in its place.
 func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
-	const instead = "look for the x-request-id of the answer's headers, _request_id in the OpenAI client, or its x-signalbox-request-id"
+	const instead = "look for the x-request-id of the answer's headers, _request_id in the OpenAI client, or its " +
+		"x-signalbox-request-id"
 	var text string
 	bare, prefixed := records.CutResponsePrefix(id)
 	switch {
 	case ours:
 		text = "no record of request " + id
 	case ourForm.MatchString(id):
-		text = id + " looks like an id of another process of ours, before a restart or another replica, and no client sent it as x-request-id"
+		text = id + " looks like an id of another process of ours, before a restart or another replica, and no " +
+			"client sent it as x-request-id"
 	case strings.HasPrefix(id, "resp_"):
-		text = "no record of a request whose response has the id " + clean(id) + ": model servers make such ids by themselves, and Signalbox" +
+		text = "no record of a request whose response has the id " + clean(id) +
+			": model servers make such ids by themselves, and Signalbox" +
 			" knows one only if it saw the response's body, in the full lane; " + instead
 	case prefixed:
-		text = "no record of a request with x-request-id " + clean(bare) + ", of which vLLM would have made " + clean(id) + ": other model" +
-			" servers make such ids by themselves, and Signalbox knows one only if it saw the response's body, in the full lane; " + instead
+		text = "no record of a request with x-request-id " + clean(bare) + ", of which vLLM would have made " +
+			clean(id) + ": other model" +
+			" servers make such ids by themselves, and Signalbox knows one only if it saw the response's body, in " +
+			"the full lane; " + instead
 	default:
 		text = "no record of a request with x-request-id " + clean(id) + "; ids of ours look like 0123456789abcdef-42"
 	}
@@ -186,7 +196,8 @@ func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
 
 // notAsked says that there may be more.
 func notAsked(n int) string {
-	return fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n", plural(n, "request"))
+	return fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n",
+		plural(n, "request"))
 }
 
 // listing is a list of requests as text, one line each.
@@ -213,8 +224,8 @@ const (
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 
-// Table is the requests as text, one line each. Names of models are cut so that it fits, and where columns is little, the columns of the
-// table that matter least are left out; lines that are too long even so are for the caller to cut.
+// Table is the requests as text, one line each. Names of models are cut so that it fits, and where columns is little,
+// the columns of the table that matter least are left out; lines that are too long even so are for the caller to cut.
 func (p *RequestsPage) Table(columns int) string {
 	if len(p.Requests) == 0 {
 		return "no requests\n"
@@ -224,8 +235,10 @@ func (p *RequestsPage) Table(columns int) string {
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		rows = append(rows, []string{
-			r.ID, short(time.Duration(r.AgeSeconds)), clip(orNone(clean(r.Model)), modelColumns), clip(r.place(), addressColumns+1),
-			clip(r.Outcome(), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(), r.DurationSeconds.text(),
+			r.ID, short(time.Duration(r.AgeSeconds)), clip(orNone(clean(r.Model)), modelColumns),
+			clip(r.place(), addressColumns+1),
+			clip(r.Outcome(), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(),
+			r.DurationSeconds.text(),
 		})
 	}
 	cut := max(columnOf(rows, model)-modelLeast, 0) // what the names can give

@@ -63,7 +63,8 @@ func (h *handler) rings(w http.ResponseWriter, r *http.Request) {
 	got := m.(messages.RingsAnswered)
 	switch {
 	case loop >= got.Loops:
-		fail(w, http.StatusNotFound, "not-found", fmt.Sprintf("there is no loop %d; there are %d, numbered from 0", loop, got.Loops))
+		fail(w, http.StatusNotFound, "not-found", fmt.Sprintf("there is no loop %d; there are %d, numbered from 0",
+			loop, got.Loops))
 	case got.Rings.Len() == 0:
 		fail(w, http.StatusServiceUnavailable, "partial", "no loop answered in time; ask again")
 	case wantsJSON(r):
@@ -77,7 +78,8 @@ func (h *handler) ringsPage(got messages.RingsAnswered) ringsPage {
 	p := ringsPage{Rings: make([]ringView, 0, got.Rings.Len()), Partial: got.Partial}
 	for _, ring := range got.Rings.All() {
 		v := ringView{
-			Loop: ring.Loop, Total: ring.Total, ReadSeconds: seconds(ring.Read), Events: make([]eventView, 0, ring.Events.Len()),
+			Loop: ring.Loop, Total: ring.Total, ReadSeconds: seconds(ring.Read),
+			Events: make([]eventView, 0, ring.Events.Len()),
 		}
 		for _, e := range ring.Events.All() {
 			v.Events = append(v.Events, h.event(&e))
@@ -89,7 +91,8 @@ func (h *handler) ringsPage(got messages.RingsAnswered) ringsPage {
 
 func (h *handler) event(e *messages.RingEvent) eventView {
 	return eventView{
-		BeginSeconds: seconds(e.Begin), Actor: h.ActorName(e.ActorKind), Number: e.Actor, Message: h.MessageName(e.Message),
+		BeginSeconds: seconds(e.Begin), Actor: h.ActorName(e.ActorKind), Number: e.Actor,
+		Message:       h.MessageName(e.Message),
 		WaitedSeconds: seconds(e.Waited), TookSeconds: seconds(e.Took), Panicked: e.Panicked,
 	}
 }
@@ -120,7 +123,8 @@ func ringText(b *strings.Builder, v *ringView) {
 	rows := [][]string{{"age", "actor", "message", "waited", "took", ""}}
 	for _, e := range v.Events {
 		rows = append(rows, []string{
-			short(time.Duration(v.ReadSeconds - e.BeginSeconds)), e.Actor + "/" + strconv.FormatUint(e.Number, 10), e.Message,
+			short(time.Duration(v.ReadSeconds - e.BeginSeconds)), e.Actor + "/" + strconv.FormatUint(e.Number, 10),
+			e.Message,
 			short(time.Duration(e.WaitedSeconds)), short(time.Duration(e.TookSeconds)), e.mark(),
 		})
 	}
@@ -134,8 +138,8 @@ type hopView struct {
 	eventView
 }
 
-// hops returns the messages of a request's cycle and stream that rings still have, oldest first. They are nil if no ring has any, or
-// the loops did not answer in time: the record stands without them.
+// hops returns the messages of a request's cycle and stream that rings still have, oldest first. They are nil if no
+// ring has any, or the loops did not answer in time: the record stands without them.
 func (h *handler) hops(ctx context.Context, id messages.RequestID) []hopView {
 	a := make(answer, 1)
 	if !h.Recorder.Post(messages.RingsQueried{Loop: -1, Newest: eventsShown.most, Admin: a}) {
@@ -178,7 +182,8 @@ func hopping(b *strings.Builder, hops []hopView) {
 	for i := range hops {
 		hop := &hops[i]
 		rows = append(rows, []string{
-			hop.AgeSeconds.text(), strconv.Itoa(hop.Loop), hop.Actor, hop.Message, hop.WaitedSeconds.text(), hop.TookSeconds.text(),
+			hop.AgeSeconds.text(), strconv.Itoa(hop.Loop), hop.Actor, hop.Message, hop.WaitedSeconds.text(),
+			hop.TookSeconds.text(),
 			hop.mark(),
 		})
 	}

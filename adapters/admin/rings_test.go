@@ -28,9 +28,11 @@ func turning() (*ringRecorder, Config) {
 	rec := &ringRecorder{answer: messages.RingsAnswered{Loops: 2, Rings: messages.ListOf(
 		messages.Ring{Loop: 0, Read: at},
 		messages.Ring{Loop: 1, Read: at, Total: 5000, Events: messages.ListOf(
-			messages.RingEvent{Begin: at - 2*time.Millisecond, Waited: 1200, Took: 34 * time.Microsecond, Actor: 12, ActorKind: 1, Message: 1},
+			messages.RingEvent{Begin: at - 2*time.Millisecond, Waited: 1200, Took: 34 * time.Microsecond, Actor: 12,
+				ActorKind: 1, Message: 1},
 			messages.RingEvent{Begin: at - time.Millisecond, Actor: 7, ActorKind: 2, Message: 2},
-			messages.RingEvent{Begin: at - 500, Waited: 80, Took: 400, Panicked: true, Actor: 12, ActorKind: 1, Message: 1},
+			messages.RingEvent{Begin: at - 500, Waited: 80, Took: 400, Panicked: true, Actor: 12, ActorKind: 1,
+				Message: 1},
 		)},
 	)}}
 	cfg := config(answering())
@@ -59,7 +61,8 @@ loop 1: the last 3 of 5000 messages, oldest first
 		t.Errorf("asked %+v, want all loops and 100 events", rec.asked)
 	}
 	rec.answer.Partial = true
-	if w := get(cfg, "/debug/rings"); !strings.HasSuffix(w.Body.String(), "\nincomplete: a loop did not answer in time\n") {
+	if w := get(cfg, "/debug/rings"); !strings.HasSuffix(w.Body.String(),
+		"\nincomplete: a loop did not answer in time\n") {
 		t.Errorf("text %q, want that it says incomplete", w.Body)
 	}
 }
@@ -86,7 +89,8 @@ func TestRingsAsJSON(t *testing.T) {
         },
 `
 	if w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), want) ||
-		!strings.HasSuffix(w.Body.String(), "\"panicked\": true\n        }\n      ]\n    }\n  ],\n  \"partial\": false\n}\n") {
+		!strings.HasSuffix(w.Body.String(), "\"panicked\": true\n        }\n      ]\n    }\n  ],\n  \"partial\": "+
+			"false\n}\n") {
 		t.Errorf("status %d, JSON %s", w.Code, w.Body)
 	}
 	if rec.asked.Loop != 1 || rec.asked.Newest != 2 {
@@ -101,8 +105,10 @@ func TestRingsThatCannotBeShown(t *testing.T) {
 		status int
 		text   string
 	}{
-		"no such loop":     {"/debug/rings?loop=2", messages.RingsAnswered{Loops: 2}, 404, "there is no loop 2; there are 2, numbered from 0"},
-		"no answer came":   {"/debug/rings", messages.RingsAnswered{Loops: 2, Partial: true}, 503, "no loop answered in time"},
+		"no such loop": {"/debug/rings?loop=2", messages.RingsAnswered{Loops: 2}, 404,
+			"there is no loop 2; there are 2, numbered from 0"},
+		"no answer came": {"/debug/rings", messages.RingsAnswered{Loops: 2, Partial: true}, 503,
+			"no loop answered in time"},
 		"loop no number":   {"/debug/rings?loop=x", messages.RingsAnswered{}, 400, "loop must be 0 or more"},
 		"negative loop":    {"/debug/rings?loop=-1", messages.RingsAnswered{}, 400, "loop must be 0 or more"},
 		"newest no number": {"/debug/rings?newest=x", messages.RingsAnswered{}, 400, "newest must be 1 to 65536"},
@@ -117,7 +123,8 @@ func TestRingsThatCannotBeShown(t *testing.T) {
 		})
 	}
 	_, cfg := turning()
-	if w := get(cfg, "/debug/rings", func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1234" }); w.Code != http.StatusForbidden {
+	if w := get(cfg, "/debug/rings",
+		func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1234" }); w.Code != http.StatusForbidden {
 		t.Errorf("a stranger got %d, want 403", w.Code)
 	}
 }

@@ -180,7 +180,8 @@ func verdict(b *strings.Builder, p *profileView) {
 	case *p.Margin == 0:
 		field(b, "  runner-up", p.RunnerUp.text()+", with the same total")
 	case *p.Margin < 0:
-		field(b, "  runner-up", p.RunnerUp.text()+", ahead by "+number(-*p.Margin)+": this picker does not always take the best")
+		field(b, "  runner-up", p.RunnerUp.text()+", ahead by "+number(-*p.Margin)+
+			": this picker does not always take the best")
 	default:
 		field(b, "  runner-up", p.RunnerUp.text()+", behind by "+number(*p.Margin))
 	}

@@ -13,8 +13,8 @@ import (
 // width is how many columns a page takes at most.
 const width = 120
 
-// seen says whether a terminal shows a character as one sign and obeys nothing in it. Marks are not seen: they pile up on
-// the sign before them, and their width differs between terminals.
+// seen says whether a terminal shows a character as one sign and obeys nothing in it. Marks are not seen: they pile up
+// on the sign before them, and their width differs between terminals.
 func seen(r rune) bool { return strconv.IsPrint(r) && !unicode.Is(unicode.M, r) }
 
 // clean makes text harmless for a terminal: what is not seen becomes an escape as in Go, bytes that are not UTF-8 too.
@@ -132,8 +132,8 @@ func table(b *strings.Builder, indent, sides string, rows [][]string) {
 	}
 }
 
-// fit leaves out columns of a table, which drop names by their headings, in this order, until the table is not wider than most or none
-// of them is left.
+// fit leaves out columns of a table, which drop names by their headings, in this order, until the table is not wider
+// than most or none of them is left.
 func fit(rows [][]string, sides string, most int, drop ...string) (fitting [][]string, theirs string) {
 	for _, heading := range drop {
 		if tableColumns(rows) <= most {

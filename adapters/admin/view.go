@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// RequestsPage is the JSON form of a list of requests. A single request has all its parts; those of a list have no messages,
-// profiles and endpoints.
+// RequestsPage is the JSON form of a list of requests. A single request has all its parts; those of a list have no
+// messages, profiles and endpoints.
 type RequestsPage struct {
 	Requests    []requestView `json:"requests"`
 	LeftOut     int           `json:"left_out"`     // that were found and are not listed
@@ -29,25 +29,28 @@ type requestView struct {
 	Stream     bool   `json:"stream"`
 	Running    bool   `json:"running"` // it has not ended; an answer of Envoy itself has
 
-	ArrivedAt           time.Time `json:"arrived_at"`
-	AgeSeconds          seconds   `json:"age_seconds"`           // since it arrived
-	QueueWaitSeconds    seconds   `json:"queue_wait_seconds"`    // 0 = did not wait
-	PickedAfterSeconds  *seconds  `json:"picked_after_seconds"`  // since it arrived; null = no pick was tried
-	HeadersSeconds      *seconds  `json:"headers_seconds"`       // of the response, since it arrived; null = none came
-	FirstTokenSeconds   *seconds  `json:"first_token_seconds"`   // since it arrived; null = none came, or its time is not known
-	DurationSeconds     *seconds  `json:"duration_seconds"`      // since it arrived; null = it has not ended
-	PromptTokensGuessed int       `json:"prompt_tokens_guessed"` // from the body's bytes; 0 = unknown
-	BodyBytes           int64     `json:"body_bytes"`
-	ResponseBytes       int64     `json:"response_bytes"`
+	ArrivedAt          time.Time `json:"arrived_at"`
+	AgeSeconds         seconds   `json:"age_seconds"`          // since it arrived
+	QueueWaitSeconds   seconds   `json:"queue_wait_seconds"`   // 0 = did not wait
+	PickedAfterSeconds *seconds  `json:"picked_after_seconds"` // since it arrived; null = no pick was tried
+	HeadersSeconds     *seconds  `json:"headers_seconds"`      // of the response, since it arrived; null = none came
+	// since it arrived; null = none came, or its time is not known
+	FirstTokenSeconds   *seconds `json:"first_token_seconds"`
+	DurationSeconds     *seconds `json:"duration_seconds"`      // since it arrived; null = it has not ended
+	PromptTokensGuessed int      `json:"prompt_tokens_guessed"` // from the body's bytes; 0 = unknown
+	BodyBytes           int64    `json:"body_bytes"`
+	ResponseBytes       int64    `json:"response_bytes"`
 
-	Reason string    `json:"reason"`              // why it was not served, or not to its end; "" = it was
-	Status int       `json:"status"`              // HTTP; 0 = none
-	Picked *endpoint `json:"picked"`              // null = none, or several profiles picked and none of them what served
+	Reason string `json:"reason"` // why it was not served, or not to its end; "" = it was
+	Status int    `json:"status"` // HTTP; 0 = none
+	// null = none, or several profiles picked and none of them what served
+	Picked *endpoint `json:"picked"`
 	Served *endpoint `json:"served"`              // null = none that is known
 	Beyond string    `json:"served_outside_pool"` // address of who served, if the pool does not know it; "" = it does
 	Local  string    `json:"answered_by_envoy"`   // why Envoy answered by itself; "" = it did not, or did not say so
 	Usage  usageView `json:"usage"`
-	Shown  bool      `json:"body_shown"` // Envoy showed us the response's body; false = it bypassed us, or there was no response
+	// Envoy showed us the response's body; false = it bypassed us, or there was no response
+	Shown bool `json:"body_shown"`
 
 	Messages        []messageView `json:"messages,omitempty"`
 	Hops            []hopView     `json:"hops,omitempty"`   // those that rings still have
@@ -154,11 +157,13 @@ func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running && r.Local == "",
-		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)), QueueWaitSeconds: seconds(r.QueueWait),
+		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)),
+		QueueWaitSeconds:   seconds(r.QueueWait),
 		PickedAfterSeconds: known(r.Decided, r.Decided != 0), HeadersSeconds: known(r.Headers, r.Headers != 0),
 		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
-		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local, Usage: usage(r.Usage),
+		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local,
+		Usage: usage(r.Usage),
 		Shown: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
 	}
 	if r.Served.Generation != 0 {

@@ -22,7 +22,8 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	}
 	s.tells("10.0.0.2:1", "10.0.0.3:1")
 	says(Change{Endpoints: 2, Added: []string{"a (10.0.0.2:1)", "b (10.0.0.3:1)"}})
-	if got := strings.Join(lines(<-doubles), "\n"); got != "line 2: name: a stands in line 3 again: this entry is left out" {
+	if got := strings.Join(lines(<-doubles),
+		"\n"); got != "line 2: name: a stands in line 3 again: this entry is left out" {
 		t.Errorf("doubles: %s", got)
 	}
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n")

@@ -110,7 +110,8 @@ func TestLocalhostIsWhereAServerListens(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = l.Close() })
 		s := newScene(t)
-		s.write("endpoints:\n- {name: a, address: localhost, port: " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port) + "}\n")
+		s.write("endpoints:\n- {name: a, address: localhost, port: " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port) +
+			"}\n")
 		s.run(Config{})
 		s.tells(l.Addr().String())
 	}

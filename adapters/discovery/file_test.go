@@ -96,7 +96,8 @@ func (s *scene) write(text string) {
 // rename puts a file in place the way editors and configuration tools do.
 func (s *scene) rename(text string) {
 	s.t.Helper()
-	if err := errors.Join(os.WriteFile(s.path+".new", []byte(text), 0o644), os.Rename(s.path+".new", s.path)); err != nil {
+	if err := errors.Join(os.WriteFile(s.path+".new", []byte(text), 0o644),
+		os.Rename(s.path+".new", s.path)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -151,7 +152,8 @@ func TestSetIsToldAtStartAndAfterEachChange(t *testing.T) {
 	s.run(Config{LookEvery: hour}) // by the watch alone
 	m := s.tells("10.0.0.1:8000")
 	want := messages.EndpointSpec{
-		Name: "a", Namespace: "n", Address: "10.0.0.1:8000", Labels: messages.MapOf(map[string]string{"role": "decode"}),
+		Name: "a", Namespace: "n", Address: "10.0.0.1:8000",
+		Labels: messages.MapOf(map[string]string{"role": "decode"}),
 	}
 	if !reflect.DeepEqual(m.Endpoints.At(0), want) {
 		t.Errorf("got %+v, want %+v", m.Endpoints.At(0), want)
@@ -198,7 +200,8 @@ func TestLinkSwapOfAKubernetesMount(t *testing.T) {
 		t.Helper()
 		dir := filepath.Join(folder, version)
 		data := filepath.Join(folder, "..data")
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "endpoints.yaml"), []byte(text), 0o644),
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "endpoints.yaml"), []byte(text),
+			0o644),
 			os.Symlink(version, data+"_tmp"), os.Rename(data+"_tmp", data)); err != nil {
 			t.Fatal(err)
 		}

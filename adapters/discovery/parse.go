@@ -38,8 +38,8 @@ type Entry struct {
 //	port:      required; "8000" or 8000
 //	labels:    names and values, at most 64
 //
-// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and doubles says which
-// lost. The error is a *strictyaml.Error with every problem.
+// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and doubles says
+// which lost. The error is a *strictyaml.Error with every problem.
 func Parse(file []byte) (entries []Entry, doubles Doubles, err error) {
 	root, problem := strictyaml.Parse(file)
 	if root == nil && problem == nil {
@@ -70,8 +70,8 @@ func Parse(file []byte) (entries []Entry, doubles Doubles, err error) {
 	return entries, doubles, nil
 }
 
-// Recognise reports whether a file is meant for Parse rather than as a configuration: a mapping with the key endpoints and without
-// those that every configuration has.
+// Recognise reports whether a file is meant for Parse rather than as a configuration: a mapping with the key endpoints
+// and without those that every configuration has.
 func Recognise(file []byte) bool {
 	root, problem := strictyaml.Parse(file)
 	if problem != nil || root == nil {

@@ -23,18 +23,27 @@ func TestFilesThatAreGood(t *testing.T) {
 		file string
 		want []Entry
 	}{
-		"all keys": {"endpoints:\n- name: a\n  namespace: prod\n  address: 10.0.0.1\n  port: \"8000\"\n  labels: {role: decode, \"n\": 1}\n",
-			[]Entry{{Name: "a", Namespace: "prod", IP: ip("10.0.0.1"), Port: 8000, Labels: map[string]string{"role": "decode", "n": "1"}}}},
-		"port as a number":  {"endpoints: [{name: a, address: 10.0.0.1, port: 8000}]", []Entry{a}},
-		"JSON":              {"{\n\t\"endpoints\": [\n\t\t{\"name\": \"a\", \"address\": \"10.0.0.1\", \"port\": \"8000\"}\n\t]\n}\n", []Entry{a}},
-		"IPv6":              {`endpoints: [{name: a, address: "2001:db8::1", port: 1}]`, []Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
-		"IPv6 in brackets":  {`endpoints: [{name: a, address: "[2001:db8::1]", port: 1}]`, []Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
-		"IPv4 within IPv6":  {`endpoints: [{name: a, address: "::ffff:10.0.0.1", port: 8000}]`, []Entry{a}},
-		"host name":         {"endpoints: [{name: a, address: vLLM-0.my_pods.svc., port: 8000}]", []Entry{{Name: "a", Namespace: "default", Host: "vllm-0.my_pods.svc", Port: 8000}}},
-		"last of a name":    {"endpoints: [{name: a, address: 10.0.0.9, port: 1}, {name: a, namespace: n, address: h, port: 2}, {name: a, address: 10.0.0.1, port: 8000}]", []Entry{{Name: "a", Namespace: "n", Host: "h", Port: 2}, a}},
-		"no endpoints":      {"endpoints: []", []Entry{}},
-		"no labels":         {"endpoints: [{name: a, address: 10.0.0.1, port: 8000, labels: }]", []Entry{a}},
-		"comments and CRLF": {"# mine\r\nendpoints:\r\n- {name: a, address: 10.0.0.1, port: 8000} # one\r\n", []Entry{a}},
+		"all keys": {"endpoints:\n- name: a\n  namespace: prod\n  address: 10.0.0.1\n  port: \"8000\"\n  labels: " +
+			"{role: decode, \"n\": 1}\n",
+			[]Entry{{Name: "a", Namespace: "prod", IP: ip("10.0.0.1"), Port: 8000,
+				Labels: map[string]string{"role": "decode", "n": "1"}}}},
+		"port as a number": {"endpoints: [{name: a, address: 10.0.0.1, port: 8000}]", []Entry{a}},
+		"JSON": {"{\n\t\"endpoints\": [\n\t\t{\"name\": \"a\", \"address\": \"10.0.0.1\", \"port\": " +
+			"\"8000\"}\n\t]\n}\n", []Entry{a}},
+		"IPv6": {`endpoints: [{name: a, address: "2001:db8::1", port: 1}]`,
+			[]Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
+		"IPv6 in brackets": {`endpoints: [{name: a, address: "[2001:db8::1]", port: 1}]`,
+			[]Entry{{Name: "a", Namespace: "default", IP: ip("2001:db8::1"), Port: 1}}},
+		"IPv4 within IPv6": {`endpoints: [{name: a, address: "::ffff:10.0.0.1", port: 8000}]`, []Entry{a}},
+		"host name": {"endpoints: [{name: a, address: vLLM-0.my_pods.svc., port: 8000}]",
+			[]Entry{{Name: "a", Namespace: "default", Host: "vllm-0.my_pods.svc", Port: 8000}}},
+		"last of a name": {"endpoints: [{name: a, address: 10.0.0.9, port: 1}, {name: a, namespace: n, address: " +
+			"h, port: 2}, {name: a, address: 10.0.0.1, port: 8000}]",
+			[]Entry{{Name: "a", Namespace: "n", Host: "h", Port: 2}, a}},
+		"no endpoints": {"endpoints: []", []Entry{}},
+		"no labels":    {"endpoints: [{name: a, address: 10.0.0.1, port: 8000, labels: }]", []Entry{a}},
+		"comments and CRLF": {"# mine\r\nendpoints:\r\n- {name: a, address: 10.0.0.1, port: 8000} # one\r\n",
+			[]Entry{a}},
 	} {
 		got, _, err := Parse([]byte(c.file))
 		for i := range got {
@@ -92,8 +101,10 @@ endpoints: []
 
 func TestEndpointsFileIsRecognised(t *testing.T) {
 	for file, want := range map[string]bool{
-		"endpoints: []": true, "{\"endpoints\": 5}": true, "endpoints:\nendpoints: []": true, "endpoint: []\nendpoints: []": true,
-		"": false, "null": false, "- endpoints": false, "endpoints": false, "endpoints: [": false, "\xff": false, "endpoint: []": false,
+		"endpoints: []": true, "{\"endpoints\": 5}": true, "endpoints:\nendpoints: []": true,
+		"endpoint: []\nendpoints: []": true,
+		"":                            false, "null": false, "- endpoints": false, "endpoints": false,
+		"endpoints: [": false, "\xff": false, "endpoint: []": false,
 		"apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nendpoints: []": false, "kind: x\nendpoints: []": false,
 		"a: {endpoints: []}": false, "endpoints: [] #" + strings.Repeat("x", 1<<20): false,
 	} {
@@ -117,15 +128,20 @@ func TestFilesThatAreNoSet(t *testing.T) {
 		"no key":            {"{}", "line 1: endpoints: missing; a file without endpoints says endpoints: []"},
 		"key without value": {"endpoints:\n", "line 1: endpoints: got nothing, want a list"},
 		"no YAML":           {"endpoints: [\n", "line "},
-		"tab":               {"endpoints:\n\t- name: a\n", "line 2: not readable as YAML: found character that cannot start any token"},
-		"two documents":     {"endpoints: []\n---\nendpoints: []\n", "line 2: got a second document, want one"},
-		"label of nothing":  {"endpoints: [{name: a, address: h, port: 1, labels: {a: }}]", "line 1: endpoints[0].labels.a: got nothing, want text"},
+		"tab": {"endpoints:\n\t- name: a\n",
+			"line 2: not readable as YAML: found character that cannot start any token"},
+		"two documents": {"endpoints: []\n---\nendpoints: []\n", "line 2: got a second document, want one"},
+		"label of nothing": {"endpoints: [{name: a, address: h, port: 1, labels: {a: }}]",
+			"line 1: endpoints[0].labels.a: got nothing, want text"},
 		"too long":          {"endpoints: [] #" + strings.Repeat("x", 1<<20), "more than 1048576 bytes"},
 		"too many entries":  {"endpoints:\n" + many, "line 1: endpoints: got 10001 entries, want at most 10000"},
 		"too many problems": {"endpoints:\n" + many[:5*200], "and 500 more"},
-		"too many labels":   {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]", "line 1: endpoints[0].labels: got 65, want at most 64"},
-		"long name":         {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]", "got 254 bytes, want 1 to 253"},
-		"bad UTF-8":         {"endpoints:\n- name: a\n  address: \"\xff\"\n", "line 3: not readable as YAML: byte 0xff is not UTF-8"},
+		"too many labels": {"endpoints: [{name: a, address: h, port: 1, labels: {" + labels + "}}]",
+			"line 1: endpoints[0].labels: got 65, want at most 64"},
+		"long name": {"endpoints: [{name: " + strings.Repeat("x", 254) + ", address: h, port: 1}]",
+			"got 254 bytes, want 1 to 253"},
+		"bad UTF-8": {"endpoints:\n- name: a\n  address: \"\xff\"\n",
+			"line 3: not readable as YAML: byte 0xff is not UTF-8"},
 		"control character": {"endpoints: []\n# \x01", "line 2: not readable as YAML: control character U+0001"},
 		"no text":           {"\x00\x01\xff", ""},
 	} {
@@ -168,8 +184,10 @@ func lines(doubles Doubles) []string {
 }
 
 func TestAliasesStandForWhatTheyName(t *testing.T) {
-	entries, _, err := Parse([]byte("endpoints:\n- &a {name: a, address: h, port: 1, labels: {x: y}}\n- {<<: *a, name: b, port: 2}\n"))
-	if err != nil || len(entries) != 2 || entries[1].Name != "b" || entries[1].Labels["x"] != "y" || entries[1].target() != "h:2" {
+	entries, _, err := Parse([]byte("endpoints:\n- &a {name: a, address: h, port: 1, labels: {x: y}}\n- {<<: *a, " +
+		"name: b, port: 2}\n"))
+	if err != nil || len(entries) != 2 || entries[1].Name != "b" || entries[1].Labels["x"] != "y" ||
+		entries[1].target() != "h:2" {
 		t.Errorf("got %+v, %v", entries, err)
 	}
 }
@@ -202,8 +220,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{\"endpoints\": [{\"name\": \"a\", \"address\": \"::1\", \"port\": \"1\"}]}"))
 	f.Add([]byte("endpoints: &a [*a]\n"))
 	for _, file := range []string{
-		"endpoints: []\n---\nendpoints: []\n", "endpoints:\n- {<<: {name: a}, address: h, port: 1}\n", "# mine\r\nendpoints:\r\n- {name: a, address: H., port: \"65535\"} # one\r\n",
-		"endpoints: [{name: a, namespace: b, address: \"[::ffff:10.0.0.1]\", port: 0x10, labels: {x: !!binary eA==, 1: null}}]", "endpoints: [{name: a, address: 10.0.0.300, port: -1}, text, {name: a}]", "\xff\xfe{\x00}\x00",
+		"endpoints: []\n---\nendpoints: []\n", "endpoints:\n- {<<: {name: a}, address: h, port: 1}\n",
+		"# mine\r\nendpoints:\r\n- {name: a, address: H., port: \"65535\"} # one\r\n",
+		"endpoints: [{name: a, namespace: b, address: \"[::ffff:10.0.0.1]\", port: 0x10, labels: {x: !!binary eA==, " +
+			"1: null}}]", "endpoints: [{name: a, address: 10.0.0.300, port: -1}, text, {name: a}]",
+		"\xff\xfe{\x00}\x00",
 	} {
 		f.Add([]byte(file))
 	}

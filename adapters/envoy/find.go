@@ -27,7 +27,8 @@ func Find(self string) (string, error) {
 	if asked := os.Getenv("ENVOY"); asked != "" {
 		path, err := exec.LookPath(asked)
 		if err != nil {
-			return "", fmt.Errorf("$ENVOY: got %q: %w; unset it, or run `make envoy` and name .envoy/envoy", asked, causeOf(err))
+			return "", fmt.Errorf("$ENVOY: got %q: %w; unset it, or run `make envoy` and name .envoy/envoy", asked,
+				causeOf(err))
 		}
 		return path, nil
 	}

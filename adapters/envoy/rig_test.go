@@ -62,7 +62,8 @@ func play() {
 		fmt.Fprintf(w, page, host, port)
 	})
 	pages.HandleFunc("POST /healthcheck/fail", func(http.ResponseWriter, *http.Request) { refused.Store(true) })
-	pages.HandleFunc("POST /drain_listeners", func(http.ResponseWriter, *http.Request) { drained.Store(refused.Load()) })
+	pages.HandleFunc("POST /drain_listeners",
+		func(http.ResponseWriter, *http.Request) { drained.Store(refused.Load()) })
 	pages.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
 		left := running
 		if drained.Load() {

@@ -104,7 +104,8 @@ func (b *requestBody) count(bytes int) bool {
 	return true
 }
 
-// expect starts the deadline of a body that is open. late runs on a goroutine of its own, and may find the body lent meanwhile.
+// expect starts the deadline of a body that is open. late runs on a goroutine of its own,
+// and may find the body lent meanwhile.
 func (b *requestBody) expect(within time.Duration, late func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

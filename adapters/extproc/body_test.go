@@ -57,7 +57,8 @@ func TestBodyGivesItsBudgetBackOnce(t *testing.T) {
 			"take": func(t *rapid.T) {
 				n, before, state := rapid.IntRange(0, 40_000).Draw(t, "bytes"), b.came, b.state
 				why := b.take(received(t, n), 100_000)
-				if took := b.came != before; took && (why != messages.NoReason || state != bodyOpen || b.came > 100_000) {
+				if took := b.came != before; took && (why != messages.NoReason || state != bodyOpen ||
+					b.came > 100_000) {
 					t.Fatalf("took %d bytes in state %d with reason %v", n, state, why)
 				}
 			},

@@ -49,7 +49,8 @@ func qH(eos bool, lines ...string) *ask {
 }
 
 func qB(body string, eos bool) *ask {
-	return &ask{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(body), EndOfStream: eos}}}
+	return &ask{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(body),
+		EndOfStream: eos}}}
 }
 
 func qT() *ask {
@@ -64,7 +65,8 @@ func rH(eos bool, lines ...string) *ask {
 }
 
 func rB(body string, eos bool) *ask {
-	return &ask{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte(body), EndOfStream: eos}}}
+	return &ask{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte(body),
+		EndOfStream: eos}}}
 }
 
 func rT() *ask {
@@ -225,7 +227,8 @@ func chunk(t *testing.T, r *extprocv3.BodyResponse) string {
 		t.Errorf("a body is answered with %v, want a streamed response and nothing else", r)
 	}
 	text := fmt.Sprintf("%q", s.GetBody())
-	for flag, set := range map[string]bool{"eos": s.GetEndOfStream(), "none": s.GetEndOfStreamWithoutMessage(), "compressed": s.GetGrpcMessageCompressed()} {
+	for flag, set := range map[string]bool{"eos": s.GetEndOfStream(), "none": s.GetEndOfStreamWithoutMessage(),
+		"compressed": s.GetGrpcMessageCompressed()} {
 		if set {
 			text += " " + flag
 		}

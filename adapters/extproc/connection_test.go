@@ -60,11 +60,16 @@ func TestStreamNamesItsConnection(t *testing.T) {
 		log    messages.LogState
 		want   told
 	}{
-		"light lane, its log comes":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogSeen, told{12, []bool{false}, true, messages.LogSeen, "12"}},
-		"light lane, it is awaited":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogAwaited, told{12, []bool{false}, true, messages.LogAwaited, "12"}},
-		"light lane, it is missing":  {with(withModes(qH(last), fds, none), rH(more)), messages.LogMissing, told{12, []bool{false}, true, messages.LogMissing, "12"}},
-		"light lane, headers alone":  {with(withModes(qH(last), fds, none), rH(last)), messages.LogMissing, told{12, []bool{false}, false, messages.LogUnknown, "12"}},
-		"full lane: no log is asked": {with(withModes(qH(last), fds, fds), rH(more), rB("x", last)), messages.LogMissing, told{12, []bool{true}, false, messages.LogUnknown, nil}},
+		"light lane, its log comes": {with(withModes(qH(last), fds, none), rH(more)), messages.LogSeen,
+			told{12, []bool{false}, true, messages.LogSeen, "12"}},
+		"light lane, it is awaited": {with(withModes(qH(last), fds, none), rH(more)), messages.LogAwaited,
+			told{12, []bool{false}, true, messages.LogAwaited, "12"}},
+		"light lane, it is missing": {with(withModes(qH(last), fds, none), rH(more)), messages.LogMissing,
+			told{12, []bool{false}, true, messages.LogMissing, "12"}},
+		"light lane, headers alone": {with(withModes(qH(last), fds, none), rH(last)), messages.LogMissing,
+			told{12, []bool{false}, false, messages.LogUnknown, "12"}},
+		"full lane: no log is asked": {with(withModes(qH(last), fds, fds), rH(more), rB("x", last)),
+			messages.LogMissing, told{12, []bool{true}, false, messages.LogUnknown, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &link{log: tc.log}
@@ -143,7 +148,8 @@ func TestNoLogIsAwaitedWithoutAPick(t *testing.T) {
 				t.Fatal(err)
 			}
 			list := r.only(t).list()
-			if end := list[len(list)-1].(messages.StreamGone); l.asked != 0 || end.Log != messages.LogUnknown || !end.Logged {
+			if end := list[len(list)-1].(messages.StreamGone); l.asked != 0 || end.Log != messages.LogUnknown ||
+				!end.Logged {
 				t.Errorf("asked %d times for a log, told %+v", l.asked, end)
 			}
 		})

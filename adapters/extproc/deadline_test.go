@@ -127,19 +127,30 @@ func TestDeadlines(t *testing.T) {
 		want   []string
 		told   string
 	}{
-		"9 headers, then silence":    {nil, []*ask{qH(more)}, []string{"30s 408 body-timeout"}, ""},
-		"36 the length came, no end": {nil, []*ask{qH(more, ":path: /", "content-length: 2"), qB("{}", more)}, []string{"30s 408 body-timeout"}, ""},
-		"a response of the proxy's":  {nil, []*ask{qH(more), qB("{", more), rH(more), rB("x", more)}, []string{"0s rH", `0s rB "x"`}, ""},
-		"one without headers":        {nil, []*ask{qH(more), qB("{", more), rB("x", more)}, []string{`0s rB "x"`}, ""},
-		"a whole body in time":       {pick("10.0.0.1:8000"), []*ask{qH(last)}, []string{"0s qH 10.0.0.1:8000"}, gone(false, 1)},
-		"no answer":                  {func(*cycle) {}, []*ask{qH(last)}, []string{"11s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
-		"a late answer":              {after(10500*time.Millisecond, pick("10.0.0.1:8000")), []*ask{qH(last)}, []string{"10.5s qH 10.0.0.1:8000"}, gone(false, 1)},
-		"an answer too late":         {after(12*time.Second, pick("10.0.0.1:8000")), []*ask{qH(last)}, []string{"11s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
-		"due later":                  {due(time.Minute, after(50*time.Second, pick("10.0.0.1:8000"))), []*ask{qH(last)}, []string{"50s qH 10.0.0.1:8000"}, gone(false, 1)},
-		"due later, no answer":       {due(time.Minute, func(*cycle) {}), []*ask{qH(last)}, []string{"1m1s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
-		"due twice":                  {due(20*time.Second, after(15*time.Second, due(time.Minute, func(*cycle) {}))), []*ask{qH(last)}, []string{"1m16s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
-		"due sooner":                 {due(time.Second, func(*cycle) {}), []*ask{qH(last)}, []string{"11s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
-		"a late failure":             {after(5*time.Second, fail(messages.PickFailed{Reason: messages.NoEndpoints})), []*ask{qH(last)}, []string{"5s 503 rejected-no-endpoints"}, gone(false, 1)},
+		"9 headers, then silence": {nil, []*ask{qH(more)}, []string{"30s 408 body-timeout"}, ""},
+		"36 the length came, no end": {nil, []*ask{qH(more, ":path: /", "content-length: 2"), qB("{}", more)},
+			[]string{"30s 408 body-timeout"}, ""},
+		"a response of the proxy's": {nil, []*ask{qH(more), qB("{", more), rH(more), rB("x", more)},
+			[]string{"0s rH", `0s rB "x"`}, ""},
+		"one without headers": {nil, []*ask{qH(more), qB("{", more), rB("x", more)}, []string{`0s rB "x"`}, ""},
+		"a whole body in time": {pick("10.0.0.1:8000"), []*ask{qH(last)}, []string{"0s qH 10.0.0.1:8000"},
+			gone(false, 1)},
+		"no answer": {func(*cycle) {}, []*ask{qH(last)}, []string{"11s 503 pick-timeout"}, gone(false, 1) +
+			" pick-timeout"},
+		"a late answer": {after(10500*time.Millisecond, pick("10.0.0.1:8000")), []*ask{qH(last)},
+			[]string{"10.5s qH 10.0.0.1:8000"}, gone(false, 1)},
+		"an answer too late": {after(12*time.Second, pick("10.0.0.1:8000")), []*ask{qH(last)},
+			[]string{"11s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
+		"due later": {due(time.Minute, after(50*time.Second, pick("10.0.0.1:8000"))), []*ask{qH(last)},
+			[]string{"50s qH 10.0.0.1:8000"}, gone(false, 1)},
+		"due later, no answer": {due(time.Minute, func(*cycle) {}), []*ask{qH(last)}, []string{"1m1s 503 pick-timeout"},
+			gone(false, 1) + " pick-timeout"},
+		"due twice": {due(20*time.Second, after(15*time.Second, due(time.Minute, func(*cycle) {}))),
+			[]*ask{qH(last)}, []string{"1m16s 503 pick-timeout"}, gone(false, 1) + " pick-timeout"},
+		"due sooner": {due(time.Second, func(*cycle) {}), []*ask{qH(last)}, []string{"11s 503 pick-timeout"},
+			gone(false, 1) + " pick-timeout"},
+		"a late failure": {after(5*time.Second, fail(messages.PickFailed{Reason: messages.NoEndpoints})),
+			[]*ask{qH(last)}, []string{"5s 503 rejected-no-endpoints"}, gone(false, 1)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +181,8 @@ func TestDeadlines(t *testing.T) {
 // Frames after a refusal end the stream, whatever they hold, and nothing is sent any more; not after the end either.
 func TestNothingAfterARefusal(t *testing.T) {
 	for name, late := range map[string]*ask{
-		"a chunk": qB("x", more), "a chunk over the limit": qB(strings.Repeat("x", testLimit+1), more), "the end": qB("}", last), "nothing": {},
+		"a chunk": qB("x", more), "a chunk over the limit": qB(strings.Repeat("x", testLimit+1), more),
+		"the end": qB("}", last), "nothing": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -37,20 +37,23 @@ func with(first *ask, more ...*ask) []*ask { return append([]*ask{first}, more..
 
 var requestRows = map[string]row{
 	"1 a body in one chunk": {
-		with(qH(more), qB(chat, last)), []string{"qH 10.0.0.1:8000", fmt.Sprintf("qB %q eos", chat)}, []string{gone(false, 2)},
+		with(qH(more), qB(chat, last)), []string{"qH 10.0.0.1:8000", fmt.Sprintf("qB %q eos", chat)},
+		[]string{gone(false, 2)},
 	},
 	"2 a body byte by byte": {
 		with(qH(more), split(chat, qB)...), []string{"qH 10.0.0.1:8000", fmt.Sprintf("qB %q eos", chat)},
 		[]string{gone(false, 1+len(chat))},
 	},
 	"3 an empty last chunk": {
-		with(qH(more), qB("{}", more), qB("", last)), []string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 3)},
+		with(qH(more), qB("{}", more), qB("", last)), []string{"qH 10.0.0.1:8000", `qB "{}" eos`},
+		[]string{gone(false, 3)},
 	},
 	"4 GET without body": {
 		with(qH(last, ":method: GET", ":path: /v1/models")), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 1)},
 	},
 	"5 POST without body": {with(qH(last)), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 1)}},
-	"6 an empty body":     {with(qH(more), qB("", last)), []string{"qH 10.0.0.1:8000", `qB "" eos`}, []string{gone(false, 2)}},
+	"6 an empty body": {with(qH(more), qB("", last)), []string{"qH 10.0.0.1:8000", `qB "" eos`},
+		[]string{gone(false, 2)}},
 	"7 trailers end the body": {
 		with(qH(more), qB("{}", more), qT()), []string{"qH 10.0.0.1:8000", `qB "{}"`, "qT"}, []string{gone(false, 3)},
 	},
@@ -62,19 +65,26 @@ var requestRows = map[string]row{
 	"22 body first, headers skipped": {
 		with(withModes(qB("{}", last), fds, fds)), []string{"500 unsupported-mode"}, nil,
 	},
-	"22 trailers first":      {with(withModes(qT(), fds, fds)), []string{"500 unsupported-mode"}, nil},
-	"23 a second end":        {with(qH(more), qB("{}", last), qB("x", last)), []string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 3)}},
-	"23 trailers after end":  {with(qH(more), qB("{}", last), qT()), []string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 3)}},
-	"24 headers twice":       {with(qH(more), qH(last), qB("{}", last)), []string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 3)}},
+	"22 trailers first": {with(withModes(qT(), fds, fds)), []string{"500 unsupported-mode"}, nil},
+	"23 a second end": {with(qH(more), qB("{}", last), qB("x", last)),
+		[]string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 3)}},
+	"23 trailers after end": {with(qH(more), qB("{}", last), qT()), []string{"qH 10.0.0.1:8000", `qB "{}" eos`},
+		[]string{gone(false, 3)}},
+	"24 headers twice": {with(qH(more), qH(last), qB("{}", last)), []string{"qH 10.0.0.1:8000", `qB "{}" eos`},
+		[]string{gone(false, 3)}},
 	"24 whole headers twice": {with(qH(last), qH(last)), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 2)}},
-	"25 trailers twice":      {with(qH(more), qB("{}", more), qT(), qT()), []string{"qH 10.0.0.1:8000", `qB "{}"`, "qT"}, []string{gone(false, 4)}},
+	"25 trailers twice": {with(qH(more), qB("{}", more), qT(), qT()),
+		[]string{"qH 10.0.0.1:8000", `qB "{}"`, "qT"}, []string{gone(false, 4)}},
 	"26 messages of no kind": {
 		with(&ask{}, qH(more), &ask{}, withMeta(&ask{}, "x", map[string]any{"y": "z"}), qB("{}", last), &ask{}),
 		[]string{"qH 10.0.0.1:8000", `qB "{}" eos`}, []string{gone(false, 6)},
 	},
-	"67 HEAD":            {with(qH(last, ":method: HEAD", ":path: /")), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 1)}},
-	"67 OPTIONS":         {with(qH(last, ":method: OPTIONS", ":path: *")), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 1)}},
-	"67 DELETE, a body":  {with(qH(more, ":method: DELETE", ":path: /x"), qB("b", last)), []string{"qH 10.0.0.1:8000", `qB "b" eos`}, []string{gone(false, 2)}},
+	"67 HEAD": {with(qH(last, ":method: HEAD", ":path: /")), []string{"qH 10.0.0.1:8000"},
+		[]string{gone(false, 1)}},
+	"67 OPTIONS": {with(qH(last, ":method: OPTIONS", ":path: *")), []string{"qH 10.0.0.1:8000"},
+		[]string{gone(false, 1)}},
+	"67 DELETE, a body": {with(qH(more, ":method: DELETE", ":path: /x"), qB("b", last)),
+		[]string{"qH 10.0.0.1:8000", `qB "b" eos`}, []string{gone(false, 2)}},
 	"no protocol config": {with(withoutModes(qH(last))), []string{"qH 10.0.0.1:8000"}, []string{gone(false, 1)}},
 }
 

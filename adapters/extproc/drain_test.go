@@ -29,8 +29,10 @@ func drainRows() map[string]drained {
 		rows[name+": for a pick"] = drained{silent, []*ask{head(last)}, []string{refusal}, 2 * time.Second}
 		rows[name+": answered"] = drained{nil, []*ask{head(last)}, []string{"0s " + onePick}, time.Minute}
 		if eager(wire.BodyMode(mode)) {
-			rows[name+": for a pick before the body"] = drained{silent, []*ask{head(more), qB("{", last)}, []string{refusal}, 2 * time.Second}
-			rows[name+": answered before the body"] = drained{nil, []*ask{head(more)}, []string{"0s " + onePick}, time.Minute}
+			rows[name+": for a pick before the body"] = drained{silent, []*ask{head(more), qB("{", last)},
+				[]string{refusal}, 2 * time.Second}
+			rows[name+": answered before the body"] = drained{nil, []*ask{head(more)}, []string{"0s " + onePick},
+				time.Minute}
 			continue
 		}
 		var first []string
@@ -43,10 +45,13 @@ func drainRows() map[string]drained {
 		}
 		after := func(more ...string) []string { return slices.Concat(first, more) }
 		rows[name+": for the body"] = drained{nil, []*ask{head(more)}, after(refusal), time.Minute}
-		rows[name+": for a pick with the body"] = drained{silent, []*ask{head(more), qB("{}", last)}, after(refusal), 2 * time.Second}
-		rows[name+": answered with the body"] = drained{nil, []*ask{head(more), qB("{}", last)}, after(picked...), time.Minute}
+		rows[name+": for a pick with the body"] = drained{silent, []*ask{head(more), qB("{}", last)}, after(refusal),
+			2 * time.Second}
+		rows[name+": answered with the body"] = drained{nil, []*ask{head(more), qB("{}", last)}, after(picked...),
+			time.Minute}
 		rows[name+": answered by the proxy"] = drained{nil, []*ask{head(more), rH(more)}, after("0s rH"), time.Minute}
-		rows[name+": answered by the proxy, unseen"] = drained{nil, []*ask{head(more), rB("x", more)}, after(`0s rB "x"`), time.Minute}
+		rows[name+": answered by the proxy, unseen"] = drained{nil, []*ask{head(more), rB("x", more)},
+			after(`0s rB "x"`), time.Minute}
 	}
 	return rows
 }

@@ -64,10 +64,13 @@ func naiveAddress(s string) messages.Address {
 // FuzzFacts reads any frame: the subset hint is what the generated types say, and what is kept of headers is clean.
 func FuzzFacts(f *testing.F) {
 	for _, m := range []*ask{
-		qH(last), hint(qH(last), "10.0.0.1:1, [2001:db8::1]:80 ,x"), hint(qB("{}", last), []any{"10.0.0.1:1", 1, nil, true, "[::ffff:10.0.0.1]:65535", []any{"10.0.0.1:1"}}),
-		hint(qH(more), map[string]any{"a": "b"}), hint(qT(), nil), hint(rH(last), 7), hint(qH(last), []any{}), hint(qH(last), "[fe80::1%eth0]:1,1.2.3.4:070"),
+		qH(last), hint(qH(last), "10.0.0.1:1, [2001:db8::1]:80 ,x"),
+		hint(qB("{}", last), []any{"10.0.0.1:1", 1, nil, true, "[::ffff:10.0.0.1]:65535", []any{"10.0.0.1:1"}}),
+		hint(qH(more), map[string]any{"a": "b"}), hint(qT(), nil), hint(rH(last), 7), hint(qH(last), []any{}),
+		hint(qH(last), "[fe80::1%eth0]:1,1.2.3.4:070"),
 		withMeta(qH(more), lbNamespace, map[string]any{servedKey: "10.0.0.1:1"}),
-		qH(more, ":path: /a?b\xff", "content-encoding: gzip", "content-encoding: br", "x-request-id: \xff", "x-llm-d-inference-fairness-id: é", "content-length: 1e9"),
+		qH(more, ":path: /a?b\xff", "content-encoding: gzip", "content-encoding: br", "x-request-id: \xff",
+			"x-llm-d-inference-fairness-id: é", "content-length: 1e9"),
 	} {
 		frame, err := proto.Marshal(m)
 		if err != nil {
@@ -78,13 +81,15 @@ func FuzzFacts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var in wire.Request
 		m := new(ask)
-		if (wire.Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(frame)}, &in) != nil || proto.Unmarshal(frame, m) != nil {
+		if (wire.Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(frame)}, &in) != nil ||
+			proto.Unmarshal(frame, m) != nil {
 			return
 		}
 		defer in.Release()
 		var got facts
 		got.readSubset(&in)
-		if list, given := naiveSubset(m); given != got.subset.Given || !slices.Equal(list, got.subset.Addresses.Append(nil)) {
+		if list, given := naiveSubset(m); given != got.subset.Given ||
+			!slices.Equal(list, got.subset.Addresses.Append(nil)) {
 			t.Errorf("%v: subset %v, want given %v: %q", m, got.subset, given, list)
 		}
 		if in.Kind == wire.RequestHeaders {
@@ -152,8 +157,10 @@ func (d *doomed) ErrorStatus() int    { return d.status }
 // was sent.
 func FuzzStream(f *testing.F) {
 	for _, s := range []string{
-		"\x44\x00\x19\x0b", "\x44\x00\x11\x19\x03\x14\x1c", "\x44\x00\x11\x02\x03\x05", "\x44\x08\x0b", "\x22\x00\x19\x03\x1c", "\x22\x19", "\x33\x00\x11\x02", "\x11\x00\x11\x19\x0b", "\x00\x00\x0b",
-		"\x55\x00\x11\x19\x03\x1c", "\x44\x19", "\x44\x02", "\x44\x0f\x00", "\x07\x00", "\x44\x06\xf1\xf9\x03\xf4\xfc", "\x44\x00\x00\x19\x19\x03\x03\x0c\x0c", "\x44\x03\x1c",
+		"\x44\x00\x19\x0b", "\x44\x00\x11\x19\x03\x14\x1c", "\x44\x00\x11\x02\x03\x05", "\x44\x08\x0b",
+		"\x22\x00\x19\x03\x1c", "\x22\x19", "\x33\x00\x11\x02", "\x11\x00\x11\x19\x0b", "\x00\x00\x0b",
+		"\x55\x00\x11\x19\x03\x1c", "\x44\x19", "\x44\x02", "\x44\x0f\x00", "\x07\x00", "\x44\x06\xf1\xf9\x03\xf4\xfc",
+		"\x44\x00\x00\x19\x19\x03\x03\x0c\x0c", "\x44\x03\x1c",
 	} {
 		f.Add([]byte(s), uint8(0))
 		f.Add([]byte(s), uint8(1))
@@ -163,13 +170,17 @@ func FuzzStream(f *testing.F) {
 		if len(bytes) < 2 {
 			return
 		}
-		does := []setup{{}, {script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, {full: true}, {config: func(c *Config) { c.MaxBodyBytes = 1000 }}, {config: func(c *Config) { c.MaxHeldBytes = 1000 }}, {scan: failing}}
+		does := []setup{{}, {script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, {full: true},
+			{config: func(c *Config) { c.MaxBodyBytes = 1000 }}, {config: func(c *Config) { c.MaxHeldBytes = 1000 }},
+			{scan: failing}}
 		r := newRig(does[int(how)%len(does)])
 		frames, body := script(bytes)
 		p := newTape(t.Context(), frames...)
 		p.half = true
-		if err := r.srv.Process(p); err != nil || len(r.panicked) > 0 || r.srv.Held() != 0 || len(r.started())+len(r.refused) > 1 {
-			t.Fatalf("error %v, panics %v, %d bytes held, %d cycles, %d records", err, r.panicked, r.srv.Held(), len(r.started()), len(r.refused))
+		if err := r.srv.Process(p); err != nil || len(r.panicked) > 0 || r.srv.Held() != 0 ||
+			len(r.started())+len(r.refused) > 1 {
+			t.Fatalf("error %v, panics %v, %d bytes held, %d cycles, %d records", err, r.panicked, r.srv.Held(),
+				len(r.started()), len(r.refused))
 		}
 		r.settled(t)
 		for _, c := range r.started() {

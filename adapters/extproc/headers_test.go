@@ -25,23 +25,30 @@ func TestSubset(t *testing.T) {
 		sent []*ask
 		want messages.Subset
 	}{
-		"none":            {[]*ask{qH(last)}, messages.Subset{}},
-		"another key":     {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{"x": "10.0.0.1:1"})}, messages.Subset{}},
-		"a list":          {[]*ask{hint(qH(last), []any{"10.0.0.2:2", "10.0.0.1:1"})}, given("10.0.0.2:2", "10.0.0.1:1")},
-		"a comma string":  {[]*ask{hint(qH(last), "10.0.0.2:2,10.0.0.1:1")}, given("10.0.0.2:2", "10.0.0.1:1")},
-		"spaces":          {[]*ask{hint(qH(last), " 10.0.0.2:2 ,\t10.0.0.1:1 ,, ")}, given("10.0.0.2:2", "10.0.0.1:1")},
-		"IPv6":            {[]*ask{hint(qH(last), []any{"[2001:DB8::1]:80", "[::ffff:10.0.0.1]:80"})}, given("[2001:db8::1]:80", "10.0.0.1:80")},
-		"junk":            {[]*ask{hint(qH(last), []any{1, nil, true, "host:80", "10.0.0.1", "::1:80", map[string]any{}, "10.0.0.1:1"})}, given("10.0.0.1:1")},
+		"none": {[]*ask{qH(last)}, messages.Subset{}},
+		"another key": {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{"x": "10.0.0.1:1"})},
+			messages.Subset{}},
+		"a list": {[]*ask{hint(qH(last), []any{"10.0.0.2:2", "10.0.0.1:1"})},
+			given("10.0.0.2:2", "10.0.0.1:1")},
+		"a comma string": {[]*ask{hint(qH(last), "10.0.0.2:2,10.0.0.1:1")}, given("10.0.0.2:2", "10.0.0.1:1")},
+		"spaces":         {[]*ask{hint(qH(last), " 10.0.0.2:2 ,\t10.0.0.1:1 ,, ")}, given("10.0.0.2:2", "10.0.0.1:1")},
+		"IPv6": {[]*ask{hint(qH(last), []any{"[2001:DB8::1]:80", "[::ffff:10.0.0.1]:80"})},
+			given("[2001:db8::1]:80", "10.0.0.1:80")},
+		"junk": {[]*ask{hint(qH(last), []any{1, nil, true, "host:80", "10.0.0.1", "::1:80", map[string]any{},
+			"10.0.0.1:1"})}, given("10.0.0.1:1")},
 		"only junk":       {[]*ask{hint(qH(last), []any{1, "x"})}, given()},
 		"a number":        {[]*ask{hint(qH(last), 7)}, given()},
 		"an empty list":   {[]*ask{hint(qH(last), []any{})}, given()},
 		"an empty string": {[]*ask{hint(qH(last), "")}, given()},
 		"on the body":     {[]*ask{qH(more), hint(qB("{}", last), "10.0.0.1:1")}, given("10.0.0.1:1")},
 		"on the trailers": {[]*ask{qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")}, given("10.0.0.1:1")},
-		"list of strings": {[]*ask{hint(qH(last), []any{"10.0.0.2:2, 10.0.0.1:1", "10.0.0.3:3"})}, given("10.0.0.2:2", "10.0.0.1:1", "10.0.0.3:3")},
+		"list of strings": {[]*ask{hint(qH(last), []any{"10.0.0.2:2, 10.0.0.1:1", "10.0.0.3:3"})},
+			given("10.0.0.2:2", "10.0.0.1:1", "10.0.0.3:3")},
 		"near addresses": {[]*ask{hint(qH(last), []any{
-			"10.0.0.1 :1", "10.0.0.1:", ":1", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:http", "10.0.0:1", "010.0.0.1:1", "[10.0.0.1]:1",
-			"::1", "[::1]", "2001:db8::1:80", "[fe80::1%eth0]:1", "http://10.0.0.1:1", "10.0.0.1:1/", "[]", "10.0.0.1:1;10.0.0.2:2",
+			"10.0.0.1 :1", "10.0.0.1:", ":1", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:http", "10.0.0:1",
+			"010.0.0.1:1", "[10.0.0.1]:1",
+			"::1", "[::1]", "2001:db8::1:80", "[fe80::1%eth0]:1", "http://10.0.0.1:1", "10.0.0.1:1/", "[]",
+			"10.0.0.1:1;10.0.0.2:2",
 		})}, given()},
 		"null":            {[]*ask{hint(qH(last), nil)}, given()},
 		"a struct":        {[]*ask{hint(qH(last), map[string]any{"10.0.0.1:1": "10.0.0.1:1"})}, given()},
@@ -50,8 +57,10 @@ func TestSubset(t *testing.T) {
 		"on the second chunk": {
 			[]*ask{qH(more), qB("{", more), hint(qB("", more), "10.0.0.1:1"), qB("}", last)}, given("10.0.0.1:1"),
 		},
-		"too many":       {[]*ask{hint(qH(last), strings.Repeat("10.0.0.1:1,", maxSubsetEntries)+"10.0.0.2:2")}, given(slices.Repeat([]messages.Address{"10.0.0.1:1"}, maxSubsetEntries)...)},
-		"the first wins": {[]*ask{hint(qH(more), "10.0.0.1:1"), hint(qB("{}", last), "10.0.0.2:2")}, given("10.0.0.1:1")},
+		"too many": {[]*ask{hint(qH(last), strings.Repeat("10.0.0.1:1,", maxSubsetEntries)+"10.0.0.2:2")},
+			given(slices.Repeat([]messages.Address{"10.0.0.1:1"}, maxSubsetEntries)...)},
+		"the first wins": {[]*ask{hint(qH(more), "10.0.0.1:1"), hint(qB("{}", last), "10.0.0.2:2")},
+			given("10.0.0.1:1")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +76,8 @@ func TestSubset(t *testing.T) {
 
 // Wherever the hint stands, it counts in each mode in which it can come before the pick: with or without a body.
 func TestSubsetInEveryMode(t *testing.T) {
-	for name, mode := range map[string]modes{"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed} {
+	for name, mode := range map[string]modes{"NONE": none, "STREAMED": streamed, "BUFFERED": whole,
+		"BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed} {
 		eager := mode == none || mode == streamed || mode == framed // the pick goes with the headers
 		for where, sent := range map[string][]*ask{
 			"headers, no body": {hint(withModes(qH(last), mode, fds), "10.0.0.1:1")},
@@ -144,24 +154,37 @@ func TestRequestFacts(t *testing.T) {
 		sent *ask
 		want want
 	}{
-		"plain":              {qH(last, ":path: /p", "x-request-id: id", "x-llm-d-inference-fairness-id: f"), want{"/p", "id", "f"}},
-		"value, not raw":     {plainValues(qH(last, ":path: /p", "x-request-id: id")), want{"/p", "id", messages.DefaultFairness}},
-		"query":              {qH(last, ":path: /p?q=1?2"), want{"/p", "", messages.DefaultFairness}},
-		"the first counts":   {qH(last, ":path: /p", ":path: /q", "x-request-id: a", "x-request-id: b"), want{"/p", "a", messages.DefaultFairness}},
-		"no path":            {qH(last, ":method: GET"), want{"", "", messages.DefaultFairness}},
-		"odd paths":          {qH(last, ":path: http://h//a/%2e"), want{"http://h//a/%2e", "", messages.DefaultFairness}},
-		"old fairness":       {qH(last, "x-gateway-inference-fairness-id: old"), want{"", "", "old"}},
-		"new beats old":      {qH(last, "x-gateway-inference-fairness-id: old", "x-llm-d-inference-fairness-id: new"), want{"", "", "new"}},
-		"empty":              {qH(last, "x-request-id: ", "x-llm-d-inference-fairness-id: "), want{"", "", messages.DefaultFairness}},
-		"not UTF-8":          {qH(last, "x-request-id: a\xff\xfeb", ":path: /\xc3"), want{"/\uFFFD", "a\uFFFDb", messages.DefaultFairness}},
-		"60 KiB":             {qH(last, "x-request-id: "+strings.Repeat("x", 60<<10)), want{"", strings.Repeat("x", 128), messages.DefaultFairness}},
-		"cut in a character": {qH(last, "x-request-id: "+strings.Repeat("x", 127)+"é"), want{"", strings.Repeat("x", 127), messages.DefaultFairness}},
-		"60 KiB, not UTF-8":  {qH(last, "x-request-id: "+strings.Repeat("\xff", 60<<10)), want{"", "\uFFFD", messages.DefaultFairness}},
-		"60 KiB of path":     {qH(last, ":path: /"+strings.Repeat("x", 60<<10)), want{"/" + strings.Repeat("x", 127), "", messages.DefaultFairness}},
-		"60 KiB of flow":     {qH(last, "x-llm-d-inference-fairness-id: "+strings.Repeat("x\xff", 30<<10)), want{"", "", strings.Repeat("x\uFFFD", 32)}},
-		"200 headers":        {qH(last, flood...), want{"/p", "", messages.DefaultFairness}},
-		"absurd length":      {qH(last, ":path: /p", "content-length: 1000000000000"), want{"/p", "", messages.DefaultFairness}},
-		"negative length":    {qH(last, ":path: /p", "content-length: -5"), want{"/p", "", messages.DefaultFairness}},
+		"plain": {qH(last, ":path: /p", "x-request-id: id", "x-llm-d-inference-fairness-id: f"),
+			want{"/p", "id", "f"}},
+		"value, not raw": {plainValues(qH(last, ":path: /p", "x-request-id: id")),
+			want{"/p", "id", messages.DefaultFairness}},
+		"query": {qH(last, ":path: /p?q=1?2"), want{"/p", "", messages.DefaultFairness}},
+		"the first counts": {qH(last, ":path: /p", ":path: /q", "x-request-id: a", "x-request-id: b"),
+			want{"/p", "a", messages.DefaultFairness}},
+		"no path": {qH(last, ":method: GET"), want{"", "", messages.DefaultFairness}},
+		"odd paths": {qH(last, ":path: http://h//a/%2e"),
+			want{"http://h//a/%2e", "", messages.DefaultFairness}},
+		"old fairness": {qH(last, "x-gateway-inference-fairness-id: old"), want{"", "", "old"}},
+		"new beats old": {qH(last, "x-gateway-inference-fairness-id: old", "x-llm-d-inference-fairness-id: new"),
+			want{"", "", "new"}},
+		"empty": {qH(last, "x-request-id: ", "x-llm-d-inference-fairness-id: "),
+			want{"", "", messages.DefaultFairness}},
+		"not UTF-8": {qH(last, "x-request-id: a\xff\xfeb", ":path: /\xc3"),
+			want{"/\uFFFD", "a\uFFFDb", messages.DefaultFairness}},
+		"60 KiB": {qH(last, "x-request-id: "+strings.Repeat("x", 60<<10)),
+			want{"", strings.Repeat("x", 128), messages.DefaultFairness}},
+		"cut in a character": {qH(last, "x-request-id: "+strings.Repeat("x", 127)+"é"),
+			want{"", strings.Repeat("x", 127), messages.DefaultFairness}},
+		"60 KiB, not UTF-8": {qH(last, "x-request-id: "+strings.Repeat("\xff", 60<<10)),
+			want{"", "\uFFFD", messages.DefaultFairness}},
+		"60 KiB of path": {qH(last, ":path: /"+strings.Repeat("x", 60<<10)),
+			want{"/" + strings.Repeat("x", 127), "", messages.DefaultFairness}},
+		"60 KiB of flow": {qH(last, "x-llm-d-inference-fairness-id: "+strings.Repeat("x\xff", 30<<10)),
+			want{"", "", strings.Repeat("x\uFFFD", 32)}},
+		"200 headers": {qH(last, flood...), want{"/p", "", messages.DefaultFairness}},
+		"absurd length": {qH(last, ":path: /p", "content-length: 1000000000000"),
+			want{"/p", "", messages.DefaultFairness}},
+		"negative length": {qH(last, ":path: /p", "content-length: -5"), want{"/p", "", messages.DefaultFairness}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -191,12 +214,15 @@ func TestClaimedLength(t *testing.T) {
 func TestForeignHeaders(t *testing.T) {
 	r := newRig(setup{script: pick("10.0.0.1:1", "[2001:db8::1]:2")})
 	lines := []string{
-		":method: POST", ":path: " + chatPath, ":authority: a", ":scheme: http", "host: h", "content-length: 2", "transfer-encoding: chunked",
-		"connection: close", "x-envoy-retry-on: 5xx", "traceparent: 00-1-2-01", "tracestate: a=b", destinationKey + ": 6.6.6.6:6",
+		":method: POST", ":path: " + chatPath, ":authority: a", ":scheme: http", "host: h", "content-length: 2",
+		"transfer-encoding: chunked",
+		"connection: close", "x-envoy-retry-on: 5xx", "traceparent: 00-1-2-01", "tracestate: a=b", destinationKey +
+			": 6.6.6.6:6",
 	}
 	m := qH(more, lines...)
 	m.MetadataContext = &corev3.Metadata{}
-	got := transcript(t, converse(t, r.serve(t), m, qB("{}", last), rH(last, ":status: 200", "traceparent: 00-1-2-01", "set-cookie: a")))
+	got := transcript(t, converse(t, r.serve(t), m, qB("{}", last), rH(last, ":status: 200", "traceparent: 00-1-2-01",
+		"set-cookie: a")))
 	want := []string{"qH 10.0.0.1:1,[2001:db8::1]:2", `qB "{}" eos`, "rH"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want -, got +:\n%s", diff)
@@ -210,8 +236,9 @@ func TestIDs(t *testing.T) {
 		want messages.RequestID
 		ok   bool
 	}{
-		"ours": {s, 42, true}, "another process": {FormatID(7, 42), 42, false}, "none": {"", 0, false}, "no number": {s[:17], 0, false},
-		"zero": {s[:17] + "0", 0, false}, "junk": {s + "x", 0, false},
+		"ours": {s, 42, true}, "another process": {FormatID(7, 42), 42, false}, "none": {"", 0, false},
+		"no number": {s[:17], 0, false},
+		"zero":      {s[:17] + "0", 0, false}, "junk": {s + "x", 0, false},
 	}
 	for name, tc := range tests {
 		got, ok := ParseID(testInstance, tc.in)

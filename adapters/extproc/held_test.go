@@ -26,7 +26,8 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 			body, want string
 			held       int64
 		}{
-			{"{" + strings.Repeat(" ", 4<<10) + "}", "0s 503 overloaded", 2 << 10}, {"{" + strings.Repeat(" ", 3<<10) + "}", "0s qH 10.0.0.1:8000", 2 << 10},
+			{"{" + strings.Repeat(" ", 4<<10) + "}", "0s 503 overloaded", 2 << 10},
+			{"{" + strings.Repeat(" ", 3<<10) + "}", "0s qH 10.0.0.1:8000", 2 << 10},
 		} {
 			short, end := context.WithTimeout(ctx, time.Second)
 			p := newTape(short, qH(more), qB(c.body, last))
@@ -35,7 +36,8 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 			}
 			end()
 			if got := p.timed(t); len(got) == 0 || got[0] != c.want || r.srv.Held() != c.held {
-				t.Errorf("%d bytes beside 2 KiB of 7: got %.100q and %d bytes held, want %s and %d", len(c.body), got, r.srv.Held(), c.want, c.held)
+				t.Errorf("%d bytes beside 2 KiB of 7: got %.100q and %d bytes held, want %s and %d", len(c.body), got,
+					r.srv.Held(), c.want, c.held)
 			}
 		}
 		if err := <-done; err != nil || r.srv.Held() != 0 {
@@ -74,7 +76,8 @@ func TestToldLengthIsHeldAtOnce(t *testing.T) {
 // The account is that of the buffers: it grows by doubling with what has come, whatever length was told.
 func TestHeldIsWhatTheBufferTakes(t *testing.T) {
 	for name, told := range map[string][]string{
-		"no length": {":path: /"}, "a short one": {":path: /", "content-length: 9"}, "a long one": {":path: /", "content-length: 1000000"},
+		"no length": {":path: /"}, "a short one": {":path: /", "content-length: 9"},
+		"a long one": {":path: /", "content-length: 1000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
@@ -112,10 +115,11 @@ func TestRefusalLetsGoOfTheBody(t *testing.T) {
 		refuse func(*rig) // after 2 s
 		want   string
 	}{
-		"late":               {nil, []*ask{qH(more), qB("{", more)}, func(*rig) {}, "3s 408 body-timeout"},
-		"drained, in body":   {nil, []*ask{qH(more), qB("{", more)}, drain, "2s 503 rejected-shutting-down"},
-		"drained, told only": {nil, []*ask{qH(more, ":path: /", "content-length: 9")}, drain, "2s 503 rejected-shutting-down"},
-		"drained, no pick":   {silent, []*ask{qH(more), qB("{}", last)}, drain, "2s 503 rejected-shutting-down"},
+		"late":             {nil, []*ask{qH(more), qB("{", more)}, func(*rig) {}, "3s 408 body-timeout"},
+		"drained, in body": {nil, []*ask{qH(more), qB("{", more)}, drain, "2s 503 rejected-shutting-down"},
+		"drained, told only": {nil, []*ask{qH(more, ":path: /", "content-length: 9")}, drain,
+			"2s 503 rejected-shutting-down"},
+		"drained, no pick": {silent, []*ask{qH(more), qB("{}", last)}, drain, "2s 503 rejected-shutting-down"},
 		"revoked, no pick": {silent, []*ask{qH(more), qB("{}", last)}, func(r *rig) {
 			r.started()[0].arrived.Stream.Tell(messages.ServingRevoked{Reason: messages.NoCapacity})
 		}, "2s 429 rejected-saturated"},

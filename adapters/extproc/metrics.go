@@ -36,7 +36,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, []string{"reason", "status"})
 	overrides := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_mode_overrides_total",
-		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: shown, or ignored, " +
+		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: shown, " +
+			"or ignored, " +
 			"for want of allow_mode_override in its filter, or of these modes in allowed_override_modes.",
 	}, []string{"result"})
 	m := &Metrics{
@@ -100,7 +101,8 @@ func HeldMetrics(s *Server) []prometheus.Collector {
 	}
 	return []prometheus.Collector{
 		gauge("signalbox_held_body_bytes", "Bytes of request bodies that are held.", s.Held),
-		gauge("signalbox_held_body_limit_bytes", "Bytes of request bodies that may be held; what goes beyond is refused.",
+		gauge("signalbox_held_body_limit_bytes",
+			"Bytes of request bodies that may be held; what goes beyond is refused.",
 			func() int64 { return s.held.limit }),
 	}
 }

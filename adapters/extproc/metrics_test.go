@@ -21,11 +21,13 @@ func TestStreamsAreCountedByTheirEnd(t *testing.T) {
 		frames []*ask
 		want   string
 	}{
-		"served":                    {setup{}, served, endedOK},
-		"refused":                   {setup{script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, served[:2], endedOK},
-		"left before its response":  {setup{}, served[:2], endedCanceled},
-		"left within its response":  {setup{}, served[:3], endedCanceled},
-		"the handler panicked":      {setup{parser: func(string, []byte) error { panic("boom") }}, served[:2], endedInternal},
+		"served": {setup{}, served, endedOK},
+		"refused": {setup{script: fail(messages.PickFailed{Reason: messages.NoEndpoints})},
+			served[:2], endedOK},
+		"left before its response": {setup{}, served[:2], endedCanceled},
+		"left within its response": {setup{}, served[:3], endedCanceled},
+		"the handler panicked": {setup{parser: func(string, []byte) error { panic("boom") }}, served[:2],
+			endedInternal},
 		"a panic nobody can answer": {setup{scan: func(string) Scanner { return explosive{} }}, served, endedInternal},
 	} {
 		t.Run(name, func(t *testing.T) {

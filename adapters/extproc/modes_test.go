@@ -21,7 +21,8 @@ const (
 )
 
 var bodyModes = map[string]modes{
-	"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds, "GRPC": framed,
+	"NONE": none, "STREAMED": streamed, "BUFFERED": whole, "BUFFERED_PARTIAL": partial, "FULL_DUPLEX_STREAMED": fds,
+	"GRPC": framed,
 }
 
 const (
@@ -46,41 +47,55 @@ func modeRows() map[string]row {
 	start := func(request modes) *ask { return withModes(qH(more), request, fds) }
 	rows := map[string]row{
 		"NONE: headers of a body that is not shown": {with(start(none)), []string{onePick}, []string{gone(false, 1)}},
-		"NONE: trailers are shown":                  {with(start(none), qT(), qT()), []string{onePick, "qT"}, []string{gone(false, 3)}},
+		"NONE: trailers are shown": {with(start(none), qT(), qT()), []string{onePick, "qT"},
+			[]string{gone(false, 3)}},
 		"STREAMED: each chunk is answered": {
-			with(start(streamed), qB("{", more), qB("", more), qB(big, last)), []string{onePick, "qB -", "qB -", "qB -"}, []string{gone(false, 4)},
+			with(start(streamed), qB("{", more), qB("", more), qB(big, last)),
+			[]string{onePick, "qB -", "qB -", "qB -"}, []string{gone(false, 4)},
 		},
 		"STREAMED: trailers": {
 			with(start(streamed), qB("{", more), qT()), []string{onePick, "qB -", "qT"}, []string{gone(false, 3)},
 		},
-		"STREAMED: bytes after the end": {with(start(streamed), qB("{", last), qB("{", last)), []string{onePick, "qB -"}, []string{gone(false, 3)}},
+		"STREAMED: bytes after the end": {with(start(streamed), qB("{", last), qB("{", last)),
+			[]string{onePick, "qB -"}, []string{gone(false, 3)}},
 		"GRPC: messages keep their boundaries": {
-			with(start(framed), message("a", false, false, false), message("", false, false, true), message("bc", true, false, false)),
+			with(start(framed), message("a", false, false, false), message("", false, false, true),
+				message("bc", true, false, false)),
 			[]string{onePick, `qB "a"`, `qB "" compressed`, `qB "bc" eos`}, []string{gone(false, 4)},
 		},
 		"GRPC: an end without a message": {
-			with(start(framed), message("a", false, false, false), message("", false, true, false), message("late", false, false, false)),
+			with(start(framed), message("a", false, false, false), message("", false, true, false),
+				message("late", false, false, false)),
 			[]string{onePick, `qB "a"`, `qB "" none`}, []string{gone(false, 4)},
 		},
-		"GRPC: trailers": {with(start(framed), message("a", false, false, false), qT()), []string{onePick, `qB "a"`, "qT"}, []string{gone(false, 3)}},
+		"GRPC: trailers": {with(start(framed), message("a", false, false, false), qT()),
+			[]string{onePick, `qB "a"`, "qT"}, []string{gone(false, 3)}},
 	}
 	for name, mode := range map[string]modes{"BUFFERED": whole, "BUFFERED_PARTIAL": partial} {
 		for more, r := range map[string]row{
-			"no body":                    {with(withModes(qH(last), mode, fds)), []string{onePick}, []string{gone(false, 1)}},
-			"the body carries the pick":  {with(start(mode), qB(chat, last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 2)}},
-			"an empty body":              {with(start(mode), qB("", last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 2)}},
-			"body and trailers":          {with(start(mode), qB(chat, false), qT(), qT()), []string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 4)}},
-			"trailers without a body":    {with(start(mode), qT()), []string{"qH -", "500 unsupported-mode"}, nil},
-			"a body twice":               {with(start(mode), qB(chat, last), qB(chat, last)), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 3)}},
-			"a body twice, trailers":     {with(start(mode), qB(chat, more), qB(chat, more), qB(chat, last), qT()), []string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 5)}},
-			"half-closed after headers":  {with(start(mode)), []string{"qH -"}, nil},
-			"headers and trailers twice": {with(start(mode), start(mode), qB("{}", last), qT()), []string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 4)}},
+			"no body": {with(withModes(qH(last), mode, fds)), []string{onePick},
+				[]string{gone(false, 1)}},
+			"the body carries the pick": {with(start(mode), qB(chat, last)), []string{"qH -", "qB pick 10.0.0.1:8000"},
+				[]string{gone(false, 2)}},
+			"an empty body": {with(start(mode), qB("", last)), []string{"qH -", "qB pick 10.0.0.1:8000"},
+				[]string{gone(false, 2)}},
+			"body and trailers": {with(start(mode), qB(chat, false), qT(), qT()),
+				[]string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 4)}},
+			"trailers without a body": {with(start(mode), qT()), []string{"qH -", "500 unsupported-mode"}, nil},
+			"a body twice": {with(start(mode), qB(chat, last), qB(chat, last)),
+				[]string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 3)}},
+			"a body twice, trailers": {with(start(mode), qB(chat, more), qB(chat, more), qB(chat, last), qT()),
+				[]string{"qH -", "qB pick 10.0.0.1:8000", "qT"}, []string{gone(false, 5)}},
+			"half-closed after headers": {with(start(mode)), []string{"qH -"}, nil},
+			"headers and trailers twice": {with(start(mode), start(mode), qB("{}", last), qT()),
+				[]string{"qH -", "qB pick 10.0.0.1:8000"}, []string{gone(false, 4)}},
 		} {
 			rows[name+": "+more] = r
 		}
 	}
 	for name, mode := range bodyModes {
-		rows[name+": headers skipped"] = row{with(withModes(qB("{", last), mode, fds)), []string{"500 unsupported-mode"}, nil}
+		rows[name+": headers skipped"] = row{with(withModes(qB("{", last), mode, fds)),
+			[]string{"500 unsupported-mode"}, nil}
 	}
 	return rows
 }
@@ -111,13 +126,16 @@ func (w row) check(t *testing.T, r *rig) {
 func TestResponseModes(t *testing.T) {
 	start := func(response modes) *ask { return withModes(qH(last), fds, response) }
 	rows := map[string]row{
-		"NONE: the access log tells the end": {with(start(none), rH(more)), []string{loggedPick, "rH"}, []string{"started 200 passes", gone(true, 2) + " logged"}},
-		"NONE: headers skipped":              {with(start(none)), []string{loggedPick}, []string{gone(false, 1) + " logged"}},
+		"NONE: the access log tells the end": {with(start(none), rH(more)), []string{loggedPick, "rH"},
+			[]string{"started 200 passes", gone(true, 2) + " logged"}},
+		"NONE: headers skipped": {with(start(none)), []string{loggedPick}, []string{gone(false, 1) + " logged"}},
 		"NONE: no body": {
-			with(start(none), rH(last)), []string{loggedPick, "rH"}, []string{"started 200", "ended 0 0/0/0", gone(true, 2)},
+			with(start(none), rH(last)), []string{loggedPick, "rH"},
+			[]string{"started 200", "ended 0 0/0/0", gone(true, 2)},
 		},
 		"NONE: the request goes on, trailers": {
-			with(withModes(qH(more), streamed, none), rH(more), rT(), qB("a", last)), []string{loggedPick, "rH", "rT", "qB -"},
+			with(withModes(qH(more), streamed, none), rH(more), rT(), qB("a", last)),
+			[]string{loggedPick, "rH", "rT", "qB -"},
 			[]string{"started 200 passes", "ended 0 0/0/0", gone(true, 4)},
 		},
 		"STREAMED": {
@@ -125,25 +143,32 @@ func TestResponseModes(t *testing.T) {
 			[]string{"started 200", "first", "ended 2 0/0/0", gone(true, 4)},
 		},
 		"STREAMED: headers skipped, trailers": {
-			with(start(streamed), rB("a", more), rT()), []string{onePick, "rB -", "rT"}, []string{"started 0", "first", "ended 1 0/0/0", gone(true, 3)},
+			with(start(streamed), rB("a", more), rT()), []string{onePick, "rB -", "rT"},
+			[]string{"started 0", "first", "ended 1 0/0/0", gone(true, 3)},
 		},
-		"STREAMED: cut": {with(start(streamed), rH(more), rB("a", more)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", gone(false, 3)}},
+		"STREAMED: cut": {with(start(streamed), rH(more), rB("a", more)), []string{onePick, "rH", "rB -"},
+			[]string{"started 200", "first", gone(false, 3)}},
 		"BUFFERED": {
-			with(start(whole), rH(more), rB("ab", last)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", "ended 2 0/0/0", gone(true, 3)},
+			with(start(whole), rH(more), rB("ab", last)), []string{onePick, "rH", "rB -"},
+			[]string{"started 200", "first", "ended 2 0/0/0", gone(true, 3)},
 		},
 		"BUFFERED: trailers": {
 			with(start(whole), rH(more), rB("ab", more), rT()), []string{onePick, "rH", "rB -", "rT"},
 			[]string{"started 200", "first", "ended 2 0/0/0", gone(true, 4)},
 		},
 		"BUFFERED: trailers that are not shown": {
-			with(start(whole), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", gone(true, 3)},
+			with(start(whole), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"},
+			[]string{"started 200", "first", gone(true, 3)},
 		},
 		"BUFFERED_PARTIAL: a part": {
-			with(start(partial), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"}, []string{"started 200", "first", gone(true, 3)},
+			with(start(partial), rH(more), rB("ab", more)), []string{onePick, "rH", "rB -"},
+			[]string{"started 200", "first", gone(true, 3)},
 		},
 		"GRPC": {
-			with(start(framed), rH(more), asResponse(message("a", false, false, true)), asResponse(message("", false, true, false)), rT()),
-			[]string{onePick, "rH", `rB "a" compressed`, `rB "" none`}, []string{"started 200", "first", "ended 1 0/0/0", gone(true, 5)},
+			with(start(framed), rH(more), asResponse(message("a", false, false, true)),
+				asResponse(message("", false, true, false)), rT()),
+			[]string{onePick, "rH", `rB "a" compressed`, `rB "" none`},
+			[]string{"started 200", "first", "ended 1 0/0/0", gone(true, 5)},
 		},
 	}
 	for name, row := range rows {
@@ -156,13 +181,15 @@ func TestResponseModes(t *testing.T) {
 func TestStreamEndsWhenTheResponsePassesBy(t *testing.T) {
 	// The last message is the one after which nothing waits for an answer.
 	for name, sent := range map[string][]*ask{
-		"a request without a body":          with(withModes(qH(last), fds, none), rH(more)),
-		"a request with a body":             with(withModes(qH(more), fds, none), qB("{}", last), rH(more)),
-		"a request with trailers":           with(withModes(qH(more), fds, none), qB("{}", more), qT(), rH(more)),
-		"a request whose body passes by":    with(withModes(qH(more), none, none), rH(more)),
-		"a request whose body was cut":      with(withModes(qH(more), partial, none), qB("{", more), rH(more)),
-		"a request that ends later":         with(withModes(qH(more), streamed, none), qB("{", more), rH(more), qB("}", last)),
-		"a request that ends later, picked": with(withModes(qH(more), framed, none), rH(more), message("a", false, true, true)),
+		"a request without a body":       with(withModes(qH(last), fds, none), rH(more)),
+		"a request with a body":          with(withModes(qH(more), fds, none), qB("{}", last), rH(more)),
+		"a request with trailers":        with(withModes(qH(more), fds, none), qB("{}", more), qT(), rH(more)),
+		"a request whose body passes by": with(withModes(qH(more), none, none), rH(more)),
+		"a request whose body was cut":   with(withModes(qH(more), partial, none), qB("{", more), rH(more)),
+		"a request that ends later": with(withModes(qH(more), streamed, none), qB("{", more), rH(more),
+			qB("}", last)),
+		"a request that ends later, picked": with(withModes(qH(more), framed, none), rH(more),
+			message("a", false, true, true)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
@@ -199,7 +226,8 @@ func TestCutBodyIsRoutedUnread(t *testing.T) {
 		"buffered, trailers": {whole, false, "400 invalid-request"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := transcript(t, converse(t, newRig(broken).serve(t), withModes(qH(more), tc.mode, fds), qB(`{"a`, tc.eos)))
+			got := transcript(t, converse(t, newRig(broken).serve(t), withModes(qH(more), tc.mode, fds),
+				qB(`{"a`, tc.eos)))
 			if diff := cmp.Diff([]string{"qH -", tc.answer}, got); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
@@ -227,7 +255,8 @@ func TestUnknownModes(t *testing.T) {
 	client := r.serve(t)
 	for _, mode := range []modes{6, 99, -1} {
 		for direction, m := range map[string]*ask{
-			"request": withModes(qH(more), mode, fds), "response": withModes(qH(more), fds, mode), "response body": withModes(rB("x", more), fds, mode),
+			"request": withModes(qH(more), mode, fds), "response": withModes(qH(more), fds, mode),
+			"response body": withModes(rB("x", more), fds, mode),
 		} {
 			t.Run(fmt.Sprintf("%s %d", direction, mode), func(t *testing.T) {
 				c := open(t, client)
@@ -235,7 +264,8 @@ func TestUnknownModes(t *testing.T) {
 				got := onlyRefusal(t, []*answer{c.receive()}) // before anything else is sent
 				direction, _, _ := strings.Cut(direction, " ")
 				want := fmt.Sprintf("%s body mode BodySendMode(%d) is not supported", direction, mode)
-				if got.Status != 500 || got.Reason != "unsupported-mode" || !strings.Contains(got.Body.Error.Message, want) {
+				if got.Status != 500 || got.Reason != "unsupported-mode" ||
+					!strings.Contains(got.Body.Error.Message, want) {
 					t.Errorf("got %+v, want 500 with %q", got, want)
 				}
 				if rest := c.finish(); len(rest) > 0 {

@@ -27,12 +27,15 @@ func ask20(t *testing.T, r *rig, request, response modes, rest ...*ask) (asked b
 	t.Helper()
 	r.srv.deps.Parser = teaching
 	r.srv.last.Store(overrideEvery - 1)
-	all := converse(t, r.serve(t), with(withModes(qH(more), request, response), append([]*ask{qB("{}", last)}, rest...)...)...)
+	all := converse(t, r.serve(t), with(withModes(qH(more), request, response),
+		append([]*ask{qB("{}", last)}, rest...)...)...)
 	for _, m := range all {
 		if o := m.GetModeOverride(); o != nil {
 			asked = true
-			if o.GetRequestBodyMode() != request || o.GetResponseBodyMode() != streamed || m.GetResponseHeaders() == nil {
-				t.Errorf("asked by %v, want response body mode STREAMED, and nothing else changed, in answer to the response's headers", m)
+			if o.GetRequestBodyMode() != request || o.GetResponseBodyMode() != streamed ||
+				m.GetResponseHeaders() == nil {
+				t.Errorf("asked by %v, want response body mode STREAMED, and nothing else changed, in answer to the "+
+					"response's headers", m)
 			}
 		}
 	}
@@ -44,10 +47,12 @@ func ask20(t *testing.T, r *rig, request, response modes, rest ...*ask) (asked b
 func TestOneInTwentyIsAskedFor(t *testing.T) {
 	r := newRig(setup{})
 	asked, got := ask20(t, r, whole, none, rH(more), rB("ab", more), rB("c", last))
-	if diff := cmp.Diff([]string{"qH -", "qB pick 10.0.0.1:8000 logged", "rH", "rB -", "rB -"}, got); diff != "" || !asked {
+	if diff := cmp.Diff([]string{"qH -", "qB pick 10.0.0.1:8000 logged", "rH", "rB -", "rB -"}, got); diff != "" ||
+		!asked {
 		t.Errorf("asked %t, answers, want -, got +:\n%s", asked, diff)
 	}
-	if diff := cmp.Diff([]string{"started 200 passes", "first", "ended 3 0/0/0", gone(true, 5)}, r.only(t).lines()); diff != "" {
+	if diff := cmp.Diff([]string{"started 200 passes", "first", "ended 3 0/0/0", gone(true, 5)},
+		r.only(t).lines()); diff != "" {
 		t.Errorf("told, want -, got +:\n%s", diff)
 	}
 	if n := r.series(t, "signalbox_mode_overrides_total", "shown"); n != 1 {
@@ -134,7 +139,8 @@ func TestShownResponseIsSeen(t *testing.T) {
 		}
 	}
 	list := r.started()[0].list()
-	if end := list[len(list)-1].(messages.StreamGone); end.Logged || end.Completed || end.Log != messages.LogUnknown || l.asked != 0 {
+	if end := list[len(list)-1].(messages.StreamGone); end.Logged || end.Completed || end.Log != messages.LogUnknown ||
+		l.asked != 0 {
 		t.Errorf("told %+v, asked %d times for a log, want a stream that tells all by itself", end, l.asked)
 	}
 }
@@ -150,7 +156,8 @@ func TestOneDeafProxySilencesNoOther(t *testing.T) {
 	asks := func(l *link, frames ...*ask) (asked bool) {
 		r.srv.last.Store(overrideEvery - 1)
 		r.srv.deps.Connection = func(context.Context) Connection { return l }
-		p := halfClosed(t.Context(), with(withModes(qH(more), whole, none), append([]*ask{qB("{}", last), rH(more)}, frames...)...)...)
+		p := halfClosed(t.Context(), with(withModes(qH(more), whole, none),
+			append([]*ask{qB("{}", last), rH(more)}, frames...)...)...)
 		if err := r.srv.Process(p); err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,8 @@ func outcome(next string, v verdict) string {
 
 // cells calls check for each cell of tables of moves.
 func cells(
-	t *testing.T, tables map[string]string, phases []string, check func(mode wire.BodyMode, p int, e event, want string),
+	t *testing.T, tables map[string]string, phases []string, check func(mode wire.BodyMode, p int, e event,
+		want string),
 ) {
 	t.Helper()
 	for list, table := range tables {
@@ -127,14 +128,16 @@ func TestPhasesMoveAsDrawn(t *testing.T) {
 	cells(t, requestMoves, requestPhaseNames[:], func(mode wire.BodyMode, p int, e event, want string) {
 		next, v := requestPhase(p).after(e, mode)
 		if got := outcome(requestPhaseNames[next], v); got != want || v != taken && next != requestPhase(p) {
-			t.Errorf("request body mode %v, %s: %s leads to %s, want %s", mode, requestPhaseNames[p], eventNames[e], got, want)
+			t.Errorf("request body mode %v, %s: %s leads to %s, want %s", mode, requestPhaseNames[p], eventNames[e],
+				got, want)
 		}
 		n++
 	})
 	cells(t, responseMoves, responsePhaseNames[:], func(mode wire.BodyMode, p int, e event, want string) {
 		next, v := responsePhase(p).after(e, mode)
 		if got := outcome(responsePhaseNames[next], v); got != want || v != taken && next != responsePhase(p) {
-			t.Errorf("response body mode %v, %s: %s leads to %s, want %s", mode, responsePhaseNames[p], eventNames[e], got, want)
+			t.Errorf("response body mode %v, %s: %s leads to %s, want %s", mode, responsePhaseNames[p], eventNames[e],
+				got, want)
 		}
 		n++
 	})
@@ -201,8 +204,10 @@ func TestStreamsFollowTheirPhases(t *testing.T) {
 			} else {
 				wantResponse, v = response.after(e-messageEvents, modes.ResponseBody)
 			}
-			if !st.request.phase.follows(wantRequest) || !st.response.phase.follows(wantResponse) || !fits(v, over, p.sent, response) {
-				t.Fatalf("message %d in request phase %s and response phase %s, %v: answered by %v, leads to %s and %s, want %s and %s",
+			if !st.request.phase.follows(wantRequest) || !st.response.phase.follows(wantResponse) ||
+				!fits(v, over, p.sent, response) {
+				t.Fatalf("message %d in request phase %s and response phase %s, %v: answered by %v, leads to %s and "+
+					"%s, want %s and %s",
 					i, requestPhaseNames[request], responsePhaseNames[response], modes, p.sent,
 					requestPhaseNames[st.request.phase], responsePhaseNames[st.response.phase],
 					requestPhaseNames[wantRequest], responsePhaseNames[wantResponse])

@@ -120,7 +120,8 @@ func TestRevocationAgainstHeadersAnswer(t *testing.T) {
 				seen[strings.Join(lines, ", ")]++
 			}
 			refusal := "429 rejected-saturated"
-			legal := map[string]bool{refusal: true, strings.Join(served(refusal), ", "): true, "qH 10.0.0.1:8000, " + refusal: true}
+			legal := map[string]bool{refusal: true, strings.Join(served(refusal), ", "): true, "qH 10.0.0.1:8000, " +
+				refusal: true}
 			for got := range seen {
 				if !legal[got] {
 					t.Errorf("saw %q, want the answer or a part of it, then the refusal", got)
@@ -207,7 +208,8 @@ func revokeAt(t *testing.T, end *ask) int {
 	t.Helper()
 	r := newRig(setup{script: func(c *cycle) {
 		pick("10.0.0.1:8000")(c)
-		time.AfterFunc(time.Second, func() { c.arrived.Stream.Tell(messages.ServingRevoked{Reason: messages.ResponseIdle}) })
+		time.AfterFunc(time.Second,
+			func() { c.arrived.Stream.Tell(messages.ServingRevoked{Reason: messages.ResponseIdle}) })
 	}})
 	frames := asked(rH(more), rB("a", more), end)
 	if end.GetResponseHeaders() != nil {
@@ -240,7 +242,8 @@ func TestClientLeavesAtAnyStep(t *testing.T) {
 	steps := asked(rH(more), rB("a", more), rB("b", last))
 	release := make(chan struct{})
 	for name, script := range map[string]func(*cycle){
-		"picked": pick("10.0.0.1:8000"), "picked elsewhere": elsewhere(pick("10.0.0.1:8000")), "never picked": func(*cycle) {},
+		"picked": pick("10.0.0.1:8000"), "picked elsewhere": elsewhere(pick("10.0.0.1:8000")),
+		"never picked":     func(*cycle) {},
 		"failed elsewhere": elsewhere(fail(messages.PickFailed{Reason: messages.NoEndpoints})),
 		"revoked elsewhere": elsewhere(func(c *cycle) {
 			pick("10.0.0.1:8000")(c)

@@ -21,7 +21,8 @@ func TestRequestWithoutACycleLeavesARecord(t *testing.T) {
 	broken := setup{parser: func(string, []byte) error { return errors.New("no") }}
 	want := func(why messages.Reason, after time.Duration, bodyBytes int64) *messages.Record {
 		return &messages.Record{
-			Request: 1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why), Ended: after, BodyBytes: bodyBytes,
+			Request: 1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why),
+			Ended: after, BodyBytes: bodyBytes,
 		}
 	}
 	answered := want(messages.NoReason, time.Minute, 0)
@@ -32,21 +33,28 @@ func TestRequestWithoutACycleLeavesARecord(t *testing.T) {
 		drain  bool
 		want   *messages.Record
 	}{
-		"served":                {setup{}, []*ask{head(), qB("{}", last)}, false, nil},
-		"refused by its cycle":  {setup{script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, []*ask{head(), qB("{}", last)}, false, nil},
-		"nothing came":          {setup{}, nil, false, nil},
-		"observed":              {setup{}, []*ask{observed}, false, nil},
-		"left in the body":      {setup{}, []*ask{head(), qB("{", more)}, false, want(messages.ClientGone, time.Minute, 1)},
-		"the body is late":      {setup{config: func(c *Config) { c.BodyTimeout = time.Second }}, []*ask{head(), qB("{", more)}, false, want(messages.BodyTimeout, time.Minute, 1)},
-		"the request is late":   {setup{config: func(c *Config) { c.WholeRequest = time.Second }}, []*ask{head(), qB("{", more)}, false, want(messages.RequestTimeout, time.Minute, 1)},
-		"too large":             {setup{config: func(c *Config) { c.MaxBodyBytes = 1 }}, []*ask{head(), qB("{}", last)}, false, want(messages.BodyTooLarge, 0, 0)},
-		"too much held":         {setup{config: func(c *Config) { c.MaxHeldBytes = 1 }}, []*ask{head(), qB("{}", last)}, false, want(messages.Overloaded, 0, 0)},
+		"served": {setup{}, []*ask{head(), qB("{}", last)}, false, nil},
+		"refused by its cycle": {setup{script: fail(messages.PickFailed{Reason: messages.NoEndpoints})},
+			[]*ask{head(), qB("{}", last)}, false, nil},
+		"nothing came": {setup{}, nil, false, nil},
+		"observed":     {setup{}, []*ask{observed}, false, nil},
+		"left in the body": {setup{}, []*ask{head(), qB("{", more)}, false,
+			want(messages.ClientGone, time.Minute, 1)},
+		"the body is late": {setup{config: func(c *Config) { c.BodyTimeout = time.Second }},
+			[]*ask{head(), qB("{", more)}, false, want(messages.BodyTimeout, time.Minute, 1)},
+		"the request is late": {setup{config: func(c *Config) { c.WholeRequest = time.Second }},
+			[]*ask{head(), qB("{", more)}, false, want(messages.RequestTimeout, time.Minute, 1)},
+		"too large": {setup{config: func(c *Config) { c.MaxBodyBytes = 1 }}, []*ask{head(), qB("{}", last)},
+			false, want(messages.BodyTooLarge, 0, 0)},
+		"too much held": {setup{config: func(c *Config) { c.MaxHeldBytes = 1 }}, []*ask{head(), qB("{}", last)},
+			false, want(messages.Overloaded, 0, 0)},
 		"broken":                {broken, []*ask{head(), qB("{}", last)}, false, want(messages.InvalidRequest, 0, 2)},
 		"the loop is full":      {setup{full: true}, []*ask{head(), qB("{}", last)}, false, nil},
 		"draining":              {setup{}, []*ask{head(), qB("{}", last)}, true, want(messages.ShuttingDown, 0, 2)},
 		"another mode":          {setup{}, []*ask{withModes(head(), 99, fds)}, false, want(messages.Unsupported, 0, 0)},
 		"answered by the proxy": {setup{}, []*ask{head(), rH(more, ":status: 413"), rB("long", last)}, false, answered},
-		"the parser panics":     {setup{parser: func(string, []byte) error { panic("boom") }}, []*ask{head(), qB("{}", last)}, false, want(messages.Internal, 0, 2)},
+		"the parser panics": {setup{parser: func(string, []byte) error { panic("boom") }},
+			[]*ask{head(), qB("{}", last)}, false, want(messages.Internal, 0, 2)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

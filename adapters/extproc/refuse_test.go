@@ -91,8 +91,10 @@ func TestRefusals(t *testing.T) {
 			}
 			how := refusals[reason]
 			want := refused{
-				Status: how.status, ContentType: "application/json", Reason: reason.String(), Retry: "2", ID: "0000000000000abc-1",
-				Body: errorBody{errorObject{Message: how.message + ": because \uFFFD\n", Type: how.kind, Code: reason.String()}},
+				Status: how.status, ContentType: "application/json", Reason: reason.String(), Retry: "2",
+				ID: "0000000000000abc-1",
+				Body: errorBody{errorObject{Message: how.message + ": because \uFFFD\n", Type: how.kind,
+					Code: reason.String()}},
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
@@ -116,7 +118,8 @@ func TestOwnRefusals(t *testing.T) {
 		retry, text string
 		reason      messages.Reason
 	}{
-		"the parser's error": {setup: setup{parser: parser}, status: 400, reason: messages.InvalidRequest, text: ": line 1: no"},
+		"the parser's error": {setup: setup{parser: parser}, status: 400, reason: messages.InvalidRequest,
+			text: ": line 1: no"},
 		"the body's limit": {
 			sent:   []*ask{qH(more), qB(strings.Repeat("x", testLimit), more), qB("x", last)},
 			status: 413, reason: messages.BodyTooLarge, text: "limit",
@@ -125,8 +128,9 @@ func TestOwnRefusals(t *testing.T) {
 			sent:   []*ask{qH(more), qB(strings.Repeat("x", testLimit+1), more), qB("x", more), qB("x", last)},
 			status: 413, reason: messages.BodyTooLarge, text: "limit",
 		},
-		"a full inbox": {setup: setup{full: true}, status: 503, retry: "1", reason: messages.Overloaded, text: "overloaded"},
-		"a drain":      {before: drain, status: 503, retry: "1", reason: messages.ShuttingDown, text: "shutting down"},
+		"a full inbox": {setup: setup{full: true}, status: 503, retry: "1", reason: messages.Overloaded,
+			text: "overloaded"},
+		"a drain": {before: drain, status: 503, retry: "1", reason: messages.ShuttingDown, text: "shutting down"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

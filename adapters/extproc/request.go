@@ -36,8 +36,8 @@ func (st *stream) expectBody() {
 	st.request.body.expect(within, func() { st.onBodyTimeout(late) })
 }
 
-// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins, and so does a response: what has
-// one waits for nothing, also if the proxy made it itself while the body still came.
+// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins, and so does a response: what
+// has one waits for nothing, also if the proxy made it itself while the body still came.
 func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

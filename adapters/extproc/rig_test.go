@@ -74,9 +74,11 @@ func (c *cycle) lines() []string {
 			out = append(out, "progressed")
 		case messages.ResponseEnded:
 			u := m.Usage
-			out = append(out, strings.TrimSpace(fmt.Sprintf("ended %d %d/%d/%d %s", m.ResponseBytes, u.PromptTokens, u.CachedTokens, u.OutputTokens, m.ResponseID)))
+			out = append(out, strings.TrimSpace(fmt.Sprintf("ended %d %d/%d/%d %s", m.ResponseBytes, u.PromptTokens,
+				u.CachedTokens, u.OutputTokens, m.ResponseID)))
 		case messages.StreamGone:
-			line := strings.TrimSpace(fmt.Sprintf("gone completed=%v frames=%d %v", m.Completed, m.FrameCount, m.Answered))
+			line := strings.TrimSpace(fmt.Sprintf("gone completed=%v frames=%d %v", m.Completed, m.FrameCount,
+				m.Answered))
 			if m.Logged {
 				line += " logged"
 			}
@@ -128,7 +130,8 @@ type rig struct {
 func newRig(s setup) *rig {
 	r := &rig{registry: prometheus.NewRegistry()}
 	cfg := Config{
-		Instance: testInstance, MaxBodyBytes: testLimit, MaxHeldBytes: 1 << 40, BodyTimeout: time.Hour, AnswerWithin: time.Hour,
+		Instance: testInstance, MaxBodyBytes: testLimit, MaxHeldBytes: 1 << 40, BodyTimeout: time.Hour,
+		AnswerWithin: time.Hour,
 		WholeRequest: 24 * time.Hour, Metrics: NewMetrics(r.registry),
 	}
 	if s.config != nil {
@@ -220,7 +223,8 @@ func (r *rig) serve(t *testing.T) extprocv3.ExternalProcessorClient {
 	wire.Register(s, r.srv)
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := s.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // that if it was stopped before it began
+		// that if it was stopped before it began
+		if err := s.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("Serve: %v", err)
 		}
 	})

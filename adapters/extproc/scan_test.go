@@ -62,13 +62,15 @@ func TestUsage(t *testing.T) {
 			}})
 			client := r.serve(t)
 			c := open(t, client)
-			c.send(asked(append([]*ask{rH(more, ":status: "+tc.status, "content-type: text/event-stream")}, tc.response...)...)...)
+			c.send(asked(append([]*ask{rH(more, ":status: "+tc.status, "content-type: text/event-stream")},
+				tc.response...)...)...)
 			var got strings.Builder
 			for _, m := range c.finish() {
 				got.Write(m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetBody())
 			}
 			if got.String() != text || seen.Len() != tc.scanned {
-				t.Errorf("%d bytes came back as %q, %d scanned, want %d", len(text), got.String(), seen.Len(), tc.scanned)
+				t.Errorf("%d bytes came back as %q, %d scanned, want %d", len(text), got.String(), seen.Len(),
+					tc.scanned)
 			}
 			if told, want := r.only(t).lines()[2], fmt.Sprintf("ended %d %s", len(text), tc.usage); told != want {
 				t.Errorf("told %q, want %q", told, want)
@@ -85,12 +87,17 @@ func TestResponseID(t *testing.T) {
 		response []*ask
 		want     []string
 	}{
-		"its own":             {"mine", []*ask{rB(`{"id":"resp_1"`, more), rB("}", last)}, []string{"first resp_1", "ended 15 0/0/0 resp_1"}},
-		"its own at the end":  {"mine", []*ask{rB(`{`, more), rB(`"id":"resp_1"}`, last)}, []string{"first", "ended 15 0/0/0 resp_1"}},
-		"its own, no other":   {"", []*ask{rB(`{"id":"cmpl-1"}`, last)}, []string{"first cmpl-1", "ended 15 0/0/0 cmpl-1"}},
-		"made of the other's": {"mine", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)}, []string{"first", "ended 22 0/0/0"}},
-		"ends like it":        {"e", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)}, []string{"first chatcmpl-mine", "ended 22 0/0/0 chatcmpl-mine"}},
-		"none":                {"mine", []*ask{rB(`{}`, last)}, []string{"first", "ended 2 0/0/0"}},
+		"its own": {"mine", []*ask{rB(`{"id":"resp_1"`, more), rB("}", last)},
+			[]string{"first resp_1", "ended 15 0/0/0 resp_1"}},
+		"its own at the end": {"mine", []*ask{rB(`{`, more), rB(`"id":"resp_1"}`, last)},
+			[]string{"first", "ended 15 0/0/0 resp_1"}},
+		"its own, no other": {"", []*ask{rB(`{"id":"cmpl-1"}`, last)},
+			[]string{"first cmpl-1", "ended 15 0/0/0 cmpl-1"}},
+		"made of the other's": {"mine", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)},
+			[]string{"first", "ended 22 0/0/0"}},
+		"ends like it": {"e", []*ask{rB(`{"id":"chatcmpl-mine"}`, last)},
+			[]string{"first chatcmpl-mine", "ended 22 0/0/0 chatcmpl-mine"}},
+		"none": {"mine", []*ask{rB(`{}`, last)}, []string{"first", "ended 2 0/0/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
@@ -116,11 +123,13 @@ func TestErrorInTheBody(t *testing.T) {
 		response []*ask
 		want     []string
 	}{
-		"first":         {[]*ask{rB(failed, more), rB("data: [DONE]", last)}, []string{"error 503", "first"}},
-		"in the middle": {[]*ask{rB("data: 1\n\n", more), rB(failed, more), rB("data: [DONE]", last)}, []string{"first", "error 503"}},
-		"cut":           {[]*ask{rB(failed[:10], more), rB(failed[10:], more), rB("data: [DONE]", last)}, []string{"first", "error 503"}},
-		"ended by it":   {[]*ask{rB(failed, last)}, []string{"error 503", "first"}},
-		"none":          {[]*ask{rB("data: 1\n\n", last)}, []string{"first"}},
+		"first": {[]*ask{rB(failed, more), rB("data: [DONE]", last)}, []string{"error 503", "first"}},
+		"in the middle": {[]*ask{rB("data: 1\n\n", more), rB(failed, more), rB("data: [DONE]", last)},
+			[]string{"first", "error 503"}},
+		"cut": {[]*ask{rB(failed[:10], more), rB(failed[10:], more), rB("data: [DONE]", last)},
+			[]string{"first", "error 503"}},
+		"ended by it": {[]*ask{rB(failed, last)}, []string{"error 503", "first"}},
+		"none":        {[]*ask{rB("data: 1\n\n", last)}, []string{"first"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
@@ -128,7 +137,8 @@ func TestErrorInTheBody(t *testing.T) {
 			s.send(asked(append([]*ask{rH(more, ":status: 200")}, c.response...)...)...)
 			s.finish()
 			told := r.only(t).lines()
-			if got := told[1 : len(told)-2]; !slices.Equal(got, c.want) { // between the response's begin, and its end and the stream's
+			// between the response's begin, and its end and the stream's
+			if got := told[1 : len(told)-2]; !slices.Equal(got, c.want) {
 				t.Errorf("told %q, want %q", got, c.want)
 			}
 		})

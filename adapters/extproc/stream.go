@@ -59,17 +59,19 @@ type identity struct {
 
 // request is what is known of the request.
 type request struct {
-	phase   requestPhase // moved under mu
-	facts   facts        // of its headers
-	body    requestBody
-	model   string // as the body names it; "" before it was parsed
-	teaches bool   // the answer will tell its tokens, and its bytes can be compared with them; false before it was parsed
+	phase requestPhase // moved under mu
+	facts facts        // of its headers
+	body  requestBody
+	model string // as the body names it; "" before it was parsed
+	// the answer will tell its tokens, and its bytes can be compared with them; false before it was parsed
+	teaches bool
 }
 
 // inbox is where the answer of a cycle waits for the handler.
 type inbox struct {
-	answer chan messages.StreamMsg // room for one PickMade or PickFailed: the cycle's, or that of whoever refused before
-	due    atomic.Int64            // unix nanoseconds: a later time for the answer; 0 = as configured
+	// room for one PickMade or PickFailed: the cycle's, or that of whoever refused before
+	answer chan messages.StreamMsg
+	due    atomic.Int64 // unix nanoseconds: a later time for the answer; 0 = as configured
 }
 
 func newStream(s *Server, w wire.Stream) *stream {

@@ -16,8 +16,10 @@ import (
 // unclean is 97 headers, several of one name, some of 60 KB, some not UTF-8.
 func unclean(pseudo ...string) []string {
 	long := strings.Repeat("a\xff\x00\u2028\"", 60_000/7)
-	all := append(slices.Clone(pseudo), "accept: a/b", "accept: c/d;q=\xff", "accept: ", "set-cookie: a=\xc3", "set-cookie: b", "set-cookie: a=\xc3",
-		"x-request-id: "+long, "x-llm-d-inference-fairness-id: "+long, "x-gateway-inference-fairness-id: \xff", "authorization: "+long)
+	all := append(slices.Clone(pseudo), "accept: a/b", "accept: c/d;q=\xff", "accept: ", "set-cookie: a=\xc3",
+		"set-cookie: b", "set-cookie: a=\xc3",
+		"x-request-id: "+long, "x-llm-d-inference-fairness-id: "+long, "x-gateway-inference-fairness-id: \xff",
+		"authorization: "+long)
 	for len(all) < 97 {
 		all = append(all, fmt.Sprintf("x-%d: \xfe%d", len(all), len(all)))
 	}
@@ -27,7 +29,8 @@ func unclean(pseudo ...string) []string {
 // Headers that are no text, repeated, many or long change nothing: no answer sets, joins or removes one of them
 // (transcript sees to that), and what is kept of them is clean.
 func TestUncleanHeaders(t *testing.T) {
-	request := unclean(":method: PO\xffST", ":path: /v1/chat/completions\xff", ":authority: \xff", "content-type: \xff", "content-encoding: \xff", "content-length: \xff")
+	request := unclean(":method: PO\xffST", ":path: /v1/chat/completions\xff", ":authority: \xff", "content-type: \xff",
+		"content-encoding: \xff", "content-length: \xff")
 	response := unclean(":status: 200", "content-type: \xff", "grpc-status: \xff")
 	reject := fail(messages.PickFailed{Reason: messages.NoEndpoints, Detail: "no \xff"})
 	tests := map[string]struct {
@@ -37,8 +40,9 @@ func TestUncleanHeaders(t *testing.T) {
 	}{
 		"served":               {setup{}, "{}", []string{"qH 10.0.0.1:8000", `qB "{}" eos`, "rH", `rB "x" eos`}},
 		"refused by its cycle": {setup{script: reject}, "{}", []string{"503 rejected-no-endpoints"}},
-		"refused before":       {setup{config: func(c *Config) { c.MaxBodyBytes = 1 }}, "{}", []string{"413 body-too-large"}},
-		"no room":              {setup{full: true}, "{}", []string{"503 overloaded"}},
+		"refused before": {setup{config: func(c *Config) { c.MaxBodyBytes = 1 }}, "{}",
+			[]string{"413 body-too-large"}},
+		"no room": {setup{full: true}, "{}", []string{"503 overloaded"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,10 +71,12 @@ func (r *rig) clean(t *testing.T) {
 	kept := map[string]string{}
 	for _, c := range r.started() {
 		q := c.arrived.Request
-		kept["path"], kept["client id"], kept["model"], kept["flow"] = q.Path, q.ClientID, q.Model, c.arrived.Flow.Fairness
+		kept["path"], kept["client id"], kept["model"], kept["flow"] = q.Path, q.ClientID, q.Model,
+			c.arrived.Flow.Fairness
 	}
 	for _, record := range r.refused {
-		kept["record's client id"], kept["record's model"], kept["record's flow"] = record.ClientID, record.Model, record.Flow.Fairness
+		kept["record's client id"], kept["record's model"], kept["record's flow"] = record.ClientID, record.Model,
+			record.Flow.Fairness
 	}
 	families, err := r.registry.Gather()
 	if err != nil {
@@ -107,22 +113,29 @@ func TestHeadersOfTheBody(t *testing.T) {
 		lines []string
 		want  seen
 	}{
-		"plain":                  {[]string{":path: /p?q", "content-type: t", "content-type: u"}, seen{"/p", "t", ""}},
-		"an encoding":            {[]string{"content-encoding: gzip"}, seen{"", "", "gzip"}},
-		"encodings add up":       {[]string{"content-encoding: identity", "content-type: t", "content-encoding: ", "content-encoding: gzip, br"}, seen{"", "t", "identity,,gzip, br"}},
-		"many encodings":         {slices.Repeat([]string{"content-encoding: identity"}, 100), seen{"", "", unreadable}},
-		"a long encoding":        {[]string{"content-encoding: " + strings.Repeat("identity,", 100) + "gzip"}, seen{"", "", unreadable}},
-		"a long one, then short": {[]string{"content-encoding: " + strings.Repeat("x", 60<<10), "content-encoding: gzip"}, seen{"", "", unreadable}},
-		"a long content type":    {[]string{"content-type: application/json;" + strings.Repeat("x", 60<<10)}, seen{"", "application/json;" + strings.Repeat("x", 2<<10-17), ""}},
-		"a long path":            {[]string{":path: /" + strings.Repeat("x", 60<<10) + chatPath}, seen{"/" + strings.Repeat("x", 8<<10-1), "", unreadable}},
-		"as many headers":        {flood(maxHeaders), seen{chatPath, "", ""}},
-		"too many headers":       {flood(maxHeaders, "content-encoding: gzip"), seen{chatPath, "", unreadable}},
+		"plain":       {[]string{":path: /p?q", "content-type: t", "content-type: u"}, seen{"/p", "t", ""}},
+		"an encoding": {[]string{"content-encoding: gzip"}, seen{"", "", "gzip"}},
+		"encodings add up": {[]string{"content-encoding: identity", "content-type: t", "content-encoding: ",
+			"content-encoding: gzip, br"}, seen{"", "t", "identity,,gzip, br"}},
+		"many encodings": {slices.Repeat([]string{"content-encoding: identity"}, 100),
+			seen{"", "", unreadable}},
+		"a long encoding": {[]string{"content-encoding: " + strings.Repeat("identity,", 100) + "gzip"},
+			seen{"", "", unreadable}},
+		"a long one, then short": {[]string{"content-encoding: " + strings.Repeat("x", 60<<10),
+			"content-encoding: gzip"}, seen{"", "", unreadable}},
+		"a long content type": {[]string{"content-type: application/json;" + strings.Repeat("x", 60<<10)},
+			seen{"", "application/json;" + strings.Repeat("x", 2<<10-17), ""}},
+		"a long path": {[]string{":path: /" + strings.Repeat("x", 60<<10) + chatPath},
+			seen{"/" + strings.Repeat("x", 8<<10-1), "", unreadable}},
+		"as many headers":  {flood(maxHeaders), seen{chatPath, "", ""}},
+		"too many headers": {flood(maxHeaders, "content-encoding: gzip"), seen{chatPath, "", unreadable}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, got := newRig(setup{}), new(seen)
 			r.srv.deps.Parser = got
-			if diff := cmp.Diff(served(), transcript(t, converse(t, r.serve(t), qH(more, tc.lines...), qB("{}", last)))); diff != "" {
+			if diff := cmp.Diff(served(), transcript(t, converse(t, r.serve(t), qH(more, tc.lines...),
+				qB("{}", last)))); diff != "" {
 				t.Errorf("answers, want -, got +:\n%s", diff)
 			}
 			if *got != tc.want {

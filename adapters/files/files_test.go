@@ -116,7 +116,8 @@ func TestContentsCountWhenTwoLooksSeeThem(t *testing.T) {
 				s.write("f", step.text)
 				s.Look()
 				if s.Value() != step.value || len(s.told) != step.told {
-					t.Fatalf("step %d: %q in force, told %d times, want %q and %d", i, s.Value(), len(s.told), step.value, step.told)
+					t.Fatalf("step %d: %q in force, told %d times, want %q and %d", i, s.Value(), len(s.told),
+						step.value, step.told)
 				}
 			}
 		})

@@ -30,7 +30,8 @@ func NewChecker() *Checker {
 	return &Checker{ctx: ctx, cancel: cancel, places: make(chan struct{}, maxChecks)}
 }
 
-// Check connects, within a second, and tells the port whether that worked. False: it is full or closed, and tells nothing.
+// Check connects, within a second, and tells the port whether that worked. False: it is full or closed,
+// and tells nothing.
 func (c *Checker) Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

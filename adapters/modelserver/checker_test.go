@@ -38,7 +38,8 @@ func TestCheckerConnects(t *testing.T) {
 	}
 	shut.Close()
 	c, got := NewChecker(), make(answers, 1)
-	for at, want := range map[string]bool{open.Addr().String(): true, shut.Addr().String(): false, "not an address": false} {
+	for at, want := range map[string]bool{open.Addr().String(): true, shut.Addr().String(): false,
+		"not an address": false} {
 		id := messages.EndpointID{Slot: 1, Generation: 2}
 		if !c.Check(id, messages.Address(at), got) {
 			t.Fatalf("%s: refused", at)

@@ -29,8 +29,9 @@ var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b
 
 var errNoTurn = errors.New("no turn within the timeout: too many fetches at once")
 
-// newClient is a client that verifies certificates against the system's roots, or none at all. It keeps connections, asks for no compression (model servers do not compress, and unpacking costs), goes through
-// no proxy, and follows redirects to the same host only.
+// newClient is a client that verifies certificates against the system's roots, or none at all. It keeps connections,
+// asks for no compression (model servers do not compress, and unpacking costs), goes through no proxy, and follows
+// redirects to the same host only.
 func newClient(cfg Config, anyCertificate bool) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -102,7 +103,8 @@ func readAll(answer *http.Response, limit int64, body *[]byte) error {
 		b = nil
 	}
 	defer func() { *body = b }()
-	b = slices.Grow(b, int(answer.ContentLength+1)) // one more, so that the last Read finds room to say that it is the last
+	// one more, so that the last Read finds room to say that it is the last
+	b = slices.Grow(b, int(answer.ContentLength+1))
 	for {
 		b = slices.Grow(b, 1)
 		n, err := answer.Body.Read(b[len(b):cap(b)])

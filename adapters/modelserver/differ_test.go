@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// byParser reads the numbers of a page the long way: a whole parse, then a look at each family. ok is false if the parser
-// refuses the page, or it has a wanted name as a histogram or summary, which have no single value.
+// byParser reads the numbers of a page the long way: a whole parse, then a look at each family. ok is false if the
+// parser refuses the page, or it has a wanted name as a histogram or summary, which have no single value.
 func byParser(page []byte, of *engine) (got [quantities]float64, ok bool) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
@@ -97,7 +97,8 @@ func differ(t *testing.T, page []byte, of *engine) {
 	}
 	r := Scan(page, of.name, everything)
 	for q, got := range map[quantity]float64{
-		waiting: r.Waiting, running: r.Running, kvUsed: r.KVUsed, blockTokens: r.BlockTokens, blocks: r.Blocks, startedAt: r.StartedAt,
+		waiting: r.Waiting, running: r.Running, kvUsed: r.KVUsed, blockTokens: r.BlockTokens, blocks: r.Blocks,
+		startedAt: r.StartedAt,
 	} {
 		if got != want[q] && math.Abs(got-want[q]) > 1e-12*math.Abs(want[q]) {
 			t.Errorf("%s, quantity %d of %.400q: scanned %v, parsed %v", of.name, q, page, got, want[q])
@@ -122,7 +123,8 @@ func TestScannerAgreesWithTheParser(t *testing.T) {
 
 func FuzzScan(f *testing.F) {
 	f.Add([]byte("vllm:num_requests_waiting{a=\"b\\\"}\"} 3 17\n# EOF\n"), uint8(0))
-	f.Add([]byte("# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs{tp_rank=\"1\",priority=\"\"} 1e3\n"), uint8(1))
+	f.Add([]byte("# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs{tp_rank=\"1\",priority=\"\"} 1e3\n"),
+		uint8(1))
 	f.Add([]byte("nv_trt_llm_request_metrics{request_type=\"waiting\"} +Inf\n"), uint8(2))
 	f.Add([]byte("{\"trtllm_num_requests_waiting\",x=\"y\"} 4\r\n"), uint8(3))
 	f.Add([]byte("process_start_time_seconds\t1.79e+09\nllamacpp:requests_deferred 2\n"), uint8(4))
@@ -140,7 +142,8 @@ func FuzzScan(f *testing.F) {
 		if !bytes.Equal(before, page) {
 			t.Error("the page was written to")
 		}
-		for _, x := range []float64{r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks, r.StartedAt, r.MaxAdapters} {
+		for _, x := range []float64{r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks, r.StartedAt,
+			r.MaxAdapters} {
 			if math.IsNaN(x) || x < 0 && x != messages.Unknown {
 				t.Errorf("%.400q: %v is no number that a page can say", page, x)
 			}

@@ -30,8 +30,8 @@ type condition uint8
 
 const (
 	always condition = iota
-	// firstRank: SGLang can report the same scheduler once per tensor and pipeline rank, and, beside the total, once per
-	// request priority. The total of rank 0 counts.
+	// firstRank: SGLang can report the same scheduler once per tensor and pipeline rank, and, beside the total, once
+	// per request priority. The total of rank 0 counts.
 	firstRank
 	typeWaiting    // request_type="waiting"
 	typeScheduled  // request_type="scheduled"
@@ -122,7 +122,8 @@ func (c condition) holds(l labels) bool {
 	case always:
 		return true
 	case firstRank:
-		return (l.is("tp_rank", "") || l.is("tp_rank", "0")) && (l.is("pp_rank", "") || l.is("pp_rank", "0")) && l.is("priority", "")
+		return (l.is("tp_rank", "") || l.is("tp_rank", "0")) && (l.is("pp_rank", "") || l.is("pp_rank", "0")) &&
+			l.is("priority", "")
 	case typeWaiting:
 		return l.is("request_type", "waiting")
 	case typeScheduled:

@@ -104,19 +104,21 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("model servers: %w", err)
 	}
-	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true), turns: make(chan struct{}, cfg.Concurrent)}
+	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true),
+		turns: make(chan struct{}, cfg.Concurrent)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f, nil
 }
 
-// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly once,
-// within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells nothing.
-// It does not block.
+// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly
+// once, within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells
+// nothing. It does not block.
 func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
 	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, to)
 }
 
-// FetchModels begins a fetch of an endpoint's model list. It tells the port ModelsListed as FetchMetrics does ScrapeFinished.
+// FetchModels begins a fetch of an endpoint's model list. It tells the port ModelsListed as FetchMetrics does
+// ScrapeFinished.
 func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
 	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, to)
 }
@@ -132,7 +134,8 @@ type Found struct {
 // Look reads both pages of an endpoint, within the timeout each.
 func (f *Fetcher) Look(of messages.EndpointSpec) Found {
 	metrics, models := f.metrics(of, 0), f.models(of, 0)
-	return Found{Engine: metrics.Reading.Engine, Models: models.Models.Append(nil), NoMetrics: metrics.Failure, NoModels: models.Failure}
+	return Found{Engine: metrics.Reading.Engine, Models: models.Models.Append(nil), NoMetrics: metrics.Failure,
+		NoModels: models.Failure}
 }
 
 // Close ends all fetches, which are told as failed, waits for their goroutines, and closes idle connections.

@@ -131,7 +131,10 @@ func TestFetchFailures(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		"status":              {Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503"},
+		"status": {Config{}, func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, "status 503"},
 		"too long, announced": {Config{PageBytes: 10}, say("vllm:num_requests_waiting 3\n"), "28 bytes, limit 10"},
 		"too long, not announced": {Config{PageBytes: 10}, func(w http.ResponseWriter, _ *http.Request) {
 			for range 100 {
@@ -147,12 +150,14 @@ func TestFetchFailures(t *testing.T) {
 		"redirects without end": {Config{}, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)
 		}, "more than 3 redirects"},
-		"silence": {Config{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "timeout"},
+		"silence": {Config{Timeout: 50 * time.Millisecond},
+			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "timeout"},
 		"cut in the page": {Config{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = fmt.Fprintln(w, "vllm:num_requests_waiting 3")
 		}, "unexpected EOF"},
-		"closed without an answer": {Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		"closed without an answer": {Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"EOF"},
 	} {
 		t.Run(name, func(t *testing.T) { newScene(t, c.cfg, c.handler).failsWith(7, c.want) })
 	}
@@ -182,13 +187,15 @@ func TestPortAndPathFromConfiguration(t *testing.T) {
 		say(map[string]string{"/prom": "vllm:num_requests_waiting 9\n"}[r.URL.Path])(w, r)
 	}))
 	defer other.Close()
-	s := newScene(t, Config{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"}, Models: Page{Path: "/list"}},
+	s := newScene(t, Config{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"},
+		Models: Page{Path: "/list"}},
 		func(w http.ResponseWriter, r *http.Request) { say(`{"data":[{"id":"at `+r.URL.Path+`"}]}`)(w, r) })
 	if got := s.scrape(1); got.Reading.Waiting != 9 {
 		t.Errorf("got %+v", got)
 	}
 	s.fetcher.FetchModels(s.spec(), 2, s.ear)
-	if got, want := s.told(), (messages.ModelsListed{Number: 2, Models: list("at /list")}); !reflect.DeepEqual(got, want) {
+	if got, want := s.told(), (messages.ModelsListed{Number: 2, Models: list("at /list")}); !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -197,18 +204,21 @@ func TestModelsAreListed(t *testing.T) {
 	body := string(page(t, "vllm-0.32.0/models_lora.json"))
 	s := newScene(t, Config{}, func(w http.ResponseWriter, r *http.Request) { say(body)(w, r) })
 	s.fetcher.FetchModels(s.spec(), 3, s.ear)
-	if got, want := s.told(), (messages.ModelsListed{Number: 3, Models: list("tiny", "lora-a", "lora-b")}); !reflect.DeepEqual(got, want) {
+	if got, want := s.told(), (messages.ModelsListed{Number: 3,
+		Models: list("tiny", "lora-a", "lora-b")}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	body = "no list"
 	s.fetcher.FetchModels(s.spec(), 4, s.ear)
-	if got := s.told().(messages.ModelsListed); got.Number != 4 || !strings.Contains(got.Failure, "invalid character") || got.Models.Len() != 0 {
+	if got := s.told().(messages.ModelsListed); got.Number != 4 ||
+		!strings.Contains(got.Failure, "invalid character") || got.Models.Len() != 0 {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
-	s := newScene(t, Config{Timeout: time.Minute, Concurrent: 3}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s := newScene(t, Config{Timeout: time.Minute, Concurrent: 3},
+		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	const fetches = 10 // three that hang and seven that wait for their turn
 	for i := range uint32(fetches) {
 		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
@@ -253,7 +263,8 @@ func TestFetchesAtOnceAreBounded(t *testing.T) {
 }
 
 func TestWaitForATurnEndsAtTheTimeout(t *testing.T) {
-	s := newScene(t, Config{Concurrent: 1, Timeout: 100 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s := newScene(t, Config{Concurrent: 1, Timeout: 100 * time.Millisecond},
+		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s.fetcher.turns <- struct{}{}
 	s.failsWith(1, "no turn")
 	<-s.fetcher.turns

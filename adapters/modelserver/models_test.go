@@ -12,7 +12,8 @@ func TestModelLists(t *testing.T) {
 		want []string
 		fail string
 	}{
-		"vllm with adapters": {string(page(t, "vllm-0.32.0/models_lora.json")), []string{"tiny", "lora-a", "lora-b"}, ""},
+		"vllm with adapters": {string(page(t, "vllm-0.32.0/models_lora.json")), []string{"tiny", "lora-a", "lora-b"},
+			""},
 		"llama.cpp":          {string(page(t, "llama.cpp-11434/models.json")), []string{"tiny"}, ""},
 		"none":               {`{"data":[]}`, []string{}, ""},
 		"twice and nameless": {`{"data":[{"id":"a"},{},{"id":"a"},{"id":""},{"id":"b"}]}`, []string{"a", "b"}, ""},
@@ -22,9 +23,10 @@ func TestModelLists(t *testing.T) {
 		"id is a number":     {`{"data":[{"id":5}]}`, nil, "cannot unmarshal number"},
 		"cut":                {`{"data":[{"id":"a"}`, nil, "unexpected end"},
 		"empty":              {``, nil, "unexpected end"},
-		"long id":            {`{"data":[{"id":"` + strings.Repeat("x", 513) + `"}]}`, nil, "data[0].id has 513 bytes, limit 512"},
-		"too many":           {`{"data":[{}` + strings.Repeat(",{}", 4096) + `]}`, nil, "4097 models, limit 4096"},
-		"too deep":           {strings.Repeat(`{"data":[`, 20000), nil, "exceeded max depth"},
+		"long id": {`{"data":[{"id":"` + strings.Repeat("x", 513) + `"}]}`, nil,
+			"data[0].id has 513 bytes, limit 512"},
+		"too many": {`{"data":[{}` + strings.Repeat(",{}", 4096) + `]}`, nil, "4097 models, limit 4096"},
+		"too deep": {strings.Repeat(`{"data":[`, 20000), nil, "exceeded max depth"},
 	} {
 		got, err := DecodeModels([]byte(c.body))
 		if c.fail != "" && (err == nil || !strings.Contains(err.Error(), c.fail)) || c.fail == "" && err != nil {

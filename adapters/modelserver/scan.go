@@ -19,12 +19,13 @@ type Wanted struct {
 // maxAdapters bounds the adapters that one page can name.
 const maxAdapters = 1024
 
-// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the engine's name; one that is not
-// known, "" among them, means the first engine of which the page has a series. A server that runs several engines behind
-// one page (data parallel) has one sample of each series per engine: requests and blocks are summed, KV usage is averaged.
+// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the engine's name; one that is
+// not known, "" among them, means the first engine of which the page has a series. A server that runs several engines
+// behind one page (data parallel) has one sample of each series per engine: requests and blocks are summed,
+// KV usage is averaged.
 //
-// A sample that is NaN, infinite, negative or no number counts as absent. So does a last line without an end: it may have
-// been cut. Scan allocates for nothing but lists of adapters, and keeps no part of page.
+// A sample that is NaN, infinite, negative or no number counts as absent. So does a last line without an end: it may
+// have been cut. Scan allocates for nothing but lists of adapters, and keeps no part of page.
 func Scan(page []byte, engine string, want Wanted) messages.Reading {
 	s := scan{engine: engineNamed(engine), want: want}
 	for len(page) > 0 {
@@ -171,9 +172,9 @@ func (s *scan) reading() messages.Reading {
 	return r
 }
 
-// readAdapters reads the newest of vllm:lora_requests_info: label sets stay on the page for ever, and the value is the time
-// at which one was last written. An adapter in use is left out of those waited for, and while no request waits none is
-// waited for: vLLM repeats the ones in use there.
+// readAdapters reads the newest of vllm:lora_requests_info: label sets stay on the page for ever, and the value is the
+// time at which one was last written. An adapter in use is left out of those waited for, and while no request waits
+// none is waited for: vLLM repeats the ones in use there.
 func (s *scan) readAdapters(r *messages.Reading) {
 	if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
 		r.MaxAdapters = float64(n)

@@ -23,15 +23,19 @@ func page(t testing.TB, name string) []byte {
 
 // nothing is a reading of an empty page.
 func nothing() messages.Reading {
-	return messages.Reading{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+	return messages.Reading{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
+		MaxAdapters: -1}
 }
 
 func list(names ...string) messages.List[string] { return messages.ListOf(names...) }
 
 func TestPagesOfRealServersReadAsByHand(t *testing.T) {
-	vllm := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09, MaxAdapters: -1}
-	withLoRA := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09, MaxAdapters: 2}
-	llama := messages.Reading{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+	vllm := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09,
+		MaxAdapters: -1}
+	withLoRA := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09,
+		MaxAdapters: 2}
+	llama := messages.Reading{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
+		MaxAdapters: -1}
 	with := func(r messages.Reading, change func(*messages.Reading)) messages.Reading { change(&r); return r }
 	for name, want := range map[string]messages.Reading{
 		"vllm-0.32.0/metrics_idle.txt":                vllm,
@@ -55,7 +59,8 @@ func TestPagesOfRealServersReadAsByHand(t *testing.T) {
 					t.Errorf("engine %q:\n got %+v\nwant %+v", engine, got, want)
 				}
 			}
-			if crlf := strings.ReplaceAll(string(page(t, name)), "\n", "\r\n"); !reflect.DeepEqual(Scan([]byte(crlf), "", everything), want) {
+			if crlf := strings.ReplaceAll(string(page(t, name)), "\n", "\r\n"); !reflect.DeepEqual(Scan([]byte(crlf),
+				"", everything), want) {
 				t.Errorf("with CRLF: got %+v", Scan([]byte(crlf), "", everything))
 			}
 		})
@@ -130,7 +135,8 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",ver
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="m",version="1"} 60
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100
 `, func(r *messages.Reading) {
-				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "triton-tensorrt-llm", 3, 4, 0.6, 64, 100
+				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "triton-tensorrt-llm", 3, 4, 0.6,
+					64, 100
 			}},
 		"trtllm-serve": {
 			`trtllm_num_requests_waiting{model_name="m"} 3
@@ -166,27 +172,28 @@ func TestWaysToWriteASample(t *testing.T) {
 		line string
 		want float64 // waiting
 	}{
-		"bare":                   {"vllm:num_requests_waiting 3\n", 3},
-		"blanks everywhere":      {" \tvllm:num_requests_waiting \t { engine = \"0\" , } \t 3 \n", 3},
-		"exponent":               {"vllm:num_requests_waiting 3.5e+01\n", 35},
-		"timestamp":              {"vllm:num_requests_waiting 3 1795251471470\n", 3},
-		"OpenMetrics timestamp":  {"vllm:num_requests_waiting{a=\"b\"} 3 1795251471.470\n# EOF\n", 3},
-		"exemplar":               {"vllm:num_requests_waiting 3 # {trace=\"x\"} 1 2\n", 3},
-		"escapes":                {`vllm:num_requests_waiting{model_name="a\"} 7 \\",b="{}"} 3` + "\n", 3},
-		"name in braces":         {`{"vllm:num_requests_waiting",engine="0"} 3` + "\n", 3},
-		"only the name inside":   {`{"vllm:num_requests_waiting"} 3` + "\n", 3},
-		"quoted label name":      {`vllm:num_requests_waiting{"some.label"="x"} 3` + "\n", 3},
-		"not a number":           {"vllm:num_requests_waiting NaN\n", -1},
-		"infinite":               {"vllm:num_requests_waiting +Inf\n", -1},
-		"negative":               {"vllm:num_requests_waiting -3\n", -1},
-		"no number":              {"vllm:num_requests_waiting three\n", -1},
-		"no value":               {"vllm:num_requests_waiting\n", -1},
-		"no value after labels":  {"vllm:num_requests_waiting{a=\"b\"}\n", -1},
-		"braces without an end":  {"vllm:num_requests_waiting{a=\"b 3\n", -1},
-		"longer name":            {"vllm:num_requests_waiting_by_reason{reason=\"capacity\"} 3\n", -1},
-		"comment":                {"# vllm:num_requests_waiting 3\n", -1},
-		"line that may be cut":   {"vllm:num_requests_waiting 3", -1},
-		"NaN beside a number":    {"vllm:num_requests_waiting{engine=\"0\"} NaN\nvllm:num_requests_waiting{engine=\"1\"} 2\n", 2},
+		"bare":                  {"vllm:num_requests_waiting 3\n", 3},
+		"blanks everywhere":     {" \tvllm:num_requests_waiting \t { engine = \"0\" , } \t 3 \n", 3},
+		"exponent":              {"vllm:num_requests_waiting 3.5e+01\n", 35},
+		"timestamp":             {"vllm:num_requests_waiting 3 1795251471470\n", 3},
+		"OpenMetrics timestamp": {"vllm:num_requests_waiting{a=\"b\"} 3 1795251471.470\n# EOF\n", 3},
+		"exemplar":              {"vllm:num_requests_waiting 3 # {trace=\"x\"} 1 2\n", 3},
+		"escapes":               {`vllm:num_requests_waiting{model_name="a\"} 7 \\",b="{}"} 3` + "\n", 3},
+		"name in braces":        {`{"vllm:num_requests_waiting",engine="0"} 3` + "\n", 3},
+		"only the name inside":  {`{"vllm:num_requests_waiting"} 3` + "\n", 3},
+		"quoted label name":     {`vllm:num_requests_waiting{"some.label"="x"} 3` + "\n", 3},
+		"not a number":          {"vllm:num_requests_waiting NaN\n", -1},
+		"infinite":              {"vllm:num_requests_waiting +Inf\n", -1},
+		"negative":              {"vllm:num_requests_waiting -3\n", -1},
+		"no number":             {"vllm:num_requests_waiting three\n", -1},
+		"no value":              {"vllm:num_requests_waiting\n", -1},
+		"no value after labels": {"vllm:num_requests_waiting{a=\"b\"}\n", -1},
+		"braces without an end": {"vllm:num_requests_waiting{a=\"b 3\n", -1},
+		"longer name":           {"vllm:num_requests_waiting_by_reason{reason=\"capacity\"} 3\n", -1},
+		"comment":               {"# vllm:num_requests_waiting 3\n", -1},
+		"line that may be cut":  {"vllm:num_requests_waiting 3", -1},
+		"NaN beside a number": {"vllm:num_requests_waiting{engine=\"0\"} NaN\n" +
+			"vllm:num_requests_waiting{engine=\"1\"} 2\n", 2},
 		"after a line of 1 MiB":  {"x{a=\"" + strings.Repeat("y", 1<<20) + "\"} 1\nvllm:num_requests_waiting 3\n", 3},
 		"in a line of 1 MiB":     {"vllm:num_requests_waiting{a=\"" + strings.Repeat("}", 1<<20) + "\"} 3\n", 3},
 		"after bytes of no text": {"\x00\xff\xfe{\"\\\n\n\r\nvllm:num_requests_waiting 3\n", 3},

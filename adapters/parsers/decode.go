@@ -24,8 +24,8 @@ func hex4(p []byte) rune {
 	return hexDigit(p[0])<<12 | hexDigit(p[1])<<8 | hexDigit(p[2])<<4 | hexDigit(p[3])
 }
 
-// unescape decodes the escape that raw begins with, and says how long it is. A surrogate without its other half is U+FFFD.
-// raw has passed scanner.str.
+// unescape decodes the escape that raw begins with, and says how long it is. A surrogate without its other half is
+// U+FFFD. raw has passed scanner.str.
 func unescape(raw []byte) (r rune, size int) {
 	switch c := raw[1]; c {
 	case 'b':
@@ -69,7 +69,8 @@ func appendDecoded(dst, raw []byte) []byte {
 	return dst
 }
 
-// copyText is the text of raw as a string of its own. A byte that is not UTF-8 becomes U+FFFD, as encoding/json does it.
+// copyText is the text of raw as a string of its own. A byte that is not UTF-8 becomes U+FFFD,
+// as encoding/json does it.
 func copyText(raw []byte, escaped bool) string {
 	if escaped {
 		raw = appendDecoded(make([]byte, 0, len(raw)), raw)

@@ -21,8 +21,9 @@ const (
 	maxRatio = 100
 	// freeBytes may come out of any body: a short one may well repeat itself.
 	freeBytes = 64 << 10
-	// leadBytes is how far what went in may be ahead of what came out. Decoders read a block ahead, 128 KiB at most; past
-	// that the body is made of blocks and frames that hold nothing, which cost time and never meet the limits above.
+	// leadBytes is how far what went in may be ahead of what came out. Decoders read a block ahead, 128 KiB at most;
+	// past that the body is made of blocks and frames that hold nothing,
+	// which cost time and never meet the limits above.
 	leadBytes = 256 << 10
 	// windowBytes is the window that RFC 9659 lets a zstd body ask for.
 	windowBytes = 8 << 20
@@ -32,10 +33,11 @@ const (
 	chunkBytes = 32 << 10
 	// maxDecoding bodies at a time bound the memory, whatever the number of cores.
 	maxDecoding = 8
-	// decoderWait is the longest wait for one of these places. Decoding only computes, so a longer queue is an overload.
+	// decoderWait is the longest wait for one of these places. Decoding only computes,
+	// so a longer queue is an overload.
 	decoderWait = 100 * time.Millisecond
-	// decodeTime of one body. It stands above all others: a body can be cut into blocks so small that each byte costs ten
-	// times what it costs elsewhere.
+	// decodeTime of one body. It stands above all others: a body can be cut into blocks so small that each byte costs
+	// ten times what it costs elsewhere.
 	decodeTime = time.Second
 )
 
@@ -96,8 +98,8 @@ type decoders struct {
 	spaces   sync.Pool     // of *workspace
 }
 
-// newDecoders leaves half of the cores to requests that are not compressed. There are two places at least, or every body would
-// wait for the one that the kernel has put aside.
+// newDecoders leaves half of the cores to requests that are not compressed. There are two places at least, or every
+// body would wait for the one that the kernel has put aside.
 func newDecoders(maxBytes int) *decoders {
 	places := min(max(runtime.GOMAXPROCS(0)/2, 2), maxDecoding)
 	return &decoders{maxBytes: maxBytes, within: decodeTime, places: make(chan struct{}, places)}
@@ -155,7 +157,8 @@ func newDecoder(c coding) decoder {
 	case brotliCoding:
 		return new(brotli.Reader)
 	case zstdCoding:
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(windowBytes))
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(windowBytes))
 		if err != nil {
 			panic(err) // of the options, which are constants
 		}

@@ -26,7 +26,8 @@ var encoders = map[string]func(io.Writer) io.WriteCloser{
 	"gzip": func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
 	"br":   func(w io.Writer) io.WriteCloser { return brotli.NewWriterLevel(w, brotli.BestSpeed) },
 	"zstd": func(w io.Writer) io.WriteCloser {
-		z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(128<<10))
+		z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+			zstd.WithWindowSize(128<<10))
 		if err != nil {
 			panic(err)
 		}
@@ -167,11 +168,14 @@ func TestDecodingLimits(t *testing.T) {
 		"more, and repetitive: gzip": {"gzip", encoded(zeros(200_000), "gzip"), false},
 		"more, and repetitive: zstd": {"zstd", encoded(zeros(200_000), "zstd"), false},
 		"a bomb in a bomb":           {"gzip, gzip", encoded(zeros(2<<20), "gzip", "gzip"), false},
-		"members of nothing":         {"gzip", append(bytes.Repeat(empty, 300<<10/len(empty)), encoded(zeros(1), "gzip")...), false},
-		"some members of nothing":    {"gzip", append(bytes.Repeat(empty, 100<<10/len(empty)), encoded(zeros(1), "gzip")...), true},
-		"frames of nothing":          {"zstd", append(bytes.Repeat([]byte("\x50\x2a\x4d\x18\x00\x00\x00\x00"), 80<<10), encoded(zeros(1), "zstd")...), false},
-		"a window of 8 MiB":          {"zstd", []byte("\x28\xb5\x2f\xfd\x00\x68\x69\x00\x00{\"model\":\"m\"}"), true},
-		"a window of 16 MiB":         {"zstd", []byte("\x28\xb5\x2f\xfd\x00\x70\x69\x00\x00{\"model\":\"m\"}"), false},
+		"members of nothing": {"gzip", append(bytes.Repeat(empty, 300<<10/len(empty)),
+			encoded(zeros(1), "gzip")...), false},
+		"some members of nothing": {"gzip", append(bytes.Repeat(empty, 100<<10/len(empty)),
+			encoded(zeros(1), "gzip")...), true},
+		"frames of nothing": {"zstd", append(bytes.Repeat([]byte("\x50\x2a\x4d\x18\x00\x00\x00\x00"), 80<<10),
+			encoded(zeros(1), "zstd")...), false},
+		"a window of 8 MiB":  {"zstd", []byte("\x28\xb5\x2f\xfd\x00\x68\x69\x00\x00{\"model\":\"m\"}"), true},
+		"a window of 16 MiB": {"zstd", []byte("\x28\xb5\x2f\xfd\x00\x70\x69\x00\x00{\"model\":\"m\"}"), false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,8 +211,8 @@ func TestBombsCostLittle(t *testing.T) {
 		}
 		all.Wait()
 	})
-	// Of each that is decoded: its buffer, the one before while it doubles, and windows of at most 24 MiB. As much again
-	// is garbage between two samples, and what waits in the pool.
+	// Of each that is decoded: its buffer, the one before while it doubles, and windows of at most 24 MiB. As much
+	// again is garbage between two samples, and what waits in the pool.
 	if most := uint64(min(max(runtime.GOMAXPROCS(0)/2, 2), 8)) * (2*limit + 24<<20) * 2; peak > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", peak>>20, most>>20)
 	}

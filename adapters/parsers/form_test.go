@@ -10,7 +10,8 @@ import (
 )
 
 func TestAnswerForm(t *testing.T) {
-	chat, completion := messages.AnswerForm{API: messages.ChatAPI, Choices: 1}, messages.AnswerForm{API: messages.CompletionAPI, Choices: 1}
+	chat, completion := messages.AnswerForm{API: messages.ChatAPI, Choices: 1},
+		messages.AnswerForm{API: messages.CompletionAPI, Choices: 1}
 	with := func(f messages.AnswerForm, change func(*messages.AnswerForm)) messages.AnswerForm {
 		change(&f)
 		return f
@@ -37,36 +38,37 @@ func TestAnswerForm(t *testing.T) {
 		`{"stream":true,"stream_options":{"continuous_usage_stats":true}}`:                       {chatPath, each},
 		`{"stream_options":{"continuous_usage_stats":true}}`:                                     {chatPath, chat},
 		`{"stream":true,"stream_options":{"continuous_usage_stats":true},"stream_options":null}`: {chatPath, stream},
-		`{"tools":[{"type":"function"}]}`:                                                        {chatPath, structured},
-		`{"tools":[]}`:                                                                           {chatPath, chat},
-		`{"tools":[ ]}`:                                                                          {chatPath, chat},
-		`{"tools":null}`:                                                                         {chatPath, chat},
-		`{"functions":[{}],"response_format":null}`:                                              {chatPath, structured},
-		`{"response_format":{"type":"json_object"}}`:                                             {chatPath, structured},
-		`{"structured_outputs":{"choice":["a"]}}`:                                                {chatPath, structured},
-		`{"logprobs":true}`:                                                                      {chatPath, probs(chat, 1)},
-		`{"logprobs":true,"top_logprobs":5}`:                                                     {chatPath, probs(chat, 6)},
-		`{"logprobs":false,"top_logprobs":5}`:                                                    {chatPath, chat},
-		`{"logprobs":5,"prompt":1}`:                                                              {chatPath, chat},
-		`{"logprobs":0}`:                                                                         {completionPath, probs(completion, 1)},
-		`{"logprobs":5}`:                                                                         {completionPath, probs(completion, 6)},
-		`{"logprobs":null}`:                                                                      {completionPath, completion},
-		`{"logprobs":-1}`:                                                                        {completionPath, completion},
-		`{"logprobs":true}  `:                                                                    {completionPath, completion},
-		`{"logprobs":99999999}`:                                                                  {completionPath, probs(completion, 255)},
-		`{"top_logprobs":5}`:                                                                     {completionPath, completion},
-		`{"n":3}`:                                                                                {chatPath, choices(chat, 3)},
-		`{"n":0}`:                                                                                {chatPath, chat},
-		`{"n":"x"}`:                                                                              {chatPath, chat},
-		`{"n":2,"prompt":["a","b","c"]}`:                                                         {completionPath, choices(completion, 6)},
-		`{"prompt":[[1,2],[3]]}`:                                                                 {completionPath, choices(completion, 2)},
-		`{"prompt":[1,2,3]}`:                                                                     {completionPath, completion},
-		`{"prompt":["a","b"],"prompt":"a"}`:                                                      {completionPath, completion},
-		`{"n":2147483647,"prompt":["a","b","c"]}`:                                                {completionPath, choices(completion, 255)},
-		`{"echo":true}`:                                                                          {completionPath, repeats},
-		`{"prompt_logprobs":0}`:                                                                  {completionPath, repeats},
-		`{"prompt_logprobs":null,"echo":false}`:                                                  {completionPath, completion},
-		`{"return_token_ids":true}`:                                                              {completionPath, repeats},
+		`{"tools":[{"type":"function"}]}`: {chatPath,
+			structured},
+		`{"tools":[]}`:   {chatPath, chat},
+		`{"tools":[ ]}`:  {chatPath, chat},
+		`{"tools":null}`: {chatPath, chat},
+		`{"functions":[{}],"response_format":null}`:  {chatPath, structured},
+		`{"response_format":{"type":"json_object"}}`: {chatPath, structured},
+		`{"structured_outputs":{"choice":["a"]}}`:    {chatPath, structured},
+		`{"logprobs":true}`:                          {chatPath, probs(chat, 1)},
+		`{"logprobs":true,"top_logprobs":5}`:         {chatPath, probs(chat, 6)},
+		`{"logprobs":false,"top_logprobs":5}`:        {chatPath, chat},
+		`{"logprobs":5,"prompt":1}`:                  {chatPath, chat},
+		`{"logprobs":0}`:                             {completionPath, probs(completion, 1)},
+		`{"logprobs":5}`:                             {completionPath, probs(completion, 6)},
+		`{"logprobs":null}`:                          {completionPath, completion},
+		`{"logprobs":-1}`:                            {completionPath, completion},
+		`{"logprobs":true}  `:                        {completionPath, completion},
+		`{"logprobs":99999999}`:                      {completionPath, probs(completion, 255)},
+		`{"top_logprobs":5}`:                         {completionPath, completion},
+		`{"n":3}`:                                    {chatPath, choices(chat, 3)},
+		`{"n":0}`:                                    {chatPath, chat},
+		`{"n":"x"}`:                                  {chatPath, chat},
+		`{"n":2,"prompt":["a","b","c"]}`:             {completionPath, choices(completion, 6)},
+		`{"prompt":[[1,2],[3]]}`:                     {completionPath, choices(completion, 2)},
+		`{"prompt":[1,2,3]}`:                         {completionPath, completion},
+		`{"prompt":["a","b"],"prompt":"a"}`:          {completionPath, completion},
+		`{"n":2147483647,"prompt":["a","b","c"]}`:    {completionPath, choices(completion, 255)},
+		`{"echo":true}`:                              {completionPath, repeats},
+		`{"prompt_logprobs":0}`:                      {completionPath, repeats},
+		`{"prompt_logprobs":null,"echo":false}`:      {completionPath, completion},
+		`{"return_token_ids":true}`:                  {completionPath, repeats},
 	} {
 		if got := parse(t, c.path, body).Form; got != c.want {
 			t.Errorf("%s: got %+v, want %+v", body, got, c.want)
@@ -89,7 +91,8 @@ func TestUsageEventIsMeasured(t *testing.T) {
 		}
 	}
 	for name, kind := range map[string]string{
-		"vllm_chat_stream_usage": "text/event-stream; charset=utf-8", "vllm_completion_stream_usage": "", "llamacpp_chat_stream_usage": "text/event-stream",
+		"vllm_chat_stream_usage": "text/event-stream; charset=utf-8", "vllm_completion_stream_usage": "",
+		"llamacpp_chat_stream_usage": "text/event-stream",
 	} {
 		raw, err := os.ReadFile("testdata/captures/" + name + ".txt")
 		if err != nil {

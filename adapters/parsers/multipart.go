@@ -21,8 +21,8 @@ func isForm(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), "multipart/form-data")
 }
 
-// formModel is the value of a form's field model, "" if it has none that names something. A file is no field. A field that
-// stands twice counts with its last value. What is broken, cut or past a limit ends the form.
+// formModel is the value of a form's field model, "" if it has none that names something. A file is no field. A field
+// that stands twice counts with its last value. What is broken, cut or past a limit ends the form.
 func formModel(contentType string, body []byte) string {
 	if len(contentType) > maxFormTypeBytes {
 		return ""
@@ -72,8 +72,8 @@ func (f *form) begin() bool {
 	return ok && more
 }
 
-// content steps over the content of a part and the delimiter that ends it. more = another part begins; false for ok = no
-// delimiter ends it.
+// content steps over the content of a part and the delimiter that ends it. more = another part begins; false for ok =
+// no delimiter ends it.
 func (f *form) content() (content []byte, more, ok bool) {
 	at := 0
 	for {

@@ -25,7 +25,8 @@ func field(name, value string) string {
 }
 
 func file(name, value string) string {
-	return lines("--cut", `Content-Disposition: form-data; name="`+name+`"; filename="a.wav"`, "Content-Type: audio/wav", "", value, "")
+	return lines("--cut", `Content-Disposition: form-data; name="`+name+`"; filename="a.wav"`,
+		"Content-Type: audio/wav", "", value, "")
 }
 
 func TestForms(t *testing.T) {
@@ -33,12 +34,13 @@ func TestForms(t *testing.T) {
 	model, end := field("model", "whisper"), "--cut--\r\n"
 	header := func(l ...string) string { return lines(append(append([]string{"--cut"}, l...), "", "whisper", end)...) }
 	tests := map[string]struct{ contentType, body, want string }{
-		"model first":          {formType, model + file("file", sound) + end, "whisper"},
-		"model behind a file":  {formType, file("file", sound) + field("language", "en") + model + end, "whisper"},
-		"the last one counts":  {formType, field("model", "a") + field("model", "b") + end, "b"},
-		"no model":             {formType, file("file", sound) + end, ""},
-		"no value":             {formType, field("model", "") + end, ""},
-		"delimiter at once":    {formType, lines("--cut", `Content-Disposition: form-data; name="model"`, "", "--cut--"), ""},
+		"model first":         {formType, model + file("file", sound) + end, "whisper"},
+		"model behind a file": {formType, file("file", sound) + field("language", "en") + model + end, "whisper"},
+		"the last one counts": {formType, field("model", "a") + field("model", "b") + end, "b"},
+		"no model":            {formType, file("file", sound) + end, ""},
+		"no value":            {formType, field("model", "") + end, ""},
+		"delimiter at once": {formType, lines("--cut", `Content-Disposition: form-data; name="model"`, "",
+			"--cut--"), ""},
 		"a file named model":   {formType, file("model", "whisper") + end, ""},
 		"another name":         {formType, field("Model", "a") + field("model ", "b") + field("xmodel", "c") + end, ""},
 		"not UTF-8":            {formType, field("model", "a\xffb") + end, "a\uFFFDb"},
@@ -50,7 +52,8 @@ func TestForms(t *testing.T) {
 		"quoted boundary":      {`Multipart/Form-Data; charset=x; Boundary="cut"`, model + end, "whisper"},
 		"unquoted name":        {formType, header(`content-disposition: form-data; name=model`), "whisper"},
 		"header of two lines":  {formType, header("Content-Disposition: form-data;", ` name="model"`), "whisper"},
-		"other fields first":   {formType, header("Content-Type: text/plain; charset=utf-8", `Content-Disposition: form-data; name="model"`), "whisper"},
+		"other fields first": {formType, header("Content-Type: text/plain; charset=utf-8",
+			`Content-Disposition: form-data; name="model"`), "whisper"},
 		"another disposition":  {formType, header(`Content-Disposition: attachment; name="model"`), ""},
 		"part without header":  {formType, lines("--cut", "", "text", "") + model + end, "whisper"},
 		"cut behind the model": {formType, model + "--cut\r\nContent-Dispo", "whisper"},
@@ -58,18 +61,20 @@ func TestForms(t *testing.T) {
 		"cut in the model":     {formType, field("model", "whis"), ""},
 		"header cut":           {formType, "--cut\r\nContent-Disposition: form-data; name=\"model\"\r\n", ""},
 		"header without colon": {formType, lines("--cut", "nothing", "", "x", "") + model + end, ""},
-		"header just fits":     {formType, header("X: "+strings.Repeat("x", 8<<10-60), `Content-Disposition: form-data; name="model"`), "whisper"},
-		"header too long":      {formType, header("X: "+strings.Repeat("x", 8<<10), `Content-Disposition: form-data; name="model"`), ""},
-		"many parts":           {formType, strings.Repeat(field("a", ""), 999) + model + end, "whisper"},
-		"too many parts":       {formType, strings.Repeat(field("a", ""), 1000) + model + end, ""},
-		"bare line feeds":      {formType, strings.ReplaceAll(model+end, "\r\n", "\n"), ""},
-		"no boundary":          {"multipart/form-data", model + end, ""},
-		"empty boundary":       {`multipart/form-data; boundary=""`, model + end, ""},
-		"another boundary":     {"multipart/form-data; boundary=cur", model + end, ""},
-		"broken content type":  {"multipart/form-data; boundary=cut; boundary=cur", model + end, ""},
-		"long content type":    {formType + "; x=" + strings.Repeat("x", 1<<10), model + end, ""},
-		"another multipart":    {"multipart/mixed; boundary=cut", model + end, ""},
-		"JSON after all":       {formType, `{"model":"whisper"}`, ""},
+		"header just fits": {formType, header("X: "+strings.Repeat("x", 8<<10-60),
+			`Content-Disposition: form-data; name="model"`), "whisper"},
+		"header too long": {formType, header("X: "+strings.Repeat("x", 8<<10),
+			`Content-Disposition: form-data; name="model"`), ""},
+		"many parts":          {formType, strings.Repeat(field("a", ""), 999) + model + end, "whisper"},
+		"too many parts":      {formType, strings.Repeat(field("a", ""), 1000) + model + end, ""},
+		"bare line feeds":     {formType, strings.ReplaceAll(model+end, "\r\n", "\n"), ""},
+		"no boundary":         {"multipart/form-data", model + end, ""},
+		"empty boundary":      {`multipart/form-data; boundary=""`, model + end, ""},
+		"another boundary":    {"multipart/form-data; boundary=cur", model + end, ""},
+		"broken content type": {"multipart/form-data; boundary=cut; boundary=cur", model + end, ""},
+		"long content type":   {formType + "; x=" + strings.Repeat("x", 1<<10), model + end, ""},
+		"another multipart":   {"multipart/mixed; boundary=cut", model + end, ""},
+		"JSON after all":      {formType, `{"model":"whisper"}`, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +87,8 @@ func TestForms(t *testing.T) {
 			}
 			var got messages.Request
 			err := parser.Parse(audioPath, tc.contentType, "gzip", encoded([]byte(tc.body), "gzip"), &got)
-			if limit := max(64<<10, 100*len(encoded([]byte(tc.body), "gzip"))); err != nil || got.Model != tc.want && len(tc.body) <= limit {
+			if limit := max(64<<10, 100*len(encoded([]byte(tc.body), "gzip"))); err != nil || got.Model != tc.want &&
+				len(tc.body) <= limit {
 				t.Errorf("compressed: model %q, error %v, want %q", got.Model, err, tc.want)
 			}
 		})
@@ -136,8 +142,10 @@ func modelByLibrary(contentType string, body []byte) (model string, ok bool) {
 func FuzzForm(f *testing.F) {
 	model, end := field("model", "whisper"), "--cut--\r\n"
 	for _, body := range []string{
-		model + end, file("file", "RIFF\r\n--cu\r\n--cutlery") + model + end, "before\r\n" + model + field("model", "b") + end + "behind",
-		"--cut\r\n\r\n--cut--", "--cut\r\n\r\n\r\n--cut  \r\nContent-Disposition: form-data;\r\n name=model\r\n\r\n--cut--\r\n", "--cut--", "\r\n--cut\r\n",
+		model + end, file("file", "RIFF\r\n--cu\r\n--cutlery") + model + end, "before\r\n" + model +
+			field("model", "b") + end + "behind",
+		"--cut\r\n\r\n--cut--", "--cut\r\n\r\n\r\n--cut  \r\nContent-Disposition: form-data;\r\n name=model\r\n\r\n" +
+			"--cut--\r\n", "--cut--", "\r\n--cut\r\n",
 		"--cut\r\nContent-Disposition: form-data; name*=utf-8''mod%65l\r\n\r\nx\r\n--cut--\r\n",
 	} {
 		f.Add(formType, []byte(body))
@@ -152,9 +160,11 @@ func FuzzForm(f *testing.F) {
 		if !bytes.Equal(before, body) {
 			t.Fatal("the body was written to")
 		}
-		crlf := bytes.Count(body, []byte("\n")) == bytes.Count(body, []byte("\r\n")) // the library takes bare line feeds
+		// the library takes bare line feeds
+		crlf := bytes.Count(body, []byte("\n")) == bytes.Count(body, []byte("\r\n"))
 		media, _, _ := strings.Cut(contentType, ";")
-		if !crlf || !strings.EqualFold(strings.TrimSpace(media), "multipart/form-data") || len(contentType) > 1<<10 || len(body) > 8<<10 {
+		if !crlf || !strings.EqualFold(strings.TrimSpace(media), "multipart/form-data") || len(contentType) > 1<<10 ||
+			len(body) > 8<<10 {
 			return
 		}
 		want, ok := modelByLibrary(contentType, body)
@@ -180,7 +190,8 @@ func FuzzEncoded(f *testing.F) {
 		before := bytes.Clone(body)
 		var got messages.Request
 		err := p.Parse(chatPath, jsonType, header, body, &got)
-		if err != nil && header != "" && strings.Trim(strings.ToLower(header), "identy, \t") != "" && !strings.HasPrefix(err.Error(), "once decoded, body is not") {
+		if err != nil && header != "" && strings.Trim(strings.ToLower(header), "identy, \t") != "" &&
+			!strings.HasPrefix(err.Error(), "once decoded, body is not") {
 			t.Fatalf("%q: error %v", header, err)
 		}
 		if !bytes.Equal(before, body) {
@@ -193,7 +204,8 @@ func FuzzEncoded(f *testing.F) {
 		plainErr := p.Parse(chatPath, jsonType, "", body, &plain)
 		name := names[len(body)%len(names)]
 		decodedErr := p.Parse(chatPath, jsonType, name, encoded(body, name), &decoded)
-		if (plainErr == nil) != (decodedErr == nil) || plain.Model != decoded.Model || plain.PromptTokens != decoded.PromptTokens || plain.Blocks.Len() != decoded.Blocks.Len() {
+		if (plainErr == nil) != (decodedErr == nil) || plain.Model != decoded.Model ||
+			plain.PromptTokens != decoded.PromptTokens || plain.Blocks.Len() != decoded.Blocks.Len() {
 			t.Fatalf("%s of %q: %+v, %v; plain %+v, %v", name, body, decoded, decodedErr, plain, plainErr)
 		}
 	})

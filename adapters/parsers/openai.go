@@ -78,19 +78,21 @@ func isJSON(contentType string) bool {
 	return len(media) > len(suffix) && strings.EqualFold(media[len(media)-len(suffix):], suffix)
 }
 
-// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, OutputTokens, Blocks, and nothing else. Of a form
-// (multipart/form-data, on any path) it fills Model.
+// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, OutputTokens, Blocks, and nothing else.
+// Of a form (multipart/form-data, on any path) it fills Model.
 //
-// A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd, and lists of them.
+// A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd,
+// and lists of them.
 //
-// An error means that the client sent what no server can read, in one clause that names the byte: the path is recognised,
-// the content type is JSON or absent, and the body is not JSON or not an object. Every other request may be served: if the
-// path or the content type is another one, the body is empty or cannot be decoded, or a form is broken, into stays as it
-// is; a field that is missing or has the wrong type leaves its fact empty. A key that stands twice counts with its last value. A
-// byte order mark before the object is stepped over, and changes no fact and no block; UTF-16 and UTF-32 stay unread.
+// An error means that the client sent what no server can read, in one clause that names the byte: the path is
+// recognised, the content type is JSON or absent, and the body is not JSON or not an object. Every other request may be
+// served: if the path or the content type is another one, the body is empty or cannot be decoded, or a form is broken,
+// into stays as it is; a field that is missing or has the wrong type leaves its fact empty. A key that stands twice
+// counts with its last value. A byte order mark before the object is stepped over, and changes no fact and no block;
+// UTF-16 and UTF-32 stay unread.
 //
-// The time is linear in the length of the body, and of its text if it is encoded; allocated are Model, Salt and the list of
-// blocks.
+// The time is linear in the length of the body, and of its text if it is encoded; allocated are Model, Salt and the
+// list of blocks.
 func (o *OpenAI) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
 	f := formatOf(path)
 	if f == unknownFormat || !isJSON(contentType) {
@@ -142,7 +144,8 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 		return nil
 	}
 	r := reader{scanner: scanner{body: body}, format: f}
-	if bytes.HasPrefix(body, byteOrderMark) { // stepped over, not cut off: positions in errors count from the first byte
+	// stepped over, not cut off: positions in errors count from the first byte
+	if bytes.HasPrefix(body, byteOrderMark) {
 		r.pos = len(byteOrderMark)
 	}
 	r.hasher = blockindex.NewHasher(o.config.Seed)
@@ -160,8 +163,8 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 	return nil
 }
 
-// isWide reports whether a body is in UTF-16 or UTF-32, which model servers in Python decode: by a byte order mark, or by a zero
-// among the first two bytes, which begin an object.
+// isWide reports whether a body is in UTF-16 or UTF-32, which model servers in Python decode: by a byte order mark, or
+// by a zero among the first two bytes, which begin an object.
 func isWide(body []byte) bool {
 	if len(body) < 2 {
 		return false

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// FuzzParse holds the parser against encoding/json, which takes no byte order mark: what is valid, and the value of each field.
+// FuzzParse holds the parser against encoding/json, which takes no byte order mark: what is valid,
+// and the value of each field.
 func FuzzParse(f *testing.F) {
 	for _, body := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"Hello"}],"stream":true,"max_tokens":5}`,
@@ -21,7 +22,8 @@ func FuzzParse(f *testing.F) {
 		`{"prompt":[[1,2,3],"a",-4.5],"model":"a","model":null,"stream_options":{"include_usage":true},"stream":1}`,
 		`{"prompt":"a\\\"b\/\b\f\n\r\t\u12ab","cache_salt":"\ud800\u0041"}`,
 		`{"\u006dodel":"b", "x" : [ { } , [ ] , null , true , false , -0.1E+9 ] }`,
-		"{\"model\":\"\xff\xed\xa0\x80\"}", `[]`, `{`, `"`, ` `, "\x00", "{\x00}\x00", "\xff\xfe{\x00}\x00", "{\"a\":\"\x1f\"}", `{"a":1e}`, `{"a":[1,]}`, `{} {}`, `nul`,
+		"{\"model\":\"\xff\xed\xa0\x80\"}", `[]`, `{`, `"`, ` `, "\x00", "{\x00}\x00", "\xff\xfe{\x00}\x00",
+		"{\"a\":\"\x1f\"}", `{"a":1e}`, `{"a":[1,]}`, `{} {}`, `nul`,
 		"\xef\xbb\xbf{\"model\":\"m\"}", "\xef\xbb\xbf", "\xef\xbb\xbf\xef\xbb\xbf{}", "\xef\xbb{}",
 	} {
 		f.Add([]byte(body), true)
@@ -71,7 +73,8 @@ func checkFacts(t *testing.T, got messages.Request, fields map[string]json.RawMe
 	}
 	var prompt string
 	if !chat && json.Unmarshal(fields["prompt"], &prompt) == nil && !bytes.ContainsRune(fields["prompt"], '\ufffd') &&
-		!strings.Contains(prompt, "\ufffd") && got.PromptTokens != (len(prompt)+3)/4 && len(fields["prompt"]) > 0 && fields["prompt"][0] == '"' {
+		!strings.Contains(prompt, "\ufffd") && got.PromptTokens != (len(prompt)+3)/4 && len(fields["prompt"]) > 0 &&
+		fields["prompt"][0] == '"' {
 		t.Fatalf("prompt %q: %d tokens, want a quarter of %d bytes", prompt, got.PromptTokens, len(prompt))
 	}
 }
@@ -101,8 +104,9 @@ func TestAllocations(t *testing.T) {
 	}{
 		"model, salt, blocks": {chatPath, chatBody(), 3},
 		"short prompt":        {chatPath, `{"model":"a-model","messages":[{"role":"user","content":"hi"}]}`, 1},
-		"tokens":              {completionPath, `{"model":"a-model","prompt":[` + strings.Repeat("12345,", 999) + `7]}`, 2},
-		"no model":            {completionPath, `{"\u0061":[{"b":null}]}`, 0},
+		"tokens": {completionPath, `{"model":"a-model","prompt":[` + strings.Repeat("12345,", 999) + `7]}`,
+			2},
+		"no model": {completionPath, `{"\u0061":[{"b":null}]}`, 0},
 	}
 	for name, tt := range tests {
 		body := []byte(tt.body)
@@ -142,13 +146,15 @@ func TestEveryCutIsRefused(t *testing.T) {
 }
 
 func proseBody() string {
-	turn := `{"role":"user","content":"` + strings.Repeat("Answer politely and briefly, cite the paragraph of the handbook that you rely on, and say so if you do not know.\\n", 16) + `"},`
+	turn := `{"role":"user","content":"` + strings.Repeat("Answer politely and briefly, cite the paragraph of the "+
+		"handbook that you rely on, and say so if you do not know.\\n", 16) + `"},`
 	return `{"model":"a-model","stream":true,"messages":[` + strings.TrimSuffix(strings.Repeat(turn, 8), ",") + `]}`
 }
 
 func chatBody() string {
 	turn := `{"role":"user","content":"` + strings.Repeat("All work and no play makes Jack a dull boy.\\n", 40) + `"},`
-	return `{"model":"a-model","cache_salt":"tenant","stream":true,"messages":[` + strings.TrimSuffix(strings.Repeat(turn, 8), ",") + `]}`
+	return `{"model":"a-model","cache_salt":"tenant","stream":true,"messages":[` +
+		strings.TrimSuffix(strings.Repeat(turn, 8), ",") + `]}`
 }
 
 func BenchmarkParse(b *testing.B) {

@@ -34,9 +34,11 @@ func parse(t *testing.T, path, body string) messages.Request {
 
 const mark = "\xef\xbb\xbf" // the byte order mark
 
-// A byte order mark changes nothing: the model, the counts, and the blocks by which prompts find their server are the same.
+// A byte order mark changes nothing: the model, the counts, and the blocks by which prompts find their server are the
+// same.
 func TestByteOrderMarkIsSteppedOver(t *testing.T) {
-	for path, body := range map[string]string{chatPath: chatBody(), completionPath: `{"model":"m","prompt":"` + strings.Repeat("x", 2000) + `"}`} {
+	for path, body := range map[string]string{chatPath: chatBody(), completionPath: `{"model":"m","prompt":"` +
+		strings.Repeat("x", 2000) + `"}`} {
 		want := parse(t, path, body)
 		if want.Blocks.Len() == 0 {
 			t.Fatalf("%s: no blocks", path)
@@ -48,7 +50,8 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 			}
 		}
 		var got messages.Request
-		if err := parser.Parse(path, jsonType, "gzip", encoded([]byte(mark+body), "gzip"), &got); err != nil || got.Model != want.Model {
+		if err := parser.Parse(path, jsonType, "gzip", encoded([]byte(mark+body), "gzip"), &got); err != nil ||
+			got.Model != want.Model {
 			t.Errorf("%s, compressed: %v, model %q, want %q", path, err, got.Model, want.Model)
 		}
 	}
@@ -61,7 +64,8 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 		mark + `{"model":x}`: `byte 12: got "x"`,
 	} {
 		var got messages.Request
-		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err == nil || !strings.Contains(err.Error(), want) {
+		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", body, err, want)
 		}
 	}
@@ -70,11 +74,13 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 // What is not UTF-8 passes unread: the servers in Python decode it.
 func TestUTF16AndUTF32PassUnread(t *testing.T) {
 	for _, body := range []string{
-		"{\x00}\x00", "\x00{\x00}", "\xff\xfe{\x00}\x00", "\xfe\xff\x00{\x00}", "{\x00\x00\x00}\x00\x00\x00", "\x00\x00\x00{\x00\x00\x00}",
+		"{\x00}\x00", "\x00{\x00}", "\xff\xfe{\x00}\x00", "\xfe\xff\x00{\x00}", "{\x00\x00\x00}\x00\x00\x00",
+		"\x00\x00\x00{\x00\x00\x00}",
 		"\xff\xfe\x00\x00{\x00\x00\x00", "\x00\x00\xfe\xff\x00\x00\x00{",
 	} {
 		var got messages.Request
-		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err != nil || got.Model != "" || got.Blocks.Len() > 0 {
+		if err := parser.Parse(chatPath, jsonType, "", []byte(body), &got); err != nil || got.Model != "" ||
+			got.Blocks.Len() > 0 {
 			t.Errorf("%q: %+v, %v", body, got, err)
 		}
 	}
@@ -94,11 +100,13 @@ func TestFacts(t *testing.T) {
 	}{
 		"string content": {chatPath, `{"model":"m","messages":[{"role":"user","content":"Hello"}]}`,
 			messages.Request{Model: "m", Usage: true, PromptTokens: 2}},
-		"streamed, no usage": {chatPath, `{"model":"m","stream":true,"messages":[]}`, messages.Request{Model: "m", Stream: true}},
+		"streamed, no usage": {chatPath, `{"model":"m","stream":true,"messages":[]}`,
+			messages.Request{Model: "m", Stream: true}},
 		"streamed with usage": {chatPath, `{"stream":true,"stream_options":{"x":[1],"include_usage":true},"model":"m"}`,
 			messages.Request{Model: "m", Stream: true, Usage: true}},
-		"usage says null": {chatPath, `{"stream":true,"stream_options":null,"model":"m"}`, messages.Request{Model: "m", Stream: true}},
-		"old limit":       {chatPath, `{"max_tokens":7}`, messages.Request{Usage: true, OutputTokens: 7}},
+		"usage says null": {chatPath, `{"stream":true,"stream_options":null,"model":"m"}`,
+			messages.Request{Model: "m", Stream: true}},
+		"old limit": {chatPath, `{"max_tokens":7}`, messages.Request{Usage: true, OutputTokens: 7}},
 		"new limit wins": {chatPath, `{"max_completion_tokens":5,"max_tokens":7}`,
 			messages.Request{Usage: true, OutputTokens: 5}},
 		"new limit null": {chatPath, `{"max_completion_tokens":null,"max_tokens":7}`,
@@ -107,36 +115,52 @@ func TestFacts(t *testing.T) {
 			messages.Request{Usage: true, OutputTokens: 7}},
 		"endless":     {completionPath, `{"max_tokens":-1}`, messages.Request{Usage: true}},
 		"whole float": {completionPath, `{"max_tokens":1.6e1}`, messages.Request{Usage: true, OutputTokens: 16}},
-		"huge limit":  {completionPath, `{"max_tokens":99999999999999999999999}`, messages.Request{Usage: true, OutputTokens: 1<<31 - 1}},
-		"salt":        {completionPath, `{"cache_salt":"s\u0041","prompt":"12345678"}`, messages.Request{Salt: "sA", Usage: true, PromptTokens: 2}},
+		"huge limit": {completionPath, `{"max_tokens":99999999999999999999999}`,
+			messages.Request{Usage: true, OutputTokens: 1<<31 - 1}},
+		"salt": {completionPath, `{"cache_salt":"s\u0041","prompt":"12345678"}`,
+			messages.Request{Salt: "sA", Usage: true, PromptTokens: 2}},
 		"parts": {chatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"12345678"},
 			{"type":"image_url","image_url":{"url":"http://a/b.png"}},{"type":"refusal","refusal":"no"}]}]}`,
 			messages.Request{Usage: true, PromptTokens: 6}}, // 8 + 14 + 2 bytes
-		"image as data": {chatPath, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` +
-			strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 256}},
+		"image as data": {chatPath,
+			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` +
+				strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 256}},
 		"sound": {chatPath, `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"` +
 			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257}},
-		"tool call": {chatPath, `{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
+		"tool call": {chatPath,
+			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
 			"function":{"name":"name","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
 			messages.Request{Usage: true, PromptTokens: 7}}, // null 4, id 4, name 4, arguments 7, id 4, ok 2
-		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`, messages.Request{Usage: true, PromptTokens: 3}},
-		"template is no prompt": {chatPath, `{"chat_template":"{{ long template }}","chat_template_kwargs":{"enable":true}}`,
+		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`,
+			messages.Request{Usage: true, PromptTokens: 3}},
+		"template is no prompt": {chatPath,
+			`{"chat_template":"{{ long template }}","chat_template_kwargs":{"enable":true}}`,
 			messages.Request{Usage: true}},
-		"token array":         {completionPath, `{"prompt":[1,2,3]}`, messages.Request{Usage: true, PromptTokens: 3}},
-		"token arrays":        {completionPath, `{"prompt":[[1,2,3],[4]]}`, messages.Request{Usage: true, PromptTokens: 4}},
-		"prompts":             {completionPath, `{"prompt":["1234","5678"]}`, messages.Request{Usage: true, PromptTokens: 2}},
-		"escapes count once":  {completionPath, `{"prompt":"\u4e2d\n\ud83d\ude00"}`, messages.Request{Usage: true, PromptTokens: 2}}, // 3 + 1 + 4 bytes
-		"last model wins":     {chatPath, `{"model":"a","model":"b"}`, messages.Request{Model: "b", Usage: true}},
-		"last prompt wins":    {completionPath, `{"prompt":"12345678","prompt":"1"}`, messages.Request{Usage: true, PromptTokens: 1}},
-		"escaped key":         {chatPath, `{"\u006dodel":"b"}`, messages.Request{Model: "b", Usage: true}},
-		"model no string":     {chatPath, `{"model":7}`, messages.Request{Usage: true}},
-		"model too long":      {chatPath, `{"model":"` + strings.Repeat("m", 2000) + `"}`, messages.Request{Usage: true}},
-		"lone surrogate":      {chatPath, `{"model":"\ud800x"}`, messages.Request{Model: "\ufffdx", Usage: true}},
-		"bytes not UTF-8":     {chatPath, "{\"model\":\"\xff\xfe\"}", messages.Request{Model: "\ufffd\ufffd", Usage: true}},
-		"messages no array":   {chatPath, `{"messages":{"role":"user"},"model":"m"}`, messages.Request{Model: "m", Usage: true}},
-		"messages of numbers": {chatPath, `{"messages":[1,null],"model":"m"}`, messages.Request{Model: "m", Usage: true, PromptTokens: 2}},
-		"prompt an object":    {completionPath, `{"prompt":{"a":1},"stream":"yes"}`, messages.Request{Usage: true}},
-		"odd tokens":          {completionPath, `{"prompt":[1,null,[2,"x"],{}]}`, messages.Request{Usage: true, PromptTokens: 2}},
+		"token array": {completionPath, `{"prompt":[1,2,3]}`, messages.Request{Usage: true, PromptTokens: 3}},
+		"token arrays": {completionPath, `{"prompt":[[1,2,3],[4]]}`,
+			messages.Request{Usage: true, PromptTokens: 4}},
+		"prompts": {completionPath, `{"prompt":["1234","5678"]}`,
+			messages.Request{Usage: true, PromptTokens: 2}},
+		// 3 + 1 + 4 bytes
+		"escapes count once": {completionPath, `{"prompt":"\u4e2d\n\ud83d\ude00"}`,
+			messages.Request{Usage: true, PromptTokens: 2}},
+		"last model wins": {chatPath, `{"model":"a","model":"b"}`, messages.Request{Model: "b", Usage: true}},
+		"last prompt wins": {completionPath, `{"prompt":"12345678","prompt":"1"}`,
+			messages.Request{Usage: true, PromptTokens: 1}},
+		"escaped key":     {chatPath, `{"\u006dodel":"b"}`, messages.Request{Model: "b", Usage: true}},
+		"model no string": {chatPath, `{"model":7}`, messages.Request{Usage: true}},
+		"model too long": {chatPath, `{"model":"` + strings.Repeat("m", 2000) + `"}`,
+			messages.Request{Usage: true}},
+		"lone surrogate": {chatPath, `{"model":"\ud800x"}`, messages.Request{Model: "\ufffdx", Usage: true}},
+		"bytes not UTF-8": {chatPath, "{\"model\":\"\xff\xfe\"}",
+			messages.Request{Model: "\ufffd\ufffd", Usage: true}},
+		"messages no array": {chatPath, `{"messages":{"role":"user"},"model":"m"}`,
+			messages.Request{Model: "m", Usage: true}},
+		"messages of numbers": {chatPath, `{"messages":[1,null],"model":"m"}`,
+			messages.Request{Model: "m", Usage: true, PromptTokens: 2}},
+		"prompt an object": {completionPath, `{"prompt":{"a":1},"stream":"yes"}`, messages.Request{Usage: true}},
+		"odd tokens": {completionPath, `{"prompt":[1,null,[2,"x"],{}]}`,
+			messages.Request{Usage: true, PromptTokens: 2}},
 		"prompt in chat":      {chatPath, `{"prompt":"12345678"}`, messages.Request{Usage: true}},
 		"messages to prompts": {completionPath, `{"messages":[{"content":"12345678"}]}`, messages.Request{Usage: true}},
 		"empty object":        {chatPath, " {}\r\n\t", messages.Request{Usage: true}},
@@ -144,7 +168,8 @@ func TestFacts(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := parse(t, tt.path, tt.body)
-			if diff := cmp.Diff(tt.want, got, ignoreBlocks, cmp.AllowUnexported(messages.List[messages.Address]{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, ignoreBlocks,
+				cmp.AllowUnexported(messages.List[messages.Address]{})); diff != "" {
 				t.Errorf("body %.300s: facts (-want +got):\n%s", tt.body, diff)
 			}
 		})
@@ -162,15 +187,18 @@ func TestRefused(t *testing.T) {
 		"comma":       {`{"a":1,}`, `body is not JSON: byte 7: got "}", want an object key`},
 		"bad escape":  {`{"a":"\x"}`, `body is not JSON: byte 7: got "x", want an escape`},
 		"bad hex":     {`{"a":"\u12G4"}`, `body is not JSON: byte 10: got "G", want a hexadecimal digit`},
-		"control":     {"{\"a\":\"\n\"}", `body is not JSON: byte 6: got "\n", want no bare control character in a string`},
+		"control": {"{\"a\":\"\n\"}",
+			`body is not JSON: byte 6: got "\n", want no bare control character in a string`},
 		"control far in": {"{\"a\":\"0123456789\x1f0123456789\"}",
 			`body is not JSON: byte 16: got "\x1f", want no bare control character in a string`},
-		"NUL":            {"{\"a\":\x00}", `body is not JSON: byte 5: got "\x00", want a value`},
-		"leading zero":   {`{"a":01}`, `body is not JSON: byte 6: got "1", want ',' or '}'`},
-		"half a word":    {`{"a":tru}`, `body is not JSON: byte 8: got "}", want true`},
-		"bare minus":     {`{"a":-}`, `body is not JSON: byte 6: got "}", want a digit`},
-		"deep":           {`{"a":` + strings.Repeat("[", 600), `body is not acceptable JSON: byte 517: nested deeper than 512 levels`},
-		"deep messages":  {`{"messages":` + strings.Repeat("[", 600), `body is not acceptable JSON: byte 524: nested deeper than 512 levels`},
+		"NUL":          {"{\"a\":\x00}", `body is not JSON: byte 5: got "\x00", want a value`},
+		"leading zero": {`{"a":01}`, `body is not JSON: byte 6: got "1", want ',' or '}'`},
+		"half a word":  {`{"a":tru}`, `body is not JSON: byte 8: got "}", want true`},
+		"bare minus":   {`{"a":-}`, `body is not JSON: byte 6: got "}", want a digit`},
+		"deep": {`{"a":` + strings.Repeat("[", 600),
+			`body is not acceptable JSON: byte 517: nested deeper than 512 levels`},
+		"deep messages": {`{"messages":` + strings.Repeat("[", 600),
+			`body is not acceptable JSON: byte 524: nested deeper than 512 levels`},
 		"array not shut": {`{"messages":[{"content":"x"}`, `body is not JSON: it ends at byte 28, want ',' or ']'`},
 	}
 	for name, tt := range tests {
@@ -216,8 +244,10 @@ func TestNotParsed(t *testing.T) {
 func TestRecognised(t *testing.T) {
 	tests := map[string]bool{
 		"/v1/chat/completions": true, "chat/completions": true, "/chat/completions": true, "/v1/completions": true,
-		"/v1/completions/": true, "/v1/completions?a=/b": true, "/tenant/openai/v1/chat/completions?x": true, "completions": true,
-		"/v1/mycompletions": false, "/v1/completions/render": false, "/": false, "": false, "/v1/embeddings?completions": false,
+		"/v1/completions/": true, "/v1/completions?a=/b": true, "/tenant/openai/v1/chat/completions?x": true,
+		"completions":       true,
+		"/v1/mycompletions": false, "/v1/completions/render": false, "/": false, "": false,
+		"/v1/embeddings?completions":    false,
 		"/v1/x.Service/ChatCompletions": false,
 	}
 	for path, want := range tests {
@@ -236,9 +266,10 @@ func TestCompletionBlocksAreThoseOfItsText(t *testing.T) {
 	want.Write([]byte(prompt))
 	wantBlocks := want.Blocks().Append(nil)
 	for name, body := range map[string]string{
-		"plain":   `{"prompt":"` + strings.ReplaceAll(prompt, "\n", `\n`) + `"}`,
-		"escaped": `{ "prompt" : "` + strings.NewReplacer("\n", `\u000a`, "ß", `\u00df`, "\U0001F600", `\ud83d\uDE00`).Replace(prompt) + `"}`,
-		"array":   `{"prompt":["` + strings.ReplaceAll(prompt, "\n", `\n`) + `"]}`,
+		"plain": `{"prompt":"` + strings.ReplaceAll(prompt, "\n", `\n`) + `"}`,
+		"escaped": `{ "prompt" : "` + strings.NewReplacer("\n", `\u000a`, "ß", `\u00df`, "\U0001F600",
+			`\ud83d\uDE00`).Replace(prompt) + `"}`,
+		"array": `{"prompt":["` + strings.ReplaceAll(prompt, "\n", `\n`) + `"]}`,
 	} {
 		if got := parse(t, completionPath, body).Blocks.Append(nil); !slices.Equal(got, wantBlocks) {
 			t.Errorf("%s: blocks %x, want %x", name, got, wantBlocks)
@@ -271,17 +302,21 @@ func TestChatBlocks(t *testing.T) {
 		same bool // all blocks of the shorter one
 	}{
 		"next turn keeps the prefix": {chat(""), chat(`,{"role":"user","content":"hi"}`), true},
-		"white space":                {chat(`,{"role":"user","content":"` + long + `"}`), chat(` , { "role" : "user" , "content":"` + long + `" } `), true},
-		"escapes":                    {chat(`,{"content":"` + long + `/"}`), chat(`,{"c\u006fntent":"` + strings.ReplaceAll(long, "a", `\u0061`) + `\/"}`), true},
+		"white space": {chat(`,{"role":"user","content":"` + long + `"}`),
+			chat(` , { "role" : "user" , "content":"` + long + `" } `), true},
+		"escapes": {chat(`,{"content":"` + long + `/"}`),
+			chat(`,{"c\u006fntent":"` + strings.ReplaceAll(long, "a", `\u0061`) + `\/"}`), true},
 		"cache control moves": {chat(`,{"content":"` + long + `","cache_control":{"type":"ephemeral"}}`),
 			chat(`,{"content":"` + long + `"}`), true},
 		"other fields do not count": {`{"temperature":0.1,` + chat("")[1:], chat(""), true},
 		"role":                      {`{"messages":[{"role":"user","content":"` + long + `"}]}`, chat(""), false},
 		"cut into turns": {`{"messages":[{"content":"a` + long + `"}]}`,
 			`{"messages":[{"content":"a"},{"content":"` + long + `"}]}`, false},
-		"tools":       {`{"tools":[{"name":"f"}],` + chat("")[1:], `{"tools":[{"name":"g"}],` + chat("")[1:], false},
-		"same image":  {chat(fmt.Sprintf(image, strings.Repeat("A", 9000))), chat(fmt.Sprintf(image, strings.Repeat("A", 9000))), true},
-		"other image": {chat(fmt.Sprintf(image, strings.Repeat("A", 9000))), chat(fmt.Sprintf(image, strings.Repeat("A", 8999)+"B")), false},
+		"tools": {`{"tools":[{"name":"f"}],` + chat("")[1:], `{"tools":[{"name":"g"}],` + chat("")[1:], false},
+		"same image": {chat(fmt.Sprintf(image, strings.Repeat("A", 9000))),
+			chat(fmt.Sprintf(image, strings.Repeat("A", 9000))), true},
+		"other image": {chat(fmt.Sprintf(image, strings.Repeat("A", 9000))),
+			chat(fmt.Sprintf(image, strings.Repeat("A", 8999)+"B")), false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

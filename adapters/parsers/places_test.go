@@ -37,7 +37,8 @@ func TestDecodingPlaces(t *testing.T) {
 					return nil
 				})
 				if !errors.Is(err, tc.want) || (used == "text") != (tc.want == nil) || time.Since(start) != tc.took {
-					t.Errorf("read %q, error %v, after %v; want error %v after %v", used, err, time.Since(start), tc.want, tc.took)
+					t.Errorf("read %q, error %v, after %v; want error %v after %v", used, err, time.Since(start),
+						tc.want, tc.took)
 				}
 			})
 		})
@@ -57,7 +58,8 @@ func TestDecodingTime(t *testing.T) {
 	for within, want := range map[time.Duration]error{decodeTime: nil, -1: errNotDecoded} {
 		d := newDecoders(1 << 20)
 		d.within = within
-		err := d.read(codingList{items: [maxCodings]coding{gzipCoding}, n: 1}, b.Bytes(), func([]byte) error { return nil })
+		err := d.read(codingList{items: [maxCodings]coding{gzipCoding}, n: 1}, b.Bytes(),
+			func([]byte) error { return nil })
 		if !errors.Is(err, want) {
 			t.Errorf("within %v: error %v, want %v", within, err, want)
 		}

@@ -16,8 +16,8 @@ const (
 	markValue = 4 // behind a string, number or word
 )
 
-// mediaBytes is what an image, sound or file in a message stands for at most: 256 tokens. The bytes of its transport say
-// nothing about its tokens, and would push the text behind it out of the hashed part.
+// mediaBytes is what an image, sound or file in a message stands for at most: 256 tokens. The bytes of its transport
+// say nothing about its tokens, and would push the text behind it out of the hashed part.
 const mediaBytes = 1024
 
 // mark writes p and a mark.
@@ -27,8 +27,8 @@ func (r *reader) mark(m byte, p []byte) {
 	r.hasher.Write(r.chunk[:1])
 }
 
-// feed reads a value of any kind and hashes it: decoded, without white space, with its keys and marks. Bytes of strings,
-// numbers and words count as prompt. media says that a long string is an image, a sound or a file.
+// feed reads a value of any kind and hashes it: decoded, without white space, with its keys and marks. Bytes of
+// strings, numbers and words count as prompt. media says that a long string is an image, a sound or a file.
 func (r *reader) feed(media bool) bool {
 	switch r.peek() {
 	case '{':
@@ -68,7 +68,8 @@ func (r *reader) feedObject() bool {
 		if !ok {
 			return false
 		}
-		if string(key) == "cache_control" { // for the server's cache, not in the prompt; clients move it from turn to turn
+		// for the server's cache, not in the prompt; clients move it from turn to turn
+		if string(key) == "cache_control" {
 			if !r.skip() {
 				return false
 			}
@@ -153,8 +154,8 @@ func (r *reader) flush(out []byte) []byte {
 	return out[:0]
 }
 
-// prompt reads the prompt of a completion: a string, strings, tokens, or arrays of tokens. Several prompts of one request
-// are hashed one behind the other; the first one is what other requests can share.
+// prompt reads the prompt of a completion: a string, strings, tokens, or arrays of tokens. Several prompts of one
+// request are hashed one behind the other; the first one is what other requests can share.
 func (r *reader) prompt() bool {
 	switch r.peek() {
 	case '"':
@@ -198,7 +199,8 @@ func (r *reader) promptItem() bool {
 	return r.token()
 }
 
-// token reads one token of a prompt: 4 bytes of what is hashed, wrapped if it is none. Anything but a number is skipped.
+// token reads one token of a prompt: 4 bytes of what is hashed, wrapped if it is none.
+// Anything but a number is skipped.
 func (r *reader) token() bool {
 	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
 		return r.skip()

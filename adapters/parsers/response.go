@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ResponseScanner looks for all that the body of a response says about itself. It never allocates. Not for concurrent use.
+// ResponseScanner looks for all that the body of a response says about itself. It never allocates.
+// Not for concurrent use.
 type ResponseScanner struct {
 	usage  UsageScanner
 	err    ErrorScanner
@@ -44,9 +45,9 @@ func (r *ResponseScanner) ErrorStatus() int { return r.err.Status() }
 // errorBegin is what an event begins with that tells of an error, blanks left out.
 const errorBegin = `data:{"error":{`
 
-// ErrorScanner finds the first error in server-sent events that names a status from 400 to 599, as its number "code": engines tell of one in
-// the stream if it comes after the headers. Only an event that is an error is looked into, so that nothing a client had echoed is taken for
-// one. The body may be cut anywhere. The zero ErrorScanner is ready.
+// ErrorScanner finds the first error in server-sent events that names a status from 400 to 599, as its number "code":
+// engines tell of one in the stream if it comes after the headers. Only an event that is an error is looked into, so
+// that nothing a client had echoed is taken for one. The body may be cut anywhere. The zero ErrorScanner is ready.
 type ErrorScanner struct {
 	state   errorState
 	matched int  // bytes of errorBegin

@@ -6,11 +6,12 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/records"
 )
 
-// idKey begins what a response says of its own id. As with usageKey, these bytes with a colon behind are an object key in JSON.
+// idKey begins what a response says of its own id. As with usageKey,
+// these bytes with a colon behind are an object key in JSON.
 const idKey = `"id"`
 
-// IDScanner finds the id of a response in its body, JSON or server-sent events: the first one that begins as such ids do. The body may
-// be cut anywhere. The zero IDScanner is ready; it never allocates. Not for concurrent use.
+// IDScanner finds the id of a response in its body, JSON or server-sent events: the first one that begins as such ids
+// do. The body may be cut anywhere. The zero IDScanner is ready; it never allocates. Not for concurrent use.
 type IDScanner struct {
 	state   idState
 	matched int       // bytes of idKey

@@ -21,7 +21,8 @@ func scanID(pieces ...[]byte) string {
 // TestIDsOfRealAnswers: the id is what a reader finds first that begins as ids of responses do.
 func TestIDsOfRealAnswers(t *testing.T) {
 	for name, want := range map[string]string{
-		"vllm_chat": "chatcmpl-9c867f6ad1e2e96b", "vllm_request_id": "cmpl-my-id-1", "vllm_responses": "resp_ad79559035880b77",
+		"vllm_chat": "chatcmpl-9c867f6ad1e2e96b", "vllm_request_id": "cmpl-my-id-1",
+		"vllm_responses":        "resp_ad79559035880b77",
 		"vllm_responses_stream": "resp_9cdcc9b8ddd880ed", "llamacpp_chat": "chatcmpl-446q3Fp2C6vtjoB9lBWxSr8E8vtYPCfK",
 	} {
 		raw, err := os.ReadFile(filepath.Join("testdata", "captures", name+".txt"))

@@ -47,7 +47,8 @@ func TestErrorForms(t *testing.T) {
 		body string
 		want int
 	}{
-		"overload":             {`data: {"error": {"message": "busy", "type": "x", "param": null, "code": 503}}` + "\n\ndata: [DONE]\n\n", 503},
+		"overload": {`data: {"error": {"message": "busy", "type": "x", "param": null, "code": 503}}` +
+			"\n\ndata: [DONE]\n\n", 503},
 		"no blanks":            {`data:{"error":{"message":"busy","code":503}}` + "\n", 503},
 		"no end of line":       {`data: {"error":{"code":500}}`, 500},
 		"an end within":        {`data: {"error":{"code":500`, 0},
@@ -144,7 +145,8 @@ func TestScannersAllocateNothing(t *testing.T) {
 
 func BenchmarkResponse(b *testing.B) {
 	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
-		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
+		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` +
+		"\n\n")
 	r := parsers.NewResponseScanner("text/event-stream")
 	b.SetBytes(int64(len(chunk)))
 	b.ReportAllocs()

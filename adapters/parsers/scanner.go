@@ -88,8 +88,8 @@ func (s *scanner) next(end byte) bool {
 	return s.fail("',' or ']'")
 }
 
-// key reads an object key and its colon. The result lives until the next call. A key with escapes that is longer than any
-// known one stays as it is written: its backslash keeps it from being taken for another.
+// key reads an object key and its colon. The result lives until the next call. A key with escapes that is longer than
+// any known one stays as it is written: its backslash keeps it from being taken for another.
 func (s *scanner) key() ([]byte, bool) {
 	if s.peek() != '"' {
 		return nil, s.fail("an object key")
@@ -145,8 +145,8 @@ func (s *scanner) str() (raw []byte, escaped, ok bool) {
 	}
 }
 
-// control is the position of the first control character; -1 = there is none. Eight bytes at a time: a byte is found where a
-// subtraction borrows from its highest bit. A borrow marks wrongly only above the first one that is right.
+// control is the position of the first control character; -1 = there is none. Eight bytes at a time: a byte is found
+// where a subtraction borrows from its highest bit. A borrow marks wrongly only above the first one that is right.
 func control(p []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0

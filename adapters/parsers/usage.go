@@ -7,13 +7,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// usageKey begins what a response says about its tokens. In JSON these seven bytes, without a backslash before and with a
-// colon behind, can only be an object key: inside a string the quotes would be escaped.
+// usageKey begins what a response says about its tokens. In JSON these seven bytes, without a backslash before and with
+// a colon behind, can only be an object key: inside a string the quotes would be escaped.
 const usageKey = `"usage"`
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The body may
-// be cut anywhere. The zero UsageScanner is ready; it keeps some 200 bytes and never allocates. Not for concurrent use.
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The
+// body may be cut anywhere. The zero UsageScanner is ready; it keeps some 200 bytes and never allocates.
+// Not for concurrent use.
 type UsageScanner struct {
 	lines lines
 
@@ -146,8 +147,8 @@ func (u *UsageScanner) begin() {
 	}
 }
 
-// step takes one byte; false = not yet, the state has changed. Inside the object what is not JSON, such as the prefix of a
-// further data line, is passed over.
+// step takes one byte; false = not yet, the state has changed. Inside the object what is not JSON, such as the prefix
+// of a further data line, is passed over.
 func (u *UsageScanner) step(c byte) bool {
 	switch u.state {
 	case searching:

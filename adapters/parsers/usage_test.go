@@ -22,7 +22,8 @@ func scan(pieces ...[]byte) messages.Usage {
 		u.Write(p)
 	}
 	got := u.Usage()
-	if tokens := got.PromptTokens + got.CachedTokens + got.OutputTokens; tokens > 0 && got.Source != messages.UsageReported {
+	if tokens := got.PromptTokens + got.CachedTokens + got.OutputTokens; tokens > 0 &&
+		got.Source != messages.UsageReported {
 		panic(fmt.Sprintf("%+v is not called reported", got))
 	}
 	got.Source = messages.NoUsage // that of an object of zeros is reported too
@@ -120,22 +121,25 @@ func TestUsageForms(t *testing.T) {
 		body string
 		want messages.Usage
 	}{
-		"in content":          {`{"x":"\"usage\":{\"prompt_tokens\":9}","usage":{"prompt_tokens":5}}`, five},
-		"content behind":      {`{"usage":{"prompt_tokens":5},"x":"\"usage\":{\"prompt_tokens\":9}"}`, five},
-		"a value":             {`{"x":"usage","y":{"prompt_tokens":9},"usage":{"prompt_tokens":5}}`, five},
-		"ends in the word":    {`{"x\"usage":{"prompt_tokens":9}}`, messages.Usage{}},
-		"null":                {`{"usage":{"prompt_tokens":5}} {"usage":null}`, five},
-		"nothing known":       {`{"usage":{"prompt_tokens":5}} {"usage":{"total_tokens":3}}`, five},
-		"cut":                 {`{"usage":{"prompt_tokens":5}} {"usage":{"prompt_tokens":7`, five},
-		"last wins":           {`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`, five},
+		"in content":       {`{"x":"\"usage\":{\"prompt_tokens\":9}","usage":{"prompt_tokens":5}}`, five},
+		"content behind":   {`{"usage":{"prompt_tokens":5},"x":"\"usage\":{\"prompt_tokens\":9}"}`, five},
+		"a value":          {`{"x":"usage","y":{"prompt_tokens":9},"usage":{"prompt_tokens":5}}`, five},
+		"ends in the word": {`{"x\"usage":{"prompt_tokens":9}}`, messages.Usage{}},
+		"null":             {`{"usage":{"prompt_tokens":5}} {"usage":null}`, five},
+		"nothing known":    {`{"usage":{"prompt_tokens":5}} {"usage":{"total_tokens":3}}`, five},
+		"cut":              {`{"usage":{"prompt_tokens":5}} {"usage":{"prompt_tokens":7`, five},
+		"last wins": {`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`,
+			five},
 		"other objects in it": {`{"usage":{"a":{"prompt_tokens":9},"b":[1,{"x":2}],"prompt_tokens":5,"completion_tokens_details":{"cached_tokens":3}}}`, five},
 		"cached": {`{"usage":{"prompt_tokens_details":{"audio_tokens":1,"cached_tokens":4},"prompt_tokens":5,"cached_tokens":8}}`,
 			messages.Usage{PromptTokens: 5, CachedTokens: 4}},
-		"strings and words": {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`, five},
-		"not whole":         {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
-		"exponent":          {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
-		"negative":          {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
-		"huge":              {`{"usage":{"prompt_tokens":99999999999999999999999}}`, messages.Usage{PromptTokens: 1<<31 - 1}},
+		"strings and words": {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`,
+			five},
+		"not whole": {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
+		"exponent":  {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
+		"negative":  {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
+		"huge": {`{"usage":{"prompt_tokens":99999999999999999999999}}`,
+			messages.Usage{PromptTokens: 1<<31 - 1}},
 		"long key":          {`{"usage":{"` + strings.Repeat("prompt_tokens", 99) + `":9,"prompt_tokens":5}}`, five},
 		"escaped quote":     {`{"usage":{"a\"prompt_tokens":9,"x\\":1,"prompt_tokens":5}}`, five},
 		"events over lines": {"data: {\"usage\": {\ndata: \"prompt_tokens\":\ndata: 5}}\n\n", five},
@@ -152,7 +156,8 @@ func TestUsageForms(t *testing.T) {
 
 // FuzzUsage cuts any bytes in three: no panic, and the cuts change nothing. On JSON it agrees with encoding/json.
 func FuzzUsage(f *testing.F) {
-	f.Add([]byte(`{"usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":1}}}`), 3, 20)
+	f.Add([]byte(`{"usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":1}}}`), 3,
+		20)
 	f.Add([]byte("data: {\"usage\":null}\r\n\r\ndata: {\"usage\":{\"prompt_tokens\":5}}"), 11, 12)
 	f.Add([]byte(`\"usage"usage"":{{"[]}`), 1, 2)
 	captures, err := filepath.Glob("testdata/captures/*.txt")
@@ -198,7 +203,8 @@ func FuzzEvents(f *testing.F) {
 		choices := `"choices":[{"index":0,"delta":{"content":` + string(quoted) + `}}]`
 		answer := "{" + choices + "," + usage + "}"
 		if form&1 != 0 {
-			answer = "data: {" + choices + `,"usage":null}` + "\n\ndata: {" + choices + "," + usage + "}\n\ndata: [DONE]\n\n"
+			answer = "data: {" + choices + `,"usage":null}` + "\n\ndata: {" + choices + "," + usage +
+				"}\n\ndata: [DONE]\n\n"
 		}
 		if form&2 != 0 {
 			answer = strings.ReplaceAll(answer, "\n", "\r\n")

@@ -322,7 +322,8 @@ func (v View) Lane() string { return lanes(v.Light, v.Full) }
 
 func (p *proxy) view() View {
 	v := View{
-		From: p.host, Node: p.node, Version: p.version, Connections: len(p.connections), XDS: p.streams > 0, Since: p.since,
+		From: p.host, Node: p.node, Version: p.version, Connections: len(p.connections), XDS: p.streams > 0,
+		Since: p.since,
 	}
 	v.Light, v.Full = p.requests()
 	v.AccessLog = p.accessLog(v.Light, v.Full)
@@ -360,7 +361,10 @@ func (t *Table) Views() []View {
 	for p := range maps.Values(t.proxies) {
 		out = append(out, p.view())
 	}
-	slices.SortFunc(out, func(a, b View) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Node, b.Node)) })
+	slices.SortFunc(out, func(a, b View) int {
+		return cmp.Or(cmp.Compare(a.From, b.From),
+			cmp.Compare(a.Node, b.Node))
+	})
 	return out
 }
 

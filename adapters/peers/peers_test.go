@@ -136,8 +136,10 @@ func TestEntryNamesTheConnection(t *testing.T) {
 		<-time.After(2 * entryWithin)
 		s.wantsDoubt()
 		s.wants(c, messages.LogSeen)
-		s.wantsLines("a proxy connects unknown unknown light none", "a proxy sends its access log edge 1.40.0 light seen")
-		want := []View{{From: "192.168.0.9", Node: "edge", Version: "1.40.0", Connections: 1, Light: 1, AccessLog: "seen"}}
+		s.wantsLines("a proxy connects unknown unknown light none",
+			"a proxy sends its access log edge 1.40.0 light seen")
+		want := []View{{From: "192.168.0.9", Node: "edge", Version: "1.40.0", Connections: 1, Light: 1,
+			AccessLog: "seen"}}
 		if diff := cmp.Diff(want, s.Views(), cmpopts.IgnoreFields(View{}, "Since")); diff != "" {
 			t.Errorf("views, want -, got +:\n%s", diff)
 		}

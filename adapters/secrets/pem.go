@@ -32,7 +32,8 @@ func checkPEM(text []byte) error {
 		if end == 0 {
 			end = len(rest)
 		}
-		if said := bytes.TrimSpace(rest[:end]); len(said) > 0 && said[0] != '#' { // without the text: it may be half of a key
+		// without the text: it may be half of a key
+		if said := bytes.TrimSpace(rest[:end]); len(said) > 0 && said[0] != '#' {
 			return fmt.Errorf("line %d: want empty lines and # comments only behind the last PEM block", line())
 		}
 		rest = rest[end:]

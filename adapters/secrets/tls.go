@@ -185,7 +185,8 @@ func dates(c *x509.Certificate, now time.Time) error {
 	case now.After(c.NotAfter):
 		return fmt.Errorf("the certificate of %q expired at %s", c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("the certificate of %q is not valid before %s", c.Subject, c.NotBefore.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate of %q is not valid before %s", c.Subject,
+			c.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

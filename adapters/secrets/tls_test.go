@@ -109,7 +109,8 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 		}, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder, told, client := filepath.Join(t.TempDir(), "certs"), make(heard, 10), secretstest.NewPair(t, "client")
+			folder, told, client := filepath.Join(t.TempDir(), "certs"), make(heard, 10),
+				secretstest.NewPair(t, "client")
 			if err := os.Mkdir(folder, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +119,8 @@ func TestBadFilesLeaveTheOldOnesInForce(t *testing.T) {
 			at := serve(t, Config{Directory: folder, ClientCA: folder + ".ca"}, told.watch())
 			ask := func() string {
 				shown := []tls.Certificate{client.Certificate(t)}
-				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: shown, MinVersion: tls.VersionTLS12})
+				s, err := meets(at, &tls.Config{InsecureSkipVerify: true, Certificates: shown,
+					MinVersion: tls.VersionTLS12})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,7 +269,8 @@ func TestFilesThatAreBadAtTheStart(t *testing.T) {
 }
 
 func TestNamesOfVersionsAndSuites(t *testing.T) {
-	for name, want := range map[string]uint16{"": 0, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
+	for name, want := range map[string]uint16{"": 0, "VersionTLS12": tls.VersionTLS12,
+		"VersionTLS13": tls.VersionTLS13} {
 		if got, err := ParseVersion(name); got != want || err != nil {
 			t.Errorf("%q is %x, %v", name, got, err)
 		}
@@ -401,7 +404,8 @@ func TestProblemsNameTheFlagAtFault(t *testing.T) {
 		directory, ca string
 		want          []string
 	}{
-		"no files":             {empty, "", []string{"--d: stat " + empty + "/tls.crt", "--d: stat " + empty + "/tls.key"}},
+		"no files": {empty, "", []string{"--d: stat " + empty + "/tls.crt", "--d: stat " + empty +
+			"/tls.key"}},
 		"key of another":       {mixed, "", []string{"--d: tls.crt and tls.key in " + mixed}},
 		"no authority":         {folder, ca, []string{"--c: " + ca + ": no certificate in it"}},
 		"an authority cut off": {folder, cut, []string{"--c: " + cut + ": line 1"}},
@@ -419,7 +423,8 @@ func TestProblemsNameTheFlagAtFault(t *testing.T) {
 			t.Errorf("%s: got\n%v\nwant\n%s", name, err, strings.Join(c.want, "\n"))
 		}
 	}
-	if _, err := NewTokens(empty+"/tokens", "--t", Watch{}); err == nil || !strings.HasPrefix(err.Error(), "--t: stat ") {
+	if _, err := NewTokens(empty+"/tokens", "--t", Watch{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "--t: stat ") {
 		t.Errorf("tokens: %v, want --t: stat", err)
 	}
 }

@@ -47,7 +47,8 @@ func parseTokens(text string) ([][sha256.Size]byte, error) {
 			continue
 		}
 		if !tokenForm.MatchString(line) {
-			return nil, fmt.Errorf("line %d: want letters, digits and -._~+/ only", i+1) // without the line: it may be a secret
+			// without the line: it may be a secret
+			return nil, fmt.Errorf("line %d: want letters, digits and -._~+/ only", i+1)
 		}
 		sums = append(sums, sha256.Sum256([]byte(line)))
 	}

@@ -9,7 +9,8 @@ type Build struct {
 	Date    string // of the commit, RFC 3339, UTC
 }
 
-// BuildInfo returns the metrics that say what was built: the reference's, with its two labels, and one with all that is known.
+// BuildInfo returns the metrics that say what was built: the reference's, with its two labels,
+// and one with all that is known.
 func BuildInfo(b Build) []prometheus.Collector {
 	always1 := func(name, help string, labels prometheus.Labels) prometheus.Collector {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})

@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of the two families of plugin durations, in seconds: ours, and the reference's, in which almost all plugins are alike.
+// Bounds of the two families of plugin durations, in seconds: ours, and the reference's,
+// in which almost all plugins are alike.
 var (
 	fineBounds   = prometheus.ExponentialBucketsRange(100e-9, 0.1, 19)
 	coarseBounds = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1}

@@ -16,8 +16,10 @@ func TestMeanKVUseIsOfThoseThatTellIt(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
 	t.Cleanup(func() { _ = sys.Close(t.Context()) })
 	var all []*endpoints.Endpoint
-	for i, s := range []*endpoints.Sample{{At: sys.Now(), Waiting: 4, KVUsed: 0.6}, {At: sys.Now(), Waiting: 2, KVUsed: messages.Unknown}, nil} {
-		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: messages.Address(rune('a' + i))})
+	for i, s := range []*endpoints.Sample{{At: sys.Now(), Waiting: 4, KVUsed: 0.6},
+		{At: sys.Now(), Waiting: 2, KVUsed: messages.Unknown}, nil} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},
+			messages.EndpointSpec{Address: messages.Address(rune('a' + i))})
 		if s != nil {
 			endpoints.SampleWriter{Endpoint: e}.Publish(s)
 		}
@@ -38,7 +40,8 @@ func TestMeanKVUseIsOfThoseThatTellIt(t *testing.T) {
 		}
 		got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 	}
-	for name, want := range map[string]float64{"llm_d_epp_average_kv_cache_utilization": 0.6, "llm_d_epp_average_queue_size": 3} {
+	for name, want := range map[string]float64{"llm_d_epp_average_kv_cache_utilization": 0.6,
+		"llm_d_epp_average_queue_size": 3} {
 		if got[name] != want {
 			t.Errorf("%s: got %v, want %v", name, got[name], want)
 		}

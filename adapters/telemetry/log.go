@@ -39,14 +39,18 @@ const (
 
 // Register adds the flags.
 func (o *LogOptions) Register(f *pflag.FlagSet) {
-	f.IntVarP(&o.Verbosity, "v", "v", someRequest, "verbosity: 0 warnings and errors, 1 start, stop and changes too, 2 a sampled line per request, "+
-		"3 every request, 4 with the scores of all endpoints, 5 with every message")
+	f.IntVarP(&o.Verbosity, "v", "v", someRequest,
+		"verbosity: 0 warnings and errors, 1 start, stop and changes too, 2 a sampled line per request, "+
+			"3 every request, 4 with the scores of all endpoints, 5 with every message")
 	f.BoolVar(&o.Devel, "zap-devel", false, "console lines, verbosity 4, stacks from warnings on")
 	f.StringVar(&o.Encoder, "zap-encoder", "", "json or console; empty is console on a terminal, json elsewhere")
-	f.StringVar(&o.Level, "zap-log-level", "", "debug (verbosity 4), info (verbosity 2), a number (that verbosity), warn, error or panic; empty follows -v")
-	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "", "level from which on lines carry a stack: info, warn, error or panic; empty is panic, with --zap-devel warn")
-	f.StringVar(&o.TimeFormat, "zap-time-encoding", "", "epoch, millis, nano, iso8601, rfc3339 or rfc3339nano; empty is rfc3339 in json, "+
-		"iso8601, which has milliseconds, in console")
+	f.StringVar(&o.Level, "zap-log-level", "",
+		"debug (verbosity 4), info (verbosity 2), a number (that verbosity), warn, error or panic; empty follows -v")
+	f.StringVar(&o.Stacktrace, "zap-stacktrace-level", "",
+		"level from which on lines carry a stack: info, warn, error or panic; empty is panic, with --zap-devel warn")
+	f.StringVar(&o.TimeFormat, "zap-time-encoding", "",
+		"epoch, millis, nano, iso8601, rfc3339 or rfc3339nano; empty is rfc3339 in json, "+
+			"iso8601, which has milliseconds, in console")
 }
 
 // Encoders are the values of --zap-encoder.
@@ -54,7 +58,8 @@ var Encoders = []string{"json", "console"}
 
 var timeEncoders = map[string]zapcore.TimeEncoder{
 	"epoch": zapcore.EpochTimeEncoder, "millis": zapcore.EpochMillisTimeEncoder, "nano": zapcore.EpochNanosTimeEncoder,
-	"iso8601": zapcore.ISO8601TimeEncoder, "rfc3339": zapcore.RFC3339TimeEncoder, "rfc3339nano": zapcore.RFC3339NanoTimeEncoder,
+	"iso8601": zapcore.ISO8601TimeEncoder, "rfc3339": zapcore.RFC3339TimeEncoder,
+	"rfc3339nano": zapcore.RFC3339NanoTimeEncoder,
 }
 
 // Check says what is wrong with the flags.
@@ -66,7 +71,8 @@ func (o *LogOptions) Check() error {
 		return fmt.Errorf("--zap-encoder: got %q, want json or console", o.Encoder)
 	}
 	if _, ok := timeEncoders[strings.ToLower(o.TimeFormat)]; !ok && o.TimeFormat != "" {
-		return fmt.Errorf("--zap-time-encoding: got %q, want epoch, millis, nano, iso8601, rfc3339 or rfc3339nano", o.TimeFormat)
+		return fmt.Errorf("--zap-time-encoding: got %q, want epoch, millis, nano, iso8601, rfc3339 or rfc3339nano",
+			o.TimeFormat)
 	}
 	if _, _, err := o.level(); err != nil {
 		return err
@@ -86,8 +92,10 @@ func (o *LogOptions) level() (zapcore.Level, int, error) {
 	if o.Level != "" {
 		if n, err := strconv.Atoi(o.Level); err == nil && n >= processToo && n <= withEvents {
 			verbosity = n
-		} else if l, err := zapcore.ParseLevel(o.Level); err != nil || n < 0 || l > zapcore.PanicLevel || l == zapcore.DPanicLevel {
-			return 0, 0, fmt.Errorf("--zap-log-level: got %q, want debug, info, warn, error, panic or a number from 1 to 5", o.Level)
+		} else if l, err := zapcore.ParseLevel(o.Level); err != nil || n < 0 || l > zapcore.PanicLevel ||
+			l == zapcore.DPanicLevel {
+			return 0, 0, fmt.Errorf("--zap-log-level: got %q, want debug, info, warn, error, panic or a number from "+
+				"1 to 5", o.Level)
 		} else if l > zapcore.InfoLevel {
 			return l, faultsOnly, nil
 		} else if verbosity = someRequest; l == zapcore.DebugLevel {
@@ -103,8 +111,9 @@ func (o *LogOptions) level() (zapcore.Level, int, error) {
 	return zapcore.WarnLevel, verbosity, nil
 }
 
-// stacks is from which level on lines carry a stack. An error that is logged is one that was expected, such as a file that cannot be
-// read: where its line was written tells nothing. A panic's line has the stack of the panic in a field of its own.
+// stacks is from which level on lines carry a stack. An error that is logged is one that was expected, such as a file
+// that cannot be read: where its line was written tells nothing. A panic's line has the stack of the panic in a field
+// of its own.
 func (o *LogOptions) stacks() (zapcore.Level, error) {
 	if o.Stacktrace == "" {
 		if o.Devel {
@@ -186,7 +195,8 @@ func isTerminal(out io.Writer) bool {
 
 // notice is the line in the place of those that were lost.
 func notice(encoder zapcore.Encoder, lost uint64) []byte {
-	entry := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(), Message: "log lines were dropped: the reader is too slow"}
+	entry := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(),
+		Message: "log lines were dropped: the reader is too slow"}
 	b, err := encoder.EncodeEntry(entry, []zapcore.Field{zap.Uint64("lines", lost)})
 	if err != nil {
 		return []byte("log lines were dropped\n")

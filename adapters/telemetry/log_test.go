@@ -16,11 +16,13 @@ import (
 )
 
 var served = messages.Record{
-	Request: 7, ClientID: "mine", Model: "m", Flow: messages.FlowKey{Fairness: "tenant"}, Status: 200, Ended: 3 * time.Second,
+	Request: 7, ClientID: "mine", Model: "m", Flow: messages.FlowKey{Fairness: "tenant"}, Status: 200,
+	Ended:  3 * time.Second,
 	Served: messages.EndpointID{Slot: 1, Generation: 1}, SampleAge: 20 * time.Millisecond, QueueWait: time.Second,
 	Events: messages.ListOf(messages.RecordEvent{Name: "RequestArrived"}),
 	Decision: messages.Decision{
-		PoolVersion: 1, Endpoints: messages.ListOf(messages.EndpointID{Generation: 1}, messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointID{Slot: 2, Generation: 1}),
+		PoolVersion: 1, Endpoints: messages.ListOf(messages.EndpointID{Generation: 1},
+			messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointID{Slot: 2, Generation: 1}),
 		Profiles: messages.ListOf(messages.ProfileRun{
 			Totals: messages.ListOf[float32](0.5, 2, -1), Ranked: messages.ListOf[uint32](1), Runner: 0,
 		}),
@@ -137,7 +139,8 @@ func TestRequestLineSaysWhereAndWhy(t *testing.T) {
 	}
 	got := lines[0]
 	for key, want := range map[string]any{
-		"level": "info", "request": "0-7", "x-request-id": "mine", "model": "m", "fairness_id": "tenant", "endpoint": "b:1", "score": 2.0,
+		"level": "info", "request": "0-7", "x-request-id": "mine", "model": "m", "fairness_id": "tenant",
+		"endpoint": "b:1", "score": 2.0,
 		"runner_up": 0.5, "lead": 1.5, "queue_wait": 1.0, "sample_age": 0.02, "status": 200.0, "duration": 3.0,
 	} {
 		if got[key] != want {
@@ -164,7 +167,8 @@ func TestLineThatIsOffCostsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer log.Close()
-			q := NewRequests(log, func(messages.EndpointID) messages.Address { return "a" }, func(messages.RequestID) string { return "i" })
+			q := NewRequests(log, func(messages.EndpointID) messages.Address { return "a" },
+				func(messages.RequestID) string { return "i" })
 			record := served
 			for range 101 {
 				q.Report(&record)
@@ -239,7 +243,8 @@ func TestStaleSamplesAreToldOfOnceASecond(t *testing.T) {
 			t.Errorf("%v allocations, want 0", n)
 		}
 	})
-	if len(lines) != 2 || lines[0]["level"] != "warn" || lines[0]["profile_runs"] != 1.0 || lines[1]["profile_runs"] != 5.0 {
+	if len(lines) != 2 || lines[0]["level"] != "warn" || lines[0]["profile_runs"] != 1.0 ||
+		lines[1]["profile_runs"] != 5.0 {
 		t.Errorf("lines %v, want a warning of 1 run, then one of 5", lines)
 	}
 	if got := sum(t, reg, "signalbox_all_samples_stale_total"); got != 6+51 {
@@ -288,7 +293,8 @@ func sum(t *testing.T, g prometheus.Gatherer, name string) (total float64) {
 
 // A line tells tokens and times by how they are known, and what is not known has no field: 0 is a number.
 func TestLineSaysHowTokensAreKnown(t *testing.T) {
-	all := []string{"prompt_tokens", "cached_tokens", "output_tokens", "prompt_tokens_estimated", "output_tokens_estimated", "ttft", "response_headers"}
+	all := []string{"prompt_tokens", "cached_tokens", "output_tokens", "prompt_tokens_estimated",
+		"output_tokens_estimated", "ttft", "response_headers"}
 	for name, c := range map[string]struct {
 		record messages.Record
 		want   map[string]any
@@ -298,16 +304,21 @@ func TestLineSaysHowTokensAreKnown(t *testing.T) {
 				Headers: time.Second, FirstToken: 2 * time.Second, PromptTokens: 9,
 				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7},
 			},
-			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "cached_tokens": 0.0, "output_tokens": 0.0, "ttft": 2.0, "response_headers": 1.0},
+			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "cached_tokens": 0.0, "output_tokens": 0.0,
+				"ttft": 2.0, "response_headers": 1.0},
 		},
 		"estimated": {
-			messages.Record{Headers: time.Second, PromptTokens: 9, Usage: messages.Usage{Source: messages.UsageEstimated, OutputTokens: 5}},
-			map[string]any{"usage": "estimated", "prompt_tokens_estimated": 9.0, "output_tokens_estimated": 5.0, "response_headers": 1.0},
+			messages.Record{Headers: time.Second, PromptTokens: 9,
+				Usage: messages.Usage{Source: messages.UsageEstimated, OutputTokens: 5}},
+			map[string]any{"usage": "estimated", "prompt_tokens_estimated": 9.0, "output_tokens_estimated": 5.0,
+				"response_headers": 1.0},
 		},
-		"unknown": {messages.Record{Usage: messages.Usage{Source: messages.UsageNotLearned}}, map[string]any{"usage": "not-learned"}},
+		"unknown": {messages.Record{Usage: messages.Usage{Source: messages.UsageNotLearned}},
+			map[string]any{"usage": "not-learned"}},
 	} {
 		lines := logged(t, func(log *Log) {
-			NewRequests(log, func(messages.EndpointID) messages.Address { return "a" }, func(messages.RequestID) string { return "i" }).Report(&c.record)
+			NewRequests(log, func(messages.EndpointID) messages.Address { return "a" },
+				func(messages.RequestID) string { return "i" }).Report(&c.record)
 		})
 		got := map[string]any{"usage": lines[0]["usage"]}
 		for _, field := range all {

@@ -38,8 +38,10 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 	}
 	spreadOf := func(n, of string) spread {
 		return spread{
-			mean: prometheus.NewDesc("llm_d_epp_average_"+n, "Mean of sampled "+of+", over the endpoints whose sample is not stale.", []string{"name"}, nil),
-			deviation: prometheus.NewDesc("llm_d_epp_std_dev_"+n, "Standard deviation of sampled "+of+", over the endpoints whose sample is not stale.",
+			mean: prometheus.NewDesc("llm_d_epp_average_"+n, "Mean of sampled "+of+
+				", over the endpoints whose sample is not stale.", []string{"name"}, nil),
+			deviation: prometheus.NewDesc("llm_d_epp_std_dev_"+n, "Standard deviation of sampled "+of+
+				", over the endpoints whose sample is not stale.",
 				[]string{"name"}, nil),
 		}
 	}
@@ -53,23 +55,28 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		waited:   loop("wait_seconds_total", "Time that messages waited in the inbox."),
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
-		ready:            of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
-		unshown:          of("signalbox_endpoints_without_series", "Endpoints that have no series of their own, because there are too many."),
-		queue:            spreadOf("queue_size", "waiting requests"),
-		running:          spreadOf("running_requests", "running requests"),
-		kv:               spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
-		endpointQueue:    of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name", "model_server_endpoint"),
-		endpointPicks:    of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
-		endpointEjected:  of("signalbox_endpoint_ejected", "1 if the endpoint gets no requests, and for which failure; else 0.", "endpoint", "cause"),
-		endpointDegraded: of("signalbox_endpoint_degraded", "1 if the endpoint comes last, and for which failure; else 0.", "endpoint", "cause"),
-		endpointFailing:  of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
+		ready: of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
+		unshown: of("signalbox_endpoints_without_series",
+			"Endpoints that have no series of their own, because there are too many."),
+		queue:   spreadOf("queue_size", "waiting requests"),
+		running: spreadOf("running_requests", "running requests"),
+		kv:      spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
+		endpointQueue: of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name",
+			"model_server_endpoint"),
+		endpointPicks: of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
+		endpointEjected: of("signalbox_endpoint_ejected",
+			"1 if the endpoint gets no requests, and for which failure; else 0.", "endpoint", "cause"),
+		endpointDegraded: of("signalbox_endpoint_degraded",
+			"1 if the endpoint comes last, and for which failure; else 0.", "endpoint", "cause"),
+		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
-		c.ready, c.unshown, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean, c.kv.deviation,
+		c.ready, c.unshown, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
+		c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
 	} {
 		ch <- d
@@ -155,7 +162,8 @@ func (c *collector) outlier(ch chan<- prometheus.Metric, e *endpoints.Endpoint) 
 	show(c.endpointDegraded, false)
 }
 
-// moments are count, mean and the sum of squared distances from it, kept so that no precision is lost. Zero for no values.
+// moments are count, mean and the sum of squared distances from it, kept so that no precision is lost.
+// Zero for no values.
 type moments struct{ n, mean, squares float64 }
 
 func (m *moments) add(v float64) {

@@ -30,7 +30,8 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 		{At: sys.Now().Add(-time.Minute), Waiting: 900, Running: 900, KVUsed: 1},
 		nil,
 	} {
-		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: messages.Address(string(rune('a' + i)))})
+		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},
+			messages.EndpointSpec{Address: messages.Address(string(rune('a' + i)))})
 		if s != nil {
 			endpoints.SampleWriter{Endpoint: e}.Publish(s)
 		}
@@ -38,7 +39,8 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
-	for name, want := range map[string]float64{"llm_d_epp_ready_endpoints": 0, "llm_d_epp_average_queue_size": 0, "llm_d_epp_std_dev_queue_size": 0} {
+	for name, want := range map[string]float64{"llm_d_epp_ready_endpoints": 0, "llm_d_epp_average_queue_size": 0,
+		"llm_d_epp_std_dev_queue_size": 0} {
 		if got := sum(t, reg, name); got != want {
 			t.Errorf("of an empty pool: %s = %v, want %v", name, got, want)
 		}
@@ -66,10 +68,12 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 	}()
 	var es []*endpoints.Endpoint
 	for address, h := range map[messages.Address]*outlier.Status{
-		"well": nil, "silent": {Ejected: true, Cause: messages.NoFirstToken}, "unreached": {Ejected: true, Cause: messages.ConnectFailed},
-		"full": {Cause: messages.Overload, Until: sys.Now().Add(time.Second)},
+		"well": nil, "silent": {Ejected: true, Cause: messages.NoFirstToken},
+		"unreached": {Ejected: true, Cause: messages.ConnectFailed},
+		"full":      {Cause: messages.Overload, Until: sys.Now().Add(time.Second)},
 	} {
-		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1}, messages.EndpointSpec{Address: address})
+		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1},
+			messages.EndpointSpec{Address: address})
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		es = append(es, e)
 	}
@@ -89,14 +93,17 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if state, is := strings.CutPrefix(f.GetName(), "signalbox_endpoint_"); is && (state == "ejected" || state == "degraded") {
+			if state, is := strings.CutPrefix(f.GetName(), "signalbox_endpoint_"); is &&
+				(state == "ejected" || state == "degraded") {
 				got[series{state, labels["endpoint"], labels["cause"]}] = m.GetGauge().GetValue()
 			}
 		}
 	}
 	want := map[series]float64{
-		{"ejected", "well", ""}: 0, {"ejected", "full", ""}: 0, {"ejected", "silent", "no-first-token"}: 1, {"ejected", "unreached", "connect-failed"}: 1,
-		{"degraded", "well", ""}: 0, {"degraded", "full", "overload"}: 1, {"degraded", "silent", ""}: 0, {"degraded", "unreached", ""}: 0,
+		{"ejected", "well", ""}: 0, {"ejected", "full", ""}: 0, {"ejected", "silent", "no-first-token"}: 1,
+		{"ejected", "unreached", "connect-failed"}: 1,
+		{"degraded", "well", ""}:                   0, {"degraded", "full", "overload"}: 1,
+		{"degraded", "silent", ""}: 0, {"degraded", "unreached", ""}: 0,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("states are %v, want %v", got, want)

@@ -39,7 +39,8 @@ func (p *passedOver) look(r *messages.Record, address func(messages.EndpointID) 
 	if picked == served || picked == "" || served == "" || !p.due(picked, time.Now()) {
 		return
 	}
-	p.log.Warn("Envoy passed a picked server over: is it up, and does Envoy's cluster have it?", zap.String("picked", string(picked)),
+	p.log.Warn("Envoy passed a picked server over: is it up, and does Envoy's cluster have it?",
+		zap.String("picked", string(picked)),
 		zap.String("served", string(served)), zap.Bool("served_is_in_pool", r.Elsewhere == ""))
 }
 

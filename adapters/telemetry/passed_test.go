@@ -16,7 +16,8 @@ func TestRequestLineSaysWhatItCameTo(t *testing.T) {
 		"request served":                 {func(*messages.Record) {}, "b:1"},
 		"request answered with an error": {func(r *messages.Record) { r.Status = 404 }, "b:1"},
 		"request left by its client":     {func(r *messages.Record) { r.Reason = messages.ClientGone }, "b:1"},
-		"request not served":             {func(r *messages.Record) { r.Reason, r.Status = messages.NoEndpoints, 503 }, "b:1"},
+		"request not served": {func(r *messages.Record) { r.Reason, r.Status = messages.NoEndpoints, 503 },
+			"b:1"},
 		"request answered by Envoy itself": {func(r *messages.Record) {
 			r.Served, r.Local, r.Status = messages.EndpointID{}, "no_healthy_upstream", 503
 		}, ""},
@@ -54,7 +55,8 @@ func TestServerThatIsPassedOverIsToldOfOnceAMinute(t *testing.T) {
 			<-time.After(passedLineEvery)
 			q.Report(&stranger)
 		}, "-v=0")
-		if len(lines) != 2 || lines[0]["served"] != "c:1" || lines[1]["served"] != "z:1" || lines[1]["picked"] != "b:1" ||
+		if len(lines) != 2 || lines[0]["served"] != "c:1" || lines[1]["served"] != "z:1" ||
+			lines[1]["picked"] != "b:1" ||
 			lines[0]["served_is_in_pool"] != true || lines[1]["served_is_in_pool"] != false {
 			t.Errorf("lines %v, want a warning of c:1 in the place of b:1, and a minute later one of z:1", lines)
 		}

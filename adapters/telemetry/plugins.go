@@ -37,7 +37,8 @@ func (s *staleRuns) note() {
 	if last != 0 && now-last < int64(staleLineEvery) || !s.told.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Warn("all samples are stale: in-flight load stands in for the scorers that read them", zap.Uint64("profile_runs", s.untold.Swap(0)))
+	s.log.Warn("all samples are stale: in-flight load stands in for the scorers that read them",
+		zap.Uint64("profile_runs", s.untold.Swap(0)))
 }
 
 // NewPlugins registers them. Warnings go to log.
@@ -46,12 +47,14 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	p := &Plugins{
 		took: newDurations(labels),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "signalbox_plugin_bad_scores_total", Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
+			Name: "signalbox_plugin_bad_scores_total",
+			Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
 		}, append(labels[:3:3], "fault")),
 	}
 	p.stale.began, p.stale.log = time.Now(), log
 	p.stale.counter = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "signalbox_all_samples_stale_total", Help: "Profile runs in which in-flight load stood in, all samples being stale.",
+		Name: "signalbox_all_samples_stale_total",
+		Help: "Profile runs in which in-flight load stood in, all samples being stale.",
 	})
 	r.MustRegister(p.took, p.faults, p.stale.counter)
 	return p

@@ -41,11 +41,14 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	got, want := prometheus.NewRegistry(), prometheus.NewRegistry()
 	p := NewPlugins(got, zap.NewNop())
-	fine := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "signalbox_plugin_duration_seconds", Help: pluginHelp, Buckets: fineBounds}, labels)
-	coarse := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llm_d_epp_plugin_duration_seconds", Help: pluginHelp, Buckets: coarseBounds}, labels)
+	fine := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "signalbox_plugin_duration_seconds",
+		Help: pluginHelp, Buckets: fineBounds}, labels)
+	coarse := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llm_d_epp_plugin_duration_seconds",
+		Help: pluginHelp, Buckets: coarseBounds}, labels)
 	want.MustRegister(fine, coarse)
 	for range 2 { // a second configuration with the same plugin counts on
-		profiles := []schedule.Profile{{Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}}}}
+		profiles := []schedule.Profile{{Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker",
+			Name: "p"}}}}
 		o := p.Observe(profiles)
 		for _, bound := range allBounds {
 			for d := time.Duration(-1); d <= 1; d++ {
@@ -61,11 +64,13 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	}
 	for _, name := range []string{"signalbox_plugin_duration_seconds", "llm_d_epp_plugin_duration_seconds"} {
 		g, w := histogram(t, got, name), histogram(t, want, name)
-		if len(g.Bucket) != len(w.Bucket) || g.GetSampleCount() != w.GetSampleCount() || math.Abs(g.GetSampleSum()-w.GetSampleSum()) > 1e-9 {
+		if len(g.Bucket) != len(w.Bucket) || g.GetSampleCount() != w.GetSampleCount() ||
+			math.Abs(g.GetSampleSum()-w.GetSampleSum()) > 1e-9 {
 			t.Fatalf("%s: %v, want %v", name, g, w)
 		}
 		for i, b := range w.Bucket {
-			if at := g.Bucket[i]; at.GetUpperBound() != b.GetUpperBound() || at.GetCumulativeCount() != b.GetCumulativeCount() {
+			if at := g.Bucket[i]; at.GetUpperBound() != b.GetUpperBound() ||
+				at.GetCumulativeCount() != b.GetCumulativeCount() {
 				t.Errorf("%s: bucket %d is %v, want %v", name, i, at, b)
 			}
 		}

@@ -17,8 +17,10 @@ type Requests struct {
 }
 
 // NewRequests logs to log, in the detail that its verbosity asks for.
-func NewRequests(log *Log, address func(messages.EndpointID) messages.Address, id func(messages.RequestID) string) *Requests {
-	return &Requests{log: log.requests, detail: log.detail, address: address, id: id, passed: passedOver{log: log.Logger}}
+func NewRequests(log *Log, address func(messages.EndpointID) messages.Address,
+	id func(messages.RequestID) string) *Requests {
+	return &Requests{log: log.requests, detail: log.detail, address: address, id: id,
+		passed: passedOver{log: log.Logger}}
 }
 
 // Report writes the line of a request. It builds no field for a line that is not written.
@@ -37,7 +39,8 @@ func (q *Requests) Report(r *messages.Record) {
 		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(servedBy(r, q.address))),
 		zap.Float32("score", score), zap.Float32("runner_up", runner), zap.Float32("lead", lead),
 		zap.Duration("queue_wait", r.QueueWait), zap.Duration("duration", r.Ended),
-		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge), zap.Bool("stale_samples", r.Decision.Stale),
+		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge),
+		zap.Bool("stale_samples", r.Decision.Stale),
 		zap.String("usage", r.Usage.Source.String()),
 	}
 	fields = appendKnown(fields, r)
@@ -53,7 +56,8 @@ func (q *Requests) Report(r *messages.Record) {
 	line.Write(fields...)
 }
 
-// appendKnown appends what is known of some requests only. What is not known has no field, so that 0 is a number and nothing else.
+// appendKnown appends what is known of some requests only. What is not known has no field,
+// so that 0 is a number and nothing else.
 func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
 	if r.Headers > 0 {
 		fields = append(fields, zap.Duration("response_headers", r.Headers))

@@ -18,8 +18,9 @@ const (
 
 var errNotFlushed = errors.New("log: the reader took nothing in time; lines were left unwritten")
 
-// Sink is where log lines go: a buffer of limited size that one goroutine writes out, so that whoever logs never waits for
-// the reader. A line that finds the buffer full is dropped and counted; one that says how many were lost takes their place.
+// Sink is where log lines go: a buffer of limited size that one goroutine writes out, so that whoever logs never waits
+// for the reader. A line that finds the buffer full is dropped and counted;
+// one that says how many were lost takes their place.
 type Sink struct {
 	out    io.Writer
 	limit  int
@@ -98,7 +99,8 @@ func (s *Sink) flush(patience time.Duration) error {
 	return nil
 }
 
-// Close flushes and ends the goroutine; lines that come later are dropped. A goroutine that the reader holds up is left behind.
+// Close flushes and ends the goroutine; lines that come later are dropped.
+// A goroutine that the reader holds up is left behind.
 func (s *Sink) Close() error {
 	err := s.flush(sinkPatience)
 	s.mu.Lock()
@@ -128,7 +130,8 @@ func (s *Sink) Dropped() uint64 {
 // Metric counts the lines that were dropped.
 func (s *Sink) Metric() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "signalbox_log_lines_dropped_total", Help: "Log lines that were dropped because their reader is too slow, or gone.",
+		Name: "signalbox_log_lines_dropped_total",
+		Help: "Log lines that were dropped because their reader is too slow, or gone.",
 	}, func() float64 { return float64(s.Dropped()) })
 }
 
@@ -151,7 +154,8 @@ func (s *Sink) drain() {
 	}
 }
 
-// take swaps the buffer against an empty one. What was lost came after all lines in it, so the notice stands behind them.
+// take swaps the buffer against an empty one. What was lost came after all lines in it,
+// so the notice stands behind them.
 func (s *Sink) take(empty []byte) (batch []byte, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

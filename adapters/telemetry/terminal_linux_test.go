@@ -38,19 +38,22 @@ func terminal(t *testing.T) (outer, inner *os.File) {
 
 // A terminal gets lines for people, everything else gets JSON; a flag wins over both.
 func TestLinesOnATerminalAreForPeople(t *testing.T) {
-	const people, program = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S*  WARN  late  \{"wait": "1.234568s"\}\s*$`, `^\{"level":"warn","ts":"[^"]*","caller":"[^"]*","msg":"late","wait":1.234567891\}\s*$`
+	const people, program = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S*  WARN  late  \{"wait": "1.234568s"\}\s*$`,
+		`^\{"level":"warn","ts":"[^"]*","caller":"[^"]*","msg":"late","wait":1.234567891\}\s*$`
 	for name, c := range map[string]struct {
 		flags    []string
 		terminal bool
 		want     string
 	}{
-		"terminal":               {nil, true, people},
-		"file":                   {nil, false, program},
-		"JSON on a terminal":     {[]string{"--zap-encoder=json"}, true, program},
-		"console in a file":      {[]string{"--zap-encoder=console"}, false, people},
-		"time by the flag":       {[]string{"--zap-time-encoding=epoch"}, true, `^\d+\.\d+(e\+09)?  WARN  late  \{`},
-		"development":            {[]string{"--zap-devel", "--zap-stacktrace-level=panic"}, false, `  WARN  telemetry/terminal_linux_test.go:\d+  late  \{`},
-		"development, with JSON": {[]string{"--zap-devel", "--zap-encoder=json", "--zap-stacktrace-level=panic"}, false, program},
+		"terminal":           {nil, true, people},
+		"file":               {nil, false, program},
+		"JSON on a terminal": {[]string{"--zap-encoder=json"}, true, program},
+		"console in a file":  {[]string{"--zap-encoder=console"}, false, people},
+		"time by the flag":   {[]string{"--zap-time-encoding=epoch"}, true, `^\d+\.\d+(e\+09)?  WARN  late  \{`},
+		"development": {[]string{"--zap-devel", "--zap-stacktrace-level=panic"}, false,
+			`  WARN  telemetry/terminal_linux_test.go:\d+  late  \{`},
+		"development, with JSON": {[]string{"--zap-devel", "--zap-encoder=json", "--zap-stacktrace-level=panic"}, false,
+			program},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, out, err := os.Pipe()

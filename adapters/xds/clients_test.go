@@ -36,7 +36,8 @@ func TestWhoAsksNoMoreOwesNothing(t *testing.T) {
 	p := r.settled()
 	r.announce("10.0.0.2:80")
 	p.gets("10.0.0.2:80")
-	p.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNamesUnsubscribe: []string{servers}})
+	p.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType,
+		ResourceNamesUnsubscribe: []string{servers}})
 	r.acknowledged()
 }
 

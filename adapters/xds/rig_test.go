@@ -62,7 +62,8 @@ func newRig(t *testing.T, cfg Config) *rig {
 	t.Cleanup(func() {
 		r.server.Close()
 		g.Stop()
-		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // that if it was stopped before it began
+		// that if it was stopped before it began
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 		goleak.VerifyNone(t)
@@ -190,7 +191,8 @@ func (p *proxy) ack(m *discoveryv3.DeltaDiscoveryResponse) {
 func (p *proxy) nack(m *discoveryv3.DeltaDiscoveryResponse) {
 	p.Helper()
 	p.send(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce(), ErrorDetail: &statuspb.Status{Code: 3, Message: "no good"},
+		TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce(),
+		ErrorDetail: &statuspb.Status{Code: 3, Message: "no good"},
 	})
 }
 

@@ -166,7 +166,8 @@ func TestOldProxiesGetAListenerThatTheyTake(t *testing.T) {
 	for minor, timed := range map[uint32]bool{36: false, 37: true, 40: true} {
 		n := node(Light)
 		n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{
-			UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}},
+			UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1,
+				MinorNumber: minor}},
 		}
 		listener := r.server.lanes[byLane{}.ID(n)].listener
 		text, err := protojson.Marshal(listener)
@@ -276,8 +277,10 @@ func TestPublishingIsMeasuredFromDiscovery(t *testing.T) {
 		if err := r.server.metrics.published.Write(m); err != nil {
 			t.Fatal(err)
 		}
-		if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() < least || h.GetSampleSum() > least+60 {
-			t.Errorf("%d measured, %v s in all, want %d and at least %v s", h.GetSampleCount(), h.GetSampleSum(), want, least)
+		if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() < least || h.GetSampleSum() > least+
+			60 {
+			t.Errorf("%d measured, %v s in all, want %d and at least %v s", h.GetSampleCount(), h.GetSampleSum(), want,
+				least)
 		}
 	}
 	r.found = time.Now().Add(-time.Hour)

@@ -259,7 +259,8 @@ func (s Setup) tls(identity string, to ...Place) TLS {
 func (s Setup) check() error {
 	var all []error
 	if s.Cluster != OverrideHost && s.Cluster != OriginalDst && s.Cluster != Served {
-		all = append(all, fmt.Errorf("cluster: got %q, want %s, %s or %s", s.Cluster, OverrideHost, OriginalDst, Served))
+		all = append(all, fmt.Errorf("cluster: got %q, want %s, %s or %s", s.Cluster, OverrideHost, OriginalDst,
+			Served))
 	}
 	if s.Lane != Light && s.Lane != Full {
 		all = append(all, fmt.Errorf("lane: got %q, want %s or %s", s.Lane, Light, Full))

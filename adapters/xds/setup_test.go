@@ -62,7 +62,8 @@ func TestEverySetupIsValid(t *testing.T) {
 			if cluster != Served {
 				all.Others = []Place{{"::1", 9}, {"other.example", 1}}
 			}
-			all.XdsSecure, all.Authority, all.Identity, all.PickerIdentity = true, "/etc/ca.pem", "/etc/identity", "/etc/picker"
+			all.XdsSecure, all.Authority, all.Identity, all.PickerIdentity = true, "/etc/ca.pem", "/etc/identity",
+				"/etc/picker"
 			t.Run(s.FileName()+" all", func(t *testing.T) { valid(t, all) })
 		}
 	}

@@ -57,7 +57,8 @@ func host(at netip.AddrPort, leaving bool) *endpointv3.LbEndpoint {
 		HealthStatus: health,
 		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-				Address: at.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
+				Address:       at.Addr().String(),
+				PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
 			}}},
 		}},
 	}

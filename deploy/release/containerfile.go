@@ -14,7 +14,8 @@ type recipe struct {
 	files  []string // where files go, in order; the last word of each COPY
 }
 
-// readRecipe reads the last stage. An instruction that it does not know is an error, so that both ways to the image stay one.
+// readRecipe reads the last stage. An instruction that it does not know is an error,
+// so that both ways to the image stay one.
 func readRecipe(text string) (recipe, error) {
 	var r recipe
 	within := false // the last stage is FROM scratch
@@ -24,7 +25,8 @@ func readRecipe(text string) (recipe, error) {
 		switch {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case word == "FROM":
-			r, within = recipe{config: v1.Config{Labels: map[string]string{}, ExposedPorts: map[string]struct{}{}}}, rest == "scratch"
+			r, within = recipe{config: v1.Config{Labels: map[string]string{}, ExposedPorts: map[string]struct{}{}}},
+				rest == "scratch"
 		case within:
 			if err := r.read(word, rest); err != nil {
 				return r, fmt.Errorf("deploy/Containerfile: %s: %w", line, err)

@@ -54,7 +54,8 @@ func (r release) image() error {
 	if err != nil {
 		return err
 	}
-	return folder.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tagOf(r.origin.version)}))
+	return folder.AppendIndex(index,
+		layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tagOf(r.origin.version)}))
 }
 
 // tagOf is a version as a tag of an image may be: without the plus sign of build metadata.
@@ -69,13 +70,17 @@ func (r release) imageFor(p platform, recipe recipe) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)),
+			nil
+	},
 		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.origin.date}, CreatedBy: "deploy/release"}}); err != nil {
+	if img, err = mutate.Append(img, mutate.Addendum{Layer: layer,
+		History: v1.History{Created: v1.Time{Time: r.origin.date}, CreatedBy: "deploy/release"}}); err != nil {
 		return nil, err
 	}
 	config, err := img.ConfigFile()
@@ -121,8 +126,8 @@ func (r release) files(p platform, recipe recipe) ([]file, error) {
 	return all, nil
 }
 
-// authorities are the roots that Mozilla trusts, of a pinned module: a machine's own would differ from that of another. Roots that are
-// trusted for some certificates only are left out, for a file cannot say so.
+// authorities are the roots that Mozilla trusts, of a pinned module: a machine's own would differ from that of another.
+// Roots that are trusted for some certificates only are left out, for a file cannot say so.
 func authorities() ([]byte, error) {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -149,11 +154,13 @@ func archive(files []file, at time.Time) ([]byte, error) {
 				continue
 			}
 			made[folder] = true
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: at}); err != nil {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755,
+				ModTime: at}); err != nil {
 				return nil, err
 			}
 		}
-		head := tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: at}
+		head := tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)),
+			ModTime: at}
 		if err := w.WriteHeader(&head); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
-// Command release builds what is published of one commit: binaries, what they are made of, an image, manual pages, completion and
-// checksums. It is a module of its own, so that what it needs stays out of the product's. It starts no daemon, and asks nothing of the
-// network that Go's module cache has. Equal commits give equal files.
+// Command release builds what is published of one commit: binaries, what they are made of, an image, manual pages,
+// completion and checksums. It is a module of its own, so that what it needs stays out of the product's. It starts no
+// daemon, and asks nothing of the network that Go's module cache has. Equal commits give equal files.
 package main
 
 import (
@@ -126,7 +126,8 @@ func (r release) emptied() error {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != sumsFile && name != "image" && name != "man" && name != "completions" && !strings.HasPrefix(name, "signalbox-") {
+		if name := e.Name(); name != sumsFile && name != "image" && name != "man" && name != "completions" &&
+			!strings.HasPrefix(name, "signalbox-") {
 			return fmt.Errorf("%s holds %s, which no release has; name another folder", r.out, name)
 		}
 	}
@@ -140,7 +141,8 @@ func (r release) path(p platform) string { return filepath.Join(r.out, "signalbo
 
 func (r release) binary(p platform) error {
 	began := time.Now()
-	_, err := output(r.root, []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch}, "go", "build", "-trimpath", "-buildvcs=false",
+	_, err := output(r.root, []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch}, "go", "build", "-trimpath",
+		"-buildvcs=false",
 		"-ldflags=-s -w "+r.origin.flags, "-o", r.path(p), "./cmd/signalbox")
 	if err == nil {
 		fmt.Printf("%s in %v\n", filepath.Base(r.path(p)), time.Since(began).Round(time.Second))
@@ -151,7 +153,8 @@ func (r release) binary(p platform) error {
 // manuals has the command's own tests write them, which have its commands and need no further code in the product.
 func (r release) manuals() error {
 	_, err := output(r.root, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "TZ=UTC",
-		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run", "^TestManuals$", "./cmd/signalbox/app", "-manuals", r.out)
+		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run",
+		"^TestManuals$", "./cmd/signalbox/app", "-manuals", r.out)
 	return err
 }
 

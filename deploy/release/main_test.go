@@ -35,7 +35,8 @@ var made = origin{
 	version: "v9.8.7+x", commit: strings.Repeat("a1", 20), date: time.Date(2026, 11, 22, 16, 34, 24, 0, time.UTC),
 }
 
-// TestReleasesOfEqualCommitsAreEqual builds one here and one of the same files elsewhere, later, and looks into the first.
+// TestReleasesOfEqualCommitsAreEqual builds one here and one of the same files elsewhere, later,
+// and looks into the first.
 func TestReleasesOfEqualCommitsAreEqual(t *testing.T) {
 	linux := platforms[:2]
 	here := release{root: root, out: filepath.Join(t.TempDir(), "dist"), origin: made, platforms: linux}
@@ -71,7 +72,8 @@ func copied(t *testing.T) string {
 			continue // removed, and not committed yet
 		}
 		to := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, read(t, root, name), info.Mode().Perm())); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755),
+			os.WriteFile(to, read(t, root, name), info.Mode().Perm())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,7 +83,8 @@ func copied(t *testing.T) string {
 // sumsHold looks that the checksums are those of the files, and that no file is missing.
 func sumsHold(t *testing.T, r release) {
 	t.Helper()
-	for _, name := range []string{"signalbox-linux-amd64", "signalbox-linux-arm64.cdx.json", "image/index.json", "man/man1/signalbox.1", "completions/_signalbox"} {
+	for _, name := range []string{"signalbox-linux-amd64", "signalbox-linux-arm64.cdx.json", "image/index.json",
+		"man/man1/signalbox.1", "completions/_signalbox"} {
 		sum, err := sha256Of(filepath.Join(r.out, name))
 		if err != nil || !strings.Contains(string(read(t, r.out, sumsFile)), sum+"  "+name+"\n") {
 			t.Errorf("%s: %v, or its sum %s is not listed", name, err, sum)
@@ -121,8 +124,10 @@ func billHolds(t *testing.T, r release, p platform) {
 	if c := bom.Metadata.Component; err != nil || c.Version != made.version || (*c.Hashes)[0].Value != sum {
 		t.Errorf("the bill is of %+v, want version %s and sum %s (%v)", c, made.version, sum, err)
 	}
-	for _, prefix := range []string{"pkg:golang/std@1.", "pkg:golang/google.golang.org/grpc@v1.", "pkg:golang/github.com/spf13/cobra@v1."} {
-		if !slices.ContainsFunc(*bom.Components, func(c cyclonedx.Component) bool { return strings.HasPrefix(c.PackageURL, prefix) }) {
+	for _, prefix := range []string{"pkg:golang/std@1.", "pkg:golang/google.golang.org/grpc@v1.",
+		"pkg:golang/github.com/spf13/cobra@v1."} {
+		if !slices.ContainsFunc(*bom.Components,
+			func(c cyclonedx.Component) bool { return strings.HasPrefix(c.PackageURL, prefix) }) {
 			t.Errorf("the bill lacks %s", prefix)
 		}
 	}
@@ -142,7 +147,8 @@ func imageHolds(t *testing.T, r release) {
 		t.Errorf("the layout: %v", err)
 	}
 	manifest, err := outer.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v9.8.7-x" {
+	if err != nil || len(manifest.Manifests) != 1 ||
+		manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v9.8.7-x" {
 		t.Fatalf("index.json: %+v, %v, want one manifest named v9.8.7-x", manifest, err)
 	}
 	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
@@ -172,10 +178,12 @@ func runsAs(t *testing.T, img v1.Image) {
 		t.Fatal(err)
 	}
 	c := file.Config
-	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/signalbox"}) || len(c.Cmd) == 0 || c.Cmd[0] != "serve" {
+	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/signalbox"}) || len(c.Cmd) == 0 ||
+		c.Cmd[0] != "serve" {
 		t.Errorf("the image runs %v %v as %q", c.Entrypoint, c.Cmd, c.User)
 	}
-	if len(c.ExposedPorts) != 3 || c.Labels["org.opencontainers.image.licenses"] != "Apache-2.0" || c.Labels["org.opencontainers.image.revision"] != made.commit {
+	if len(c.ExposedPorts) != 3 || c.Labels["org.opencontainers.image.licenses"] != "Apache-2.0" ||
+		c.Labels["org.opencontainers.image.revision"] != made.commit {
 		t.Errorf("ports %v, labels %v", c.ExposedPorts, c.Labels)
 	}
 	if !file.Created.Equal(made.date) {
@@ -209,7 +217,8 @@ func contains(t *testing.T, img v1.Image, binary []byte) {
 	if !bytes.Contains(found["LICENSE"], []byte("Apache License")) {
 		t.Error("the image has no license")
 	}
-	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(found["etc/ssl/certs/ca-certificates.crt"]) || bytes.Count(found["etc/ssl/certs/ca-certificates.crt"], []byte("BEGIN")) < 100 {
+	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(found["etc/ssl/certs/ca-certificates.crt"]) ||
+		bytes.Count(found["etc/ssl/certs/ca-certificates.crt"], []byte("BEGIN")) < 100 {
 		t.Error("the image has not the certificate authorities")
 	}
 }
@@ -222,7 +231,8 @@ func knowsItself(t *testing.T, r release) {
 		return
 	}
 	out, err := exec.Command(r.path(p), "version").Output()
-	if want := "signalbox " + made.version + ", commit " + made.commit + " of 2026-11-22T16:34:24Z, "; err != nil || !strings.HasPrefix(string(out), want) {
+	if want := "signalbox " + made.version + ", commit " + made.commit + " of 2026-11-22T16:34:24Z, "; err != nil ||
+		!strings.HasPrefix(string(out), want) {
 		t.Errorf("the binary says %q, %v, want %q", out, err, want)
 	}
 }
@@ -231,7 +241,8 @@ func TestOrigin(t *testing.T) {
 	if got, err := parseOrigin(made.flags); err != nil || got != made {
 		t.Errorf("%q is %+v, %v", made.flags, got, err)
 	}
-	for _, flags := range []string{"", strings.Replace(made.flags, "a1a1", "xx", 1), strings.Replace(made.flags, "2026-11", "2026-13", 1), made.flags + " -race"} {
+	for _, flags := range []string{"", strings.Replace(made.flags, "a1a1", "xx", 1),
+		strings.Replace(made.flags, "2026-11", "2026-13", 1), made.flags + " -race"} {
 		if got, err := parseOrigin(flags); err == nil {
 			t.Errorf("%q is %+v, want an error", flags, got)
 		}
@@ -278,19 +289,22 @@ func TestContainerFilesThatCannotBeFollowed(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := (release{root: root}).files(platforms[0], recipe{files: []string{"/other"}}); err == nil || !strings.Contains(err.Error(), "/other") {
+	if _, err := (release{root: root}).files(platforms[0], recipe{files: []string{"/other"}}); err == nil ||
+		!strings.Contains(err.Error(), "/other") {
 		t.Errorf("a file from nowhere: %v", err)
 	}
 }
 
 func TestReplacedModulesAreNamedAsWhatReplacesThem(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "m"}, Deps: []*debug.Module{
-		{Path: "a", Version: "v1.0.0+incompatible"}, {Path: "b", Version: "v1.0.0", Replace: &debug.Module{Path: "c", Version: "v2.0.0"}}}}
+		{Path: "a", Version: "v1.0.0+incompatible"},
+		{Path: "b", Version: "v1.0.0", Replace: &debug.Module{Path: "c", Version: "v2.0.0"}}}}
 	var urls []string
 	for _, c := range *billOf(info, made).Components {
 		urls = append(urls, c.PackageURL)
 	}
-	if want := []string{"pkg:golang/std@1.26.8", "pkg:golang/a@v1.0.0%2Bincompatible", "pkg:golang/c@v2.0.0"}; !slices.Equal(urls, want) {
+	if want := []string{"pkg:golang/std@1.26.8", "pkg:golang/a@v1.0.0%2Bincompatible",
+		"pkg:golang/c@v2.0.0"}; !slices.Equal(urls, want) {
 		t.Errorf("got %v, want %v", urls, want)
 	}
 	if text, err := json.Marshal(billOf(info, made)); err != nil || bytes.Contains(text, []byte(`"b"`)) {

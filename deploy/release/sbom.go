@@ -28,7 +28,8 @@ func (r release) bill(p platform) error {
 	defer f.Close()
 	bom := billOf(info, r.origin)
 	bom.Metadata.Component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: sum}}
-	if err := cyclonedx.NewBOMEncoder(f, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
+	if err := cyclonedx.NewBOMEncoder(f, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cyclonedx.SpecVersion1_6); err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return f.Close()
@@ -38,7 +39,8 @@ func (r release) bill(p platform) error {
 func billOf(info *debug.BuildInfo, o origin) *cyclonedx.BOM {
 	product := component(cyclonedx.ComponentTypeApplication, info.Main.Path, o.version)
 	product.Properties = &[]cyclonedx.Property{{Name: "signalbox:commit", Value: o.commit}}
-	all := []cyclonedx.Component{component(cyclonedx.ComponentTypeLibrary, "std", strings.TrimPrefix(info.GoVersion, "go"))}
+	all := []cyclonedx.Component{component(cyclonedx.ComponentTypeLibrary, "std",
+		strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, m := range info.Deps {
 		used := m
 		if m.Replace != nil {

@@ -70,12 +70,12 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 `
 
-// Default is the configuration without a file: queue-scorer 2, kv-cache-utilization-scorer 2, prefix-cache-scorer 3. The error is
-// a *strictyaml.Error, and there is none unless the settings are wrong.
+// Default is the configuration without a file: queue-scorer 2, kv-cache-utilization-scorer 2, prefix-cache-scorer 3.
+// The error is a *strictyaml.Error, and there is none unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), defaults) }
 
-// Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would otherwise
-// replace a configuration by the default without a word. The error is a *strictyaml.Error with every problem.
+// Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would
+// otherwise replace a configuration by the default without a word. The error is a *strictyaml.Error with every problem.
 func Load(data []byte, defaults Settings) (*Config, error) {
 	root, problem := strictyaml.Parse(data)
 	if root == nil && problem == nil {
@@ -84,7 +84,8 @@ func Load(data []byte, defaults Settings) (*Config, error) {
 	if problem != nil {
 		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
-	l := &loader{Reader: strictyaml.NewReader(maxValues), defaults: defaults, named: map[string]*instance{}, config: new(Config)}
+	l := &loader{Reader: strictyaml.NewReader(maxValues), defaults: defaults, named: map[string]*instance{},
+		config: new(Config)}
 	l.load(root)
 	if err := l.Err(); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// Convert returns a configuration file in version v1, with its comments. A file of v1 is returned as it is. What a file says
-// is not checked: plugins that Load would refuse are converted too. The error is a *strictyaml.Error.
+// Convert returns a configuration file in version v1, with its comments. A file of v1 is returned as it is. What a file
+// says is not checked: plugins that Load would refuse are converted too. The error is a *strictyaml.Error.
 func Convert(data []byte) ([]byte, error) {
 	root, problem := strictyaml.Parse(data)
 	switch {
@@ -43,7 +43,8 @@ func knownVersion(root *yaml.Node) *strictyaml.Problem {
 	case n == nil:
 		return &strictyaml.Problem{Line: 1, Path: "apiVersion", Text: "missing, want " + v1alpha1}
 	case n.Value != v1 && n.Value != v1alpha1 && n.Value != oldGroup:
-		return &strictyaml.Problem{Line: n.Line, Path: "apiVersion", Text: fmt.Sprintf("got %q, want %s", strictyaml.Clip(n.Value), v1alpha1)}
+		return &strictyaml.Problem{Line: n.Line, Path: "apiVersion",
+			Text: fmt.Sprintf("got %q, want %s", strictyaml.Clip(n.Value), v1alpha1)}
 	}
 	return nil
 }
@@ -111,11 +112,13 @@ func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 			next = &yaml.Node{Kind: yaml.MappingNode, Style: value.Style}
 			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name, Style: key.Style}, next)
 		case next.Kind == yaml.ScalarNode: // null, says writtenOut
-			*next = yaml.Node{Kind: yaml.MappingNode, Style: value.Style, HeadComment: next.HeadComment, LineComment: next.LineComment}
+			*next = yaml.Node{Kind: yaml.MappingNode, Style: value.Style, HeadComment: next.HeadComment,
+				LineComment: next.LineComment}
 		}
 		n = next
 	}
-	if there := strictyaml.Find(n, path[last]); there != nil && there.Kind == yaml.SequenceNode && len(there.Content) == 0 {
+	if there := strictyaml.Find(n, path[last]); there != nil && there.Kind == yaml.SequenceNode &&
+		len(there.Content) == 0 {
 		take(n, path[last:])
 	} else if there != nil {
 		return
@@ -124,8 +127,8 @@ func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 	n.Content = append(n.Content, key, value)
 }
 
-// writtenOut says which of the mappings that keys move between is none, or is one by aliases or merge keys: what such a key
-// stands for may stand elsewhere as well.
+// writtenOut says which of the mappings that keys move between is none, or is one by aliases or merge keys: what such a
+// key stands for may stand elsewhere as well.
 func writtenOut(root *yaml.Node) *strictyaml.Problem {
 	for _, name := range []string{"", "dataLayer", "flowControl", "requestHandler"} {
 		n := root
@@ -135,15 +138,18 @@ func writtenOut(root *yaml.Node) *strictyaml.Problem {
 		switch {
 		case n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
 		case n.Kind == yaml.AliasNode || strictyaml.Find(n, "<<") != nil:
-			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "has an alias or a merge key, which is not converted; write it out"}
+			return &strictyaml.Problem{Line: n.Line, Path: name,
+				Text: "has an alias or a merge key, which is not converted; write it out"}
 		case n.Kind != yaml.MappingNode:
-			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "got " + strictyaml.Describe(n) + ", want a mapping"}
+			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "got " + strictyaml.Describe(n) +
+				", want a mapping"}
 		}
 	}
 	return nil
 }
 
-// rename gives a plugin the name that its type has by now. References keep finding it: without a name it had that of its type.
+// rename gives a plugin the name that its type has by now. References keep finding it:
+// without a name it had that of its type.
 func rename(plugin *yaml.Node) {
 	typ := strictyaml.Find(plugin, "type")
 	if typ == nil || renamed[typ.Value] == "" {

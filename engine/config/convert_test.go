@@ -76,14 +76,18 @@ func effect(t *testing.T, data []byte) string {
 
 func TestConvertRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
-		"not YAML":          {"a: b: c", "line 1: not readable as YAML: "},
-		"empty":             {"# nothing", "empty, there is nothing to convert"},
-		"a list":            {"- a", "line 1: got a list, want a mapping"},
-		"no version":        {"kind: EndpointPickerConfig", "line 1: apiVersion: missing, want llm-d.ai/v1alpha1"},
-		"unknown version":   {"apiVersion: llm-d.ai/v2", `line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1alpha1`},
-		"an alias":          {head + "plugins: [{parameters: &a {b: c}}]\ndataLayer: *a", "line 4: dataLayer: has an alias or a merge key"},
-		"a merge key":       {head + "plugins: [{parameters: &a {b: c}}]\ndataLayer: {<<: *a}", "line 4: dataLayer: has an alias or a merge key"},
-		"a section's kind":  {head + "flowControl: []\nsaturationDetector: {pluginRef: a}", "line 3: flowControl: got a list, want a mapping"},
+		"not YAML":   {"a: b: c", "line 1: not readable as YAML: "},
+		"empty":      {"# nothing", "empty, there is nothing to convert"},
+		"a list":     {"- a", "line 1: got a list, want a mapping"},
+		"no version": {"kind: EndpointPickerConfig", "line 1: apiVersion: missing, want llm-d.ai/v1alpha1"},
+		"unknown version": {"apiVersion: llm-d.ai/v2",
+			`line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1alpha1`},
+		"an alias": {head + "plugins: [{parameters: &a {b: c}}]\ndataLayer: *a",
+			"line 4: dataLayer: has an alias or a merge key"},
+		"a merge key": {head + "plugins: [{parameters: &a {b: c}}]\ndataLayer: {<<: *a}",
+			"line 4: dataLayer: has an alias or a merge key"},
+		"a section's kind": {head + "flowControl: []\nsaturationDetector: {pluginRef: a}",
+			"line 3: flowControl: got a list, want a mapping"},
 		"a section's value": {head + "dataLayer: none", `line 3: dataLayer: got "none", want a mapping`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// document is a file of version v1 as it is written. The tag effect says which values are read and mean nothing: of those
-// marked none only the default is accepted, those marked warning are accepted with one.
+// document is a file of version v1 as it is written. The tag effect says which values are read and mean nothing: of
+// those marked none only the default is accepted, those marked warning are accepted with one.
 type document struct {
 	sections
 	DataLayer dataLayerSection `json:"dataLayer"`

@@ -42,22 +42,41 @@ func shape(c *Config) string {
 }
 
 func TestLoad(t *testing.T) {
-	const standard = "default: queue-scorer*2 kv-cache-utilization-scorer*2 prefix-cache-scorer*3 > max-score-picker; single-profile-handler"
+	const standard = "default: queue-scorer*2 kv-cache-utilization-scorer*2 prefix-cache-scorer*3 > " +
+		"max-score-picker; single-profile-handler"
 	for name, c := range map[string]struct{ data, want string }{
-		"the default written out":    {builtIn, standard},
-		"no plugins":                 {head, "default: > max-score-picker; single-profile-handler"},
-		"profile in order of file":   {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, {type: decode-filter}]", "default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
-		"JSON":                       {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n\t\"kind\": \"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}", "default: queue-scorer*1 > max-score-picker; single-profile-handler"},
-		"weight defaults to 1":       {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
-		"first picker is shared":     {head + "plugins: [{type: random-picker, name: r}, {type: max-score-picker}]\nschedulingProfiles: [{name: p}]", "p: > r; single-profile-handler"},
-		"picker before scorer":       {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: random-picker}, {pluginRef: q, weight: 0}]}]", "p: q*0 > random-picker; single-profile-handler"},
-		"handler by name":            {head + "plugins: [{type: single-profile-handler, name: h}]", "default: > max-score-picker; h"},
-		"older group":                {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "default: > max-score-picker; single-profile-handler"},
-		"older name of a type":       {newHead + "plugins: [{type: by-label-selector}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: by-label-selector}]}]", "p: by-label-selector > max-score-picker; single-profile-handler"},
-		"gates with their defaults":  {head + "featureGates: [flowControl=false, haPopulateNonLeaderDatastore]", "default: > max-score-picker; single-profile-handler"},
-		"aliases and merge keys":     {head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]", "default: queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
-		"flow control as it is":      {head + "flowControl: {maxBytes: \"0\", defaultRequestTTL: 60s, priorityBands: [{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], saturationDetector: {pluginRef: utilization-detector}}", "default: > max-score-picker; single-profile-handler"},
-		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\nsaturationDetector: {pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
+		"the default written out": {builtIn, standard},
+		"no plugins":              {head, "default: > max-score-picker; single-profile-handler"},
+		"profile in order of file": {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, " +
+			"{type: decode-filter}]",
+			"default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
+		"JSON": {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n\t\"kind\": " +
+			"\"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}",
+			"default: queue-scorer*1 > max-score-picker; single-profile-handler"},
+		"weight defaults to 1": {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, " +
+			"plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
+		"first picker is shared": {head + "plugins: [{type: random-picker, name: r}, {type: max-score-picker}]\n" +
+			"schedulingProfiles: [{name: p}]", "p: > r; single-profile-handler"},
+		"picker before scorer": {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\n" +
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: random-picker}, {pluginRef: q, weight: 0}]}]",
+			"p: q*0 > random-picker; single-profile-handler"},
+		"handler by name": {head + "plugins: [{type: single-profile-handler, name: h}]",
+			"default: > max-score-picker; h"},
+		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
+			"default: > max-score-picker; single-profile-handler"},
+		"older name of a type": {newHead + "plugins: [{type: by-label-selector}]\nschedulingProfiles: [{name: " +
+			"p, plugins: [{pluginRef: by-label-selector}]}]",
+			"p: by-label-selector > max-score-picker; single-profile-handler"},
+		"gates with their defaults": {head + "featureGates: [flowControl=false, haPopulateNonLeaderDatastore]",
+			"default: > max-score-picker; single-profile-handler"},
+		"aliases and merge keys": {head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]",
+			"default: queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
+		"flow control as it is": {head + "flowControl: {maxBytes: \"0\", defaultRequestTTL: 60s, priorityBands: " +
+			"[{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], " +
+			"saturationDetector: {pluginRef: utilization-detector}}",
+			"default: > max-score-picker; single-profile-handler"},
+		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\nsaturationDetector: " +
+			"{pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Load([]byte(c.data), three)
@@ -129,12 +148,14 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 	got.Plan, got.Handler = nil, Handler{}
 	want := &Config{
-		Discovery:       Discovery{Path: "endpoints.yaml", Watch: true, At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
+		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,
+			At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
 		EngineLabelKeys: []string{"engine"},
-		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion", Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
-			"signalbox config convert prints the file so"}},
+		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion",
+			Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
+				"signalbox config convert prints the file so"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Load: want -, got +\n%s", d)
@@ -152,34 +173,54 @@ func TestLoadDefaults(t *testing.T) {
 	if reads, want := got.Plan.Reads(), schedule.ReadsSample|schedule.ReadsPrefix; reads != want {
 		t.Errorf("reads: got %b, want %b", reads, want)
 	}
-	if !got.ParseOpenAI || got.Models.Enabled || got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 || len(got.Warnings) > 0 {
+	if !got.ParseOpenAI || got.Models.Enabled || got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 ||
+		len(got.Warnings) > 0 {
 		t.Errorf("got %+v, want OpenAI parsed, metrics only, two engine labels, no warning", got)
 	}
 }
 
 func TestLoadWarns(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
-		"an extractor too many": {head + "plugins: [{type: core-metrics-extractor}, {type: core-metrics-extractor, name: e}, {type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}", "line 3: plugins[0]: nothing names core-metrics-extractor"},
-		"older version":         {head, "line 1: apiVersion: llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1"},
-		"older name":            {newHead + "plugins: [{type: by-label-selector, parameters: {matchLabels: {a: b}}}]", "line 3: plugins[0].type: by-label-selector is deprecated, write label-selector-filter"},
-		"older group":           {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1), "line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
-		"block size":            {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
-		"LRU capacity":          {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: {lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
-		"unused":                {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]", "line 4: plugins[0]: nothing names queue-scorer"},
-		"flow control":          {head + "flowControl: {}", "line 3: flowControl: the feature gate flowControl is off"},
-		"weight of a filter":    {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]", "line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
-		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]", "line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
-		"no metrics":            {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read"},
-		"no restarts":           {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false", "line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
-		"older parser":          {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}", "line 4: parser: deprecated"},
-		"parser after all":      {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}", "line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
+		"an extractor too many": {head + "plugins: [{type: core-metrics-extractor}, {type: core-metrics-extractor, " +
+			"name: e}, {type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: metrics-data-source, " +
+			"extractors: [{pluginRef: e}]}]}", "line 3: plugins[0]: nothing names core-metrics-extractor"},
+		"older version": {head, "line 1: apiVersion: llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1"},
+		"older name": {newHead + "plugins: [{type: by-label-selector, parameters: {matchLabels: {a: b}}}]",
+			"line 3: plugins[0].type: by-label-selector is deprecated, write label-selector-filter"},
+		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
+			"line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
+		"block size": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    " +
+			"blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
+		"LRU capacity": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: " +
+			"{lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
+		"unused": {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]",
+			"line 4: plugins[0]: nothing names queue-scorer"},
+		"flow control": {head + "flowControl: {}", "line 3: flowControl: the feature gate flowControl is off"},
+		"weight of a filter": {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: " +
+			"[{pluginRef: decode-filter, weight: 2}]}]",
+			"line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
+		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: " +
+			"[{name: p, plugins: [{pluginRef: x}]}]",
+			"line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
+		"no metrics": {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false",
+			"line 5: dataLayer.injectDefaults: no metrics page is read"},
+		"no restarts": {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false",
+			"line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
+		"older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
+			"line 4: parser: deprecated"},
+		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: " +
+			"{parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}",
+			"line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Load([]byte(c.data), three)
 			if err != nil {
 				t.Fatalf("Load(%q): %v", c.data, err)
 			}
-			if !slices.ContainsFunc(got.Warnings, func(p strictyaml.Problem) bool { return strings.HasPrefix(p.String(), c.want) }) {
+			if !slices.ContainsFunc(got.Warnings, func(p strictyaml.Problem) bool {
+				return strings.HasPrefix(p.String(),
+					c.want)
+			}) {
 				t.Errorf("Load(%q) warns %v, want %q", c.data, got.Warnings, c.want)
 			}
 		})

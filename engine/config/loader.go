@@ -56,7 +56,8 @@ func (l *loader) header(doc *document) {
 	switch doc.APIVersion {
 	case v1:
 	case v1alpha1, oldGroup:
-		l.Warn("apiVersion", "%s is deprecated, write %s; signalbox config convert prints the file so", doc.APIVersion, v1)
+		l.Warn("apiVersion", "%s is deprecated, write %s; signalbox config convert prints the file so", doc.APIVersion,
+			v1)
 	case "":
 		l.Fail("apiVersion", "missing, want %s", v1)
 	default:
@@ -79,7 +80,8 @@ func (l *loader) gates(list []string) {
 		want, known := gates[name]
 		switch {
 		case !known:
-			l.Fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true", strictyaml.Clip(name))
+			l.Fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true",
+				strictyaml.Clip(name))
 		case given && value != "true" && value != "false":
 			l.Fail(at, "got %q, want %s=true or %s=false", strictyaml.Clip(gate), name, name)
 		case !given && !want || given && (value == "true") != want:
@@ -111,7 +113,8 @@ func construct(typ string) any {
 // knownTypes lists every type that construct knows.
 func knownTypes() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
-		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
+		slices.Sorted(maps.Keys(others)))
 }
 
 func (l *loader) instantiate(sections []pluginSection) {
@@ -212,7 +215,8 @@ func (l *loader) effects(path string, got, standard reflect.Value) {
 	}
 }
 
-// checkNames looks for the plugins that a plugin's parameters name. The default producers are there without being named.
+// checkNames looks for the plugins that a plugin's parameters name.
+// The default producers are there without being named.
 func (l *loader) checkNames(x *instance) {
 	plugin := reflect.ValueOf(x.plugin).Elem()
 	for _, f := range strictyaml.FieldsOf(plugin.Type()) {

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// others maps the names of plugins that are built into the server to their parameters with defaults. They are no objects:
-// what they configure is always there, or is switched on by naming them.
+// others maps the names of plugins that are built into the server to their parameters with defaults. They are no
+// objects: what they configure is always there, or is switched on by naming them.
 var others = map[string]func() any{
 	"approx-prefix-cache-producer": func() any {
 		return &ApproxPrefixCache{AutoTune: true, BlockSizeTokens: 16, MaxPrefixBlocksToMatch: 2048,
@@ -30,12 +30,13 @@ var others = map[string]func() any{
 	"openai-parser":      func() any { return new(OpenAIParser) },
 	"passthrough-parser": func() any { return new(PassthroughParser) },
 	"utilization-detector": func() any {
-		return &UtilizationDetector{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8, MetricsStalenessThreshold: 200 * time.Millisecond}
+		return &UtilizationDetector{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
+			MetricsStalenessThreshold: 200 * time.Millisecond}
 	},
 }
 
-// LeastInterval is the shortest time between two readings of a page. A page of a real server takes it milliseconds to write, which
-// its requests wait for.
+// LeastInterval is the shortest time between two readings of a page. A page of a real server takes it milliseconds to
+// write, which its requests wait for.
 const LeastInterval = 10 * time.Millisecond
 
 const (
@@ -75,8 +76,8 @@ type HTTPSource struct {
 	ClientCertPath string `json:"clientCertPath" effect:"none"`
 	// ClientKeyPath is a file with the key of that certificate.
 	ClientKeyPath string `json:"clientKeyPath" effect:"none"`
-	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page,
-	// 30s for the model list.
+	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics
+	// page, 30s for the model list.
 	Interval time.Duration `json:"interval"`
 }
 
@@ -112,8 +113,8 @@ type ModelsExtractor struct{}
 // endpoint's label says; without a label it is found from the page. The engines are vllm, llamacpp, and, unverified on
 // real servers, sglang, trtllm-serve and triton-tensorrt-llm.
 type CoreMetrics struct {
-	// EngineLabelKey is the label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type is read
-	// as well.
+	// EngineLabelKey is the label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type
+	// is read as well.
 	EngineLabelKey string `json:"engineLabelKey"`
 	// DefaultEngine is the engine of endpoints without a label.
 	DefaultEngine string `json:"defaultEngine" effect:"none"`
@@ -150,14 +151,16 @@ func (p *CoreMetrics) Validate() error {
 	return nil
 }
 
-// OpenAIParser reads the model and the prompt of chat completions and completions. Requests of other forms pass without.
+// OpenAIParser reads the model and the prompt of chat completions and completions.
+// Requests of other forms pass without.
 type OpenAIParser struct{}
 
-// PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect.
+// PassthroughParser reads nothing: requests are routed without model and prompt.
+// Parsers listed after it have no effect.
 type PassthroughParser struct{}
 
-// ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64
-// tokens; the memory for each server is bounded by the index itself.
+// ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about
+// 64 tokens; the memory for each server is bounded by the index itself.
 type ApproxPrefixCache struct {
 	// AutoTune takes block size and capacity from the server's metrics.
 	AutoTune bool `json:"autoTune" effect:"none"`
@@ -180,7 +183,8 @@ func (p *ApproxPrefixCache) Validate() error {
 		name string
 		got  int
 	}{
-		{"blockSizeTokens", p.BlockSizeTokens}, {"blockSize", p.BlockSize}, {"maxPrefixBlocksToMatch", p.MaxPrefixBlocksToMatch},
+		{"blockSizeTokens", p.BlockSizeTokens}, {"blockSize", p.BlockSize},
+		{"maxPrefixBlocksToMatch", p.MaxPrefixBlocksToMatch},
 		{"maxPrefixTokensToMatch", p.MaxPrefixTokensToMatch}, {"lruCapacityPerServer", p.LRUCapacityPerServer},
 	} {
 		if c.got < 0 {
@@ -204,8 +208,8 @@ type InflightLoad struct {
 	SyncCrossReplicaState bool `json:"syncCrossReplicaState" effect:"none"`
 }
 
-// UtilizationDetector says how full the pool is: the mean over all servers of queue and KV cache, each as a share of its
-// threshold, the larger of both.
+// UtilizationDetector says how full the pool is: the mean over all servers of queue and KV cache, each as a share of
+// its threshold, the larger of both.
 type UtilizationDetector struct {
 	// QueueDepthThreshold is the queue, in requests, of a full server.
 	QueueDepthThreshold int `json:"queueDepthThreshold" effect:"none"`
@@ -224,10 +228,12 @@ func (p *UtilizationDetector) Validate() error {
 		errs = append(errs, fmt.Errorf("queueDepthThreshold: got %d, want 1 or more", p.QueueDepthThreshold))
 	}
 	if !(p.KVCacheUtilThreshold > 0 && p.KVCacheUtilThreshold <= 1) {
-		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold: got %v, want more than 0, at most 1", p.KVCacheUtilThreshold))
+		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold: got %v, want more than 0, at most 1",
+			p.KVCacheUtilThreshold))
 	}
 	if p.MetricsStalenessThreshold <= 0 {
-		errs = append(errs, fmt.Errorf("metricsStalenessThreshold: got %v, want more than 0s", p.MetricsStalenessThreshold))
+		errs = append(errs, fmt.Errorf("metricsStalenessThreshold: got %v, want more than 0s",
+			p.MetricsStalenessThreshold))
 	}
 	if !(p.Headroom >= 0 && p.Headroom <= math.MaxFloat64) {
 		errs = append(errs, fmt.Errorf("headroom: got %v, want 0 or more", p.Headroom))

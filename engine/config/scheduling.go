@@ -43,7 +43,8 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 			l.add(p, shared, shared.path, 1)
 		}
 		if len(p.Scorers) == 0 {
-			l.Warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it", strictyaml.Clip(p.Name))
+			l.Warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it",
+				strictyaml.Clip(p.Name))
 		}
 	}
 	return profiles
@@ -138,7 +139,8 @@ func (l *loader) firstPicker() *instance {
 	return &instance{name: defaultPicker, typ: defaultPicker, plugin: plugin}
 }
 
-// handler finds the profile handler, or gives a single profile its default. It returns nil if there is a problem with it.
+// handler finds the profile handler, or gives a single profile its default.
+// It returns nil if there is a problem with it.
 func (l *loader) handler(profiles int) schedule.Handler {
 	var found *instance
 	var plugin schedule.Handler
@@ -159,7 +161,8 @@ func (l *loader) handler(profiles int) schedule.Handler {
 		plugin = construct(defaultHandler).(schedule.Handler)
 		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler}
 	case found == nil:
-		l.Fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not", profiles)
+		l.Fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not",
+			profiles)
 	case found.typ == defaultHandler && profiles != 1:
 		l.Fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
 	}

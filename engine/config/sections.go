@@ -17,7 +17,8 @@ func (l *loader) dataLayer(doc *document) {
 		if x := l.find(doc.older.discovery()+".pluginRef", from.PluginRef, "file-discovery"); x != nil {
 			p := x.plugin.(*FileDiscovery)
 			at := x.path + ".parameters.path"
-			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile, At: strictyaml.Problem{Line: l.Line(at), Path: at}}
+			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile,
+				At: strictyaml.Problem{Line: l.Line(at), Path: at}}
 		}
 	}
 	for i := range s.Sources {
@@ -31,7 +32,8 @@ func (l *loader) dataLayer(doc *document) {
 	if !l.config.Metrics.Enabled && reads != 0 {
 		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
 	} else if !l.config.Metrics.Enabled && l.config.Plan.Reads()&schedule.ReadsPrefix != 0 {
-		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its prefix cache")
+		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
+			"prefix cache")
 	}
 	if l.core == nil {
 		l.core = l.oneOf("core-metrics-extractor").(*CoreMetrics)
@@ -97,7 +99,8 @@ func (l *loader) enable(into *Source, page Source, path string) {
 
 // page is a source that is read.
 func (p *HTTPSource) page() Source {
-	return Source{Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval, InsecureSkipVerify: p.InsecureSkipVerify}
+	return Source{Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
+		InsecureSkipVerify: p.InsecureSkipVerify}
 }
 
 // parsers finds out whether request bodies are parsed.

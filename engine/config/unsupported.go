@@ -27,7 +27,8 @@ var unsupported = []string{
 	"anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", "vllmgrpc-parser", "vertexai-parser",
 
 	// Data layer.
-	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source", "endpoint-notification-source",
+	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source",
+	"endpoint-notification-source",
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
 
 	// Flow control.

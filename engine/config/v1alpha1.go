@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// The versions of the file's format. All but this file and convert.go know v1 alone: a file of v1alpha1 is decoded by its
-// own keys, and its document then says the same in those of v1.
+// The versions of the file's format. All but this file and convert.go know v1 alone: a file of v1alpha1 is decoded by
+// its own keys, and its document then says the same in those of v1.
 const (
 	v1       = "llm-d.ai/v1"
 	v1alpha1 = "llm-d.ai/v1alpha1"
@@ -40,7 +40,8 @@ func newV1Alpha1() documentV1Alpha1 {
 	}
 }
 
-// read decodes a file by the keys of its version, v1 if it names none that is known. It reports whether there is a document.
+// read decodes a file by the keys of its version, v1 if it names none that is known.
+// It reports whether there is a document.
 func (l *loader) read(root *yaml.Node) (document, bool) {
 	version := ""
 	if n := strictyaml.Find(root, "apiVersion"); n != nil {
@@ -56,7 +57,8 @@ func (l *loader) read(root *yaml.Node) (document, bool) {
 	l.Decode(root, "", reflect.ValueOf(&doc).Elem())
 	fresh := newDocument().DataLayer
 	l.effects("dataLayer.discovery", reflect.ValueOf(doc.DataLayer.Discovery), reflect.ValueOf(fresh.Discovery))
-	l.effects("dataLayer.crossReplica", reflect.ValueOf(doc.DataLayer.CrossReplica), reflect.ValueOf(fresh.CrossReplica))
+	l.effects("dataLayer.crossReplica", reflect.ValueOf(doc.DataLayer.CrossReplica),
+		reflect.ValueOf(fresh.CrossReplica))
 	return doc, !l.Failed("")
 }
 

@@ -16,11 +16,13 @@ func TestFreshness(t *testing.T) {
 		threshold time.Duration
 		want      bool
 	}{
-		"none":                       {nil, 0, time.Hour, false},
-		"within the threshold":       {&Sample{At: at}, 5 * time.Second, 5 * time.Second, true},
-		"beyond the threshold":       {&Sample{At: at}, 5*time.Second + 1, 5 * time.Second, false},
-		"within three intervals":     {&Sample{At: at, Interval: 4 * time.Second}, 12 * time.Second, 5 * time.Second, true},
-		"beyond three intervals":     {&Sample{At: at, Interval: 4 * time.Second}, 12*time.Second + 1, 5 * time.Second, false},
+		"none":                 {nil, 0, time.Hour, false},
+		"within the threshold": {&Sample{At: at}, 5 * time.Second, 5 * time.Second, true},
+		"beyond the threshold": {&Sample{At: at}, 5*time.Second + 1, 5 * time.Second, false},
+		"within three intervals": {&Sample{At: at, Interval: 4 * time.Second}, 12 * time.Second, 5 * time.Second,
+			true},
+		"beyond three intervals": {&Sample{At: at, Interval: 4 * time.Second}, 12*time.Second + 1, 5 * time.Second,
+			false},
 		"of a scrape still to begin": {&Sample{At: at}, -time.Second, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +41,8 @@ func TestSnapshotFindsAndCounts(t *testing.T) {
 	a := New(messages.EndpointID{Slot: 6, Generation: 2}, messages.EndpointSpec{
 		Address: "a", Labels: messages.MapOf(map[string]string{"k": "v"}),
 	})
-	s := NewSnapshot(3, []*Endpoint{a, New(messages.EndpointID{Slot: 1, Generation: 3}, messages.EndpointSpec{Address: "b"})})
+	s := NewSnapshot(3, []*Endpoint{a, New(messages.EndpointID{Slot: 1, Generation: 3},
+		messages.EndpointSpec{Address: "b"})})
 	if s.Slots() != 7 || s.ByAddress("a") != a || s.ByAddress("c") != nil || a.Labels["k"] != "v" || a.Sample() != nil {
 		t.Errorf("slots %d, a %v", s.Slots(), s.ByAddress("a"))
 	}

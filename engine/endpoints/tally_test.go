@@ -43,7 +43,8 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	got := counts(&y)
 	if len(got) != TallyLabels+1 || got["0"] != 1001 || got["other"] != 1000-TallyLabels {
-		t.Errorf("%d labels, 0: %d, other: %d, want %d, 1001, %d", len(got), got["0"], got["other"], TallyLabels+1, 1000-TallyLabels)
+		t.Errorf("%d labels, 0: %d, other: %d, want %d, 1001, %d", len(got), got["0"], got["other"], TallyLabels+1,
+			1000-TallyLabels)
 	}
 }
 

@@ -80,14 +80,16 @@ func TestSelectorValidate(t *testing.T) {
 			LabelSelector{MatchLabels: map[string]string{"UP/a": "x", "/a": "x", "a/": "x", "a/b/c": "x"}},
 			"matchLabels./a matchLabels.UP/a matchLabels.a/ matchLabels.a/b/c",
 		},
-		"bad value": {LabelSelector{MatchLabels: map[string]string{"a": "-x", "b": "x y"}}, "matchLabels.a matchLabels.b"},
-		"operator":  {LabelSelector{MatchExpressions: []Requirement{{"a", "in", nil}}}, "matchExpressions[0].operator"},
+		"bad value": {LabelSelector{MatchLabels: map[string]string{"a": "-x", "b": "x y"}},
+			"matchLabels.a matchLabels.b"},
+		"operator": {LabelSelector{MatchExpressions: []Requirement{{"a", "in", nil}}}, "matchExpressions[0].operator"},
 		"no values": {
 			LabelSelector{MatchExpressions: []Requirement{{"a", "In", nil}, {"", "NotIn", nil}}},
 			"matchExpressions[0].values matchExpressions[1].key matchExpressions[1].values",
 		},
 		"values": {
-			LabelSelector{MatchExpressions: []Requirement{{"a", "Exists", []string{"x"}}, {"a", "DoesNotExist", []string{"x"}}}},
+			LabelSelector{MatchExpressions: []Requirement{{"a", "Exists", []string{"x"}},
+				{"a", "DoesNotExist", []string{"x"}}}},
 			"matchExpressions[0].values matchExpressions[1].values",
 		},
 		"value of set": {

@@ -31,7 +31,8 @@ func (f *LabelSelector) Validate() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(f.MatchLabels)) {
 		if !validKey(key) {
-			errs = append(errs, fmt.Errorf("matchLabels.%s: want a label key such as app or example.com/app", clip(key)))
+			errs = append(errs, fmt.Errorf("matchLabels.%s: want a label key such as app or example.com/app",
+				clip(key)))
 		}
 		if v := f.MatchLabels[key]; !validValue(v) {
 			errs = append(errs, fmt.Errorf("matchLabels.%s: got %q, %s", clip(key), clip(v), wantValue))
@@ -48,7 +49,8 @@ const wantValue = "want a label value: at most 63 letters, digits, '-', '_' or '
 
 func (r *Requirement) validate(path string) (errs []error) {
 	if !validKey(r.Key) {
-		errs = append(errs, fmt.Errorf("%s.key: got %q, want a label key such as app or example.com/app", path, clip(r.Key)))
+		errs = append(errs, fmt.Errorf("%s.key: got %q, want a label key such as app or example.com/app", path,
+			clip(r.Key)))
 	}
 	switch r.Operator {
 	case "In", "NotIn":
@@ -60,7 +62,8 @@ func (r *Requirement) validate(path string) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.values: got %d, want none for %s", path, len(r.Values), r.Operator))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("%s.operator: got %q, want In, NotIn, Exists or DoesNotExist", path, clip(r.Operator)))
+		errs = append(errs, fmt.Errorf("%s.operator: got %q, want In, NotIn, Exists or DoesNotExist", path,
+			clip(r.Operator)))
 	}
 	for i, v := range r.Values {
 		if !validValue(v) {

@@ -217,7 +217,8 @@ func (s *scene) state() string {
 		under = "ejected"
 	}
 	if state != outlier.HalfOpen {
-		return fmt.Sprintf("%s by %s, incident %d, for %v", under, s.status.Cause, s.status.Incident, s.status.Until.Sub(s.now))
+		return fmt.Sprintf("%s by %s, incident %d, for %v", under, s.status.Cause, s.status.Incident,
+			s.status.Until.Sub(s.now))
 	}
 	return fmt.Sprintf("half-open, %s by %s, incident %d", under, s.status.Cause, s.status.Incident)
 }

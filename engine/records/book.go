@@ -1,5 +1,5 @@
-// Package records holds what one loop remembers of requests: the cycles that run on it, and a ring of what became of those
-// that ended. Everything in it belongs to its loop; others ask the loop's shard. It never holds text of a prompt.
+// Package records holds what one loop remembers of requests: the cycles that run on it, and a ring of what became of
+// those that ended. Everything in it belongs to its loop; others ask the loop's shard. It never holds text of a prompt.
 package records
 
 import (
@@ -89,14 +89,16 @@ func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Recor
 
 // size is what a record takes, in bytes, by its lists.
 func size(r *messages.Record) int {
-	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.ResponseID) + len(r.Model) + len(r.Flow.Fairness) + len(r.Local) + len(r.Elsewhere)
+	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.ResponseID) + len(r.Model) + len(r.Flow.Fairness) +
+		len(r.Local) + len(r.Elsewhere)
 	n += r.Events.Len() * int(unsafe.Sizeof(messages.RecordEvent{}))
 	n += r.Decision.Endpoints.Len() * int(unsafe.Sizeof(messages.EndpointID{}))
 	n += r.Decision.Outliers.Len() * int(unsafe.Sizeof(messages.Outlier{}))
 	for _, p := range r.Decision.Profiles.All() {
 		per := p.Filters.Len() + 4*p.Scorers.Len() + 4
 		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len()
-		n += p.Filters.Len()*int(unsafe.Sizeof(messages.FilterRun{})) + p.Scorers.Len()*int(unsafe.Sizeof(messages.ScorerRun{}))
+		n += p.Filters.Len()*int(unsafe.Sizeof(messages.FilterRun{})) +
+			p.Scorers.Len()*int(unsafe.Sizeof(messages.ScorerRun{}))
 	}
 	return n
 }

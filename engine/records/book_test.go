@@ -26,7 +26,8 @@ func TestNewestRecordsStayAndLossesAreCounted(t *testing.T) {
 }
 
 func TestBytesAreBounded(t *testing.T) {
-	one := messages.Record{Request: 1, Decision: messages.Decision{Endpoints: messages.ListOf(make([]messages.EndpointID, 1000)...)}}
+	one := messages.Record{Request: 1,
+		Decision: messages.Decision{Endpoints: messages.ListOf(make([]messages.EndpointID, 1000)...)}}
 	limit := 3*size(&one) + 10
 	b := NewBook(100, limit)
 	for id := messages.RequestID(1); id <= 50; id++ {

@@ -31,11 +31,11 @@ type Answer struct {
 	Whole bool  // that is all of it
 }
 
-// Estimates tell output tokens from the bytes of a response that did not say how many it has, or was not read. They learn from
-// responses that did: for each model and form a constant and the bytes of a token.
+// Estimates tell output tokens from the bytes of a response that did not say how many it has, or was not read. They
+// learn from responses that did: for each model and form a constant and the bytes of a token.
 //
-// All loops share one Estimates, for the answers that are seen in full are few. What is known of a form is an immutable value
-// behind an atomic pointer. An answer whose update meets another one's is not learned from: there will be more.
+// All loops share one Estimates, for the answers that are seen in full are few. What is known of a form is an immutable
+// value behind an atomic pointer. An answer whose update meets another one's is not learned from: there will be more.
 type Estimates struct {
 	forms atomic.Pointer[map[form]*cell]
 	clock atomic.Uint64 // answers learned from
@@ -87,7 +87,8 @@ func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 	c.fit.CompareAndSwap(known, next)
 }
 
-// Usage is the usage of an answer whose model server did not report it to us: estimated, or unknown for a reason that it names.
+// Usage is the usage of an answer whose model server did not report it to us: estimated,
+// or unknown for a reason that it names.
 func (e *Estimates) Usage(a *Answer) messages.Usage {
 	switch {
 	case !estimable(a):
@@ -124,7 +125,8 @@ func estimable(a *Answer) bool {
 	return a.Form.API != messages.UnknownAPI && !a.Form.RepeatsMore
 }
 
-// separate reports whether usage has an event of its own: it does not count, so that streams with usage teach of those without.
+// separate reports whether usage has an event of its own: it does not count,
+// so that streams with usage teach of those without.
 func separate(a *Answer) bool { return a.Form.Stream && a.Usage && !a.Form.UsageInEach }
 
 // cell is where a form is kept; nil if another loop has just added one.

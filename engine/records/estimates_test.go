@@ -91,8 +91,8 @@ func TestFormsAreApart(t *testing.T) {
 	}
 }
 
-// TestOneNumberOfTokens: answers that all have the same number teach no slope. An answer as long as those has as many tokens, and of
-// any other nothing is known.
+// TestOneNumberOfTokens: answers that all have the same number teach no slope. An answer as long as those has as many
+// tokens, and of any other nothing is known.
 func TestOneNumberOfTokens(t *testing.T) {
 	e := NewEstimates()
 	for i := range 200 {
@@ -127,7 +127,8 @@ func TestEstimatesWithstandOutliers(t *testing.T) {
 	}
 	for _, tokens := range []int{10, 50, 250} {
 		got := e.Usage(answer("m", int64(500+4*tokens)))
-		if got.Source != messages.UsageEstimated || math.Abs(float64(got.OutputTokens-tokens)) > max(0.1*float64(tokens), 4) {
+		if got.Source != messages.UsageEstimated ||
+			math.Abs(float64(got.OutputTokens-tokens)) > max(0.1*float64(tokens), 4) {
 			t.Errorf("%d tokens: got %+v", tokens, got)
 		}
 	}
@@ -143,13 +144,15 @@ func TestEstimatesFollowAChange(t *testing.T) {
 	}
 	teach(500, 500, 4)
 	teach(40, 900, 40)
-	if got := e.Usage(answer("m", 900+40*100)); got.Source != messages.UsageEstimated || math.Abs(float64(got.OutputTokens-100)) > 5 {
+	if got := e.Usage(answer("m", 900+40*100)); got.Source != messages.UsageEstimated ||
+		math.Abs(float64(got.OutputTokens-100)) > 5 {
 		t.Errorf("40 answers after a sudden change: got %+v, want 100 tokens", got)
 	}
 	for i := range 30 { // little by little
 		teach(200, 900, 40+i)
 	}
-	if got := e.Usage(answer("m", 900+69*100)); got.Source != messages.UsageEstimated || math.Abs(float64(got.OutputTokens-100)) > 5 {
+	if got := e.Usage(answer("m", 900+69*100)); got.Source != messages.UsageEstimated ||
+		math.Abs(float64(got.OutputTokens-100)) > 5 {
 		t.Errorf("after a slow change: got %+v, want 100 tokens", got)
 	}
 }
@@ -193,7 +196,8 @@ func TestUnknownNamesItsReason(t *testing.T) {
 	unread, repeats := answer("m", 600), answer("m", 600)
 	unread.Form, repeats.Form.RepeatsMore = messages.AnswerForm{}, true
 	for want, a := range map[messages.UsageSource][]*Answer{
-		messages.UsageNotEstimable: {unread, repeats}, messages.UsageNotMeasured: {answer("m", 0)}, messages.UsageNotLearned: {answer("n", 600)},
+		messages.UsageNotEstimable: {unread, repeats}, messages.UsageNotMeasured: {answer("m", 0)},
+		messages.UsageNotLearned: {answer("n", 600)},
 	} {
 		for _, a := range a {
 			if got := e.Usage(a); got != (messages.Usage{Source: want}) {
@@ -306,8 +310,9 @@ type recordedAnswer struct {
 	tokens     int
 }
 
-// TestEstimatesOfRealAnswers learns from twenty answers of each form of a real vLLM and estimates the rest: within 10 % in sum, and 25 %
-// each in the median. Answers come in 20 orders, for those that come first decide what the rest is estimated from.
+// TestEstimatesOfRealAnswers learns from twenty answers of each form of a real vLLM and estimates the rest: within 10 %
+// in sum, and 25 % each in the median. Answers come in 20 orders, for those that come first decide what the rest is
+// estimated from.
 func TestEstimatesOfRealAnswers(t *testing.T) {
 	const orders, few = 20, 20
 	all, rest := make([]held, orders), 0
@@ -379,7 +384,8 @@ func TestFormsThatTakeTurnsGoOnLearning(t *testing.T) {
 	}
 	turns(200, 4)
 	turns(2000, 8) // the server changed
-	if got := e.Usage(answer("m", 500+8*100)); got.Source != messages.UsageEstimated || got.OutputTokens < 90 || got.OutputTokens > 110 {
+	if got := e.Usage(answer("m", 500+8*100)); got.Source != messages.UsageEstimated || got.OutputTokens < 90 ||
+		got.OutputTokens > 110 {
 		t.Errorf("usage %+v, want 100 tokens, as the newer answers have it", got)
 	}
 }

@@ -23,8 +23,8 @@ func Meets(r *messages.Record, f *messages.RecordFilter) bool {
 // anywhere reports whether a filter takes requests of all endpoints.
 func anywhere(f *messages.RecordFilter) bool { return f.Endpoints.Len() == 0 && f.Elsewhere == "" }
 
-// servedAt reports whether a request was served where the filter says. What it was picked for counts while nothing else is known: it
-// may wait there, or nothing may have answered.
+// servedAt reports whether a request was served where the filter says. What it was picked for counts while nothing else
+// is known: it may wait there, or nothing may have answered.
 func servedAt(r *messages.Record, f *messages.RecordFilter) bool {
 	switch {
 	case r.Served.Generation != 0:

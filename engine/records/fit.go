@@ -3,8 +3,8 @@ package records
 import "math"
 
 // fit is a line through the answers of one form: bytes = constant + perToken × tokens, by least squares with the weight
-// 1/tokens, for a token adds noise as it adds bytes. With these weights the residuals of all answers add up to nothing, so that
-// a sum of estimates is right even where single ones are not. Older answers weigh less and less.
+// 1/tokens, for a token adds noise as it adds bytes. With these weights the residuals of all answers add up to nothing,
+// so that a sum of estimates is right even where single ones are not. Older answers weigh less and less.
 type fit struct {
 	answers float64 // sum of weights × tokens, which are 1 each: how many answers count, at most memory
 	inverse float64 // sum of 1/tokens
@@ -20,10 +20,12 @@ type fit struct {
 	at      uint64  // when it learned last, in answers of all forms
 }
 
-// line is the solution: what an answer takes besides its tokens, what a token takes, and the standard deviation of an answer of one token.
+// line is the solution: what an answer takes besides its tokens, what a token takes,
+// and the standard deviation of an answer of one token.
 type line struct{ constant, perToken, noise, det float64 }
 
-// leastSpread is the least relative variance of the tokens with which a slope means anything; 1 % of standard deviation.
+// leastSpread is the least relative variance of the tokens with which a slope means anything;
+// 1 % of standard deviation.
 const leastSpread = 1e-4
 
 // solve gives the line; false if the answers are too few, or too much alike in tokens, for one.
@@ -99,7 +101,8 @@ func (f *fit) tokens(bytes float64) (float64, bool) {
 	return tokens, true
 }
 
-// usual is the number of tokens that all answers had, if they all had about the same, for an answer that is as long as those.
+// usual is the number of tokens that all answers had, if they all had about the same,
+// for an answer that is as long as those.
 func (f *fit) usual(bytes float64) (float64, bool) {
 	spread := f.inverse*f.total/(f.answers*f.answers) - 1
 	if f.answers < fewest-0.5 || spread > worstShare*worstShare {

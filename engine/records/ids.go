@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// responsePrefixes are what an id of a response begins with. vLLM puts each but resp_ before the request's x-request-id; the id behind
-// resp_ is its own, and so are all of llama.cpp.
+// responsePrefixes are what an id of a response begins with. vLLM puts each but resp_ before the request's
+// x-request-id; the id behind resp_ is its own, and so are all of llama.cpp.
 var responsePrefixes = []string{"chatcmpl-", "cmpl-", "embd-", "resp_"}
 
 // CutResponsePrefix gives what follows the prefix of a response's id; false = it has none.
@@ -34,14 +34,16 @@ func IsResponseID(id []byte) bool {
 
 // IsMadeOf reports whether the id of a response is what vLLM makes of a request's x-request-id.
 func IsMadeOf(id []byte, clientID string) bool {
-	return len(id) > len(clientID) && string(id[len(id)-len(clientID):]) == clientID && slices.Contains(responsePrefixes, string(id[:len(id)-len(clientID)]))
+	return len(id) > len(clientID) && string(id[len(id)-len(clientID):]) == clientID &&
+		slices.Contains(responsePrefixes, string(id[:len(id)-len(clientID)]))
 }
 
 // engineSuffix is what vLLM's engine appends to an id in its log: the number of the prompt, and eight random digits.
 var engineSuffix = regexp.MustCompile(`^(.+?)(?:[-_][0-9]+)?-[0-9a-f]{8}$|^(.+)[-_][0-9]+$`)
 
-// IDReadings are what an id may be of a request that it names, as labels: those of the first list mean it as it stands, or as the id of
-// a response; the second is for an id of vLLM's log, which may be another's, and counts only if the first finds nothing.
+// IDReadings are what an id may be of a request that it names, as labels: those of the first list mean it as it stands,
+// or as the id of a response; the second is for an id of vLLM's log, which may be another's,
+// and counts only if the first finds nothing.
 func IDReadings(id string) (first, second []string) {
 	first = []string{Label(id)}
 	bare, prefixed := CutResponsePrefix(id)
@@ -57,9 +59,11 @@ func IDReadings(id string) (first, second []string) {
 	return first, second
 }
 
-// HasID reports whether the client or the model server knows a request by one of the ids. Every record meets an empty list.
+// HasID reports whether the client or the model server knows a request by one of the ids.
+// Every record meets an empty list.
 func HasID(r *messages.Record, ids messages.List[string]) bool {
-	return ids.Len() == 0 || r.ClientID != "" && holds(ids, r.ClientID) || r.ResponseID != "" && holds(ids, r.ResponseID)
+	return ids.Len() == 0 || r.ClientID != "" && holds(ids, r.ClientID) || r.ResponseID != "" &&
+		holds(ids, r.ResponseID)
 }
 
 // OfFirstReading keeps the records that the first readings of an id find, or, if they find none, all.

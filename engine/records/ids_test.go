@@ -50,7 +50,8 @@ func TestHasID(t *testing.T) {
 
 func TestOfFirstReading(t *testing.T) {
 	all := func() []messages.Record {
-		return []messages.Record{{Request: 1, ClientID: "a-0"}, {Request: 2, ClientID: "a"}, {Request: 3, ResponseID: "cmpl-a-0"}}
+		return []messages.Record{{Request: 1, ClientID: "a-0"}, {Request: 2, ClientID: "a"},
+			{Request: 3, ResponseID: "cmpl-a-0"}}
 	}
 	for first, want := range map[string]int{"a-0": 2, "none": 3} {
 		if got := OfFirstReading(all(), []string{"cmpl-" + first, first}); len(got) != want {

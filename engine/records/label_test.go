@@ -8,7 +8,8 @@ import (
 )
 
 func TestLabel(t *testing.T) {
-	for _, s := range []string{"", "a", strings.Repeat("\xffa", 100), strings.Repeat("🙂", 40), "x" + strings.Repeat("🙂", 40), strings.Repeat("\x80", 500)} {
+	for _, s := range []string{"", "a", strings.Repeat("\xffa", 100), strings.Repeat("🙂", 40),
+		"x" + strings.Repeat("🙂", 40), strings.Repeat("\x80", 500)} {
 		got := Label(s)
 		if len(got) > LabelBytes || !utf8.ValidString(got) {
 			t.Errorf("Label(%q) is %q: %d bytes, want at most %d of UTF-8", s, got, len(got), LabelBytes)

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Names is a set of labels that only grows, up to a limit. Any loop may add and anyone may ask: the labels stand in a map that is
-// replaced, never changed, when some are added. Asking is a lookup.
+// Names is a set of labels that only grows, up to a limit. Any loop may add and anyone may ask: the labels stand in a
+// map that is replaced, never changed, when some are added. Asking is a lookup.
 type Names struct {
 	limit int
 	known atomic.Pointer[map[string]struct{}] // nil = none

@@ -15,7 +15,8 @@ func TestNamesAreLabels(t *testing.T) {
 		t.Error("the empty set has a label")
 	}
 	n.Add("a", long, "a", "b\xff")
-	for label, want := range map[string]bool{"a": true, long[:records.LabelBytes]: true, long: false, "b\uFFFD": true, "c": false} {
+	for label, want := range map[string]bool{"a": true, long[:records.LabelBytes]: true, long: false, "b\uFFFD": true,
+		"c": false} {
 		if got := n.Has(label); got != want {
 			t.Errorf("Has(%q) = %t, want %t", label, got, want)
 		}

@@ -32,7 +32,8 @@ func TestItemsBeginInOrder(t *testing.T) {
 	free := int64(0)
 	for i, e := range events {
 		if e.Waited < 0 || e.Begin < free {
-			t.Fatalf("event %d begins at %d, when the loop was free at %d, and has waited %d", i, e.Begin, free, e.Waited)
+			t.Fatalf("event %d begins at %d, when the loop was free at %d, and has waited %d", i, e.Begin, free,
+				e.Waited)
 		}
 		free = e.Begin + e.Took
 	}

@@ -22,19 +22,21 @@ func watcher(s *runtime.System, log *journal, target runtime.Target) runtime.Ref
 }
 
 func TestPanicInABatchLeavesTheOthersTheirMessages(t *testing.T) {
-	for policy, restart := range map[string]runtime.Policy{"stop": runtime.StopOnPanic, "restart": runtime.RestartOnPanic} {
+	for policy, restart := range map[string]runtime.Policy{"stop": runtime.StopOnPanic,
+		"restart": runtime.RestartOnPanic} {
 		t.Run(policy, func(t *testing.T) {
 			s, log := start(t, runtime.Config{}), new(journal)
 			hold, held, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-			gate, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic, func(_ runtime.Context[noteMsg], n note) {
-				switch n.verb {
-				case "hold":
-					close(held)
-					<-hold
-				case "done":
-					close(done)
-				}
-			}), noteMsg(note{}))
+			gate, _ := runtime.Start(s.Root(0), role(new(journal), runtime.StopOnPanic,
+				func(_ runtime.Context[noteMsg], n note) {
+					switch n.verb {
+					case "hold":
+						close(held)
+						<-hold
+					case "done":
+						close(done)
+					}
+				}), noteMsg(note{}))
 			bad, _ := runtime.Start(s.Root(0), role(new(journal), restart, nil), noteMsg(note{}))
 			good, _ := runtime.Start(s.Root(0), role(log, restart, nil), noteMsg(note{verb: "born"}))
 			go gate.Port().Post(note{verb: "hold"})
@@ -53,8 +55,8 @@ func TestPanicInABatchLeavesTheOthersTheirMessages(t *testing.T) {
 }
 
 func TestAllBelowADeadParentEnd(t *testing.T) {
-	for name, verb := range map[string]string{"stop": "stop", "panic": "panic", "end": "end"} {
-		t.Run(name, func(t *testing.T) {
+	for _, verb := range []string{"stop", "panic", "end"} {
+		t.Run(verb, func(t *testing.T) {
 			s, deaths := stepped(t), new(journal)
 			var family []runtime.Ref[noteMsg]
 			var logs []*journal
@@ -89,15 +91,16 @@ func TestAllBelowADeadParentEnd(t *testing.T) {
 				if i == 0 && verb == "stop" {
 					want = []string{"born0", "stop0", "stopped"}
 				}
-				same(t, log.take(), want...)
-				if family[i].Alive() || family[i].Tell(note{}) {
+				if same(t, log.take(), want...); family[i].Alive() || family[i].Tell(note{}) {
 					t.Errorf("member %d lives", i)
 				}
-				if a, ok := runtime.Spawn(family[i], role(log, runtime.StopOnPanic, nil), noteMsg(note{})); ok || a.Alive() || a.Tell(note{}) {
+				a, ok := runtime.Spawn(family[i], role(log, runtime.StopOnPanic, nil), noteMsg(note{}))
+				if ok || a.Alive() || a.Tell(note{}) {
 					t.Errorf("member %d took a child after its death", i)
 				}
 			}
-			if got := deaths.take(); len(got) != len(family) || slices.ContainsFunc(got, func(l string) bool { return l != "died0" }) {
+			got := deaths.take()
+			if len(got) != len(family) || slices.ContainsFunc(got, func(l string) bool { return l != "died0" }) {
 				t.Errorf("notices %q, want died0 %d times", got, len(family))
 			}
 		})
@@ -158,15 +161,16 @@ func TestNoticeForAnEarlierIncarnationIsDropped(t *testing.T) {
 		s := start(t, runtime.Config{Mode: runtime.Stepped, Loops: 2, Seed: seed})
 		a, _ := runtime.Spawn(s.Root(1), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(note{}))
 		log, life := new(journal), 0
-		role := runtime.Role[noteMsg]{Name: "watcher", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[noteMsg] {
-			life++
-			mine := life
-			return &logger{log, func(ctx runtime.Context[noteMsg], n note) {
-				if n.verb == "watch" {
-					ctx.Watch(a, note{verb: "died", number: mine})
-				}
+		role := runtime.Role[noteMsg]{Name: "watcher", Policy: runtime.RestartOnPanic,
+			New: func() runtime.Actor[noteMsg] {
+				life++
+				mine := life
+				return &logger{log, func(ctx runtime.Context[noteMsg], n note) {
+					if n.verb == "watch" {
+						ctx.Watch(a, note{verb: "died", number: mine})
+					}
+				}}
 			}}
-		}}
 		w, _ := runtime.Spawn(s.Root(0), role, noteMsg(note{verb: "watch"}))
 		runtimetest.Inspect(s).StepUntil(0)
 		a.Tell(note{verb: "panic"})

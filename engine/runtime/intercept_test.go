@@ -61,7 +61,8 @@ func TestInterceptorStandsAroundEachIncarnationAndAddress(t *testing.T) {
 	if got, want := seen.heard.take(), []string{"born", "one", "fall", "born", "two"}; !slices.Equal(got, want) {
 		t.Errorf("the wrapped actor heard %q, want %q", got, want)
 	}
-	if len(seen.births) != 2 || seen.births[0].Again || !seen.births[1].Again || seen.births[1].First != noteMsg(note{verb: "born"}) {
+	if len(seen.births) != 2 || seen.births[0].Again || !seen.births[1].Again ||
+		seen.births[1].First != noteMsg(note{verb: "born"}) {
 		t.Errorf("births %+v, want the first, and one again with the first message", seen.births)
 	}
 	if !slices.Equal(seen.handed, []string{"a to b"}) {

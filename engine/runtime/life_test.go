@@ -90,8 +90,10 @@ func TestWhatIsToldToAChildThatWaitsToBeBornFollowsItsFirstMessage(t *testing.T)
 	}
 	runtimetest.Inspect(s).StepUntil(0)
 	child, ok := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
-	grandchild, also := runtime.Start(child, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
-	if !ok || !also || !child.Port().Post(note{verb: "told"}) || !grandchild.Port().Post(note{verb: "told", number: 2}) {
+	grandchild, also := runtime.Start(child, role(log, runtime.StopOnPanic, nil),
+		noteMsg(note{verb: "born", number: 2}))
+	if !ok || !also || !child.Port().Post(note{verb: "told"}) ||
+		!grandchild.Port().Post(note{verb: "told", number: 2}) {
 		t.Fatal("refused while the parent pauses")
 	}
 	runtimetest.Inspect(s).StepUntil(0)

@@ -85,7 +85,8 @@ func BenchmarkLifecycle(b *testing.B) {
 	for i, v := range variants {
 		cpu[i] = median(got[i], func(u usage) float64 { return u.cpuNanos })
 		fmt.Printf("%-24s %7.0f ns CPU  %7.0f ns wall  %5.1f allocations, per request\n", v.name, cpu[i],
-			median(got[i], func(u usage) float64 { return u.wallNanos }), median(got[i], func(u usage) float64 { return u.allocs }))
+			median(got[i], func(u usage) float64 { return u.wallNanos }),
+			median(got[i], func(u usage) float64 { return u.allocs }))
 	}
 	b.ReportMetric(cpu[0]/cpu[1], "protoactor/one-loop")
 	b.ReportMetric(cpu[4]/cpu[5], "protoactor/two-loops")

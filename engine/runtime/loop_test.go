@@ -55,7 +55,8 @@ func TestFIFOAndExclusionWith16Senders(t *testing.T) {
 		}
 		inside.Add(-1)
 	}
-	a, _ := runtime.Start(s.Root(1), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
+	a, _ := runtime.Start(s.Root(1), runtime.Role[noteMsg]{Name: "counter",
+		New: func() runtime.Actor[noteMsg] { return quiet{check} }}, noteMsg(note{}))
 	var wg sync.WaitGroup
 	for from := range senders {
 		wg.Go(func() {
@@ -142,7 +143,8 @@ func TestEqualSeedsReplayExactly(t *testing.T) {
 			}
 		}
 		for i := range 9 {
-			a, _ := runtime.Spawn(s.Root(i%3), runtime.Role[noteMsg]{Name: "relay", New: func() runtime.Actor[noteMsg] { return quiet{relay} }}, noteMsg(note{verb: "n"}))
+			a, _ := runtime.Spawn(s.Root(i%3), runtime.Role[noteMsg]{Name: "relay",
+				New: func() runtime.Actor[noteMsg] { return quiet{relay} }}, noteMsg(note{verb: "n"}))
 			refs = append(refs, a)
 		}
 		for i, r := range refs {

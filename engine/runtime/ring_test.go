@@ -151,7 +151,8 @@ func TestPanicIsReportedWithWhatTheLoopDidBefore(t *testing.T) {
 	for name, c := range map[string]struct{ before, want int }{"few": {5, 6}, "many": {100, 32}} {
 		t.Run(name, func(t *testing.T) {
 			var told []runtime.Panic
-			s := start(t, runtime.Config{Mode: runtime.Stepped, OnPanic: func(p runtime.Panic) { told = append(told, p) }})
+			s := start(t, runtime.Config{Mode: runtime.Stepped,
+				OnPanic: func(p runtime.Panic) { told = append(told, p) }})
 			a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.RestartOnPanic, nil), noteMsg(workNote{}))
 			for range c.before {
 				a.Tell(note{verb: "n"})
@@ -163,7 +164,8 @@ func TestPanicIsReportedWithWhatTheLoopDidBefore(t *testing.T) {
 				t.Fatalf("told of %d panics, want two, the first with %d events", len(told), c.want)
 			}
 			lines := s.Lines(told[0].Recent)
-			if len(lines) != c.want || !strings.HasSuffix(lines[c.want-1], fmt.Sprintf("logger/%d note, waited 0s, took 0s", told[0].ID)) ||
+			if len(lines) != c.want || !strings.HasSuffix(lines[c.want-1],
+				fmt.Sprintf("logger/%d note, waited 0s, took 0s", told[0].ID)) ||
 				strings.Contains(strings.Join(lines, ""), "panicked") {
 				t.Errorf("lines %q, want %d that end with the note before the panic", lines, c.want)
 			}

@@ -75,7 +75,8 @@ func (l *logger) Receive(ctx runtime.Context[noteMsg], m noteMsg) {
 func (l *logger) Stopped(runtime.Context[noteMsg]) { l.log.add("stopped") }
 
 func role(log *journal, policy runtime.Policy, on func(runtime.Context[noteMsg], note)) runtime.Role[noteMsg] {
-	return runtime.Role[noteMsg]{Name: "logger", Policy: policy, New: func() runtime.Actor[noteMsg] { return &logger{log, on} }}
+	return runtime.Role[noteMsg]{Name: "logger", Policy: policy,
+		New: func() runtime.Actor[noteMsg] { return &logger{log, on} }}
 }
 
 func start(t *testing.T, cfg runtime.Config) *runtime.System {

@@ -13,7 +13,8 @@ import (
 // talk has three actors tell two others twenty numbers each, all on one loop, and gives what each of the two heard.
 func talk(t *testing.T, seed uint64, shuffle bool) (heard [2][]string, overtakes uint64) {
 	t.Helper()
-	s := start(t, runtime.Config{Mode: runtime.Stepped, Seed: seed, Shuffle: shuffle, Start: time.Unix(1_800_000_000, 0)})
+	s := start(t, runtime.Config{Mode: runtime.Stepped, Seed: seed, Shuffle: shuffle,
+		Start: time.Unix(1_800_000_000, 0)})
 	var log [2]journal
 	var to [2]runtime.Ref[noteMsg]
 	for i := range to {
@@ -63,7 +64,8 @@ func TestShuffleKeepsTheOrderOfEachPairAndNoOther(t *testing.T) {
 func TestShuffleBearsParentsBeforeTheirChildren(t *testing.T) {
 	for seed := range uint64(20) {
 		s, log := start(t, runtime.Config{Mode: runtime.Stepped, Seed: seed, Shuffle: true}), new(journal)
-		parent, _ := runtime.Spawn(s.Root(0), role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 1}))
+		parent, _ := runtime.Spawn(s.Root(0), role(log, runtime.StopOnPanic, nil),
+			noteMsg(note{verb: "born", number: 1}))
 		child, _ := runtime.Start(parent, role(log, runtime.StopOnPanic, nil), noteMsg(note{verb: "born", number: 2}))
 		child.Tell(note{verb: "told"})
 		run(s)
@@ -84,7 +86,8 @@ func TestLapseMakesTimersAndMessagesLate(t *testing.T) {
 	}), noteMsg(note{verb: "born"}))
 	runtimetest.Inspect(s).StepUntil(0)
 	a.Tell(note{verb: "told"})
-	if due, waiting := runtimetest.Inspect(s).Lapse(5*time.Second), runtimetest.Inspect(s).Waiting(); due != 2 || waiting != 2 {
+	if due, waiting := runtimetest.Inspect(s).Lapse(5*time.Second), runtimetest.Inspect(s).Waiting(); due != 2 ||
+		waiting != 2 {
 		t.Errorf("%d timers due, %d items wait, want 2 and 2: a message and the loop's alarm", due, waiting)
 	}
 	runtimetest.Inspect(s).StepUntil(0)
@@ -102,13 +105,15 @@ func TestWatchesAreCountedUntilEitherSideEnds(t *testing.T) {
 		for ends, ending := range []string{"watched", "watcher"} {
 			t.Run(ending+" "+verb, func(t *testing.T) {
 				s := stepped(t)
-				a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{verb: "born"}))
+				a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, nil),
+					noteMsg(note{verb: "born"}))
 				watch := func(ctx runtime.Context[noteMsg], n note) {
 					if n.verb == "watch" {
 						ctx.Watch(a, note{verb: "died"})
 					}
 				}
-				b, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, watch), noteMsg(note{verb: "watch"}))
+				b, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, watch),
+					noteMsg(note{verb: "watch"}))
 				b.Tell(note{verb: "watch"}) // twice is once
 				run(s)
 				if n := runtimetest.Inspect(s).Watches(0); n != 1 {

@@ -30,9 +30,11 @@ func TestPanicInStoppedHarmsNobody(t *testing.T) {
 		panics []string
 		log    []string
 	}{
-		"stopped":   {runtime.StopOnPanic, "end", []string{"Stopped second"}, []string{"born", "stopped"}},
-		"crashed":   {runtime.StopOnPanic, "panic", []string{"note first", "Stopped second"}, []string{"born", "stopped"}},
-		"restarted": {runtime.RestartOnPanic, "panic", []string{"note first", "Stopped second"}, []string{"born", "stopped", "born"}},
+		"stopped": {runtime.StopOnPanic, "end", []string{"Stopped second"}, []string{"born", "stopped"}},
+		"crashed": {runtime.StopOnPanic, "panic", []string{"note first", "Stopped second"},
+			[]string{"born", "stopped"}},
+		"restarted": {runtime.RestartOnPanic, "panic", []string{"note first", "Stopped second"},
+			[]string{"born", "stopped", "born"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var panics []string
@@ -97,7 +99,8 @@ func TestStopInABatch(t *testing.T) {
 		t.Errorf("child taken %v, alive %v, want taken and dead", ok, child.Alive())
 	}
 	if st := s.Stats(0); st.Dropped != 6 || runtimetest.Inspect(s).Timers(0) != 0 {
-		t.Errorf("%d dropped, %d timers, want 5 messages and a child dropped and no timer", st.Dropped, runtimetest.Inspect(s).Timers(0))
+		t.Errorf("%d dropped, %d timers, want 5 messages and a child dropped and no timer", st.Dropped,
+			runtimetest.Inspect(s).Timers(0))
 	}
 }
 

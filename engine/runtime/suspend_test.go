@@ -9,7 +9,8 @@ import (
 )
 
 // suspended is an actor, with its journal, whose third panic in a row has just happened: it restarts after a pause.
-func suspended(t *testing.T, s *runtime.System, on func(runtime.Context[noteMsg], note)) (runtime.Ref[noteMsg], *journal) {
+func suspended(t *testing.T, s *runtime.System, on func(runtime.Context[noteMsg], note)) (runtime.Ref[noteMsg],
+	*journal) {
 	t.Helper()
 	log := new(journal)
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, on), noteMsg(note{verb: "born"}))

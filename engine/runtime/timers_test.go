@@ -31,7 +31,8 @@ func TestTimersCountInTheBudget(t *testing.T) {
 			}
 		}
 	}
-	a, _ := runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "counter", New: func() runtime.Actor[noteMsg] { return quiet{count} }}, noteMsg(note{}))
+	a, _ := runtime.Start(s.Root(0), runtime.Role[noteMsg]{Name: "counter",
+		New: func() runtime.Actor[noteMsg] { return quiet{count} }}, noteMsg(note{}))
 	a.Port().Post(note{verb: "set"})
 	<-all
 	if mine > 2*64 {
@@ -51,23 +52,24 @@ func TestCancelledTimersLeaveNoMemory(t *testing.T) {
 	s := stepped(t)
 	var held []weak.Pointer[[1 << 16]byte]
 	var timers []runtime.Timer // an actor may hold on to them
-	a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, func(ctx runtime.Context[noteMsg], n note) {
-		if n.verb != "set" {
-			return
-		}
-		ctx.After(time.Hour, note{verb: "first"})
-		for i := range 100 {
-			b := new([1 << 16]byte)
-			held = append(held, weak.Make(b))
-			timers = append(timers, ctx.After(time.Duration(i%7)*time.Second, ballast{b}))
-		}
-		ctx.After(time.Millisecond, note{verb: "last"})
-		for i := range timers {
-			if at := timers[(i*37)%100]; !at.Cancel() || at.Cancel() {
-				t.Error("a timer cancels once")
+	a, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic,
+		func(ctx runtime.Context[noteMsg], n note) {
+			if n.verb != "set" {
+				return
 			}
-		}
-	}), noteMsg(note{verb: "set"}))
+			ctx.After(time.Hour, note{verb: "first"})
+			for i := range 100 {
+				b := new([1 << 16]byte)
+				held = append(held, weak.Make(b))
+				timers = append(timers, ctx.After(time.Duration(i%7)*time.Second, ballast{b}))
+			}
+			ctx.After(time.Millisecond, note{verb: "last"})
+			for i := range timers {
+				if at := timers[(i*37)%100]; !at.Cancel() || at.Cancel() {
+					t.Error("a timer cancels once")
+				}
+			}
+		}), noteMsg(note{verb: "set"}))
 	runtimetest.Inspect(s).StepUntil(0)
 	if n := runtimetest.Inspect(s).Timers(0); n != 2 {
 		t.Errorf("%d timers, want the two that were not cancelled", n)
@@ -92,15 +94,16 @@ func TestTimersDieWithTheIncarnationThatSetThem(t *testing.T) {
 	for name, panics := range map[string]int{"restarted at once": 1, "restarted after a pause": 3} {
 		t.Run(name, func(t *testing.T) {
 			s, log, life := stepped(t), new(journal), 0
-			role := runtime.Role[noteMsg]{Name: "setter", Policy: runtime.RestartOnPanic, New: func() runtime.Actor[noteMsg] {
-				life++
-				mine := life
-				return &logger{log, func(ctx runtime.Context[noteMsg], n note) {
-					if n.verb == "set" {
-						ctx.After(time.Millisecond, note{verb: "timer", number: mine})
-					}
+			role := runtime.Role[noteMsg]{Name: "setter", Policy: runtime.RestartOnPanic,
+				New: func() runtime.Actor[noteMsg] {
+					life++
+					mine := life
+					return &logger{log, func(ctx runtime.Context[noteMsg], n note) {
+						if n.verb == "set" {
+							ctx.After(time.Millisecond, note{verb: "timer", number: mine})
+						}
+					}}
 				}}
-			}}
 			a, _ := runtime.Spawn(s.Root(0), role, noteMsg(note{verb: "set"}))
 			want := []string{"set0"}
 			for range panics {

@@ -54,7 +54,8 @@ func TestOneRequestProbesAnEjectedEndpoint(t *testing.T) {
 	out := s.run()
 	s.ranked(out, 2, 1, 0)
 	if !out.Probe || !out.Decision.Probe || out.Decision.Profiles.At(0).Ranked.At(0) != 2 {
-		t.Errorf("probe %v, in the record %v, ranked %v", out.Probe, out.Decision.Probe, out.Decision.Profiles.At(0).Ranked)
+		t.Errorf("probe %v, in the record %v, ranked %v", out.Probe, out.Decision.Probe,
+			out.Decision.Profiles.At(0).Ranked)
 	}
 	out = s.run()
 	s.ranked(out, 1, 0)
@@ -107,7 +108,8 @@ func TestDegradedEndpointsComeLast(t *testing.T) {
 
 // degrade degrades an endpoint, which may be probed after a moment.
 func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
-	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(&outlier.Status{Cause: why, Until: now.Add(moment)})
+	endpoints.OutlierWriter{Endpoint: s.snap.Endpoints[i]}.SetOutlier(&outlier.Status{Cause: why,
+		Until: now.Add(moment)})
 }
 
 // After its moment one request probes a degraded endpoint, wherever it ranks, and to all others it still comes last.

@@ -119,8 +119,10 @@ func TestPrimaryNeedNotBeTheLastRun(t *testing.T) {
 		t.Errorf("primary %d of %d, want 0 of 2", out.Decision.Primary, out.Decision.Profiles.Len())
 	}
 	s.eject(1, 0)
-	if out = s.run(); !out.Probe || out.Ranked[0] != s.snap.Endpoints[1] || out.Decision.Profiles.At(1).Ranked.At(0) == 1 {
-		t.Errorf("probe %v of %v; the last run picked %v", out.Probe, out.Ranked[0].ID, out.Decision.Profiles.At(1).Ranked)
+	if out = s.run(); !out.Probe || out.Ranked[0] != s.snap.Endpoints[1] ||
+		out.Decision.Profiles.At(1).Ranked.At(0) == 1 {
+		t.Errorf("probe %v of %v; the last run picked %v", out.Probe, out.Ranked[0].ID,
+			out.Decision.Profiles.At(1).Ranked)
 	}
 	s.plan, s.handler = nil, handler{func(int) int { return -1 }, 0}
 	if out = s.run(); out.Decision.Primary != -1 {

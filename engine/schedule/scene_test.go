@@ -33,7 +33,8 @@ func newScene(t *testing.T, n int) *scene {
 	s := &scene{T: t, req: messages.Request{ID: 1, Model: "m"}}
 	es := make([]*endpoints.Endpoint, n)
 	for i := range es {
-		es[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, messages.EndpointSpec{Address: address(i)})
+		es[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},
+			messages.EndpointSpec{Address: address(i)})
 		endpoints.SampleWriter{Endpoint: es[i]}.Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
 	}
 	s.snap = endpoints.NewSnapshot(5, es)

@@ -41,7 +41,8 @@ func NewScheduler(tools Tools) *Scheduler {
 
 // Outcome is what scheduling a request came to.
 type Outcome struct {
-	Ranked   []*endpoints.Endpoint // of the primary profile, best first; empty if Reason is set. Valid until the next Run
+	// of the primary profile, best first; empty if Reason is set. Valid until the next Run
+	Ranked   []*endpoints.Endpoint
 	Reason   messages.Reason
 	Detail   string
 	Decision messages.Decision
@@ -78,10 +79,12 @@ func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Sna
 			break
 		}
 		if i >= len(p.profiles) {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i, len(p.profiles)))
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i,
+				len(p.profiles)))
 		}
 		if s.ran[i] {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice", p.profiles[i].Name))
+			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice",
+				p.profiles[i].Name))
 		}
 		s.ran[i] = true
 		s.run.in.Earlier = s.results
@@ -112,8 +115,9 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 		ids[i] = s.view.all[i].ID
 	}
 	return messages.Decision{
-		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids), Outliers: s.view.statuses(),
-		Primary: -1,
+		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids),
+		Outliers: s.view.statuses(),
+		Primary:  -1,
 	}
 }
 

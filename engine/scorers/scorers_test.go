@@ -67,7 +67,8 @@ func TestScores(t *testing.T) {
 			&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 128},
 			prefixes(1, 2, 4), []float32{0.25, 1, 1},
 		},
-		"prefix, any load":      {Types["prefix-cache-scorer"](), []endpoint{busy(1000, 4), busy(0, 0)}, []float32{1, 0}},
+		"prefix, any load": {Types["prefix-cache-scorer"](), []endpoint{busy(1000, 4), busy(0, 0)},
+			[]float32{1, 0}},
 		"prefix, yields":        {yielding, []endpoint{busy(8, 4), busy(9, 4), busy(0, 0)}, []float32{1, 0, 0}},
 		"prefix, twice as many": {yielding, []endpoint{busy(40, 4), busy(41, 4), busy(20, 0)}, []float32{1, 0, 0}},
 		"prefix, no bound": {
@@ -166,7 +167,8 @@ func TestValidate(t *testing.T) {
 			"idleThreshold: got -1, want 0 or more\nmaxBusyScore: got 2, want 0 to 1",
 		},
 		"prefix less": {
-			&PrefixCache{MatchLengthScaleTokens: 1, YieldAboveRequests: -1}, "yieldAboveRequests: got -1, want 0 or more",
+			&PrefixCache{MatchLengthScaleTokens: 1, YieldAboveRequests: -1},
+			"yieldAboveRequests: got -1, want 0 or more",
 		},
 		"in order":   {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 1}, "<nil>"},
 		"no choices": {new(QueueDepth), "<nil>"},

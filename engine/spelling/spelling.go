@@ -1,4 +1,5 @@
-// Package spelling finds the name that was probably meant by one that is not known. It never decides what names there are.
+// Package spelling finds the name that was probably meant by one that is not known.
+// It never decides what names there are.
 package spelling
 
 // Nearest is the known name that differs from name in the fewest letters, or "" if none is near.

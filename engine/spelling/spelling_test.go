@@ -8,7 +8,8 @@ import (
 func TestNearest(t *testing.T) {
 	known := []string{"endpoint", "limit", "model", "n", "status"}
 	for name, want := range map[string]string{
-		"modell": "model", "models": "model", "stat": "status", "limits": "limit", "Model": "model", "end-point": "endpoint",
+		"modell": "model", "models": "model", "stat": "status", "limits": "limit", "Model": "model",
+		"end-point":    "endpoint",
 		"format-of-it": "", "": "n", strings.Repeat("model", 20): "",
 	} {
 		if got := Nearest(name, known); got != want {

@@ -18,12 +18,12 @@ var (
 	nodeType     = reflect.TypeFor[*yaml.Node]()
 )
 
-// Text is a string, or a number or truth value as it is written: 8000 and "8000" are the same text. Unlike other values it may
-// not be null.
+// Text is a string, or a number or truth value as it is written: 8000 and "8000" are the same text. Unlike other values
+// it may not be null.
 type Text string
 
-// Decode reads a node onto a value that holds its defaults: what is absent or null stays. Keys that the value's type has
-// not are problems, and so is every value of another kind.
+// Decode reads a node onto a value that holds its defaults: what is absent or null stays. Keys that the value's type
+// has not are problems, and so is every value of another kind.
 func (r *Reader) Decode(n *yaml.Node, path string, into reflect.Value) {
 	n = r.follow(n)
 	if n == nil {

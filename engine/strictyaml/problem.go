@@ -69,8 +69,8 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// DidYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a suggestion
-// that leads to the next problem is none.
+// DidYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a
+// suggestion that leads to the next problem is none.
 func DidYouMean(name string, known, without []string) string {
 	switch n := spelling.Nearest(name, slices.Concat(known, without)); {
 	case n == "" && len(known) == 1:

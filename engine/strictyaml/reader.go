@@ -1,6 +1,6 @@
-// Package strictyaml reads YAML and JSON strictly: every key must be known and stand once, every value must be of its kind, and all
-// that is not so is told at once, each problem with line and path. It owns the limits of what is read of a file from outside. It
-// never reads files, and never decides what a value means.
+// Package strictyaml reads YAML and JSON strictly: every key must be known and stand once, every value must be of its
+// kind, and all that is not so is told at once, each problem with line and path. It owns the limits of what is read of
+// a file from outside. It never reads files, and never decides what a value means.
 package strictyaml
 
 import (
@@ -56,8 +56,8 @@ func SyntaxProblem(data []byte, err error) *Problem {
 	return &Problem{Line: line, Text: "not readable as YAML: " + text}
 }
 
-// syntax says where and why data is not YAML; err is what the YAML reader said of it. Lines count from 1; 0 is the whole file,
-// where the reader does not say more.
+// syntax says where and why data is not YAML; err is what the YAML reader said of it. Lines count from 1; 0 is the
+// whole file, where the reader does not say more.
 func syntax(data []byte, err error) (line int, text string) {
 	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {

@@ -2,11 +2,12 @@
 // message may be made of, how large things may grow, and which parts of ARCHITECTURE.md are written from the code.
 //
 // It owns the rules, the allow-list and the messages that say what to do instead. Its checks read source only: they
-// never import or run what they check. Its tests run one thing, `signalbox tree`, whose print ARCHITECTURE.md must show.
+// never import or run what they check. Its tests run one thing, `signalbox tree`,
+// whose print ARCHITECTURE.md must show.
 //
-// Test files are held to the same imports of our own packages and of third parties, and to the same sizes. Those of engine
-// may read files and the clock, and start goroutines that prove a claim about concurrency; those of actors may not start
-// any, since an actor is tested one message at a time.
+// Test files are held to the same imports of our own packages and of third parties, and to the same sizes. Those of
+// engine may read files and the clock, and start goroutines that prove a claim about concurrency; those of actors may
+// not start any, since an actor is tested one message at a time.
 package arch
 
 import (

@@ -77,7 +77,8 @@ func TestIssueForms(t *testing.T) {
 		for _, x := range f.Body {
 			asks := x.Type == "input" || x.Type == "textarea"
 			if asks && (ids[x.ID] || x.Attributes.Label == "") {
-				t.Errorf("%s: a field has the id %q, another's or none, or the empty label %q", name, x.ID, x.Attributes.Label)
+				t.Errorf("%s: a field has the id %q, another's or none, or the empty label %q", name, x.ID,
+					x.Attributes.Label)
 			}
 			if !asks && (x.Type != "markdown" || x.Attributes.Value == "") {
 				t.Errorf("%s: a field has the type %q and the text %q", name, x.Type, x.Attributes.Value)

@@ -30,7 +30,8 @@ func MessageTable(t *Tree) (string, error) {
 		if until := c[reservedKey]; until != "" {
 			from += "; reserved: " + until
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", m.in[0].receiver(), m.name, cell(from), cell(c["Reply"]), refusable)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", m.in[0].receiver(), m.name, cell(from), cell(c["Reply"]),
+			refusable)
 	}
 	return b.String(), nil
 }
@@ -53,7 +54,8 @@ func (b Block) Check() error {
 		return err
 	}
 	if got != b.Want {
-		return fmt.Errorf("%s: the part between %s and %s differs from the code at its line %d; run `go test ./test/arch -update` and read the diff",
+		return fmt.Errorf("%s: the part between %s and %s differs from the code at its line %d; run `go test "+
+			"./test/arch -update` and read the diff",
 			filepath.Base(b.File), b.line("begin"), b.line("end"), firstDifference(got, b.Want))
 	}
 	return nil
@@ -74,12 +76,15 @@ func (b Block) line(which string) string { return "<!-- " + b.Name + ":" + which
 func (b Block) split() (before, in, after string, err error) {
 	data, err := os.ReadFile(b.File)
 	if err != nil {
-		return "", "", "", fmt.Errorf("no document to hold the %s: %w; write it, with the lines %s and %s", b.Name, err, b.line("begin"), b.line("end"))
+		return "", "", "", fmt.Errorf("no document to hold the %s: %w; write it, with the lines %s and %s", b.Name, err,
+			b.line("begin"), b.line("end"))
 	}
 	text := string(data)
 	begin, end := b.line("begin")+"\n", b.line("end")
-	if strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 || strings.Index(text, end) < strings.Index(text, begin) {
-		return "", "", "", fmt.Errorf("%s: want the lines %s and %s once each, in this order; add them where the %s belong", filepath.Base(b.File), b.line("begin"), end, b.Name)
+	if strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 ||
+		strings.Index(text, end) < strings.Index(text, begin) {
+		return "", "", "", fmt.Errorf("%s: want the lines %s and %s once each, in this order; add them where the %s "+
+			"belong", filepath.Base(b.File), b.line("begin"), end, b.Name)
 	}
 	from := strings.Index(text, begin) + len(begin)
 	to := strings.Index(text, end)
@@ -107,7 +112,8 @@ func CheckLength(file string) error {
 		return fmt.Errorf("%w; write it", err)
 	}
 	if n := strings.Count(string(data), "\n"); n >= documentLimit {
-		return fmt.Errorf("%s: %d lines, want fewer than %d; shorten what is not read", filepath.Base(file), n, documentLimit)
+		return fmt.Errorf("%s: %d lines, want fewer than %d; shorten what is not read", filepath.Base(file), n,
+			documentLimit)
 	}
 	return nil
 }

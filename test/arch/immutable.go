@@ -34,7 +34,8 @@ type guard struct {
 	seen map[types.Type]bool
 }
 
-const allowed = "allowed are numbers, strings, bool, time.Time, time.Duration, arrays, other values of messages, List, Map and Sink"
+const allowed = "allowed are numbers, strings, bool, time.Time, time.Duration, arrays, other values of messages, " +
+	"List, Map and Sink"
 
 // mutable says why a value of the type may change, and what to use instead; empty = it cannot.
 func (g guard) mutable(t types.Type) string {
@@ -108,7 +109,8 @@ func (g guard) named(n *types.Named) string {
 
 // container names the generic types of messages that the rule trusts.
 func container(n *types.Named) string {
-	if name := n.Obj().Name(); n.TypeParams().Len() > 0 && (name == "List" || name == "Map" || name == "Sink" || name == "Port") {
+	if name := n.Obj().Name(); n.TypeParams().Len() > 0 && (name == "List" || name == "Map" || name == "Sink" ||
+		name == "Port") {
 		return name
 	}
 	return ""

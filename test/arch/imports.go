@@ -32,14 +32,21 @@ type ban struct {
 }
 
 var (
-	protoactor = ban{"github.com/asynkron/protoactor-go", nil, true, "only engine/runtime knows protoactor; use the loops, addresses and timers of engine/runtime"}
-	grpc       = ban{"google.golang.org/grpc", nil, true, "gRPC belongs to adapters; put what you need into a message or an argument"}
-	envoy      = ban{"github.com/envoyproxy", nil, true, "Envoy's types belong to adapters; put the facts you need into a message"}
-	kubernetes = ban{"k8s.io", nil, true, "Kubernetes belongs to adapters/discovery; take endpoints from the pool's snapshot"}
-	kubeSigs   = ban{"sigs.k8s.io", []string{"sigs.k8s.io/yaml"}, true, kubernetes.advice}
-	prom       = ban{"github.com/prometheus", nil, true, "engine never counts; return the figure, or call an observer interface, and let the actor that owns the metric count it"}
-	xsync      = ban{"golang.org/x/sync", nil, false, "it starts goroutines and locks; let one actor own the state and tell it messages"}
-	maphash    = ban{"hash/maphash", nil, true, "its seed differs from run to run, so that a seeded run cannot be replayed; use xxhash"}
+	protoactor = ban{"github.com/asynkron/protoactor-go", nil, true,
+		"only engine/runtime knows protoactor; use the loops, addresses and timers of engine/runtime"}
+	grpc = ban{"google.golang.org/grpc", nil, true,
+		"gRPC belongs to adapters; put what you need into a message or an argument"}
+	envoy = ban{"github.com/envoyproxy", nil, true,
+		"Envoy's types belong to adapters; put the facts you need into a message"}
+	kubernetes = ban{"k8s.io", nil, true, "Kubernetes belongs to adapters/discovery; take endpoints from the pool's " +
+		"snapshot"}
+	kubeSigs = ban{"sigs.k8s.io", []string{"sigs.k8s.io/yaml"}, true, kubernetes.advice}
+	prom     = ban{"github.com/prometheus", nil, true, "engine never counts; return the figure, or call an observer " +
+		"interface, and let the actor that owns the metric count it"}
+	xsync = ban{"golang.org/x/sync", nil, false,
+		"it starts goroutines and locks; let one actor own the state and tell it messages"}
+	maphash = ban{"hash/maphash", nil, true,
+		"its seed differs from run to run, so that a seeded run cannot be replayed; use xxhash"}
 )
 
 // forTests are the packages that only tests may import, and what to do instead.
@@ -51,7 +58,8 @@ var forTests = map[string]string{
 // lab is the other side of the wire. What serves must not lean on it, not even in its tests.
 const (
 	lab       = "adapters/lab"
-	labAdvice = lab + " is the other side of the wire, for commands and tests of the whole; take what both need into engine, or test against a fake"
+	labAdvice = lab + " is the other side of the wire, for commands and tests of the whole; take what both need into " +
+		"engine, or test against a fake"
 )
 
 // mayLab are the folders whose packages may import lab.
@@ -64,29 +72,37 @@ var engineIO = []ban{
 	{"os", nil, false, "engine does no I/O; take bytes or values as arguments and let an adapter or cmd read them"},
 	{"io/ioutil", nil, false, "engine does no I/O; take bytes as an argument"},
 	{"syscall", nil, false, "engine does no I/O; take the value as an argument"},
-	{"net", []string{"net/netip"}, false, "engine does no I/O; of net only net/netip is allowed; let an adapter dial, resolve and listen"},
+	{"net", []string{"net/netip"}, false, "engine does no I/O; of net only net/netip is allowed; let an adapter " +
+		"dial, resolve and listen"},
 	{"crypto/rand", nil, false, "engine gets its random source as an argument, so that a seeded run can be replayed"},
 }
 
 // table is the import table of the house. The first line whose folder holds a package is its line.
 var table = []part{
-	{folder: "messages", advice: "messages import the standard library only; move the value into messages, or the behaviour out"},
+	{folder: "messages", advice: "messages import the standard library only; move the value into messages, or the " +
+		"behaviour out"},
 	{folder: "engine", own: []string{"messages", "engine"}, third: true,
-		bans:   append([]ban{protoactor, grpc, envoy, kubernetes, kubeSigs, prom, xsync, maphash}, engineIO...),
-		advice: "engine imports messages and engine; declare the interface that you need here, and let the caller pass it in"},
+		bans: append([]ban{protoactor, grpc, envoy, kubernetes, kubeSigs, prom, xsync, maphash}, engineIO...),
+		advice: "engine imports messages and engine; declare the interface that you need here, and let the caller " +
+			"pass it in"},
 	{folder: "actors", own: []string{"messages", "engine"}, unit: 2, third: true,
 		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
 		advice: "actors import messages and engine; tell the other side a message through its Sink instead"},
-	{folder: "adapters", own: []string{"messages", "engine", "adapters/files"}, unit: 2, third: true, bans: []ban{protoactor},
-		advice: "adapters import messages, engine, adapters/files and their own sub-folders; declare a small interface and let cmd wire the two"},
+	{folder: "adapters", own: []string{"messages", "engine", "adapters/files"}, unit: 2, third: true,
+		bans: []ban{protoactor},
+		advice: "adapters import messages, engine, adapters/files and their own sub-folders; declare a small " +
+			"interface and let cmd wire the two"},
 	{folder: ".", own: []string{"messages", "engine", "actors"}, third: true,
-		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
-		advice: "the root package imports messages, engine and actors; take what touches the world as a small interface, and let cmd pass the adapter in"},
-	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+		bans: []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
+		advice: "the root package imports messages, engine and actors; take what touches the world as a small " +
+			"interface, and let cmd pass the adapter in"},
+	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true,
+		bans:   []ban{protoactor},
 		advice: noCmd},
 	{folder: "test/e2e", third: true, bans: []ban{protoactor},
 		advice: "e2e is a black box; start the binary and speak HTTP to it"},
-	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true, bans: []ban{protoactor},
+	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true,
+		bans:   []ban{protoactor},
 		advice: noCmd},
 	{folder: "deploy", advice: "deploy holds files and what embeds them; it imports the standard library only"},
 }
@@ -166,8 +182,9 @@ func head(dir string, n int) string {
 }
 
 var (
-	plainWord    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
-	emptyNames   = []string{"util", "utils", "common", "types", "helper", "helpers", "mock", "mocks", "manager", "misc", "shared", "base"}
+	plainWord  = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+	emptyNames = []string{"util", "utils", "common", "types", "helper", "helpers", "mock", "mocks", "manager", "misc",
+		"shared", "base"}
 	topLevel     = []string{".", "actors", "messages", "engine", "adapters", "cmd", "deploy", "test"}
 	deepestLevel = 3
 )
@@ -245,7 +262,8 @@ func checkLayout(t *Tree) []Violation {
 	r := &report{tree: t}
 	for _, p := range t.Packages {
 		if !slices.Contains(topLevel, head(p.Dir, 1)) {
-			r.on(p.Dir, "top-level", "Go files outside the fixed top level; move them into one of %s", strings.Join(topLevel[1:], ", "))
+			r.on(p.Dir, "top-level", "Go files outside the fixed top level; move them into one of %s",
+				strings.Join(topLevel[1:], ", "))
 		}
 		if n := strings.Count(p.Dir, "/") + 1; n > deepestLevel {
 			r.on(p.Dir, "depth", "%d levels deep, limit %d; move the package up", n, deepestLevel)
@@ -259,7 +277,8 @@ func checkLayout(t *Tree) []Violation {
 			base = path.Base(t.Module)
 		}
 		if !plainWord.MatchString(name) || (name != base && name != "main") {
-			r.on(p.Dir, "package-name", "package %s in folder %s; the package is named like its folder, one lower-case word", name, base)
+			r.on(p.Dir, "package-name", "package %s in folder %s; the package is named like its folder, one "+
+				"lower-case word", name, base)
 		}
 		r.packageDoc(p, name)
 	}
@@ -284,10 +303,12 @@ func (r *report) packageDoc(p *Package, name string) {
 		}
 		docs++
 		if !strings.HasPrefix(f.AST.Doc.Text(), want) {
-			r.at(f.AST.Doc.Pos(), "package-doc", name, "the package comment does not begin with %q; say what the package owns and what it never does", want+"...")
+			r.at(f.AST.Doc.Pos(), "package-doc", name, "the package comment does not begin with %q; say what the "+
+				"package owns and what it never does", want+"...")
 		}
 	}
 	if docs != 1 {
-		r.on(p.Dir, "package-doc", "%d package comments in %d files, want one; say what the package owns and what it never does", docs, files)
+		r.on(p.Dir, "package-doc", "%d package comments in %d files, want one; say what the package owns and what it "+
+			"never does", docs, files)
 	}
 }

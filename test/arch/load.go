@@ -84,7 +84,8 @@ func (t *Tree) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	f := &File{Path: t.rel(name), AST: parsed, Lines: bytes.Count(src, []byte("\n")), Test: strings.HasSuffix(name, "_test.go"),
+	f := &File{Path: t.rel(name), AST: parsed, Lines: bytes.Count(src, []byte("\n")),
+		Test:      strings.HasSuffix(name, "_test.go"),
 		Generated: ast.IsGenerated(parsed)}
 	dir := path.Dir(f.Path)
 	p := t.pkg(dir) // a walk leaves a folder for its sub-folders and comes back

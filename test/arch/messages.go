@@ -87,10 +87,12 @@ func (v *vocabulary) declare(f *File, g *ast.GenDecl) {
 		switch x := ts.Type.(type) {
 		case *ast.InterfaceType:
 			if strings.HasSuffix(ts.Name.Name, "Msg") {
-				v.sealed = append(v.sealed, &sealedInterface{ts.Name.Name, f.Path, ts, doc, named.Underlying().(*types.Interface)})
+				v.sealed = append(v.sealed, &sealedInterface{ts.Name.Name, f.Path, ts, doc,
+					named.Underlying().(*types.Interface)})
 			}
 		case *ast.StructType:
-			v.structs = append(v.structs, &message{name: ts.Name.Name, file: f.Path, spec: ts, fields: x, doc: doc, typ: named})
+			v.structs = append(v.structs, &message{name: ts.Name.Name, file: f.Path, spec: ts, fields: x, doc: doc,
+				typ: named})
 		}
 	}
 }
@@ -196,7 +198,8 @@ func checkMessageDocs(t *Tree) []Violation {
 
 func (r *report) beginsWithName(ts *ast.TypeSpec, doc *ast.CommentGroup, advice string) {
 	if !strings.HasPrefix(doc.Text(), ts.Name.Name+" ") {
-		r.at(ts.Pos(), "message-doc", ts.Name.Name, "the doc comment of %s does not begin with its name; %s", ts.Name.Name, advice)
+		r.at(ts.Pos(), "message-doc", ts.Name.Name, "the doc comment of %s does not begin with its name; %s",
+			ts.Name.Name, advice)
 	}
 }
 
@@ -207,16 +210,19 @@ func (r *report) contract(v *vocabulary, m *message) {
 	lines := m.contract()
 	for _, key := range contractKeys {
 		if lines[key] == "" {
-			r.at(m.spec.Pos(), "message-doc", m.name, "the doc comment of %s has no line `%s:`; write From (who sends it), To (who, how often) and Reply (which, how many, by when, or none)", m.name, key)
+			r.at(m.spec.Pos(), "message-doc", m.name, "the doc comment of %s has no line `%s:`; write From (who "+
+				"sends it), To (who, how often) and Reply (which, how many, by when, or none)", m.name, key)
 		}
 	}
 	first, _, _ := strings.Cut(lines["To"]+" ", " ")
 	if want := m.in[0].receiver(); lines["To"] != "" && strings.Trim(first, ",;") != want {
-		r.at(m.spec.Pos(), "message-doc", m.name, "the To: line of %s begins with %q, but %s receives it; begin it with %q", m.name, first, m.in[0].name, want)
+		r.at(m.spec.Pos(), "message-doc", m.name, "the To: line of %s begins with %q, but %s receives it; begin it "+
+			"with %q", m.name, first, m.in[0].name, want)
 	}
 	for _, name := range typeName.FindAllString(lines["Reply"], -1) {
 		if !v.types[name] && !hasField(m.typ, name) {
-			r.at(m.spec.Pos(), "message-doc", m.name, "the Reply: line of %s names %s, which messages does not have; name the message that is sent", m.name, name)
+			r.at(m.spec.Pos(), "message-doc", m.name, "the Reply: line of %s names %s, which messages does not have; "+
+				"name the message that is sent", m.name, name)
 		}
 	}
 }
@@ -240,7 +246,8 @@ func (r *report) units(m *message) {
 		}
 		for _, id := range f.Names {
 			if !unitName.MatchString(id.Name) {
-				r.at(id.Pos(), "field-doc", m.name+"."+id.Name, "%s.%s is a number without a unit; say beside it what it counts, and what 0 and negative mean", m.name, id.Name)
+				r.at(id.Pos(), "field-doc", m.name+"."+id.Name, "%s.%s is a number without a unit; say beside it "+
+					"what it counts, and what 0 and negative mean", m.name, id.Name)
 			}
 		}
 	}
@@ -265,8 +272,8 @@ func bareNumber(n *types.Named, f *ast.Field) bool {
 	return false
 }
 
-// checkReserved holds messages to be sent, or to say until when they are not: a message that only its receiver knows reads as one
-// that arrives.
+// checkReserved holds messages to be sent, or to say until when they are not: a message that only its receiver knows
+// reads as one that arrives.
 func checkReserved(t *Tree) []Violation {
 	r := &report{tree: t}
 	v := r.vocabulary("reserved")
@@ -280,13 +287,15 @@ func checkReserved(t *Tree) []Violation {
 			r.at(m.spec.Pos(), "reserved", m.name,
 				"nothing sends %s; send it, delete it, or say `Reserved:` and until when in its doc comment", m.name)
 		case until != "" && sent[m.name]:
-			r.at(m.spec.Pos(), "reserved", m.name, "%s is sent; take the line `Reserved:` out of its doc comment", m.name)
+			r.at(m.spec.Pos(), "reserved", m.name, "%s is sent; take the line `Reserved:` out of its doc comment",
+				m.name)
 		}
 	}
 	return r.list
 }
 
-// sent lists the messages of which what serves makes a value. Tests and the lab do not count: they stand in for senders.
+// sent lists the messages of which what serves makes a value. Tests and the lab do not count:
+// they stand in for senders.
 func (r *report) sent() map[string]bool {
 	names := map[string]bool{}
 	for _, p := range r.tree.Packages {

@@ -19,8 +19,8 @@ var updatePlanted = flag.Bool("update-planted", false, "write testdata/*/want.tx
 // plantedLimits are small, so that planted trees stay readable.
 var plantedLimits = Limits{FileLines: 40, FunctionLines: 10, Parameters: 2, Nesting: 2, FolderFiles: 2, StructFields: 3}
 
-// TestPlanted proves each check on a tree that breaks its rules: what it finds is exactly want.txt, and every rule of the
-// check is found broken at least once. Beside each violation the tree holds its allowed neighbour.
+// TestPlanted proves each check on a tree that breaks its rules: what it finds is exactly want.txt, and every rule of
+// the check is found broken at least once. Beside each violation the tree holds its allowed neighbour.
 func TestPlanted(t *testing.T) {
 	for _, c := range Checks() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -51,13 +51,15 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestPlantedLab proves that the lab is imported by commands, tests of the whole and itself, and by nothing that serves.
+// TestPlantedLab proves that the lab is imported by commands, tests of the whole and itself,
+// and by nothing that serves.
 func TestPlantedLab(t *testing.T) {
 	dir := filepath.Join("testdata", "lab")
 	compareGolden(t, filepath.Join(dir, "want.txt"), sorted(checkImports(planted(t, dir))))
 }
 
-// planted is the tree in a folder, or in the archive that lies there: files in an archive are no Go files to tools that walk this module.
+// planted is the tree in a folder, or in the archive that lies there:
+// files in an archive are no Go files to tools that walk this module.
 func planted(t *testing.T, root string) *Tree {
 	t.Helper()
 	if packed := filepath.Join(root, "tree.txtar"); exists(packed) {
@@ -145,7 +147,8 @@ func TestEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range Checks() {
-		needs := slices.Contains([]string{"immutable", "sealed", "refusable", "messagedocs", "reserved", "plugins"}, c.Name)
+		needs := slices.Contains([]string{"immutable", "sealed", "refusable", "messagedocs", "reserved", "plugins"},
+			c.Name)
 		if got := len(c.Run(tree)) > 0; got != needs {
 			t.Errorf("%s on an empty module: objects %v, want %v", c.Name, got, needs)
 		}
@@ -164,14 +167,18 @@ func TestAllow(t *testing.T) {
 		text string
 		want []string // rule and line of what is left
 	}{
-		"nothing":         {nil, "# a comment\n\n", nil},
-		"excepted":        {[]Violation{long, file}, "function-lines a/b.go:T.Run one table\nfile-lines a/b.go one format\n", nil},
-		"other symbol":    {[]Violation{long}, "function-lines a/b.go:Run one table\n", []string{"function-lines 3", "allow 1"}},
-		"symbol left out": {[]Violation{long}, "function-lines a/b.go one table\n", []string{"function-lines 3", "allow 1"}},
-		"no reason":       {[]Violation{long}, "function-lines a/b.go:T.Run\n", []string{"function-lines 3", "allow 1"}},
-		"unused":          {[]Violation{long}, "function-lines a/b.go:T.Run one table\nnesting c.go:F deep\n", []string{"allow 2"}},
-		"unused twice":    {[]Violation{file}, "file-lines a/b.go x\nfile-lines a/b.go x\n", []string{"allow 2"}},
-		"no exceptions":   {[]Violation{lock}, "mutex a/b.go:Mutex we like it\n", []string{"mutex 9", "allow 1"}},
+		"nothing": {nil, "# a comment\n\n", nil},
+		"excepted": {[]Violation{long, file},
+			"function-lines a/b.go:T.Run one table\nfile-lines a/b.go one format\n", nil},
+		"other symbol": {[]Violation{long}, "function-lines a/b.go:Run one table\n",
+			[]string{"function-lines 3", "allow 1"}},
+		"symbol left out": {[]Violation{long}, "function-lines a/b.go one table\n",
+			[]string{"function-lines 3", "allow 1"}},
+		"no reason": {[]Violation{long}, "function-lines a/b.go:T.Run\n", []string{"function-lines 3", "allow 1"}},
+		"unused": {[]Violation{long}, "function-lines a/b.go:T.Run one table\nnesting c.go:F deep\n",
+			[]string{"allow 2"}},
+		"unused twice":  {[]Violation{file}, "file-lines a/b.go x\nfile-lines a/b.go x\n", []string{"allow 2"}},
+		"no exceptions": {[]Violation{lock}, "mutex a/b.go:Mutex we like it\n", []string{"mutex 9", "allow 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -191,8 +198,10 @@ func TestBlock(t *testing.T) {
 		problem string // in the error of Check; empty = none
 		updated string // after Update; empty = it fails too
 	}{
-		"equal":    {"a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n", "", "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"},
-		"differs":  {"a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n", "-update", "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"},
+		"equal": {"a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n", "",
+			"a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"},
+		"differs": {"a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n", "-update",
+			"a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"},
 		"empty":    {"<!-- x:begin -->\n<!-- x:end -->", "-update", "<!-- x:begin -->\nnew\n<!-- x:end -->"},
 		"no end":   {"<!-- x:begin -->\nnew\n", "<!-- x:end -->", ""},
 		"reversed": {"<!-- x:end -->\n<!-- x:begin -->\n", "in this order", ""},
@@ -204,7 +213,8 @@ func TestBlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := Block{file, "x", "new\n"}
-			if err := b.Check(); (err != nil) != (c.problem != "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
+			if err := b.Check(); (err != nil) != (c.problem != "") ||
+				(err != nil && !strings.Contains(err.Error(), c.problem)) {
 				t.Errorf("Check(%q) = %v, want an error with %q", c.text, err, c.problem)
 			}
 			if err := b.Update(); (err == nil) != (c.updated != "") {

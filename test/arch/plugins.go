@@ -42,7 +42,8 @@ func (f *family) noInit() {
 	for _, file := range f.Files {
 		for _, d := range file.AST.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && !file.Test && fn.Recv == nil && fn.Name.Name == "init" {
-				f.at(fn.Pos(), "plugin-init", "init", "init() in a plugin family; a plugin is known by its line in Types alone: remove it")
+				f.at(fn.Pos(), "plugin-init", "init", "init() in a plugin family; a plugin is known by its line in "+
+					"Types alone: remove it")
 			}
 		}
 	}
@@ -57,7 +58,8 @@ func (f *family) readTable() {
 		}
 	}
 	if f.lit == nil {
-		f.on(file, "plugin-table", "no `var Types = map[string]func() ...{...}` here; list every plugin there by its configuration name, so that a duplicate does not compile")
+		f.on(file, "plugin-table", "no `var Types = map[string]func() ...{...}` here; list every plugin there by its "+
+			"configuration name, so that a duplicate does not compile")
 		return
 	}
 	if m, ok := f.Info.TypeOf(f.lit).(*types.Map); ok {
@@ -66,10 +68,12 @@ func (f *family) readTable() {
 	for _, e := range f.lit.Elts {
 		kv := e.(*ast.KeyValueExpr)
 		if lit, ok := kv.Key.(*ast.BasicLit); !ok || lit.Kind != token.STRING {
-			f.at(kv.Pos(), "plugin-table", "Types", "a key of Types is no string literal; write the configuration name out, so that it can be searched for")
+			f.at(kv.Pos(), "plugin-table", "Types", "a key of Types is no string literal; write the configuration "+
+				"name out, so that it can be searched for")
 		}
 		if names := f.constructed(kv.Value); len(names) == 0 {
-			f.at(kv.Pos(), "plugin-table", "Types", "an entry of Types shows no plugin of this family; construct it in place, with its defaults visible")
+			f.at(kv.Pos(), "plugin-table", "Types", "an entry of Types shows no plugin of this family; construct it "+
+				"in place, with its defaults visible")
 		} else {
 			f.plugins[names[0]] = true
 		}
@@ -121,7 +125,8 @@ func (f *family) untouched() {
 			}
 			for _, lhs := range a.Lhs {
 				if ix, ok := lhs.(*ast.IndexExpr); ok && lastName(ix.X) == "Types" {
-					f.at(a.Pos(), "plugin-table", "Types", "Types is changed at run time; write the line into the literal")
+					f.at(a.Pos(), "plugin-table", "Types", "Types is changed at run time; write the line into the "+
+						"literal")
 				}
 			}
 			return true
@@ -188,22 +193,26 @@ func (f *family) plugin(file *File, ts *ast.TypeSpec, doc *ast.CommentGroup) {
 	name := ts.Name.Name
 	if !f.plugins[name] {
 		if f.fulfils(name) {
-			f.at(ts.Pos(), "plugin-table", name, "%s fulfils the family's contract but is not in Types; add its line, or unexport it", name)
+			f.at(ts.Pos(), "plugin-table", name, "%s fulfils the family's contract but is not in Types; add its "+
+				"line, or unexport it", name)
 		}
 		return
 	}
 	if want := snake(name) + ".go"; base(file.Path) != want {
-		f.at(ts.Pos(), "plugin-file", name, "plugin %s stands in %s; one file for each plugin, named after it: move it to %s", name, base(file.Path), want)
+		f.at(ts.Pos(), "plugin-file", name, "plugin %s stands in %s; one file for each plugin, named after it: move "+
+			"it to %s", name, base(file.Path), want)
 	}
 	if !strings.HasPrefix(doc.Text(), name+" ") {
-		f.at(ts.Pos(), "plugin-doc", name, "the doc comment of %s does not begin with its name; it is the user documentation: say what the plugin prefers, its range and its parameters", name)
+		f.at(ts.Pos(), "plugin-doc", name, "the doc comment of %s does not begin with its name; it is the user "+
+			"documentation: say what the plugin prefers, its range and its parameters", name)
 	}
 }
 
 // fulfils says whether an exported type that is no interface implements what the table's constructors return.
 func (f *family) fulfils(name string) bool {
 	obj := f.Types.Scope().Lookup(name)
-	if obj == nil || !obj.Exported() || f.contract == nil || f.contract.NumMethods() == 0 || types.IsInterface(obj.Type()) {
+	if obj == nil || !obj.Exported() || f.contract == nil || f.contract.NumMethods() == 0 ||
+		types.IsInterface(obj.Type()) {
 		return false
 	}
 	return types.Implements(obj.Type(), f.contract) || types.Implements(types.NewPointer(obj.Type()), f.contract)

@@ -16,7 +16,8 @@ func checkSealed(t *Tree) []Violation {
 		return r.list
 	}
 	if len(v.sealed) == 0 {
-		r.on("messages", "sealed", "no sealed interface here; declare `type CycleMsg interface{ cycleMsg() }` for each receiving actor")
+		r.on("messages", "sealed", "no sealed interface here; declare `type CycleMsg interface{ cycleMsg() }` for "+
+			"each receiving actor")
 	}
 	for _, s := range v.sealed {
 		r.sealedShape(v, s)
@@ -38,10 +39,12 @@ const sumtype = "//sumtype:decl"
 // sealedShape wants one sealed interface in a file, with one unexported marker method, declared as a sum type.
 func (r *report) sealedShape(v *vocabulary, s *sealedInterface) {
 	if first := v.sealedIn(s.file)[0]; first != s {
-		r.at(s.decl.Pos(), "sealed", s.name, "%s shares its file with %s; one file for each receiving actor: move it and its messages into a file of their own", s.name, first.name)
+		r.at(s.decl.Pos(), "sealed", s.name, "%s shares its file with %s; one file for each receiving actor: move it "+
+			"and its messages into a file of their own", s.name, first.name)
 	}
 	if s.doc == nil || !slices.ContainsFunc(s.doc.List, func(c *ast.Comment) bool { return c.Text == sumtype }) {
-		r.at(s.decl.Pos(), "sealed", s.name, "switches over %s are not checked for missing messages; end its doc comment with the line %s", s.name, sumtype)
+		r.at(s.decl.Pos(), "sealed", s.name, "switches over %s are not checked for missing messages; end its doc "+
+			"comment with the line %s", s.name, sumtype)
 	}
 	ok := s.iface.NumMethods() == 1 && s.iface.NumEmbeddeds() == 0
 	if ok {
@@ -50,7 +53,8 @@ func (r *report) sealedShape(v *vocabulary, s *sealedInterface) {
 		ok = m.Name() == s.marker() && sig.Params().Len() == 0 && sig.Results().Len() == 0
 	}
 	if !ok {
-		r.at(s.decl.Pos(), "sealed", s.name, "%s is not sealed; give it exactly one method, %s(), without arguments and results", s.name, s.marker())
+		r.at(s.decl.Pos(), "sealed", s.name, "%s is not sealed; give it exactly one method, %s(), without arguments "+
+			"and results", s.name, s.marker())
 	}
 }
 
@@ -61,18 +65,23 @@ func (r *report) membership(v *vocabulary, m *message, carried map[string]bool) 
 		return
 	}
 	if len(m.in) > 1 {
-		r.at(m.spec.Pos(), "sealed", m.name, "%s goes to two actors (%s, %s); a message has one receiver: write one message for each", m.name, m.in[0].name, m.in[1].name)
+		r.at(m.spec.Pos(), "sealed", m.name, "%s goes to two actors (%s, %s); a message has one receiver: write one "+
+			"message for each", m.name, m.in[0].name, m.in[1].name)
 	}
 	if m.byPointer {
-		r.at(m.spec.Pos(), "sealed", m.name, "the marker method of %s has a pointer receiver; messages are passed by value: use a value receiver", m.name)
+		r.at(m.spec.Pos(), "sealed", m.name, "the marker method of %s has a pointer receiver; messages are passed by "+
+			"value: use a value receiver", m.name)
 	}
 	switch {
 	case len(m.in) > 0 && !slices.Contains(here, m.in[0]):
-		r.at(m.spec.Pos(), "sealed", m.name, "%s is received by %s, which stands in %s; move it there", m.name, m.in[0].name, base(m.in[0].file))
+		r.at(m.spec.Pos(), "sealed", m.name, "%s is received by %s, which stands in %s; move it there", m.name,
+			m.in[0].name, base(m.in[0].file))
 	case len(m.in) == 0 && len(m.contract()) > 0:
-		r.at(m.spec.Pos(), "sealed", m.name, "%s has a message's doc comment but no receiver; add its marker method", m.name)
+		r.at(m.spec.Pos(), "sealed", m.name, "%s has a message's doc comment but no receiver; add its marker method",
+			m.name)
 	case len(m.in) == 0 && len(here) > 0 && !carried[m.name]:
-		r.at(m.spec.Pos(), "sealed", m.name, "%s is no message and no message carries it; add its marker method, or move it to who uses it", m.name)
+		r.at(m.spec.Pos(), "sealed", m.name, "%s is no message and no message carries it; add its marker method, or "+
+			"move it to who uses it", m.name)
 	}
 }
 
@@ -83,11 +92,13 @@ func (r *report) messageName(m *message) {
 	}
 	for _, suffix := range []string{"Message", "Event", "Msg"} {
 		if strings.HasSuffix(m.name, suffix) {
-			r.at(m.spec.Pos(), "message-name", m.name, "%s ends in %s; say what happened, in the past tense, as RequestArrived does", m.name, suffix)
+			r.at(m.spec.Pos(), "message-name", m.name,
+				"%s ends in %s; say what happened, in the past tense, as RequestArrived does", m.name, suffix)
 		}
 	}
 	if strings.HasPrefix(m.name, "Handle") {
-		r.at(m.spec.Pos(), "message-name", m.name, "%s is named after what its receiver does; say what happened, in the past tense", m.name)
+		r.at(m.spec.Pos(), "message-name", m.name,
+			"%s is named after what its receiver does; say what happened, in the past tense", m.name)
 	}
 }
 
@@ -106,7 +117,8 @@ func (r *report) switches(v *vocabulary, p *Package) {
 			name := v.sealedName(p.Info.TypeOf(operand(sw)))
 			for _, c := range sw.Body.List {
 				if c.(*ast.CaseClause).List == nil && name != "" {
-					r.at(c.Pos(), "switch-default", name, "default in a switch over %s; list every message, so that a new one cannot be forgotten", name)
+					r.at(c.Pos(), "switch-default", name, "default in a switch over %s; list every message, so that "+
+						"a new one cannot be forgotten", name)
 				}
 			}
 			return true
@@ -166,16 +178,20 @@ func checkRefusable(t *Tree) []Violation {
 		case m.refusable && len(m.in) == 0:
 			r.at(m.spec.Pos(), "refusable", m.name, "%s is no message, yet has the method Refusable; remove it", m.name)
 		case m.refusable && !begins && !query:
-			r.at(m.spec.Pos(), "refusable", m.name, "%s may be refused, but begins no work; what ends, answers or gives back is always taken: remove Refusable, or end its first sentence with `; a query`", m.name)
+			r.at(m.spec.Pos(), "refusable", m.name, "%s may be refused, but begins no work; what ends, answers or "+
+				"gives back is always taken: remove Refusable, or end its first sentence with `; a query`", m.name)
 		case !m.refusable && (begins || query) && len(m.in) > 0:
-			r.at(m.spec.Pos(), "refusable", m.name, "%s begins work but cannot be refused; add `func (%s) Refusable() {}`, so that a full inbox sheds it", m.name, m.name)
+			r.at(m.spec.Pos(), "refusable", m.name, "%s begins work but cannot be refused; add `func (%s) "+
+				"Refusable() {}`, so that a full inbox sheds it", m.name, m.name)
 		case query && (m.contract()["Reply"] == "" || strings.HasPrefix(m.contract()["Reply"], "none")):
-			r.at(m.spec.Pos(), "refusable", m.name, "%s is a query that nobody answers; name its answer in the Reply: line", m.name)
+			r.at(m.spec.Pos(), "refusable", m.name, "%s is a query that nobody answers; name its answer in the "+
+				"Reply: line", m.name)
 		}
 	}
 	for _, name := range beginWork {
 		if !found[name] {
-			r.on("messages", "refusable", "no message %s, which begins work; write it, or take it off the list beginWork in test/arch", name)
+			r.on("messages", "refusable", "no message %s, which begins work; write it, or take it off the list "+
+				"beginWork in test/arch", name)
 		}
 	}
 	return r.list

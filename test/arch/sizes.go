@@ -10,21 +10,23 @@ import (
 
 // Limits are the sizes that code may grow to.
 //
-// A function's lines are those between its braces; in test files the lines of literals that span lines (tables of cases)
-// do not count. Nesting counts if, for, range, switch, select and type switch inside one another; `else if` stays on
-// the level of its if, a case adds none, and a function literal begins anew, as a named function would.
-// A struct's fields count by name, and an embedded struct is one. Three kinds of struct have no limit: one whose fields are all
-// exported, such as settings, dependencies, a view of a page or a message, which holds nothing together that its maker does not see; what
-// messages carry; and the rigs of tests, which lay a scene out flat.
+// A function's lines are those between its braces; in test files the lines of literals that span lines (tables of
+// cases) do not count. Nesting counts if, for, range, switch, select and type switch inside one another; `else if`
+// stays on the level of its if, a case adds none, and a function literal begins anew, as a named function would.
+// A struct's fields count by name, and an embedded struct is one. Three kinds of struct have no limit: one whose fields
+// are all exported, such as settings, dependencies, a view of a page or a message, which holds nothing together that
+// its maker does not see; what messages carry; and the rigs of tests, which lay a scene out flat.
 // Generated files have no limits.
 type Limits struct {
 	FileLines, FunctionLines, Parameters, Nesting int
-	FolderFiles                                   int // files that are no tests; plugin families and messages have no limit
-	StructFields                                  int
+	// files that are no tests; plugin families and messages have no limit
+	FolderFiles  int
+	StructFields int
 }
 
 // HouseLimits are the limits of this house.
-var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12, StructFields: 12}
+var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12,
+	StructFields: 12}
 
 // SizeRules are the rules about sizes.
 var SizeRules = []string{"file-lines", "function-lines", "parameters", "nesting", "folder-files", "struct-fields"}
@@ -46,7 +48,8 @@ func (l Limits) check(t *Tree) []Violation {
 		}
 		free := under(p.Dir, "messages") || slices.Contains(append(families, "engine/policies"), p.Dir)
 		if files > l.FolderFiles && !free {
-			r.on(p.Dir, "folder-files", "%d Go files beside tests, limit %d; split the package by what it owns", files, l.FolderFiles)
+			r.on(p.Dir, "folder-files", "%d Go files beside tests, limit %d; split the package by what it owns", files,
+				l.FolderFiles)
 		}
 	}
 	return r.list
@@ -66,15 +69,18 @@ func (l Limits) file(r *report, f *File) {
 		}
 		name := symbol(fn)
 		if n := r.lines(fn.Body, f.Test); n > l.FunctionLines {
-			r.at(fn.Pos(), "function-lines", name, "%s has %d lines, limit %d; give its steps names of their own", name, n, l.FunctionLines)
+			r.at(fn.Pos(), "function-lines", name, "%s has %d lines, limit %d; give its steps names of their own", name,
+				n, l.FunctionLines)
 		}
 		if n := fn.Type.Params.NumFields(); n > l.Parameters {
-			r.at(fn.Pos(), "parameters", name, "%s has %d parameters, limit %d; put what belongs together into a struct", name, n, l.Parameters)
+			r.at(fn.Pos(), "parameters", name,
+				"%s has %d parameters, limit %d; put what belongs together into a struct", name, n, l.Parameters)
 		}
 		w := &nesting{limit: l.Nesting}
 		w.walk(fn.Body, 0)
 		if w.at != token.NoPos {
-			r.at(w.at, "nesting", name, "%s nests deeper than %d levels; return early, or give the inner part a function", name, l.Nesting)
+			r.at(w.at, "nesting", name, "%s nests deeper than %d levels; return early, or give the inner part a "+
+				"function", name, l.Nesting)
 		}
 	}
 }
@@ -92,7 +98,8 @@ func (l Limits) structs(r *report, f *File) {
 		}
 		if n, value := fields(s); n > l.StructFields && !value {
 			name := spec.Name.Name
-			r.at(spec.Pos(), "struct-fields", name, "%s has %d fields, limit %d; give those that hold together a struct with its invariant", name, n, l.StructFields)
+			r.at(spec.Pos(), "struct-fields", name, "%s has %d fields, limit %d; give those that hold together a "+
+				"struct with its invariant", name, n, l.StructFields)
 		}
 		return true
 	})
@@ -213,8 +220,9 @@ func children(n ast.Node) []ast.Node {
 	return list
 }
 
-// Allow takes off the violations that the allow-list excepts. Each line of it is `rule path[:symbol] reason`. A line that
-// is malformed, names a rule that has no exceptions or excepts nothing is a violation itself, so that the list shrinks.
+// Allow takes off the violations that the allow-list excepts. Each line of it is `rule path[:symbol] reason`. A line
+// that is malformed, names a rule that has no exceptions or excepts nothing is a violation itself,
+// so that the list shrinks.
 func Allow(list []Violation, file, text string) []Violation {
 	var rest []Violation
 	used := map[int]bool{}
@@ -235,7 +243,8 @@ func Allow(list []Violation, file, text string) []Violation {
 		if len(words) < 3 {
 			text = "want `rule path[:symbol] reason`; write the reason"
 		} else if !slices.Contains(Exceptable, words[0]) {
-			text = fmt.Sprintf("rule %s has no exceptions, only %s do; change the code", words[0], strings.Join(Exceptable, ", "))
+			text = fmt.Sprintf("rule %s has no exceptions, only %s do; change the code", words[0],
+				strings.Join(Exceptable, ", "))
 		}
 		rest = append(rest, Violation{"allow", file, i + 1, "", text})
 	}

@@ -14,7 +14,8 @@ import (
 	"sync"
 )
 
-// errNotLoaded stands for a package whose types no rule needs: third-party ones, and stdlib outside messages and engine.
+// errNotLoaded stands for a package whose types no rule needs: third-party ones,
+// and stdlib outside messages and engine.
 var errNotLoaded = errors.New("not loaded")
 
 // typeCheck gives every package its types, as far as they follow from our own source and from what messages and engine
@@ -95,7 +96,8 @@ func (c *checker) check(p *Package) {
 	if p.Types != nil || p.Info != nil {
 		return // done, or importing itself: the compiler says so
 	}
-	p.Info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
+	p.Info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{},
+		Uses: map[*ast.Ident]types.Object{}}
 	files := p.code(c.tree.Root)
 	conf := types.Config{Importer: c, FakeImportC: true, Error: func(error) {}}
 	path := c.tree.Module + "/" + p.Dir
@@ -123,7 +125,8 @@ func (e *exports) find(paths []string) (map[string]string, error) {
 	if len(missing) == 0 {
 		return e.files, nil
 	}
-	out, err := exec.Command("go", append([]string{"list", "-export", "-f", "{{.ImportPath}} {{.Export}}"}, missing...)...).Output()
+	out, err := exec.Command("go", append([]string{"list", "-export", "-f", "{{.ImportPath}} {{.Export}}"},
+		missing...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list -export %v: %w", missing, err)
 	}

@@ -39,8 +39,8 @@ var uses = []use{
 	{"rand", "math/rand", randoms, deciding, nil, noRandom},
 }
 
-// checkUses finds goroutines, locks, clocks and global random sources where the house has none. It goes by import names,
-// so that it sees files of every platform.
+// checkUses finds goroutines, locks, clocks and global random sources where the house has none. It goes by import
+// names, so that it sees files of every platform.
 func checkUses(t *Tree) []Violation {
 	r := &report{tree: t}
 	for _, p := range t.Packages {

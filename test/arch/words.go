@@ -98,7 +98,8 @@ func (r *report) words(file string, first int, text string) {
 				continue
 			}
 			if found := w.pattern.FindString(line); found != "" {
-				r.list = append(r.list, Violation{"word", file, first + i, found, "\"" + found + "\" was replaced; " + w.advice})
+				r.list = append(r.list, Violation{"word", file, first + i, found, "\"" + found + "\" was replaced; " +
+					w.advice})
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/test/bench/load"
 )
 
-// TestGeneratorAgainstTheFloor loads the floor in this process: every answer is checked by the generator itself, in both loops and
-// all modes, with bodies of one message and of several.
+// TestGeneratorAgainstTheFloor loads the floor in this process: every answer is checked by the generator itself, in
+// both loops and all modes, with bodies of one message and of several.
 func TestGeneratorAgainstTheFloor(t *testing.T) {
 	ports, err := freePorts(2)
 	if err != nil {
@@ -52,7 +52,8 @@ func loadFloor(t *testing.T, address string, shape load.Shape) {
 			t.Fatalf("%s loop: %v", name, err)
 		}
 		if r.Requests < 8 || r.Requests != len(r.Picks) || r.Late != 0 {
-			t.Errorf("%s loop: %d requests, %d picks, %d late; want 8 or more, as many, none", name, r.Requests, len(r.Picks), r.Late)
+			t.Errorf("%s loop: %d requests, %d picks, %d late; want 8 or more, as many, none", name, r.Requests,
+				len(r.Picks), r.Late)
 		}
 	}
 	if err := g.Close(); err != nil {
@@ -74,8 +75,10 @@ func await(t *testing.T, address string) {
 }
 
 func TestBenchmarksAreReadByName(t *testing.T) {
-	const output = "goos: linux\nBenchmarkPick/1-2  10  800 ns/op  3 B/op  6 allocs/op\nBenchmarkPick/1-2  10  900 ns/op  3 B/op  6 allocs/op\n" +
-		"BenchmarkPick/1-2  10  700 ns/op  3 B/op  6 allocs/op\nBenchmarkLife-2 one loop 3 ns\n  1  5 ns/op  4.5 a/b  18.0 allocs/request\nPASS\n"
+	const output = "goos: linux\nBenchmarkPick/1-2  10  800 ns/op  3 B/op  6 allocs/op\nBenchmarkPick/1-2  10  900 " +
+		"ns/op  3 B/op  6 allocs/op\n" +
+		"BenchmarkPick/1-2  10  700 ns/op  3 B/op  6 allocs/op\nBenchmarkLife-2 one loop 3 ns\n  1  5 ns/op  4.5 a/b " +
+		" 18.0 allocs/request\nPASS\n"
 	all, err := readBenchmarks(output)
 	if err != nil || all["BenchmarkPick/1"] != (measured{800, 6}) {
 		t.Errorf("%v, %v; want 800 ns and 6 allocations", all, err)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// comparison is two benchmarks beside the code whose ratio says something, or a ratio that one benchmark reports by itself.
+// comparison is two benchmarks beside the code whose ratio says something,
+// or a ratio that one benchmark reports by itself.
 type comparison struct {
 	title     string
 	pkg       string
@@ -27,8 +28,9 @@ type comparison struct {
 var comparisons = []comparison{
 	pick("10"), pick("100"), pick("1000"),
 	{
-		title: "a metrics page of 61 KB, scanned ÷ parsed by Prometheus", pkg: "adapters/modelserver", benchmark: "^Benchmark(Scan|Parse)$",
-		got: "BenchmarkScan/engine-from-page", over: "BenchmarkParse",
+		title: "a metrics page of 61 KB, scanned ÷ parsed by Prometheus", pkg: "adapters/modelserver",
+		benchmark: "^Benchmark(Scan|Parse)$",
+		got:       "BenchmarkScan/engine-from-page", over: "BenchmarkParse",
 	},
 	life("protoactor's defaults ÷ ours, one loop on one core", "protoactor/one-loop", "1", 4),
 	life("protoactor's defaults ÷ ours, one loop, two cores", "protoactor/one-loop", "2", 0),
@@ -37,13 +39,15 @@ var comparisons = []comparison{
 	life("ring on ÷ off, two loops", "ring/none-two-loops", "2", 0),
 	life("loop goroutine ÷ combining", "goroutine/combining", "1", 0),
 	life("loop goroutine ÷ combining, two loops", "goroutine/combining-two-loops", "2", 0),
-	{title: "a request's life: allocations", pkg: "engine/runtime", benchmark: lifecycle, metric: "allocs/request", procs: "1", atMost: 18},
+	{title: "a request's life: allocations", pkg: "engine/runtime", benchmark: lifecycle, metric: "allocs/request",
+		procs: "1", atMost: 18},
 }
 
 const lifecycle = "^BenchmarkLifecycle$"
 
 func life(what, metric, procs string, atLeast float64) comparison {
-	return comparison{title: "a request's life: " + what, pkg: "engine/runtime", benchmark: lifecycle, metric: metric, procs: procs, atLeast: atLeast}
+	return comparison{title: "a request's life: " + what, pkg: "engine/runtime", benchmark: lifecycle, metric: metric,
+		procs: procs, atLeast: atLeast}
 }
 
 func pick(endpoints string) comparison {
@@ -60,7 +64,8 @@ type measured struct {
 
 // functions holds parts of the code against each other, by the benchmarks beside them.
 func (b *bench) functions(ctx context.Context) error {
-	b.head("Parts, by the benchmarks beside the code", "what", "µs", "÷", "bar", "allocations", "allocations of the other")
+	b.head("Parts, by the benchmarks beside the code", "what", "µs", "÷", "bar", "allocations",
+		"allocations of the other")
 	outputs := map[string]string{}
 	for _, c := range comparisons {
 		key := c.pkg + " " + c.benchmark + " " + c.procs
@@ -134,7 +139,8 @@ var benchLine = regexp.MustCompile(`^(Benchmark\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 // run runs the benchmarks of one package, each three times, and gives what they print.
 func (b *bench) run(ctx context.Context, c comparison) (string, error) {
 	each := min(b.round, 500*time.Millisecond)
-	args := []string{"test", "-run", "^$", "-bench", c.benchmark, "-benchmem", "-count", "3", "-benchtime", each.String()}
+	args := []string{"test", "-run", "^$", "-bench", c.benchmark, "-benchmem", "-count", "3", "-benchtime",
+		each.String()}
 	if c.procs != "" {
 		args = append(args, "-cpu", c.procs)
 	}

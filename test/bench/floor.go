@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// floor answers every request with one endpoint. It gives every chunk back as it came where the proxy keeps no copy, and lets it
-// pass elsewhere.
+// floor answers every request with one endpoint. It gives every chunk back as it came where the proxy keeps no copy,
+// and lets it pass elsewhere.
 type floor struct {
 	extprocv3.UnimplementedExternalProcessorServer
 }
@@ -178,7 +178,8 @@ func serveFloor(ctx context.Context, listen, metricsListen string, tuned bool) e
 	var options []grpc.ServerOption
 	if tuned {
 		debug.SetGCPercent(400)
-		options = append(options, grpc.NumStreamWorkers(64), experimental.BufferPool(pool), grpc.ForceServerCodecV2(pooledCodec{}))
+		options = append(options, grpc.NumStreamWorkers(64), experimental.BufferPool(pool),
+			grpc.ForceServerCodecV2(pooledCodec{}))
 	}
 	s := grpc.NewServer(options...)
 	extprocv3.RegisterExternalProcessorServer(s, floor{})

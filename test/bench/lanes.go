@@ -53,7 +53,8 @@ func (b *bench) modes() error {
 		return err
 	}
 	b.head(fmt.Sprintf("Other body modes, closed loop, %d streams, server on one core", b.streams),
-		"mode, both lanes", "request body", "server", "CPU µs/request", "÷ floor (min–max)", "requests/s", "allocations", "pick p50 µs", "p99")
+		"mode, both lanes", "request body", "server", "CPU µs/request", "÷ floor (min–max)", "requests/s",
+		"allocations", "pick p50 µs", "p99")
 	for _, mode := range []struct {
 		name string
 		load.Mode
@@ -67,7 +68,8 @@ func (b *bench) modes() error {
 			}
 			for i, c := range all {
 				get := func(of func(shot) float64) string { return figure(s.median(i, of)) }
-				b.row(mode.name, fmt.Sprintf("%d KB", size>>10), c.name, get(func(s shot) float64 { return s.cpu }), over(s, i, 0),
+				b.row(mode.name, fmt.Sprintf("%d KB", size>>10), c.name, get(func(s shot) float64 { return s.cpu }),
+					over(s, i, 0),
 					get(func(s shot) float64 { return s.perSecond }), get(func(s shot) float64 { return s.mallocs }),
 					get(func(s shot) float64 { return s.p50 }), get(func(s shot) float64 { return s.p99 }))
 			}
@@ -76,15 +78,16 @@ func (b *bench) modes() error {
 	return nil
 }
 
-// lanes holds the light lane against the full one, and each against the floor in it. In the light lane an entry of the access log
-// ends each request.
+// lanes holds the light lane against the full one, and each against the floor in it. In the light lane an entry of the
+// access log ends each request.
 func (b *bench) lanes() error {
 	servers, err := b.floorAndBox(serverCore)
 	if err != nil {
 		return err
 	}
 	b.head(fmt.Sprintf("Lanes, 8 KB requests, closed loop, %d streams, server on one core", b.streams),
-		"response", "lane", "server", "CPU µs/request", "÷ floor in the same lane (min–max)", "÷ Signalbox, full lane", "requests/s", "allocations")
+		"response", "lane", "server", "CPU µs/request", "÷ floor in the same lane (min–max)", "÷ Signalbox, full lane",
+		"requests/s", "allocations")
 	for _, chunks := range []int{8, 1000} {
 		full := load.Shape{Mode: load.FullDuplex, BodyBytes: 8 << 10, Chunks: chunks}
 		light := load.Shape{Mode: load.Light, BodyBytes: 8 << 10, Chunks: chunks}
@@ -99,7 +102,8 @@ func (b *bench) lanes() error {
 				lighter = over(s, i, 1)
 			}
 			get := func(of func(shot) float64) string { return figure(s.median(i, of)) }
-			b.row(fmt.Sprintf("%d chunks", chunks), c.name, pairNames[c.server], get(func(s shot) float64 { return s.cpu }), floor, lighter,
+			b.row(fmt.Sprintf("%d chunks", chunks), c.name, pairNames[c.server],
+				get(func(s shot) float64 { return s.cpu }), floor, lighter,
 				get(func(s shot) float64 { return s.perSecond }), get(func(s shot) float64 { return s.mallocs }))
 		}
 	}
@@ -126,13 +130,15 @@ func (b *bench) chunks() error {
 		return err
 	}
 	shape := load.Shape{Mode: load.FullDuplex, BodyBytes: 8 << 10, Chunks: longAnswer}
-	s, err := b.columns(servers, []column{{pairNames[0], 0, shape}, {pairNames[1], 1, shape}}, func(g *load.Generator) (load.Result, error) {
-		return g.Closed(longStreams, 0)
-	})
+	s, err := b.columns(servers, []column{{pairNames[0], 0, shape}, {pairNames[1], 1, shape}},
+		func(g *load.Generator) (load.Result, error) {
+			return g.Closed(longStreams, 0)
+		})
 	if err != nil {
 		return err
 	}
-	b.head(fmt.Sprintf("Long answers: %d chunks each, %d streams at a time, server on one core", longAnswer, longStreams),
+	b.head(fmt.Sprintf("Long answers: %d chunks each, %d streams at a time, server on one core", longAnswer,
+		longStreams),
 		"server", "CPU µs/chunk", "÷ floor (min–max)", "bar", "chunks/s", "allocations/chunk")
 	for i, name := range pairNames {
 		verdict := ""

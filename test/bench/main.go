@@ -1,8 +1,9 @@
-// Command bench measures what a request costs Signalbox, beside the thinnest ext_proc server that can be written with grpc-go
-// (the floor), in one run on one machine: figures of two machines, or of two hours, say little, and ratios of one run say much.
+// Command bench measures what a request costs Signalbox, beside the thinnest ext_proc server that can be written with
+// grpc-go (the floor), in one run on one machine: figures of two machines, or of two hours, say little,
+// and ratios of one run say much.
 //
-// It owns the floor, the load generator and the table. It starts the real binary, as a user would, and never reaches into it: CPU
-// and memory are read from /proc, allocations from the metrics page. It runs on Linux with taskset.
+// It owns the floor, the load generator and the table. It starts the real binary, as a user would, and never reaches
+// into it: CPU and memory are read from /proc, allocations from the metrics page. It runs on Linux with taskset.
 package main
 
 import (
@@ -48,7 +49,8 @@ func main() {
 	flag.BoolVar(&s.short, "short", false, "three rounds of 0.3 s: to see that it works")
 	flag.BoolVar(&s.update, "update", false, "write the tables into test/bench/README.md too")
 	flag.StringVar(&s.only, "only", "", "tables to make, a regular expression over: "+strings.Join(tableNames(), " "))
-	flag.StringVar(&s.profile, "profile", "", "folder: write CPU and allocation profiles of Signalbox, and nothing else")
+	flag.StringVar(&s.profile, "profile", "",
+		"folder: write CPU and allocation profiles of Signalbox, and nothing else")
 	flag.IntVar(&s.profileBytes, "profile-bytes", 8<<10, "of a request body while it is profiled")
 	flag.StringVar(&s.mode, "mode", "full", "of -profile and -against: full, light, streamed or buffered")
 	flag.StringVar(&s.signalbox, "signalbox", "", "binary to measure; empty builds this tree's")
@@ -87,7 +89,8 @@ func (s *settings) run(ctx context.Context) error {
 	}
 	defer func() { _ = l.endpoints.close() }() // the process ends with it
 	var text bytes.Buffer
-	b := &bench{lab: l, out: io.MultiWriter(os.Stdout, &text), rounds: s.rounds, round: s.round, sizes: []int{1 << 10, 8 << 10, 64 << 10}, streams: 32, perSec: 1000}
+	b := &bench{lab: l, out: io.MultiWriter(os.Stdout, &text), rounds: s.rounds, round: s.round,
+		sizes: []int{1 << 10, 8 << 10, 64 << 10}, streams: 32, perSec: 1000}
 	var known bool
 	if b.mode, known = modes[s.mode]; !known {
 		return fmt.Errorf("-mode %s: no such mode", s.mode)
@@ -137,7 +140,8 @@ func (l *lab) build(ctx context.Context, profiled bool) error {
 	} else {
 		args = append(args, "-trimpath")
 	}
-	out, err := exec.CommandContext(ctx, cmp.Or(os.Getenv("GO"), "go"), append(args, "./cmd/signalbox")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, cmp.Or(os.Getenv("GO"), "go"),
+		append(args, "./cmd/signalbox")...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -183,7 +187,8 @@ func (s *settings) tables(ctx context.Context, b *bench) error {
 	if !slices.ContainsFunc(tableNames(), only.MatchString) {
 		return fmt.Errorf("-only %s: no such table; there are %s", s.only, strings.Join(tableNames(), ", "))
 	}
-	b.printf("%s, %s, %d rounds of %v for each figure. Load average before: %s.\n", time.Now().Format("2006-01-02"), machine(), b.rounds, b.round, loadAverage())
+	b.printf("%s, %s, %d rounds of %v for each figure. Load average before: %s.\n", time.Now().Format("2006-01-02"),
+		machine(), b.rounds, b.round, loadAverage())
 	for _, t := range tables {
 		if !only.MatchString(t.name) {
 			continue
@@ -199,7 +204,8 @@ func (s *settings) tables(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	b.printf("\n%d bars missed. Load average after: %s, of which the bench itself makes about 2.\n", b.missed, loadAverage())
+	b.printf("\n%d bars missed. Load average after: %s, of which the bench itself makes about 2.\n", b.missed,
+		loadAverage())
 	return nil
 }
 

@@ -67,7 +67,8 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 // shots are those of each target, whose rounds took turns.
 type shots [][]shot
 
-// alternate gives every target one round after the other, the first uncounted, so that what disturbs the machine disturbs all of them.
+// alternate gives every target one round after the other, the first uncounted,
+// so that what disturbs the machine disturbs all of them.
 func alternate(targets []*target, rounds int, run loading) (shots, error) {
 	all := make(shots, len(targets))
 	for round := range rounds + 1 {

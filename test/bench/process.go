@@ -149,7 +149,8 @@ func (l *lab) floor(cores string, tuned bool) (*process, error) {
 		return nil, err
 	}
 	address, metrics := "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
-	return l.keep(launch(cores, address, metrics, l.self, "-floor", address, "-floor-metrics", metrics, "-tuned="+strconv.FormatBool(tuned)))
+	return l.keep(launch(cores, address, metrics, l.self, "-floor", address, "-floor-metrics", metrics, "-tuned="+
+		strconv.FormatBool(tuned)))
 }
 
 // box starts Signalbox with a pool of n endpoints, as a user would, but for TLS.
@@ -163,7 +164,8 @@ func (l *lab) box(cores string, n int, more ...string) (*process, error) {
 		return nil, err
 	}
 	command := append([]string{
-		l.signalbox, "serve", "--endpoints", file, "--secure-serving=false", "--grpc-port", ports[0], "--grpc-health-port", ports[1],
+		l.signalbox, "serve", "--endpoints", file, "--secure-serving=false", "--grpc-port", ports[0],
+		"--grpc-health-port", ports[1],
 		"--metrics-port", ports[2], "--drain-delay", "0s", "--drain-timeout", "2s",
 	}, more...)
 	return l.keep(launch(cores, "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[2], command...))

@@ -49,7 +49,8 @@ func barOf(size int) float64 {
 }
 
 // modes by name.
-var modes = map[string]load.Mode{"full": load.FullDuplex, "light": load.Light, "streamed": load.Streamed, "buffered": load.Buffered}
+var modes = map[string]load.Mode{"full": load.FullDuplex, "light": load.Light, "streamed": load.Streamed,
+	"buffered": load.Buffered}
 
 // shape is the usual request, with an answer of four chunks.
 func (b *bench) shape(bodyBytes int) load.Shape {
@@ -75,7 +76,8 @@ func (b *bench) row(cells ...string) { b.printf("| %s |\n", strings.Join(cells, 
 
 // against loads servers in turns at every size, and prints a line for each; the first is the floor.
 func (b *bench) against(title string, connections int, names []string, servers []*process, run loading) error {
-	b.head(title, "request body", "server", "CPU µs/request", "÷ floor (min–max)", "bar", "requests/s", "cores", "allocations", "pick p50 µs", "p99", "p99.9")
+	b.head(title, "request body", "server", "CPU µs/request", "÷ floor (min–max)", "bar", "requests/s", "cores",
+		"allocations", "pick p50 µs", "p99", "p99.9")
 	for _, size := range b.sizes {
 		all, err := load.Scripts(b.shape(size))
 		if err != nil {
@@ -153,7 +155,8 @@ func (b *bench) pinned() error {
 		return err
 	}
 	names := []string{"floor", "floor, tuned", "Signalbox, 10 endpoints", "Signalbox, 100 endpoints"}
-	return b.against(fmt.Sprintf("Closed loop, %d streams, server on one core", b.streams), 1, names, servers, b.closedLoad())
+	return b.against(fmt.Sprintf("Closed loop, %d streams, server on one core", b.streams), 1, names, servers,
+		b.closedLoad())
 }
 
 // versus holds another binary against this one.
@@ -216,14 +219,16 @@ func (b *bench) unpinned() error {
 	if err != nil {
 		return err
 	}
-	return b.against(fmt.Sprintf("Closed loop, %d streams, nothing pinned, two loops", b.streams), 2, pairNames, servers, b.closedLoad())
+	return b.against(fmt.Sprintf("Closed loop, %d streams, nothing pinned, two loops", b.streams), 2, pairNames,
+		servers, b.closedLoad())
 }
 
 // idle has nothing to do but to scrape 100 endpoints with long pages.
 func (b *bench) idle() error {
 	b.endpoints.page.Store(&b.large)
 	defer b.endpoints.page.Store(&b.small)
-	p, err := b.box(serverCore, 100, "--refresh-metrics-interval", "900ms") // so that timers that are late still make one a second
+	// so that timers that are late still make one a second
+	p, err := b.box(serverCore, 100, "--refresh-metrics-interval", "900ms")
 	if err != nil {
 		return err
 	}
@@ -243,7 +248,8 @@ func (b *bench) idle() error {
 	each := float64(b.endpoints.scrapes.Load()-scrapes) / took / 100
 	cores := (after - before).Seconds() / took
 	rss, err := p.rss()
-	b.head(fmt.Sprintf("Idle: 100 endpoints, pages of %d KB", len(b.large)>>10), "cores", "bar", "pages/s from each", "RSS MB")
+	b.head(fmt.Sprintf("Idle: 100 endpoints, pages of %d KB", len(b.large)>>10), "cores", "bar", "pages/s from each",
+		"RSS MB")
 	pages := figure(each)
 	if each < 1 {
 		b.missed++

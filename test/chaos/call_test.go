@@ -52,7 +52,8 @@ type call struct {
 
 // open begins a stream, and reads it unless the client is deaf.
 func open(ctx context.Context, on *wireline, s *script) (*call, error) {
-	c := &call{script: s, line: on, sent: [2]string{s.text(exchange.RequestLane), s.text(exchange.ResponseLane)}, moved: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &call{script: s, line: on, sent: [2]string{s.text(exchange.RequestLane), s.text(exchange.ResponseLane)},
+		moved: make(chan struct{}, 1), ended: make(chan struct{})}
 	config := s.config
 	config.OnViolation = func(v exchange.Violation) {
 		c.mu.Lock()
@@ -65,7 +66,8 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 			c.wrongs = append(c.wrongs, v.Error())
 		}
 	}
-	stream, err := exchange.Open(context.WithValue(ctx, wayKey{}, &c.way), extprocv3.NewExternalProcessorClient(on.conn), config)
+	stream, err := exchange.Open(context.WithValue(ctx, wayKey{}, &c.way),
+		extprocv3.NewExternalProcessorClient(on.conn), config)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +80,10 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 	return c, nil
 }
 
-// unsentRules are about answers to what was not sent. When a connection breaks, the client takes back what failed to go out; but gRPC may
-// have kept it, and sends it where it begins the stream anew.
-var unsentRules = []exchange.Rule{exchange.EarlyEnd, exchange.BodyNotSent, exchange.BodyBeforeTrailers, exchange.TrailersNotSent}
+// unsentRules are about answers to what was not sent. When a connection breaks, the client takes back what failed to go
+// out; but gRPC may have kept it, and sends it where it begins the stream anew.
+var unsentRules = []exchange.Rule{exchange.EarlyEnd, exchange.BodyNotSent, exchange.BodyBeforeTrailers,
+	exchange.TrailersNotSent}
 
 // listen takes what comes until nothing does.
 func (c *call) listen() {
@@ -119,11 +122,13 @@ func (c *call) take(a exchange.Answer) {
 	}
 }
 
-// compare holds what comes back against what was sent. Only full duplex gives bytes back; elsewhere none may stand in for them.
+// compare holds what comes back against what was sent. Only full duplex gives bytes back;
+// elsewhere none may stand in for them.
 func (c *call) compare(a exchange.Answer) {
 	sent := c.sent[a.Lane]
 	if rest := sent[min(c.echoed[a.Lane], len(sent)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
-		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: after %d bytes came others than were sent", a.Lane, c.echoed[a.Lane]))
+		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: after %d bytes came others than were sent", a.Lane,
+			c.echoed[a.Lane]))
 	}
 	c.echoed[a.Lane] += len(a.Chunk)
 	if a.Replaced {

@@ -43,7 +43,8 @@ func TestChaosLeavesNothing(t *testing.T) {
 	run(t, *requestsFlag, impatient, kinds(*requestsFlag))
 }
 
-// TestChaosLeavesNoTimer: bodies may take an hour, and nobody waits for that; so whatever timer is left keeps its stream.
+// TestChaosLeavesNoTimer: bodies may take an hour, and nobody waits for that;
+// so whatever timer is left keeps its stream.
 func TestChaosLeavesNoTimer(t *testing.T) {
 	run(t, max(*requestsFlag/10, min(*requestsFlag, 1000)), time.Hour, nil)
 }
@@ -54,7 +55,8 @@ func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 	seed := max(*seedFlag, 1)
 	defer func() {
 		if t.Failed() {
-			t.Logf("seed %d failed; repeat it with: go test ./test/chaos -seed %d -requests %d", seed, seed, *requestsFlag)
+			t.Logf("seed %d failed; repeat it with: go test ./test/chaos -seed %d -requests %d", seed, seed,
+				*requestsFlag)
 		}
 	}()
 	s := begin(t, seed, requests, bodyWait)
@@ -69,7 +71,8 @@ func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 			t.Errorf("it never came: %s", kind)
 		}
 	}
-	t.Logf("seed %d: %d requests, %d streams in %v; repeat with: make chaos SEED=%d REQUESTS=%d\n%s", seed, requests, s.ledger.began.Load(),
+	t.Logf("seed %d: %d requests, %d streams in %v; repeat with: make chaos SEED=%d REQUESTS=%d\n%s", seed, requests,
+		s.ledger.began.Load(),
 		time.Since(began).Round(time.Millisecond), seed, *requestsFlag, tell(met))
 }
 
@@ -97,9 +100,12 @@ func kinds(requests int) []string {
 	}
 	all = append(all, "client "+deaf, entryComes, entryEarly, entryLate, entryTwice, entryNever)
 	all = append(all,
-		"inbox full", "panic of a stream", "fetch failed", "fetch refused", "fetch never answered", "fetch answered too late",
-		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics", "filter keeps nothing",
-		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing", "picker picks out of range", "handler panics",
+		"inbox full", "panic of a stream", "fetch failed", "fetch refused", "fetch never answered",
+		"fetch answered too late",
+		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics",
+		"filter keeps nothing",
+		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing",
+		"picker picks out of range", "handler panics",
 		"question answered", "question answered in part",
 	)
 	for _, actor := range []string{"cycle", "flow", "outlier", "pool", "prefix", "recorder", "scraper", "shard"} {
@@ -124,7 +130,8 @@ type session struct {
 func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *session {
 	t.Helper()
 	outset := settle()
-	s := &session{rig: startRig(t, seed, requests+calmRequests+lateRequests, bodyWait), seed: seed, requests: requests, patient: bodyWait > time.Minute, outset: outset}
+	s := &session{rig: startRig(t, seed, requests+calmRequests+lateRequests, bodyWait), seed: seed, requests: requests,
+		patient: bodyWait > time.Minute, outset: outset}
 	s.start = look()
 	for range lines {
 		s.lines = append(s.lines, dial(s.rig))
@@ -152,7 +159,8 @@ func (s *session) storm() {
 	s.faults.off.Store(true)
 }
 
-// latecomers leave where nobody has left so far: in a crowd on a busy machine, clients are refused before they come to their point.
+// latecomers leave where nobody has left so far: in a crowd on a busy machine,
+// clients are refused before they come to their point.
 func (s *session) latecomers() {
 	n := s.requests + calmRequests
 	for _, fate := range leavers {

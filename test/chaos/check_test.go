@@ -62,7 +62,8 @@ func (s *session) discover(these ...int) {
 func (s *session) tellPool(version uint64, these []int) {
 	var specs []messages.EndpointSpec
 	for _, i := range these {
-		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos", Address: addressOf(i)})
+		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos",
+			Address: addressOf(i)})
 	}
 	s.picker.Discovery().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
 }
@@ -123,19 +124,22 @@ func (s *session) calm() {
 	})
 	for n := range calmRequests {
 		if l := s.ledger.line(s.requests + n); l.picks.Load() != 1 || l.refusals.Load() != 0 {
-			s.Errorf("request %d came after all faults, and was told %d picks and %d refusals", s.requests+n, l.picks.Load(), l.refusals.Load())
+			s.Errorf("request %d came after all faults, and was told %d picks and %d refusals", s.requests+n,
+				l.picks.Load(), l.refusals.Load())
 		}
 	}
 	for n := range s.ledger.lines {
 		if l := s.ledger.line(n); l.picks.Load()+l.refusals.Load() > 1 {
-			s.Errorf("request %d: its cycle told its stream %d picks and %d refusals", n, l.picks.Load(), l.refusals.Load())
+			s.Errorf("request %d: its cycle told its stream %d picks and %d refusals", n, l.picks.Load(),
+				l.refusals.Load())
 		}
 	}
 }
 
 // gauges are those that count what is under way.
 var gauges = []string{
-	"signalbox_streams", "llm_d_epp_extproc_streams_inflight", "signalbox_flow_places", "llm_d_epp_request_running", "signalbox_prefix_placed_prompts",
+	"signalbox_streams", "llm_d_epp_extproc_streams_inflight", "signalbox_flow_places", "llm_d_epp_request_running",
+	"signalbox_prefix_placed_prompts",
 }
 
 // emptied takes the endpoints away: nothing is left that could happen.
@@ -209,7 +213,8 @@ func (s *session) end(held told) {
 		}
 	}
 	s.lines = nil
-	s.until("no more goroutines than before the first request", func() bool { return runtime.NumGoroutine() <= s.start.goroutines })
+	s.until("no more goroutines than before the first request",
+		func() bool { return runtime.NumGoroutine() <= s.start.goroutines })
 	now := look()
 	if now.goroutines > s.start.goroutines {
 		s.Errorf("%d goroutines, %d before the first request:\n%s", now.goroutines, s.start.goroutines, stacks())
@@ -243,7 +248,8 @@ func stacks() string {
 // String says what a request was, for whoever looks into a complaint.
 func (s *script) String() string {
 	return strings.Join([]string{
-		"request " + s.config.Request.Body.String(), "response " + s.config.Response.Body.String(), strconv.Itoa(len(s.body)) + " bytes",
+		"request " + s.config.Request.Body.String(), "response " + s.config.Response.Body.String(),
+		strconv.Itoa(len(s.body)) + " bytes",
 		"client " + s.fate + s.where(), s.entry, "observed " + strconv.FormatBool(s.config.Observe),
 	}, ", ")
 }

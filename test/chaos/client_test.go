@@ -44,7 +44,8 @@ func dial(r *rig) *wireline {
 			}
 			return raw, err
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1,
+			MaxDelay: 5 * time.Millisecond}, MinConnectTimeout: time.Second}),
 		grpc.WithStatsHandler(l), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		r.Fatal(err)
@@ -161,7 +162,8 @@ func (s *script) logEntry(id string) *accesslogdatav3.HTTPAccessLogEntry {
 			StartTime: timestamppb.Now(), UpstreamRemoteAddress: host,
 			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{lbNamespace: {Fields: map[string]*structpb.Value{idKey: structpb.NewStringValue(id)}}}},
 		},
-		Response: &accesslogdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200), ResponseBodyBytes: 1000},
+		Response: &accesslogdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200),
+			ResponseBodyBytes: 1000},
 	}
 	if s.number%5 == 0 {
 		e.CommonProperties.ResponseFlags = &accesslogdatav3.ResponseFlags{UpstreamRemoteReset: true}
@@ -190,7 +192,8 @@ func play(r *rig, l *wireline, s *script) []string {
 	return c.judge(whole)
 }
 
-// brokenSince says whether the connection was broken since then, or so little before that the stream may have begun on it.
+// brokenSince says whether the connection was broken since then,
+// or so little before that the stream may have begun on it.
 func (l *wireline) brokenSince(t time.Time) bool {
 	return l.broken.Load() > t.Add(-time.Second).UnixNano()
 }

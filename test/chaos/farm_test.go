@@ -55,8 +55,10 @@ func (f *farm) fetch(answer func(failure string)) bool {
 func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
 	dice := f.next("page")
 	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000, Reading: messages.Reading{
-		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(), StartedAt: 1_700_000_000,
-		BlockTokens: 16, Blocks: 1000, MaxAdapters: 4, ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(dice.IntN(4))),
+		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(),
+		StartedAt:   1_700_000_000,
+		BlockTokens: 16, Blocks: 1000, MaxAdapters: 4,
+		ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(dice.IntN(4))),
 	}}
 	if dice.IntN(25) == 0 && !f.off.Load() {
 		f.met("model server restarted")
@@ -70,7 +72,8 @@ func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, port message
 
 func (f *farm) FetchModels(_ messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
 	return f.fetch(func(failure string) {
-		port.Post(messages.ModelsListed{Number: number, Failure: failure, Models: messages.ListOf("model-0", "model-1")})
+		port.Post(messages.ModelsListed{Number: number, Failure: failure,
+			Models: messages.ListOf("model-0", "model-1")})
 	})
 }
 

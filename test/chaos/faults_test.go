@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those of
-// cycles follow from the request.
+// rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those
+// of cycles follow from the request.
 var rates = map[string]float64{
 	"flow": .001, "outlier": .005, "prefix": .001, "pool": .08, "recorder": .01, "scraper": .025, "shard": .01,
 }
@@ -106,7 +106,8 @@ func shaken[M any](f *faults, name string, a runtime.Actor[M]) runtime.Actor[M] 
 func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
 	message, rate := reflect.TypeOf(m).Name(), rates[s.name]
 	when := s.draw(s.next(s.name), rate)
-	if when == before && message != "EndpointWithdrawn" { // a restart loses the message in hand, and who is told to end does nothing that fails
+	// a restart loses the message in hand, and who is told to end does nothing that fails
+	if when == before && message != "EndpointWithdrawn" {
 		lose(m)
 		s.falls(s.name, message, before)
 	}

@@ -57,7 +57,8 @@ func (g *ledger) loaded() []string {
 	var all []string
 	for _, e := range g.seen {
 		if l := e.Counters(); l != (endpoints.Counters{}) {
-			all = append(all, fmt.Sprintf("%s %v: %d requests, %d tokens, %d since its sample", e.Spec.Address, e.ID, l.Inflight, l.Tokens, l.Since))
+			all = append(all, fmt.Sprintf("%s %v: %d requests, %d tokens, %d since its sample", e.Spec.Address, e.ID,
+				l.Inflight, l.Tokens, l.Since))
 		}
 	}
 	return all
@@ -94,7 +95,8 @@ func (o overheard) Tell(m messages.StreamMsg) bool {
 	return o.Sink.Tell(m)
 }
 
-// tracked serves streams and notes when nothing refers to one any more: neither its cycle, nor a timer, a ring or a goroutine.
+// tracked serves streams and notes when nothing refers to one any more: neither its cycle, nor a timer,
+// a ring or a goroutine.
 type tracked struct {
 	*extproc.Server
 	ledger *ledger

@@ -37,8 +37,10 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 	for i := range profiles {
 		profile := &profiles[i]
 		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
-		at := slices.IndexFunc(profile.Scorers, func(s schedule.ScorerStep) bool { return s.Reads&(schedule.ReadsSample|schedule.ReadsLoRA) == 0 })
-		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f} // one that is asked whatever the samples are worth
+		at := slices.IndexFunc(profile.Scorers,
+			func(s schedule.ScorerStep) bool { return s.Reads&(schedule.ReadsSample|schedule.ReadsLoRA) == 0 })
+		// one that is asked whatever the samples are worth
+		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f}
 		profile.Picker.Picker = picker{profile.Picker.Picker, f}
 	}
 	return schedule.NewPlan(profiles, handler{p.Handler(), f}, p.Stale())

@@ -49,9 +49,9 @@ var shares = []struct {
 	of   int
 }{{cancels, 150}, {halfCloses, 50}, {stalls, 30}, {deaf, 10}, {breaks, 8}}
 
-// deal says what becomes of a request's client, and where. Each fate has its share, and within it the points take turns, so that each
-// comes as often as any other. 953 has no factor of the deck, so that each card comes once; and neighbours in the deck are 617 requests
-// apart, so that one who breaks a connection seldom does it to another one.
+// deal says what becomes of a request's client, and where. Each fate has its share, and within it the points take
+// turns, so that each comes as often as any other. 953 has no factor of the deck, so that each card comes once; and
+// neighbours in the deck are 617 requests apart, so that one who breaks a connection seldom does it to another one.
 func deal(seed uint64, n int) (fate, at string) {
 	number := n / deck
 	card := (n%deck*953 + diceOf(seed, "deck", uint64(number)).IntN(deck)) % deck

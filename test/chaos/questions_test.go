@@ -79,7 +79,8 @@ func (s *session) drawQuestion(dice *rand.Rand, known messages.RequestID) messag
 }
 
 // ask waits for the one end of a question, and gives the answer; nil = it was refused or lost.
-func (s *session) ask(what string, question func(messages.Sink[messages.AdminMsg]) messages.RecorderMsg) messages.AdminMsg {
+func (s *session) ask(what string,
+	question func(messages.Sink[messages.AdminMsg]) messages.RecorderMsg) messages.AdminMsg {
 	a := &asker{rig: s.rig, what: what, came: make(chan messages.AdminMsg, 1)}
 	if !s.picker.Recorder().Post(question(a)) {
 		a.ends.Add(1)
@@ -146,7 +147,8 @@ func misfit(q messages.RequestQueried, r *messages.Record) string {
 	}
 	for _, p := range r.Decision.Profiles.All() {
 		if n := p.Totals.Len(); n != r.Decision.Endpoints.Len() && n > 0 || p.Ranked.Len() > n {
-			return fmt.Sprintf("profile %q has %d totals and %d ranks of %d endpoints", p.Profile, n, p.Ranked.Len(), r.Decision.Endpoints.Len())
+			return fmt.Sprintf("profile %q has %d totals and %d ranks of %d endpoints", p.Profile, n, p.Ranked.Len(),
+				r.Decision.Endpoints.Len())
 		}
 	}
 	return ""
@@ -207,9 +209,11 @@ type told struct {
 // asked reads what is left to tell: all of it, for nothing fails any more.
 func (s *session) asked() told {
 	s.Helper()
-	all := told{s.askRecords(messages.RequestQueried{Newest: kept}), s.askRings(messages.RingsQueried{Loop: -1, Newest: 256})}
+	all := told{s.askRecords(messages.RequestQueried{Newest: kept}),
+		s.askRings(messages.RingsQueried{Loop: -1, Newest: 256})}
 	last := s.askRecords(messages.RequestQueried{IDs: messages.ListOf(nameOf(s.requests + calmRequests - 1))})
-	if all.records.Partial || all.rings.Partial || last.Partial || all.records.Records.Len() != kept || last.Records.Len() != 1 {
+	if all.records.Partial || all.rings.Partial || last.Partial || all.records.Records.Len() != kept ||
+		last.Records.Len() != 1 {
 		s.Errorf("after all faults came %d records, partial %v, %d of the last request, partial %v, rings partial %v",
 			all.records.Records.Len(), all.records.Partial, last.Records.Len(), last.Partial, all.rings.Partial)
 	}

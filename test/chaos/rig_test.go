@@ -1,7 +1,7 @@
-// Package chaos runs the picker that the command serves with, behind its stream server and real gRPC connections in this
-// process, and has thousands of clients misbehave towards it while actors, plugins, connections and scrapes fail. What each
-// client does and what goes wrong for it follows from the seed; what the scheduler makes of it does not. It never starts an
-// Envoy or the binary.
+// Package chaos runs the picker that the command serves with, behind its stream server and real gRPC connections in
+// this process, and has thousands of clients misbehave towards it while actors, plugins, connections and scrapes fail.
+// What each client does and what goes wrong for it follows from the seed; what the scheduler makes of it does not. It
+// never starts an Envoy or the binary.
 //
 //	go test ./test/chaos                             one fixed seed
 //	go test ./test/chaos -seed 7 -requests 1000000   one seed; prints what happened
@@ -81,8 +81,8 @@ plugins:
 - type: load-aware-scorer
 - type: max-score-picker`
 
-// startRig brings an EPP up whose bodies may take so long. If that is far longer than the test, a timer that is left keeps
-// its stream.
+// startRig brings an EPP up whose bodies may take so long. If that is far longer than the test, a timer that is left
+// keeps its stream.
 func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *rig {
 	r := &rig{TB: t, faults: newFaults(seed), ledger: newLedger(requests), registry: prometheus.NewRegistry()}
 	r.farm = &farm{faults: r.faults}

@@ -82,7 +82,8 @@ func draw(dice *rand.Rand, n int) *script {
 		s.config.Request, s.config.Response = exchange.FullDuplex(), exchange.FullDuplex()
 	}
 	if s.config.Observe = dice.IntN(50) == 0; s.config.Observe {
-		s.config.Request, s.config.Response = exchange.LaneMode{Body: exchange.Streamed}, exchange.LaneMode{Body: exchange.Streamed}
+		s.config.Request, s.config.Response = exchange.LaneMode{Body: exchange.Streamed},
+			exchange.LaneMode{Body: exchange.Streamed}
 	}
 	s.drawRequest(dice)
 	s.drawResponse(dice)
@@ -108,7 +109,8 @@ func (s *script) drawRequest(dice *rand.Rand) {
 	case p == 10:
 		model = poison
 	}
-	s.body = `{"model":"` + model + `","stream":true,"messages":[{"role":"user","content":"` + counted("prompt "+strconv.Itoa(dice.IntN(20))+".", text, " ") + `"}]}`
+	s.body = `{"model":"` + model + `","stream":true,"messages":[{"role":"user","content":"` +
+		counted("prompt "+strconv.Itoa(dice.IntN(20))+".", text, " ") + `"}]}`
 	switch dice.IntN(200) {
 	case 0:
 		s.body = s.body[:len(s.body)/2] // refused
@@ -132,7 +134,8 @@ func (s *script) drawFate(dice *rand.Rand, fate string) {
 		s.body = `{"model":"model-0","prompt":"` + strings.Repeat("deaf ", 60_000) + `"}` // more than its window
 	}
 	if s.light() {
-		s.entry = []string{entryComes, entryComes, entryComes, entryEarly, entryLate, entryTwice, entryNever}[dice.IntN(7)]
+		s.entry = []string{entryComes, entryComes, entryComes, entryEarly, entryLate, entryTwice,
+			entryNever}[dice.IntN(7)]
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// step is one thing that a client does, and the point where it stands before. False: the exchange is over, and the next step has no
-// meaning.
+// step is one thing that a client does, and the point where it stands before. False: the exchange is over, and the next
+// step has no meaning.
 type step struct {
 	at string
 	do func(*call) bool
@@ -27,13 +27,15 @@ func (s *script) steps() []step {
 	if !s.headersOnly {
 		all = append(all, s.lane(exchange.ResponseLane, s.config.Response, s.events(), s.responseTrailers)...)
 	}
-	return append(all, step{responseSent, s.waits(exchange.ResponseLane)}, step{allAnswered, func(*call) bool { return true }})
+	return append(all, step{responseSent, s.waits(exchange.ResponseLane)},
+		step{allAnswered, func(*call) bool { return true }})
 }
 
 // request sends the request's headers.
 func (s *script) request(c *call) bool {
 	h := exchange.Headers{
-		{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"}, {Name: ":authority", Value: "a"},
+		{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/chat/completions"},
+		{Name: ":authority", Value: "a"},
 		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: nameOf(s.number)},
 		{Name: "x-llm-d-inference-fairness-id", Value: "tenant-" + string(rune('a'+s.number%7))},
 	}

@@ -21,7 +21,8 @@ import (
 // serving is the line that a picker logs once it serves.
 var serving = regexp.MustCompile(`"ext_proc":\s*\["(127\.0\.0\.1:\d+)"`)
 
-// TestCommand plays the table against the real binary by its own command. The rows that need a look inside are listed as not run.
+// TestCommand plays the table against the real binary by its own command.
+// The rows that need a look inside are listed as not run.
 func TestCommand(t *testing.T) {
 	at := serve(t).at
 	check := func(args ...string) (string, int) {
@@ -34,14 +35,18 @@ func TestCommand(t *testing.T) {
 		}
 		return string(out), command.ProcessState.ExitCode()
 	}
-	if out, status := check("--endpoints", strings.Join(addresses, ","), "--model", "m", "--destinations", "3", "--body-limit", fmt.Sprint(32<<20), "--routes-all"); status != 0 ||
-		strings.Contains(out, "FAIL") || !strings.Contains(out, "pass     1 chat request") || !strings.Contains(out, "not run 12 ") {
+	if out, status := check("--endpoints", strings.Join(addresses, ","), "--model", "m", "--destinations", "3",
+		"--body-limit", fmt.Sprint(32<<20), "--routes-all"); status != 0 ||
+		strings.Contains(out, "FAIL") || !strings.Contains(out, "pass     1 chat request") ||
+		!strings.Contains(out, "not run 12 ") {
 		t.Errorf("exit status %d\n%s", status, out)
 	}
-	if out, status := check("--endpoints", "192.0.2.1:80", "--check", "1", "--mode", "NONE"); status != 1 || !strings.Contains(out, "is not of the pool") {
+	if out, status := check("--endpoints", "192.0.2.1:80", "--check", "1", "--mode", "NONE"); status != 1 ||
+		!strings.Contains(out, "is not of the pool") {
 		t.Errorf("a pool of strangers: exit status %d, want 1\n%s", status, out)
 	}
-	if out, status := check("--endpoints", addresses[0], "--insecure"); status != 1 || !strings.Contains(out, "no connection") {
+	if out, status := check("--endpoints", addresses[0], "--insecure"); status != 1 ||
+		!strings.Contains(out, "no connection") {
 		t.Errorf("plaintext to a port with TLS: exit status %d, want 1\n%s", status, out)
 	}
 }
@@ -91,8 +96,10 @@ type picker struct {
 // serve starts the command on free ports.
 func serve(t *testing.T) *picker {
 	t.Helper()
-	p := &picker{command: exec.Command(binary(t), "serve", "--endpoints", endpointsFile(t), "--grpc-port", "0", "--grpc-health-port", "0",
-		"--metrics-port", "0", "--drain-delay", "0s", "--body-timeout", "4s"), log: &log{found: make(chan string, 1), over: make(chan struct{})}}
+	p := &picker{command: exec.Command(binary(t), "serve", "--endpoints", endpointsFile(t), "--grpc-port", "0",
+		"--grpc-health-port", "0",
+		"--metrics-port", "0", "--drain-delay", "0s", "--body-timeout", "4s"),
+		log: &log{found: make(chan string, 1), over: make(chan struct{})}}
 	out, err := p.command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

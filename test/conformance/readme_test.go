@@ -16,7 +16,8 @@ import (
 // counts is where README says how large the table is.
 var counts = regexp.MustCompile(`plays (\d+) checks against [^.]*? in (\d+) configurations`)
 
-// lineOf is README's line for a configuration: one for each body mode by itself, others for what else a filter may be told.
+// lineOf is README's line for a configuration: one for each body mode by itself,
+// others for what else a filter may be told.
 func lineOf(m conformance.Modes) string {
 	switch {
 	case m.Observe:
@@ -46,7 +47,8 @@ func compareReadme(t *testing.T, scores map[string]conformance.Score) {
 		line, score := lineOf(m), scores[m.Name]
 		sum := reached[line]
 		configurations[line]++
-		reached[line] = conformance.Score{Passed: sum.Passed + score.Passed, Applicable: sum.Applicable + score.Applicable}
+		reached[line] = conformance.Score{Passed: sum.Passed + score.Passed, Applicable: sum.Applicable +
+			score.Applicable}
 	}
 	is := map[string]string{}
 	for line, sum := range reached {
@@ -56,7 +58,8 @@ func compareReadme(t *testing.T, scores map[string]conformance.Score) {
 		t.Errorf("README's table of scores, - is, + said:\n%s", diff)
 	}
 	size := []string{fmt.Sprint(len(conformance.Table())), fmt.Sprint(len(all))}
-	if m := counts.FindStringSubmatch(strings.ReplaceAll(string(file), "\n", " ")); m == nil || !slices.Equal(m[1:], size) {
+	if m := counts.FindStringSubmatch(strings.ReplaceAll(string(file), "\n", " ")); m == nil ||
+		!slices.Equal(m[1:], size) {
 		t.Errorf("README says %q, want %s checks in %s configurations", m, size[0], size[1])
 	}
 }

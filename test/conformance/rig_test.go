@@ -1,6 +1,6 @@
-// Package conformance plays the table of ext_proc checks: against the picker that the command serves with, behind its stream
-// server in this process, so that load, queue and records can be looked at, and against the real binary through its own
-// command.
+// Package conformance plays the table of ext_proc checks: against the picker that the command serves with, behind its
+// stream server in this process, so that load, queue and records can be looked at, and against the real binary through
+// its own command.
 package conformance
 
 import (
@@ -139,7 +139,8 @@ func (r *rig) discover(t *testing.T, addresses []string) {
 		specs = append(specs, messages.EndpointSpec{Name: a, Namespace: "default", Address: messages.Address(a)})
 	}
 	r.picker.Discovery().Post(messages.EndpointsDiscovered{Version: 1, Endpoints: messages.ListOf(specs...)})
-	r.until(t, "the endpoints are known", func() bool { return len(r.picker.Pool().Snapshot().Endpoints) == len(addresses) })
+	r.until(t, "the endpoints are known",
+		func() bool { return len(r.picker.Pool().Snapshot().Endpoints) == len(addresses) })
 }
 
 func (r *rig) until(t *testing.T, what string, holds func() bool) {
@@ -168,7 +169,8 @@ func (r *rig) close(t *testing.T) {
 
 func (r *rig) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	conn, err := grpc.NewClient("passthrough:///"+r.at, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +181,8 @@ func (r *rig) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 
 func (r *rig) client(t *testing.T) extprocv3.ExternalProcessorClient {
 	t.Helper()
-	return extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(16<<20)))
+	return extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithInitialWindowSize(1<<20),
+		grpc.WithInitialConnWindowSize(16<<20)))
 }
 
 func (r *rig) load(endpoint string) int {

@@ -71,8 +71,9 @@ func options(t *testing.T, r *rig) conformance.Options {
 	lasting := serve(t).instance(t)
 	return conformance.Options{
 		Client: r.client(t), Endpoints: addresses, Model: "m",
-		Health:   lasting.Health,
-		Narrow:   extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<20))),
+		Health: lasting.Health,
+		Narrow: extprocv3.NewExternalProcessorClient(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10),
+			grpc.WithStaticConnWindowSize(64<<20))),
 		Patience: 20 * time.Second, BodyWait: 20 * time.Second, BodyLimit: bodyLimit, Destinations: 3, RoutesAll: true,
 		Inside: conformance.Inside{
 			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Heap: heapInUse, Ended: r.ending,

@@ -107,7 +107,8 @@ func compareTold(direct, through []told) (table string, problems []string) {
 		equal := d.Kind == h.Kind && d.Way == h.Way && same
 		switch {
 		case !d.AsWanted:
-			problems = append(problems, fmt.Sprintf("%s, %s: the server itself gave %s, want %s", d.Kind, d.Way, d.Got, d.Want))
+			problems = append(problems, fmt.Sprintf("%s, %s: the server itself gave %s, want %s", d.Kind, d.Way, d.Got,
+				d.Want))
 		case !equal:
 			problems = append(problems, fmt.Sprintf("%s, %s:\n\tdirect  %s\n\tthrough %s", d.Kind, d.Way, d.Got, h.Got))
 		}
@@ -154,10 +155,11 @@ func TestComparisonOfAnswersSeesDifferences(t *testing.T) {
 		direct, through []told
 		want            int
 	}{
-		"equal":            {[]told{good, once}, []told{good, once}, 0},
-		"another text":     {[]told{good}, []told{row("chat", `{"text":"b"}`, true)}, 1},
-		"another at once":  {[]told{good, once}, []told{good, row("at once, 1", `{"text":"c"}`, true)}, 1},
-		"not as wanted":    {[]told{row("chat", `{"status":500}`, false)}, []told{row("chat", `{"status":500}`, false)}, 1},
+		"equal":           {[]told{good, once}, []told{good, once}, 0},
+		"another text":    {[]told{good}, []told{row("chat", `{"text":"b"}`, true)}, 1},
+		"another at once": {[]told{good, once}, []told{good, row("at once, 1", `{"text":"c"}`, true)}, 1},
+		"not as wanted": {[]told{row("chat", `{"status":500}`, false)}, []told{row("chat", `{"status":500}`, false)},
+			1},
 		"a row is missing": {[]told{good, once}, []told{good}, 1},
 		"nothing at all":   {nil, nil, 1},
 		"refused as well":  {[]told{bad}, []told{ours}, 0},

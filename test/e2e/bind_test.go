@@ -41,7 +41,8 @@ func TestCommandBinds(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "endpoints.yaml")
 			writeFile(t, file, "endpoints: []\n")
 			args := append([]string{"serve", "--endpoints", file, "--drain-delay", "0s", "--secure-serving=false",
-				"--grpc-port", fmt.Sprint(ports[0]), "--grpc-health-port", fmt.Sprint(ports[1]), "--metrics-port", fmt.Sprint(ports[2])},
+				"--grpc-port", fmt.Sprint(ports[0]), "--grpc-health-port", fmt.Sprint(ports[1]), "--metrics-port",
+				fmt.Sprint(ports[2])},
 				strings.Fields(strings.Join(flags, " "))...)
 			p := start(t, "signalbox", binary, args...)
 			for _, address := range all {
@@ -80,8 +81,10 @@ func TestCommandRefusesAddresses(t *testing.T) {
 		args  []string
 		names []string
 	}{
-		"port in use on one of them": {[]string{"--bind", strings.Join(all, ","), "--metrics-port", port}, []string{"--metrics-port", taken.Addr().String(), "in use"}},
-		"not an address of ours":     {[]string{"--bind", "127.0.0.1,192.0.2.1"}, []string{"--grpc-port", "192.0.2.1", "cannot assign"}},
+		"port in use on one of them": {[]string{"--bind", strings.Join(all, ","), "--metrics-port", port},
+			[]string{"--metrics-port", taken.Addr().String(), "in use"}},
+		"not an address of ours": {[]string{"--bind", "127.0.0.1,192.0.2.1"},
+			[]string{"--grpc-port", "192.0.2.1", "cannot assign"}},
 		"no addresses": {[]string{"--bind", "localhost,127.0.0.1:9002,[::1]"}, []string{
 			`"localhost"`, `"127.0.0.1:9002"`, `"[::1]"`, "want an IP address"}},
 		"twice":        {[]string{"--bind", "127.0.0.1,::ffff:127.0.0.1"}, []string{"--bind", "127.0.0.1", "twice"}},

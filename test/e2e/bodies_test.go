@@ -71,7 +71,8 @@ func (a *answer) echoed(t *testing.T) echoed {
 func TestEnvoyPassesBodiesExactly(t *testing.T) {
 	s := startStack(t, echoServers(t, 2))
 	const chunk = 62000 // bytes: the longest piece Signalbox gives back at once
-	sizes := []int{1, 2, 1000, chunk - 1, chunk, chunk + 1, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 20, 4<<20 - 1, 4<<20 + 1, 8 << 20}
+	sizes := []int{1, 2, 1000, chunk - 1, chunk, chunk + 1, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 20, 4<<20 - 1,
+		4<<20 + 1, 8 << 20}
 	for _, size := range sizes {
 		t.Run(fmt.Sprintf("opaque %d", size), func(t *testing.T) {
 			passesExactly(t, s, "/v1/anything", strings.Repeat("\x00\xffé\n", size/5+1)[:size])
@@ -108,11 +109,12 @@ func TestEnvoyPassesHeaders(t *testing.T) {
 		t.Run(bootstrap, func(t *testing.T) {
 			s := startStackWith(t, bootstrap, servers)
 			const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-			a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 4, false), http.Header{
-				"Traceparent":                    {trace},
-				"X-Gateway-Destination-Endpoint": {stranger},
-				"X-Twice":                        {"a", "b"},
-			})
+			a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 4, false),
+				http.Header{
+					"Traceparent":                    {trace},
+					"X-Gateway-Destination-Endpoint": {stranger},
+					"X-Twice":                        {"a", "b"},
+				})
 			e := a.echoed(t)
 			if got := e.Header.Get("Traceparent"); got != trace {
 				t.Errorf("traceparent: sent %q, the server received %q", trace, got)

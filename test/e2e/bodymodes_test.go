@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// mirrors are model servers that answer with the body they received, up to mirrored bytes of it, and say in headers who they are,
-// what the request named as its destination, and what arrived.
+// mirrors are model servers that answer with the body they received, up to mirrored bytes of it, and say in headers who
+// they are, what the request named as its destination, and what arrived.
 func mirrors(t *testing.T, count int) []string {
 	t.Helper()
 	return handlers(t, count, mirror)
@@ -113,7 +113,8 @@ func withoutRetries(action string) string {
 	var kept strings.Builder
 	inside := false
 	for line := range strings.Lines(action) {
-		inside = strings.HasPrefix(strings.TrimSpace(line), "retry_policy:") || inside && strings.HasPrefix(line, strings.Repeat(" ", 20))
+		inside = strings.HasPrefix(strings.TrimSpace(line), "retry_policy:") || inside &&
+			strings.HasPrefix(line, strings.Repeat(" ", 20))
 		if !inside {
 			kept.WriteString(line)
 		}
@@ -138,10 +139,11 @@ func (m modes) route() string {
 }
 
 // complaints are the counters by which Envoy shows that the picker spoke out of turn or was given up.
-var complaints = []string{"spurious_msgs_received", "streams_failed", "failure_mode_allowed", "message_timeouts", "rejected_header_mutations"}
+var complaints = []string{"spurious_msgs_received", "streams_failed", "failure_mode_allowed", "message_timeouts",
+	"rejected_header_mutations"}
 
-// TestEnvoyTakesEveryBodyMode: in each pair of body modes the picked server serves, what arrives on either side is what was sent,
-// and Envoy has nothing to complain about.
+// TestEnvoyTakesEveryBodyMode: in each pair of body modes the picked server serves, what arrives on either side is what
+// was sent, and Envoy has nothing to complain about.
 func TestEnvoyTakesEveryBodyMode(t *testing.T) {
 	servers := mirrors(t, 3)
 	p := serve(t, servers)
@@ -160,7 +162,8 @@ func TestEnvoyTakesEveryBodyMode(t *testing.T) {
 }
 
 // messagesOf a lane are its headers and, in one piece at least, its body.
-var messagesOf = map[string]int{"FULL_DUPLEX_STREAMED": 2, "BUFFERED": 2, "BUFFERED_PARTIAL": 2, "STREAMED": 2, "NONE": 1, "GRPC": 2}
+var messagesOf = map[string]int{"FULL_DUPLEX_STREAMED": 2, "BUFFERED": 2, "BUFFERED_PARTIAL": 2, "STREAMED": 2,
+	"NONE": 1, "GRPC": 2}
 
 // buffer is what Envoy holds of a body in bytes, by the bootstrap.
 const buffer = 4 << 20
@@ -177,12 +180,14 @@ func (s *stack) mirrors(t *testing.T, m modes) {
 	for _, size := range sizes {
 		prompt := strings.Repeat("All work and no play. ", size/22+1)[:size-len(chatBody(model, "", 4, false))]
 		body := chatBody(model, prompt, 4, false)
-		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, http.Header{http.CanonicalHeaderKey(modeField): {m.String()}})
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body,
+			http.Header{http.CanonicalHeaderKey(modeField): {m.String()}})
 		if !a.whole() {
 			t.Fatalf("%d bytes: %s", size, a.String())
 		}
 		if a.header.Get("X-Sum") != sum(body) || a.body != body[:min(len(body), mirrored)] {
-			t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", size, a.header.Get("X-Bytes"), len(a.body))
+			t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", size, a.header.Get("X-Bytes"),
+				len(a.body))
 		}
 		list, server := strings.Split(a.header.Get("X-Destination"), ","), a.header.Get("X-Server")
 		if list[0] != server || !slices.Contains(s.servers, server) || len(list) != len(s.servers) {

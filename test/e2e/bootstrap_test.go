@@ -15,13 +15,15 @@ import (
 )
 
 var bootstraps = map[string]string{
-	"override-host": overrideHost, "original-dst": originalDst, "override-host-full": overrideHostFull, "original-dst-full": originalDstFull,
+	"override-host": overrideHost, "original-dst": originalDst, "override-host-full": overrideHostFull,
+	"original-dst-full": originalDstFull,
 }
 
 func TestEnvoyAcceptsTheBootstraps(t *testing.T) {
 	for name, path := range bootstraps {
 		t.Run(name, func(t *testing.T) {
-			out, err := exec.Command(envoyPath, "--mode", "validate", "--disable-hot-restart", "-c", bootstrapFile(t, path)).CombinedOutput()
+			out, err := exec.Command(envoyPath, "--mode", "validate", "--disable-hot-restart", "-c",
+				bootstrapFile(t, path)).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -95,7 +97,8 @@ func countPicks(t *testing.T, p *picker, e *envoy, servers []string) {
 	if total != requests {
 		t.Errorf("the servers finished %d of %d requests", total, requests)
 	}
-	for _, counter := range []string{"streams_failed", "failure_mode_allowed", "spurious_msgs_received", "rejected_header_mutations"} {
+	for _, counter := range []string{"streams_failed", "failure_mode_allowed", "spurious_msgs_received",
+		"rejected_header_mutations"} {
 		if n := e.stat("http.llm.ext_proc.epp." + counter); n != 0 {
 			t.Errorf("envoy counts %d %s", n, counter)
 		}
@@ -121,7 +124,8 @@ func mustBeFree(t *testing.T, ports ...int) {
 	for _, port := range held {
 		who = append(who, strconv.Itoa(port)+holder(port))
 	}
-	t.Fatalf("this test starts the example of README.md, whose ports %v must be free on 127.0.0.1; taken: %s", ports, strings.Join(who, ", "))
+	t.Fatalf("this test starts the example of README.md, whose ports %v must be free on 127.0.0.1; taken: %s", ports,
+		strings.Join(who, ", "))
 }
 
 func free(port int) bool {

@@ -18,7 +18,8 @@ func (p *picker) shown(t *testing.T, identity string) string {
 		t.Fatal(err)
 	}
 	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.grpcPort), &tls.Config{
-		InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"},
+		MinVersion: tls.VersionTLS12,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,16 +48,18 @@ func startRenewing(t *testing.T, p *picker) *envoy {
 	if !ok || !strings.Contains(after, options) {
 		t.Fatal("the bootstrap has no cluster epp with such options")
 	}
-	return startText(t, before+cluster+strings.Replace(after, options, "        common_http_protocol_options: {max_requests_per_connection: 50}\n"+options, 1))
+	return startText(t, before+cluster+strings.Replace(after, options,
+		"        common_http_protocol_options: {max_requests_per_connection: 50}\n"+options, 1))
 }
 
-// TestEnvoyGoesOnWhileCertificatesAreReplaced: both sides verify each other, and no request of many clients fails while the picker's
-// certificate is replaced, by a bad one too, which is said and changes nothing.
+// TestEnvoyGoesOnWhileCertificatesAreReplaced: both sides verify each other, and no request of many clients fails while
+// the picker's certificate is replaced, by a bad one too, which is said and changes nothing.
 func TestEnvoyGoesOnWhileCertificatesAreReplaced(t *testing.T) {
 	t.Parallel() // it mostly waits
 	ca := newAuthority(t)
 	own, envoys := ca.issue(t, "first"), ca.issue(t, "envoy")
-	p := serve(t, simulated(t, 2, brisk...), "--cert-path", own, "--client-ca-file", ca.file, "--envoy-ca", ca.file, "--envoy-cert-path", envoys)
+	p := serve(t, simulated(t, 2, brisk...), "--cert-path", own, "--client-ca-file", ca.file, "--envoy-ca", ca.file,
+		"--envoy-cert-path", envoys)
 	p.pooled(t, 2)
 	e := startRenewing(t, p)
 	e.asksPicker(t)
@@ -66,7 +69,10 @@ func TestEnvoyGoesOnWhileCertificatesAreReplaced(t *testing.T) {
 	renewed := func() { // what is shown now was shown to Envoy too, and requests went on over it
 		const connections = "cluster.epp.upstream_cx_total"
 		before, sent := e.stat(connections), work.count()
-		eventually(t, 20*time.Second, "envoy connects anew", func() bool { return e.stat(connections) >= before+4 && work.count() > sent+200 })
+		eventually(t, 20*time.Second, "envoy connects anew", func() bool {
+			return e.stat(connections) >= before+4 &&
+				work.count() > sent+200
+		})
 	}
 	within := func(name string) {
 		took := eventually(t, 5*time.Second, name+" is shown", func() bool { return p.shown(t, envoys) == name })

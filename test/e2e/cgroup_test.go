@@ -37,11 +37,14 @@ func TestCommandKnowsTheMemoryLimitOfItsCgroup(t *testing.T) {
 			ports := freePorts(t, 3)
 			file := filepath.Join(dir, "endpoints.yaml")
 			writeFile(t, file, "endpoints: []\n")
-			p := start(t, "signalbox", "unshare", "-Urm", "sh", "-c", inTheBox, "sh", dir, binary, "serve", "--endpoints", file,
-				"--grpc-port", fmt.Sprint(ports[0]), "--grpc-health-port", fmt.Sprint(ports[1]), "--metrics-port", fmt.Sprint(ports[2]), "--drain-delay", "0s")
+			p := start(t, "signalbox", "unshare", "-Urm", "sh", "-c", inTheBox, "sh", dir, binary, "serve",
+				"--endpoints", file,
+				"--grpc-port", fmt.Sprint(ports[0]), "--grpc-health-port", fmt.Sprint(ports[1]), "--metrics-port",
+				fmt.Sprint(ports[2]), "--drain-delay", "0s")
 			eventually(t, 10*time.Second, "the limit is logged, and the metric has it", func() bool {
 				metric := seriesSum(fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[2]), "go_gc_gomemlimit_bytes")
-				return containsAll(p.log.text(), []string{"memory limit of the garbage collector", fmt.Sprint(limit / 100 * 90), "max-held-bytes"}) &&
+				return containsAll(p.log.text(), []string{"memory limit of the garbage collector",
+					fmt.Sprint(limit / 100 * 90), "max-held-bytes"}) &&
 					metric == limit/100*90
 			})
 		})

@@ -10,19 +10,23 @@ import (
 	"time"
 )
 
-// TestCommandConformanceLeavesNothing: the checks of `signalbox conformance` against a picker that serves make up answers of its servers. After
-// them nothing is in flight, no endpoint is ejected or degraded, no record is kept, and SIGTERM is not held up.
+// TestCommandConformanceLeavesNothing: the checks of `signalbox conformance` against a picker that serves make up
+// answers of its servers. After them nothing is in flight, no endpoint is ejected or degraded, no record is kept,
+// and SIGTERM is not held up.
 func TestCommandConformanceLeavesNothing(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	p := serve(t, servers, "--body-timeout", "4s")
 	p.sampled(t, 2)
-	args := []string{"conformance", "--addr", fmt.Sprintf("127.0.0.1:%d", p.grpcPort), "--endpoints", strings.Join(servers, ","), "--model", model,
-		"--patience", "20s", "--body-wait", "15s", "--routes-all", "--mode", "FULL_DUPLEX_STREAMED", "--mode", "NONE", "--mode", "FULL_DUPLEX_STREAMED/NONE"}
+	args := []string{"conformance", "--addr", fmt.Sprintf("127.0.0.1:%d", p.grpcPort), "--endpoints",
+		strings.Join(servers, ","), "--model", model,
+		"--patience", "20s", "--body-wait", "15s", "--routes-all", "--mode", "FULL_DUPLEX_STREAMED", "--mode", "NONE",
+		"--mode", "FULL_DUPLEX_STREAMED/NONE"}
 	out, err := exec.Command(binary, args...).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "pass    19 ") {
 		t.Fatalf("%v\n%s", err, tail(string(out), 40))
 	}
-	for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams", "signalbox_outlived_requests", "signalbox_flow_places", "signalbox_prefix_placed_prompts") {
+	for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams", "signalbox_outlived_requests",
+		"signalbox_flow_places", "signalbox_prefix_placed_prompts") {
 		eventually(t, time.Second, gauge+" at 0", func() bool { return p.metric(gauge) == 0 })
 	}
 	_, text := get(p.metrics + "/debug/endpoints?format=json")

@@ -81,8 +81,8 @@ func TestEnvoySurvivesAServersDeath(t *testing.T) {
 	onlySentOnesFailed(t, s, answers, doomed[0], clients)
 }
 
-// onlySentOnesFailed looks at a load during which a server ended: what failed had been sent to it and ended visibly, and is
-// no more than there were clients.
+// onlySentOnesFailed looks at a load during which a server ended: what failed had been sent to it and ended visibly,
+// and is no more than there were clients.
 func onlySentOnesFailed(t *testing.T, s *stack, answers []answer, dead string, clients int) {
 	t.Helper()
 	names := make([]string, 0, len(answers))

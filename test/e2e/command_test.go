@@ -20,22 +20,25 @@ func TestCommandRefuses(t *testing.T) {
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good.yaml"), filepath.Join(folder, "bad.yaml")
 	writeFile(t, good, "endpoints: []\n")
-	writeFile(t, bad, "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: no-such-scorer\n- {type: queue-scorer, colour: red}\n")
+	writeFile(t, bad, "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: no-such-scorer\n- "+
+		"{type: queue-scorer, colour: red}\n")
 
 	cases := map[string]struct {
 		args  []string
 		names []string
 	}{
-		"unknown flag":        {[]string{"serve", "--no-such-flag"}, []string{"--no-such-flag"}},
-		"unknown command":     {[]string{"no-such-command"}, []string{"no-such-command"}},
-		"flag of wrong kind":  {[]string{"serve", "--endpoints", good, "--grpc-port", "many"}, []string{"grpc-port", "many"}},
+		"unknown flag":    {[]string{"serve", "--no-such-flag"}, []string{"--no-such-flag"}},
+		"unknown command": {[]string{"no-such-command"}, []string{"no-such-command"}},
+		"flag of wrong kind": {[]string{"serve", "--endpoints", good, "--grpc-port", "many"},
+			[]string{"grpc-port", "many"}},
 		"grpc port in use":    {serveArgs(t, good, "--grpc-port", port), []string{port, "in use"}},
 		"health port in use":  {serveArgs(t, good, "--grpc-health-port", port), []string{port, "in use"}},
 		"metrics port in use": {serveArgs(t, good, "--metrics-port", port), []string{port, "in use"}},
 		"no endpoints file":   {serveArgs(t, filepath.Join(folder, "absent.yaml")), []string{"absent.yaml"}},
-		"no configuration":    {serveArgs(t, good, "--config-file", filepath.Join(folder, "none.yaml")), []string{"none.yaml"}},
-		"bad configuration":   {serveArgs(t, good, "--config-file", bad), []string{"no-such-scorer", "colour", "4", "5"}},
-		"config check":        {[]string{"config", "check", bad}, []string{"no-such-scorer", "colour", "4", "5"}},
+		"no configuration": {serveArgs(t, good, "--config-file", filepath.Join(folder, "none.yaml")),
+			[]string{"none.yaml"}},
+		"bad configuration": {serveArgs(t, good, "--config-file", bad), []string{"no-such-scorer", "colour", "4", "5"}},
+		"config check":      {[]string{"config", "check", bad}, []string{"no-such-scorer", "colour", "4", "5"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +73,9 @@ func TestCommandAnswers(t *testing.T) {
 		names []string
 	}{
 		"version": {[]string{"version"}, []string{"go1."}},
-		"plugins": {[]string{"plugins"}, []string{"queue-scorer", "prefix-cache-scorer", "max-score-picker", "decode-filter"}},
-		"help":    {[]string{"--help"}, []string{"serve", "sim", "explain", "demo"}},
+		"plugins": {[]string{"plugins"}, []string{"queue-scorer", "prefix-cache-scorer", "max-score-picker",
+			"decode-filter"}},
+		"help": {[]string{"--help"}, []string{"serve", "sim", "explain", "demo"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

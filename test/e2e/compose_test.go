@@ -35,7 +35,8 @@ func composed(path string) (*composition, error) {
 	if err != nil {
 		return nil, err
 	}
-	load := exec.Command("go", "tool", "-modfile="+tools, "github.com/compose-spec/compose-go/v2/cmd", "--format", "json", filepath.Base(path))
+	load := exec.Command("go", "tool", "-modfile="+tools, "github.com/compose-spec/compose-go/v2/cmd", "--format",
+		"json", filepath.Base(path))
 	load.Dir = filepath.Dir(path) // paths in the file begin there
 	load.Env = append(os.Environ(), "COMPOSE_PROFILES=sim")
 	var said strings.Builder
@@ -48,7 +49,8 @@ func composed(path string) (*composition, error) {
 	return c, json.Unmarshal(out, c)
 }
 
-// TestCommandComposeFileIsValid by the specification, mounts what there is, and starts the versions that this source is for.
+// TestCommandComposeFileIsValid by the specification, mounts what there is,
+// and starts the versions that this source is for.
 func TestCommandComposeFileIsValid(t *testing.T) {
 	const file = "../../deploy/compose.yaml"
 	c, err := composed(file)
@@ -72,7 +74,8 @@ func TestCommandComposeFileIsValid(t *testing.T) {
 			}
 		}
 	}
-	if image := c.Services["envoy"].Image; !strings.HasPrefix(image, "docker.io/envoyproxy/envoy:v"+shippedVersion+".") {
+	if image := c.Services["envoy"].Image; !strings.HasPrefix(image, "docker.io/envoyproxy/envoy:v"+shippedVersion+
+		".") {
 		t.Errorf("Envoy's image is %s, the files of deploy/envoy are for %s", image, shippedVersion)
 	}
 	// What checks has to be able to refuse.
@@ -88,8 +91,9 @@ func TestCommandComposeFileIsValid(t *testing.T) {
 	}
 }
 
-// TestEnvoyComposeCommands runs what the containers run, on this machine: their commands fit each other, the shipped file, and the ports
-// that are published. Of containers it proves nothing. Names and addresses of their network become 127.0.0.1.
+// TestEnvoyComposeCommands runs what the containers run, on this machine: their commands fit each other, the shipped
+// file, and the ports that are published. Of containers it proves nothing.
+// Names and addresses of their network become 127.0.0.1.
 func TestEnvoyComposeCommands(t *testing.T) {
 	seenElsewhere(t)
 	c, err := composed("../../deploy/compose.yaml")
@@ -111,7 +115,8 @@ func TestEnvoyComposeCommands(t *testing.T) {
 	start(t, "sim", binary, local(c.Services["sim"].Command)...).linesAfter(t, "listening ", 2, 10*time.Second)
 	folder := t.TempDir()
 	list := readFile(t, filepath.Join(picker.Volumes[0].Source, "endpoints.yaml"))
-	writeFile(t, filepath.Join(folder, "endpoints.yaml"), strings.ReplaceAll(list, "address: sim,", "address: 127.0.0.1,"))
+	writeFile(t, filepath.Join(folder, "endpoints.yaml"),
+		strings.ReplaceAll(list, "address: sim,", "address: 127.0.0.1,"))
 	var flags []string
 	for _, flag := range local(picker.Command) {
 		flags = append(flags, strings.Replace(flag, picker.Volumes[0].Target, folder, 1))
@@ -132,7 +137,8 @@ func TestEnvoyComposeCommands(t *testing.T) {
 	if !a.whole() || a.header.Get("x-signalbox-request-id") == "" {
 		t.Errorf("%s; headers %v", a.String(), a.header)
 	}
-	if status, _ := get(fmt.Sprintf("http://%s:%s/metrics", picker.Ports[1].HostIP, picker.Ports[1].Published)); status != http.StatusOK {
+	if status, _ := get(fmt.Sprintf("http://%s:%s/metrics", picker.Ports[1].HostIP,
+		picker.Ports[1].Published)); status != http.StatusOK {
 		t.Errorf("the metrics page: status %d", status)
 	}
 	p.stop()

@@ -31,7 +31,8 @@ func TestCommandConfigCheck(t *testing.T) {
 			}
 		})
 	}
-	if got := configCheck(t, "testdata/config/absent.yaml"); !strings.HasPrefix(got, "exit 1\n") || !strings.Contains(got, "absent.yaml") {
+	if got := configCheck(t, "testdata/config/absent.yaml"); !strings.HasPrefix(got, "exit 1\n") ||
+		!strings.Contains(got, "absent.yaml") {
 		t.Errorf("a file that is not there: %s", got)
 	}
 }
@@ -47,7 +48,8 @@ func configCheck(t *testing.T, file string) string {
 	return fmt.Sprintf("exit %d\n%s---\n%s", command.ProcessState.ExitCode(), out.String(), complaints.String())
 }
 
-// TestCommandServesCheckedConfigs: what `config check` passes, `serve` starts with, and shows again on its metrics port.
+// TestCommandServesCheckedConfigs: what `config check` passes, `serve` starts with,
+// and shows again on its metrics port.
 func TestCommandServesCheckedConfigs(t *testing.T) {
 	seenElsewhere(t)
 	for _, name := range []string{"default", "nothing", "deprecated"} {

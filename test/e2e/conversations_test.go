@@ -34,10 +34,10 @@ type turn struct {
 	text           string
 }
 
-// TestEnvoyConversationsReturn: conversations run on all servers, the first goes away and comes back, and so do conversations. It
-// prints who served them, how soon, and how much of their prompts was cached; the same for the configuration files of $CONFIGS
-// (paths with spaces between), in turns, $ROUNDS times. $STOP and $START are shell commands that end the first of $ENDPOINTS and
-// start it again.
+// TestEnvoyConversationsReturn: conversations run on all servers, the first goes away and comes back, and so do
+// conversations. It prints who served them, how soon, and how much of their prompts was cached; the same for the
+// configuration files of $CONFIGS (paths with spaces between), in turns, $ROUNDS times. $STOP and $START are shell
+// commands that end the first of $ENDPOINTS and start it again.
 func TestEnvoyConversationsReturn(t *testing.T) {
 	seenElsewhere(t)
 	if os.Getenv("ENDPOINTS") == "" {
@@ -142,8 +142,10 @@ func (p *phase) sumUp(rows io.Writer, turns []turn, onFirst func(*turn) bool) fl
 	}
 	slices.Sort(times)
 	share := float64(first) / float64(n)
-	fmt.Fprintf(rows, "%s\t%d\t%.0f %%\t%d ms\t%d ms\t%.0f\t%.2f\n", p.name, n, 100*share, (sum / time.Duration(n)).Milliseconds(),
-		times[n*9/10].Milliseconds(), float64(n*talkTokens)/p.to.Sub(p.from).Seconds(), float64(cached)/float64(max(1, prompt)))
+	fmt.Fprintf(rows, "%s\t%d\t%.0f %%\t%d ms\t%d ms\t%.0f\t%.2f\n", p.name, n, 100*share,
+		(sum / time.Duration(n)).Milliseconds(),
+		times[n*9/10].Milliseconds(), float64(n*talkTokens)/p.to.Sub(p.from).Seconds(),
+		float64(cached)/float64(max(1, prompt)))
 	return share
 }
 

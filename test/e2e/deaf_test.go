@@ -9,8 +9,8 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
-// deafStream is an exchange whose client has read the pick and nothing after it, so that Signalbox waits in the middle of giving
-// the response back.
+// deafStream is an exchange whose client has read the pick and nothing after it, so that Signalbox waits in the middle
+// of giving the response back.
 func deafStream(t *testing.T, p *picker) *exchange {
 	t.Helper()
 	x := picked(t, dialPlain(t, p.grpcPort))
@@ -21,7 +21,8 @@ func deafStream(t *testing.T, p *picker) *exchange {
 	return x
 }
 
-// TestCommandSlowReaderHoldsOnlyItsStream: others on the same server go on, and a shutdown does not wait for who reads nothing.
+// TestCommandSlowReaderHoldsOnlyItsStream: others on the same server go on,
+// and a shutdown does not wait for who reads nothing.
 func TestCommandSlowReaderHoldsOnlyItsStream(t *testing.T) {
 	p := serve(t, simulated(t, 1, quick...), "--secure-serving=false", "--drain-timeout", "1s")
 	p.pooled(t, 1)

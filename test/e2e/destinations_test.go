@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	byMetadata  = "- metadata: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}\n"
-	byHeader    = "- header: x-gateway-destination-endpoint\n"
-	hostKey     = "            selected_host_key: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint-served}]}\n"
+	byMetadata = "- metadata: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}\n"
+	byHeader   = "- header: x-gateway-destination-endpoint\n"
+	hostKey    = "            selected_host_key: {key: envoy.lb, path: [{key: " +
+		"x-gateway-destination-endpoint-served}]}\n"
 	attributes  = "              response_attributes: [upstream.address, response.code_details]\n"
 	dstByHeader = "      use_http_header: true\n      http_header_name: x-gateway-destination-endpoint\n"
 	dstByData   = "      metadata_key: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}\n"
@@ -75,7 +76,8 @@ func TestEnvoyHonoursPicks(t *testing.T) {
 		"override_host by metadata": {overrideHost, replaced(t, byMetadata, byMetadata), nil},
 		"override_host by header":   {overrideHost, replaced(t, byMetadata, byHeader), nil},
 		"ORIGINAL_DST by header":    {originalDst, replaced(t, dstByHeader, dstByHeader), nil},
-		"ORIGINAL_DST by metadata":  {originalDst, replaced(t, dstByHeader, dstByData), []string{"--single-destination"}},
+		"ORIGINAL_DST by metadata": {originalDst, replaced(t, dstByHeader, dstByData),
+			[]string{"--single-destination"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startChanged(t, c.bootstrap, mirrors(t, 3), append(c.flags, randomly...), c.change)
@@ -103,8 +105,8 @@ func TestEnvoyHonoursPicks(t *testing.T) {
 	}
 }
 
-// TestEnvoyWalksTheList: two of three servers refuse connections. Each request is served by the third, wherever it stands in the
-// list, after those that stand before it, in their order, and with its whole body.
+// TestEnvoyWalksTheList: two of three servers refuse connections. Each request is served by the third, wherever it
+// stands in the list, after those that stand before it, in their order, and with its whole body.
 func TestEnvoyWalksTheList(t *testing.T) {
 	for name, source := range map[string]string{"by metadata": byMetadata, "by header": byHeader} {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +128,8 @@ func TestEnvoyWalksTheList(t *testing.T) {
 	}
 }
 
-// walked compares the lists that were picked with the servers that were tried. Envoy's log names those alone that took a connection;
-// it counts the attempts, and those in vain for each server.
+// walked compares the lists that were picked with the servers that were tried. Envoy's log names those alone that took
+// a connection; it counts the attempts, and those in vain for each server.
 func (s *stack) walked(t *testing.T, lists map[string][]string, live string) {
 	t.Helper()
 	names := make([]string, 0, len(lists))
@@ -150,7 +152,8 @@ func (s *stack) walked(t *testing.T, lists map[string][]string, live string) {
 	}
 	_, page := get(s.envoy.admin + "/clusters")
 	for server, want := range refused {
-		if line := fmt.Sprintf("model_servers::%s::cx_connect_fail::%d\n", server, want); !strings.Contains(page, line) {
+		if line := fmt.Sprintf("model_servers::%s::cx_connect_fail::%d\n", server, want); !strings.Contains(page,
+			line) {
 			t.Errorf("%s was not tried %d times: envoy has no line %q", server, want, line)
 		}
 	}
@@ -163,15 +166,16 @@ func (s *stack) walked(t *testing.T, lists map[string][]string, live string) {
 	}
 }
 
-// TestEnvoyTellsWhoServed: requests whose first server refuses them count at the one that serves, while they run, whichever of the
-// two ways Envoy has to tell of it; with neither they would stay where they were picked for.
+// TestEnvoyTellsWhoServed: requests whose first server refuses them count at the one that serves, while they run,
+// whichever of the two ways Envoy has to tell of it; with neither they would stay where they were picked for.
 func TestEnvoyTellsWhoServed(t *testing.T) {
 	noKey, noAttribute := replaced(t, hostKey, ""), replaced(t, attributes, "")
 	type row struct {
 		changes []func(string) string
 		moves   bool
 	}
-	rows := map[string]row{"upstream.address": {[]func(string) string{noKey}, true}, "neither": {[]func(string) string{noKey, noAttribute}, false}}
+	rows := map[string]row{"upstream.address": {[]func(string) string{noKey}, true},
+		"neither": {[]func(string) string{noKey, noAttribute}, false}}
 	if reportsServed() {
 		rows["selected_host_key"] = row{[]func(string) string{noAttribute}, true}
 	} else {

@@ -135,7 +135,8 @@ func endsLater(t *testing.T, p *picker) {
 func watchesHealth(t *testing.T, p *picker) {
 	t.Helper()
 	for _, conn := range []*grpc.ClientConn{dial(t, p.grpcPort), dialPlain(t, p.healthPort)} {
-		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "readiness"})
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+			&healthpb.HealthCheckRequest{Service: "readiness"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,8 @@ func TestCommandEndsAtOnce(t *testing.T) {
 			first := time.Now()
 			p.signal(t, syscall.SIGTERM)
 			unserving(t, p, 2*time.Second)
-			eventually(t, 2*time.Second, "a second signal counts", func() bool { return time.Since(first) > 600*time.Millisecond })
+			eventually(t, 2*time.Second, "a second signal counts",
+				func() bool { return time.Since(first) > 600*time.Millisecond })
 			again := time.Now()
 			p.signal(t, second)
 			if code := p.exitCode(t, 2*time.Second); code != 128+int(second) {
@@ -165,8 +167,8 @@ func TestCommandEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCommandTakesOneCtrlCForOne: a terminal sends SIGINT to the whole group, and a parent passes its own on. That is one order to end, in
-// good order.
+// TestCommandTakesOneCtrlCForOne: a terminal sends SIGINT to the whole group, and a parent passes its own on. That is
+// one order to end, in good order.
 func TestCommandTakesOneCtrlCForOne(t *testing.T) {
 	const delay = time.Second
 	p := serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String())
@@ -186,18 +188,20 @@ func TestCommandTakesOneCtrlCForOne(t *testing.T) {
 	}
 }
 
-// TestEnvoyLosesNothingInADrain: a planned stop with the default delay costs no request, neither those that run nor those
-// that come while Envoy has not noticed.
+// TestEnvoyLosesNothingInADrain: a planned stop with the default delay costs no request, neither those that run nor
+// those that come while Envoy has not noticed.
 func TestEnvoyLosesNothingInADrain(t *testing.T) {
 	t.Parallel() // it mostly waits
-	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), "--drain-delay", "6s")
+	s := startStack(t, simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"),
+		"--drain-delay", "6s")
 	work := startLoad(8, func(client, n int) answer {
 		return s.client.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 20)
 	})
 	eventually(t, 10*time.Second, "picks are made", func() bool { return s.picker.picks() >= 50 })
 	terminated := time.Now()
 	s.picker.signal(t, syscall.SIGTERM)
-	eventually(t, 6*time.Second, "envoy has noticed", func() bool { return s.envoy.stat("cluster.epp.membership_healthy") == 0 })
+	eventually(t, 6*time.Second, "envoy has noticed",
+		func() bool { return s.envoy.stat("cluster.epp.membership_healthy") == 0 })
 	noticed := time.Since(terminated)
 	if code := s.picker.exitCode(t, 10*time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -217,7 +221,8 @@ func TestEnvoyLosesNothingInADrain(t *testing.T) {
 // connectSilently opens a connection to each port and says nothing.
 func connectSilently(t *testing.T, p *picker) {
 	t.Helper()
-	for _, address := range []string{fmt.Sprintf("127.0.0.1:%d", p.grpcPort), fmt.Sprintf("127.0.0.1:%d", p.healthPort), strings.TrimPrefix(p.metrics, "http://")} {
+	for _, address := range []string{fmt.Sprintf("127.0.0.1:%d", p.grpcPort), fmt.Sprintf("127.0.0.1:%d", p.healthPort),
+		strings.TrimPrefix(p.metrics, "http://")} {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestEnvoyAsksForEndpointsAlone: without --xds-listen a bootstrap of the user's own asks for the endpoints of its cluster.
+// TestEnvoyAsksForEndpointsAlone: without --xds-listen a bootstrap of the user's own asks for the endpoints of its
+// cluster.
 func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	port := freePorts(t, 1)[0]
@@ -19,7 +20,8 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 	p.pooled(t, 1)
 	folder := t.TempDir()
 	config := filepath.Join(folder, "envoy.yaml")
-	writeFile(t, config, ownBootstrap(t, printed(t, "--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", strconv.Itoa(p.grpcPort)), port))
+	writeFile(t, config, ownBootstrap(t, printed(t, "--envoy-version", envoyVersion, "--listen", "127.0.0.1:0",
+		"--admin", "127.0.0.1:0", "--grpc-port", strconv.Itoa(p.grpcPort)), port))
 	e := &envoy{}
 	e.run(t, config, folder)
 	e.asksPicker(t)
@@ -40,8 +42,8 @@ func TestEnvoyAsksForEndpointsAlone(t *testing.T) {
 	p.toldInTime(t)
 }
 
-// TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. Each change is told within 200 ms
-// of its discovery, and no pick has to go without Envoy's word.
+// TestEnvoyFollowsAThousandEndpoints: every second one of a thousand leaves and another one joins. Each change is told
+// within 200 ms of its discovery, and no pick has to go without Envoy's word.
 func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	seenElsewhere(t)
 	many, changes := 1000, 10
@@ -72,12 +74,14 @@ func TestEnvoyFollowsAThousandEndpoints(t *testing.T) {
 	}
 	slices.Sort(told)
 	slices.Sort(taken)
-	t.Logf("FIGURES %d endpoints, %d changes, one a second: told after %v (median), %v (longest); taken after %v (median), %v (longest)",
+	t.Logf("FIGURES %d endpoints, %d changes, one a second: told after %v (median), %v (longest); taken after %v "+
+		"(median), %v (longest)",
 		many, changes, told[len(told)/2], told[len(told)-1], taken[len(taken)/2], taken[len(taken)-1])
 	if most := told[len(told)-1]; most > 200*time.Millisecond && !raceEnabled() {
 		t.Errorf("the slowest was told after %v, want 200ms", most)
 	}
-	for _, metric := range []string{"signalbox_xds_nacks_total", "signalbox_served_elsewhere_total", "signalbox_pool_acknowledgements_overdue_total", "signalbox_pool_loops_passed_over_total"} {
+	for _, metric := range []string{"signalbox_xds_nacks_total", "signalbox_served_elsewhere_total",
+		"signalbox_pool_acknowledgements_overdue_total", "signalbox_pool_loops_passed_over_total"} {
 		if n := p.metric(metric); n != 0 {
 			t.Errorf("%s is %v", metric, n)
 		}
@@ -99,7 +103,8 @@ func (p *picker) durations(message, field, kind string) []time.Duration {
 	var all []time.Duration
 	for line := range strings.Lines(p.log.text()) {
 		var entry map[string]any
-		if !strings.Contains(line, message) || json.Unmarshal([]byte(line), &entry) != nil || kind != "" && entry["type"] != kind {
+		if !strings.Contains(line, message) || json.Unmarshal([]byte(line), &entry) != nil || kind != "" &&
+			entry["type"] != kind {
 			continue
 		}
 		if seconds, ok := entry[field].(float64); ok {
@@ -112,7 +117,8 @@ func (p *picker) durations(message, field, kind string) []time.Duration {
 // ownBootstrap has model_servers ask by xDS, in the place of its list.
 func ownBootstrap(t *testing.T, text string, port int) string {
 	t.Helper()
-	text = replaceOnce(t, text, "    type: STATIC\n", "    type: EDS\n    eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}\n")
+	text = replaceOnce(t, text, "    type: STATIC\n",
+		"    type: EDS\n    eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}\n")
 	begin := strings.Index(text, "    load_assignment:\n      cluster_name: model_servers\n")
 	end := begin + strings.Index(text[begin:], "    # Every request in flight counts")
 	text = text[:begin] + text[end:]

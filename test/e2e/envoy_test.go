@@ -34,10 +34,11 @@ type envoy struct {
 
 // attempt is one line of the access log.
 type attempt struct {
-	Request   string `json:"request"`
-	Status    int    `json:"status"`
-	Flags     string `json:"flags"`
-	Hosts     string `json:"hosts"` // every server that took a connection, in order; the last one alone before Envoy 1.38
+	Request string `json:"request"`
+	Status  int    `json:"status"`
+	Flags   string `json:"flags"`
+	// every server that took a connection, in order; the last one alone before Envoy 1.38
+	Hosts     string `json:"hosts"`
 	Attempts  int    `json:"attempts"`
 	SentBytes int    `json:"sent_bytes"`
 }
@@ -49,7 +50,8 @@ const shipped = `        - endpoint: {address: {socket_address: {address: 127.0.
 
 // printedBy are the flags with which envoy-config prints each shipped file.
 var printedBy = map[string][]string{
-	overrideHost: nil, overrideHostFull: {"--lane", "full"}, xdsLight: {"--cluster", "xds"}, xdsFull: {"--cluster", "xds", "--lane", "full"},
+	overrideHost: nil, overrideHostFull: {"--lane", "full"}, xdsLight: {"--cluster", "xds"},
+	xdsFull:     {"--cluster", "xds", "--lane", "full"},
 	originalDst: {"--cluster", "original-dst"}, originalDstFull: {"--cluster", "original-dst", "--lane", "full"},
 }
 
@@ -74,8 +76,8 @@ func bootstrapFile(t *testing.T, path string) string {
 	return file
 }
 
-// startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace those
-// that override-host.yaml lists; original-dst.yaml lists none. Changes may follow.
+// startEnvoy runs a shipped bootstrap with nothing changed but its ports, and an access log added. Servers replace
+// those that override-host.yaml lists; original-dst.yaml lists none. Changes may follow.
 func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, changes ...func(string) string) *envoy {
 	t.Helper()
 	folder := t.TempDir()
@@ -91,7 +93,8 @@ func startEnvoy(t *testing.T, bootstrap string, grpcPort int, servers []string, 
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&list, "        - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host, port)
+			fmt.Fprintf(&list, "        - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host,
+				port)
 		}
 		text = replaceOnce(t, text, shipped, list.String())
 	}

@@ -32,7 +32,8 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	s.picker.kill()
 	killed := time.Now()
 	// Long enough for the first ejection, of five seconds, to end while Signalbox is still away.
-	eventually(t, 20*time.Second, "seven seconds without Signalbox", func() bool { return time.Since(killed) > 7*time.Second })
+	eventually(t, 20*time.Second, "seven seconds without Signalbox",
+		func() bool { return time.Since(killed) > 7*time.Second })
 	restarted := time.Now()
 	s.picker.startAgain(t)
 	took := eventually(t, 10*time.Second, "picks again", func() bool { return s.picker.picks() > 0 })
@@ -64,7 +65,8 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	s.picker.idle(t)
 }
 
-// sorted tells apart what was sent before the kill, while Signalbox was away, and after. Nothing may end without a word.
+// sorted tells apart what was sent before the kill, while Signalbox was away, and after.
+// Nothing may end without a word.
 func sorted(t *testing.T, answers []answer, killed, picking time.Time) (inFlight, away, back outcome) {
 	t.Helper()
 	for _, a := range answers {

@@ -11,8 +11,9 @@ import (
 
 const largeBodies = 20
 
-// TestCommandGivesMemoryBack: 20 large bodies arrive at once, and are gone. At the peak the process has them, and a share for the transport
-// and the collector; half a minute later it is small again, though nothing has come since that would have it collect garbage.
+// TestCommandGivesMemoryBack: 20 large bodies arrive at once, and are gone. At the peak the process has them, and a
+// share for the transport and the collector; half a minute later it is small again,
+// though nothing has come since that would have it collect garbage.
 func TestCommandGivesMemoryBack(t *testing.T) {
 	seenElsewhere(t)
 	for name, c := range map[string]struct {
@@ -35,7 +36,8 @@ func TestCommandGivesMemoryBack(t *testing.T) {
 			if bar := largeBodies*c.room + 220e6; peak > bar && !raceEnabled() {
 				t.Errorf("%d MB at the peak, want %d at most", peak/1e6, bar/1e6)
 			}
-			eventually(t, 30*time.Second, "memory is given back", func() bool { return memory(t, p.process, "VmRSS") < before+96<<20 })
+			eventually(t, 30*time.Second, "memory is given back",
+				func() bool { return memory(t, p.process, "VmRSS") < before+96<<20 })
 			t.Logf("%d MB %v later", memory(t, p.process, "VmRSS")/1e6, time.Since(ended).Round(100*time.Millisecond))
 		})
 	}
@@ -44,7 +46,8 @@ func TestCommandGivesMemoryBack(t *testing.T) {
 // sendLargeBodies has all bodies but their last piece arrive before the first of them is whole, and takes them back.
 func sendLargeBodies(t *testing.T, p *picker, size int, told bool) {
 	t.Helper()
-	head := []string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type", "text/plain"}
+	head := []string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type",
+		"text/plain"}
 	if told {
 		head = append(head, "content-length", strconv.Itoa(size))
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// headerServer is a model server that keeps the headers of what it was asked, by the prompt of the chat, and answers as vLLM does: with an
-// id that it makes of the request's.
+// headerServer is a model server that keeps the headers of what it was asked, by the prompt of the chat, and answers as
+// vLLM does: with an id that it makes of the request's.
 type headerServer struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -36,7 +36,8 @@ func newHeaderServer(t *testing.T) *headerServer {
 			_, _ = io.WriteString(w, `{"id":"resp_0123456789abcdef","object":"response","output":[]}`)
 			return
 		}
-		_, _ = io.WriteString(w, mustJSON(map[string]any{"id": "chatcmpl-" + r.Header.Get("X-Request-Id"), "object": "chat.completion", "choices": []int{}}))
+		_, _ = io.WriteString(w, mustJSON(map[string]any{"id": "chatcmpl-" + r.Header.Get("X-Request-Id"),
+			"object": "chat.completion", "choices": []int{}}))
 	}))
 	t.Cleanup(m.Close)
 	return m
@@ -85,18 +86,21 @@ func (c *client) chatWith(t *testing.T, header http.Header) answer {
 	return c.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false), header)
 }
 
-// TestEnvoyPassesHeadersWithUnderscores: agents send session_id and the like. What would be read as a header that is trusted, where
-// a server takes an underscore for a hyphen, does not pass.
+// TestEnvoyPassesHeadersWithUnderscores: agents send session_id and the like. What would be read as a header that is
+// trusted, where a server takes an underscore for a hyphen, does not pass.
 func TestEnvoyPassesHeadersWithUnderscores(t *testing.T) {
 	seenElsewhere(t)
 	passes := map[string]string{
-		"session_id": "s-1", "conversation_id": "c-1", "x_session_id": "s-2", "x_request": "3", "x-my_own-gateway": "4", "x-llm-data_id": "5",
+		"session_id": "s-1", "conversation_id": "c-1", "x_session_id": "s-2", "x_request": "3", "x-my_own-gateway": "4",
+		"x-llm-data_id":                 "5",
 		"x-llm-d-inference-fairness-id": "tenant",
 	}
 	drops := []string{
 		"x_gateway_destination_endpoint", "x-gateway_destination-endpoint", "x-gateway-destination-endpoint_served",
-		"x-gateway-destination-endpoint_subset", "x_signalbox_request_id", "x-signalbox-request_id", "x_llm_d_inference_fairness_id",
-		"x-llm_d-inference-fairness-id", "x-llm-d-inference_objective", "x_request_id", "x-request_id", "x_forwarded_for", "x-forwarded_for",
+		"x-gateway-destination-endpoint_subset", "x_signalbox_request_id", "x-signalbox-request_id",
+		"x_llm_d_inference_fairness_id",
+		"x-llm_d-inference-fairness-id", "x-llm-d-inference_objective", "x_request_id", "x-request_id",
+		"x_forwarded_for", "x-forwarded_for",
 		"x_envoy_external_address", "content_type", "content_length", "transfer_encoding",
 	}
 	behindEach(t, func(t *testing.T, _ *picker, c *client, server *headerServer) {
@@ -124,12 +128,13 @@ func TestEnvoyPassesHeadersWithUnderscores(t *testing.T) {
 	})
 }
 
-// TestEnvoyKeepsTheClientsRequestID: the id that a client gives, or else the one that Envoy makes, reaches the server and comes back
-// with the answer, and it leads to the record, as does what a server makes of it.
+// TestEnvoyKeepsTheClientsRequestID: the id that a client gives, or else the one that Envoy makes, reaches the server
+// and comes back with the answer, and it leads to the record, as does what a server makes of it.
 func TestEnvoyKeepsTheClientsRequestID(t *testing.T) {
 	seenElsewhere(t)
 	behindEach(t, func(t *testing.T, p *picker, c *client, server *headerServer) {
-		for _, given := range []string{"mine-1", "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab", strings.Repeat("long ", 60) + "\u00fc/?#%", ""} {
+		for _, given := range []string{"mine-1", "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab", strings.Repeat("long ", 60) +
+			"\u00fc/?#%", ""} {
 			header := http.Header{}
 			if given != "" {
 				header.Set("X-Request-Id", given)
@@ -143,20 +148,22 @@ func TestEnvoyKeepsTheClientsRequestID(t *testing.T) {
 				t.Errorf("the server sees the id %q, want %q", got, ids[0])
 			}
 			for _, id := range []string{ids[0], "chatcmpl-" + ids[0]} {
-				if status, page := get(p.metrics + "/debug/requests/" + url.PathEscape(id)); status != http.StatusOK || !strings.Contains(page, a.header.Get("x-signalbox-request-id")) {
+				if status, page := get(p.metrics + "/debug/requests/" + url.PathEscape(id)); status != http.StatusOK ||
+					!strings.Contains(page, a.header.Get("x-signalbox-request-id")) {
 					t.Errorf("/debug/requests/%s: HTTP %d, %s", id, status, page)
 				}
 			}
 		}
-		refused := c.do(t.Context(), http.MethodPost, "/v1/chat/completions", "no JSON", http.Header{"X-Request-Id": {"mine-2"}})
+		refused := c.do(t.Context(), http.MethodPost, "/v1/chat/completions", "no JSON",
+			http.Header{"X-Request-Id": {"mine-2"}})
 		if refused.status != http.StatusBadRequest || refused.header.Get("X-Request-Id") != "mine-2" {
 			t.Errorf("%s\nits id is %q, want mine-2", refused.String(), refused.header.Get("X-Request-Id"))
 		}
 	})
 }
 
-// TestEnvoyShowsTheIDsOfResponses: in the full lane Signalbox learns an id that the model server makes by itself; elsewhere it says what to
-// look for.
+// TestEnvoyShowsTheIDsOfResponses: in the full lane Signalbox learns an id that the model server makes by itself;
+// elsewhere it says what to look for.
 func TestEnvoyShowsTheIDsOfResponses(t *testing.T) {
 	seenElsewhere(t)
 	behindEach(t, func(t *testing.T, p *picker, c *client, _ *headerServer) {
@@ -178,7 +185,8 @@ func TestEnvoyShowsTheIDsOfResponses(t *testing.T) {
 			t.Errorf("the record has no id of the response: %s", own)
 		case shown && (status != http.StatusOK || !strings.Contains(page, id)):
 			t.Errorf("HTTP %d, %s", status, page)
-		case !shown && (status != http.StatusNotFound || !strings.Contains(page, "x-request-id of the answer's headers")):
+		case !shown && (status != http.StatusNotFound ||
+			!strings.Contains(page, "x-request-id of the answer's headers")):
 			t.Errorf("HTTP %d, %s", status, page)
 		}
 	})

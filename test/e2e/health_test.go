@@ -50,15 +50,16 @@ func change(t *testing.T, method, url, body string) {
 	}
 }
 
-// TestEnvoyEjectsSickServers: once a failure was seen, at most five more requests are picked for a server that fails or refuses, probes
-// included; and ten seconds after its recovery it serves again.
+// TestEnvoyEjectsSickServers: once a failure was seen, at most five more requests are picked for a server that fails or
+// refuses, probes included; and ten seconds after its recovery it serves again.
 func TestEnvoyEjectsSickServers(t *testing.T) {
 	impatient := func(limit string) []string { return []string{"--first-token-timeout", limit} }
 	outages := map[string]outage{
-		"every request fails":     {sign: "server-error", begin: faults(`{"error_rate":1}`)},
-		"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("2s"), bootstrap: overrideHostFull},
-		"answers stop":            {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("3s")},
-		"overload":                {sign: "overload\"", begin: faults(`{"overload_rate":1}`), degraded: true},
+		"every request fails": {sign: "server-error", begin: faults(`{"error_rate":1}`)},
+		"answers stop, full lane": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("2s"),
+			bootstrap: overrideHostFull},
+		"answers stop": {sign: "no-first-token", begin: faults(`{"stalled":true}`), flags: impatient("3s")},
+		"overload":     {sign: "overload\"", begin: faults(`{"overload_rate":1}`), degraded: true},
 		"overload, told in the stream": {
 			sign: "overload-in-stream", begin: faults(`{"overload_rate":1,"overload_in_stream":true}`), degraded: true,
 		},
@@ -69,14 +70,16 @@ func TestEnvoyEjectsSickServers(t *testing.T) {
 	}
 	if !raceEnabled() || *long { // which would see the same code
 		maps.Copy(outages, map[string]outage{
-			"it drains":               {sign: "server-error", begin: faults(`{"draining":true}`)},
-			"it fails otherwise":      {sign: "server-error", begin: faults(`{"error_rate":1,"error_status":502}`)},
-			"its engine is dead":      {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
-			"its engine dies":         {sign: "server-error", begin: faults(`{"engine_dies_after_tokens":30}`)},
-			"answers have no body":    {sign: "no-first-token", begin: faults(`{"stall_rate":1}`), flags: impatient("3s")},
-			"its page is an error":    {sign: "scrape-failed", begin: faults(`{"page_broken":"error"}`), serves: true},
-			"its page is cut":         {sign: "scrape-failed", begin: faults(`{"page_broken":"cut"}`), serves: true},
-			"its page is garbled":     {sign: "scrape-failed", begin: faults(`{"page_broken":"garbled"}`), serves: true},
+			"it drains":          {sign: "server-error", begin: faults(`{"draining":true}`)},
+			"it fails otherwise": {sign: "server-error", begin: faults(`{"error_rate":1,"error_status":502}`)},
+			"its engine is dead": {sign: "server-error", begin: faults(`{"engine_dead":true}`)},
+			"its engine dies":    {sign: "server-error", begin: faults(`{"engine_dies_after_tokens":30}`)},
+			"answers have no body": {sign: "no-first-token", begin: faults(`{"stall_rate":1}`),
+				flags: impatient("3s")},
+			"its page is an error": {sign: "scrape-failed", begin: faults(`{"page_broken":"error"}`), serves: true},
+			"its page is cut":      {sign: "scrape-failed", begin: faults(`{"page_broken":"cut"}`), serves: true},
+			"its page is garbled": {sign: "scrape-failed", begin: faults(`{"page_broken":"garbled"}`),
+				serves: true},
 			"its page takes too long": {sign: "scrape-failed", begin: faults(`{"page_delay":"1m"}`), serves: true},
 			"its page is huge":        {sign: "scrape-failed", begin: faults(`{"page_bytes":67108864}`), serves: true},
 		})
@@ -88,7 +91,8 @@ func TestEnvoyEjectsSickServers(t *testing.T) {
 
 func (o outage) strike(t *testing.T) {
 	const most = 5
-	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000"), o.flags...)
+	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200",
+		"--prefill-rate", "1000000"), o.flags...)
 	ctx, leave := context.WithCancel(t.Context())
 	work := startLoad(12, func(client, n int) answer {
 		ctx, giveUp := context.WithTimeout(ctx, 8*time.Second) // some stand still for as long as their client waits
@@ -99,7 +103,10 @@ func (o outage) strike(t *testing.T) {
 		leave()
 		work.stop()
 	}()
-	eventually(t, 10*time.Second, "each server is picked", func() bool { return s.picks(0) > 20 && s.picks(1) > 20 && s.picks(2) > 20 })
+	eventually(t, 10*time.Second, "each server is picked", func() bool {
+		return s.picks(0) > 20 && s.picks(1) > 20 &&
+			s.picks(2) > 20
+	})
 	o.begin(t, s)
 	eventually(t, 20*time.Second, "a failure was seen", func() bool {
 		return s.picker.metric("signalbox_endpoint_failures_total", "kind=\""+o.sign) > 0
@@ -115,8 +122,10 @@ func (o outage) strike(t *testing.T) {
 		o.end = noFaults
 	}
 	o.end(t, s)
-	back := eventually(t, 10*time.Second, "it is healthy again", func() bool { return !s.ejected(0) && s.picks(0) > after })
-	t.Logf("%d picks after the first failure; healthy again %v after its recovery", after-before, back.Round(time.Millisecond))
+	back := eventually(t, 10*time.Second, "it is healthy again",
+		func() bool { return !s.ejected(0) && s.picks(0) > after })
+	t.Logf("%d picks after the first failure; healthy again %v after its recovery", after-before,
+		back.Round(time.Millisecond))
 	if after-before > most {
 		t.Errorf("%d picks after the first failure, want %d at most", after-before, most)
 	}
@@ -128,8 +137,9 @@ func (o outage) strike(t *testing.T) {
 	}
 }
 
-// TestEnvoyOverloadEjectsNothing: what an overloaded engine refuses lowers its preference, no more, though it is always the idle one of two.
-// An answer that stops in the middle may be one whose client does not read: such a server is picked less for the load that stays on it.
+// TestEnvoyOverloadEjectsNothing: what an overloaded engine refuses lowers its preference, no more, though it is always
+// the idle one of two. An answer that stops in the middle may be one whose client does not read: such a server is
+// picked less for the load that stays on it.
 func TestEnvoyOverloadEjectsNothing(t *testing.T) {
 	seenElsewhere(t)
 	for name, text := range map[string]string{
@@ -157,7 +167,8 @@ func TestEnvoyOverloadEjectsNothing(t *testing.T) {
 				t.Error("a server was ejected")
 			}
 			t.Logf("%d picks for the faulty server, %d for the other", s.picks(0), s.picks(1))
-			if most := max(5*clients, s.picks(1)/4); s.picks(0) > most { // who stalls has what its clients bear every two seconds
+			// who stalls has what its clients bear every two seconds
+			if most := max(5*clients, s.picks(1)/4); s.picks(0) > most {
 				t.Errorf("%d picks for the faulty server, want %d at most", s.picks(0), most)
 			}
 			noFaults(t, s)

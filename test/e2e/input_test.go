@@ -46,13 +46,15 @@ func TestEnvoyRefusesBadInput(t *testing.T) {
 		status     int
 		reason     string
 	}{
-		"broken JSON":          {"/v1/chat/completions", `{"model":"` + model + `","messages":[`, 400, "invalid-request"},
-		"one byte":             {"/v1/chat/completions", `x`, 400, "invalid-request"},
-		"array":                {"/v1/completions", `[1,2,3]`, 400, "invalid-request"},
-		"null":                 {"/v1/completions", `null`, 400, "invalid-request"},
-		"a million brackets":   {"/v1/chat/completions", strings.Repeat("[", 1<<20), 400, "invalid-request"},
-		"two objects":          {"/v1/chat/completions", `{"model":"a"}{"model":"b"}`, 400, "invalid-request"},
-		"longer than the most": {"/v1/chat/completions", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413, "body-too-large"},
+		"broken JSON": {"/v1/chat/completions", `{"model":"` + model + `","messages":[`, 400,
+			"invalid-request"},
+		"one byte":           {"/v1/chat/completions", `x`, 400, "invalid-request"},
+		"array":              {"/v1/completions", `[1,2,3]`, 400, "invalid-request"},
+		"null":               {"/v1/completions", `null`, 400, "invalid-request"},
+		"a million brackets": {"/v1/chat/completions", strings.Repeat("[", 1<<20), 400, "invalid-request"},
+		"two objects":        {"/v1/chat/completions", `{"model":"a"}{"model":"b"}`, 400, "invalid-request"},
+		"longer than the most": {"/v1/chat/completions", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413,
+			"body-too-large"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +210,8 @@ func readAnswer(conn net.Conn) answer {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	return answer{status: response.StatusCode, header: response.Header, body: string(text), trailer: response.Trailer, err: err}
+	return answer{status: response.StatusCode, header: response.Header, body: string(text), trailer: response.Trailer,
+		err: err}
 }
 
 func chunks(body string) string {

@@ -24,9 +24,11 @@ func share(t *testing.T, percent int) func(string) string {
 
 // counted are the families that count requests alike in both lanes, in all their labels.
 var counted = []string{
-	"llm_d_epp_request_total", "llm_d_epp_request_error_total", "llm_d_epp_request_duration_seconds_count", "llm_d_epp_request_ttft_seconds_count",
+	"llm_d_epp_request_total", "llm_d_epp_request_error_total", "llm_d_epp_request_duration_seconds_count",
+	"llm_d_epp_request_ttft_seconds_count",
 	"llm_d_epp_request_output_tokens_count", "llm_d_epp_request_size_bytes_count", "llm_d_epp_request_size_bytes_sum",
-	"llm_d_epp_response_size_bytes_count", "llm_d_epp_flow_control_requests_total", "signalbox_refusals_total", "signalbox_endpoint_failures_total",
+	"llm_d_epp_response_size_bytes_count", "llm_d_epp_flow_control_requests_total", "signalbox_refusals_total",
+	"signalbox_endpoint_failures_total",
 	"signalbox_served_elsewhere_total", "signalbox_prefix_placed_prompts", "signalbox_unlogged_total",
 }
 
@@ -66,15 +68,17 @@ type laneAccount struct {
 	tokens  float64            // of output, of all
 }
 
-// TestEnvoyLanesAccountAlike sends the same requests through both lanes: whole answers, streamed and not, refusals of the model
-// server, and clients that leave. Only the output tokens are an estimate in the light lane, and the times that are reckoned from them.
-// Of tokens of the prompt it knows nothing, and before Envoy 1.37 nothing of the first one of the output.
+// TestEnvoyLanesAccountAlike sends the same requests through both lanes: whole answers, streamed and not, refusals of
+// the model server, and clients that leave. Only the output tokens are an estimate in the light lane, and the times
+// that are reckoned from them. Of tokens of the prompt it knows nothing,
+// and before Envoy 1.37 nothing of the first one of the output.
 func TestEnvoyLanesAccountAlike(t *testing.T) {
 	seenElsewhere(t)
 	full := accountOf(t, "full", overrideHostFull)
 	light := accountOf(t, "light", overrideHost, share(t, 0))
 	if d := math.Abs(light.tokens-full.tokens) / full.tokens; d > 0.15 {
-		t.Errorf("output tokens: %v in the light lane, %v in the full one: %.0f %% apart", light.tokens, full.tokens, 100*d)
+		t.Errorf("output tokens: %v in the light lane, %v in the full one: %.0f %% apart", light.tokens, full.tokens,
+			100*d)
 	}
 	if !timesBodies() {
 		for _, account := range []map[string]float64{full.whole, full.leavers} {
@@ -131,8 +135,9 @@ const (
 	outputSum   = "llm_d_epp_request_output_tokens_sum"
 )
 
-// apart is how far a mean of what Signalbox measures may be from that of the clients: they share the machine and its clock, and
-// between them is Envoy with a few milliseconds; the rest is for a busy machine. Wrong times differ by 100 ms and more here, in the mean of all.
+// apart is how far a mean of what Signalbox measures may be from that of the clients: they share the machine and its
+// clock, and between them is Envoy with a few milliseconds; the rest is for a busy machine. Wrong times differ by 100
+// ms and more here, in the mean of all.
 const apart = 0.07
 
 // timesBodies reports whether this Envoy can tell when a response's body began.
@@ -157,7 +162,8 @@ func timed(t *testing.T, lane string, answers []answer, ttft, duration float64) 
 	t.Logf("%s lane, means: to the first token %.3f s, clients saw %.3f s; to the end %.3f s, clients saw %.3f s", lane,
 		ttft/served, firsts/served, duration/float64(len(answers)), ends/float64(len(answers)))
 	if d := math.Abs(ttft-firsts) / served; d > apart && (lane == "full" || timesBodies()) {
-		t.Errorf("%s lane: times to the first token are %.3f s from those of the clients, want %v at most", lane, d, apart)
+		t.Errorf("%s lane: times to the first token are %.3f s from those of the clients, want %v at most", lane, d,
+			apart)
 	}
 	if d := math.Abs(duration-ends) / float64(len(answers)); d > apart {
 		t.Errorf("%s lane: durations are %.3f s from those of the clients, want %v at most", lane, d, apart)
@@ -178,7 +184,8 @@ func leaving(t *testing.T, p *picker, c *client, servers []string) {
 			seriesSum("http://"+servers[1]+"/metrics", "vllm:generation_tokens_total")
 	}
 	begun := tokens()
-	eventually(t, 10*time.Second, "each has its first tokens", func() bool { return tokens() > begun+float64(50*cap(answers)) })
+	eventually(t, 10*time.Second, "each has its first tokens",
+		func() bool { return tokens() > begun+float64(50*cap(answers)) })
 	leave()
 	for range cap(answers) {
 		<-answers
@@ -206,11 +213,12 @@ func send(t *testing.T, c *client, n int) []answer {
 	return answers
 }
 
-// TestEnvoyAnswersOutliveSignalbox: killed with a hundred answers running, and clients at work beside them, Signalbox takes none of
-// the hundred along.
+// TestEnvoyAnswersOutliveSignalbox: killed with a hundred answers running, and clients at work beside them, Signalbox
+// takes none of the hundred along.
 func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
 	const running, clients = 100, 8
-	servers := simulated(t, 2, "--model", model, "--decode-rate", "100", "--prefill-rate", "1000000", "--max-num-seqs", "256")
+	servers := simulated(t, 2, "--model", model, "--decode-rate", "100", "--prefill-rate", "1000000", "--max-num-seqs",
+		"256")
 	p := serve(t, servers)
 	p.pooled(t, 2)
 	e := startEnvoy(t, overrideHost, p.grpcPort, servers, share(t, 0))
@@ -221,7 +229,8 @@ func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
 	p.idle(t)
 	stories := startStories(c, running, 1000)
 	p.inFlight(t, running)
-	eventually(t, 10*time.Second, "all pass by", func() bool { return p.metric("signalbox_outlived_requests") >= running })
+	eventually(t, 10*time.Second, "all pass by",
+		func() bool { return p.metric("signalbox_outlived_requests") >= running })
 	work := steady(c, clients)
 	eventually(t, 10*time.Second, "clients are at work", func() bool { return work.count() > 2*clients })
 	p.kill()

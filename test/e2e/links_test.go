@@ -18,8 +18,8 @@ func slowLink(t *testing.T, to int, late time.Duration) int {
 		func(near, far net.Conn) { delay(near, far, late); _ = near.Close() })
 }
 
-// deadLink listens on a port that leads to another one until it is cut: from then on nothing arrives on either side, and nobody is
-// told of anything.
+// deadLink listens on a port that leads to another one until it is cut: from then on nothing arrives on either side,
+// and nobody is told of anything.
 func deadLink(t *testing.T, to int) (port int, cut func()) {
 	t.Helper()
 	var dead atomic.Bool
@@ -44,7 +44,8 @@ func deadLink(t *testing.T, to int) (port int, cut func()) {
 	return relay(t, to, forward, forward), func() { dead.Store(true) }
 }
 
-// relay listens on a port and has both functions carry what comes to another port and back; they close what they write to.
+// relay listens on a port and has both functions carry what comes to another port and back;
+// they close what they write to.
 func relay(t *testing.T, to int, there, back func(to, from net.Conn)) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,7 +39,8 @@ func fullPipe(t *testing.T) *os.File {
 // unread starts Signalbox with a standard error that nobody reads.
 func unread(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{name: "signalbox", cmd: exec.Command(binary, args...), log: &lineLog{grew: make(chan struct{})}, ended: make(chan struct{})}
+	p := &process{name: "signalbox", cmd: exec.Command(binary, args...), log: &lineLog{grew: make(chan struct{})},
+		ended: make(chan struct{})}
 	p.cmd.Stderr = fullPipe(t)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,8 @@ func unread(t *testing.T, args ...string) *process {
 func TestLogThatNobodyReadsHoldsNothingUp(t *testing.T) {
 	file, ports := filepath.Join(t.TempDir(), "endpoints.yaml"), freePorts(t, 3)
 	writeFile(t, file, endpointsFile(t, []string{"127.0.0.1:9"}))
-	p := unread(t, "serve", "--endpoints", file, "--grpc-port", strconv.Itoa(ports[0]), "--grpc-health-port", strconv.Itoa(ports[1]),
+	p := unread(t, "serve", "--endpoints", file, "--grpc-port", strconv.Itoa(ports[0]), "--grpc-health-port",
+		strconv.Itoa(ports[1]),
 		"--metrics-port", strconv.Itoa(ports[2]), "--drain-delay", "0s")
 	eventually(t, 10*time.Second, "signalbox serves its health page", func() bool {
 		status, _ := get(fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[2]))

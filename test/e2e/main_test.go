@@ -26,7 +26,8 @@ var (
 const shippedVersion = "1.40"
 
 // long asks for the tests that wait for keepalives and deadlines of half a minute and more.
-var long = flag.Bool("long", false, "also run tests that wait for longer than 20 s, and under the race detector those that see nothing new")
+var long = flag.Bool("long", false, "also run tests that wait for longer than 20 s, and under the race detector "+
+	"those that see nothing new")
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -47,7 +48,8 @@ func run(m *testing.M) int {
 	}
 	envoyPath = findEnvoy()
 	if envoyPath == "" {
-		fmt.Fprintln(os.Stderr, "*** NO ENVOY: tests named TestEnvoy... are left out. Run `make envoy`, or set $ENVOY. ***")
+		fmt.Fprintln(os.Stderr, "*** NO ENVOY: tests named TestEnvoy... are left out. Run `make envoy`, or set "+
+			"$ENVOY. ***")
 		if underCI() {
 			fmt.Fprintln(os.Stderr, "*** Under CI that is a failure. ***")
 			return 1
@@ -91,7 +93,8 @@ func raceEnabled() bool {
 	return false
 }
 
-// seenElsewhere leaves a test out under the race detector, unless long ones are asked for: what it runs, quicker ones run too.
+// seenElsewhere leaves a test out under the race detector, unless long ones are asked for: what it runs,
+// quicker ones run too.
 func seenElsewhere(t *testing.T) {
 	t.Helper()
 	if raceEnabled() && !*long {

@@ -17,8 +17,8 @@ import (
 
 const stalledBytes = 1 << 20 // of the body of each stream, which never ends
 
-// stalled is how many streams stop, and the bytes that all of them may hold. The race detector multiplies what this process, their
-// client, takes.
+// stalled is how many streams stop, and the bytes that all of them may hold. The race detector multiplies what this
+// process, their client, takes.
 func stalled() (streams, limit int) {
 	if raceEnabled() {
 		return 200, 52 << 20
@@ -43,8 +43,8 @@ func atOnce() time.Duration {
 	return 100 * time.Millisecond
 }
 
-// TestCommandHoldsBodiesWithinTheLimit: what streams that stop half way through may take is what the flag says, and a share
-// for the transport, at every moment. Who goes beyond is refused at once.
+// TestCommandHoldsBodiesWithinTheLimit: what streams that stop half way through may take is what the flag says, and a
+// share for the transport, at every moment. Who goes beyond is refused at once.
 func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
 	seenElsewhere(t)
 	for name, how := range map[string]stall{
@@ -54,8 +54,9 @@ func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
 		"the length is told, and a part comes": {
 			head: []string{"content-length", strconv.Itoa(stalledBytes)}, chunk: 4 << 10, bytes: 64 << 10, fits: true,
 		},
-		"the length is told, and nothing comes": {head: []string{"content-length", strconv.Itoa(stalledBytes)}, fits: true},
-		"the pick is not read":                  {chunk: 64 << 10, bytes: stalledBytes, whole: true},
+		"the length is told, and nothing comes": {head: []string{"content-length", strconv.Itoa(stalledBytes)},
+			fits: true},
+		"the pick is not read": {chunk: 64 << 10, bytes: stalledBytes, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) { how.try(t) })
 	}
@@ -63,7 +64,8 @@ func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
 
 func (how stall) try(t *testing.T) {
 	streams, limit := stalled()
-	p := serve(t, simulated(t, 1, quick...), "--max-held-bytes", strconv.Itoa(limit), "--body-timeout", "2m", "--secure-serving=false")
+	p := serve(t, simulated(t, 1, quick...), "--max-held-bytes", strconv.Itoa(limit), "--body-timeout", "2m",
+		"--secure-serving=false")
 	p.pooled(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -94,7 +96,8 @@ func (how stall) try(t *testing.T) {
 			return float64(refused.count()) == p.metric("signalbox_refusals_total")
 		})
 		t.Logf("under the storm, from its first byte to its refusal: %v", refused)
-		refusedAtOnce(ctx, t, dialPlain(t, p.grpcPort)) // a client that reads nothing takes some in the end, and makes room
+		// a client that reads nothing takes some in the end, and makes room
+		refusedAtOnce(ctx, t, dialPlain(t, p.grpcPort))
 	}
 	leave()
 	readers.Wait()
@@ -112,7 +115,8 @@ func (how stall) settles(t *testing.T, p *picker, streams, limit int) int {
 		least = float64(limit) - 1
 	}
 	eventually(t, 20*time.Second, "every stream was refused, or is held", func() bool {
-		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total", `reason="overloaded"`) == float64(streams) &&
+		return p.metric("signalbox_streams")+p.metric("signalbox_refusals_total",
+			`reason="overloaded"`) == float64(streams) &&
 			p.metric("signalbox_held_body_bytes") > least
 	})
 	if n := p.metric("signalbox_refusals_total"); how.fits && n > 0 {
@@ -121,8 +125,9 @@ func (how stall) settles(t *testing.T, p *picker, streams, limit int) int {
 	return limit
 }
 
-// heldWithin compares with the limit what is held at rest, what was held at most, and the process's memory once the streams stall. In
-// the storm before that it may be a little more: what grpc-go has read of those that are about to be refused is garbage for a moment.
+// heldWithin compares with the limit what is held at rest, what was held at most, and the process's memory once the
+// streams stall. In the storm before that it may be a little more: what grpc-go has read of those that are about to be
+// refused is garbage for a moment.
 func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int)) {
 	t.Helper()
 	rest := p.metric("signalbox_held_body_bytes")
@@ -131,19 +136,23 @@ func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int
 	}
 	held, readings := highest()
 	stalled, peak := memory(t, p.process, "VmRSS"), memory(t, p.process, "VmHWM")
-	t.Logf("%.0f MB held at most, by %d readings, %.0f MB at rest; %v streams left, %v refused; %d MB of memory, %d at the peak", held/1e6, readings,
+	t.Logf("%.0f MB held at most, by %d readings, %.0f MB at rest; %v streams left, %v refused; %d MB of memory, %d "+
+		"at the peak", held/1e6, readings,
 		rest/1e6, p.metric("signalbox_streams"), p.metric("signalbox_refusals_total"), stalled/1e6, peak/1e6)
 	if held > float64(limit) {
 		t.Errorf("%.0f bytes were held, want %d at most", held, limit)
 	}
-	if bar := limit*3/2 + 150e6; (stalled > bar || peak > bar+50e6) && !raceEnabled() { // the race detector's own memory says nothing
-		t.Errorf("%d MB of memory, %d at the peak, want %d at most, and 50 more in the storm", stalled/1e6, peak/1e6, bar/1e6)
+	// the race detector's own memory says nothing
+	if bar := limit*3/2 + 150e6; (stalled > bar || peak > bar+50e6) && !raceEnabled() {
+		t.Errorf("%d MB of memory, %d at the peak, want %d at most, and 50 more in the storm", stalled/1e6, peak/1e6,
+			bar/1e6)
 	}
 }
 
 // send sends what there is of a request, or as much as is taken.
 func (how stall) send(x *exchange) {
-	h := append([]string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type", "text/plain"}, how.head...)
+	h := append([]string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type",
+		"text/plain"}, how.head...)
 	if x.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, h...)}}) != nil {
 		return
 	}
@@ -211,7 +220,8 @@ func (r *refusals) spread() (least, median, most time.Duration) {
 
 func (r *refusals) String() string {
 	least, median, most := r.spread()
-	return fmt.Sprintf("%d refused after %v, median %v, at most %v", r.count(), least.Round(time.Microsecond), median.Round(time.Microsecond), most.Round(time.Microsecond))
+	return fmt.Sprintf("%d refused after %v, median %v, at most %v", r.count(), least.Round(time.Microsecond),
+		median.Round(time.Microsecond), most.Round(time.Microsecond))
 }
 
 // highest reads a metric all the time until it is asked, and gives the largest of so many readings.

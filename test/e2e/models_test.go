@@ -24,8 +24,8 @@ type fleet struct {
 	start     func(t *testing.T) // starts it again, at the same address; nil = nobody can
 }
 
-// TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated ones.
-// $STOP is a shell command that ends the first of them; without it the given servers are left alone.
+// TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated
+// ones. $STOP is a shell command that ends the first of them; without it the given servers are left alone.
 func TestEnvoyModelServers(t *testing.T) {
 	seenElsewhere(t)
 	f := newFleet(t)
@@ -107,7 +107,8 @@ func (f *fleet) serve(t *testing.T) {
 			t.Errorf("%s: %s", path, a.String())
 		}
 	}
-	if a := s.client.do(t.Context(), http.MethodGet, "/v1/models", "", nil); a.status != http.StatusOK || !strings.Contains(a.body, f.model) {
+	if a := s.client.do(t.Context(), http.MethodGet, "/v1/models", "", nil); a.status != http.StatusOK ||
+		!strings.Contains(a.body, f.model) {
 		t.Error(a.String())
 	}
 	if s.picker.picks() != 3 {
@@ -129,7 +130,10 @@ func (f *fleet) stream(t *testing.T) {
 	}
 	for range clients * each {
 		a := <-work
-		usage := slices.ContainsFunc(a.events, func(e event) bool { return strings.Contains(e.data, fmt.Sprintf(`"completion_tokens":%d`, tokens)) })
+		usage := slices.ContainsFunc(a.events, func(e event) bool {
+			return strings.Contains(e.data,
+				fmt.Sprintf(`"completion_tokens":%d`, tokens))
+		})
 		if !a.whole() || len(a.events) < 3 || !usage {
 			t.Errorf("%s; want events, the usage of %d tokens, and [DONE]", a.String(), tokens)
 		}
@@ -146,11 +150,13 @@ func (f *fleet) keepsPrefixes(t *testing.T) {
 	random := f.hitRatio(t, "random", "--config-text", pickerOnly("random-picker"))
 	t.Logf("tokens found in the servers' prefix caches: %.0f %%, with random picking %.0f %%", 100*picked, 100*random)
 	if picked < 0.6 || picked <= random {
-		t.Errorf("%.2f of the tokens were cached, with random picking %.2f; want 0.6 and more than that", picked, random)
+		t.Errorf("%.2f of the tokens were cached, with random picking %.2f; want 0.6 and more than that", picked,
+			random)
 	}
 }
 
-// hitRatio asks about six long texts, six times each, and reads how much of the prompts the servers had in their caches.
+// hitRatio asks about six long texts, six times each, and reads how much of the prompts the servers had in their
+// caches.
 func (f *fleet) hitRatio(t *testing.T, name string, flags ...string) float64 {
 	t.Helper()
 	s := startStack(t, f.servers, flags...)
@@ -165,7 +171,8 @@ func (f *fleet) hitRatio(t *testing.T, name string, flags ...string) float64 {
 	hits, queries := count("vllm:prefix_cache_hits_total"), count("vllm:prefix_cache_queries_total")
 	for round := range rounds {
 		for text := range texts {
-			about := fmt.Sprintf("%s %d of %d: the line is clear, the points are set, the signal is green. ", name, text, run)
+			about := fmt.Sprintf("%s %d of %d: the line is clear, the points are set, the signal is green. ", name,
+				text, run)
 			a := f.ask(s, f.model, strings.Repeat(about, 16)+fmt.Sprint("Question ", round), 4, false)
 			if !a.whole() {
 				t.Fatal(a.String())

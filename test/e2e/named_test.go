@@ -42,8 +42,8 @@ func simulatedOn(t *testing.T, host string) string {
 	return simulated(t, 1, append([]string{"--bind", host}, quick...)...)[0]
 }
 
-// TestEnvoyReachesNamedServers: what Signalbox picks of a name is in Envoy's list, and listens. The name has addresses of both
-// families, at which servers listen by one alone.
+// TestEnvoyReachesNamedServers: what Signalbox picks of a name is in Envoy's list, and listens. The name has addresses
+// of both families, at which servers listen by one alone.
 func TestEnvoyReachesNamedServers(t *testing.T) {
 	seenElsewhere(t)
 	t.Parallel() // it mostly waits
@@ -99,10 +99,12 @@ func allPicked(t *testing.T, p *picker, e *envoy, servers []string) {
 		id := a.header.Get("x-signalbox-request-id")
 		eventually(t, 5*time.Second, "the record of "+id, func() bool {
 			status, text := get(p.metrics + "/debug/requests/" + id + "?format=json")
-			return status == 200 && json.Unmarshal([]byte(text), &page) == nil && len(page.Requests) == 1 && page.Requests[0].Served != nil
+			return status == 200 && json.Unmarshal([]byte(text), &page) == nil && len(page.Requests) == 1 &&
+				page.Requests[0].Served != nil
 		})
 		r := page.Requests[0]
-		if r.Picked == nil || r.Picked.Address != r.Served.Address || !strings.Contains(strings.Join(servers, " "), r.Served.Address) {
+		if r.Picked == nil || r.Picked.Address != r.Served.Address ||
+			!strings.Contains(strings.Join(servers, " "), r.Served.Address) {
 			t.Errorf("request %d: picked %v, served by %v; the servers are %v", n, r.Picked, r.Served, servers)
 		}
 	}
@@ -117,8 +119,8 @@ func allPicked(t *testing.T, p *picker, e *envoy, servers []string) {
 	p.idle(t)
 }
 
-// TestEnvoyReachesAPickerByName: a name that has addresses of both families leads to a Signalbox that listens on one: to its picks, its
-// access log and its xDS.
+// TestEnvoyReachesAPickerByName: a name that has addresses of both families leads to a Signalbox that listens on one:
+// to its picks, its access log and its xDS.
 func TestEnvoyReachesAPickerByName(t *testing.T) {
 	seenElsewhere(t)
 	hosts := []string{byIPv4}
@@ -131,7 +133,8 @@ func TestEnvoyReachesAPickerByName(t *testing.T) {
 				servers := []string{simulatedOn(t, byIPv4), simulatedOn(t, byIPv4)}
 				p, _ := serveXdsOn(t, host, servers, "--advertise", "localhost")
 				e := startPrinted(t, p, "--cluster", cluster)
-				eventually(t, 10*time.Second, "a picker is healthy", func() bool { return e.stat("cluster.epp.membership_healthy") > 0 })
+				eventually(t, 10*time.Second, "a picker is healthy",
+					func() bool { return e.stat("cluster.epp.membership_healthy") > 0 })
 				allPicked(t, p, e, servers)
 				if n := p.metric("signalbox_access_log_entries_total", `whose="ours"`); n == 0 {
 					t.Error("no entry of the access log arrives")
@@ -141,7 +144,8 @@ func TestEnvoyReachesAPickerByName(t *testing.T) {
 	}
 }
 
-// TestEnvoyFailsOpenToNamedServers: without a picker Envoy does not know at which addresses of a name a server listens. It finds out.
+// TestEnvoyFailsOpenToNamedServers: without a picker Envoy does not know at which addresses of a name a server listens.
+// It finds out.
 func TestEnvoyFailsOpenToNamedServers(t *testing.T) {
 	seenElsewhere(t)
 	var entries []string

@@ -8,22 +8,26 @@ import (
 	"time"
 )
 
-// observing has Envoy show its requests and take no answer. It keeps a stream for a while after its request, 5 s by default.
+// observing has Envoy show its requests and take no answer. It keeps a stream for a while after its request,
+// 5 s by default.
 func observing(t *testing.T) func(string) string {
 	return func(text string) string {
 		t.Helper()
 		const prefix = "              stat_prefix: epp\n"
-		return replaceOnce(t, text, prefix, prefix+"              observability_mode: true\n              deferred_close_timeout: 0.2s\n")
+		return replaceOnce(t, text, prefix, prefix+
+			"              observability_mode: true\n              deferred_close_timeout: 0.2s\n")
 	}
 }
 
-// shown are modes of a picker that observes. Bodies that are full duplex elsewhere are not shown to it, by Envoy's own rule.
+// shown are modes of a picker that observes. Bodies that are full duplex elsewhere are not shown to it,
+// by Envoy's own rule.
 var shown = []modes{
 	pair("STREAMED", "STREAMED"), pair("STREAMED", "NONE"), pair("NONE", "NONE"),
 	pair("FULL_DUPLEX_STREAMED", "NONE"), pair("FULL_DUPLEX_STREAMED", "FULL_DUPLEX_STREAMED"),
 }
 
-// TestEnvoyOnlyShows: in observability mode Signalbox reads, and neither picks, nor answers, nor counts anything against anybody.
+// TestEnvoyOnlyShows: in observability mode Signalbox reads, and neither picks, nor answers,
+// nor counts anything against anybody.
 func TestEnvoyOnlyShows(t *testing.T) {
 	servers := mirrors(t, 2)
 	p := serve(t, servers)
@@ -40,7 +44,8 @@ func TestEnvoyOnlyShows(t *testing.T) {
 		return p.metric("llm_d_epp_extproc_streams_total") == float64(len(shown)*len(sizes))
 	})
 	p.idle(t)
-	for _, quiet := range append(slices.Clone(counted), "llm_d_epp_scheduler_attempts_total", "signalbox_stream_panics_total") {
+	for _, quiet := range append(slices.Clone(counted), "llm_d_epp_scheduler_attempts_total",
+		"signalbox_stream_panics_total") {
 		if n := p.metric(quiet); n != 0 {
 			t.Errorf("%s is %v", quiet, n)
 		}
@@ -63,12 +68,14 @@ func (s *stack) shows(t *testing.T, m modes, sizes []int) {
 	messages := s.envoy.stat(told)
 	for _, size := range sizes {
 		body := chatBody(model, strings.Repeat("x", size), 4, false)
-		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, http.Header{http.CanonicalHeaderKey(modeField): {m.String()}})
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body,
+			http.Header{http.CanonicalHeaderKey(modeField): {m.String()}})
 		if !a.whole() {
 			t.Fatalf("%d bytes: %s", len(body), a.String())
 		}
 		if a.header.Get("X-Sum") != sum(body) || a.body != body {
-			t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", len(body), a.header.Get("X-Bytes"), len(a.body))
+			t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", len(body), a.header.Get("X-Bytes"),
+				len(a.body))
 		}
 		if picked := a.header.Get("X-Destination"); picked != "" {
 			t.Errorf("%d bytes: %s was picked", len(body), picked)

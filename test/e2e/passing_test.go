@@ -13,8 +13,8 @@ const longTokens = 200
 
 var leisurely = []string{"--model", model, "--decode-rate", "50", "--prefill-rate", "1000000"}
 
-// TestEnvoyAnswersThatPassByAreLeftAlone: in the light lane no limit on silence counts for an answer whose body is not shown to us, and
-// none is a failure of its server; the access log tells how it goes.
+// TestEnvoyAnswersThatPassByAreLeftAlone: in the light lane no limit on silence counts for an answer whose body is not
+// shown to us, and none is a failure of its server; the access log tells how it goes.
 func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 	seenElsewhere(t)
 	t.Parallel() // it mostly waits
@@ -38,8 +38,8 @@ func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is waited for, and recorded
-// as what it was.
+// TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is
+// waited for, and recorded as what it was.
 func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, share(t, 0))
@@ -48,7 +48,8 @@ func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() { answers <- s.client.stream(context.Background(), "a long story", longTokens) }()
-	eventually(t, 5*time.Second, "the answer runs", func() bool { return s.picker.metric("signalbox_outlived_requests") == 1 })
+	eventually(t, 5*time.Second, "the answer runs",
+		func() bool { return s.picker.metric("signalbox_outlived_requests") == 1 })
 	s.picker.signal(t, syscall.SIGTERM)
 	if code := s.picker.exitCode(t, 20*time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -56,7 +57,8 @@ func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
 	if a := <-answers; !a.whole() {
 		t.Error(a.String())
 	}
-	if log := s.picker.log.text(); strings.Contains(log, "request not served") || strings.Count(log, `"request served"`) != 21 {
+	if log := s.picker.log.text(); strings.Contains(log, "request not served") ||
+		strings.Count(log, `"request served"`) != 21 {
 		t.Error("want 21 requests that were served in the log, and no other")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestEnvoyTwoPickers: each picker has a log of its own, and takes what is its own from it; the other's entries are dropped. Both are
-// idle once the load is over, and so is each after the other was killed under load.
+// TestEnvoyTwoPickers: each picker has a log of its own, and takes what is its own from it; the other's entries are
+// dropped. Both are idle once the load is over, and so is each after the other was killed under load.
 func TestEnvoyTwoPickers(t *testing.T) {
 	t.Parallel() // it mostly waits
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "200", "--prefill-rate", "1000000")
@@ -20,12 +20,16 @@ func TestEnvoyTwoPickers(t *testing.T) {
 	c := newClient(e.url)
 	t.Cleanup(c.close)
 	begin := func() *load {
-		eventually(t, 20*time.Second, "envoy holds both pickers healthy", func() bool { return e.stat("cluster.epp.membership_healthy") == 2 })
+		eventually(t, 20*time.Second, "envoy holds both pickers healthy",
+			func() bool { return e.stat("cluster.epp.membership_healthy") == 2 })
 		picks := []int{pickers[0].picks(), pickers[1].picks()}
 		work := startLoad(8, func(client, n int) answer {
 			return c.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 20)
 		})
-		eventually(t, 20*time.Second, "both pick", func() bool { return pickers[0].picks() > picks[0]+100 && pickers[1].picks() > picks[1]+100 })
+		eventually(t, 20*time.Second, "both pick", func() bool {
+			return pickers[0].picks() > picks[0]+100 &&
+				pickers[1].picks() > picks[1]+100
+		})
 		return work
 	}
 	for _, a := range begin().stop() {
@@ -53,12 +57,14 @@ func TestEnvoyTwoPickers(t *testing.T) {
 	}
 }
 
-// ownUp waits until a picker of two has nothing in flight, and every load is zero. It must have seen what is not its own.
+// ownUp waits until a picker of two has nothing in flight, and every load is zero.
+// It must have seen what is not its own.
 func (p *picker) ownUp(t *testing.T) {
 	t.Helper()
 	p.idle(t)
 	eventually(t, 5*time.Second, "the load of each endpoint is zero", func() bool {
-		return len(p.account("llm_d_epp_inflight_requests", "llm_d_epp_inflight_tokens", "signalbox_endpoint_inflight_requests")) == 0
+		return len(p.account("llm_d_epp_inflight_requests", "llm_d_epp_inflight_tokens",
+			"signalbox_endpoint_inflight_requests")) == 0
 	})
 	if p.metric("signalbox_access_log_entries_total", `whose="foreign"`) == 0 {
 		t.Error("no entry of the other instance came: the logs are not apart")

@@ -39,17 +39,21 @@ func TestBootstrapsAreWhatIsPrinted(t *testing.T) {
 func TestPrintedBootstrapsFollowTheFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
 	writeFile(t, file, endpointsFile(t, []string{"10.0.0.1:81", "10.0.0.2:82"}))
-	text := printed(t, "--secure-serving=false", "--grpc-port", "9102", "--envoy-version", "1.37", "--endpoints", file, "--admin", "127.0.0.1:1", "--listen", "127.0.0.2:2")
+	text := printed(t, "--secure-serving=false", "--grpc-port", "9102", "--envoy-version", "1.37", "--endpoints", file,
+		"--admin", "127.0.0.1:1", "--listen", "127.0.0.2:2")
 	for part, want := range map[string]bool{
-		"transport_socket": false, "selected_host_key": false, "port_value: 9102}": true, "port_value: 9002}": false, "address: 10.0.0.2, port_value: 82}": true,
-		"port_value: 8001}": false, "address: 127.0.0.1, port_value: 1}": true, "address: 127.0.0.2, port_value: 2}": true,
+		"transport_socket": false, "selected_host_key": false, "port_value: 9102}": true, "port_value: 9002}": false,
+		"address: 10.0.0.2, port_value: 82}": true,
+		"port_value: 8001}":                  false, "address: 127.0.0.1, port_value: 1}": true,
+		"address: 127.0.0.2, port_value: 2}": true,
 	} {
 		if strings.Contains(text, part) != want {
 			t.Errorf("%q stands in it: %t, want %t", part, !want, want)
 		}
 	}
 	for wrong, flags := range map[string][]string{
-		"1.35": {"--envoy-version", "1.35"}, "--advertise": {"--bind", "0.0.0.0"}, "--xds-listen": {"--xds-listen", ":1"}, "nonsense": {"--cluster", "nonsense"},
+		"1.35": {"--envoy-version", "1.35"}, "--advertise": {"--bind", "0.0.0.0"},
+		"--xds-listen": {"--xds-listen", ":1"}, "nonsense": {"--cluster", "nonsense"},
 	} {
 		out, err := exec.Command(binary, append([]string{"envoy-config"}, flags...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), wrong) {
@@ -62,7 +66,8 @@ func TestPrintedBootstrapsFollowTheFlags(t *testing.T) {
 func TestEnvoyTakesWhatIsPrinted(t *testing.T) {
 	seenElsewhere(t)
 	for name, flags := range map[string][]string{
-		"without TLS": {"--secure-serving=false"}, "without health checks": {"--health-checking=false"}, "small bodies": {"--max-body-bytes", "65536"},
+		"without TLS": {"--secure-serving=false"}, "without health checks": {"--health-checking=false"},
+		"small bodies": {"--max-body-bytes", "65536"},
 	} {
 		for _, cluster := range []string{"override-host", "original-dst", "xds"} {
 			t.Run(name+" "+cluster, func(t *testing.T) { takesPrinted(t, cluster, flags) })
@@ -93,7 +98,8 @@ func startPrinted(t *testing.T, p *picker, flags ...string) *envoy {
 // printedFor is that bootstrap, on free ports.
 func printedFor(t *testing.T, p *picker, flags ...string) string {
 	t.Helper()
-	all := append([]string{"--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, p.flags[1:]...)
+	all := append([]string{"--envoy-version", envoyVersion, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"},
+		p.flags[1:]...)
 	return printed(t, append(all, flags...)...)
 }
 
@@ -108,12 +114,14 @@ func startText(t *testing.T, text string) *envoy {
 	return e
 }
 
-// TestEnvoyShowsItsCertificate: with certificates on all sides, Envoy is told everything, and asks a picker that it has checked.
+// TestEnvoyShowsItsCertificate: with certificates on all sides, Envoy is told everything,
+// and asks a picker that it has checked.
 func TestEnvoyShowsItsCertificate(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	ca := newAuthority(t)
 	own, envoys := ca.issue(t, "signalbox"), ca.issue(t, "envoy")
-	p, _ := serveXds(t, servers, "--cert-path", own, "--xds-cert-path", own, "--xds-client-ca", ca.file, "--envoy-ca", ca.file)
+	p, _ := serveXds(t, servers, "--cert-path", own, "--xds-cert-path", own, "--xds-client-ca", ca.file, "--envoy-ca",
+		ca.file)
 	e := startPrinted(t, p, "--cluster", "xds", "--envoy-cert-path", envoys)
 	e.asksPicker(t)
 	c := newClient(e.url)
@@ -144,8 +152,9 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	a := &authority{file: filepath.Join(t.TempDir(), "ca.pem"), key: key, serial: 1, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
 	if err != nil {
@@ -164,7 +173,8 @@ func (a *authority) issue(t *testing.T, name string) string {
 	}
 	a.serial++
 	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

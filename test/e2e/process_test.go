@@ -27,7 +27,8 @@ type process struct {
 
 func start(t *testing.T, name, path string, args ...string) *process {
 	t.Helper()
-	p := &process{name: name, cmd: exec.Command(path, args...), log: &lineLog{grew: make(chan struct{})}, ended: make(chan struct{})}
+	p := &process{name: name, cmd: exec.Command(path, args...), log: &lineLog{grew: make(chan struct{})},
+		ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", name, err)

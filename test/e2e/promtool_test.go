@@ -12,21 +12,23 @@ import (
 	"time"
 )
 
-// disliked is the only finding that stays: the d in this prefix of the reference's names, on which dashboards depend, looks like days.
+// disliked is the only finding that stays: the d in this prefix of the reference's names, on which dashboards depend,
+// looks like days.
 const (
 	referencePrefix = "llm_d_epp_"
 	disliked        = "metric names should not contain abbreviated units"
 )
 
-// TestEnvoyPageIsToPromtoolsLiking: the metrics page, after requests of every outcome, is read by Prometheus' own parser, and its names,
-// types, units and help are as its linter wants them.
+// TestEnvoyPageIsToPromtoolsLiking: the metrics page, after requests of every outcome, is read by Prometheus' own
+// parser, and its names, types, units and help are as its linter wants them.
 func TestEnvoyPageIsToPromtoolsLiking(t *testing.T) {
 	promtool := findPromtool()
 	if promtool == "" {
 		if underCI() {
 			t.Fatal("no promtool: $PROMTOOL, .prometheus/promtool or PATH must have it; .ci/run fetches it")
 		}
-		t.Log("LEFT OUT, nothing was checked: no promtool in $PROMTOOL, .prometheus/promtool or PATH; .ci/run fetches it")
+		t.Log("LEFT OUT, nothing was checked: no promtool in $PROMTOOL, .prometheus/promtool or PATH; .ci/run " +
+			"fetches it")
 		return
 	}
 	s := startStack(t, simulated(t, 2, append(slices.Clip(quick), "--model", model)...))
@@ -46,7 +48,8 @@ func TestEnvoyPageIsToPromtoolsLiking(t *testing.T) {
 	eventually(t, 20*time.Second, "200 requests", func() bool { return l.count() >= 200 })
 	_, page := get(s.picker.metrics + "/metrics")
 	l.stop()
-	for _, family := range []string{"llm_d_epp_request_total", "llm_d_epp_request_error_total", "llm_d_epp_scheduler_attempts_total", "signalbox_refusals_total"} {
+	for _, family := range []string{"llm_d_epp_request_total", "llm_d_epp_request_error_total",
+		"llm_d_epp_scheduler_attempts_total", "signalbox_refusals_total"} {
 		if sumOf(page, family) == 0 {
 			t.Errorf("%s is 0 under load", family)
 		}
@@ -88,7 +91,8 @@ func TestPromtoolFindsWhatIsWrong(t *testing.T) {
 		t.Log("LEFT OUT: no promtool")
 		return
 	}
-	if got := checkMetrics(t, promtool, "# HELP a_count b\n# TYPE a_count counter\na_count 1\n"); !strings.Contains(got, "_total") {
+	if got := checkMetrics(t, promtool, "# HELP a_count b\n# TYPE a_count counter\na_count 1\n"); !strings.Contains(got,
+		"_total") {
 		t.Errorf("found %q, want that a counter's name lacks _total", got)
 	}
 }

@@ -76,12 +76,14 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, text, info.Mode().Perm())
 }
 
-// TestEnvoyFiveMinutes types what README says, in a copy of the source, with simulated servers in the place of two vLLMs.
+// TestEnvoyFiveMinutes types what README says, in a copy of the source,
+// with simulated servers in the place of two vLLMs.
 func TestEnvoyFiveMinutes(t *testing.T) {
 	seenElsewhere(t)
 	blocks := shellBlocks(t, "Five minutes to your two vLLMs")
 	if len(blocks) != 3 {
-		t.Fatalf("README has %d blocks of commands there, want those that build, start and explain: %q", len(blocks), blocks)
+		t.Fatalf("README has %d blocks of commands there, want those that build, start and explain: %q", len(blocks),
+			blocks)
 	}
 	mustBeFree(t, 8001, 8002, 8080, 9002, 9003, 9090, 19000)
 	simulated(t, 2, append(quick, "--port", "8001")...)
@@ -108,7 +110,8 @@ func TestEnvoyFiveMinutes(t *testing.T) {
 	if why := typed(blocks[2]); !strings.Contains(why, m[1]) || !strings.Contains(why, model) {
 		t.Errorf("%s says nothing of request %s:\n%s", blocks[2], m[1], why)
 	}
-	if lines := up.linesAfter(t, "server ", 2, time.Second); !strings.HasSuffix(lines[0], ": vllm, model "+model+", metrics can be read") {
+	if lines := up.linesAfter(t, "server ", 2, time.Second); !strings.HasSuffix(lines[0], ": vllm, model "+model+
+		", metrics can be read") {
 		t.Errorf("of the servers: %q", lines)
 	}
 	up.signal(t, syscall.SIGINT)

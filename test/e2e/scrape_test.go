@@ -38,8 +38,8 @@ func pageServers(t *testing.T, count int, page []byte) []string {
 	return addresses
 }
 
-// TestCommandScrapesAreFew: 100 endpoints with requests in flight at each of them are scraped often enough, and no oftener than
-// once a second each. What that costs is printed; make bench has a bar
+// TestCommandScrapesAreFew: 100 endpoints with requests in flight at each of them are scraped often enough, and no
+// oftener than once a second each. What that costs is printed; make bench has a bar
 // for endpoints without load.
 func TestCommandScrapesAreFew(t *testing.T) {
 	seenElsewhere(t)
@@ -52,13 +52,15 @@ func TestCommandScrapesAreFew(t *testing.T) {
 	quiet := costOf(t, servers, "--refresh-metrics-interval", "1h")
 	scraping := costOf(t, servers)
 	cores := scraping.cores - quiet.cores
-	t.Logf("%d endpoints, pages of %d bytes, %.0f a second: %.2f %% of a core, %.0f µs a page; beside %.2f %% without scrapes",
+	t.Logf("%d endpoints, pages of %d bytes, %.0f a second: %.2f %% of a core, %.0f µs a page; beside %.2f %% "+
+		"without scrapes",
 		endpoints, len(page), scraping.pages, 100*cores, 1e6*cores/scraping.pages, 100*quiet.cores)
 	if quiet.pages > 1 {
 		t.Errorf("%.0f pages a second with an interval of an hour", quiet.pages)
 	}
 	if scraping.pages < endpoints/2 || scraping.pages > endpoints {
-		t.Errorf("%.0f pages a second, want one from each of %d endpoints every second or two", scraping.pages, endpoints)
+		t.Errorf("%.0f pages a second, want one from each of %d endpoints every second or two", scraping.pages,
+			endpoints)
 	}
 }
 
@@ -83,7 +85,8 @@ func costOf(t *testing.T, servers []string, flags ...string) cost {
 	}
 	read := func() (cpu, pages float64, at time.Time) {
 		_, text := get(p.metrics + "/metrics")
-		return sumOf(text, "process_cpu_seconds_total"), sumOf(text, "signalbox_fetches_total", `outcome="answered"`), time.Now()
+		return sumOf(text, "process_cpu_seconds_total"), sumOf(text, "signalbox_fetches_total", `outcome="answered"`),
+			time.Now()
 	}
 	cpu, pages, began := read()
 	eventually(t, 2*window, "the window is over", func() bool { return time.Since(began) >= window })

@@ -29,10 +29,14 @@ func TestEnvoyServesChatAndCompletions(t *testing.T) {
 		"chat": {"/v1/chat/completions", chatBody(model, "What is a signal box?", 8, false), "chat.completion"},
 		"chat with parts": {"/v1/chat/completions", `{"model":"` + model + `","max_tokens":4,"messages":[
 			{"role":"system","content":"Be brief."},
-			{"role":"user","content":[{"type":"text","text":"Grüße 🚂"},{"type":"text","text":"again"}]}]}`, "chat.completion"},
-		"completion":              {"/v1/completions", `{"model":"` + model + `","prompt":"Once upon","max_tokens":6}`, "text_completion"},
-		"completion from tokens":  {"/v1/completions", `{"model":"` + model + `","prompt":[1,2,3,4],"max_tokens":6}`, "text_completion"},
-		"completion from strings": {"/v1/completions", `{"model":"` + model + `","prompt":["Once"],"max_tokens":6}`, "text_completion"},
+			{"role":"user","content":[{"type":"text","text":"Grüße 🚂"},{"type":"text","text":"again"}]}]}`,
+			"chat.completion"},
+		"completion": {"/v1/completions", `{"model":"` + model + `","prompt":"Once upon","max_tokens":6}`,
+			"text_completion"},
+		"completion from tokens": {"/v1/completions", `{"model":"` + model + `","prompt":[1,2,3,4],"max_tokens":6}`,
+			"text_completion"},
+		"completion from strings": {"/v1/completions", `{"model":"` + model + `","prompt":["Once"],"max_tokens":6}`,
+			"text_completion"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,8 @@ func (p *picker) pooled(t *testing.T, n int) time.Duration {
 	})
 }
 
-// sampled waits until the pool has n endpoints and a metrics page of each was read: until then picks pass the others by.
+// sampled waits until the pool has n endpoints and a metrics page of each was read:
+// until then picks pass the others by.
 func (p *picker) sampled(t *testing.T, n int) {
 	t.Helper()
 	p.pooled(t, n)

@@ -50,7 +50,8 @@ func saysItsCommit(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"}} {
+	for _, args := range [][]string{{"rev-parse", "HEAD"},
+		{"log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"}} {
 		git := exec.Command("git", args...)
 		git.Env = append(os.Environ(), "TZ=UTC")
 		want, err := git.Output()

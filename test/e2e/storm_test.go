@@ -17,10 +17,11 @@ import (
 )
 
 // held are the gauges that show what Signalbox holds for requests.
-var held = append([]string{"signalbox_held_body_bytes", "signalbox_flow_places", "signalbox_prefix_placed_prompts"}, gauges...)
+var held = append([]string{"signalbox_held_body_bytes", "signalbox_flow_places", "signalbox_prefix_placed_prompts"},
+	gauges...)
 
-// TestEnvoyStormLeavesNothing: bad input of every kind, all at once and many times, leaves no goroutine, no stream, no load
-// and no byte behind, and the same process serves on.
+// TestEnvoyStormLeavesNothing: bad input of every kind, all at once and many times, leaves no goroutine, no stream, no
+// load and no byte behind, and the same process serves on.
 func TestEnvoyStormLeavesNothing(t *testing.T) {
 	s := startStack(t, simulated(t, 2, quick...), "--body-timeout", "2s")
 	kinds := storm(t)
@@ -42,7 +43,8 @@ func TestEnvoyStormLeavesNothing(t *testing.T) {
 	eventually(t, 10*time.Second, fmt.Sprintf("at most %v goroutines", before+others), func() bool {
 		return s.picker.metric("go_goroutines") <= before+others
 	})
-	t.Logf("%d bad requests in %v; goroutines: %v before, %v after", sent, took.Round(time.Millisecond), before, s.picker.metric("go_goroutines"))
+	t.Logf("%d bad requests in %v; goroutines: %v before, %v after", sent, took.Round(time.Millisecond), before,
+		s.picker.metric("go_goroutines"))
 	if n := s.picker.metric("signalbox_stream_panics_total"); n != 0 {
 		t.Errorf("%v streams panicked", n)
 	}
@@ -63,7 +65,8 @@ func TestCommandStormOfStreams(t *testing.T) {
 		eventually(t, 10*time.Second, gauge+" at 0", func() bool { return p.metric(gauge) == 0 })
 	}
 	const others = 6
-	eventually(t, 10*time.Second, fmt.Sprintf("at most %v goroutines", before+others), func() bool { return p.metric("go_goroutines") <= before+others })
+	eventually(t, 10*time.Second, fmt.Sprintf("at most %v goroutines", before+others),
+		func() bool { return p.metric("go_goroutines") <= before+others })
 	picked(t, conn).respond(true)
 	if p.gone() {
 		t.Errorf("signalbox ended: %v", p.result)
@@ -89,10 +92,15 @@ func storm(t *testing.T) []bad {
 	}
 	kb60 := strings.Repeat("b", 60<<10)
 	return []bad{
-		posted("broken JSON", `{"model":"`, 400), posted("brackets", strings.Repeat("[", 1<<18), 400), posted("not JSON", "\x00\xff", 400),
-		posted("empty", "", 400), posted("over the limit", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413, 408), // or it comes too slowly
-		written("not UTF-8", sized("x-odd: \xff\xfe\r\n"), 200), written("repeated", sized(strings.Repeat("x-again: y\r\n", 100)), 200),
-		written("60 KB in total", sized(many.String()), 200), written("one of 60 KB", sized("x-big: "+kb60+"\r\n"), 200),
+		posted("broken JSON", `{"model":"`, 400), posted("brackets", strings.Repeat("[", 1<<18), 400),
+		posted("not JSON", "\x00\xff", 400),
+		// or it comes too slowly
+		posted("empty", "", 400), posted("over the limit", chatBody(model, strings.Repeat("x", 33<<20), 2, false), 413,
+			408),
+		written("not UTF-8", sized("x-odd: \xff\xfe\r\n"), 200),
+		written("repeated", sized(strings.Repeat("x-again: y\r\n", 100)), 200),
+		written("60 KB in total", sized(many.String()), 200), written("one of 60 KB", sized("x-big: "+kb60+"\r\n"),
+			200),
 		hungUp("over Envoy's limit", sized("x-big: "+kb60+kb60+"\r\n")),
 		written("endless", chatHead+"transfer-encoding: chunked\r\n\r\n"+chunks(`{"model":"`), 408),
 		hungUp("endless, hung up on", chatHead+"transfer-encoding: chunked\r\n\r\n"+chunks(`{"model":"`)),
@@ -174,7 +182,8 @@ func rageStreams(t *testing.T, conn *grpc.ClientConn, each int) {
 	response := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(true, ":status", "999")}}
 	trailers := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
 	scripts := [][]*extprocv3.ProcessingRequest{
-		{}, {{}}, {part}, {trailers}, {response}, {head, head}, {head, part, part}, {head, part, trailers, trailers, part},
+		{}, {{}}, {part}, {trailers}, {response}, {head, head}, {head, part, part},
+		{head, part, trailers, trailers, part},
 		{head, response, part}, {head, part, head, response, trailers},
 	}
 	var all sync.WaitGroup

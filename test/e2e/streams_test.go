@@ -22,7 +22,8 @@ import (
 // dial connects to Signalbox as Envoy does: TLS whose certificate nobody checks.
 func dial(t *testing.T, port int) *grpc.ClientConn {
 	t.Helper()
-	return dialWith(t, fmt.Sprintf("127.0.0.1:%d", port), credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
+	return dialWith(t, fmt.Sprintf("127.0.0.1:%d", port),
+		credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
 }
 
 func dialPlain(t *testing.T, port int) *grpc.ClientConn {
@@ -33,7 +34,8 @@ func dialPlain(t *testing.T, port int) *grpc.ClientConn {
 func dialWith(t *testing.T, address string, how credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(how),
-		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(1<<20)) // they grow by default, and take in what nobody reads
+		// they grow by default, and take in what nobody reads
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,8 @@ func (x *exchange) send(m *extprocv3.ProcessingRequest) {
 	if !x.begun {
 		x.begun = true
 		m.ProtocolConfig = &extprocv3.ProtocolConfiguration{
-			RequestBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+			RequestBodyMode:  filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+			ResponseBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
 		}
 	}
 	if err := x.Send(m); err != nil {

@@ -119,7 +119,8 @@ func onTerminal(t *testing.T, args ...string) (keys *os.File, seen *screen, ende
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(int(inner.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: screenColumns}); err != nil {
+	if err := unix.IoctlSetWinsize(int(inner.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: 40, Col: screenColumns}); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, args...)
@@ -158,7 +159,8 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 	keys, seen, ended := onTerminal(t, append([]string{"up", "--sim", "3", "-v", "3"}, anyPorts...)...)
 	last := seen.last
 	eventually(t, 20*time.Second, "the status stands at the end", func() bool {
-		return strings.HasPrefix(last(), "requests 0, failed 0, in flight 0 | ") && strings.Contains(strings.Join(seen.shown(), ""), "Ctrl-C ends all")
+		return strings.HasPrefix(last(), "requests 0, failed 0, in flight 0 | ") &&
+			strings.Contains(strings.Join(seen.shown(), ""), "Ctrl-C ends all")
 	})
 	url := regexp.MustCompile(`curl -i (http://[0-9.:]+)/`).FindStringSubmatch(strings.Join(seen.shown(), ""))
 	if url == nil {
@@ -171,11 +173,13 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 			t.Fatal(a.String())
 		}
 	}
-	eventually(t, 10*time.Second, "the status counts requests", func() bool { return strings.HasPrefix(last(), "requests 3, failed 0, in flight 0 | ") })
+	eventually(t, 10*time.Second, "the status counts requests",
+		func() bool { return strings.HasPrefix(last(), "requests 3, failed 0, in flight 0 | ") })
 	statusIsApart(t, seen.shown(), 3)
 	answers := make(chan answer, 1)
 	go func() {
-		answers <- c.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", 60, true), nil)
+		answers <- c.do(t.Context(), http.MethodPost, "/v1/chat/completions",
+			chatBody("sim-model", "A long story.", 60, true), nil)
 	}()
 	eventually(t, 10*time.Second, "an answer runs", func() bool { return strings.Contains(last(), "in flight 1 | ") })
 	if _, err := keys.Write([]byte{3}); err != nil { // Ctrl-C, which the terminal sends to the whole group
@@ -193,7 +197,8 @@ func TestEnvoyUpOnATerminal(t *testing.T) {
 		t.Fatal("Ctrl-C does not end it")
 	}
 	rows := seen.shown()
-	if last() != "Ended." || strings.Contains(strings.Join(rows, "\n"), "in flight") || strings.Contains(strings.Join(rows, ""), "is started again") {
+	if last() != "Ended." || strings.Contains(strings.Join(rows, "\n"), "in flight") ||
+		strings.Contains(strings.Join(rows, ""), "is started again") {
 		t.Errorf("at the end: %q", rows[max(0, len(rows)-4):])
 	}
 }

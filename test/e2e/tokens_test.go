@@ -22,7 +22,8 @@ type answerKind struct {
 
 // kinds are those of the table in README.md.
 var kinds = []answerKind{
-	{api: "chat"}, {api: "chat", logProbs: 5}, {api: "chat", streamed: true, usage: true}, {api: "chat", streamed: true},
+	{api: "chat"}, {api: "chat", logProbs: 5}, {api: "chat", streamed: true, usage: true},
+	{api: "chat", streamed: true},
 	{api: "chat", streamed: true, usage: true, logProbs: 5},
 	{api: "completions"}, {api: "completions", logProbs: 5}, {api: "completions", streamed: true, usage: true},
 	{api: "completions", streamed: true}, {api: "completions", streamed: true, usage: true, logProbs: 5},
@@ -105,11 +106,13 @@ func (e *estimates) median() float64 {
 }
 
 func (e *estimates) String() string {
-	return fmt.Sprintf("| %d | %d | %d | %d | %d | %.2f | %.0f %% |", e.answers, e.unknown, e.estimated, e.truth, e.tokens, e.ratio(), 100*e.median())
+	return fmt.Sprintf("| %d | %d | %d | %d | %d | %.2f | %.0f %% |", e.answers, e.unknown, e.estimated, e.truth,
+		e.tokens, e.ratio(), 100*e.median())
 }
 
-// countsTokens holds the output tokens that records of the light lane estimate against the truth: within 10 % in sum and 25 % each, in the
-// median. A third of the requests goes through the full lane, so that a few hundred requests are enough to learn from.
+// countsTokens holds the output tokens that records of the light lane estimate against the truth: within 10 % in sum
+// and 25 % each, in the median. A third of the requests goes through the full lane,
+// so that a few hundred requests are enough to learn from.
 func (f *fleet) countsTokens(t *testing.T) {
 	servers, each := f.servers, 70
 	if f.simulated {
@@ -144,15 +147,17 @@ func (f *fleet) countsTokens(t *testing.T) {
 		}
 	}
 	if r := all.ratio(); math.Abs(r-1) > 0.1 || all.median() > 0.25 {
-		t.Errorf("estimates are %.2f of the truth in sum, and off by %.2f in the median; want 0.9 to 1.1, and 0.25", r, all.median())
+		t.Errorf("estimates are %.2f of the truth in sum, and off by %.2f in the median; want 0.9 to 1.1, and 0.25", r,
+			all.median())
 	}
 	if all.estimated < all.answers/3 {
 		t.Errorf("%d of %d answers are estimated: that proves little", all.estimated, all.answers)
 	}
 }
 
-// tell sends so many requests of each kind, from 4 to 256 tokens, one after the other in a mixed order, and reads the records of all. At
-// once they would measure how far a server on a small machine falls behind: it then puts several tokens into an event.
+// tell sends so many requests of each kind, from 4 to 256 tokens, one after the other in a mixed order, and reads the
+// records of all. At once they would measure how far a server on a small machine falls behind:
+// it then puts several tokens into an event.
 func (f *fleet) tell(t *testing.T, c *client, p *picker, each int) []tokenCount {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -197,8 +202,8 @@ func (p *picker) usage(t *testing.T, id string) (source string, tokens int) {
 	return u.Source, u.OutputTokens
 }
 
-// shownByOverride makes a bootstrap of the light lane like one that is none of ours: the picker is shown whole request bodies and no
-// response bodies, in no share of the requests.
+// shownByOverride makes a bootstrap of the light lane like one that is none of ours: the picker is shown whole request
+// bodies and no response bodies, in no share of the requests.
 func shownByOverride(t *testing.T, allowed bool) func(string) string {
 	const ours = `                request_body_mode: FULL_DUPLEX_STREAMED
                 request_trailer_mode: SEND
@@ -207,14 +212,17 @@ func shownByOverride(t *testing.T, allowed bool) func(string) string {
 `
 	return func(text string) string {
 		text = share(t, 0)(text)
-		text = replaceOnce(t, text, ours, strings.NewReplacer("FULL_DUPLEX_STREAMED", "BUFFERED", "request_trailer_mode: SEND",
+		text = replaceOnce(t, text, ours, strings.NewReplacer("FULL_DUPLEX_STREAMED", "BUFFERED",
+			"request_trailer_mode: SEND",
 			"request_trailer_mode: SKIP").Replace(ours))
-		return replaceOnce(t, text, "              status_on_error:", fmt.Sprintf("              allow_mode_override: %t\n              status_on_error:", allowed))
+		return replaceOnce(t, text, "              status_on_error:",
+			fmt.Sprintf("              allow_mode_override: %t\n              status_on_error:", allowed))
 	}
 }
 
-// TestEnvoyIsAskedToShowBodies: an Envoy that sends no share of its requests through the full lane is asked to show one response in twenty,
-// and from those the tokens of the others are estimated. One that does not allow it serves as before, and says nothing: tokens stay unknown.
+// TestEnvoyIsAskedToShowBodies: an Envoy that sends no share of its requests through the full lane is asked to show one
+// response in twenty, and from those the tokens of the others are estimated. One that does not allow it serves as
+// before, and says nothing: tokens stay unknown.
 func TestEnvoyIsAskedToShowBodies(t *testing.T) {
 	t.Parallel() // it mostly waits
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "5000", "--prefill-rate", "1000000")
@@ -242,10 +250,13 @@ func TestEnvoyIsAskedToShowBodies(t *testing.T) {
 				}
 			}
 			p.idle(t)
-			shown, ignored := p.metric("signalbox_mode_overrides_total", `result="shown"`), p.metric("signalbox_mode_overrides_total", `result="ignored"`)
-			t.Logf("%v bodies were shown, %v were not; of the last 40 answers %d are estimated, %d unknown", shown, ignored, sums.estimated, sums.unknown)
+			shown, ignored := p.metric("signalbox_mode_overrides_total", `result="shown"`),
+				p.metric("signalbox_mode_overrides_total", `result="ignored"`)
+			t.Logf("%v bodies were shown, %v were not; of the last 40 answers %d are estimated, %d unknown", shown,
+				ignored, sums.estimated, sums.unknown)
 			switch {
-			case allowed && (shown < 9 || ignored > 0 || sums.estimated < 20 || math.Abs(sums.ratio()-1) > 0.1 || sums.median() > 0.25):
+			case allowed && (shown < 9 || ignored > 0 || sums.estimated < 20 || math.Abs(sums.ratio()-1) > 0.1 ||
+				sums.median() > 0.25):
 				t.Errorf("%s", sums.String())
 			case !allowed && (shown > 0 || ignored != 3 || sums.unknown != 40):
 				t.Errorf("%s", sums.String())

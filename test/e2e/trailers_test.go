@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// endings are modes in which trailers pass: shown to the picker, or by it. Where bodies are full duplex Envoy insists on showing
-// them, and with retries it sends servers such a body twice; the third is the light lane.
+// endings are modes in which trailers pass: shown to the picker, or by it. Where bodies are full duplex Envoy insists
+// on showing them, and with retries it sends servers such a body twice; the third is the light lane.
 var endings = []modes{
 	{"FULL_DUPLEX_STREAMED", "SEND", "FULL_DUPLEX_STREAMED", "SEND", true},
 	{"FULL_DUPLEX_STREAMED", "SEND", "NONE", "SEND", true},
@@ -24,8 +24,8 @@ var endings = []modes{
 	{"NONE", "SKIP", "NONE", "SKIP", false},
 }
 
-// framed are modes that Envoy 1.36 refuses, and later ones take without doing as they say: a body comes in pieces, not in gRPC's
-// messages, and what is given back is not looked at, but for its length where the sender told one.
+// framed are modes that Envoy 1.36 refuses, and later ones take without doing as they say: a body comes in pieces, not
+// in gRPC's messages, and what is given back is not looked at, but for its length where the sender told one.
 var framed = []modes{
 	{"GRPC", "SEND", "GRPC", "SEND", false},
 	{"GRPC", "SKIP", "GRPC", "SKIP", false},
@@ -50,8 +50,8 @@ func signed(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Told", "by "+w.Header().Get("X-Server"))
 }
 
-// TestEnvoyPassesTrailers: whether they are shown to the picker or not, the trailers of requests reach the servers, those of
-// responses the clients, and the bodies before them stay whole.
+// TestEnvoyPassesTrailers: whether they are shown to the picker or not, the trailers of requests reach the servers,
+// those of responses the clients, and the bodies before them stay whole.
 func TestEnvoyPassesTrailers(t *testing.T) {
 	servers := handlers(t, 2, signed)
 	p := serve(t, servers)
@@ -90,7 +90,8 @@ func (s *stack) passTrailers(t *testing.T, m modes) {
 	}
 	s.passTrailer(t, m, chatBody(model, strings.Repeat("x", 300_000), 4, false))
 	requests := 2
-	if m.request != "BUFFERED" && m.request != "BUFFERED_PARTIAL" { // there it is the answer to a body that carries the pick
+	// there it is the answer to a body that carries the pick
+	if m.request != "BUFFERED" && m.request != "BUFFERED_PARTIAL" {
 		s.passTrailer(t, m, "")
 		requests++
 	}
@@ -106,8 +107,8 @@ func (s *stack) passTrailers(t *testing.T, m modes) {
 	}
 }
 
-// showsEnd says that Signalbox can learn that a response with trailers came to its end: by them, or by the access log. A stream
-// that ends without either looks like one whose client left.
+// showsEnd says that Signalbox can learn that a response with trailers came to its end: by them, or by the access log.
+// A stream that ends without either looks like one whose client left.
 func (m modes) showsEnd() bool {
 	return m.responseTrailers == "SEND" || m.response == "NONE"
 }
@@ -130,12 +131,14 @@ func (s *stack) passTrailer(t *testing.T, m modes, body string) {
 	if body != "" {
 		piece = fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
 	}
-	a := raw(t, s.envoy.url, chatHead+modeField+": "+m.String()+"\r\ntransfer-encoding: chunked\r\n\r\n"+piece+"0\r\nx-end: "+end+"\r\n\r\n")
+	a := raw(t, s.envoy.url, chatHead+modeField+": "+m.String()+"\r\ntransfer-encoding: chunked\r\n\r\n"+piece+
+		"0\r\nx-end: "+end+"\r\n\r\n")
 	if !a.whole() {
 		t.Fatalf("%d bytes: %s", len(body), a.String())
 	}
 	if a.header.Get("X-Sum") != sum(body) || a.body != body {
-		t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", len(body), a.header.Get("X-Bytes"), len(a.body))
+		t.Errorf("%d bytes: %s of them, or others, arrived, and %d came back", len(body), a.header.Get("X-Bytes"),
+			len(a.body))
 	}
 	if got := a.header.Get("X-Ended"); got != end {
 		t.Errorf("the server got the trailer %q, want %q", got, end)

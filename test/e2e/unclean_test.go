@@ -41,8 +41,9 @@ func quotingServers(t *testing.T, count int) []string {
 // uncleanHeader has 90 headers besides those of the client and of Envoy, up to 40 KB long and some no UTF-8.
 func uncleanHeader() http.Header {
 	h := http.Header{
-		"X-Twice": {"a\xff", "b", "a\xff"}, "X-Long": {strings.Repeat("é\xff", 40_000/3)}, "X-Llm-D-Inference-Fairness-Id": {"tenant\xff"},
-		"X-Request-Id": {"id\xfe"}, "User-Agent": {"\xc3"},
+		"X-Twice": {"a\xff", "b", "a\xff"}, "X-Long": {strings.Repeat("é\xff", 40_000/3)},
+		"X-Llm-D-Inference-Fairness-Id": {"tenant\xff"},
+		"X-Request-Id":                  {"id\xfe"}, "User-Agent": {"\xc3"},
 	}
 	for len(h) < 90 {
 		h[fmt.Sprintf("X-Filler-%d", len(h))] = []string{fmt.Sprintf("%d\xfe", len(h))}
@@ -50,12 +51,13 @@ func uncleanHeader() http.Header {
 	return h
 }
 
-// TestEnvoyPassesUncleanHeaders: what is no text, repeated, long or many arrives as it was sent, both ways, and nothing that
-// Signalbox says of it is unclean.
+// TestEnvoyPassesUncleanHeaders: what is no text, repeated, long or many arrives as it was sent, both ways, and nothing
+// that Signalbox says of it is unclean.
 func TestEnvoyPassesUncleanHeaders(t *testing.T) {
 	s := startStack(t, quotingServers(t, 2))
 	sent := uncleanHeader()
-	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model+"\xff", "hello", 4, false), sent)
+	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model+"\xff", "hello", 4, false),
+		sent)
 	got := a.echoed(t).Header
 	for key, values := range sent {
 		if key == "X-Request-Id" { // Envoy's own
@@ -84,8 +86,10 @@ func saysOf(t *testing.T, p *picker, text string) {
 		_, records = get(p.metrics + "/debug/requests?format=json")
 		return strings.Contains(records, text)
 	})
-	if _, page := get(p.metrics + "/metrics"); !utf8.ValidString(page) || !utf8.ValidString(records) || !json.Valid([]byte(records)) {
-		t.Errorf("unclean: metrics %t, records %t, JSON %t", !utf8.ValidString(page), !utf8.ValidString(records), !json.Valid([]byte(records)))
+	if _, page := get(p.metrics + "/metrics"); !utf8.ValidString(page) || !utf8.ValidString(records) ||
+		!json.Valid([]byte(records)) {
+		t.Errorf("unclean: metrics %t, records %t, JSON %t", !utf8.ValidString(page), !utf8.ValidString(records),
+			!json.Valid([]byte(records)))
 	}
 }
 
@@ -100,23 +104,30 @@ func TestEnvoyPassesEncodedBodies(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	form := "--cut\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("\x00\xff\r\n--", 100_000) +
+	form := "--cut\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" +
+		strings.Repeat("\x00\xff\r\n--", 100_000) +
 		"\r\n--cut\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nform-model\r\n--cut--\r\n"
 	for name, tc := range map[string]struct {
 		path, body, model string
 		header            http.Header
 	}{
-		"gzip":        {"/v1/chat/completions", zipped.String(), "compressed-model", http.Header{"Content-Encoding": {"gzip"}}},
-		"gzip, cut":   {"/v1/chat/completions", zipped.String()[:zipped.Len()-9], "", http.Header{"Content-Encoding": {"gzip"}}},
-		"no gzip":     {"/v1/completions", "\x00\xff", "", http.Header{"Content-Encoding": {"identity", "gzip"}}},
-		"form":        {"/v1/audio/transcriptions", form, "form-model", http.Header{"Content-Type": {"multipart/form-data; boundary=cut"}}},
-		"broken form": {"/v1/audio/transcriptions", form[:1000], "", http.Header{"Content-Type": {"multipart/form-data; boundary=cut"}}},
+		"gzip": {"/v1/chat/completions", zipped.String(), "compressed-model",
+			http.Header{"Content-Encoding": {"gzip"}}},
+		"gzip, cut": {"/v1/chat/completions", zipped.String()[:zipped.Len()-9], "",
+			http.Header{"Content-Encoding": {"gzip"}}},
+		"no gzip": {"/v1/completions", "\x00\xff", "", http.Header{"Content-Encoding": {"identity", "gzip"}}},
+		"form": {"/v1/audio/transcriptions", form, "form-model",
+			http.Header{"Content-Type": {"multipart/form-data; boundary=cut"}}},
+		"broken form": {"/v1/audio/transcriptions", form[:1000], "",
+			http.Header{"Content-Type": {"multipart/form-data; boundary=cut"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.client.do(t.Context(), http.MethodPost, tc.path, tc.body, tc.header)
 			e := a.echoed(t)
-			if e.Bytes != len(tc.body) || e.SHA256 != sum(tc.body) || strings.Join(e.Header["Content-Encoding"], ",") != strings.Join(tc.header["Content-Encoding"], ",") {
-				t.Errorf("sent %d bytes as %q, the server received %d as %q, or others", len(tc.body), tc.header, e.Bytes, e.Header)
+			if e.Bytes != len(tc.body) || e.SHA256 != sum(tc.body) ||
+				strings.Join(e.Header["Content-Encoding"], ",") != strings.Join(tc.header["Content-Encoding"], ",") {
+				t.Errorf("sent %d bytes as %q, the server received %d as %q, or others", len(tc.body), tc.header,
+					e.Bytes, e.Header)
 			}
 			if tc.model != "" {
 				saysOf(t, s.picker, fmt.Sprintf(`"model": %q`, tc.model))

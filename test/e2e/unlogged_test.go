@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// withoutLog takes the access log for Signalbox out of a bootstrap, and the share of the full lane: what is left is response headers only, a
-// natural configuration where a gateway writes Envoy's.
+// withoutLog takes the access log for Signalbox out of a bootstrap, and the share of the full lane: what is left is
+// response headers only, a natural configuration where a gateway writes Envoy's.
 func withoutLog(t *testing.T) func(string) string {
 	return func(text string) string {
 		t.Helper()
@@ -26,15 +26,16 @@ func withoutLog(t *testing.T) func(string) string {
 
 const noLog = "sends no access log"
 
-// TestEnvoyWithoutAccessLog: where Envoy shows the response's headers only and sends no access log, requests end with their stream, one
-// warning names the setting, and nothing is waited for at the end.
+// TestEnvoyWithoutAccessLog: where Envoy shows the response's headers only and sends no access log, requests end with
+// their stream, one warning names the setting, and nothing is waited for at the end.
 func TestEnvoyWithoutAccessLog(t *testing.T) {
 	seenElsewhere(t)
 	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, withoutLog(t))
 	noneInFlight := func() {
 		t.Helper()
-		for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams", "signalbox_outlived_requests", "signalbox_flow_places") {
+		for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams",
+			"signalbox_outlived_requests", "signalbox_flow_places") {
 			eventually(t, time.Second, gauge+" at 0", func() bool { return s.picker.metric(gauge) == 0 })
 		}
 	}
@@ -45,7 +46,8 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 		noneInFlight()
 	}
 	told := startStories(s.client, 8, longTokens)
-	eventually(t, 5*time.Second, "the stories run", func() bool { return s.picker.metric("llm_d_epp_request_total") == 18 })
+	eventually(t, 5*time.Second, "the stories run",
+		func() bool { return s.picker.metric("llm_d_epp_request_total") == 18 })
 	noneInFlight()
 	for _, a := range told() {
 		if !a.whole() {
@@ -62,7 +64,8 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	if n := s.picker.metric("signalbox_endpoint_failures_total"); n != 0 {
 		t.Errorf("%v failures of servers that are well", n)
 	}
-	if _, text := get(s.picker.metrics + "/debug/proxies"); strings.Count(text, "127.0.0.1") != 1 || !containsAll(text, []string{"unknown", "light", "missing"}) {
+	if _, text := get(s.picker.metrics + "/debug/proxies"); strings.Count(text, "127.0.0.1") != 1 ||
+		!containsAll(text, []string{"unknown", "light", "missing"}) {
 		t.Errorf("proxies are shown as\n%s", text)
 	}
 	terminated := time.Now()
@@ -70,13 +73,14 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	if code := s.picker.exitCode(t, 10*time.Second); code != 0 || time.Since(terminated) > 5*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(terminated))
 	}
-	if n := strings.Count(s.picker.log.text(), noLog); n != 1 || !strings.Contains(s.picker.log.text(), "envoy.access_loggers.http_grpc") {
+	if n := strings.Count(s.picker.log.text(), noLog); n != 1 ||
+		!strings.Contains(s.picker.log.text(), "envoy.access_loggers.http_grpc") {
 		t.Errorf("%d warnings, want one that names the setting", n)
 	}
 }
 
-// TestEnvoyDiesBeforeItsFirstEntry: of requests that run through an Envoy which is killed before it has sent an entry nothing is in flight
-// once the doubt has passed, whether another Envoy of its address sends entries or none does.
+// TestEnvoyDiesBeforeItsFirstEntry: of requests that run through an Envoy which is killed before it has sent an entry
+// nothing is in flight once the doubt has passed, whether another Envoy of its address sends entries or none does.
 func TestEnvoyDiesBeforeItsFirstEntry(t *testing.T) {
 	seenElsewhere(t)
 	for name, another := range map[string]bool{"alone": false, "beside one that logs": true} {
@@ -127,7 +131,8 @@ func TestEnvoyDiesBeforeItsFirstEntry(t *testing.T) {
 	}
 }
 
-// TestEnvoyIsShownAsAProxy from its first request to its end: what it calls itself, its version, its lane, and that its access log comes.
+// TestEnvoyIsShownAsAProxy from its first request to its end: what it calls itself, its version, its lane,
+// and that its access log comes.
 func TestEnvoyIsShownAsAProxy(t *testing.T) {
 	seenElsewhere(t)
 	s := startChanged(t, overrideHost, simulated(t, 2, quick...), nil, share(t, 0))
@@ -138,7 +143,8 @@ func TestEnvoyIsShownAsAProxy(t *testing.T) {
 	}
 	eventually(t, 5*time.Second, "a proxy with an access log", func() bool {
 		text := page()
-		return strings.Count(text, "127.0.0.1") == 1 && containsAll(text, []string{"edge-override-host", envoyVersion, "light", "seen"})
+		return strings.Count(text, "127.0.0.1") == 1 &&
+			containsAll(text, []string{"edge-override-host", envoyVersion, "light", "seen"})
 	})
 	s.envoy.kill()
 	eventually(t, 5*time.Second, "no proxy", func() bool { return page() == "no proxies\n" })

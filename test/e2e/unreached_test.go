@@ -28,7 +28,8 @@ func TestEnvoyThatReachesNoServer(t *testing.T) {
 			s.explains(t, "503", "HTTP 503 of Envoy itself", "first token   -", "served by     -\n")
 			p := s.picker
 			eventually(t, 5*time.Second, "log lines of both requests", func() bool {
-				return containsAll(p.log.text(), []string{"request answered with an error", "request answered by Envoy itself"})
+				return containsAll(p.log.text(), []string{"request answered with an error",
+					"request answered by Envoy itself"})
 			})
 		})
 	}

@@ -25,7 +25,8 @@ type together struct {
 }
 
 // anyPorts has up take free ports.
-var anyPorts = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"}
+var anyPorts = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", "0", "--grpc-health-port",
+	"0", "--metrics-port", "0"}
 
 // startUp starts it and waits until it offers a line to ask by.
 func startUp(t *testing.T, args ...string) *together {
@@ -76,13 +77,14 @@ func (u *together) asks(t *testing.T) string {
 	return string(out)
 }
 
-// answering asks for an answer of so many tokens, and returns once a server is at it. Of the first request of an Envoy the picker may
-// not count that it runs: it does not know yet that it will be told of the end.
+// answering asks for an answer of so many tokens, and returns once a server is at it. Of the first request of an Envoy
+// the picker may not count that it runs: it does not know yet that it will be told of the end.
 func (u *together) answering(t *testing.T, c *client, tokens int) <-chan answer {
 	t.Helper()
 	answers := make(chan answer, 1)
 	go func() {
-		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions", chatBody("sim-model", "A long story.", tokens, true), nil)
+		answers <- c.do(context.Background(), http.MethodPost, "/v1/chat/completions",
+			chatBody("sim-model", "A long story.", tokens, true), nil)
 	}()
 	eventually(t, 5*time.Second, "an answer runs", func() bool {
 		select {
@@ -108,7 +110,8 @@ func goneSoon(t *testing.T, id int) {
 	})
 }
 
-// TestEnvoyUp is the whole of it: the printed line works, also after Envoy was killed, and at Ctrl-C an answer that runs is finished.
+// TestEnvoyUp is the whole of it: the printed line works, also after Envoy was killed,
+// and at Ctrl-C an answer that runs is finished.
 func TestEnvoyUp(t *testing.T) {
 	u := startUp(t, "--sim", "2")
 	m := answered.FindStringSubmatch(u.asks(t))
@@ -120,7 +123,8 @@ func TestEnvoyUp(t *testing.T) {
 		t.Errorf("explain %s: %v\n%s", m[1], err, explained)
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(u.log.text()), "\n") {
-		if strings.HasPrefix(line, "server ") && !strings.HasSuffix(line, ": vllm, model sim-model, metrics can be read") {
+		if strings.HasPrefix(line, "server ") &&
+			!strings.HasSuffix(line, ": vllm, model sim-model, metrics can be read") {
 			t.Errorf("of a server: %q", line)
 		}
 	}
@@ -148,7 +152,8 @@ func TestEnvoyUp(t *testing.T) {
 	}
 }
 
-// TestEnvoyUpRefusesWhatComesInItsEnd: while an answer runs on, no other connection is taken, and one that was open is closed.
+// TestEnvoyUpRefusesWhatComesInItsEnd: while an answer runs on, no other connection is taken,
+// and one that was open is closed.
 func TestEnvoyUpRefusesWhatComesInItsEnd(t *testing.T) {
 	u := startUp(t, "--sim", "1")
 	c := newClient(u.url)
@@ -198,7 +203,8 @@ func TestEnvoyUpTakesEnvoyAlong(t *testing.T) {
 	u.signal(t, syscall.SIGINT)
 	u.linesAfter(t, "Ending", 1, 5*time.Second)
 	first := time.Now()
-	eventually(t, 5*time.Second, "a second signal counts", func() bool { return time.Since(first) > 700*time.Millisecond })
+	eventually(t, 5*time.Second, "a second signal counts",
+		func() bool { return time.Since(first) > 700*time.Millisecond })
 	u.signal(t, syscall.SIGINT)
 	if code := u.exitCode(t, 5*time.Second); code != 128+int(syscall.SIGINT) {
 		t.Errorf("exit status %d", code)
@@ -273,19 +279,25 @@ func TestCommandUpRefuses(t *testing.T) {
 		return path
 	}
 	version := `[ "$1" = --version ] && echo "envoy  version: 0/%s/Clean/RELEASE/BoringSSL" && exit 0`
-	old, dies := fake("old", fmt.Sprintf(version, "1.35.9")), fake("dies", fmt.Sprintf(version, "1.40.0")+"\necho no luck; exit 7")
+	old, dies := fake("old", fmt.Sprintf(version, "1.35.9")),
+		fake("dies", fmt.Sprintf(version, "1.40.0")+"\necho no luck; exit 7")
 	cases := map[string]struct {
 		envoy string
 		args  []string
 		names []string
 	}{
-		"all ports": {dies, []string{"--sim", "1", "--listen", "127.0.0.1:" + port, "--admin", "127.0.0.1:" + port, "--grpc-port", port, "--metrics-port", "0", "--grpc-health-port", "0"},
+		"all ports": {dies, []string{"--sim", "1", "--listen", "127.0.0.1:" + port, "--admin", "127.0.0.1:" + port,
+			"--grpc-port", port, "--metrics-port", "0", "--grpc-health-port", "0"},
 			[]string{"--listen: ", "--admin: ", "--grpc-port: ", "in use"}},
-		"port of ours": {dies, append([]string{"--sim", "1", "--metrics-port", port}, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc-port", "0", "--grpc-health-port", "0"),
+		"port of ours": {dies, append([]string{"--sim", "1", "--metrics-port", port}, "--listen", "127.0.0.1:0",
+			"--admin", "127.0.0.1:0", "--grpc-port", "0", "--grpc-health-port", "0"),
 			[]string{"--metrics-port: ", "in use"}},
-		"no Envoy":      {filepath.Join(folder, "absent"), append([]string{"--sim", "1"}, anyPorts...), []string{"$ENVOY", "absent"}},
-		"an old one":    {old, append([]string{"--sim", "1"}, anyPorts...), []string{old, "got 1.35, want 1.36 or newer", "make envoy"}},
-		"one that dies": {dies, append([]string{"--sim", "1"}, anyPorts...), []string{"ended 5 times within 5s of its start", "exit status 7", "  no luck"}},
+		"no Envoy": {filepath.Join(folder, "absent"), append([]string{"--sim", "1"}, anyPorts...),
+			[]string{"$ENVOY", "absent"}},
+		"an old one": {old, append([]string{"--sim", "1"}, anyPorts...),
+			[]string{old, "got 1.35, want 1.36 or newer", "make envoy"}},
+		"one that dies": {dies, append([]string{"--sim", "1"}, anyPorts...),
+			[]string{"ended 5 times within 5s of its start", "exit status 7", "  no luck"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // lanes are the bootstraps of both lanes.
 var lanes = map[string]string{"light": overrideHost, "full": overrideHostFull}
 
-// TestEnvoyDies under load, and another is started at its address: all that it held ends visibly, nothing stays in flight here, and
-// once the other one listens no request fails.
+// TestEnvoyDies under load, and another is started at its address: all that it held ends visibly, nothing stays in
+// flight here, and once the other one listens no request fails.
 func TestEnvoyDies(t *testing.T) {
 	seenElsewhere(t)
 	t.Parallel() // it mostly waits
@@ -32,14 +32,16 @@ func TestEnvoyDies(t *testing.T) {
 				s.picker.idle(t)
 				t.Logf("nothing in flight %v after it", time.Since(killed).Round(time.Millisecond))
 			}
-			s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, s.servers, func(text string) string { return listenOn(t, text, address) })
+			s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, s.servers,
+				func(text string) string { return listenOn(t, text, address) })
 			listens := time.Now()
 			s.envoy.asksPicker(t)
 			sent := work.count()
 			eventually(t, 20*time.Second, "clients go on", func() bool { return work.count() > sent+300 })
 			answers := work.stop()
 			before, after, _ := figures(t, "Envoy killed, another started, "+lane+" lane", answers, killed)
-			t.Logf("%d of those after it found nobody who listens; the other one was up after %v", refusedDials(answers), listens.Sub(killed).Round(time.Millisecond))
+			t.Logf("%d of those after it found nobody who listens; the other one was up after %v",
+				refusedDials(answers), listens.Sub(killed).Round(time.Millisecond))
 			// Of those after it, some may have been sent while it was about to die.
 			if lost := before.sent - before.whole + after.sent - after.whole - refusedDials(answers); lost > clients {
 				t.Errorf("%d requests failed of %d clients, beside those that found nobody who listens", lost, clients)
@@ -50,7 +52,8 @@ func TestEnvoyDies(t *testing.T) {
 				}
 			}
 			s.picker.idle(t)
-			t.Logf("all idle %v after it; %v requests were never logged", time.Since(killed).Round(time.Millisecond), s.picker.metric("signalbox_unlogged_total"))
+			t.Logf("all idle %v after it; %v requests were never logged", time.Since(killed).Round(time.Millisecond),
+				s.picker.metric("signalbox_unlogged_total"))
 		})
 	}
 }
@@ -80,8 +83,8 @@ func refusedDials(answers []answer) int {
 	return n
 }
 
-// TestEnvoyVanishes: between Envoy and Signalbox nothing arrives any more, without a close, as when a host is gone. Keepalives end within
-// a minute what was in flight here; requests go on by the fallback once Envoy has noticed.
+// TestEnvoyVanishes: between Envoy and Signalbox nothing arrives any more, without a close, as when a host is gone.
+// Keepalives end within a minute what was in flight here; requests go on by the fallback once Envoy has noticed.
 func TestEnvoyVanishes(t *testing.T) {
 	if !*long {
 		t.Log("*** LEFT OUT: it takes a minute. Run `make e2e-long`. ***")

@@ -97,8 +97,9 @@ func TestEnvoyXdsBootstrapsFitTheDefaults(t *testing.T) {
 	}
 }
 
-// TestEnvoyTakesPicksWhileThePoolChanges: every second a server joins or leaves, under load through two Envoys. No request fails,
-// and none is served by another than the picked one: Envoy knew each pick, before its first and until after its last request.
+// TestEnvoyTakesPicksWhileThePoolChanges: every second a server joins or leaves, under load through two Envoys. No
+// request fails, and none is served by another than the picked one: Envoy knew each pick,
+// before its first and until after its last request.
 func TestEnvoyTakesPicksWhileThePoolChanges(t *testing.T) {
 	seenElsewhere(t)
 	for name, bootstrap := range map[string]string{"light": xdsLight, "full": xdsFull} {
@@ -111,14 +112,16 @@ func changeUnderLoad(t *testing.T, bootstrap string) {
 	p, port := serveXds(t, servers[:3])
 	// Both listen where Signalbox says, and the kernel spreads connections over them.
 	// What one of them is told arrives late: picks have to wait for it.
-	envoys := []*envoy{startXdsEnvoy(t, bootstrap, port), startXdsEnvoy(t, bootstrap, slowLink(t, port, 300*time.Millisecond))}
+	envoys := []*envoy{startXdsEnvoy(t, bootstrap, port),
+		startXdsEnvoy(t, bootstrap, slowLink(t, port, 300*time.Millisecond))}
 	c := newClient(envoys[0].url)
 	t.Cleanup(c.close)
 	work := startLoad(8, func(client, n int) answer {
 		return c.stream(context.Background(), fmt.Sprintf("client %d, question %d", client, n), 4)
 	})
 	// Each set takes one away and brings one back.
-	sets := [][]string{{servers[1], servers[2], servers[3]}, {servers[0], servers[2]}, {servers[3], servers[1]}, servers, {servers[0]}, servers[:3]}
+	sets := [][]string{{servers[1], servers[2], servers[3]}, {servers[0], servers[2]}, {servers[3], servers[1]},
+		servers, {servers[0]}, servers[:3]}
 	const changes = 8
 	for i := range changes {
 		set := sets[i%len(sets)]
@@ -141,8 +144,10 @@ func changeUnderLoad(t *testing.T, bootstrap string) {
 		}
 	}
 	p.idle(t)
-	t.Logf("%d requests, %d and %d of them through each, while the pool changed %d times: %v served elsewhere, %v acknowledgements overdue",
-		len(answers), envoys[0].stat("http.llm.downstream_rq_total"), envoys[1].stat("http.llm.downstream_rq_total"), changes,
+	t.Logf("%d requests, %d and %d of them through each, while the pool changed %d times: %v served elsewhere, %v "+
+		"acknowledgements overdue",
+		len(answers), envoys[0].stat("http.llm.downstream_rq_total"), envoys[1].stat("http.llm.downstream_rq_total"),
+		changes,
 		p.metric("signalbox_served_elsewhere_total"), p.metric("signalbox_pool_acknowledgements_overdue_total"))
 	if n := p.metric("signalbox_served_elsewhere_total"); n != 0 {
 		t.Errorf("%v requests were served by another than the picked server", n)
@@ -156,14 +161,15 @@ func (p *picker) toldInTime(t *testing.T) {
 	if n := p.metric("signalbox_xds_nacks_total"); n != 0 {
 		t.Errorf("envoy refused %v xDS responses", n)
 	}
-	within, all := p.metric("signalbox_xds_publish_seconds_bucket", `le="0.2"`), p.metric("signalbox_xds_publish_seconds_count")
+	within, all := p.metric("signalbox_xds_publish_seconds_bucket", `le="0.2"`),
+		p.metric("signalbox_xds_publish_seconds_count")
 	if within != all || all == 0 {
 		t.Errorf("%v of %v changes were told within 200 ms", within, all)
 	}
 }
 
-// TestEnvoyComesBackToARestartedSignalbox: while it is away requests are served by what was told last; then Envoy hears soon of
-// what has changed meanwhile.
+// TestEnvoyComesBackToARestartedSignalbox: while it is away requests are served by what was told last; then Envoy hears
+// soon of what has changed meanwhile.
 func TestEnvoyComesBackToARestartedSignalbox(t *testing.T) {
 	servers := simulated(t, 3, quick...)
 	p, port := serveXds(t, servers[:2])
@@ -174,7 +180,8 @@ func TestEnvoyComesBackToARestartedSignalbox(t *testing.T) {
 		t.Error(a.String())
 	}
 	p.kill()
-	eventually(t, 10*time.Second, "requests are served without a picker", func() bool { a := c.chat(model, "without", 2); return a.whole() })
+	eventually(t, 10*time.Second, "requests are served without a picker",
+		func() bool { a := c.chat(model, "without", 2); return a.whole() })
 	p.setEndpoints(t, servers[1:])
 	p.startAgain(t)
 	t.Logf("envoy knew the other servers %v after Signalbox was back", e.knows(t, servers[1:]))
@@ -190,15 +197,16 @@ func TestEnvoyComesBackToARestartedSignalbox(t *testing.T) {
 	second := startXdsEnvoy(t, xdsFull, port)
 	second.knows(t, servers[1:])
 	second.kill()
-	eventually(t, 5*time.Second, "a proxy that is gone is not counted", func() bool { return p.metric("signalbox_xds_streams") == 1 })
+	eventually(t, 5*time.Second, "a proxy that is gone is not counted",
+		func() bool { return p.metric("signalbox_xds_streams") == 1 })
 	p.setEndpoints(t, servers)
 	if took := p.pooled(t, 3); took > 900*time.Millisecond {
 		t.Errorf("an endpoint waited %v for a proxy that is gone", took)
 	}
 }
 
-// TestEnvoyRefusesAListenerThatItCannotBind: the refusal is counted and logged with Envoy's reason, and nothing is sent again. 192.0.2.1
-// is an address for documentation, which no machine has.
+// TestEnvoyRefusesAListenerThatItCannotBind: the refusal is counted and logged with Envoy's reason, and nothing is sent
+// again. 192.0.2.1 is an address for documentation, which no machine has.
 func TestEnvoyRefusesAListenerThatItCannotBind(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	ports := freePorts(t, 1)
@@ -211,7 +219,8 @@ func TestEnvoyRefusesAListenerThatItCannotBind(t *testing.T) {
 	eventually(t, 10*time.Second, "the refusal is counted", func() bool {
 		return p.metric("signalbox_xds_nacks_total", `type="listener"`) == 1
 	})
-	eventually(t, 5*time.Second, "the refusal is logged", func() bool { return strings.Contains(p.log.text(), "192.0.2.1") })
+	eventually(t, 5*time.Second, "the refusal is logged",
+		func() bool { return strings.Contains(p.log.text(), "192.0.2.1") })
 	p.setEndpoints(t, servers[:1]) // the rest of it goes on
 	eventually(t, 5*time.Second, "the endpoints are taken", func() bool {
 		return p.metric("signalbox_xds_acks_total", `type="endpoint"`) >= 2

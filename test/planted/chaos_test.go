@@ -9,24 +9,29 @@ var chaosFaults = map[string]fault{
 		complaint: "load is left on",
 	},
 	"a place is never given back": {
-		file: "actors/cycle/holdings.go", was: "\tif c.held.place {", is: "\tif c.held.place && c.rec.Reason != messages.ClientGone {",
+		file: "actors/cycle/holdings.go", was: "\tif c.held.place {",
+		is:        "\tif c.held.place && c.rec.Reason != messages.ClientGone {",
 		complaint: "signalbox_flow_places is 0",
 	},
 	"bodies of clients that left are held": {
-		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.request.body.release()\n", is: "\tst.in.Release()\n",
+		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.request.body.release()\n",
+		is:        "\tst.in.Release()\n",
 		complaint: "bytes of bodies are held",
 	},
 	"a cycle that falls answers again": {
-		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec", is: "if c.phase != created && c.phase != done {\n\t\tc.rec",
+		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec",
+		is:        "if c.phase != created && c.phase != done {\n\t\tc.rec",
 		complaint: "its cycle told its stream",
 	},
 	"headers are answered twice": {
 		file: "adapters/extproc/pick.go", was: "\tbody.release()\n\tif last == trailersCame",
-		is:        "\tbody.release()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestDirection) })\n\t}\n\tif last == trailersCame",
+		is: "\tbody.release()\n\tif st.id%100 == 0 {\n\t\t_ = st.send(func(r *wire.Response) { " +
+			"r.SetEmptyHeaders(wire.RequestDirection) })\n\t}\n\tif last == trailersCame",
 		complaint: "duplicate-headers",
 	},
 	"a goroutine stays": {
-		file: "adapters/extproc/request.go", was: "func() { st.onBodyTimeout(late) }", is: "func() { st.onBodyTimeout(late); select {} }",
+		file: "adapters/extproc/request.go", was: "func() { st.onBodyTimeout(late) }",
+		is:        "func() { st.onBodyTimeout(late); select {} }",
 		complaint: "goroutines, ",
 	},
 	"the body's timer stays": {
@@ -39,16 +44,19 @@ var chaosFaults = map[string]fault{
 	},
 	"a question is answered twice": {
 		file: "actors/recorder/recorder.go", was: "\tq.asked.Admin.Tell(messages.RecordsAnswered{\n\t\tRecords:",
-		is:        "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
+		is: "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n" +
+			"\tq.asked.Admin.Tell(messages.RecordsAnswered{Records:",
 		complaint: "2 answers",
 	},
 	"the recorder is given one loop of two": {
-		file: "loops.go", was: "for i := range p.loops {\n\t\tall = append", is: "for i := range p.loops[:1] {\n\t\tall = append",
+		file: "loops.go", was: "for i := range p.loops {\n\t\tall = append",
+		is:        "for i := range p.loops[:1] {\n\t\tall = append",
 		complaint: "of 1 loops",
 	},
 	"a response comes back as other bytes": {
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
-		is:        "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n\t\te.StartBody(wire.ResponseDirection, &b, st.in.EndOfStream)",
+		is: "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n" +
+			"\t\te.StartBody(wire.ResponseDirection, &b, st.in.EndOfStream)",
 		complaint: "response lane: after",
 	},
 }

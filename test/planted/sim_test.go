@@ -14,7 +14,8 @@ func TestSimFindsTaggedFaults(t *testing.T) {
 	for tag, complaint := range simTags {
 		t.Run(tag, func(t *testing.T) {
 			t.Parallel()
-			game{test: "TestNamedSeed", command: "go test -tags " + tag + " ./test/sim -seed 3 -requests 3000"}.complains(t, complaint)
+			game{test: "TestNamedSeed", command: "go test -tags " + tag +
+				" ./test/sim -seed 3 -requests 3000"}.complains(t, complaint)
 		})
 	}
 }
@@ -26,7 +27,8 @@ var simFaults = map[string]fault{
 		complaint: "load {",
 	},
 	"a cycle that falls answers again": {
-		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec", is: "if c.phase != created && c.phase != done {\n\t\tc.rec",
+		file: "actors/cycle/cycle.go", was: "if c.phase == queued {\n\t\tc.rec",
+		is:        "if c.phase != created && c.phase != done {\n\t\tc.rec",
 		complaint: "more than one answer",
 	},
 	"prefix takes any older generation": {
@@ -34,7 +36,8 @@ var simFaults = map[string]fault{
 		complaint: ", want",
 	},
 	"a stop comes after what is queued": {
-		file: "engine/runtime/spawn.go", was: "{ t.stop() }", is: "{ t.loop.post(item{kind: itemCall, msg: t.stop}, false) }",
+		file: "engine/runtime/spawn.go", was: "{ t.stop() }",
+		is:        "{ t.loop.post(item{kind: itemCall, msg: t.stop}, false) }",
 		complaint: "after it had stopped",
 	},
 	"timers outlive their actor": {
@@ -54,7 +57,8 @@ var simFaults = map[string]fault{
 		complaint: "no cycle heard of one",
 	},
 	"entries of requests that run are told to nothing": {
-		file: "loops.go", was: "Of(m.Request).shard.Port().Post(m) }\n\n// LogStreamEnded", is: "Of(m.Request) }\n\n// LogStreamEnded",
+		file: "loops.go", was: "Of(m.Request).shard.Port().Post(m) }\n\n// LogStreamEnded",
+		is:        "Of(m.Request) }\n\n// LogStreamEnded",
 		complaint: "was never told ExchangeOngoing",
 	},
 	"the end of a log is told to one shard": {

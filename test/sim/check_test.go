@@ -186,10 +186,13 @@ func (w *world) summary() string {
 	for _, n := range w.ledger.drawn {
 		drawn += n
 	}
-	return fmt.Sprintf("%d requests: %d picked, %d failed %v, %d refused at the door, %d left unanswered, %d late, %d revoked; "+
-		"%d faults of %d kinds; panics %v, %d restarts; %d incarnations of endpoints; %d queries; %d messages, %d out of turn, in %v",
+	return fmt.Sprintf("%d requests: %d picked, %d failed %v, %d refused at the door, %d left unanswered, %d late, "+
+		"%d revoked; "+
+		"%d faults of %d kinds; panics %v, %d restarts; %d incarnations of endpoints; %d queries; %d messages, %d "+
+		"out of turn, in %v",
 		len(w.ledger.lines), picked, failed, sorted(reasons), refused, gone, late, revoked, drawn, len(w.ledger.drawn),
-		sorted(w.ledger.panics), restarts, len(w.ledger.endpoints), len(w.ledger.queries), steps, w.ledger.drawn[overtaking],
+		sorted(w.ledger.panics), restarts, len(w.ledger.endpoints), len(w.ledger.queries), steps,
+		w.ledger.drawn[overtaking],
 		w.sys.Now().Sub(start))
 }
 

@@ -104,7 +104,8 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 		return
 	}
 	cycle, ok := c.picker.Start(messages.RequestArrived{
-		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline), Stream: mouth{c.line, ctx.Self()},
+		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline),
+		Stream:     mouth{c.line, ctx.Self()},
 		Connection: messages.ConnectionID(1 + c.request.ID%connections),
 	})
 	if !ok {
@@ -232,11 +233,13 @@ func (c *client) onEntryComes(ctx runtime.Context[clientMsg], m entryComes) {
 		c.picker.ConnectionDoubted(messages.ConnectionID(1 + c.dice.IntN(connections)))
 	}
 	if m.before > 0 {
-		c.picker.Ongoing(messages.ExchangeOngoing{Request: c.request.ID, Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
+		c.picker.Ongoing(messages.ExchangeOngoing{Request: c.request.ID,
+			Response: messages.ResponseOngoing{ResponseBytes: c.dice.Int64N(2)}})
 		ctx.After(c.upTo(3*time.Second), entryComes{before: m.before - 1})
 		return
 	}
-	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900, Logged: messages.Logged{Status: 200, Headers: time.Millisecond, FirstToken: time.Millisecond}}
+	end := messages.ResponseEnded{At: ctx.Now(), ResponseBytes: 900,
+		Logged: messages.Logged{Status: 200, Headers: time.Millisecond, FirstToken: time.Millisecond}}
 	if !c.faults.off {
 		end.Logged.ClientLeft, end.Logged.Broken = c.chance(.05), c.chance(.05)
 	}

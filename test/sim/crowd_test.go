@@ -60,8 +60,10 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		world: c.world, line: c.ledger.open(id), deadline: 24 * time.Hour,
 		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(2)},
 		request: messages.Request{
-			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)), Path: "/v1/completions",
-			Stream: c.dice.IntN(2) == 0, Shown: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000), Blocks: c.prompt(), Salt: c.salt(),
+			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)),
+			Path:   "/v1/completions",
+			Stream: c.dice.IntN(2) == 0, Shown: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000),
+			Blocks: c.prompt(), Salt: c.salt(),
 		},
 	}
 	one.line.tokens = one.request.PromptTokens
@@ -83,7 +85,8 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		c.faults.drew(shortDeadline)
 	}
 	if c.chance(.05) {
-		one.request.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(addressOf(c.dice.IntN(servers+2)), addressOf(1))}
+		one.request.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(addressOf(c.dice.IntN(servers+2)),
+			addressOf(1))}
 	}
 	return one
 }

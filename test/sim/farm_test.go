@@ -111,7 +111,8 @@ func (f *farm) onPageAsked(ctx runtime.Context[farmMsg], m pageAsked) {
 func (f *farm) onPageReady(m pageReady) {
 	f.pending--
 	if m.asked.models {
-		m.asked.port.Post(messages.ModelsListed{Number: m.asked.number, Failure: m.failure, Models: messages.ListOf("model-0", "model-1")})
+		m.asked.port.Post(messages.ModelsListed{Number: m.asked.number, Failure: m.failure,
+			Models: messages.ListOf("model-0", "model-1")})
 		return
 	}
 	kv := f.dice.Float64()

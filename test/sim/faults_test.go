@@ -12,7 +12,8 @@ import (
 // rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of
 // them come before it was handled, half after.
 var rates = map[string]float64{
-	"cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "pool": .03, "recorder": .004, "scraper": .01, "shard": .002,
+	"cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "pool": .03, "recorder": .004, "scraper": .01,
+	"shard": .002,
 }
 
 const again = .35 // the chance that the next message of the same kind of actor meets a fault too
@@ -32,7 +33,8 @@ type faults struct {
 }
 
 func newFaults(dice *rand.Rand, g *ledger) *faults {
-	f := &faults{dice: dice, ledger: g, streak: map[string]bool{}, aims: map[string]int{}, seen: map[string]int{}, down: map[string]int{}}
+	f := &faults{dice: dice, ledger: g, streak: map[string]bool{}, aims: map[string]int{}, seen: map[string]int{},
+		down: map[string]int{}}
 	for _, kind := range append(panics(), slips()...) {
 		if dice.IntN(4) > 0 {
 			f.aims[kind] = 1 + dice.IntN(2)*dice.IntN(10)

@@ -44,7 +44,8 @@ const (
 
 // steps are where in its life a client leaves.
 var steps = []string{
-	"before the request is whole", "in the breath in which it came", "before the answer", "after the answer", "after response headers",
+	"before the request is whole", "in the breath in which it came", "before the answer", "after the answer",
+	"after response headers",
 	"after the first token", "while tokens flow", "after the response ended",
 }
 
@@ -146,7 +147,8 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
 		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded, logUnproven,
+		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
+		logUnproven,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))

@@ -152,7 +152,8 @@ type counted struct {
 	id     messages.EndpointID
 }
 
-func (g *ledger) counts(m *model, id messages.EndpointID, a runtime.Actor[messages.ScraperMsg]) runtime.Actor[messages.ScraperMsg] {
+func (g *ledger) counts(m *model, id messages.EndpointID,
+	a runtime.Actor[messages.ScraperMsg]) runtime.Actor[messages.ScraperMsg] {
 	g.scrapers[id]++
 	g.most = max(g.most, g.scrapers[id])
 	return &counted{a, g, m, id}

@@ -37,7 +37,8 @@ type pages struct {
 
 func newModel(pool *endpoints.Pool, capacity int) *model {
 	return &model{
-		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{}, pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
+		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{},
+		pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
 		prefix: newPromptModel(capacity),
 	}
 }

@@ -9,9 +9,10 @@ import (
 
 // A second answer: a cycle that falls after its answer says once more that it failed.
 func init() {
-	tagged = mutation{tag: "mutation_answer", cycle: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
-		return &talkative{Actor: a}
-	}}
+	tagged = mutation{tag: "mutation_answer",
+		cycle: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
+			return &talkative{Actor: a}
+		}}
 }
 
 type talkative struct {

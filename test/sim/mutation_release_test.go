@@ -7,9 +7,10 @@ import "github.com/signalbox-epp/signalbox/messages"
 // A release is left out: of each twenty cycles that end, one does not give its place back.
 func init() {
 	n := 0
-	tagged = mutation{tag: "mutation_release", flow: func(to messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg] {
-		return forgetful{to, &n}
-	}}
+	tagged = mutation{tag: "mutation_release",
+		flow: func(to messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg] {
+			return forgetful{to, &n}
+		}}
 }
 
 type forgetful struct {

@@ -9,9 +9,10 @@ import (
 
 // A stale generation is accepted: what is meant for an endpoint that has left goes to whoever has its slot.
 func init() {
-	tagged = mutation{tag: "mutation_stale", prefix: func(a runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg] {
-		return &trusting{a, map[uint32]uint32{}}
-	}}
+	tagged = mutation{tag: "mutation_stale",
+		prefix: func(a runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg] {
+			return &trusting{a, map[uint32]uint32{}}
+		}}
 }
 
 type trusting struct {

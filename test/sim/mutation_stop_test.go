@@ -11,9 +11,10 @@ import (
 
 // A stop delivers: a cycle that stopped is still given what was told to it before.
 func init() {
-	tagged = mutation{tag: "mutation_stop", outside: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
-		return &lingering{Actor: a}
-	}}
+	tagged = mutation{tag: "mutation_stop",
+		outside: func(a runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg] {
+			return &lingering{Actor: a}
+		}}
 }
 
 type lingering struct {

@@ -37,7 +37,8 @@ func announce(t *testing.T, o outcome, requests int) {
 	if testing.Verbose() || t.Failed() {
 		return // t.Log said it
 	}
-	text := fmt.Sprintf("played by %s, and the same in every run:\n%s\nfaults %s", repeat(o.seed, requests), o, sorted(o.drawn))
+	text := fmt.Sprintf("played by %s, and the same in every run:\n%s\nfaults %s", repeat(o.seed, requests), o,
+		sorted(o.drawn))
 	parent := fmt.Sprintf("/proc/%d", os.Getppid())
 	comm, err := os.ReadFile(filepath.Join(parent, "comm"))
 	if err != nil || strings.TrimSpace(string(comm)) != "go" || link(parent) == link("/proc/self") {

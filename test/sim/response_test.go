@@ -35,9 +35,10 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 		}
 	}
 	passes := status == 200 && c.chance(.3)
-	started := scene{after: c.upTo(500 * time.Millisecond), step: steps[4], says: func(now time.Time) messages.CycleMsg {
-		return messages.ResponseStarted{Status: status, Served: served, At: now, Passes: passes}
-	}}
+	started := scene{after: c.upTo(500 * time.Millisecond), step: steps[4],
+		says: func(now time.Time) messages.CycleMsg {
+			return messages.ResponseStarted{Status: status, Served: served, At: now, Passes: passes}
+		}}
 	scenes := []scene{started}
 	if passes && c.line.id%20 != 0 { // else its body is shown nevertheless, for it was asked for
 		return append(scenes, scene{after: c.upTo(time.Millisecond), says: func(time.Time) messages.CycleMsg {
@@ -50,9 +51,11 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 	if !c.faults.off && c.chance(.05) { // in the middle, wherever that is
 		return append(scenes[:1+c.dice.IntN(len(scenes))], c.leaving())
 	}
-	scenes = append(scenes, scene{after: c.upTo(time.Second), step: steps[7], says: func(now time.Time) messages.CycleMsg {
-		return messages.ResponseEnded{At: now, ResponseBytes: 900, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 90, OutputTokens: 9}}
-	}})
+	scenes = append(scenes, scene{after: c.upTo(time.Second), step: steps[7],
+		says: func(now time.Time) messages.CycleMsg {
+			return messages.ResponseEnded{At: now, ResponseBytes: 900,
+				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 90, OutputTokens: 9}}
+		}})
 	if !c.faults.off && c.chance(.03) {
 		return append(scenes, c.leaving())
 	}
@@ -67,14 +70,16 @@ func (c *client) body() []scene {
 	if !c.faults.off && c.chance(.05) { // as the first event, or behind a token
 		c.faults.drew(answerFailed)
 		status := []int{404, 500, 503}[c.dice.IntN(3)]
-		scenes = slices.Insert(scenes, c.dice.IntN(2), scene{after: c.upTo(time.Second), says: func(time.Time) messages.CycleMsg {
-			return messages.ErrorSeen{Status: status}
-		}})
+		scenes = slices.Insert(scenes, c.dice.IntN(2),
+			scene{after: c.upTo(time.Second), says: func(time.Time) messages.CycleMsg {
+				return messages.ErrorSeen{Status: status}
+			}})
 	}
 	for range c.dice.IntN(4) {
-		scenes = append(scenes, scene{after: c.upTo(3 * time.Second), step: steps[6], says: func(now time.Time) messages.CycleMsg {
-			return messages.ResponseProgressed{At: now}
-		}})
+		scenes = append(scenes, scene{after: c.upTo(3 * time.Second), step: steps[6],
+			says: func(now time.Time) messages.CycleMsg {
+				return messages.ResponseProgressed{At: now}
+			}})
 	}
 	if !c.faults.off && c.chance(.005) {
 		c.faults.drew(serverSilent)
@@ -85,7 +90,8 @@ func (c *client) body() []scene {
 
 // over ends the stream.
 func (c *client) over(after time.Duration, completed bool) scene {
-	return scene{after: after, says: func(time.Time) messages.CycleMsg { return messages.StreamGone{Completed: completed} }}
+	return scene{after: after,
+		says: func(time.Time) messages.CycleMsg { return messages.StreamGone{Completed: completed} }}
 }
 
 // leaving ends the stream because the client wants it.

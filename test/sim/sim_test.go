@@ -88,7 +88,8 @@ func run(t *testing.T, seed uint64, requests int) outcome {
 	w.storm()
 	w.calm(50)
 	w.emptied()
-	got := outcome{seed: seed, hash: runtimetest.Inspect(w.sys).Hash(), summary: w.summary(), drawn: w.ledger.drawn, served: w.served()}
+	got := outcome{seed: seed, hash: runtimetest.Inspect(w.sys).Hash(), summary: w.summary(), drawn: w.ledger.drawn,
+		served: w.served()}
 	w.close()
 	for _, b := range w.ledger.breaches {
 		w.Errorf("%s", b)

@@ -69,7 +69,8 @@ func (f *whimsical) onAdmissionRequested(ctx runtime.Context[messages.FlowMsg], 
 }
 
 // later brings the request back within d: its own message is the timer.
-func (f *whimsical) later(ctx runtime.Context[messages.FlowMsg], kind string, d time.Duration, m messages.AdmissionRequested) {
+func (f *whimsical) later(ctx runtime.Context[messages.FlowMsg], kind string, d time.Duration,
+	m messages.AdmissionRequested) {
 	f.lines[m.Request] = &whim{kind: kind, asked: m}
 	ctx.After(time.Duration(f.dice.Int64N(int64(d))), m)
 }

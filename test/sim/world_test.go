@@ -37,7 +37,8 @@ const (
 var start = time.Unix(1_800_000_000, 0)
 
 // limits are short, so that every deadline passes now and then.
-var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, FirstToken: 3 * time.Second, ResponseIdle: 10 * time.Second, Logged: 5 * time.Second}
+var limits = cycle.Limits{Queue: 2 * time.Second, Pick: time.Second, FirstToken: 3 * time.Second,
+	ResponseIdle: 10 * time.Second, Logged: 5 * time.Second}
 
 // world is one run: the tree, the probes around it, and what is written down about them.
 type world struct {
@@ -108,7 +109,8 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 }
 
 func (w *world) settings(seed uint64) signalbox.Config {
-	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]), config.Settings{Destinations: 3, Stale: 2 * time.Second})
+	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]),
+		config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -121,7 +123,8 @@ func (w *world) settings(seed uint64) signalbox.Config {
 		Limits:  limits,
 		Scraper: scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second},
 		Outlier: outlier.Config{
-			MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second, LongestEjection: 4 * time.Second},
+			MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second,
+				LongestEjection: 4 * time.Second},
 		},
 		Records:  signalbox.Records{Entries: 256 * loops, Bytes: loops << 20},
 		PoolName: "pool", PrefixBlocks: w.blocks, FlowSeed: w.flows,

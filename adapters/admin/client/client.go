@@ -1,5 +1,6 @@
-// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them. Its errors are
-// one line each and name the flag of those commands that is at fault; those of TLS, which has several, are left to the caller.
+// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them. Its
+// errors are one line each and name the flag of those commands that is at fault; those of TLS, which has several,
+// are left to the caller.
 //
 // It never changes anything there, and never shows a byte that did not come from a Signalbox as it is.
 package client
@@ -62,7 +63,8 @@ func New(p Port) (*Client, error) {
 	return &Client{
 		base: &url.URL{Scheme: base.Scheme, Host: base.Host}, token: p.Token,
 		http: http.Client{
-			Transport:     &http.Transport{TLSClientConfig: p.TLS, TLSHandshakeTimeout: askWithin}, // no proxy: the port is near
+			// no proxy: the port is near
+			Transport:     &http.Transport{TLSClientConfig: p.TLS, TLSHandshakeTimeout: askWithin},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
@@ -86,7 +88,8 @@ func (c *Client) JSON(ctx context.Context, p Page, w io.Writer) error {
 
 // Decode reads the JSON form of a page into v.
 func (c *Client) Decode(ctx context.Context, p Page, v any) error {
-	return c.ask(ctx, p, "json", func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, pageBytes)).Decode(v) })
+	return c.ask(ctx, p, "json",
+		func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, pageBytes)).Decode(v) })
 }
 
 // ask has take read the answer, if it is the page in the form that was asked for.
@@ -165,7 +168,8 @@ func (c *Client) check(resp *http.Response, format string) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK {
 		if want := map[string]string{"json": "application/json", "text": "text/plain"}[format]; kind != want {
-			return fmt.Errorf("%s answers, but not as Signalbox does (%s instead of %s); %s", host, admin.Clean(kind), want, wants)
+			return fmt.Errorf("%s answers, but not as Signalbox does (%s instead of %s); %s", host, admin.Clean(kind),
+				want, wants)
 		}
 		return nil
 	}
@@ -177,9 +181,11 @@ func (c *Client) check(resp *http.Response, format string) error {
 	case err != nil || kind != "application/json" || json.Unmarshal(body, &f) != nil || f.Error == "":
 		return fmt.Errorf("%s answers HTTP %d, but not as Signalbox does; %s", host, resp.StatusCode, wants)
 	case resp.StatusCode == http.StatusUnauthorized && c.token == "":
-		return fmt.Errorf("%s wants a token (HTTP 401): --token-file names a file with one of those in --metrics-token-file", host)
+		return fmt.Errorf("%s wants a token (HTTP 401): --token-file names a file with one of those in "+
+			"--metrics-token-file", host)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("%s does not take the token of --token-file (HTTP 401): want one of those in --metrics-token-file", host)
+		return fmt.Errorf("%s does not take the token of --token-file (HTTP 401): want one of those in "+
+			"--metrics-token-file", host)
 	}
 	return errors.New(admin.Clean(f.Error))
 }

@@ -85,10 +85,11 @@ func TestPagesAreAskedFor(t *testing.T) {
 		page  client.Page
 		asked messages.RequestQueried
 	}{
-		"ours":      {at, request("id-42"), messages.RequestQueried{Request: 42}},
-		"a path":    {at + "/anything", request("id-42"), messages.RequestQueried{Request: 42}},
-		"no scheme": {strings.TrimPrefix(at, "http://"), request("a/b c?d%#"), messages.RequestQueried{IDs: messages.ListOf("a/b c?d%#")}},
-		"dots":      {at, request(".."), messages.RequestQueried{IDs: messages.ListOf("..")}},
+		"ours":   {at, request("id-42"), messages.RequestQueried{Request: 42}},
+		"a path": {at + "/anything", request("id-42"), messages.RequestQueried{Request: 42}},
+		"no scheme": {strings.TrimPrefix(at, "http://"), request("a/b c?d%#"),
+			messages.RequestQueried{IDs: messages.ListOf("a/b c?d%#")}},
+		"dots": {at, request(".."), messages.RequestQueried{IDs: messages.ListOf("..")}},
 		"list": {at, client.Page{Path: []string{"requests"}, Values: url.Values{"model": {"a b&c"}}},
 			messages.RequestQueried{Newest: 50, Filter: messages.RecordFilter{Model: "a b&c"}}},
 	} {
@@ -109,13 +110,15 @@ func TestJSONIsWrittenAndRead(t *testing.T) {
 	}
 	defer c.Close()
 	var b strings.Builder
-	if err := c.JSON(t.Context(), request("id-42"), &b); err != nil || !strings.HasPrefix(b.String(), "{\n  \"requests\": [") {
+	if err := c.JSON(t.Context(), request("id-42"), &b); err != nil ||
+		!strings.HasPrefix(b.String(), "{\n  \"requests\": [") {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 	var page struct {
 		Requests []struct{ ID string }
 	}
-	if err := c.Decode(t.Context(), request("id-42"), &page); err != nil || len(page.Requests) != 1 || page.Requests[0].ID != "id-42" {
+	if err := c.Decode(t.Context(), request("id-42"), &page); err != nil || len(page.Requests) != 1 ||
+		page.Requests[0].ID != "id-42" {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
@@ -140,18 +143,23 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		port     client.Port
 		id, want string
 	}{
-		"not found":        {client.Port{Addr: empty}, "id-5", "no record of request id-5; records live in memory, /debug/requests lists them; 7 records have made way"},
-		"client's id":      {client.Port{Addr: empty}, "abc", "x-request-id abc"},
-		"away":             {client.Port{Addr: away}, "abc", "nothing listens on " + away + ": is Signalbox running? --addr wants the address of Signalbox's metrics port"},
-		"no such name":     {client.Port{Addr: "nothing.invalid:1"}, "abc", "--addr wants"},
-		"not HTTP":         {client.Port{Addr: rawPort(t)}, "abc", "does not speak HTTP as a metrics port does; --addr wants"},
-		"another server":   {client.Port{Addr: other}, "abc", "text/html instead of text/plain"},
-		"another's 404":    {client.Port{Addr: other}, "missing", "answers HTTP 404, but not as Signalbox does; --addr wants"},
+		"not found": {client.Port{Addr: empty}, "id-5",
+			"no record of request id-5; records live in memory, /debug/requests lists them; 7 records have made way"},
+		"client's id": {client.Port{Addr: empty}, "abc", "x-request-id abc"},
+		"away": {client.Port{Addr: away}, "abc", "nothing listens on " + away +
+			": is Signalbox running? --addr wants the address of Signalbox's metrics port"},
+		"no such name": {client.Port{Addr: "nothing.invalid:1"}, "abc", "--addr wants"},
+		"not HTTP": {client.Port{Addr: rawPort(t)}, "abc",
+			"does not speak HTTP as a metrics port does; --addr wants"},
+		"another server": {client.Port{Addr: other}, "abc", "text/html instead of text/plain"},
+		"another's 404": {client.Port{Addr: other}, "missing",
+			"answers HTTP 404, but not as Signalbox does; --addr wants"},
 		"escapes":          {client.Port{Addr: hostile}, "abc", `no\x1b]0;owned\a`},
 		"no address":       {client.Port{}, "abc", "--addr: got \"\", want http://host:port"},
 		"no such protocol": {client.Port{Addr: "grpc://localhost:9002"}, "abc", "want http://host:port"},
 		"no token":         {client.Port{Addr: guarded}, "abc", "wants a token (HTTP 401): --token-file"},
-		"wrong token":      {client.Port{Addr: guarded, Token: "bad"}, "abc", "does not take the token of --token-file (HTTP 401)"},
+		"wrong token": {client.Port{Addr: guarded, Token: "bad"}, "abc",
+			"does not take the token of --token-file (HTTP 401)"},
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, c.port, c.id, c.want) })
 	}
@@ -175,7 +183,9 @@ func TestErrorsOfTheSchemeNameTheAddress(t *testing.T) {
 	guarded := s.Listener.Addr().String()
 	refused(t, client.Port{Addr: "https://" + plain}, "id-42", "speaks HTTP without TLS: use --addr http://"+plain)
 	refused(t, client.Port{Addr: "http://" + guarded}, "id-42", "speaks TLS: use --addr https://"+guarded)
-	if got, err := text(t, client.Port{Addr: "https://" + guarded, TLS: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}, request("id-42")); err != nil {
+	if got, err := text(t, client.Port{Addr: "https://" + guarded,
+		TLS: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}},
+		request("id-42")); err != nil {
 		t.Errorf("over TLS: %q, %v", got, err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Response is one ProcessingResponse to be sent. The zero value is empty; set it, Send it, set it again. Setting one that was not sent drops
-// the frame before.
+// Response is one ProcessingResponse to be sent. The zero value is empty; set it, Send it, set it again. Setting one
+// that was not sent drops the frame before.
 type Response struct {
 	frame mem.BufferSlice
 }
@@ -29,7 +29,8 @@ var (
 )
 
 func fixedFrame(num protowire.Number) mem.BufferSlice {
-	return mem.BufferSlice{mem.SliceBuffer(protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType), 0))}
+	return mem.BufferSlice{mem.SliceBuffer(protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType),
+		0))}
 }
 
 // SetEmptyHeaders answers the direction's headers without a change.
@@ -38,7 +39,8 @@ func (r *Response) SetEmptyHeaders(direction Direction) {
 	r.frame = emptyHeaders[direction]
 }
 
-// SetEmptyBody answers a body message of the direction without a change, in modes other than FULL_DUPLEX_STREAMED and GRPC.
+// SetEmptyBody answers a body message of the direction without a change,
+// in modes other than FULL_DUPLEX_STREAMED and GRPC.
 func (r *Response) SetEmptyBody(direction Direction) {
 	r.Discard()
 	r.frame = emptyBody[direction]
@@ -50,13 +52,15 @@ func (r *Response) SetEmptyTrailers(direction Direction) {
 	r.frame = emptyTrailers[direction]
 }
 
-// plainFrame keeps a frame of one plain buffer in one allocation: a pointer to the SliceBuffer is a Buffer without boxing.
+// plainFrame keeps a frame of one plain buffer in one allocation:
+// a pointer to the SliceBuffer is a Buffer without boxing.
 type plainFrame struct {
 	list [1]mem.Buffer
 	data mem.SliceBuffer
 }
 
-// SetFrame sends the encoding made by one of the Append functions. The memory of frame belongs to the transport from here on.
+// SetFrame sends the encoding made by one of the Append functions.
+// The memory of frame belongs to the transport from here on.
 func (r *Response) SetFrame(frame []byte) {
 	r.set(new(plainFrame), frame)
 }
@@ -86,14 +90,16 @@ type Namespace struct {
 
 // HeadersAnswer is an answer that changes the headers of a direction.
 type HeadersAnswer struct {
-	Direction       Direction
-	OnBody          bool // it answers the direction's body, which the proxy held together with the headers: mode BUFFERED
+	Direction Direction
+	// it answers the direction's body, which the proxy held together with the headers: mode BUFFERED
+	OnBody          bool
 	Set             []Header
 	Remove          []string
 	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response direction
 	Metadata        []Namespace
-	// Override asks the proxy for other body modes; nil = it does not. Envoy takes it if its filter has allow_mode_override, the modes are
-	// among its allowed_override_modes, if there are any, and neither mode so far is FULL_DUPLEX_STREAMED. Else it says nothing.
+	// Override asks the proxy for other body modes; nil = it does not. Envoy takes it if its filter has
+	// allow_mode_override, the modes are among its allowed_override_modes, if there are any, and neither mode so far is
+	// FULL_DUPLEX_STREAMED. Else it says nothing.
 	Override *Modes
 }
 
@@ -106,9 +112,10 @@ type Immediate struct {
 	Metadata []Namespace
 }
 
-// AppendHeadersAnswer appends the encoding of a to dst. Header values are sent as raw_value with append_action OVERWRITE_IF_EXISTS_OR_ADD,
-// which means the same to Envoy, which ignores it, and to proxies that honour it. Here and in AppendImmediate, names, metadata and details
-// that are not UTF-8 get U+FFFD in the place of what is wrong, since the proxy would refuse the whole frame.
+// AppendHeadersAnswer appends the encoding of a to dst. Header values are sent as raw_value with append_action
+// OVERWRITE_IF_EXISTS_OR_ADD, which means the same to Envoy, which ignores it, and to proxies that honour it. Here and
+// in AppendImmediate, names, metadata and details that are not UTF-8 get U+FFFD in the place of what is wrong, since
+// the proxy would refuse the whole frame.
 func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	num := 1 + protowire.Number(a.Direction)
 	if a.OnBody {
@@ -194,7 +201,8 @@ func appendMutation(dst []byte, num protowire.Number, set []Header, remove []str
 	return shut(dst, mutation)
 }
 
-// appendMetadata appends the dynamic_metadata of a ProcessingResponse: Struct{namespace: Value{Struct{key: Value{string}}}}.
+// appendMetadata appends the dynamic_metadata of a ProcessingResponse: Struct{namespace: Value{Struct{key:
+// Value{string}}}}.
 func appendMetadata(dst []byte, namespaces []Namespace) []byte {
 	if len(namespaces) == 0 {
 		return dst

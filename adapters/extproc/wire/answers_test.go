@@ -56,12 +56,14 @@ func TestHeadersAnswer(t *testing.T) {
 		"pick": {
 			HeadersAnswer{
 				Set: []Header{{"x-gateway-destination-endpoint", "10.0.0.1:8000"}}, ClearRouteCache: true,
-				Metadata: []Namespace{{"envoy.lb", []Field{{"x-gateway-destination-endpoint", "10.0.0.1:8000"}, {"id", "7"}}}},
+				Metadata: []Namespace{{"envoy.lb", []Field{{"x-gateway-destination-endpoint", "10.0.0.1:8000"},
+					{"id", "7"}}}},
 			},
 			requestHeaders(&extprocv3.CommonResponse{
 				HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("x-gateway-destination-endpoint", "10.0.0.1:8000")}},
 				ClearRouteCache: true,
-			}, strct(t, map[string]any{"envoy.lb": map[string]any{"x-gateway-destination-endpoint": "10.0.0.1:8000", "id": "7"}})),
+			}, strct(t, map[string]any{"envoy.lb": map[string]any{"x-gateway-destination-endpoint": "10.0.0.1:8000",
+				"id": "7"}})),
 		},
 		"two namespaces, long values, remove, bytes that are not UTF-8": {
 			HeadersAnswer{
@@ -70,7 +72,8 @@ func TestHeadersAnswer(t *testing.T) {
 			},
 			requestHeaders(&extprocv3.CommonResponse{
 				HeaderMutation: &extprocv3.HeaderMutation{
-					SetHeaders: []*corev3.HeaderValueOption{setHeader("a", long), setHeader("b", "\xff\x00")}, RemoveHeaders: []string{"c", "d"},
+					SetHeaders:    []*corev3.HeaderValueOption{setHeader("a", long), setHeader("b", "\xff\x00")},
+					RemoveHeaders: []string{"c", "d"},
 				},
 			}, strct(t, map[string]any{
 				"n1": map[string]any{"k": long}, "n2": map[string]any{}, "n\uFFFD": map[string]any{"\uFFFD": "v\uFFFD"},
@@ -80,19 +83,22 @@ func TestHeadersAnswer(t *testing.T) {
 			HeadersAnswer{OnBody: true, Set: []Header{{"a", "b"}}, ClearRouteCache: true},
 			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
 				Response: &extprocv3.CommonResponse{
-					HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a", "b")}},
+					HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a",
+						"b")}},
 					ClearRouteCache: true,
 				},
 			}}},
 		},
 		"other modes": {
-			HeadersAnswer{Direction: ResponseDirection, Override: &Modes{RequestBody: BodyBuffered, ResponseBody: BodyStreamed}},
+			HeadersAnswer{Direction: ResponseDirection,
+				Override: &Modes{RequestBody: BodyBuffered, ResponseBody: BodyStreamed}},
 			&extprocv3.ProcessingResponse{
 				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 					Response: &extprocv3.CommonResponse{},
 				}},
 				ModeOverride: &filterv3.ProcessingMode{
-					RequestBodyMode: filterv3.ProcessingMode_BUFFERED, ResponseBodyMode: filterv3.ProcessingMode_STREAMED,
+					RequestBodyMode:  filterv3.ProcessingMode_BUFFERED,
+					ResponseBodyMode: filterv3.ProcessingMode_STREAMED,
 				},
 			},
 		},
@@ -126,7 +132,8 @@ func TestAnswerLengthSteps(t *testing.T) {
 	for size := range 300 {
 		value := strings.Repeat("v", size)
 		var r Response
-		r.SetFrame(AppendHeadersAnswer([]byte{}, &HeadersAnswer{Set: []Header{{"k", value}}, Metadata: []Namespace{{"n", []Field{{"k", value}}}}}))
+		r.SetFrame(AppendHeadersAnswer([]byte{},
+			&HeadersAnswer{Set: []Header{{"k", value}}, Metadata: []Namespace{{"n", []Field{{"k", value}}}}}))
 		got := sent(t, &r)
 		raw := got.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()[0].GetHeader().GetRawValue()
 		meta := got.GetDynamicMetadata().GetFields()["n"].GetStructValue().GetFields()["k"].GetStringValue()
@@ -143,15 +150,18 @@ func TestImmediate(t *testing.T) {
 		want *extprocv3.ImmediateResponse
 		meta map[string]any
 	}{
-		"status only": {Immediate{Status: 503}, &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}}, nil},
+		"status only": {Immediate{Status: 503}, &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}},
+			nil},
 		"everything": {
 			Immediate{
-				Status: 429, Headers: []Header{{"content-type", "application/json"}, {"retry-after", "1"}}, Body: body, Details: "no capacity",
+				Status: 429, Headers: []Header{{"content-type", "application/json"}, {"retry-after", "1"}}, Body: body,
+				Details:  "no capacity",
 				Metadata: []Namespace{{"envoy.lb", []Field{{"reason", "saturated"}}}},
 			},
 			&extprocv3.ImmediateResponse{
 				Status: &typev3.HttpStatus{Code: 429}, Body: body, Details: "no capacity",
-				Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("content-type", "application/json"), setHeader("retry-after", "1")}},
+				Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("content-type",
+					"application/json"), setHeader("retry-after", "1")}},
 			},
 			map[string]any{"envoy.lb": map[string]any{"reason": "saturated"}},
 		},
@@ -238,7 +248,8 @@ func echoed(t *testing.T, direction Direction, e *Echo) (body []byte, sizes []in
 
 func TestEchoSizes(t *testing.T) {
 	tests := map[int][]int{
-		1: {1}, copyBytes: {copyBytes}, copyBytes + 1: {copyBytes + 1}, ChunkBytes - 1: {ChunkBytes - 1}, ChunkBytes: {ChunkBytes},
+		1: {1}, copyBytes: {copyBytes}, copyBytes + 1: {copyBytes + 1}, ChunkBytes - 1: {ChunkBytes - 1},
+		ChunkBytes:     {ChunkBytes},
 		ChunkBytes + 1: {ChunkBytes, 1}, 3*ChunkBytes + 500: {ChunkBytes, ChunkBytes, ChunkBytes, 500},
 	}
 	for size, want := range tests {
@@ -258,7 +269,8 @@ func echoSize(t *testing.T, source string, direction Direction, size int, want [
 		sources[source](t, &e, direction, body, eos)
 		got, sizes, end := echoed(t, direction, &e)
 		if !bytes.Equal(got, body) || !cmp.Equal(sizes, want) || end != eos {
-			t.Errorf("%s, %d bytes, %v direction, eos %v: got %d bytes in %v, eos %v", source, size, direction, eos, len(got), sizes, end)
+			t.Errorf("%s, %d bytes, %v direction, eos %v: got %d bytes in %v, eos %v", source, size, direction, eos,
+				len(got), sizes, end)
 		}
 	}
 }
@@ -277,7 +289,8 @@ func TestEchoEmpty(t *testing.T) {
 	}
 }
 
-// sources start an Echo in each of its ways; a received body comes in one buffer, in transport-sized pieces, and in small ones.
+// sources start an Echo in each of its ways; a received body comes in one buffer, in transport-sized pieces,
+// and in small ones.
 var sources = map[string]func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool){
 	"request, one piece": func(t *testing.T, e *Echo, direction Direction, body []byte, eos bool) {
 		e.StartRequest(received(t, direction, body, eos, 1<<30))

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// cursor walks the fields of one encoded message. Groups and fixed-width fields are skipped over; callers look only at num, typ, varint and
-// bytes.
+// cursor walks the fields of one encoded message. Groups and fixed-width fields are skipped over; callers look only at
+// num, typ, varint and bytes.
 type cursor struct {
 	rest   []byte
 	bytes  []byte // content of a length-delimited field; it ends where rest begins
@@ -62,12 +62,14 @@ func (c *cursor) fail() bool {
 	return false
 }
 
-// is tells whether the field is length-delimited and has number num. A known number with another wire type is an unknown field.
+// is tells whether the field is length-delimited and has number num.
+// A known number with another wire type is an unknown field.
 func (c *cursor) is(num protowire.Number) bool {
 	return c.num == num && c.typ == protowire.BytesType
 }
 
-// shape names a message type; rules says what its length-delimited fields hold. Fields without a rule need no check beyond their length.
+// shape names a message type; rules says what its length-delimited fields hold.
+// Fields without a rule need no check beyond their length.
 type shape uint8
 
 const (

@@ -28,7 +28,8 @@ func (p *bufferPool) buffer(b []byte) mem.Buffer {
 // benchHeaders is what Envoy sends for a chat request: 14 headers, the subset hint and the served endpoint.
 func benchHeaders() *extprocv3.ProcessingRequest {
 	h := &corev3.HeaderMap{}
-	for i, key := range []string{":method", ":path", ":authority", ":scheme", "content-type", "content-length", "user-agent", "accept", "authorization",
+	for i, key := range []string{":method", ":path", ":authority", ":scheme", "content-type", "content-length",
+		"user-agent", "accept", "authorization",
 		"x-forwarded-for", "x-forwarded-proto", "x-request-id", "traceparent", "x-envoy-expected-rq-timeout-ms"} {
 		h.Headers = append(h.Headers, &corev3.HeaderValue{Key: key, RawValue: pattern(8 + 3*i)})
 	}
@@ -138,7 +139,8 @@ func benchEchoGenerated(b *testing.B, data mem.BufferSlice) {
 		if err := codec.Unmarshal(data, &m); err != nil {
 			b.Fatal(err)
 		}
-		streamed := &extprocv3.StreamedBodyResponse{Body: m.GetResponseBody().GetBody(), EndOfStream: m.GetResponseBody().GetEndOfStream()}
+		streamed := &extprocv3.StreamedBodyResponse{Body: m.GetResponseBody().GetBody(),
+			EndOfStream: m.GetResponseBody().GetEndOfStream()}
 		mutation := &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed}}
 		frame, err := codec.Marshal(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
 			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: mutation}},
@@ -206,7 +208,8 @@ func TestPoolSizes(t *testing.T) {
 			(*b)[i] = 1
 		}
 		buffers.Put(b)
-		if again := buffers.Get(n); len(*again) != n || bytes.Count(*again, []byte{1})+bytes.Count(*again, []byte{0}) != n {
+		if again := buffers.Get(n); len(*again) != n || bytes.Count(*again, []byte{1})+
+			bytes.Count(*again, []byte{0}) != n {
 			t.Errorf("Get(%d) after Put: length %d", n, len(*again))
 		}
 	}
@@ -254,7 +257,8 @@ func echoGenerated(b *extprocv3.HttpBody) *extprocv3.BodyResponse {
 	return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: mutation}}
 }
 
-// BenchmarkServer runs whole exchanges over loopback. The client, which uses the generated types, is part of both figures.
+// BenchmarkServer runs whole exchanges over loopback. The client, which uses the generated types,
+// is part of both figures.
 func BenchmarkServer(b *testing.B) {
 	headers := map[string]*extprocv3.ProcessingRequest{"request headers": benchHeaders(), "response headers": {
 		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{}},

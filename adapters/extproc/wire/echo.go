@@ -8,11 +8,12 @@ import (
 // ChunkBytes is the largest body that Echo puts into one response; some proxies refuse messages above 64 KiB.
 const ChunkBytes = 62000
 
-// copyBytes is the largest chunk that is copied into its frame: up to here one small copy costs less than references to the parts.
+// copyBytes is the largest chunk that is copied into its frame: up to here one small copy costs less than references to
+// the parts.
 const copyBytes = 256
 
-// Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The zero value has
-// nothing to give; one Echo can be started again and again.
+// Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The
+// zero value has nothing to give; one Echo can be started again and again.
 type Echo struct {
 	one       mem.Buffer      // an owned reference to the only part; nil = there are several
 	parts     mem.BufferSlice // owned references to several
@@ -26,8 +27,9 @@ type Echo struct {
 	more      bool
 }
 
-// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same direction. It releases r, so read
-// what is wanted of r before. A body that is empty and not the last needs no response, and gives none.
+// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same
+// direction. It releases r, so read what is wanted of r before. A body that is empty and not the last needs no
+// response, and gives none.
 func (e *Echo) StartRequest(r *Request) {
 	e.Discard()
 	e.direction, e.eos, e.left, e.skip = r.Kind.Direction(), r.EndOfStream, r.bodyLen, r.bodyOff
@@ -48,7 +50,8 @@ func (e *Echo) StartMessage(r *Request) {
 	e.about, e.whole, e.more = about, true, body
 }
 
-// StartBody takes over the buffer of b, which is empty afterwards. It returns to the pool when the last chunk is written.
+// StartBody takes over the buffer of b, which is empty afterwards.
+// It returns to the pool when the last chunk is written.
 func (e *Echo) StartBody(direction Direction, b *Body, endOfStream bool) {
 	e.start(direction, b.Len(), endOfStream)
 	if b.buf != nil {
@@ -72,7 +75,8 @@ func (e *Echo) Discard() {
 	*e = Echo{parts: e.parts[:0]}
 }
 
-// Next sets out to the next response, with end_of_stream on the last one if the body ends the stream. It gives false when there is none.
+// Next sets out to the next response, with end_of_stream on the last one if the body ends the stream.
+// It gives false when there is none.
 func (e *Echo) Next(out *Response) bool {
 	if !e.more {
 		return false
@@ -106,8 +110,8 @@ type smallFrame struct {
 	raw [maxHeadBytes + copyBytes]byte
 }
 
-// chunkFrame keeps the list of a frame's buffers and its first buffer in one allocation. It is never used twice: the transport may read it
-// long after Send.
+// chunkFrame keeps the list of a frame's buffers and its first buffer in one allocation. It is never used twice: the
+// transport may read it long after Send.
 type chunkFrame struct {
 	list [6]mem.Buffer
 	head mem.SliceBuffer
@@ -145,7 +149,8 @@ func (e *Echo) advance(n int, visit func(part mem.Buffer, from, to int)) {
 	}
 }
 
-// maxHeadBytes is room for what stands before the body in a frame: five tags, five lengths of at most 5 bytes, three flags.
+// maxHeadBytes is room for what stands before the body in a frame: five tags, five lengths of at most 5 bytes,
+// three flags.
 const maxHeadBytes = 36
 
 // chunkHead is a streamed response without its body.
@@ -157,7 +162,8 @@ type chunkHead struct {
 }
 
 // append writes everything before the body: ProcessingResponse.{request,response}_body(3, 4), BodyResponse.response(1),
-// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then the flags before the body, so that nothing follows it.
+// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then the flags before the body,
+// so that nothing follows it.
 func (h chunkHead) append(dst []byte) []byte {
 	streamed := 0
 	if h.size > 0 {
@@ -196,15 +202,16 @@ func appendLength(dst []byte, num protowire.Number, size int) []byte {
 // maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more.
 const maxReserveBytes = 64 << 10
 
-// Body gathers the body of one direction in one pooled buffer, so that it can be read as a whole and then echoed. The buffer doubles as the body
-// grows; it ends at the length that was told, once half of it has come. The zero value is empty.
+// Body gathers the body of one direction in one pooled buffer, so that it can be read as a whole and then echoed. The
+// buffer doubles as the body grows; it ends at the length that was told, once half of it has come.
+// The zero value is empty.
 type Body struct {
 	buf  *[]byte
 	told int // the length of the body, if a header told one, which may be wrong
 }
 
-// Reserve notes that the body will have size bytes, and makes room for them, at most 64 KiB of it: size may come from a content-length
-// and be anything.
+// Reserve notes that the body will have size bytes, and makes room for them, at most 64 KiB of it: size may come from a
+// content-length and be anything.
 func (b *Body) Reserve(size int) {
 	b.told = size
 	size = Reservable(size)
@@ -216,8 +223,8 @@ func (b *Body) Reserve(size int) {
 // Reservable is how much of a length Reserve makes room for.
 func Reservable(size int) int { return min(size, maxReserveBytes) }
 
-// Takes is the memory that the body takes once n more bytes are there, or reserved: that of its buffer, which is larger than
-// what it holds.
+// Takes is the memory that the body takes once n more bytes are there, or reserved: that of its buffer, which is larger
+// than what it holds.
 func (b *Body) Takes(n int) int {
 	if n == 0 && b.buf == nil {
 		return 0

@@ -16,7 +16,8 @@ func TestEchoMessage(t *testing.T) {
 			t.Run(fmt.Sprintf("%d bytes in pieces of %d", size, piece), func(t *testing.T) {
 				for flags := range 8 {
 					echoMessage(t, &extprocv3.StreamedBodyResponse{
-						Body: pattern(size), EndOfStream: flags&1 != 0, EndOfStreamWithoutMessage: flags&2 != 0, GrpcMessageCompressed: flags&4 != 0,
+						Body: pattern(size), EndOfStream: flags&1 != 0, EndOfStreamWithoutMessage: flags&2 != 0,
+						GrpcMessageCompressed: flags&4 != 0,
 					}, piece)
 				}
 			})
@@ -36,7 +37,8 @@ func echoMessage(t *testing.T, want *extprocv3.StreamedBodyResponse, piece int) 
 		t.Fatal("no answer")
 	}
 	if got := chunk(t, RequestDirection, sent(t, &out)); !proto.Equal(got, want) {
-		t.Errorf("flags %v %v %v: the answer differs", want.GetEndOfStream(), want.GetEndOfStreamWithoutMessage(), want.GetGrpcMessageCompressed())
+		t.Errorf("flags %v %v %v: the answer differs", want.GetEndOfStream(), want.GetEndOfStreamWithoutMessage(),
+			want.GetGrpcMessageCompressed())
 	}
 	if e.Next(&out) {
 		t.Error("a second answer")
@@ -66,7 +68,8 @@ func TestReserveIsCapped(t *testing.T) {
 	b.Release()
 }
 
-// TestToldLengthEndsTheGrowth: a buffer is at most twice what came, and ends at the length that was told. A wrong one changes nothing.
+// TestToldLengthEndsTheGrowth: a buffer is at most twice what came, and ends at the length that was told.
+// A wrong one changes nothing.
 func TestToldLengthEndsTheGrowth(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct{ told, bytes, want int }{
@@ -90,10 +93,12 @@ func TestToldLengthEndsTheGrowth(t *testing.T) {
 			for came := 0; came < c.bytes; {
 				n := min(c.bytes-came, 64<<10)
 				took := b.Takes(n)
-				b.Append(&Request{Kind: RequestBody, held: mem.BufferSlice{mem.SliceBuffer(make([]byte, n))}, bodyLen: n})
+				b.Append(&Request{Kind: RequestBody, held: mem.BufferSlice{mem.SliceBuffer(make([]byte, n))},
+					bodyLen: n})
 				came += n
 				if got := cap(*b.buf); got != took || got > max(2*came, maxReserveBytes) {
-					t.Fatalf("a buffer of %d bytes for %d that came; it was to take %d, and may take twice what came", got, came, took)
+					t.Fatalf("a buffer of %d bytes for %d that came; it was to take %d, and may take twice what came",
+						got, came, took)
 				}
 			}
 			if got := cap(*b.buf); got != c.want || b.Len() != c.bytes {

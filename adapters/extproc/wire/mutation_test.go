@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// compare decodes frame both ways: both fail, or both show the same. The codec gets it cut as cuts say, in buffers that are poisoned when
-// given back. It gives whether protobuf accepts the frame.
+// compare decodes frame both ways: both fail, or both show the same. The codec gets it cut as cuts say, in buffers that
+// are poisoned when given back. It gives whether protobuf accepts the frame.
 func compare(t *testing.T, frame []byte, cuts []int) (accepted bool) {
 	t.Helper()
 	pool := new(poisonPool)
@@ -53,7 +53,8 @@ func compare(t *testing.T, frame []byte, cuts []int) (accepted bool) {
 
 // equal is cmp.Equal for views, without its cost for the common case of empty maps.
 func equal(a, b *view) bool {
-	same := a.Kind == b.Kind && a.EndOfStream == b.EndOfStream && a.Message == b.Message && a.Observability == b.Observability && a.Body == b.Body &&
+	same := a.Kind == b.Kind && a.EndOfStream == b.EndOfStream && a.Message == b.Message &&
+		a.Observability == b.Observability && a.Body == b.Body &&
 		a.HasModes == b.HasModes && a.Modes == b.Modes && len(a.Headers) == len(b.Headers)
 	if !same {
 		return false
@@ -66,7 +67,8 @@ func equal(a, b *view) bool {
 	return len(a.Meta)+len(b.Meta)+len(a.Attr)+len(b.Attr) == 0 || cmp.Equal(*a, *b)
 }
 
-// frames makes random frames from the message descriptors: fields in any order, repeated, unknown, or with a wrong wire type.
+// frames makes random frames from the message descriptors: fields in any order, repeated, unknown,
+// or with a wrong wire type.
 type frames struct{ *rand.Rand }
 
 func (f frames) message(d protoreflect.MessageDescriptor, depth int) (b []byte) {
@@ -87,7 +89,8 @@ func (f frames) message(d protoreflect.MessageDescriptor, depth int) (b []byte) 
 	return b
 }
 
-func (f frames) field(b []byte, fd protoreflect.FieldDescriptor, num protowire.Number, typ protowire.Type, depth int) []byte {
+func (f frames) field(b []byte, fd protoreflect.FieldDescriptor, num protowire.Number, typ protowire.Type,
+	depth int) []byte {
 	switch typ {
 	case protowire.VarintType:
 		return protowire.AppendVarint(b, []uint64{0, 1, 4, 1 << 40, 1<<64 - 1}[f.IntN(5)])
@@ -96,7 +99,8 @@ func (f frames) field(b []byte, fd protoreflect.FieldDescriptor, num protowire.N
 	case protowire.Fixed32Type:
 		return protowire.AppendFixed32(b, f.Uint32())
 	case protowire.StartGroupType:
-		return protowire.AppendTag(protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), 1), num, protowire.EndGroupType)
+		return protowire.AppendTag(protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), 1), num,
+			protowire.EndGroupType)
 	case protowire.BytesType:
 		return protowire.AppendBytes(b, f.content(fd, depth))
 	default:
@@ -146,7 +150,8 @@ func (f frames) mutate(b []byte) []byte {
 		case 3:
 			b = append(b[:at:at], append([]byte{byte(f.IntN(256))}, b[at:]...)...)
 		case 4:
-			huge := [][]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1}, {0x80, 0}, {0xff, 0xff, 0xff, 0xff, 0x0f}}
+			huge := [][]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+				{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1}, {0x80, 0}, {0xff, 0xff, 0xff, 0xff, 0x0f}}
 			b = append(b[:at:at], append(huge[f.IntN(len(huge))], b[min(len(b), at+1):]...)...)
 		case 5:
 			to := min(len(b), at+f.IntN(12))
@@ -239,7 +244,8 @@ var nestings = map[string]func(n int) []byte{
 			b = protowire.AppendBytes([]byte{2<<3 | 2}, b)
 			b = protowire.AppendBytes([]byte{1<<3 | 2}, b)
 		}
-		b = protowire.AppendBytes([]byte{2<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b)) // HttpHeaders.attributes
+		// HttpHeaders.attributes
+		b = protowire.AppendBytes([]byte{2<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
 		return protowire.AppendBytes([]byte{2<<3 | 2}, b)
 	},
 }
@@ -249,7 +255,10 @@ func TestDepthLimit(t *testing.T) {
 		ours := sort.Search(12000, func(n int) bool {
 			return Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(nest(n))}, new(Request)) != nil
 		})
-		theirs := sort.Search(12000, func(n int) bool { return proto.Unmarshal(nest(n), new(extprocv3.ProcessingRequest)) != nil })
+		theirs := sort.Search(12000, func(n int) bool {
+			return proto.Unmarshal(nest(n),
+				new(extprocv3.ProcessingRequest)) != nil
+		})
 		if ours != theirs || theirs == 12000 {
 			t.Errorf("%s: we refuse from %d levels on, protobuf from %d", name, ours, theirs)
 		}
@@ -258,7 +267,8 @@ func TestDepthLimit(t *testing.T) {
 
 func FuzzRequest(f *testing.F) {
 	for _, m := range goldenRequests(f) {
-		for _, h := range append(m.GetRequestHeaders().GetHeaders().GetHeaders(), m.GetRequestTrailers().GetTrailers().GetHeaders()...) {
+		for _, h := range append(m.GetRequestHeaders().GetHeaders().GetHeaders(),
+			m.GetRequestTrailers().GetTrailers().GetHeaders()...) {
 			h.RawValue = h.RawValue[:min(len(h.RawValue), 20)]
 		}
 		frame, err := proto.Marshal(m)

@@ -23,7 +23,8 @@ func repeated(n int, num protowire.Number, content []byte) []byte {
 // pair is an entry of a map.
 func pair(key string, value []byte) []byte { return append(field(1, []byte(key)), value...) }
 
-// repetitions are frames in which one field stands n times and is to be merged, with what reads it. Each shows n strings.
+// repetitions are frames in which one field stands n times and is to be merged, with what reads it.
+// Each shows n strings.
 var repetitions = map[string]struct {
 	frame func(n int) []byte
 	read  func(r *Request, seen func())
@@ -39,14 +40,16 @@ var repetitions = map[string]struct {
 	"the metadata": {
 		func(n int) []byte {
 			element := field(6, field(1, field(3, nil)))
-			return append(field(8, field(1, pair("ns", field(2, field(1, pair("k", repeated(n, 2, element))))))), repeated(n, 8, nil)...)
+			return append(field(8, field(1, pair("ns", field(2, field(1, pair("k", repeated(n, 2, element))))))),
+				repeated(n, 8, nil)...)
 		},
 		readAllMeta,
 	},
 	"a map's value": {
 		func(n int) []byte {
 			list := repeated(n, 6, field(1, field(3, nil)))
-			return field(8, field(1, pair("ns", append(repeated(n, 2, nil), field(2, field(1, pair("k", field(2, list))))...))))
+			return field(8,
+				field(1, pair("ns", append(repeated(n, 2, nil), field(2, field(1, pair("k", field(2, list))))...))))
 		},
 		readAllMeta,
 	},

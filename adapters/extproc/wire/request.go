@@ -8,7 +8,8 @@ import (
 // Request is one received ProcessingRequest. The zero value is ready for Recv; reuse one per stream.
 type Request struct {
 	Kind Kind
-	// EndOfStream is the end_of_stream of headers and bodies; false for trailers, which end their direction by themselves.
+	// EndOfStream is the end_of_stream of headers and bodies; false for trailers,
+	// which end their direction by themselves.
 	EndOfStream bool
 	// Message is what a body in mode GRPC says of its message; the zero Message elsewhere.
 	Message Message
@@ -63,7 +64,8 @@ func (r *Request) AppendBody(dst []byte) []byte {
 	return dst
 }
 
-// BodyPieces calls visit for each piece of the body in order, until visit gives false. Pieces are never empty and die at Release.
+// BodyPieces calls visit for each piece of the body in order, until visit gives false.
+// Pieces are never empty and die at Release.
 func (r *Request) BodyPieces(visit func(piece []byte) bool) {
 	skip, left := r.bodyOff, r.bodyLen
 	for _, b := range r.held {
@@ -83,8 +85,8 @@ func (r *Request) BodyPieces(visit func(piece []byte) bool) {
 	}
 }
 
-// unmarshal reads one frame. A body message that lies in several buffers is kept there if it has the usual form; any other frame in several
-// buffers is joined first, so that there is one reader for everything unusual.
+// unmarshal reads one frame. A body message that lies in several buffers is kept there if it has the usual form; any
+// other frame in several buffers is joined first, so that there is one reader for everything unusual.
 func (r *Request) unmarshal(data mem.BufferSlice) error {
 	r.Release()
 	if len(data) == 0 {
@@ -128,7 +130,8 @@ func memberKind(c *cursor) Kind {
 	return memberKinds[c.num]
 }
 
-// extract reads the top-level fields of a checked frame. Of the oneof the last member wins, and a repeated member merges with itself.
+// extract reads the top-level fields of a checked frame. Of the oneof the last member wins,
+// and a repeated member merges with itself.
 func (r *Request) extract() {
 	c := cursor{rest: r.frame}
 	for {

@@ -95,10 +95,12 @@ type metaView struct {
 }
 
 // names are the keys that generated messages use; lookups of all of them, and of pairs, are compared.
-var names = []string{"", "envoy.lb", "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", "served", attributesKey}
+var names = []string{"", "envoy.lb", "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", "served",
+	attributesKey}
 
 func viewOf(r *Request) view {
-	v := view{Kind: r.Kind, EndOfStream: r.EndOfStream, Message: r.Message, Observability: r.Observability(), Body: string(r.AppendBody(nil))}
+	v := view{Kind: r.Kind, EndOfStream: r.EndOfStream, Message: r.Message, Observability: r.Observability(),
+		Body: string(r.AppendBody(nil))}
 	v.Meta, v.Attr = map[string]metaView{}, map[string]string{}
 	v.Modes, v.HasModes = r.Modes()
 	r.Headers(func(key, value []byte) bool {
@@ -156,9 +158,11 @@ func viewMember(v *view, m *extprocv3.ProcessingRequest) {
 	var headers *corev3.HeaderMap
 	switch o := m.GetRequest().(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
-		v.Kind, v.EndOfStream, headers = RequestHeaders, o.RequestHeaders.GetEndOfStream(), o.RequestHeaders.GetHeaders()
+		v.Kind, v.EndOfStream, headers = RequestHeaders, o.RequestHeaders.GetEndOfStream(),
+			o.RequestHeaders.GetHeaders()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		v.Kind, v.EndOfStream, headers = ResponseHeaders, o.ResponseHeaders.GetEndOfStream(), o.ResponseHeaders.GetHeaders()
+		v.Kind, v.EndOfStream, headers = ResponseHeaders, o.ResponseHeaders.GetEndOfStream(),
+			o.ResponseHeaders.GetHeaders()
 	case *extprocv3.ProcessingRequest_RequestBody:
 		v.Kind = RequestBody
 		v.body(o.RequestBody)
@@ -180,7 +184,8 @@ func viewMember(v *view, m *extprocv3.ProcessingRequest) {
 }
 
 func viewMeta(v *view, ns string, val *structpb.Value, path ...string) {
-	if !slices.Contains(names, ns) || !slices.Contains(names, path[0]) || len(path) > 1 && !slices.Contains(names[:3], path[1]) {
+	if !slices.Contains(names, ns) || !slices.Contains(names, path[0]) || len(path) > 1 &&
+		!slices.Contains(names[:3], path[1]) {
 		return
 	}
 	m := metaView{Kind: MetaOther}
@@ -201,14 +206,16 @@ func viewMeta(v *view, ns string, val *structpb.Value, path ...string) {
 func goldenRequests(t testing.TB) map[string]*extprocv3.ProcessingRequest {
 	t.Helper()
 	meta, err := structpb.NewStruct(map[string]any{
-		"x-gateway-destination-endpoint-subset": []any{"10.0.0.1:8000", 7.0, "[::1]:8000", nil}, "served": "10.0.0.2:8000",
-		"": map[string]any{"envoy.lb": "deep"}, "envoy.lb": true,
+		"x-gateway-destination-endpoint-subset": []any{"10.0.0.1:8000", 7.0, "[::1]:8000", nil},
+		"served":                                "10.0.0.2:8000",
+		"":                                      map[string]any{"envoy.lb": "deep"}, "envoy.lb": true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	headers := &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
-		{Key: ":method", RawValue: []byte("POST")}, {Key: "cookie", RawValue: []byte("a\xff")}, {Key: "cookie", Value: "b"}, {Key: "empty"},
+		{Key: ":method", RawValue: []byte("POST")}, {Key: "cookie", RawValue: []byte("a\xff")},
+		{Key: "cookie", Value: "b"}, {Key: "empty"},
 		{Key: "long", RawValue: pattern(60 << 10)},
 	}}
 	requests := map[string]*extprocv3.ProcessingRequest{
@@ -222,10 +229,12 @@ func goldenRequests(t testing.TB) map[string]*extprocv3.ProcessingRequest {
 		"empty last body":   bodyMessage(ResponseDirection, nil, true),
 	}
 	for _, m := range requests {
-		m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": meta, "envoy.lb.subset_hint": {}}}
+		m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": meta,
+			"envoy.lb.subset_hint": {}}}
 		m.Attributes = map[string]*structpb.Struct{attributesKey: meta, "other": {}}
 		m.ProtocolConfig = &extprocv3.ProtocolConfiguration{
-			RequestBodyMode: extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: extprocfilterv3.ProcessingMode_NONE, SendBodyWithoutWaitingForHeaderResponse: true,
+			RequestBodyMode:  extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+			ResponseBodyMode: extprocfilterv3.ProcessingMode_NONE, SendBodyWithoutWaitingForHeaderResponse: true,
 		}
 		m.ObservabilityMode = m.Request == nil
 	}
@@ -239,7 +248,8 @@ func TestDecodeGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, pieceBytes := range []int{1, 2, 7, 1000, 16 << 10, 1 << 30} {
-			t.Run(fmt.Sprintf("%s in pieces of %d", name, pieceBytes), func(t *testing.T) { decodeOne(t, frame, viewOfProto(m), pieceBytes) })
+			t.Run(fmt.Sprintf("%s in pieces of %d", name, pieceBytes),
+				func(t *testing.T) { decodeOne(t, frame, viewOfProto(m), pieceBytes) })
 		}
 	}
 }
@@ -293,7 +303,8 @@ func TestVisitsStop(t *testing.T) {
 	}
 	headers, elements := 0, 0
 	r.Headers(func(_, _ []byte) bool { headers++; return false })
-	r.Meta("envoy.lb", []string{"x-gateway-destination-endpoint-subset"}, func([]byte) bool { elements++; return false })
+	r.Meta("envoy.lb", []string{"x-gateway-destination-endpoint-subset"},
+		func([]byte) bool { elements++; return false })
 	if headers != 1 || elements != 1 {
 		t.Errorf("visit was called %d and %d times after it gave false, want once each", headers, elements)
 	}

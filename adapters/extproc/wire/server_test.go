@@ -21,7 +21,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// echoServer answers headers and trailers without a change. It echoes response bodies by reference and request bodies from one buffer.
+// echoServer answers headers and trailers without a change. It echoes response bodies by reference and request bodies
+// from one buffer.
 type echoServer struct{}
 
 func (echoServer) Process(s Stream) error {
@@ -92,7 +93,8 @@ func serve(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOpti
 	register(s)
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := s.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // that if it was stopped before it began
+		// that if it was stopped before it began
+		if err := s.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
@@ -163,7 +165,8 @@ func TestServerEchoes(t *testing.T) {
 	}
 }
 
-// Many streams at once exchange whole transactions while the buffers go round in the pool; some are dropped in the middle.
+// Many streams at once exchange whole transactions while the buffers go round in the pool;
+// some are dropped in the middle.
 func TestServerManyStreams(t *testing.T) {
 	conn := serve(t, ours, ServerOptions()...)
 	golden := goldenRequests(t)
@@ -187,7 +190,8 @@ func transact(conn *grpc.ClientConn, golden map[string]*extprocv3.ProcessingRequ
 	if err != nil {
 		return err
 	}
-	messages := []*extprocv3.ProcessingRequest{golden["request headers"], bodyMessage(RequestDirection, body, true), golden["response headers"]}
+	messages := []*extprocv3.ProcessingRequest{golden["request headers"], bodyMessage(RequestDirection, body, true),
+		golden["response headers"]}
 	for part := range slices.Chunk(body, 20000) {
 		messages = append(messages, bodyMessage(ResponseDirection, part, false))
 	}
@@ -247,7 +251,8 @@ func TestEndOfAStreamHasTheStatusOfItsContext(t *testing.T) {
 		ended <- status.Code(err)
 		return err
 	}
-	conn := serve(t, func(s *grpc.Server) { Register(s, patient{}) }, append(ServerOptions(), grpc.StreamInterceptor(watch))...)
+	conn := serve(t, func(s *grpc.Server) { Register(s, patient{}) },
+		append(ServerOptions(), grpc.StreamInterceptor(watch))...)
 	ctx, leave := context.WithTimeout(t.Context(), time.Second)
 	defer leave()
 	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)

@@ -14,9 +14,9 @@ type bodyHead struct {
 	msgEnd  int // end of the HttpBody; other top-level fields may follow
 }
 
-// readHead reads the start of a frame whose first buffer holds everything before the body, and whose HttpBody begins with the body, as
-// generated encoders write it. Lengths are compared unsigned and before any conversion. It gives false for every other form, also for
-// malformed ones.
+// readHead reads the start of a frame whose first buffer holds everything before the body, and whose HttpBody begins
+// with the body, as generated encoders write it. Lengths are compared unsigned and before any conversion. It gives
+// false for every other form, also for malformed ones.
 func readHead(first []byte, total int) (h bodyHead, ok bool) {
 	h.kind, h.msgTag = findBody(first)
 	if h.kind == None {
@@ -60,8 +60,8 @@ func findBody(first []byte) (Kind, int) {
 	return None, 0
 }
 
-// readSplit reads a body message in several buffers without touching the body. It gives false, and leaves the Request empty, for everything
-// but the usual form: what is odd or malformed belongs to the joined path.
+// readSplit reads a body message in several buffers without touching the body. It gives false, and leaves the Request
+// empty, for everything but the usual form: what is odd or malformed belongs to the joined path.
 func (r *Request) readSplit(data mem.BufferSlice) bool {
 	first := data[0].ReadOnlyData()
 	h, ok := readHead(first, data.Len())
@@ -87,7 +87,8 @@ func (r *Request) readSplit(data mem.BufferSlice) bool {
 	return true
 }
 
-// around gives the fields before the body member and those after it as one frame: in place if one side is empty, which is the rule.
+// around gives the fields before the body member and those after it as one frame: in place if one side is empty,
+// which is the rule.
 func around(before, after []byte) []byte {
 	if len(before) == 0 {
 		return after
@@ -111,7 +112,8 @@ func bodyFlags(httpBody []byte) (end bool, about Message) {
 	return end, about
 }
 
-// behind gives the bytes of data from offset at on: in place if they lie in the last buffer, else joined in the Request's own memory.
+// behind gives the bytes of data from offset at on: in place if they lie in the last buffer,
+// else joined in the Request's own memory.
 func (r *Request) behind(data mem.BufferSlice, at int) []byte {
 	for i, b := range data {
 		piece := b.ReadOnlyData()

@@ -16,8 +16,8 @@ const (
 	MetaOther // present, but a number, a bool, null, a struct or nothing
 )
 
-// Headers calls visit for each entry of headers or trailers in the order received, until visit gives false. value is raw_value, or value if
-// that is empty. Both views die at Release, and value need not be UTF-8.
+// Headers calls visit for each entry of headers or trailers in the order received, until visit gives false. value is
+// raw_value, or value if that is empty. Both views die at Release, and value need not be UTF-8.
 func (r *Request) Headers(visit func(key, value []byte) bool) {
 	var num protowire.Number
 	switch r.Kind {
@@ -67,8 +67,9 @@ func readHeader(b []byte) (key, value []byte) {
 	return key, value
 }
 
-// Meta looks up metadata_context.filter_metadata[namespace] and in it path, at least one key. It calls visit with the string found there, or
-// with each string of the list found there (other elements are skipped), until visit gives false. The views die at Release.
+// Meta looks up metadata_context.filter_metadata[namespace] and in it path, at least one key. It calls visit with the
+// string found there, or with each string of the list found there (other elements are skipped), until visit gives
+// false. The views die at Release.
 func (r *Request) Meta(namespace string, path []string, visit func(value []byte) bool) MetaKind {
 	context := merged(r.frame, 8)
 	fields, ok := entry(context, 1, namespace)
@@ -123,8 +124,9 @@ func (r *Request) Attr(key string) string {
 	return ""
 }
 
-// merged gives the content of the message field num of b. If the field stands there several times the contents are joined, since joining
-// two encodings is how protobuf merges messages; only that allocates, in proportion to what is joined.
+// merged gives the content of the message field num of b. If the field stands there several times the contents are
+// joined, since joining two encodings is how protobuf merges messages; only that allocates,
+// in proportion to what is joined.
 func merged(b []byte, num protowire.Number) []byte {
 	var content []byte
 	pieces := 0
@@ -170,10 +172,12 @@ func entryKey(b []byte) (key []byte) {
 
 // valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
 var valueTypes = [...]protowire.Type{
-	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType, 5: protowire.BytesType, 6: protowire.BytesType,
+	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
+	5: protowire.BytesType, 6: protowire.BytesType,
 }
 
-// readValue gives the member that a google.protobuf.Value holds, 0 if none, and its content if it is a string, a struct or a list.
+// readValue gives the member that a google.protobuf.Value holds, 0 if none, and its content if it is a string,
+// a struct or a list.
 func readValue(b []byte) (num protowire.Number, content []byte) {
 	run := 0
 	c := cursor{rest: b}

@@ -1,11 +1,14 @@
-// Package wire is the encoding of Envoy's ext_proc stream: it reads ProcessingRequest frames and writes ProcessingResponse frames straight on
-// grpc-go's buffers, with the same meaning as the generated protobuf types but without building them.
+// Package wire is the encoding of Envoy's ext_proc stream: it reads ProcessingRequest frames and writes
+// ProcessingResponse frames straight on grpc-go's buffers, with the same meaning as the generated protobuf types but
+// without building them.
 //
-// It owns the codec, the buffer pool of the gRPC server, the views into a received frame and the frames to be sent. It is the only package
-// that touches grpc's experimental buffer APIs. It never decides what to answer and never keeps the state of a stream.
+// It owns the codec, the buffer pool of the gRPC server, the views into a received frame and the frames to be sent. It
+// is the only package that touches grpc's experimental buffer APIs. It never decides what to answer and never keeps the
+// state of a stream.
 //
-// Ownership: a Request holds references to the received buffers until Release, Recv or Echo.StartRequest; every view handed out by it dies
-// then. A Response is consumed by Send. Nothing here is safe for use by several goroutines at once, except the codec and the pool.
+// Ownership: a Request holds references to the received buffers until Release, Recv or Echo.StartRequest; every view
+// handed out by it dies then. A Response is consumed by Send. Nothing here is safe for use by several goroutines at
+// once, except the codec and the pool.
 package wire
 
 import (
@@ -48,7 +51,8 @@ func (d Direction) String() string {
 // Kind says which message of the exchange a Request carries.
 type Kind uint8
 
-// The kinds. None is a frame without a message of these six: only metadata, a window update, or something newer than this codec.
+// The kinds. None is a frame without a message of these six: only metadata, a window update,
+// or something newer than this codec.
 const (
 	None Kind = iota
 	RequestHeaders
@@ -75,7 +79,8 @@ func (k Kind) Direction() Direction {
 	return RequestDirection
 }
 
-// BodyMode is how the proxy sends a body, by the numbers of ProcessingMode.BodySendMode. Numbers without a name here are kept as received.
+// BodyMode is how the proxy sends a body, by the numbers of ProcessingMode.BodySendMode.
+// Numbers without a name here are kept as received.
 type BodyMode int32
 
 // The body modes of Envoy 1.40.
@@ -103,8 +108,8 @@ type Modes struct {
 	RequestBody, ResponseBody BodyMode
 }
 
-// Codec is the grpc codec of the server: it handles *Request and *Response and leaves every other type to grpc's protobuf codec, since the
-// health service and the access log share the server.
+// Codec is the grpc codec of the server: it handles *Request and *Response and leaves every other type to grpc's
+// protobuf codec, since the health service and the access log share the server.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
@@ -128,7 +133,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return frame, nil
 }
 
-// Unmarshal reads one frame into a *Request, which takes its own references to data. It fails exactly when proto.Unmarshal would.
+// Unmarshal reads one frame into a *Request, which takes its own references to data.
+// It fails exactly when proto.Unmarshal would.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*Request)
 	if !ok {
@@ -150,7 +156,8 @@ type Stream interface {
 	Context() context.Context
 	// Recv releases what r held and fills it with the next message. It gives io.EOF after the proxy's half-close.
 	Recv(r *Request) error
-	// Send consumes the frame of r, whether it succeeds or fails. It blocks while the stream's flow control window is closed.
+	// Send consumes the frame of r, whether it succeeds or fails.
+	// It blocks while the stream's flow control window is closed.
 	Send(r *Response) error
 }
 
@@ -183,14 +190,14 @@ func Register(s grpc.ServiceRegistrar, h Handler) {
 	}, h)
 }
 
-// ServerOptions gives the codec and the buffer pool to a gRPC server. Limits, windows and stream workers stay with the caller; the receive
-// limit must exceed the proxy's buffer limit, since one body message can be as large as that.
+// ServerOptions gives the codec and the buffer pool to a gRPC server. Limits, windows and stream workers stay with the
+// caller; the receive limit must exceed the proxy's buffer limit, since one body message can be as large as that.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec{}), experimental.BufferPool(buffers)}
 }
 
-// The tiers of the pool are the powers of two from 2 KiB to 4 MiB. Below 2 KiB grpc would not give buffers back (its threshold is 1 KiB of
-// capacity); above 4 MiB a buffer is left to the garbage collector.
+// The tiers of the pool are the powers of two from 2 KiB to 4 MiB. Below 2 KiB grpc would not give buffers back (its
+// threshold is 1 KiB of capacity); above 4 MiB a buffer is left to the garbage collector.
 const (
 	minTierBits = 11
 	maxTierBits = 22
@@ -199,8 +206,8 @@ const (
 // buffers is shared by the server and the codec, so that what one puts back the other gets.
 var buffers = new(bufferPool)
 
-// bufferPool hands out buffers with old content in them: grpc's own pool clears the whole capacity on each Get, which costs more than all
-// decoding at 64 KiB. Whoever gets a buffer must write each byte before reading it.
+// bufferPool hands out buffers with old content in them: grpc's own pool clears the whole capacity on each Get, which
+// costs more than all decoding at 64 KiB. Whoever gets a buffer must write each byte before reading it.
 type bufferPool struct {
 	tiers [maxTierBits - minTierBits + 1]sync.Pool
 }

@@ -30,7 +30,8 @@ func (s *session) readSubset(m *ask) {
 // pick is the answer with the destinations, or the refusal if there are none.
 func (s *session) pick(in exchange.Kind) *answer {
 	s.picked = true
-	to := slices.DeleteFunc(slices.Clone(pool), func(e string) bool { return s.limited && !slices.Contains(s.limit, e) })
+	to := slices.DeleteFunc(slices.Clone(pool),
+		func(e string) bool { return s.limited && !slices.Contains(s.limit, e) })
 	if len(to) == 0 {
 		return refusal(503)
 	}
@@ -53,7 +54,8 @@ func pickOf(in exchange.Kind, to string) *answer {
 func set(pairs ...string) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	for i := 0; i < len(pairs); i += 2 {
-		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])}})
+		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: pairs[i],
+			RawValue: []byte(pairs[i+1])}})
 	}
 	return m
 }

@@ -257,8 +257,9 @@ func (b *book) ledger() Inside {
 
 // retry adds to a refusal when to come again.
 func retry(m *answer) *answer {
-	m.GetImmediateResponse().Headers.SetHeaders = append(m.GetImmediateResponse().Headers.SetHeaders, &corev3.HeaderValueOption{
-		Header: &corev3.HeaderValue{Key: "retry-after", RawValue: []byte("1")},
-	})
+	m.GetImmediateResponse().Headers.SetHeaders = append(m.GetImmediateResponse().Headers.SetHeaders,
+		&corev3.HeaderValueOption{
+			Header: &corev3.HeaderValue{Key: "retry-after", RawValue: []byte("1")},
+		})
 	return m
 }

@@ -25,7 +25,8 @@ type Options struct {
 	Health healthpb.HealthClient             // nil: health is not checked
 	Narrow extprocv3.ExternalProcessorClient // its stream windows are 64 KiB; nil: slow readers are not played
 
-	Mark string // gRPC metadata that Connect has each stream carry, by which an EPP may tell it from a proxy's; "" = none
+	// gRPC metadata that Connect has each stream carry, by which an EPP may tell it from a proxy's; "" = none
+	Mark string
 
 	Modes  []string // names of Modes; nil = all
 	Checks []int    // numbers; nil = all
@@ -171,7 +172,8 @@ func Scores(results []Result) ([]string, map[string]Score) {
 // Table is every check, by number.
 func Table() []*Check {
 	var all []*Check
-	for _, part := range [][]Check{requestChecks, endingChecks, responseChecks, protocolChecks, contentChecks, headerChecks, pickChecks} {
+	for _, part := range [][]Check{requestChecks, endingChecks, responseChecks, protocolChecks, contentChecks,
+		headerChecks, pickChecks} {
 		for i := range part {
 			all = append(all, &part[i])
 		}
@@ -188,8 +190,8 @@ type Modes struct {
 	Observe           bool // observability_mode
 }
 
-// AllModes are the configurations in which checks run: each body mode in both lanes, lanes of different modes, headers or
-// trailers not sent, and the two switches of the filter.
+// AllModes are the configurations in which checks run: each body mode in both lanes, lanes of different modes, headers
+// or trailers not sent, and the two switches of the filter.
 func AllModes() []Modes {
 	fds := exchange.FullDuplex()
 	buffered := exchange.LaneMode{Body: exchange.Buffered, Trailers: true}
@@ -216,7 +218,8 @@ func AllModes() []Modes {
 		{Name: "BUFFERED, trailers SKIP", Request: without(buffered), Response: without(buffered)},
 		{Name: "BUFFERED_PARTIAL, trailers SKIP", Request: without(partial), Response: without(partial)},
 		{Name: "STREAMED, trailers SKIP", Request: without(streamed), Response: without(streamed)},
-		{Name: "NONE, trailers SEND", Request: exchange.LaneMode{Trailers: true}, Response: exchange.LaneMode{Trailers: true}},
+		{Name: "NONE, trailers SEND", Request: exchange.LaneMode{Trailers: true},
+			Response: exchange.LaneMode{Trailers: true}},
 		{Name: "BUFFERED, request headers SKIP", Request: headless(buffered), Response: buffered},
 		{Name: "BUFFERED_PARTIAL, request headers SKIP", Request: headless(partial), Response: partial},
 		{Name: "STREAMED, request headers SKIP", Request: headless(streamed), Response: streamed},
@@ -236,7 +239,8 @@ func AllModes() []Modes {
 // makesSense leaves observed streams to the checks that ask for them.
 func (c *Check) makesSense(m Modes) bool { return c.in(m) }
 
-// headed is a request that can be picked for: its headers are shown. Without them nothing can carry a pick, as Envoy sends them on at once.
+// headed is a request that can be picked for: its headers are shown. Without them nothing can carry a pick,
+// as Envoy sends them on at once.
 func headed(m Modes) bool { return !m.Observe && !m.Request.SkipHeaders }
 
 // bodied is a request lane that shows the body.

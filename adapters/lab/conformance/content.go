@@ -15,22 +15,26 @@ var contentChecks = []Check{
 	{
 		Number: 34, Name: "body sizes", in: bodied, alone: true,
 		Sends: "1 byte, 64 KiB and one less and one more, 1 MiB, 20 MiB, more than the limit",
-		Wants: "as 1, chunks of 64 KiB at most; 413 above the limit; no more held than twice the body, and nothing afterwards",
-		run:   sizes,
+		Wants: "as 1, chunks of 64 KiB at most; 413 above the limit; no more held than twice the body, and nothing " +
+			"afterwards",
+		run: sizes,
 	},
 	{
 		Number: 35, Name: "content-length that lies", in: headed, alone: true,
-		Sends: "content-length 10^12, a short part of the body, reset", Wants: "no memory for the claim, or 413; the next request is served",
-		run: falseLength,
+		Sends: "content-length 10^12, a short part of the body, reset",
+		Wants: "no memory for the claim, or 413; the next request is served",
+		run:   falseLength,
 	},
 	{
 		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex(), exchange.LaneMode{Body: exchange.GRPC}),
-		Sends: "headers, as many bytes as content-length says, no end", Wants: "a pick after a grace time, or 408; no endless wait",
-		run: endless,
+		Sends: "headers, as many bytes as content-length says, no end",
+		Wants: "a pick after a grace time, or 408; no endless wait",
+		run:   endless,
 	},
 	{
 		Number: 37, Name: "invalid JSON", in: awaited,
-		Sends: "text that is no JSON; JSON cut short", Wants: "400 with an error object as application/json; a pick where the body may be a part",
+		Sends: "text that is no JSON; JSON cut short",
+		Wants: "400 with an error object as application/json; a pick where the body may be a part",
 		run: func(t *trial) error {
 			for _, body := range []string{"Say hello.", t.prompt("Say hello.")[:30]} {
 				if err := t.invalid(body); err != nil {
@@ -42,7 +46,8 @@ var contentChecks = []Check{
 	},
 	{
 		Number: 38, Name: "odd JSON", in: bodied, alone: true,
-		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are not UTF-8",
+		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are " +
+			"not UTF-8",
 		Wants: "a pick, or 400; depth 100000 takes no more than 10 times as long as a flat body of that size",
 		run: func(t *trial) error {
 			for _, body := range t.oddities() {
@@ -55,9 +60,11 @@ var contentChecks = []Check{
 	},
 	{
 		Number: 39, Name: "model missing or unknown", in: headed,
-		Sends: "no model, a number as model, a model that nobody has", Wants: "routed by load, or 400, 404 where the EPP documents it",
+		Sends: "no model, a number as model, a model that nobody has",
+		Wants: "routed by load, or 400, 404 where the EPP documents it",
 		run: func(t *trial) error {
-			for _, body := range []string{`{"messages":[]}`, `{"model":7,"messages":[]}`, `{"model":"nobody-has-it","messages":[]}`} {
+			for _, body := range []string{`{"messages":[]}`, `{"model":7,"messages":[]}`,
+				`{"model":"nobody-has-it","messages":[]}`} {
 				if t.RoutesAll {
 					if err := t.pick(post(chatPath, body)); err != nil {
 						return fmt.Errorf("%s: %w", body, err)
@@ -71,22 +78,26 @@ var contentChecks = []Check{
 	},
 	{
 		Number: 40, Name: "compressed bodies", in: bodied,
-		Sends: "gzip, br, zstd; gzip that is none; 30 KB of gzip that is 30 MB", Wants: "the bytes untouched; a refusal only of what cannot be read",
-		run: compressed,
+		Sends: "gzip, br, zstd; gzip that is none; 30 KB of gzip that is 30 MB",
+		Wants: "the bytes untouched; a refusal only of what cannot be read",
+		run:   compressed,
 	},
 	{
 		Number: 41, Name: "multipart form", in: bodied,
 		Sends: "an audio upload as multipart/form-data", Wants: "a pick, the bytes untouched",
 		run: func(t *trial) error {
 			body := "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\n" + t.Model +
-				"\r\n--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\x00\xff\xfe\r\n--b--\r\n"
-			m := post("/v1/audio/transcriptions", body).without("content-type").with("content-type", "multipart/form-data; boundary=b")
+				"\r\n--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" +
+				"RIFF\x00\xff\xfe\r\n--b--\r\n"
+			m := post("/v1/audio/transcriptions", body).without("content-type").with("content-type",
+				"multipart/form-data; boundary=b")
 			return t.pick(m)
 		},
 	},
 	{
 		Number: 42, Name: "Unicode", in: bodied,
-		Sends: "an emoji prompt; a model name in another script", Wants: "byte for byte; 400 or 404 for the model at most",
+		Sends: "an emoji prompt; a model name in another script",
+		Wants: "byte for byte; 400 or 404 for the model at most",
 		run: func(t *trial) error {
 			if err := t.pick(post(chatPath, t.prompt("\U0001F6A6 \U0001F469\u200D\U0001F4BB \u0000"))); err != nil {
 				return err
@@ -130,7 +141,8 @@ func sizes(t *trial) error {
 		return err
 	}
 	var now int64
-	if err := t.eventually("memory is given back", func() bool { now = t.heap(); return now <= before+left }); err != nil {
+	if err := t.eventually("memory is given back",
+		func() bool { now = t.heap(); return now <= before+left }); err != nil {
 		return fmt.Errorf("%w: %d bytes more than before are in use", err, now-before)
 	}
 	return nil
@@ -217,7 +229,8 @@ func endless(t *trial) error {
 	return errors.Join(c.settle(qLane), c.served())
 }
 
-// invalid plays a body that cannot be read. Only where the EPP cannot tell a part from the whole it is to be routed all the same.
+// invalid plays a body that cannot be read. Only where the EPP cannot tell a part from the whole it is to be routed all
+// the same.
 func (t *trial) invalid(body string) error {
 	m := post(chatPath, body)
 	if t.modes.Request.Body == exchange.BufferedPartial {
@@ -234,13 +247,14 @@ func (t *trial) invalid(body string) error {
 	return c.errorObject()
 }
 
-// deepAsFlat compares the best of some times, which a busy machine does not change much. Work that grows with the square of
-// the depth is thousands of times slower.
+// deepAsFlat compares the best of some times, which a busy machine does not change much. Work that grows with the
+// square of the depth is thousands of times slower.
 func (t *trial) deepAsFlat() error {
 	const depth = 100_000
 	best := [2]time.Duration{time.Hour, time.Hour}
 	for range 3 {
-		for i, odd := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth), `"` + strings.Repeat("a", 2*depth-2) + `"`} {
+		for i, odd := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth),
+			`"` + strings.Repeat("a", 2*depth-2) + `"`} {
 			body := `{"model":` + quote(t.Model) + `,"messages":[],"x":` + odd + `}`
 			began := time.Now()
 			if err := t.pickOr(post(chatPath, body), 400); err != nil {
@@ -260,7 +274,8 @@ func (t *trial) oddities() []string {
 	return []string{
 		"[]", "null", `"x"`, "12", "1e999", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000),
 		`{"a":` + strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_001),
-		`{"model":"a","model":"b","messages":[]}`, "{\"model\":\"a\x00b\"}", `{"model":"\u0000"}`, `{"model":"\ud800"}`, "{\"model\":\"\xff\xfe\"}", "{",
+		`{"model":"a","model":"b","messages":[]}`, "{\"model\":\"a\x00b\"}", `{"model":"\u0000"}`, `{"model":"\ud800"}`,
+		"{\"model\":\"\xff\xfe\"}", "{",
 	}
 }
 

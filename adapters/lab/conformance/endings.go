@@ -17,7 +17,8 @@ const needsInside = notRun("needs a look inside the EPP")
 var endingChecks = []Check{
 	{
 		Number: 9, Name: "body never comes", in: awaited,
-		Sends: "headers, then nothing", Wants: "an immediate response 408, 503 or 504 at the EPP's own deadline, nothing before",
+		Sends: "headers, then nothing",
+		Wants: "an immediate response 408, 503 or 504 at the EPP's own deadline, nothing before",
 		run: func(t *trial) error {
 			t.impatient()
 			c, err := t.open(t.ctx)
@@ -35,8 +36,9 @@ var endingChecks = []Check{
 	},
 	{
 		Number: 10, Name: "half-close amid the body", in: headed, alone: true,
-		Sends: "headers, part of the body, half-close", Wants: "the stream ends; no pick where it waits for the body; nothing stays counted",
-		run: func(t *trial) error { return t.brokenOff((*call).finishAnyhow) },
+		Sends: "headers, part of the body, half-close",
+		Wants: "the stream ends; no pick where it waits for the body; nothing stays counted",
+		run:   func(t *trial) error { return t.brokenOff((*call).finishAnyhow) },
 	},
 	{
 		Number: 11, Name: "reset amid the body", in: headed, alone: true,
@@ -111,12 +113,14 @@ var endingChecks = []Check{
 	},
 	{
 		Number: 62, Name: "shutdown", in: once, alone: true,
-		Sends: "half an exchange, a stop, the other half", Wants: "who watches health hears NOT_SERVING before the connection goes, the exchange is served to its end",
-		run: shutdown,
+		Sends: "half an exchange, a stop, the other half",
+		Wants: "who watches health hears NOT_SERVING before the connection goes, the exchange is served to its end",
+		run:   shutdown,
 	},
 	{
 		Number: 63, Name: "deadline of the proxy", in: headed, alone: true,
-		Sends: "headers, part of the body, on a call with a deadline of 100 ms", Wants: "the stream is gone with the deadline, nothing stays counted",
+		Sends: "headers, part of the body, on a call with a deadline of 100 ms",
+		Wants: "the stream is gone with the deadline, nothing stays counted",
 		run: func(t *trial) error {
 			if t.Inside.Open == nil {
 				return needsInside
@@ -131,7 +135,8 @@ var endingChecks = []Check{
 				return err
 			}
 			<-c.over
-			if err := t.eventually("the EPP closes its stream", func() bool { return t.Inside.Open() == 0 }); err != nil {
+			if err := t.eventually("the EPP closes its stream",
+				func() bool { return t.Inside.Open() == 0 }); err != nil {
 				return err
 			}
 			return errors.Join(c.clean(), t.released())

@@ -285,7 +285,8 @@ func (s *session) passing(id exchange.Lane, b *extprocv3.HttpBody) []*answer {
 	case exchange.GRPC:
 		m := chunkAnswer(id, b.GetBody(), b.GetEndOfStream())
 		streamed := bodyOf(m).GetResponse().GetBodyMutation().GetStreamedResponse()
-		streamed.EndOfStreamWithoutMessage, streamed.GrpcMessageCompressed = b.GetEndOfStreamWithoutMessage(), b.GetGrpcMessageCompressed()
+		streamed.EndOfStreamWithoutMessage, streamed.GrpcMessageCompressed = b.GetEndOfStreamWithoutMessage(),
+			b.GetGrpcMessageCompressed()
 		return []*answer{m}
 	}
 	return []*answer{bodyAnswer(id, &extprocv3.CommonResponse{})}

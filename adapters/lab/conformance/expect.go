@@ -33,14 +33,15 @@ func (t *trial) start(m message) (*call, error) {
 	return c, c.play(qLane, m)
 }
 
-// destinations checks the pick that a call brought: one header, the same text in the metadata, nothing else there, known
-// endpoints without doubles, in the message that the mode has for it.
+// destinations checks the pick that a call brought: one header, the same text in the metadata, nothing else there,
+// known endpoints without doubles, in the message that the mode has for it.
 func (c *call) destinations() ([]string, error) {
 	if err := c.clean(); err != nil {
 		return nil, err
 	}
 	if c.refused() {
-		return nil, fmt.Errorf("want a pick, got an immediate response %d: %.200s", c.immediate.GetStatus().GetCode(), c.immediate.GetBody())
+		return nil, fmt.Errorf("want a pick, got an immediate response %d: %.200s", c.immediate.GetStatus().GetCode(),
+			c.immediate.GetBody())
 	}
 	w := c.look(qLane)
 	var lines []string
@@ -134,7 +135,8 @@ func (c *call) served() error {
 	return c.finish()
 }
 
-// turnedAway ends a call that must have been refused with one of the statuses, none for any, in the form that proxies read.
+// turnedAway ends a call that must have been refused with one of the statuses, none for any,
+// in the form that proxies read.
 func (c *call) turnedAway(statuses ...int) error {
 	if !c.refused() {
 		return fmt.Errorf("want an immediate response %v, got none", statuses)

@@ -124,7 +124,8 @@ func TestEveryRowHasAPlantedFault(t *testing.T) {
 	}
 }
 
-// A row is not played where the EPP cannot be looked at, or is not of the kind that it needs; it says so, and never passes.
+// A row is not played where the EPP cannot be looked at, or is not of the kind that it needs; it says so,
+// and never passes.
 func TestWithoutALookInsideRowsAreNotRun(t *testing.T) {
 	o := scripted(t, nil, habits{})
 	o.Inside, o.Health, o.Narrow, o.Modes = Inside{}, nil, nil, []string{fds}

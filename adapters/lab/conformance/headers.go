@@ -13,7 +13,8 @@ import (
 var headerChecks = []Check{
 	{
 		Number: 43, Name: "odd header values", in: headed,
-		Sends: "bytes that are not UTF-8, an empty value, 60 KB in one line, 97 lines, 200 lines, several lines of one name", Wants: "a pick; no line lost or joined",
+		Sends: "bytes that are not UTF-8, an empty value, 60 KB in one line, 97 lines, 200 lines, several lines of " +
+			"one name", Wants: "a pick; no line lost or joined",
 		run: oddHeaders,
 	},
 	{
@@ -42,7 +43,8 @@ var headerChecks = []Check{
 	},
 	{
 		Number: 58, Name: "what may be changed", in: replied,
-		Sends: "a whole exchange", Wants: "no change of :method, :authority, :scheme, host, content-length, transfer-encoding, connection, x-envoy-*; 10 changes at most",
+		Sends: "a whole exchange", Wants: "no change of :method, :authority, :scheme, host, content-length, " +
+			"transfer-encoding, connection, x-envoy-*; 10 changes at most",
 		run: func(t *trial) error {
 			c, err := t.whole(completion())
 			if err != nil {
@@ -71,7 +73,8 @@ func oddHeaders(t *trial) error {
 		}
 		return m
 	}
-	repeated := t.chat().with("accept", "text/plain").with("accept", "text/html").with("cookie", "a=1").with("cookie", "b=2")
+	repeated := t.chat().with("accept", "text/plain").with("accept", "text/html").with("cookie", "a=1").with("cookie",
+		"b=2")
 	for name, m := range map[string]message{
 		"not UTF-8": t.chat().with("x-tenant", "caf\xe9 \xff").with("user-agent", "\xf0\x28"),
 		"empty":     t.chat().with("x-empty", "").with("user-agent", ""),
@@ -94,7 +97,8 @@ func oddHeaders(t *trial) error {
 		got := c.look(qLane).headers
 		for _, f := range m.headers {
 			if count(got, f) != count(m.headers, f) {
-				return fmt.Errorf("%s: line %s: %.40q stood %d times, now %d", name, f.Name, f.Value, count(m.headers, f), count(got, f))
+				return fmt.Errorf("%s: line %s: %.40q stood %d times, now %d", name, f.Name, f.Value,
+					count(m.headers, f), count(got, f))
 			}
 		}
 	}
@@ -169,7 +173,8 @@ func permitted(a exchange.Answer) error {
 }
 
 func repeatedHeaders(t *trial) error {
-	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary", "accept").with("vary", "origin")
+	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary",
+		"accept").with("vary", "origin")
 	c, err := t.whole(m)
 	if err != nil {
 		return err

@@ -61,7 +61,8 @@ func (m message) ending(trailers ...exchange.Field) message {
 func post(path string, chunks ...string) message {
 	m := message{headers: exchange.Headers{
 		{Name: ":method", Value: "POST"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "models.example"},
-		{Name: ":scheme", Value: "http"}, {Name: "content-type", Value: "application/json"}, {Name: "accept", Value: "*/*"},
+		{Name: ":scheme", Value: "http"}, {Name: "content-type", Value: "application/json"},
+		{Name: "accept", Value: "*/*"},
 	}, chunks: chunks}
 	return m.with("content-length", strconv.Itoa(len(m.body())))
 }
@@ -69,7 +70,8 @@ func post(path string, chunks ...string) message {
 // bare is a request without a body.
 func bare(method, path string) message {
 	return message{headers: exchange.Headers{
-		{Name: ":method", Value: method}, {Name: ":path", Value: path}, {Name: ":authority", Value: "models.example"}, {Name: ":scheme", Value: "http"},
+		{Name: ":method", Value: method}, {Name: ":path", Value: path}, {Name: ":authority", Value: "models.example"},
+		{Name: ":scheme", Value: "http"},
 	}}
 }
 
@@ -89,12 +91,14 @@ func quote(text string) string {
 
 // reply is a response in the given chunks.
 func reply(status int, contentType string, chunks ...string) message {
-	return message{headers: exchange.Headers{{Name: ":status", Value: strconv.Itoa(status)}, {Name: "content-type", Value: contentType}}, chunks: chunks}
+	return message{headers: exchange.Headers{{Name: ":status", Value: strconv.Itoa(status)},
+		{Name: "content-type", Value: contentType}}, chunks: chunks}
 }
 
 // completion is a plain response.
 func completion() message {
-	return reply(200, "application/json", `{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`,
+	return reply(200, "application/json",
+		`{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`,
 		`"content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}}`)
 }
 
@@ -165,8 +169,8 @@ func (c *call) play(id exchange.Lane, m message) error {
 	return err
 }
 
-// left says that the EPP ended the stream, without an error, once it had answered the headers of a response whose body it is not
-// shown: it may, and the trailers pass it by as the bodies do.
+// left says that the EPP ended the stream, without an error, once it had answered the headers of a response whose body
+// it is not shown: it may, and the trailers pass it by as the bodies do.
 func (c *call) left(id exchange.Lane) bool {
 	select {
 	case <-c.over:
@@ -259,7 +263,8 @@ func (c *call) settle(id exchange.Lane) error {
 		case mode.Duplex():
 			return w.ended
 		}
-		return w.bodyN >= w.bodySent && (w.trailersN > 0 || w.sent.trailers == nil || !mode.Trailers || !c.stream.InputEnded(id))
+		return w.bodyN >= w.bodySent && (w.trailersN > 0 || w.sent.trailers == nil || !mode.Trailers ||
+			!c.stream.InputEnded(id))
 	})
 }
 
@@ -283,7 +288,8 @@ func brotlied(text string) string {
 // zstded is a Zstandard frame of one raw block (RFC 8878, 3.1.1); 65 791 bytes at most, 256 at least.
 func zstded(text string) string {
 	size, block := len(text)-256, len(text)<<3|1
-	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, byte(size), byte(size >> 8), byte(block), byte(block >> 8), byte(block >> 16)}
+	header := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x60, byte(size), byte(size >> 8), byte(block), byte(block >> 8),
+		byte(block >> 16)}
 	if len(text) < 256 {
 		header = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, byte(len(text)), byte(block), byte(block >> 8), byte(block >> 16)}
 	}

@@ -57,11 +57,13 @@ var pickChecks = []Check{
 	},
 	{
 		Number: 50, Name: "subset with junk", in: headed,
-		Sends: "numbers, null, objects, text, IPv6, spaces beside one endpoint; a string with commas; junk alone", Wants: "the endpoint; 503 for junk alone",
+		Sends: "numbers, null, objects, text, IPv6, spaces beside one endpoint; a string with commas; junk alone",
+		Wants: "the endpoint; 503 for junk alone",
 		run: func(t *trial) error {
 			e := t.Endpoints[0]
 			host, _, _ := strings.Cut(e, ":")
-			junk := []any{7, nil, map[string]any{"a": 1}, []any{"x"}, "", "not an address", "[2001:db8::1]:80", host, true}
+			junk := []any{7, nil, map[string]any{"a": 1}, []any{"x"}, "", "not an address", "[2001:db8::1]:80", host,
+				true}
 			if err := t.pickWithin(subset(append(junk, " "+e+" ")...), e); err != nil {
 				return err
 			}
@@ -73,8 +75,9 @@ var pickChecks = []Check{
 	},
 	{
 		Number: 51, Name: "subset on one message alone", in: headed,
-		Sends: "a subset with the headers alone, with the body alone, with a request that has no body", Wants: "a pick within it each time",
-		run: subsetAlone,
+		Sends: "a subset with the headers alone, with the body alone, with a request that has no body",
+		Wants: "a pick within it each time",
+		run:   subsetAlone,
 	},
 	{
 		Number: 52, Name: "no endpoints", in: headed,
@@ -112,13 +115,16 @@ var pickChecks = []Check{
 	},
 	{
 		Number: 56, Name: "shape of a refusal", in: headed,
-		Sends: "a request that nobody can serve, and the rest of it after the refusal", Wants: "exactly one immediate response, status 200 or more, no content-length; nothing after it",
-		run: shape,
+		Sends: "a request that nobody can serve, and the rest of it after the refusal",
+		Wants: "exactly one immediate response, status 200 or more, no content-length; nothing after it",
+		run:   shape,
 	},
 	{
-		Number: 57, Name: "refusal while the body comes", in: func(m Modes) bool { return headed(m) && (m.Request.Duplex() || m.WithoutWaiting) },
-		Sends: "megabytes of a body that goes on after the refusal", Wants: "the refusal; the EPP neither waits nor stalls",
-		run: refusedAmid,
+		Number: 57, Name: "refusal while the body comes",
+		in:    func(m Modes) bool { return headed(m) && (m.Request.Duplex() || m.WithoutWaiting) },
+		Sends: "megabytes of a body that goes on after the refusal",
+		Wants: "the refusal; the EPP neither waits nor stalls",
+		run:   refusedAmid,
 	},
 	{
 		Number: 65, Name: "metadata", in: headed,
@@ -221,7 +227,8 @@ func shape(t *trial) error {
 	return c.turnedAway(503)
 }
 
-// refusedAmid keeps sending until the EPP has answered. A body that is awaited is refused for its size, the others for their subset.
+// refusedAmid keeps sending until the EPP has answered. A body that is awaited is refused for its size,
+// the others for their subset.
 func refusedAmid(t *trial) error {
 	m, want, limit := t.limited(subset()), 503, int64(8<<20)
 	if awaited(t.modes) {

@@ -21,7 +21,8 @@ var protocolChecks = []Check{
 		run: watched,
 	},
 	{
-		Number: 28, Name: "buffered: headers are let go", alone: true, in: request(exchange.LaneMode{Body: exchange.Buffered}, exchange.LaneMode{Body: exchange.BufferedPartial}),
+		Number: 28, Name: "buffered: headers are let go", alone: true,
+		in:    request(exchange.LaneMode{Body: exchange.Buffered}, exchange.LaneMode{Body: exchange.BufferedPartial}),
 		Sends: "headers", Wants: "an empty headers answer at once, before any body",
 		run: func(t *trial) error {
 			c, err := t.open(t.ctx)
@@ -42,7 +43,8 @@ var protocolChecks = []Check{
 		},
 	},
 	{
-		Number: 29, Name: "buffered: the body is answered", in: func(m Modes) bool { return headed(m) && m.Request.Buffers() },
+		Number: 29, Name: "buffered: the body is answered",
+		in:    func(m Modes) bool { return headed(m) && m.Request.Buffers() },
 		Sends: "headers, the body", Wants: "one body answer with header and metadata, without a body",
 		run: func(t *trial) error {
 			c, err := t.start(t.chat())
@@ -62,14 +64,17 @@ var protocolChecks = []Check{
 	},
 	{
 		Number: 61, Name: "1000 slow readers", in: plain(repliedBody), alone: true,
-		Sends: "1000 exchanges whose answers nobody reads, 4 of them of 20 MiB, or 1 MiB in one message; others on the same connection and on another",
-		Wants: "the EPP stops to take what nobody reads, but for one message, serves the others at their usual speed, and once it is read gives every byte or answer",
-		run:   slowReaders,
+		Sends: "1000 exchanges whose answers nobody reads, 4 of them of 20 MiB, or 1 MiB in one message; others on " +
+			"the same connection and on another",
+		Wants: "the EPP stops to take what nobody reads, but for one message, serves the others at their usual " +
+			"speed, and once it is read gives every byte or answer",
+		run: slowReaders,
 	},
 	{
 		Number: 64, Name: "health", in: once,
-		Sends: "Check and Watch of each service name; a stop, where the EPP may be stopped", Wants: "SERVING; NOT_SERVING once it is to end",
-		run: healthy,
+		Sends: "Check and Watch of each service name; a stop, where the EPP may be stopped",
+		Wants: "SERVING; NOT_SERVING once it is to end",
+		run:   healthy,
 	},
 }
 
@@ -128,8 +133,9 @@ type load struct {
 
 const slowOnes, heldOnes = 1000, 4
 
-// loads are a short response, whose answers the smallest windows take, and a long one, whose answers the largest of gRPC do not. Where a
-// chunk is answered by a few bytes, that takes many chunks; where the body is one message, nothing can hold back its answer.
+// loads are a short response, whose answers the smallest windows take, and a long one, whose answers the largest of
+// gRPC do not. Where a chunk is answered by a few bytes, that takes many chunks; where the body is one message,
+// nothing can hold back its answer.
 func (t *trial) loads() (short, long load) {
 	switch mode := t.modes.Response; {
 	case mode.Buffers():
@@ -219,7 +225,8 @@ func (r *slowReader) fill() {
 	}
 }
 
-// beside plays exchanges until the readers' streams stand still meanwhile, which they must do before they are at their end.
+// beside plays exchanges until the readers' streams stand still meanwhile,
+// which they must do before they are at their end.
 func (t *trial) beside(readers []*slowReader) error {
 	for before := int64(-1); before != taken(readers); {
 		if err := t.still(readers); err != nil {

@@ -54,7 +54,8 @@ var requestChecks = []Check{
 	},
 	{
 		Number: 8, Name: "trailers without a body", in: both(headed, requestTrailers),
-		Sends: "headers, trailers", Wants: "a pick, one trailers answer, no body message; a refusal where no message is left for a pick",
+		Sends: "headers, trailers",
+		Wants: "a pick, one trailers answer, no body message; a refusal where no message is left for a pick",
 		run: func(t *trial) error {
 			if t.modes.Request.Buffers() {
 				return t.pickOr(bare("POST", chatPath).ending(checksum))
@@ -63,13 +64,19 @@ var requestChecks = []Check{
 		},
 	},
 	{
-		Number: 20, Name: "response before the request's end", in: request(exchange.LaneMode{Body: exchange.Streamed}, exchange.LaneMode{Body: exchange.GRPC}),
-		Sends: "headers, part of the body, the whole response, the rest of the body", Wants: "each lane served by itself",
-		run: earlyResponse,
+		Number: 20, Name: "response before the request's end", in: request(exchange.LaneMode{Body: exchange.Streamed},
+			exchange.LaneMode{Body: exchange.GRPC}),
+		Sends: "headers, part of the body, the whole response, the rest of the body",
+		Wants: "each lane served by itself",
+		run:   earlyResponse,
 	},
 	{
-		Number: 22, Name: "no request headers", in: func(m Modes) bool { return m.Request.SkipHeaders && m.Request.Body != exchange.None && !m.Observe },
-		Sends: "body messages first", Wants: "the lane's answers without a pick, which would come too late; or a refusal",
+		Number: 22, Name: "no request headers", in: func(m Modes) bool {
+			return m.Request.SkipHeaders &&
+				m.Request.Body != exchange.None && !m.Observe
+		},
+		Sends: "body messages first",
+		Wants: "the lane's answers without a pick, which would come too late; or a refusal",
 		run: func(t *trial) error {
 			c, err := t.start(t.chat())
 			switch {
@@ -82,8 +89,12 @@ var requestChecks = []Check{
 		},
 	},
 	{
-		Number: 23, Name: "second end", in: func(m Modes) bool { return bodied(m) && m.Request.Body != exchange.Streamed },
-		Sends: "a whole request, then another body message with the end", Wants: "nothing more: no second pick, no second end",
+		Number: 23, Name: "second end", in: func(m Modes) bool {
+			return bodied(m) &&
+				m.Request.Body != exchange.Streamed
+		},
+		Sends: "a whole request, then another body message with the end",
+		Wants: "nothing more: no second pick, no second end",
 		run: func(t *trial) error {
 			return t.twice(t.chat(), &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
 				RequestBody: &extprocv3.HttpBody{Body: []byte(t.prompt("Again.")), EndOfStream: true},
@@ -99,14 +110,16 @@ var requestChecks = []Check{
 		Number: 25, Name: "trailers twice", in: both(headed, requestTrailers),
 		Sends: "headers, body, trailers, trailers", Wants: "one trailers answer",
 		run: func(t *trial) error {
-			return t.twice(t.chat().ending(checksum), &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{
-				RequestTrailers: &extprocv3.HttpTrailers{},
-			}})
+			return t.twice(t.chat().ending(checksum),
+				&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{
+					RequestTrailers: &extprocv3.HttpTrailers{},
+				}})
 		},
 	},
 	{
 		Number: 26, Name: "messages without a request", in: headed,
-		Sends: "headers, a message with metadata alone, a window update, the body", Wants: "no answer to either; the rest as 1",
+		Sends: "headers, a message with metadata alone, a window update, the body",
+		Wants: "no answer to either; the rest as 1",
 		run: func(t *trial) error {
 			return t.amid(t.chat(),
 				&extprocv3.ProcessingRequest{MetadataContext: &corev3.Metadata{}},
@@ -115,8 +128,9 @@ var requestChecks = []Check{
 	},
 	{
 		Number: 33, Name: "gRPC messages", in: request(exchange.LaneMode{Body: exchange.GRPC}),
-		Sends: "messages of 0 bytes to 200 KB, compressed ones, an end without a message", Wants: "each message whole, with its flags; or a clear refusal",
-		run: grpcMessages,
+		Sends: "messages of 0 bytes to 200 KB, compressed ones, an end without a message",
+		Wants: "each message whole, with its flags; or a clear refusal",
+		run:   grpcMessages,
 	},
 	{
 		Number: 67, Name: "HEAD, OPTIONS, DELETE", in: headed,
@@ -124,7 +138,8 @@ var requestChecks = []Check{
 		run: func(t *trial) error {
 			remove := post("/v1/files/1", "{}")
 			remove.headers[0].Value = "DELETE"
-			for _, m := range []message{bare("HEAD", "/v1/models"), bare("OPTIONS", chatPath), bare("OPTIONS", "*"), remove} {
+			for _, m := range []message{bare("HEAD", "/v1/models"), bare("OPTIONS", chatPath), bare("OPTIONS", "*"),
+				remove} {
 				if err := t.pickOr(m, 200, 204, 400, 404, 405); err != nil {
 					return fmt.Errorf("%s: %w", m.headers.Get(":method"), err)
 				}
@@ -247,7 +262,8 @@ func grpcMessages(t *trial) error {
 		return err
 	}
 	sent := []*extprocv3.HttpBody{
-		{Body: []byte("one")}, {}, {Body: bytes.Repeat([]byte("x"), 200_000)}, {Body: []byte("small"), GrpcMessageCompressed: true},
+		{Body: []byte("one")}, {}, {Body: bytes.Repeat([]byte("x"), 200_000)},
+		{Body: []byte("small"), GrpcMessageCompressed: true},
 		{EndOfStream: true, EndOfStreamWithoutMessage: true},
 	}
 	for _, b := range sent {
@@ -272,8 +288,10 @@ func grpcMessages(t *trial) error {
 		case i >= len(got):
 			return fmt.Errorf("%d messages came back, want %d", len(got), len(sent))
 		case !bytes.Equal(got[i].GetBody(), b.GetBody()):
-			return fmt.Errorf("message %d: %d bytes were sent, %d came back", i, len(b.GetBody()), len(got[i].GetBody()))
-		case got[i].GetEndOfStream() != b.GetEndOfStream() || got[i].GetEndOfStreamWithoutMessage() != b.GetEndOfStreamWithoutMessage() ||
+			return fmt.Errorf("message %d: %d bytes were sent, %d came back", i, len(b.GetBody()),
+				len(got[i].GetBody()))
+		case got[i].GetEndOfStream() != b.GetEndOfStream() ||
+			got[i].GetEndOfStreamWithoutMessage() != b.GetEndOfStreamWithoutMessage() ||
 			got[i].GetGrpcMessageCompressed() != b.GetGrpcMessageCompressed():
 			return fmt.Errorf("message %d: flags differ", i)
 		}

@@ -15,8 +15,9 @@ import (
 var responseChecks = []Check{
 	{
 		Number: 16, Name: "response in chunks", in: replied,
-		Sends: "response headers, chunks, the last with the end", Wants: "the headers answer, each byte in order, one end",
-		run: func(t *trial) error { return t.respond(completion()) },
+		Sends: "response headers, chunks, the last with the end",
+		Wants: "the headers answer, each byte in order, one end",
+		run:   func(t *trial) error { return t.respond(completion()) },
 	},
 	{
 		Number: 17, Name: "response without a body", in: repliedHeaders,
@@ -26,7 +27,8 @@ var responseChecks = []Check{
 	{
 		Number: 18, Name: "response with trailers", in: both(replied, responseTrailers),
 		Sends: "response headers, chunks without an end, trailers; then the same without chunks",
-		Wants: "each byte, no end on a chunk, one trailers answer; no body message where none came; in NONE the EPP may end its stream instead",
+		Wants: "each byte, no end on a chunk, one trailers answer; no body message where none came; in NONE the EPP " +
+			"may end its stream instead",
 		run: func(t *trial) error {
 			if err := t.respond(completion().ending(checksum)); err != nil {
 				return err
@@ -57,7 +59,10 @@ var responseChecks = []Check{
 		},
 	},
 	{
-		Number: 21, Name: "response headers first", in: func(m Modes) bool { return !m.Observe && !m.Response.SkipHeaders },
+		Number: 21, Name: "response headers first", in: func(m Modes) bool {
+			return !m.Observe &&
+				!m.Response.SkipHeaders
+		},
 		Sends: "a response, but no request", Wants: "the response lane's answers",
 		run: func(t *trial) error {
 			c, err := t.open(t.ctx)
@@ -71,14 +76,18 @@ var responseChecks = []Check{
 		},
 	},
 	{
-		Number: 32, Name: "response without its body", in: func(m Modes) bool { return repliedHeaders(m) && m.Response.Body == exchange.None },
+		Number: 32, Name: "response without its body", in: func(m Modes) bool {
+			return repliedHeaders(m) &&
+				m.Response.Body == exchange.None
+		},
 		Sends: "a request, response headers", Wants: "one headers answer in the response lane",
 		run: func(t *trial) error { return t.respond(completion()) },
 	},
 	{
 		Number: 54, Name: "who served", in: both(headed, repliedHeaders), alone: true,
-		Sends: "the second destination as served: in metadata, as an attribute; nothing", Wants: "the load is counted where it runs",
-		run: whoServed,
+		Sends: "the second destination as served: in metadata, as an attribute; nothing",
+		Wants: "the load is counted where it runs",
+		run:   whoServed,
 	},
 	{
 		Number: 55, Name: "a stranger served", in: both(headed, repliedHeaders), alone: true,
@@ -93,13 +102,15 @@ var responseChecks = []Check{
 	},
 	{
 		Number: 60, Name: "server-sent events", in: repliedBody, alone: true,
-		Sends: "events in 120 chunks split anywhere, CRLF, no last newline, no [DONE]", Wants: "every byte; each chunk before the next is sent, at once",
-		run: events,
+		Sends: "events in 120 chunks split anywhere, CRLF, no last newline, no [DONE]",
+		Wants: "every byte; each chunk before the next is sent, at once",
+		run:   events,
 	},
 	{
 		Number: 68, Name: "random interleavings", in: replied,
-		Sends: "30 exchanges with random chunks, empty ones too, both lanes together where the mode lets them", Wants: "the order of each lane, one end a lane, every byte",
-		run: interleavings,
+		Sends: "30 exchanges with random chunks, empty ones too, both lanes together where the mode lets them",
+		Wants: "the order of each lane, one end a lane, every byte",
+		run:   interleavings,
 	},
 }
 
@@ -153,10 +164,8 @@ func whoServed(t *trial) error {
 	if len(t.Endpoints) < 2 {
 		return notRun("needs two endpoints")
 	}
-	attribute := func(address string) exchange.Context {
-		return exchange.Context{Attributes: map[string]string{"upstream.address": address}}
-	}
-	for name, say := range map[string]func(string) exchange.Context{"metadata": servedBy, "attribute": attribute, "": nil} {
+	ways := map[string]func(string) exchange.Context{"metadata": servedBy, "attribute": upstreamAddress, "": nil}
+	for name, say := range ways {
 		c, err := t.start(t.chat())
 		if err != nil {
 			return err
@@ -199,13 +208,19 @@ func whoServed(t *trial) error {
 	return nil
 }
 
+// upstreamAddress is a context that names in an attribute the server that answered.
+func upstreamAddress(address string) exchange.Context {
+	return exchange.Context{Attributes: map[string]string{"upstream.address": address}}
+}
+
 // other is an endpoint that is not e.
 func (t *trial) other(e string) string {
 	return t.Endpoints[(slices.Index(t.Endpoints, e)+1)%len(t.Endpoints)]
 }
 
 func events(t *trial) error {
-	text := "data: {\"choices\":[{\"delta\":{\"content\":\"na\u00efve\"}}]}\r\n\r\n" + "data: {\"choices\":[{\"delta\":{\"content\":\"\U0001F6A6\"}}]}\n\n" +
+	text := "data: {\"choices\":[{\"delta\":{\"content\":\"na\u00efve\"}}]}\r\n\r\n" +
+		"data: {\"choices\":[{\"delta\":{\"content\":\"\U0001F6A6\"}}]}\n\n" +
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2,\"total_tokens\":6}}"
 	if t.modes.Response.Buffers() {
 		return t.respond(reply(200, "text/event-stream", pieces(text, 12)...))
@@ -242,7 +257,8 @@ func (t *trial) oneByOne(m message) ([]time.Duration, error) {
 	return all, errors.Join(c.settle(rLane), c.answeredWell(), c.finish())
 }
 
-// interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the headers.
+// interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the
+// headers.
 func interleavings(t *trial) error {
 	const seed = 5
 	dice := rand.New(rand.NewPCG(seed, seed))

@@ -62,7 +62,8 @@ func (o *Options) Connect(ctx context.Context, addr string, plaintext bool) (han
 	if plaintext {
 		credential = insecure.NewCredentials()
 	}
-	mark := func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, with ...grpc.CallOption) (grpc.ClientStream, error) {
+	mark := func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer,
+		with ...grpc.CallOption) (grpc.ClientStream, error) {
 		if o.Mark != "" {
 			ctx = grpcmetadata.AppendToOutgoingContext(ctx, o.Mark, "1")
 		}
@@ -75,7 +76,8 @@ func (o *Options) Connect(ctx context.Context, addr string, plaintext bool) (han
 		}
 	}
 	for _, window := range []int32{1 << 20, 64 << 10} {
-		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credential), grpc.WithNoProxy(), grpc.WithStreamInterceptor(mark),
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credential),
+			grpc.WithNoProxy(), grpc.WithStreamInterceptor(mark),
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(64<<20),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 		if err != nil {
@@ -102,8 +104,8 @@ type job struct {
 	modes Modes
 }
 
-// Run plays the table against an EPP, and gives a result for each check in each mode in which it makes sense. What looks
-// at the whole EPP comes last, alone. It ends early only with ctx; what was not played by then is not run.
+// Run plays the table against an EPP, and gives a result for each check in each mode in which it makes sense. What
+// looks at the whole EPP comes last, alone. It ends early only with ctx; what was not played by then is not run.
 func Run(ctx context.Context, o Options) ([]Result, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -224,8 +226,8 @@ func (t *trial) close() {
 	}
 }
 
-// soon takes times in up to three rounds, and wants the median of one of them within a limit: one answer that comes late on
-// a busy machine says nothing about the EPP.
+// soon takes times in up to three rounds, and wants the median of one of them within a limit: one answer that comes
+// late on a busy machine says nothing about the EPP.
 func (t *trial) soon(what string, limit time.Duration, round func() ([]time.Duration, error)) error {
 	for range 3 {
 		took, err := round()
@@ -234,7 +236,8 @@ func (t *trial) soon(what string, limit time.Duration, round func() ([]time.Dura
 		}
 		slices.Sort(took)
 		median := took[len(took)/2]
-		if t.figures = fmt.Sprintf("median %v of %d %s", median.Round(time.Microsecond), len(took), what); median <= limit {
+		if t.figures = fmt.Sprintf("median %v of %d %s", median.Round(time.Microsecond), len(took),
+			what); median <= limit {
 			return nil
 		}
 	}
@@ -261,7 +264,8 @@ func (t *trial) headersAnswers() ([]time.Duration, error) {
 
 func (t *trial) config() exchange.Config {
 	return exchange.Config{
-		Request: t.modes.Request, Response: t.modes.Response, WithoutWaiting: t.modes.WithoutWaiting, Observe: t.modes.Observe,
+		Request: t.modes.Request, Response: t.modes.Response, WithoutWaiting: t.modes.WithoutWaiting,
+		Observe:     t.modes.Observe,
 		PlainValues: t.plain, Limits: t.limits,
 	}
 }

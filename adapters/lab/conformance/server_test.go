@@ -28,7 +28,8 @@ func start(t *testing.T, e *epp) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{epp: e, server: grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.StaticStreamWindowSize(1<<20), grpc.StaticConnWindowSize(16<<20)), health: health.NewServer()}
+	r := &running{epp: e, server: grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.StaticStreamWindowSize(1<<20),
+		grpc.StaticConnWindowSize(16<<20)), health: health.NewServer()}
 	for _, name := range healthNames {
 		if name != e.habits.unnamed {
 			r.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
@@ -39,7 +40,8 @@ func start(t *testing.T, e *epp) *running {
 	go func() { _ = r.server.Serve(listener) }() // it ends with Stop
 	dial := func(options ...grpc.DialOption) *grpc.ClientConn {
 		conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), append(options,
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))...)
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +98,8 @@ func scripted(t *testing.T, f fault, h habits) Options {
 	inside.Queue = &Queue{Client: queue.client(), Waiting: queue.inLine}
 	inside.Fresh = func() (*Instance, error) { return like(func(*epp) {}).instance(), nil }
 	return Options{
-		Client: r.client(), Endpoints: pool, Model: "m", Health: healthpb.NewHealthClient(r.conn), Narrow: extprocv3.NewExternalProcessorClient(r.narrow),
+		Client: r.client(), Endpoints: pool, Model: "m", Health: healthpb.NewHealthClient(r.conn),
+		Narrow:   extprocv3.NewExternalProcessorClient(r.narrow),
 		Patience: 20 * time.Second, BodyWait: 20 * time.Second,
 		BodyLimit: eppLimit, Destinations: 2, RoutesAll: true, Inside: inside,
 	}

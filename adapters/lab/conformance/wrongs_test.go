@@ -190,7 +190,8 @@ func keepClients(s *session, c *extprocv3.CommonResponse) {
 
 func useValue(c *extprocv3.CommonResponse) {
 	h := c.HeaderMutation.SetHeaders[0].Header
-	c.HeaderMutation.SetHeaders[0] = &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Key, Value: string(h.RawValue)}}
+	c.HeaderMutation.SetHeaders[0] = &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Key,
+		Value: string(h.RawValue)}}
 }
 
 func elsewhere(m *answer) {

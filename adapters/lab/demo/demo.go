@@ -1,8 +1,8 @@
-// Package demo plays a chat load to four unequal simulated servers, through a picker and a proxy before it, and compares how soon the
-// answers begin with the default configuration and with random picking.
+// Package demo plays a chat load to four unequal simulated servers, through a picker and a proxy before it, and
+// compares how soon the answers begin with the default configuration and with random picking.
 //
-// It owns the servers, the load, the built-in proxy and what is shown of a run. It never makes the picker, nor an Envoy: whoever runs a
-// demo brings them.
+// It owns the servers, the load, the built-in proxy and what is shown of a run. It never makes the picker, nor an
+// Envoy: whoever runs a demo brings them.
 package demo
 
 import (
@@ -43,8 +43,8 @@ type Picker interface {
 type World struct {
 	// Picker starts one that follows the file of endpoints, with the text of a configuration; "" is the default.
 	Picker func(ctx context.Context, endpoints, config string) (Picker, error)
-	// Proxy starts one before the picker at an address. It may keep files in the folder. It returns where it serves, and what ends it.
-	// Nil is the built-in one.
+	// Proxy starts one before the picker at an address. It may keep files in the folder. It returns where it serves,
+	// and what ends it. Nil is the built-in one.
 	Proxy func(ctx context.Context, picker, folder string) (url string, end func() error, err error)
 }
 
@@ -57,11 +57,13 @@ type Config struct {
 	Out    io.Writer
 }
 
-// Compare plays the load twice, with the default configuration and with random picking, and reports whether the default answered all
-// of it, and so much sooner as is wanted.
+// Compare plays the load twice, with the default configuration and with random picking, and reports whether the default
+// answered all of it, and so much sooner as is wanted.
 func (c *Config) Compare(ctx context.Context) (won bool, err error) {
 	load := newLoad(c.Seed, c.Length)
-	fmt.Fprintf(c.Out, "seed %d: %d conversations, %d requests at most, %d groups with a system prompt of their own\n\n", c.Seed, len(load), countTurns(load), groups)
+	fmt.Fprintf(c.Out,
+		"seed %d: %d conversations, %d requests at most, %d groups with a system prompt of their own\n\n", c.Seed,
+		len(load), countTurns(load), groups)
 	d := newDisplay(c.Out, c.Plain)
 	var states []*state
 	for _, r := range []struct{ title, config string }{{"default", ""}, {"random", randomPicking}} {
@@ -85,7 +87,8 @@ func verdict(out io.Writer, standard, random *state) bool {
 		fmt.Fprintf(out, "The default left %d requests without an answer.\n", standard.Failed+standard.Cut)
 		return false
 	}
-	fmt.Fprintf(out, "Mean TTFT is %.0f %% shorter than with random picking; at least %.0f %% are asked for.\n", 100*won, 100*wantedGain)
+	fmt.Fprintf(out, "Mean TTFT is %.0f %% shorter than with random picking; at least %.0f %% are asked for.\n",
+		100*won, 100*wantedGain)
 	return won >= wantedGain
 }
 
@@ -167,12 +170,15 @@ func (c *Config) Stay(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	for i, each := range s.sims {
-		fmt.Fprintf(c.Out, "server %-8s %s  %.0f tok/s %v\n", s.configs[i].Name, each.Addr(), s.configs[i].PrefillTokensPerSecond, s.configs[i].Adapters)
+		fmt.Fprintf(c.Out, "server %-8s %s  %.0f tok/s %v\n", s.configs[i].Name, each.Addr(),
+			s.configs[i].PrefillTokensPerSecond, s.configs[i].Adapters)
 	}
 	admin := "http://" + s.picker.Admin()
 	fmt.Fprintf(c.Out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"+
-		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train go?\"}],\"max_tokens\":32}'\n", s.url, baseModel)
-	fmt.Fprintf(c.Out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  %s explain ID --addr %s\n", os.Args[0], admin)
+		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train "+
+		"go?\"}],\"max_tokens\":32}'\n", s.url, baseModel)
+	fmt.Fprintf(c.Out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  %s explain ID "+
+		"--addr %s\n", os.Args[0], admin)
 	fmt.Fprintf(c.Out, "\nMetrics are at %s/metrics. Interrupt to end.\n", admin)
 	select {
 	case <-ctx.Done():

@@ -59,7 +59,8 @@ func newLoad(seed uint64, length time.Duration) []conversation {
 		}
 		for range 1 + r.IntN(4) {
 			c.Turns = append(c.Turns, turn{
-				Think: time.Duration(300+r.IntN(900)) * time.Millisecond, Text: madeUp(r, 20+r.IntN(60)), AnswerTokens: 8 + r.IntN(32),
+				Think: time.Duration(300+r.IntN(900)) * time.Millisecond, Text: madeUp(r, 20+r.IntN(60)),
+				AnswerTokens: 8 + r.IntN(32),
 			})
 		}
 		c.Turns[0].Think = 0
@@ -189,7 +190,8 @@ func (p *player) ask(ctx context.Context, model string, said []chatMessage, toke
 	return answer, err == nil
 }
 
-func (p *player) exchange(ctx context.Context, model string, said []chatMessage, tokens int) (string, time.Time, error) {
+func (p *player) exchange(ctx context.Context, model string, said []chatMessage, tokens int) (string, time.Time,
+	error) {
 	body, err := json.Marshal(map[string]any{
 		"model": model, "messages": said, "stream": true, "max_tokens": tokens, "ignore_eos": true,
 	})

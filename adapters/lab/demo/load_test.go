@@ -26,7 +26,8 @@ func TestDemoLoadFollowsItsSeed(t *testing.T) {
 	systems, adapters := map[string]int{}, map[string]map[string]bool{}
 	for i, c := range load {
 		if c.Start < 0 || c.Start >= length || i > 0 && c.Start < load[i-1].Start {
-			t.Errorf("conversation %d begins at %s, after %s, in a load of %s", i, c.Start, load[max(i-1, 0)].Start, length)
+			t.Errorf("conversation %d begins at %s, after %s, in a load of %s", i, c.Start, load[max(i-1, 0)].Start,
+				length)
 		}
 		if len(c.Turns) == 0 || c.Turns[0].Think != 0 {
 			t.Errorf("conversation %d: turns %+v, want some, the first without delay", i, c.Turns)
@@ -40,7 +41,8 @@ func TestDemoLoadFollowsItsSeed(t *testing.T) {
 		}
 	}
 	if len(systems) > groups || len(load) < 4*len(systems) {
-		t.Errorf("%d conversations with %d system prompts, want %d prompts at most and each used often", len(load), len(systems), groups)
+		t.Errorf("%d conversations with %d system prompts, want %d prompts at most and each used often", len(load),
+			len(systems), groups)
 	}
 	for _, a := range loras {
 		if len(adapters[a]) != 1 {
@@ -72,7 +74,8 @@ func TestReadAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text, first, err := readAnswer(strings.NewReader(c.body))
 			if text != c.text || first.IsZero() == c.first || (err == nil) != c.ok {
-				t.Errorf("%q: got %q, first token seen %v, error %v; want %q, %v, ok %v", c.body, text, !first.IsZero(), err, c.text, c.first, c.ok)
+				t.Errorf("%q: got %q, first token seen %v, error %v; want %q, %v, ok %v", c.body, text, !first.IsZero(),
+					err, c.text, c.first, c.ok)
 			}
 		})
 	}

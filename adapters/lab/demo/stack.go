@@ -37,7 +37,8 @@ func servers(seed uint64) []vllm.Config {
 	var all []vllm.Config
 	for _, s := range speeds {
 		c := vllm.Config{
-			Name: s.name, Model: baseModel, PrefillTokensPerSecond: s.prefill, DecodeTokensPerSecond: s.decode, KVBlocks: s.blocks,
+			Name: s.name, Model: baseModel, PrefillTokensPerSecond: s.prefill, DecodeTokensPerSecond: s.decode,
+			KVBlocks:   s.blocks,
 			MaxRunning: 24, MaxBatchedTokens: 512, BytesPerToken: tokenBytes, Tick: 5 * time.Millisecond, Seed: seed,
 		}
 		if s.name == "lora" {
@@ -198,7 +199,8 @@ func (s *stack) look(state *state) error {
 			kind += ", LoRA"
 		}
 		state.Endpoints = append(state.Endpoints, endpointState{
-			Name: c.Name, Address: each.Addr(), Kind: kind, Picks: picks[c.Name], Running: now.Running, Waiting: now.Waiting,
+			Name: c.Name, Address: each.Addr(), Kind: kind, Picks: picks[c.Name], Running: now.Running,
+			Waiting:     now.Waiting,
 			KVUsedRatio: now.KVUsedRatio, Queried: now.QueriedTokens, Hit: now.HitTokens,
 		})
 	}

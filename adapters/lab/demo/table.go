@@ -54,7 +54,8 @@ func (s *state) describeTTFT(all []time.Duration) {
 	s.TTFTMean, s.TTFTP50, s.TTFTP95 = sum/time.Duration(len(sorted)), rank(0.5), rank(0.95)
 }
 
-// hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1; NaN before the first prompt.
+// hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1;
+// NaN before the first prompt.
 func (s *state) hitRatio() float64 {
 	var queried, hit uint64
 	for _, e := range s.Endpoints {
@@ -143,7 +144,8 @@ func stateLine(s *state) string {
 	if s.Failed+s.Cut > 0 {
 		fmt.Fprintf(&b, ", %d failed, %d cut", s.Failed, s.Cut)
 	}
-	fmt.Fprintf(&b, "  TTFT mean %s p95 %s  hits %s  pick %s  queues", short(s.TTFTMean), short(s.TTFTP95), percent(s.hitRatio()), short(s.PickMean))
+	fmt.Fprintf(&b, "  TTFT mean %s p95 %s  hits %s  pick %s  queues", short(s.TTFTMean), short(s.TTFTP95),
+		percent(s.hitRatio()), short(s.PickMean))
 	for _, e := range s.Endpoints {
 		fmt.Fprintf(&b, " %s:%d", e.Name, e.Waiting)
 	}

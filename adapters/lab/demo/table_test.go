@@ -26,7 +26,8 @@ func TestDescribeTTFT(t *testing.T) {
 		var s state
 		s.describeTTFT(c.all)
 		if s.TTFTMean != c.mean || s.TTFTP50 != c.p50 || s.TTFTP95 != c.p95 {
-			t.Errorf("%s: got %s, %s, %s, want %s, %s, %s", name, s.TTFTMean, s.TTFTP50, s.TTFTP95, c.mean, c.p50, c.p95)
+			t.Errorf("%s: got %s, %s, %s, want %s, %s, %s", name, s.TTFTMean, s.TTFTP50, s.TTFTP95, c.mean, c.p50,
+				c.p95)
 		}
 	}
 }
@@ -55,7 +56,8 @@ func TestVerdict(t *testing.T) {
 
 func TestDisplayDrawsOverItself(t *testing.T) {
 	s := &state{Title: "default", Planned: 9, tally: tally{Sent: 8, Done: 5, Failed: 1}, Endpoints: []endpointState{
-		{Name: "one", Address: "127.0.0.1:1", Kind: "1 tok/s", Picks: 4, Waiting: 2, KVUsedRatio: 0.5, Queried: 10, Hit: 3},
+		{Name: "one", Address: "127.0.0.1:1", Kind: "1 tok/s", Picks: 4, Waiting: 2, KVUsedRatio: 0.5, Queried: 10,
+			Hit: 3},
 	}}
 	var b bytes.Buffer
 	d := &display{out: &b, live: true, width: func() int { return 70 }}

@@ -37,11 +37,14 @@ type Answer struct {
 func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
 	switch {
 	case s.config.Observe:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(ObservedAnswer, "answer of kind %T in observability mode", m.GetResponse())}
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(ObservedAnswer,
+			"answer of kind %T in observability mode", m.GetResponse())}
 	case s.answered:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(AfterImmediate, "answer of kind %T after an immediate response", m.GetResponse())}
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(AfterImmediate,
+			"answer of kind %T after an immediate response", m.GetResponse())}
 	case m.GetOverrideMessageTimeout() != nil:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(IgnoredField, "override_message_timeout: no timer runs, or none may be overridden")}
+		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(IgnoredField,
+			"override_message_timeout: no timer runs, or none may be overridden")}
 	}
 	answer := Answer{Message: m}
 	found := s.receive(m.GetDynamicMetadata())
@@ -74,8 +77,8 @@ func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
 	return answer, found
 }
 
-// mayOverride reports whether Envoy would look at mode_override here, though its configuration may not allow it: in an answer to headers,
-// and with no full-duplex body. It asks for nothing then that Envoy would not ignore.
+// mayOverride reports whether Envoy would look at mode_override here, though its configuration may not allow it: in an
+// answer to headers, and with no full-duplex body. It asks for nothing then that Envoy would not ignore.
 func (s *Stream) mayOverride(m *extprocv3.ProcessingResponse) bool {
 	headers := m.GetRequestHeaders() != nil || m.GetResponseHeaders() != nil
 	return headers && s.config.Request.Body != Duplex && s.config.Response.Body != Duplex
@@ -132,7 +135,8 @@ func (s *Stream) judgeImmediate(a *Answer, r *extprocv3.ImmediateResponse) []*Vi
 		id = ResponseLane
 	}
 	if s.config.DisableImmediate {
-		return []*Violation{s.lanes[id].fatal(ImmediateDisabled, "immediate response with status %d", r.GetStatus().GetCode())}
+		return []*Violation{s.lanes[id].fatal(ImmediateDisabled, "immediate response with status %d",
+			r.GetStatus().GetCode())}
 	}
 	s.answered = true
 	if s.lanes[RequestLane].complete() && s.lanes[ResponseLane].complete() {
@@ -148,7 +152,8 @@ func (s *Stream) receive(metadata *structpb.Struct) []*Violation {
 	for _, namespace := range slices.Sorted(maps.Keys(metadata.GetFields())) {
 		value := metadata.GetFields()[namespace].GetStructValue()
 		if value == nil || !slices.Contains(s.config.Receive, namespace) {
-			found = append(found, s.lanes[RequestLane].tolerated(MetadataNamespace, "dynamic metadata in %q is dropped", namespace))
+			found = append(found, s.lanes[RequestLane].tolerated(MetadataNamespace, "dynamic metadata in %q is dropped",
+				namespace))
 			continue
 		}
 		merged := &structpb.Struct{Fields: map[string]*structpb.Value{}}

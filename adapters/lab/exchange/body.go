@@ -103,7 +103,8 @@ func (l *lane) gotChunk(streamed *extprocv3.StreamedBodyResponse) []*Violation {
 func (l *lane) gotBodyAnswer(common *extprocv3.CommonResponse) []*Violation {
 	var found []*Violation
 	if common.GetBodyMutation().GetStreamedResponse() != nil {
-		found = append(found, l.tolerated(StreamedBody, "streamed_response in body mode %s: it is ignored", l.mode.Body))
+		found = append(found, l.tolerated(StreamedBody, "streamed_response in body mode %s: it is ignored",
+			l.mode.Body))
 	}
 	if l.owed--; l.owed > 0 {
 		return found

@@ -93,7 +93,8 @@ func (h *Headers) apply(l *lane, m *extprocv3.HeaderMutation, limits Limits) []*
 	}
 	limits = limits.withDefaults()
 	if len(m.GetSetHeaders()) > limits.Lines || len(m.GetRemoveHeaders()) > limits.Lines {
-		return []*Violation{l.fatal(InvalidMutation, "%d sets and %d removals, limit %d", len(m.GetSetHeaders()), len(m.GetRemoveHeaders()), limits.Lines)}
+		return []*Violation{l.fatal(InvalidMutation, "%d sets and %d removals, limit %d", len(m.GetSetHeaders()),
+			len(m.GetRemoveHeaders()), limits.Lines)}
 	}
 	out := slices.Clone(*h)
 	found, bad := out.applyRemovals(l, m.GetRemoveHeaders())
@@ -111,7 +112,8 @@ func (h *Headers) apply(l *lane, m *extprocv3.HeaderMutation, limits Limits) []*
 		}
 	}
 	if len(out) > limits.Lines || out.bytes() > limits.Bytes {
-		return append(found, l.fatal(InvalidMutation, "result has %d lines and %d bytes, limits %d and %d", len(out), out.bytes(), limits.Lines, limits.Bytes))
+		return append(found, l.fatal(InvalidMutation, "result has %d lines and %d bytes, limits %d and %d", len(out),
+			out.bytes(), limits.Lines, limits.Bytes))
 	}
 	*h = out
 	return found
@@ -169,7 +171,8 @@ func checkName(l *lane, name, value string) *Violation {
 		return l.tolerated(IgnoredHeader, "set of %q", name)
 	case connectionHeader(name):
 		return l.tolerated(ConnectionHeader, "set of %q", name)
-	case name == ":status" && (l.id == RequestLane || !validStatus(value)), name[0] == ':' && name != ":status" && name != ":path":
+	case name == ":status" && (l.id == RequestLane || !validStatus(value)), name[0] == ':' && name != ":status" &&
+		name != ":path":
 		return l.fatal(InvalidMutation, "pseudo header %q: %q", name, value)
 	}
 	return nil

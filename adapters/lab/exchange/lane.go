@@ -21,8 +21,8 @@ const (
 
 // lane is the state Envoy keeps per direction. It is plain data: its Stream locks.
 //
-// Outside full duplex each body message has exactly one answer, and bytes stay with Envoy until then; in full duplex the
-// lane only knows whether the end was answered.
+// Outside full duplex each body message has exactly one answer, and bytes stay with Envoy until then; in full duplex
+// the lane only knows whether the end was answered.
 type lane struct {
 	id   Lane
 	mode LaneMode
@@ -37,8 +37,9 @@ type lane struct {
 	trailersDone    bool
 	inputEnded      bool // we sent the end, in whatever form
 	outputEnded     bool // the EPP answered the end
-	held            bool // headers wait for the first body answer, because the whole body went before the headers answer
-	replaced        bool // the EPP replaced the message as a whole: nothing more is sent or answered
+	// headers wait for the first body answer, because the whole body went before the headers answer
+	held     bool
+	replaced bool // the EPP replaced the message as a whole: nothing more is sent or answered
 }
 
 func (l *lane) sentHeaders(end bool) {
@@ -139,7 +140,8 @@ func (l *lane) gotHeaders(h *extprocv3.HeadersResponse) []*Violation {
 // ignoredRouteCache is about answers that may change headers.
 func (l *lane) ignoredRouteCache(common *extprocv3.CommonResponse) []*Violation {
 	if common.GetClearRouteCache() && (common.GetHeaderMutation() == nil || l.id == ResponseLane) {
-		return []*Violation{l.tolerated(IgnoredField, "clear_route_cache without header_mutation or in the response lane")}
+		return []*Violation{l.tolerated(IgnoredField, "clear_route_cache without header_mutation or in the response "+
+			"lane")}
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // steps: H headers, h headers with the end, B body, E body with the end, T trailers are sent;
-// ">h" headers, ">r" headers that replace the message, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">x" body with
-// changed headers, ">t" trailers, ">m" trailers with a mutation are answered.
+// ">h" headers, ">r" headers that replace the message, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">x" body
+// with changed headers, ">t" trailers, ">m" trailers with a mutation are answered.
 func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 	streamed := func(end bool) *extprocv3.BodyResponse {
 		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
@@ -64,40 +64,57 @@ func TestFullDuplexLane(t *testing.T) {
 		fatal    bool
 		complete bool
 	}{
-		"headers only":                    {steps: []string{"h", ">h"}, complete: true},
-		"streamed as it comes":            {steps: []string{"H", ">h", "B", ">b", "E", ">e"}, complete: true},
-		"headers after the whole body":    {steps: []string{"H", "B", "E", ">h", ">b", ">b", ">e"}, complete: true},
-		"body then trailers":              {steps: []string{"H", "B", "T", ">h", ">b", ">t"}, complete: true},
-		"trailers only":                   {steps: []string{"H", "T", ">h", ">t"}, complete: true},
-		"end not answered":                {steps: []string{"H", "E", ">h", ">b"}},
-		"nothing sent: headers":           {steps: []string{">h"}, found: []Rule{WrongLane}, fatal: true},
-		"nothing sent: body":              {steps: []string{">b"}, found: []Rule{WrongLane}, fatal: true},
-		"nothing sent: trailers":          {steps: []string{">t"}, found: []Rule{WrongLane}, fatal: true},
-		"second headers":                  {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true},
-		"second headers amid the body":    {steps: []string{"H", "B", ">h", ">b", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true},
-		"body before headers":             {steps: []string{"H", "B", ">b"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
-		"body before any was sent":        {steps: []string{"H", ">h", ">b"}, found: []Rule{BodyNotSent}, fatal: true},
-		"body to headers with end":        {steps: []string{"h", ">h", ">e"}, found: []Rule{BodyNotSent}, fatal: true, complete: true},
-		"plain body":                      {steps: []string{"H", "B", ">h", ">p"}, found: []Rule{PlainBody}, fatal: true},
-		"body after the end":              {steps: []string{"H", "E", ">h", ">e", ">b"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
-		"second end":                      {steps: []string{"H", "E", ">h", ">e", ">e"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
-		"body after the trailers":         {steps: []string{"H", "B", "T", ">h", ">t", ">b"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
-		"chunk in headers and trailers":   {steps: []string{"H", "T", ">h", ">b"}, found: []Rule{BodyBeforeTrailers}, fatal: true},
-		"trailers before headers":         {steps: []string{"H", "T", ">t"}, found: []Rule{TrailersBeforeHeaders}, fatal: true},
+		"headers only":                 {steps: []string{"h", ">h"}, complete: true},
+		"streamed as it comes":         {steps: []string{"H", ">h", "B", ">b", "E", ">e"}, complete: true},
+		"headers after the whole body": {steps: []string{"H", "B", "E", ">h", ">b", ">b", ">e"}, complete: true},
+		"body then trailers":           {steps: []string{"H", "B", "T", ">h", ">b", ">t"}, complete: true},
+		"trailers only":                {steps: []string{"H", "T", ">h", ">t"}, complete: true},
+		"end not answered":             {steps: []string{"H", "E", ">h", ">b"}},
+		"nothing sent: headers":        {steps: []string{">h"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing sent: body":           {steps: []string{">b"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing sent: trailers":       {steps: []string{">t"}, found: []Rule{WrongLane}, fatal: true},
+		"second headers": {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders},
+			fatal: true},
+		"second headers amid the body": {steps: []string{"H", "B", ">h", ">b", ">h"},
+			found: []Rule{DuplicateHeaders}, fatal: true},
+		"body before headers": {steps: []string{"H", "B", ">b"}, found: []Rule{BodyBeforeHeaders},
+			fatal: true},
+		"body before any was sent": {steps: []string{"H", ">h", ">b"}, found: []Rule{BodyNotSent}, fatal: true},
+		"body to headers with end": {steps: []string{"h", ">h", ">e"}, found: []Rule{BodyNotSent}, fatal: true,
+			complete: true},
+		"plain body": {steps: []string{"H", "B", ">h", ">p"}, found: []Rule{PlainBody},
+			fatal: true},
+		"body after the end": {steps: []string{"H", "E", ">h", ">e", ">b"}, found: []Rule{AfterEnd},
+			fatal: true, complete: true},
+		"second end": {steps: []string{"H", "E", ">h", ">e", ">e"}, found: []Rule{AfterEnd},
+			fatal: true, complete: true},
+		"body after the trailers": {steps: []string{"H", "B", "T", ">h", ">t", ">b"}, found: []Rule{AfterEnd},
+			fatal: true, complete: true},
+		"chunk in headers and trailers": {steps: []string{"H", "T", ">h", ">b"}, found: []Rule{BodyBeforeTrailers},
+			fatal: true},
+		"trailers before headers": {steps: []string{"H", "T", ">t"}, found: []Rule{TrailersBeforeHeaders},
+			fatal: true},
 		"trailers not sent, headers open": {steps: []string{"H", ">t"}, found: []Rule{TrailersNotSent}, fatal: true},
-		"trailers not sent, body open":    {steps: []string{"H", "B", ">h", ">t"}, found: []Rule{TrailersNotSent}, fatal: true},
-		"trailers not sent, complete":     {steps: []string{"H", "E", ">h", ">e", ">t"}, found: []Rule{TrailersNotSent}, complete: true},
-		"the same with a mutation":        {steps: []string{"H", "E", ">h", ">e", ">m"}, found: []Rule{TrailersNotSent}, fatal: true, complete: true},
-		"trailers twice":                  {steps: []string{"H", "T", ">h", ">t", ">t"}, found: []Rule{TrailersNotSent}, complete: true},
-		"end before the input's end":      {steps: []string{"H", "B", ">h", ">e"}, found: []Rule{EarlyEnd}, complete: true},
-		"end although trailers follow":    {steps: []string{"H", "B", "T", ">h", ">e", ">t"}, found: []Rule{EndBeforeTrailers}, complete: true},
+		"trailers not sent, body open": {steps: []string{"H", "B", ">h", ">t"}, found: []Rule{TrailersNotSent},
+			fatal: true},
+		"trailers not sent, complete": {steps: []string{"H", "E", ">h", ">e", ">t"}, found: []Rule{TrailersNotSent},
+			complete: true},
+		"the same with a mutation": {steps: []string{"H", "E", ">h", ">e", ">m"}, found: []Rule{TrailersNotSent},
+			fatal: true, complete: true},
+		"trailers twice": {steps: []string{"H", "T", ">h", ">t", ">t"}, found: []Rule{TrailersNotSent},
+			complete: true},
+		"end before the input's end": {steps: []string{"H", "B", ">h", ">e"}, found: []Rule{EarlyEnd},
+			complete: true},
+		"end although trailers follow": {steps: []string{"H", "B", "T", ">h", ">e", ">t"},
+			found: []Rule{EndBeforeTrailers}, complete: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := &lane{mode: FullDuplex()}
 			found, fatal := walk(l, test.steps...)
 			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || l.complete() != test.complete {
-				t.Errorf("steps %v: fatal %v, complete %v, rules (-want +got):\n%s", test.steps, fatal, l.complete(), diff)
+				t.Errorf("steps %v: fatal %v, complete %v, rules (-want +got):\n%s", test.steps, fatal, l.complete(),
+					diff)
 			}
 		})
 	}
@@ -136,16 +153,21 @@ func TestHeaderMutations(t *testing.T) {
 		want     Headers
 		rule     Rule
 	}{
-		"none":                      {want: start},
-		"overwrite all lines":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("A", "3")}}, want: Headers{start[0], start[1], {"a", "3"}}},
-		"append counts":             {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{appended}}, want: append(start[:4:4], Field{"a", "3"})},
-		"append_action does not":    {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{action}}, want: Headers{start[0], start[1], {"a", "3"}}},
-		"remove before set":         {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{"a"}, SetHeaders: []*corev3.HeaderValueOption{option("a", "4")}}, want: Headers{start[0], start[1], {"a", "4"}}},
+		"none": {want: start},
+		"overwrite all lines": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("A",
+			"3")}}, want: Headers{start[0], start[1], {"a", "3"}}},
+		"append counts": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{appended}},
+			want: append(start[:4:4], Field{"a", "3"})},
+		"append_action does not": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{action}},
+			want: Headers{start[0], start[1], {"a", "3"}}},
+		"remove before set": {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{"a"},
+			SetHeaders: []*corev3.HeaderValueOption{option("a", "4")}}, want: Headers{start[0], start[1], {"a", "4"}}},
 		"path may change":           {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":path", "/b")}}, want: Headers{start[0], start[2], start[3], {":path", "/b"}}},
 		"method may not":            {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":method", "PUT")}}, want: start, rule: IgnoredHeader},
 		"host may not":              {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("Host", "x")}}, want: start, rule: IgnoredHeader},
 		"content-length is dropped": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("content-length", "1")}}, want: start, rule: IgnoredHeader},
-		"path is not removed":       {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{":path"}}, want: start, rule: IgnoredHeader},
+		"path is not removed": {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{":path"}},
+			want: start, rule: IgnoredHeader},
 		"rejected as a whole":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1"), option("c", "\n")}}, want: start, rule: InvalidMutation},
 		"result has too many lines": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1")}}, limits: Limits{Lines: 4}, want: start, rule: InvalidMutation},
 		"result is too large":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "123456789012345")}}, limits: Limits{Bytes: 30}, want: start, rule: InvalidMutation},

@@ -32,8 +32,9 @@ func (m LaneMode) Duplex() bool { return m.Body == Duplex || m.Body == GRPC }
 // Buffers says whether the body comes in one message, after the headers answer.
 func (m LaneMode) Buffers() bool { return m.Body == Buffered || m.Body == BufferedPartial }
 
-// changesLate says whether the headers are still held when the body is answered, so that the answer may change them. Headers
-// that are not sent to the EPP go on at once: Envoy 1.40.0 ignores changes, and has chosen the upstream by then.
+// changesLate says whether the headers are still held when the body is answered, so that the answer may change them.
+// Headers that are not sent to the EPP go on at once: Envoy 1.40.0 ignores changes,
+// and has chosen the upstream by then.
 func (m LaneMode) changesLate() bool { return m.Buffers() && !m.SkipHeaders }
 
 // Validate refuses what Envoy refuses.
@@ -47,7 +48,8 @@ func (m LaneMode) Validate() error {
 	return nil
 }
 
-// dropsLength says whether Envoy removes content-length, and drops one that the EPP sets: the body may change on its way.
+// dropsLength says whether Envoy removes content-length, and drops one that the EPP sets:
+// the body may change on its way.
 func (m LaneMode) dropsLength() bool {
 	switch m.Body {
 	case None:

@@ -23,7 +23,8 @@ func testLanes(t *testing.T, mode lane, tests map[string]walked) {
 			l := mode
 			found, fatal := walk(&l, test.steps...)
 			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || l.complete() != test.complete {
-				t.Errorf("mode %+v, steps %v: fatal %v, complete %v, rules (-want +got):\n%s", l.mode, test.steps, fatal, l.complete(), diff)
+				t.Errorf("mode %+v, steps %v: fatal %v, complete %v, rules (-want +got):\n%s", l.mode, test.steps,
+					fatal, l.complete(), diff)
 			}
 		})
 	}
@@ -31,42 +32,52 @@ func testLanes(t *testing.T, mode lane, tests map[string]walked) {
 
 func TestNoBodyLane(t *testing.T) {
 	testLanes(t, lane{}, map[string]walked{
-		"headers":          {steps: []string{"H", ">h"}, complete: true},
-		"headers and end":  {steps: []string{"h", ">h"}, complete: true},
-		"replaced":         {steps: []string{"H", ">r"}, complete: true},
-		"headers twice":    {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true, complete: true},
-		"streamed body":    {steps: []string{"H", ">h", ">e"}, found: []Rule{StreamedBody}, fatal: true, complete: true},
-		"plain body":       {steps: []string{"H", ">h", ">p"}, found: []Rule{BodyNotSent}, fatal: true, complete: true},
-		"trailers":         {steps: []string{"H", ">h", ">t"}, found: []Rule{TrailersNotSent}, fatal: true, complete: true},
+		"headers":         {steps: []string{"H", ">h"}, complete: true},
+		"headers and end": {steps: []string{"h", ">h"}, complete: true},
+		"replaced":        {steps: []string{"H", ">r"}, complete: true},
+		"headers twice": {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true,
+			complete: true},
+		"streamed body": {steps: []string{"H", ">h", ">e"}, found: []Rule{StreamedBody}, fatal: true,
+			complete: true},
+		"plain body": {steps: []string{"H", ">h", ">p"}, found: []Rule{BodyNotSent}, fatal: true, complete: true},
+		"trailers": {steps: []string{"H", ">h", ">t"}, found: []Rule{TrailersNotSent}, fatal: true,
+			complete: true},
 		"nothing answered": {steps: []string{"H"}},
 	})
 	testLanes(t, lane{mode: LaneMode{Trailers: true}}, map[string]walked{
 		"trailers":                {steps: []string{"H", ">h", "T", ">t"}, complete: true},
 		"trailers not answered":   {steps: []string{"H", ">h", "T"}},
 		"trailers before headers": {steps: []string{"H", "T", ">t"}, found: []Rule{TrailersBeforeHeaders}, fatal: true},
-		"trailers twice":          {steps: []string{"H", ">h", "T", ">t", ">t"}, found: []Rule{TrailersNotSent}, fatal: true, complete: true},
+		"trailers twice": {steps: []string{"H", ">h", "T", ">t", ">t"}, found: []Rule{TrailersNotSent},
+			fatal: true, complete: true},
 	})
 }
 
 func TestStreamedLane(t *testing.T) {
 	testLanes(t, lane{mode: LaneMode{Body: Streamed, Trailers: true}}, map[string]walked{
-		"an answer a chunk":       {steps: []string{"H", ">h", "B", "B", "E", ">p", ">p", ">p"}, complete: true},
-		"one by one":              {steps: []string{"H", ">h", "B", ">p", "E", ">p"}, complete: true},
-		"an answer is missing":    {steps: []string{"H", ">h", "B", "E", ">p"}},
-		"an answer too many":      {steps: []string{"H", ">h", "B", "E", ">p", ">p", ">p"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
-		"too many amid the body":  {steps: []string{"H", ">h", "B", ">p", ">p"}, found: []Rule{BodyNotSent}, fatal: true},
-		"trailers":                {steps: []string{"H", ">h", "B", ">p", "T", ">t"}, complete: true},
-		"trailers before body":    {steps: []string{"H", ">h", "B", "T", ">t"}, found: []Rule{TrailersBeforeBody}, fatal: true},
-		"body answer at trailers": {steps: []string{"H", ">h", "B", ">p", "T", ">p"}, found: []Rule{AfterEnd}, fatal: true},
-		"streamed_response":       {steps: []string{"H", ">h", "B", ">b"}, found: []Rule{StreamedBody}, fatal: true},
-		"changed headers":         {steps: []string{"H", ">h", "E", ">x"}, found: []Rule{IgnoredField}, complete: true},
+		"an answer a chunk":    {steps: []string{"H", ">h", "B", "B", "E", ">p", ">p", ">p"}, complete: true},
+		"one by one":           {steps: []string{"H", ">h", "B", ">p", "E", ">p"}, complete: true},
+		"an answer is missing": {steps: []string{"H", ">h", "B", "E", ">p"}},
+		"an answer too many": {steps: []string{"H", ">h", "B", "E", ">p", ">p", ">p"}, found: []Rule{AfterEnd},
+			fatal: true, complete: true},
+		"too many amid the body": {steps: []string{"H", ">h", "B", ">p", ">p"}, found: []Rule{BodyNotSent},
+			fatal: true},
+		"trailers": {steps: []string{"H", ">h", "B", ">p", "T", ">t"}, complete: true},
+		"trailers before body": {steps: []string{"H", ">h", "B", "T", ">t"}, found: []Rule{TrailersBeforeBody},
+			fatal: true},
+		"body answer at trailers": {steps: []string{"H", ">h", "B", ">p", "T", ">p"}, found: []Rule{AfterEnd},
+			fatal: true},
+		"streamed_response": {steps: []string{"H", ">h", "B", ">b"}, found: []Rule{StreamedBody}, fatal: true},
+		"changed headers":   {steps: []string{"H", ">h", "E", ">x"}, found: []Rule{IgnoredField}, complete: true},
 	})
 	testLanes(t, lane{mode: LaneMode{Body: Streamed}}, map[string]walked{
 		"without waiting":        {steps: []string{"H", "B", "E", ">h", ">p", ">p"}, complete: true},
 		"body is answered first": {steps: []string{"H", "E", ">p"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
-		"it changes nothing":     {steps: []string{"H", "B", "E", ">h", ">x", ">p"}, found: []Rule{IgnoredField}, complete: true},
-		"streamed on the last":   {steps: []string{"H", ">h", "B", "E", ">p", ">e"}, found: []Rule{StreamedBody}, complete: true},
-		"streamed on all":        {steps: []string{"H", ">h", "B", "E", ">e"}, found: []Rule{StreamedBody}, fatal: true},
+		"it changes nothing": {steps: []string{"H", "B", "E", ">h", ">x", ">p"}, found: []Rule{IgnoredField},
+			complete: true},
+		"streamed on the last": {steps: []string{"H", ">h", "B", "E", ">p", ">e"}, found: []Rule{StreamedBody},
+			complete: true},
+		"streamed on all": {steps: []string{"H", ">h", "B", "E", ">e"}, found: []Rule{StreamedBody}, fatal: true},
 	})
 	testLanes(t, lane{mode: LaneMode{Body: Streamed, SkipHeaders: true}}, map[string]walked{
 		"body alone":      {steps: []string{"B", "E", ">p", ">p"}, complete: true},
@@ -78,21 +89,25 @@ func TestStreamedLane(t *testing.T) {
 func TestBufferedLanes(t *testing.T) {
 	for _, body := range []LaneMode{{Body: Buffered, Trailers: true}, {Body: BufferedPartial, Trailers: true}} {
 		testLanes(t, lane{mode: body, hasLength: true}, map[string]walked{
-			"headers, then the body":    {steps: []string{"H", ">h", "E", ">p"}, complete: true},
-			"the body changes headers":  {steps: []string{"H", ">h", "E", ">x"}, complete: true},
-			"body and trailers":         {steps: []string{"H", ">h", "B", ">p", "T", ">t"}, complete: true},
-			"trailers alone":            {steps: []string{"H", ">h", "T", ">t"}, complete: true},
-			"no body":                   {steps: []string{"h", ">h"}, complete: true},
-			"body not answered":         {steps: []string{"H", ">h", "E"}},
-			"body answered too early":   {steps: []string{"H", ">p"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
-			"body answered twice":       {steps: []string{"H", ">h", "E", ">p", ">p"}, found: []Rule{AfterEnd}, fatal: true, complete: true},
-			"streamed_response":         {steps: []string{"H", ">h", "E", ">e"}, found: []Rule{StreamedBody}, fatal: body.Body == Buffered, complete: body.Body != Buffered},
-			"body answered at trailers": {steps: []string{"H", ">h", "T", ">p"}, found: []Rule{BodyBeforeTrailers}, fatal: true},
+			"headers, then the body":   {steps: []string{"H", ">h", "E", ">p"}, complete: true},
+			"the body changes headers": {steps: []string{"H", ">h", "E", ">x"}, complete: true},
+			"body and trailers":        {steps: []string{"H", ">h", "B", ">p", "T", ">t"}, complete: true},
+			"trailers alone":           {steps: []string{"H", ">h", "T", ">t"}, complete: true},
+			"no body":                  {steps: []string{"h", ">h"}, complete: true},
+			"body not answered":        {steps: []string{"H", ">h", "E"}},
+			"body answered too early":  {steps: []string{"H", ">p"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
+			"body answered twice": {steps: []string{"H", ">h", "E", ">p", ">p"}, found: []Rule{AfterEnd},
+				fatal: true, complete: true},
+			"streamed_response": {steps: []string{"H", ">h", "E", ">e"}, found: []Rule{StreamedBody},
+				fatal: body.Body == Buffered, complete: body.Body != Buffered},
+			"body answered at trailers": {steps: []string{"H", ">h", "T", ">p"}, found: []Rule{BodyBeforeTrailers},
+				fatal: true},
 		})
 	}
 	testLanes(t, lane{mode: LaneMode{Body: Buffered}}, map[string]walked{
-		"streamed_response without a length": {steps: []string{"H", ">h", "E", ">e"}, found: []Rule{StreamedBody}, complete: true},
-		"trailers are not sent":              {steps: []string{"H", ">h", "B", ">p"}, complete: true},
+		"streamed_response without a length": {steps: []string{"H", ">h", "E", ">e"}, found: []Rule{StreamedBody},
+			complete: true},
+		"trailers are not sent": {steps: []string{"H", ">h", "B", ">p"}, complete: true},
 	})
 	testLanes(t, lane{mode: LaneMode{Body: BufferedPartial, Trailers: true}}, map[string]walked{
 		"cut body": {steps: []string{"H", ">h", "B", ">p"}, complete: true},
@@ -124,11 +139,16 @@ func TestGRPCLane(t *testing.T) {
 		chunk *extprocv3.StreamedBodyResponse
 		found []Rule
 	}{
-		"compressed message":           {LaneMode{Body: GRPC}, &extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, nil},
-		"end without a message":        {LaneMode{Body: GRPC}, &extprocv3.StreamedBodyResponse{EndOfStreamWithoutMessage: true}, []Rule{EarlyEnd}},
-		"a message may be large":       {LaneMode{Body: GRPC}, &extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, nil},
-		"a chunk may not":              {LaneMode{Body: Duplex}, &extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, []Rule{ChunkTooLarge}},
-		"flags mean nothing elsewhere": {LaneMode{Body: Duplex}, &extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, []Rule{IgnoredField}},
+		"compressed message": {LaneMode{Body: GRPC},
+			&extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, nil},
+		"end without a message": {LaneMode{Body: GRPC},
+			&extprocv3.StreamedBodyResponse{EndOfStreamWithoutMessage: true}, []Rule{EarlyEnd}},
+		"a message may be large": {LaneMode{Body: GRPC},
+			&extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, nil},
+		"a chunk may not": {LaneMode{Body: Duplex},
+			&extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, []Rule{ChunkTooLarge}},
+		"flags mean nothing elsewhere": {LaneMode{Body: Duplex},
+			&extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, []Rule{IgnoredField}},
 	}
 	for name, test := range tests {
 		l := &lane{mode: test.body}
@@ -151,14 +171,22 @@ func TestJudgementsOnTheWholeStream(t *testing.T) {
 		answers []*extprocv3.ProcessingResponse
 		found   []Rule
 	}{
-		"second immediate response":   {answers: []*extprocv3.ProcessingResponse{immediate, immediate}, found: []Rule{AfterImmediate}},
-		"answer after a refusal":      {answers: []*extprocv3.ProcessingResponse{immediate, headers}, found: []Rule{AfterImmediate}},
-		"answer in observability":     {config: Config{Observe: true}, answers: []*extprocv3.ProcessingResponse{headers}, found: []Rule{ObservedAnswer}},
-		"refusal in observability":    {config: Config{Observe: true}, answers: []*extprocv3.ProcessingResponse{immediate}, found: []Rule{ObservedAnswer}},
-		"timeout override":            {answers: []*extprocv3.ProcessingResponse{{OverrideMessageTimeout: durationpb.New(1)}}, found: []Rule{IgnoredField}},
-		"metadata that is no struct":  {config: Config{Receive: []string{"envoy.lb"}}, answers: []*extprocv3.ProcessingResponse{{Response: headers.Response, DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{"envoy.lb": structpb.NewStringValue("x")}}}}, found: []Rule{MetadataNamespace}},
-		"the answer that was due":     {answers: []*extprocv3.ProcessingResponse{headers}},
-		"refusal although disallowed": {config: Config{DisableImmediate: true}, answers: []*extprocv3.ProcessingResponse{immediate}, found: []Rule{ImmediateDisabled}},
+		"second immediate response": {answers: []*extprocv3.ProcessingResponse{immediate, immediate},
+			found: []Rule{AfterImmediate}},
+		"answer after a refusal": {answers: []*extprocv3.ProcessingResponse{immediate, headers},
+			found: []Rule{AfterImmediate}},
+		"answer in observability": {config: Config{Observe: true},
+			answers: []*extprocv3.ProcessingResponse{headers}, found: []Rule{ObservedAnswer}},
+		"refusal in observability": {config: Config{Observe: true},
+			answers: []*extprocv3.ProcessingResponse{immediate}, found: []Rule{ObservedAnswer}},
+		"timeout override": {answers: []*extprocv3.ProcessingResponse{{OverrideMessageTimeout: durationpb.New(1)}},
+			found: []Rule{IgnoredField}},
+		"metadata that is no struct": {config: Config{Receive: []string{"envoy.lb"}},
+			answers: []*extprocv3.ProcessingResponse{{Response: headers.Response,
+				DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{"envoy.lb": structpb.NewStringValue("x")}}}}, found: []Rule{MetadataNamespace}},
+		"the answer that was due": {answers: []*extprocv3.ProcessingResponse{headers}},
+		"refusal although disallowed": {config: Config{DisableImmediate: true},
+			answers: []*extprocv3.ProcessingResponse{immediate}, found: []Rule{ImmediateDisabled}},
 	}
 	for name, test := range tests {
 		s := &Stream{config: test.config, received: map[string]*structpb.Struct{}}
@@ -191,11 +219,15 @@ func TestBodyAnswersCarryWhatCounts(t *testing.T) {
 		replaced bool
 		chunk    string
 	}{
-		"buffered":          {mode: LaneMode{Body: Buffered}, heeded: true},
-		"buffered, changed": {mode: LaneMode{Body: Buffered}, body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("x")}}, heeded: true, replaced: true, chunk: "x"},
-		"buffered, cleared": {mode: LaneMode{Body: Buffered}, body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_ClearBody{ClearBody: true}}, heeded: true, replaced: true},
-		"streamed":          {mode: LaneMode{Body: Streamed}},
-		"without headers":   {mode: LaneMode{Body: Buffered, SkipHeaders: true}},
+		"buffered": {mode: LaneMode{Body: Buffered}, heeded: true},
+		"buffered, changed": {mode: LaneMode{Body: Buffered},
+			body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("x")}}, heeded: true,
+			replaced: true, chunk: "x"},
+		"buffered, cleared": {mode: LaneMode{Body: Buffered},
+			body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_ClearBody{ClearBody: true}}, heeded: true,
+			replaced: true},
+		"streamed":        {mode: LaneMode{Body: Streamed}},
+		"without headers": {mode: LaneMode{Body: Buffered, SkipHeaders: true}},
 	}
 	for name, test := range tests {
 		s := &Stream{received: map[string]*structpb.Struct{}}
@@ -205,7 +237,8 @@ func TestBodyAnswersCarryWhatCounts(t *testing.T) {
 		}
 		walk(&s.lanes[RequestLane], "E")
 		a, _ := s.judge(answer(test.body))
-		if (a.Mutation != nil) != test.heeded || a.Replaced != test.replaced || string(a.Chunk) != test.chunk || !a.LaneEnded {
+		if (a.Mutation != nil) != test.heeded || a.Replaced != test.replaced || string(a.Chunk) != test.chunk ||
+			!a.LaneEnded {
 			t.Errorf("%s: got %+v", name, a)
 		}
 	}

@@ -35,12 +35,13 @@ const (
 	BodyBeforeTrailers Rule = "body-before-trailers"
 	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED or GRPC.
 	PlainBody Rule = "plain-body"
-	// StreamedBody is a streamed_response in a mode that has none. It is tolerated, and ignored, in BUFFERED_PARTIAL, in
-	// BUFFERED if the message names no content-length, and in STREAMED if it answers the last chunk.
+	// StreamedBody is a streamed_response in a mode that has none. It is tolerated, and ignored, in BUFFERED_PARTIAL,
+	// in BUFFERED if the message names no content-length, and in STREAMED if it answers the last chunk.
 	StreamedBody Rule = "streamed-body"
 	// AfterEnd is a body answer after the lane's end of stream.
 	AfterEnd Rule = "after-end"
-	// TrailersNotSent is a trailers answer that nobody asked for. It is tolerated when the lane is complete and it is empty.
+	// TrailersNotSent is a trailers answer that nobody asked for.
+	// It is tolerated when the lane is complete and it is empty.
 	TrailersNotSent Rule = "trailers-not-sent"
 	// TrailersBeforeHeaders is a trailers answer while the headers answer is outstanding.
 	TrailersBeforeHeaders Rule = "trailers-before-headers"

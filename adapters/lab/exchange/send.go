@@ -133,5 +133,6 @@ func (s *Stream) takeBack(id Lane, before lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.lanes[id]
-	l.bodySent, l.trailersSent, l.inputEnded, l.owed = before.bodySent, before.trailersSent, before.inputEnded, before.owed
+	l.bodySent, l.trailersSent, l.inputEnded, l.owed = before.bodySent, before.trailersSent, before.inputEnded,
+		before.owed
 }

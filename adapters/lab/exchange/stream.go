@@ -103,8 +103,8 @@ func (s *Stream) Recv() (Answer, error) {
 	}
 }
 
-// ended waits for a send that is under way, which fails, and reports body bytes that are lost because the EPP closed the
-// stream without an error.
+// ended waits for a send that is under way, which fails, and reports body bytes that are lost because the EPP closed
+// the stream without an error.
 func (s *Stream) ended(err error) error {
 	s.sending.Lock()
 	s.mu.Lock()

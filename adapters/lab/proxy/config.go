@@ -35,18 +35,21 @@ type Config struct {
 	// Subset returns the endpoints a request is limited to, nil for no limit. Nil means no limit.
 	Subset func(*http.Request) []string
 
-	// StatusOnError is the reply when the EPP fails and the request cannot go on. Default 503; Envoy's own default is 500.
+	// StatusOnError is the reply when the EPP fails and the request cannot go on. Default 503;
+	// Envoy's own default is 500.
 	StatusOnError int
-	// MessageTimeout bounds the wait for a headers answer in lanes that are not full duplex. Default 200 ms. The reply is 504.
+	// MessageTimeout bounds the wait for a headers answer in lanes that are not full duplex. Default 200 ms.
+	// The reply is 504.
 	MessageTimeout time.Duration
 
 	Transport        http.RoundTripper // towards the model servers; default: HTTP/1.1, 1 s to connect, no proxies
 	MaxAttempts      int               // endpoints tried per request, default 3
 	ChunkBytes       int               // largest body chunk sent to the EPP, default 16 KiB
 	RetryBufferBytes int64             // request body kept for a further attempt, default 1 MiB
-	PendingBytes     int64             // unread body per lane at which the EPP's answers are no longer read, default 4 MiB
-	Limits           exchange.Limits   // of header maps the EPP changes
-	MaxMessageBytes  int               // largest message taken from the EPP, default unlimited, as Envoy
+	// unread body per lane at which the EPP's answers are no longer read, default 4 MiB
+	PendingBytes    int64
+	Limits          exchange.Limits // of header maps the EPP changes
+	MaxMessageBytes int             // largest message taken from the EPP, default unlimited, as Envoy
 
 	// OnViolation is told of every answer that broke a rule. It is called from many goroutines. Nil means nobody.
 	OnViolation func(exchange.Violation)
@@ -101,7 +104,8 @@ func (c *Config) validate() error {
 	}
 	for i, m := range []exchange.LaneMode{c.Request, c.Response} {
 		if m.Body != exchange.Duplex && (m.Body != exchange.None || m.Trailers) {
-			problems = append(problems, fmt.Errorf("%v lane: body mode %s with trailers %v: want FULL_DUPLEX_STREAMED, or NONE without trailers",
+			problems = append(problems, fmt.Errorf("%v lane: body mode %s with trailers %v: want "+
+				"FULL_DUPLEX_STREAMED, or NONE without trailers",
 				exchange.Lane(i), m.Body, m.Trailers))
 		}
 	}
@@ -116,7 +120,8 @@ func (c *Config) validate() error {
 func connect(c *Config) (*grpc.ClientConn, error) {
 	credential := insecure.NewCredentials()
 	if !c.Plaintext {
-		config := &tls.Config{InsecureSkipVerify: true} // the EPP's certificate is self-signed unless the caller says otherwise
+		// the EPP's certificate is self-signed unless the caller says otherwise
+		config := &tls.Config{InsecureSkipVerify: true}
 		if c.TLS != nil {
 			config = c.TLS.Clone()
 		}

@@ -89,7 +89,8 @@ func TestSilentEPPTimesOutOutsideFullDuplex(t *testing.T) {
 	epp := startEPP(t, "127.0.0.1:1")
 	epp.fault = plant("qH")
 	r := startRig(t, Config{EPP: epp.address, Response: exchange.FullDuplex(), MessageTimeout: 10 * time.Millisecond})
-	if response, body := r.post(strings.NewReader("x"), nil); response == nil || response.StatusCode != http.StatusGatewayTimeout {
+	if response, body := r.post(strings.NewReader("x"), nil); response == nil ||
+		response.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("got %v %q, want 504", response, body)
 	}
 }
@@ -124,7 +125,8 @@ func TestResponseModeNoneEndsStreamEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	until(t, "EPP stream ended before the body", func() bool { epp.mu.Lock(); defer epp.mu.Unlock(); return epp.ended == 1 })
+	until(t, "EPP stream ended before the body",
+		func() bool { epp.mu.Lock(); defer epp.mu.Unlock(); return epp.ended == 1 })
 	close(release)
 	body, err := io.ReadAll(response.Body)
 	if err != nil || string(body) != "late" || response.Header.Get("X-Seen") != "yes" {
@@ -159,7 +161,8 @@ func BenchmarkProxy(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := grpc.NewServer()
-	extprocv3.RegisterExternalProcessorServer(server, discardEPP{&fakeEPP{destination: strings.TrimPrefix(upstream.URL, "http://")}})
+	extprocv3.RegisterExternalProcessorServer(server,
+		discardEPP{&fakeEPP{destination: strings.TrimPrefix(upstream.URL, "http://")}})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 	p, err := New(Config{EPP: listener.Addr().String(), Plaintext: true})

@@ -23,8 +23,8 @@ type (
 	answer = extprocv3.ProcessingResponse
 )
 
-// fakeEPP answers correctly: it holds the request headers until the first body chunk, names the destination and echoes both
-// lanes. A fault is called before each step and may send something else; true means that the step is done.
+// fakeEPP answers correctly: it holds the request headers until the first body chunk, names the destination and echoes
+// both lanes. A fault is called before each step and may send something else; true means that the step is done.
 type fakeEPP struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	t           *testing.T
@@ -51,7 +51,8 @@ func startEPP(t *testing.T, destination string) *fakeEPP {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &fakeEPP{t: t, destination: destination, address: listener.Addr().String(), server: grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))}
+	e := &fakeEPP{t: t, destination: destination, address: listener.Addr().String(),
+		server: grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))}
 	extprocv3.RegisterExternalProcessorServer(e.server, e)
 	served := make(chan struct{})
 	go func() {
@@ -173,7 +174,8 @@ func stepOf(m *ask) string {
 func setHeaders(pairs ...string) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	for i := 0; i < len(pairs); i += 2 {
-		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])}})
+		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: pairs[i],
+			RawValue: []byte(pairs[i+1])}})
 	}
 	return m
 }
@@ -193,7 +195,8 @@ func headersAnswer(lane exchange.Lane, m *extprocv3.HeaderMutation) *answer {
 
 func bodyAnswer(lane exchange.Lane, chunk []byte, end bool) *answer {
 	streamed := &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end}
-	return commonBody(lane, &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed}}})
+	return commonBody(lane,
+		&extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed}}})
 }
 
 func commonBody(lane exchange.Lane, c *extprocv3.CommonResponse) *answer {

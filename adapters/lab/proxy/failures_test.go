@@ -28,15 +28,18 @@ func TestImmediateResponseByPhase(t *testing.T) {
 		"request body":             {at: "qE", code: 503, status: 503, body: "no"},
 		"response headers":         {at: "rH", code: 502, status: 502, body: "no"},
 		"unset status becomes 200": {at: "qH", code: 0, status: 200, body: "no"},
-		"grpc client":              {at: "qE", code: 429, change: func(r *http.Request) { r.Header.Set("Content-Type", "application/grpc") }, status: 200},
+		"grpc client": {at: "qE", code: 429,
+			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/grpc") }, status: 200},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			epp := startEPP(t, startUpstream(t, echoUpstream))
-			epp.fault = plant(test.at, immediateAnswer(test.code, "no", json), headersAnswer(exchange.ResponseLane, nil))
+			epp.fault = plant(test.at, immediateAnswer(test.code, "no", json),
+				headersAnswer(exchange.ResponseLane, nil))
 			r := startRig(t, Config{EPP: epp.address})
 			response, body := r.post(strings.NewReader("hello"), test.change)
-			if response == nil || response.StatusCode != test.status || body != test.body || response.Header.Get("Retry-After") != "1" {
+			if response == nil || response.StatusCode != test.status || body != test.body ||
+				response.Header.Get("Retry-After") != "1" {
 				t.Fatalf("got %v %q", response, body)
 			}
 			if test.change != nil && response.Header.Get("Grpc-Status") != "14" {
@@ -86,7 +89,8 @@ func TestImmediateResponseWhileClientStillSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusRequestEntityTooLarge || string(body) != "too large" {
+	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusRequestEntityTooLarge ||
+		string(body) != "too large" {
 		t.Errorf("got %d %q", response.StatusCode, body)
 	}
 	until(t, "request ended", func() bool { return r.proxy.Stats().Active == 0 })
@@ -117,9 +121,16 @@ func TestEPPFailures(t *testing.T) {
 		"error on response body, fail open":   {allow: true, body: "hello", fault: boom("rE"), status: 503},
 		"error on response body, fail closed": {body: "hello", fault: boom("rE"), status: 503},
 		"OK on headers without a pick":        {fault: leave("qH"), status: 200},
-		"spurious before a body, fail open":   {allow: true, fault: plant("qH", headersAnswer(exchange.ResponseLane, nil)), status: 200},
-		"invalid mutation is never forgiven":  {allow: true, fault: plant("qH", headersAnswer(exchange.RequestLane, setHeaders("a", "\n"))), status: 503},
-		"body kept for ever, stream ended OK": {body: "hello", fault: func(s string, _ *eppStream) (bool, error) { return true, map[bool]error{true: errDone}[s == "qE"] }, status: 503},
+		"spurious before a body, fail open": {allow: true,
+			fault: plant("qH", headersAnswer(exchange.ResponseLane, nil)), status: 200},
+		"invalid mutation is never forgiven": {allow: true,
+			fault: plant("qH", headersAnswer(exchange.RequestLane, setHeaders("a", "\n"))), status: 503},
+		"body kept for ever, stream ended OK": {body: "hello",
+			fault: func(s string, _ *eppStream) (bool, error) {
+				return true,
+					map[bool]error{true: errDone}[s == "qE"]
+			},
+			status: 503},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +141,8 @@ func TestEPPFailures(t *testing.T) {
 			if test.dead {
 				address = deadAddress(t)
 			}
-			r := startRig(t, Config{EPP: address, FailureModeAllow: test.allow, Fallback: func() []string { return []string{upstream} }})
+			r := startRig(t, Config{EPP: address, FailureModeAllow: test.allow,
+				Fallback: func() []string { return []string{upstream} }})
 			var source io.Reader = http.NoBody
 			if test.body != "" {
 				source = strings.NewReader(test.body)
@@ -178,7 +190,8 @@ func TestEPPLeavesAfterTheRequest(t *testing.T) {
 	r := startRig(t, Config{EPP: epp.address})
 	var post sync.WaitGroup
 	post.Go(func() {
-		if response, body := r.post(strings.NewReader("hello"), nil); response == nil || response.StatusCode != http.StatusOK || body != "hello" {
+		if response, body := r.post(strings.NewReader("hello"), nil); response == nil ||
+			response.StatusCode != http.StatusOK || body != "hello" {
 			t.Errorf("got %v %q", response, body)
 		}
 	})

@@ -62,7 +62,8 @@ func (e *fakeEPP) last() *ask {
 }
 
 func immediateAnswer(code typev3.StatusCode, body string, m *extprocv3.HeaderMutation) *answer {
-	r := &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: code}, Body: []byte(body), Headers: m, Details: "two words"}
+	r := &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: code}, Body: []byte(body), Headers: m,
+		Details: "two words"}
 	return &answer{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: r}}
 }
 
@@ -82,28 +83,37 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 		rule  exchange.Rule
 	}{
 		"response lane answered during the request": {plant("qE", headersAnswer(s, nil)), s, exchange.WrongLane},
-		"response body during the request":          {plant("qE", bodyAnswer(s, []byte("x"), false)), s, exchange.WrongLane},
-		"response trailers during the request":      {plant("qE", trailersAnswer(s, nil)), s, exchange.WrongLane},
-		"two headers answers":                       {plant("qE", headersAnswer(q, nil), headersAnswer(q, nil)), q, exchange.DuplicateHeaders},
-		"two response headers answers":              {after("rH", headersAnswer(s, nil)), s, exchange.DuplicateHeaders},
-		"body before headers":                       {plant("qE", bodyAnswer(q, []byte("x"), true)), q, exchange.BodyBeforeHeaders},
-		"response body before headers":              {plant("rH", bodyAnswer(s, []byte("x"), false)), s, exchange.BodyBeforeHeaders},
-		"body although none was sent":               {plant("rH", bodyAnswer(q, []byte("x"), true)), q, exchange.BodyNotSent},
-		"plain body answer":                         {plant("qE", headersAnswer(q, nil), commonBody(q, &extprocv3.CommonResponse{})), q, exchange.PlainBody},
+		"response body during the request": {plant("qE", bodyAnswer(s, []byte("x"), false)), s,
+			exchange.WrongLane},
+		"response trailers during the request": {plant("qE", trailersAnswer(s, nil)), s, exchange.WrongLane},
+		"two headers answers": {plant("qE", headersAnswer(q, nil), headersAnswer(q, nil)), q,
+			exchange.DuplicateHeaders},
+		"two response headers answers": {after("rH", headersAnswer(s, nil)), s, exchange.DuplicateHeaders},
+		"body before headers":          {plant("qE", bodyAnswer(q, []byte("x"), true)), q, exchange.BodyBeforeHeaders},
+		"response body before headers": {plant("rH", bodyAnswer(s, []byte("x"), false)), s, exchange.BodyBeforeHeaders},
+		"body although none was sent":  {plant("rH", bodyAnswer(q, []byte("x"), true)), q, exchange.BodyNotSent},
+		"plain body answer": {plant("qE", headersAnswer(q, nil), commonBody(q, &extprocv3.CommonResponse{})),
+			q, exchange.PlainBody},
 		"whole body in the answer": {plant("qE", headersAnswer(q, nil), commonBody(q, &extprocv3.CommonResponse{
 			BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("x")}},
 		})), q, exchange.PlainBody},
-		"body after the end":               {after("qE", bodyAnswer(q, nil, true)), q, exchange.AfterEnd},
-		"trailers nobody asked for":        {plant("qE", headersAnswer(q, nil), trailersAnswer(q, nil)), q, exchange.TrailersNotSent},
-		"late trailers with a mutation":    {after("qE", trailersAnswer(q, setHeaders("a", "b"))), q, exchange.TrailersNotSent},
-		"answer of no kind":                {plant("qE", &answer{}), q, exchange.UnknownAnswer},
-		"continue and replace":             {plant("qE", replace), q, exchange.ReplaceInDuplex},
-		"newline in a header value":        {plant("qE", headersAnswer(q, setHeaders("a", "b\nc"))), q, exchange.InvalidMutation},
-		"NUL in a header value":            {plant("qE", headersAnswer(q, setHeaders("a", "b\x00"))), q, exchange.InvalidMutation},
-		"space in a header name":           {plant("qE", headersAnswer(q, setHeaders("a b", "c"))), q, exchange.InvalidMutation},
-		"value and raw_value":              {plant("qE", headersAnswer(q, both)), q, exchange.InvalidMutation},
-		"101 removals":                     {plant("qE", headersAnswer(q, many)), q, exchange.InvalidMutation},
-		"invalid response header mutation": {plant("rH", headersAnswer(s, setHeaders("a", "b\r"))), s, exchange.InvalidMutation},
+		"body after the end": {after("qE", bodyAnswer(q, nil, true)), q, exchange.AfterEnd},
+		"trailers nobody asked for": {plant("qE", headersAnswer(q, nil), trailersAnswer(q, nil)), q,
+			exchange.TrailersNotSent},
+		"late trailers with a mutation": {after("qE", trailersAnswer(q, setHeaders("a", "b"))), q,
+			exchange.TrailersNotSent},
+		"answer of no kind":    {plant("qE", &answer{}), q, exchange.UnknownAnswer},
+		"continue and replace": {plant("qE", replace), q, exchange.ReplaceInDuplex},
+		"newline in a header value": {plant("qE", headersAnswer(q, setHeaders("a", "b\nc"))), q,
+			exchange.InvalidMutation},
+		"NUL in a header value": {plant("qE", headersAnswer(q, setHeaders("a", "b\x00"))), q,
+			exchange.InvalidMutation},
+		"space in a header name": {plant("qE", headersAnswer(q, setHeaders("a b", "c"))), q,
+			exchange.InvalidMutation},
+		"value and raw_value": {plant("qE", headersAnswer(q, both)), q, exchange.InvalidMutation},
+		"101 removals":        {plant("qE", headersAnswer(q, many)), q, exchange.InvalidMutation},
+		"invalid response header mutation": {plant("rH", headersAnswer(s, setHeaders("a", "b\r"))), s,
+			exchange.InvalidMutation},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +129,8 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 			found := r.violations()
 			// A destination that is missing because of the fault is reported too.
 			if len(found) == 0 || found[0].Rule != test.rule || found[0].Lane != test.lane || !found[0].Fatal {
-				t.Fatalf("violations: got %+v, want %s in the %s lane; response %v %s", found, test.rule, test.lane, response, body)
+				t.Fatalf("violations: got %+v, want %s in the %s lane; response %v %s", found, test.rule, test.lane,
+					response, body)
 			}
 			if response != nil && response.StatusCode != http.StatusServiceUnavailable && body == "hello" {
 				t.Errorf("the request succeeded: %v", response)
@@ -134,7 +145,8 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 func TestToleratedFaultsAreReported(t *testing.T) {
 	const q, s = exchange.RequestLane, exchange.ResponseLane
 	withMetadata := func(m *answer, md *structpb.Struct) *answer { m.DynamicMetadata = md; return m }
-	value := &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "a", Value: "b"}}}}
+	value := &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "a",
+		Value: "b"}}}}
 	cleared := headersAnswer(s, nil)
 	cleared.GetResponseHeaders().Response.ClearRouteCache = true
 	tests := map[string]struct {
@@ -142,19 +154,26 @@ func TestToleratedFaultsAreReported(t *testing.T) {
 		rule  exchange.Rule
 	}{
 		"empty trailers after a complete lane": {after("qE", trailersAnswer(q, nil)), exchange.TrailersNotSent},
-		"forbidden header":                     {plant("rH", headersAnswer(s, setHeaders("x-envoy-a", "b"))), exchange.IgnoredHeader},
-		"content-length":                       {plant("rH", headersAnswer(s, setHeaders("content-length", "1"))), exchange.IgnoredHeader},
-		"removal of a pseudo header":           {plant("rH", headersAnswer(s, &extprocv3.HeaderMutation{RemoveHeaders: []string{":status"}})), exchange.IgnoredHeader},
-		"transfer-encoding":                    {plant("rH", headersAnswer(s, setHeaders("transfer-encoding", "chunked"))), exchange.ConnectionHeader},
-		"value instead of raw_value":           {plant("rH", headersAnswer(s, value)), exchange.ValueNotRaw},
-		"foreign metadata namespace":           {plant("rH", withMetadata(headersAnswer(s, nil), metadata("other", "a", "b"))), exchange.MetadataNamespace},
-		"clear_route_cache in the response":    {plant("rH", cleared), exchange.IgnoredField},
-		"timeout override":                     {before("rH", &answer{OverrideMessageTimeout: durationpb.New(1)}), exchange.IgnoredField},
+		"forbidden header": {plant("rH", headersAnswer(s, setHeaders("x-envoy-a", "b"))),
+			exchange.IgnoredHeader},
+		"content-length": {plant("rH", headersAnswer(s, setHeaders("content-length", "1"))),
+			exchange.IgnoredHeader},
+		"removal of a pseudo header": {plant("rH",
+			headersAnswer(s, &extprocv3.HeaderMutation{RemoveHeaders: []string{":status"}})), exchange.IgnoredHeader},
+		"transfer-encoding": {plant("rH", headersAnswer(s, setHeaders("transfer-encoding", "chunked"))),
+			exchange.ConnectionHeader},
+		"value instead of raw_value": {plant("rH", headersAnswer(s, value)), exchange.ValueNotRaw},
+		"foreign metadata namespace": {plant("rH",
+			withMetadata(headersAnswer(s, nil), metadata("other", "a", "b"))), exchange.MetadataNamespace},
+		"clear_route_cache in the response": {plant("rH", cleared), exchange.IgnoredField},
+		"timeout override": {before("rH", &answer{OverrideMessageTimeout: durationpb.New(1)}),
+			exchange.IgnoredField},
 		"mutation in a body answer": {before("rE", commonBody(s, &extprocv3.CommonResponse{
 			HeaderMutation: setHeaders("a", "b"),
 			BodyMutation:   &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}}},
 		})), exchange.IgnoredField},
-		"large chunk": {plant("rE", bodyAnswer(s, []byte(strings.Repeat("x", 64<<10+1)), true)), exchange.ChunkTooLarge},
+		"large chunk": {plant("rE", bodyAnswer(s, []byte(strings.Repeat("x", 64<<10+1)), true)),
+			exchange.ChunkTooLarge},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +181,8 @@ func TestToleratedFaultsAreReported(t *testing.T) {
 			epp.fault = test.fault
 			r := startRig(t, Config{EPP: epp.address})
 			response, body := r.post(strings.NewReader("hello"), nil)
-			if response == nil || response.StatusCode != http.StatusOK || test.rule != exchange.ChunkTooLarge && body != "hello" {
+			if response == nil || response.StatusCode != http.StatusOK || test.rule != exchange.ChunkTooLarge &&
+				body != "hello" {
 				t.Fatalf("response %v: %s", response, body)
 			}
 			found := r.violations()
@@ -185,9 +205,11 @@ func TestTrailersFaults(t *testing.T) {
 		body  string
 		rule  exchange.Rule
 	}{
-		"end of stream although trailers follow": {plant("rT", bodyAnswer(exchange.ResponseLane, nil, true)), "body", exchange.EndBeforeTrailers},
-		"trailers before headers":                {plant("qT", trailersAnswer(exchange.RequestLane, nil)), "", exchange.TrailersBeforeHeaders},
-		"empty chunk in headers and trailers":    {pickThenChunk, "", exchange.BodyBeforeTrailers},
+		"end of stream although trailers follow": {plant("rT", bodyAnswer(exchange.ResponseLane, nil, true)), "body",
+			exchange.EndBeforeTrailers},
+		"trailers before headers": {plant("qT", trailersAnswer(exchange.RequestLane, nil)), "",
+			exchange.TrailersBeforeHeaders},
+		"empty chunk in headers and trailers": {pickThenChunk, "", exchange.BodyBeforeTrailers},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,8 @@ func immediate(r *extprocv3.ImmediateResponse, headers exchange.Headers) *localR
 		status = http.StatusOK
 	}
 	details := strings.ReplaceAll(r.GetDetails(), " ", "_")
-	return &localReply{status: status, headers: headers, body: string(r.GetBody()), details: details, grpc: r.GetGrpcStatus()}
+	return &localReply{status: status, headers: headers, body: string(r.GetBody()), details: details,
+		grpc: r.GetGrpcStatus()}
 }
 
 func (l *localReply) write(w http.ResponseWriter, r *http.Request) {

@@ -1,14 +1,14 @@
-// Package proxy is a small HTTP reverse proxy that asks an EPP over ext_proc which endpoint serves each request, and is as
-// strict about the answers as Envoy is.
+// Package proxy is a small HTTP reverse proxy that asks an EPP over ext_proc which endpoint serves each request, and is
+// as strict about the answers as Envoy is.
 //
-// It owns the way of one HTTP request: to the EPP, to the endpoint the EPP named or the next of its list, and back through
-// the response lane. Every answer that breaks a rule is counted and reported.
+// It owns the way of one HTTP request: to the EPP, to the endpoint the EPP named or the next of its list, and back
+// through the response lane. Every answer that breaks a rule is counted and reported.
 //
-// It never picks by itself: without an EPP it uses a random fallback endpoint, and only where fail-open allows it. It does
-// no health checks, no routing by path, and no upgrades.
+// It never picks by itself: without an EPP it uses a random fallback endpoint, and only where fail-open allows it. It
+// does no health checks, no routing by path, and no upgrades.
 //
-// One deliberate difference from Envoy: where the EPP ends its stream while body bytes are with it, Envoy lets the request
-// hang without an end; this proxy replies with the error status, or resets the response.
+// One deliberate difference from Envoy: where the EPP ends its stream while body bytes are with it, Envoy lets the
+// request hang without an end; this proxy replies with the error status, or resets the response.
 package proxy
 
 import (

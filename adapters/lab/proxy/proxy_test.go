@@ -42,10 +42,12 @@ func TestBodiesPassUnchanged(t *testing.T) {
 				q.Header.Set("X-Gateway-Destination-Endpoint-Subset", "evil:1")
 			})
 			if response == nil || response.StatusCode != http.StatusOK || got != string(body) {
-				t.Fatalf("%d bytes, chunked %v: response %v, %d bytes back: %.80s", size, chunked, response, len(got), got)
+				t.Fatalf("%d bytes, chunked %v: response %v, %d bytes back: %.80s", size, chunked, response, len(got),
+					got)
 			}
 			h := response.Header
-			if h.Get("X-Got-Destination") != upstream || h.Get("X-Seen") != "yes" || h.Get("X-Got-Path") != "/v1/chat/completions?x=1" {
+			if h.Get("X-Got-Destination") != upstream || h.Get("X-Seen") != "yes" ||
+				h.Get("X-Got-Path") != "/v1/chat/completions?x=1" {
 				t.Errorf("%d bytes: headers %v", size, h)
 			}
 			if want := strings.TrimPrefix(r.front.URL, "http://"); h.Get("X-Got-Host") != want {
@@ -61,7 +63,8 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	}
 	for _, m := range epp.asks {
 		for _, h := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
-			if strings.HasPrefix(h.Key, "x-gateway-destination-endpoint") || h.Key != strings.ToLower(h.Key) || h.Value != "" {
+			if strings.HasPrefix(h.Key, "x-gateway-destination-endpoint") || h.Key != strings.ToLower(h.Key) ||
+				h.Value != "" {
 				t.Errorf("request header %v", h)
 			}
 		}
@@ -79,7 +82,8 @@ func TestFirstMessageAndServedEndpoint(t *testing.T) {
 		t.Errorf("retries: got %d, want 1", s.Retries)
 	}
 	first := epp.asks[0]
-	if first.GetProtocolConfig().GetRequestBodyMode().String() != "FULL_DUPLEX_STREAMED" || epp.asks[1].GetProtocolConfig() != nil {
+	if first.GetProtocolConfig().GetRequestBodyMode().String() != "FULL_DUPLEX_STREAMED" ||
+		epp.asks[1].GetProtocolConfig() != nil {
 		t.Errorf("protocol_config: first %v, second %v", first.GetProtocolConfig(), epp.asks[1].GetProtocolConfig())
 	}
 	hint := first.GetMetadataContext().GetFilterMetadata()["envoy.lb.subset_hint"].GetFields()["x-gateway-destination-endpoint-subset"]
@@ -193,7 +197,8 @@ func TestBodylessRequestsAndResponses(t *testing.T) {
 			}
 			defer response.Body.Close()
 			body, err := io.ReadAll(response.Body)
-			if err != nil || string(body) != test.body || response.StatusCode != test.status || response.Header.Get("X-Method") != test.method {
+			if err != nil || string(body) != test.body || response.StatusCode != test.status ||
+				response.Header.Get("X-Method") != test.method {
 				t.Errorf("got %d %q %v (%v)", response.StatusCode, body, response.Header, err)
 			}
 		})

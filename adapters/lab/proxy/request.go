@@ -26,7 +26,8 @@ const (
 	destinationSubset = "x-gateway-destination-endpoint-subset"
 )
 
-// requestHeaders is the header map as the EPP sees it: pseudo headers, then lower-case names in order, nothing of the connection.
+// requestHeaders is the header map as the EPP sees it: pseudo headers, then lower-case names in order,
+// nothing of the connection.
 func requestHeaders(r *http.Request) exchange.Headers {
 	scheme := "http"
 	if r.TLS != nil {
@@ -36,8 +37,12 @@ func requestHeaders(r *http.Request) exchange.Headers {
 	if path == "" || path[0] != '/' && path != "*" {
 		path = r.URL.RequestURI()
 	}
-	h := exchange.Headers{{Name: ":method", Value: r.Method}, {Name: ":path", Value: path}, {Name: ":authority", Value: r.Host}, {Name: ":scheme", Value: scheme}}
-	h = appendFields(h, r.Header, func(name string) bool { return strings.HasPrefix(name, destinationKey) || name == "content-length" })
+	h := exchange.Headers{{Name: ":method", Value: r.Method}, {Name: ":path", Value: path},
+		{Name: ":authority", Value: r.Host}, {Name: ":scheme", Value: scheme}}
+	h = appendFields(h, r.Header, func(name string) bool {
+		return strings.HasPrefix(name, destinationKey) ||
+			name == "content-length"
+	})
 	if r.ContentLength > 0 || r.Header.Get("Content-Length") == "0" {
 		h.Add("content-length", strconv.FormatInt(r.ContentLength, 10))
 	}
@@ -55,7 +60,8 @@ func requestHeaders(r *http.Request) exchange.Headers {
 func appendFields(to exchange.Headers, from http.Header, skip func(name string) bool) exchange.Headers {
 	named := strings.ToLower(strings.Join(from["Connection"], ","))
 	ofConnection := func(name string) bool {
-		return named != "" && slices.ContainsFunc(strings.Split(named, ","), func(s string) bool { return strings.TrimSpace(s) == name })
+		return named != "" && slices.ContainsFunc(strings.Split(named, ","),
+			func(s string) bool { return strings.TrimSpace(s) == name })
 	}
 	for _, key := range slices.Sorted(maps.Keys(from)) {
 		name := strings.ToLower(key)
@@ -139,7 +145,8 @@ func (n *noticed) Read(p []byte) (int, error) {
 
 func noField(string) bool { return false }
 
-// pump reads a body to its end and sends it to the EPP, or straight on when through is false or the EPP is out of the way.
+// pump reads a body to its end and sends it to the EPP, or straight on when through is false or the EPP is out of the
+// way.
 func (t *transaction) pump(id exchange.Lane, body io.Reader, trailers func() exchange.Headers, through bool) error {
 	buffer := make([]byte, t.p.config.ChunkBytes)
 	for {
@@ -194,7 +201,8 @@ func (t *transaction) passTrailers(id exchange.Lane, trailers exchange.Headers, 
 	t.ways[id].body.end(trailers)
 }
 
-// verdict waits, after a failed send, for what the receiving goroutine makes of the end of the stream: true means go on without the EPP.
+// verdict waits, after a failed send, for what the receiving goroutine makes of the end of the stream:
+// true means go on without the EPP.
 func (t *transaction) verdict() bool {
 	select {
 	case <-t.bypassed:

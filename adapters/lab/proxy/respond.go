@@ -77,7 +77,8 @@ func (t *transaction) readResponse(response *http.Response, through bool) {
 		defer t.tasks.Done()
 		trailers := func() exchange.Headers { return appendFields(nil, response.Trailer, noField) }
 		if err := t.pump(exchange.ResponseLane, response.Body, trailers, through); err != nil {
-			t.stop(&localReply{status: http.StatusServiceUnavailable, body: "upstream broke off its response: " + err.Error(), details: "upstream_reset_after_response_started"})
+			t.stop(&localReply{status: http.StatusServiceUnavailable, body: "upstream broke off its response: " +
+				err.Error(), details: "upstream_reset_after_response_started"})
 		}
 	}()
 }

@@ -14,7 +14,8 @@ var (
 )
 
 // spool holds body chunks between the goroutine that receives answers and the one that writes them on. It keeps up to
-// keep bytes so that a further attempt can read the body again, and makes the writer wait while more than limit bytes are unread.
+// keep bytes so that a further attempt can read the body again, and makes the writer wait while more than limit bytes
+// are unread.
 type spool struct {
 	mu   sync.Mutex
 	cond sync.Cond
@@ -71,7 +72,8 @@ func (s *spool) unread() int64 {
 	return s.total - s.reader.taken
 }
 
-// dropRead lets go of what the reader has taken. Without a reader nothing was taken, so everything can still be read once.
+// dropRead lets go of what the reader has taken. Without a reader nothing was taken,
+// so everything can still be read once.
 func (s *spool) dropRead() {
 	if s.reader == nil || s.reader.next == 0 {
 		return
@@ -110,7 +112,8 @@ func (s *spool) lift() {
 	s.cond.Broadcast()
 }
 
-// rewind returns a reader from the first byte and puts any earlier reader out of action. It returns nil when bytes are gone.
+// rewind returns a reader from the first byte and puts any earlier reader out of action.
+// It returns nil when bytes are gone.
 func (s *spool) rewind() *spoolReader {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,7 +101,8 @@ func (t *transaction) open() error {
 	if err != nil {
 		t.p.counters.failures.Add(1)
 		if !t.p.config.FailureModeAllow || t.r.Context().Err() != nil {
-			return &localReply{status: t.p.config.StatusOnError, body: "endpoint picker unreachable", details: "ext_proc_error"}
+			return &localReply{status: t.p.config.StatusOnError, body: "endpoint picker unreachable",
+				details: "ext_proc_error"}
 		}
 		close(t.bypassed)
 		return nil
@@ -208,7 +209,8 @@ func (t *transaction) ended(err error) {
 		close(t.bypassed)
 		return
 	}
-	t.stop(&localReply{status: t.p.config.StatusOnError, body: "endpoint picker failed: " + err.Error(), details: "ext_proc_error"})
+	t.stop(&localReply{status: t.p.config.StatusOnError, body: "endpoint picker failed: " + err.Error(),
+		details: "ext_proc_error"})
 }
 
 // forgives is fail-open: only before any body was seen, and never for an invalid header mutation.
@@ -217,7 +219,8 @@ func (t *transaction) forgives(err error) bool {
 	if errors.As(err, &v) && !v.Spurious() {
 		return false
 	}
-	return t.p.config.FailureModeAllow && !t.stream.BodySent(exchange.RequestLane) && !t.stream.BodySent(exchange.ResponseLane)
+	return t.p.config.FailureModeAllow && !t.stream.BodySent(exchange.RequestLane) &&
+		!t.stream.BodySent(exchange.ResponseLane)
 }
 
 // stop ends the request: the handler's goroutine replies or resets.
@@ -266,7 +269,8 @@ func (t *transaction) await(id exchange.Lane) error {
 	case <-t.ctx.Done():
 		return t.failure(errGone)
 	case <-timeout:
-		return &localReply{status: http.StatusGatewayTimeout, body: "endpoint picker did not answer in time", details: "ext_proc_error_per-message_timeout_exceeded"}
+		return &localReply{status: http.StatusGatewayTimeout, body: "endpoint picker did not answer in time",
+			details: "ext_proc_error_per-message_timeout_exceeded"}
 	}
 }
 

@@ -22,8 +22,8 @@ type served struct {
 	address  string // of the connection
 }
 
-// roundTrip tries the endpoints in the EPP's order, then fallback endpoints, until one answers. An attempt is followed by
-// another only if nothing of the request was written.
+// roundTrip tries the endpoints in the EPP's order, then fallback endpoints, until one answers. An attempt is followed
+// by another only if nothing of the request was written.
 func (t *transaction) roundTrip() (*http.Response, served, error) {
 	picks := t.destinations()
 	if len(picks) > 0 {
@@ -53,9 +53,11 @@ func (t *transaction) roundTrip() (*http.Response, served, error) {
 		}
 	}
 	if last == nil {
-		return nil, served{}, &localReply{status: http.StatusServiceUnavailable, body: "no healthy upstream", details: "no_healthy_upstream"}
+		return nil, served{}, &localReply{status: http.StatusServiceUnavailable, body: "no healthy upstream",
+			details: "no_healthy_upstream"}
 	}
-	return nil, served{}, &localReply{status: http.StatusServiceUnavailable, body: "upstream failed before it answered: " + last.Error(), details: "upstream_reset_before_response_started"}
+	return nil, served{}, &localReply{status: http.StatusServiceUnavailable,
+		body: "upstream failed before it answered: " + last.Error(), details: "upstream_reset_before_response_started"}
 }
 
 // choose returns the next pick, then a random fallback endpoint that was not tried, then nothing.
@@ -63,7 +65,8 @@ func (t *transaction) choose(picks, tried []string) string {
 	if len(tried) < len(picks) {
 		return picks[len(tried)]
 	}
-	rest := slices.DeleteFunc(slices.Clone(t.p.config.Fallback()), func(e string) bool { return slices.Contains(tried, e) })
+	rest := slices.DeleteFunc(slices.Clone(t.p.config.Fallback()),
+		func(e string) bool { return slices.Contains(tried, e) })
 	if len(rest) == 0 {
 		return ""
 	}
@@ -106,7 +109,8 @@ func (t *transaction) report(rule exchange.Rule, detail string) {
 	t.stream.Report(exchange.Violation{Rule: rule, Lane: exchange.RequestLane, Detail: detail})
 }
 
-// attempt sends the request to one endpoint. again says that nothing was written, so that another endpoint may be tried.
+// attempt sends the request to one endpoint. again says that nothing was written,
+// so that another endpoint may be tried.
 func (t *transaction) attempt(endpoint string) (response *http.Response, address string, again bool, err error) {
 	request, err := t.upstreamRequest(endpoint)
 	if err != nil {

@@ -240,7 +240,8 @@ func (s *Server) usage(b []byte, a *answer, choices []choice) []byte {
 	return append(b, `,"completion_tokens_details":null}`...)
 }
 
-// created is how many tokens of a chat's prompt are in blocks that were not cached before; vLLM tells it for chats only.
+// created is how many tokens of a chat's prompt are in blocks that were not cached before;
+// vLLM tells it for chats only.
 func (s *Server) created(a *answer, cached int) int {
 	return a.promptTokens/s.cfg.BlockTokens*s.cfg.BlockTokens - cached
 }

@@ -41,9 +41,11 @@ func exchanges(t *testing.T) map[string]exchange {
 		request, answer, _ := strings.Cut(string(f.Data), "\n\n")
 		answer = strings.TrimPrefix(answer, "\n") // of a request without a body
 		part, lines := strings.SplitN(request+"\n", "\n", 3), strings.SplitN(answer, "\n", 4)
-		x := exchange{what: part[0], contentType: part[1], body: strings.TrimSpace(part[2]), want: reply{header: http.Header{}}}
+		x := exchange{what: part[0], contentType: part[1], body: strings.TrimSpace(part[2]),
+			want: reply{header: http.Header{}}}
 		if n, value, ok := numbers(x.body); ok {
-			x.body = strings.Replace(x.body, fmt.Sprintf("%d x %d", n, value), "["+strings.Repeat(fmt.Sprint(value)+",", n-1)+fmt.Sprint(value)+"]", 1)
+			x.body = strings.Replace(x.body, fmt.Sprintf("%d x %d", n, value),
+				"["+strings.Repeat(fmt.Sprint(value)+",", n-1)+fmt.Sprint(value)+"]", 1)
 		}
 		if _, err := fmt.Sscan(lines[0], &x.want.status); err != nil {
 			t.Fatalf("%s: %v", f.Name, err)
@@ -69,7 +71,8 @@ func numbers(body string) (n, value int, ok bool) {
 // differs says how an answer differs from the real one: errors by their text, others by their shape.
 func differs(t *testing.T, got, want reply) string {
 	t.Helper()
-	where := got.header.Get("Allow") + strings.TrimPrefix(got.header.Get("Location"), "http://"+got.header.Get("x-served-by"))
+	where := got.header.Get("Allow") + strings.TrimPrefix(got.header.Get("Location"), "http://"+
+		got.header.Get("x-served-by"))
 	type facts struct {
 		Status      int
 		ContentType string
@@ -89,7 +92,10 @@ func differs(t *testing.T, got, want reply) string {
 }
 
 func TestOddRequestsAreAnsweredAsByVLLM(t *testing.T) {
-	s := start(t, func(c *Config) { c.MaxLoRAs, c.Adapters, c.PromptTokensDetails = 2, []string{"lora-a", "lora-b"}, true })
+	s := start(t, func(c *Config) {
+		c.MaxLoRAs, c.Adapters, c.PromptTokensDetails = 2, []string{"lora-a", "lora-b"},
+			true
+	})
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	all := exchanges(t)

@@ -44,8 +44,10 @@ func near(t *testing.T, streams int, simulated, actual speed) {
 	first := float64(simulated.firstToken)/float64(actual.firstToken) - 1
 	rate := simulated.tokensPerSecond/actual.tokensPerSecond - 1
 	if math.Abs(first) > tolerance || math.Abs(rate) > tolerance {
-		t.Errorf("%d streams: first token %v, real %v (%+.0f %%); %.0f tokens/s, real %.0f (%+.0f %%); want both within %.0f %%",
-			streams, simulated.firstToken, actual.firstToken, 100*first, simulated.tokensPerSecond, actual.tokensPerSecond, 100*rate, 100*tolerance)
+		t.Errorf("%d streams: first token %v, real %v (%+.0f %%); %.0f tokens/s, real %.0f (%+.0f %%); want both "+
+			"within %.0f %%",
+			streams, simulated.firstToken, actual.firstToken, 100*first, simulated.tokensPerSecond,
+			actual.tokensPerSecond, 100*rate, 100*tolerance)
 	}
 }
 
@@ -69,7 +71,8 @@ func virtually(t *testing.T, c Config, w workload) speed {
 	}
 	for ended < w.requests {
 		at, busy := core.NextEvent()
-		if len(due) > 0 && (!busy || due[0][0].Before(at)) { // the door lets in one after the other, so the first is the next
+		// the door lets in one after the other, so the first is the next
+		if len(due) > 0 && (!busy || due[0][0].Before(at)) {
 			now = due[0][0]
 			prompt := make([]uint32, w.promptTokens)
 			for i := range prompt {
@@ -103,8 +106,8 @@ func TestProfileHasTheSpeedOfTheRealServer(t *testing.T) {
 	}
 }
 
-// TestCalibration measures, with -endpoint, a real server and a simulated one in turns with one client, and prints both.
-// Without, it sees that the client gets all tokens of the simulated one.
+// TestCalibration measures, with -endpoint, a real server and a simulated one in turns with one client, and prints
+// both. Without, it sees that the client gets all tokens of the simulated one.
 func TestCalibration(t *testing.T) {
 	s, err := Start(profile(t))
 	if err != nil {
@@ -112,13 +115,15 @@ func TestCalibration(t *testing.T) {
 	}
 	t.Cleanup(s.Kill)
 	if *endpoint == "" {
-		if got := measure(t, s.URL(), "tiny", workload{4, 8, 128, 32}); got.tokensPerSecond <= 0 || got.firstToken <= 0 {
+		if got := measure(t, s.URL(), "tiny", workload{4, 8, 128, 32}); got.tokensPerSecond <= 0 ||
+			got.firstToken <= 0 {
 			t.Errorf("got %+v", got)
 		}
 		return
 	}
 	var table strings.Builder
-	table.WriteString("| streams | first token, real | simulated | tokens/s, real | simulated |\n|---|---|---|---|---|\n")
+	table.WriteString("| streams | first token, real | simulated | tokens/s, real | simulated |\n" +
+		"|---|---|---|---|---|\n")
 	for _, w := range loads {
 		var actual, simulated []speed
 		for range *repetitions {
@@ -127,7 +132,8 @@ func TestCalibration(t *testing.T) {
 		}
 		r, m := median(actual), median(simulated)
 		fmt.Fprintf(&table, "| %d | %.1f ms (%s) | %.1f ms | %.0f (%s) | %.0f |\n", w.streams,
-			milliseconds(r), span(actual, milliseconds), milliseconds(m), r.tokensPerSecond, span(actual, rate), m.tokensPerSecond)
+			milliseconds(r), span(actual, milliseconds), milliseconds(m), r.tokensPerSecond, span(actual, rate),
+			m.tokensPerSecond)
 		near(t, w.streams, m, r)
 	}
 	t.Logf("medians of %d, range in brackets\n%s", *repetitions, table.String())

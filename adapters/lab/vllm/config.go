@@ -29,8 +29,8 @@ type Config struct {
 	MaxLoRAs int
 	// MaxRunning is how many sequences run in one batch. Default 128.
 	MaxRunning int
-	// MaxQueued is from how many sequences on, running ones included, new ones are answered 503: vLLM 0.32 counts all that
-	// its front end has not finished under --max-num-queued-reqs. Default 0: any number.
+	// MaxQueued is from how many sequences on, running ones included, new ones are answered 503: vLLM 0.32 counts all
+	// that its front end has not finished under --max-num-queued-reqs. Default 0: any number.
 	MaxQueued int
 	// MaxBatchedTokens is how many tokens one step computes at most. Default 2048.
 	MaxBatchedTokens int
@@ -105,9 +105,12 @@ func setDefault[T comparable](field *T, value T) {
 
 func (c Config) engine() batch.Config {
 	return batch.Config{
-		MaxRunning: c.MaxRunning, MaxBatchedTokens: c.MaxBatchedTokens, KVBlocks: c.KVBlocks, BlockTokens: c.BlockTokens,
-		MaxLoRAs: c.MaxLoRAs, PrefillTokensPerSecond: c.PrefillTokensPerSecond, DecodeTokensPerSecond: c.DecodeTokensPerSecond,
-		BatchSlowdown: max(c.BatchSlowdown, 0), LoRALoad: max(c.LoRALoad, 0), AnswerTokens: c.AnswerTokens, Seed: c.Seed,
+		MaxRunning: c.MaxRunning, MaxBatchedTokens: c.MaxBatchedTokens, KVBlocks: c.KVBlocks,
+		BlockTokens: c.BlockTokens,
+		MaxLoRAs:    c.MaxLoRAs, PrefillTokensPerSecond: c.PrefillTokensPerSecond,
+		DecodeTokensPerSecond: c.DecodeTokensPerSecond,
+		BatchSlowdown:         max(c.BatchSlowdown, 0), LoRALoad: max(c.LoRALoad, 0), AnswerTokens: c.AnswerTokens,
+		Seed: c.Seed,
 	}
 }
 

@@ -47,7 +47,8 @@ func (s *Server) setFaults(f Faults) {
 	if s.http != nil && !s.ending {
 		s.takeBack(&s.next)
 		if f.RestartEvery > 0 {
-			s.next = s.cfg.Clock.AfterFunc(time.Duration(f.RestartEvery), func() { s.Restart(time.Duration(f.RestartDown)) })
+			s.next = s.cfg.Clock.AfterFunc(time.Duration(f.RestartEvery),
+				func() { s.Restart(time.Duration(f.RestartDown)) })
 		}
 	}
 	close(s.turned)
@@ -77,13 +78,15 @@ func (s *Server) die() {
 }
 
 // refusal is what a request for so many sequences is refused with at the door, nil if it is taken; inStream says that a
-// stream tells it in an event. Each request draws once for each rate, so that one rate does not move the draws of another.
+// stream tells it in an event. Each request draws once for each rate,
+// so that one rate does not move the draws of another.
 func (s *Server) refusal(a *answer, sequences int) (fail *failure, inStream bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
 	f := &s.faults
-	wrong, overload, stall := s.dice.Float64() < f.ErrorRate, s.dice.Float64() < f.OverloadRate, s.dice.Float64() < f.StallRate
+	wrong, overload, stall := s.dice.Float64() < f.ErrorRate, s.dice.Float64() < f.OverloadRate,
+		s.dice.Float64() < f.StallRate
 	if a.stall = -1; stall {
 		a.stall = f.StallTokens
 	}
@@ -98,7 +101,8 @@ func (s *Server) refusal(a *answer, sequences int) (fail *failure, inStream bool
 	case wrong && f.ErrorStatus == http.StatusInternalServerError:
 		return internal("Internal server error"), false
 	case wrong:
-		return &failure{f.ErrorStatus, http.StatusText(f.ErrorStatus), fmt.Sprintf("status %d on purpose", f.ErrorStatus), ""}, false
+		return &failure{f.ErrorStatus, http.StatusText(f.ErrorStatus),
+			fmt.Sprintf("status %d on purpose", f.ErrorStatus), ""}, false
 	case s.full(sequences):
 		return overloaded(), false
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Faults is what a server does wrong on purpose, in the ways real ones do. The zero value is a server without faults.
-// Each stays until it is changed; Stalled, Draining and EngineDead end with a restart as well. Rates are parts of the requests for completions, 0 to 1, drawn from the server's seed.
+// Each stays until it is changed; Stalled, Draining and EngineDead end with a restart as well. Rates are parts of the
+// requests for completions, 0 to 1, drawn from the server's seed.
 type Faults struct {
 	// ErrorRate is how many are answered with ErrorStatus.
 	ErrorRate float64 `json:"error_rate"`
@@ -20,11 +21,11 @@ type Faults struct {
 	ErrorStatus int `json:"error_status"`
 	// OverloadRate is how many are answered as by a server whose queue is full: 503 without Retry-After.
 	OverloadRate float64 `json:"overload_rate"`
-	// OverloadInStream answers those of them that are streamed with 200, an event that holds the error, and [DONE]: vLLM does
-	// that when many requests come at one moment and pass its door together.
+	// OverloadInStream answers those of them that are streamed with 200, an event that holds the error, and [DONE]:
+	// vLLM does that when many requests come at one moment and pass its door together.
 	OverloadInStream bool `json:"overload_in_stream"`
-	// StallRate is how many answers stop after StallTokens tokens, without data or close, for as long as the client waits.
-	// An answer that is not streamed never begins.
+	// StallRate is how many answers stop after StallTokens tokens, without data or close, for as long as the client
+	// waits. An answer that is not streamed never begins.
 	StallRate float64 `json:"stall_rate"`
 	// StallTokens is how many tokens a stream shows before it stalls. Default 0: its headers.
 	StallTokens int `json:"stall_tokens"`
@@ -35,8 +36,8 @@ type Faults struct {
 	// Draining answers each request for completions 500 while /health stays 200 and open answers end: a vLLM with
 	// --shutdown-timeout after SIGTERM.
 	Draining bool `json:"draining"`
-	// EngineDead ends every open answer: a stream with an event that holds an error and [DONE], others with 500. Requests
-	// for completions get 500 and /health 503. A real server is gone a moment later; Restart does that.
+	// EngineDead ends every open answer: a stream with an event that holds an error and [DONE], others with 500.
+	// Requests for completions get 500 and /health 503. A real server is gone a moment later; Restart does that.
 	EngineDead bool `json:"engine_dead"`
 	// EngineDiesAfterTokens has EngineDead set when so many tokens have been generated. Default 0: never.
 	EngineDiesAfterTokens int `json:"engine_dies_after_tokens"`
@@ -45,8 +46,8 @@ type Faults struct {
 	PageDelay Span `json:"page_delay"`
 	// PageBytes makes the metrics page at least so long, at most 64 MiB, with series that nobody knows.
 	PageBytes int `json:"page_bytes"`
-	// PageBroken is "cut" (half a page, then the connection ends), "garbled" (bytes that are no page), "error" (500), or
-	// "": the page is whole.
+	// PageBroken is "cut" (half a page, then the connection ends), "garbled" (bytes that are no page), "error" (500),
+	// or "": the page is whole.
 	PageBroken string `json:"page_broken"`
 
 	// RestartEvery has the server restart so often. Default 0: never.
@@ -73,8 +74,8 @@ func (s *Span) UnmarshalText(text []byte) error {
 
 const pageBytesLimit = 64 << 20
 
-// ParseFaults reads one JSON object with the fields of Faults; what it leaves out is without fault. A field that does not
-// exist is an error, and every field that is out of its range is named.
+// ParseFaults reads one JSON object with the fields of Faults; what it leaves out is without fault. A field that does
+// not exist is an error, and every field that is out of its range is named.
 func ParseFaults(text []byte) (Faults, error) {
 	f, d := Faults{}, json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -39,8 +39,11 @@ func TestFaultsAreSetAndShown(t *testing.T) {
 		want       Faults
 	}{
 		{"GET /sim/faults", "", Faults{ErrorRate: 0.25, ErrorStatus: 500, PageDelay: Span(time.Millisecond)}},
-		{putFaults, `{"draining":true,"page_delay":"1.5s"}`, Faults{ErrorStatus: 500, Draining: true, PageDelay: Span(1500 * time.Millisecond)}},
-		{putFaults, `{"error_rate":2}`, Faults{ErrorStatus: 500, Draining: true, PageDelay: Span(1500 * time.Millisecond)}}, // refused
+		{putFaults, `{"draining":true,"page_delay":"1.5s"}`,
+			Faults{ErrorStatus: 500, Draining: true, PageDelay: Span(1500 * time.Millisecond)}},
+		// refused
+		{putFaults, `{"error_rate":2}`, Faults{ErrorStatus: 500, Draining: true,
+			PageDelay: Span(1500 * time.Millisecond)}},
 		{"DELETE /sim/faults", "", Faults{ErrorStatus: 500}},
 	} {
 		ask(t, s, step.what, step.body)
@@ -71,7 +74,8 @@ func TestBadFaultsAreRefusedByName(t *testing.T) {
 		`{"stall_rate":9,"draining":1}`: "got number, want true or false",
 	} {
 		got := ask(t, s, putFaults, body)
-		if got.status != 400 || !strings.Contains(got.body, want) || !strings.HasPrefix(got.body, `{"error":{"message":"faults: `) {
+		if got.status != 400 || !strings.Contains(got.body, want) ||
+			!strings.HasPrefix(got.body, `{"error":{"message":"faults: `) {
 			t.Errorf("%s: got %d %s, want 400 and %q", body, got.status, got.body, want)
 		}
 	}
@@ -79,7 +83,8 @@ func TestBadFaultsAreRefusedByName(t *testing.T) {
 	if !strings.Contains(got.body, "error_rate: got 7") || !strings.Contains(got.body, "stall_rate: got -2") {
 		t.Errorf("two problems: got %s, want both named", got.body)
 	}
-	if got := ask(t, s, "POST /sim/restart?down=soon", ""); got.status != 400 || !strings.Contains(got.body, "no duration") {
+	if got := ask(t, s, "POST /sim/restart?down=soon", ""); got.status != 400 ||
+		!strings.Contains(got.body, "no duration") {
 		t.Errorf("restart: got %d %s, want 400", got.status, got.body)
 	}
 	if got := ask(t, s, "POST /sim/faults", "{}"); got.status != 405 || got.header.Get("Allow") != "DELETE, GET, PUT" {
@@ -112,7 +117,8 @@ func TestRatesAreDrawnFromTheSeed(t *testing.T) {
 		t.Errorf("%d of 200 failed, want about 50, each with 500: %s", n, one)
 	}
 	both, _ := failing(1, `{"error_rate":0.25,"error_status":502,"overload_rate":0.2}`)
-	if a := strings.ReplaceAll(strings.ReplaceAll(both, "502", "500"), "503", "500"); !strings.Contains(both, "503") || len(a) <= len(one) {
+	if a := strings.ReplaceAll(strings.ReplaceAll(both, "502", "500"), "503", "500"); !strings.Contains(both, "503") ||
+		len(a) <= len(one) {
 		t.Errorf("one rate moves the draws of another: %s", both)
 	}
 }
@@ -128,7 +134,8 @@ func TestErrorsOnDemand(t *testing.T) {
 			`{"error":{"message":"cannot schedule new futures after shutdown","type":"InternalServerError","param":null,"code":500}}`},
 		"engine dead": {`{"engine_dead":true}`, "", 500,
 			`{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}`},
-		"error": {`{"error_rate":1}`, "", 500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`},
+		"error": {`{"error_rate":1}`, "", 500,
+			`{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`},
 		"bad gateway": {`{"error_rate":1,"error_status":502}`, "", 502,
 			`{"error":{"message":"status 502 on purpose","type":"Bad Gateway","param":null,"code":502}}`},
 	} {
@@ -142,7 +149,8 @@ func TestErrorsOnDemand(t *testing.T) {
 			for _, body := range []string{short, shortSSE} {
 				got := ask(t, s, "POST /v1/completions", body)
 				if got.status != c.status || got.body != want || got.header.Get("Retry-After") != "" {
-					t.Errorf("got %d %s, Retry-After %q; want %d %s", got.status, got.body, got.header.Get("Retry-After"), c.status, want)
+					t.Errorf("got %d %s, Retry-After %q; want %d %s", got.status, got.body,
+						got.header.Get("Retry-After"), c.status, want)
 				}
 			}
 			// What was wrong before the engine was asked is answered as ever.
@@ -153,7 +161,8 @@ func TestErrorsOnDemand(t *testing.T) {
 			if wantHealth := map[bool]int{true: 503, false: 200}[name == "engine dead"]; health != wantHealth {
 				t.Errorf("/health: got %d, want %d", health, wantHealth)
 			}
-			if got := ask(t, s, "GET /metrics", ""); got.status != 200 || !strings.Contains(got.body, "vllm:num_requests_running") {
+			if got := ask(t, s, "GET /metrics", ""); got.status != 200 ||
+				!strings.Contains(got.body, "vllm:num_requests_running") {
 				t.Errorf("/metrics: got %d", got.status)
 			}
 			set(t, s, "{}")

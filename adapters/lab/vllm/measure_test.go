@@ -59,7 +59,8 @@ func (w workload) one(client *http.Client, base, model string, dice *rand.Rand) 
 		prompt[i] = 10 + dice.IntN(400)
 	}
 	body, err := json.Marshal(map[string]any{
-		"model": model, "prompt": prompt, "max_tokens": w.answerTokens, "ignore_eos": true, "temperature": 0, "stream": true,
+		"model": model, "prompt": prompt, "max_tokens": w.answerTokens, "ignore_eos": true, "temperature": 0,
+		"stream":         true,
 		"stream_options": map[string]bool{"include_usage": true},
 	})
 	if err != nil {

@@ -116,7 +116,8 @@ func (s *Server) addAdapter(a adapter, inPlace bool) *failure {
 		return invalidUser(fmt.Sprintf("The lora adapter '%s' conflicts with a served base model.", a.name))
 	case i >= 0 && !inPlace:
 		return invalidUser(fmt.Sprintf(
-			"The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", a.name))
+			"The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set "+
+				"'load_inplace' to True.", a.name))
 	case i >= 0:
 		s.adapters[i] = a
 	default:
@@ -149,7 +150,8 @@ func (s *Server) dropAdapter(name string) *failure {
 	defer s.mu.Unlock()
 	i := s.findAdapter(name)
 	if i < 0 {
-		return &failure{http.StatusNotFound, "NotFoundError", fmt.Sprintf("The lora adapter '%s' cannot be found.", name), ""}
+		return &failure{http.StatusNotFound, "NotFoundError", fmt.Sprintf("The lora adapter '%s' cannot be found.",
+			name), ""}
 	}
 	s.adapters = slices.Delete(s.adapters, i, i+1)
 	return nil

@@ -11,7 +11,8 @@ import (
 const mediaTokens = 256
 
 // mediaTypes are the parts of a message that are not text.
-var mediaTypes = []string{"image_url", "image_pil", "image_embeds", "input_audio", "audio_url", "audio_embeds", "video_url", "file"}
+var mediaTypes = []string{"image_url", "image_pil", "image_embeds", "input_audio", "audio_url", "audio_embeds",
+	"video_url", "file"}
 
 // message is one message of a chat. Content is a string, a list of parts, or null.
 type message struct {
@@ -103,14 +104,16 @@ func (s *Server) encodeContent(prompt []uint32, content json.RawMessage) ([]uint
 }
 
 func wrongContent() *failure {
-	return invalid("body.messages", "{'type': 'string_type', 'loc': 'body.messages', 'msg': 'Input should be a valid string or a list of parts'}")
+	return invalid("body.messages", "{'type': 'string_type', 'loc': 'body.messages', 'msg': 'Input should be a valid "+
+		"string or a list of parts'}")
 }
 
 // completionPrompts reads the prompt of a completion: a string, an array of tokens, or an array of either.
 func (s *Server) completionPrompts(o object) ([][]uint32, *failure) {
 	raw := o["prompt"]
 	if !o.has("prompt") || string(raw) == `""` {
-		return nil, badRequest("Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)", "prompt")
+		return nil, badRequest("Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)",
+			"prompt")
 	}
 	if one, ok := s.onePrompt(raw); ok {
 		return [][]uint32{one}, nil
@@ -134,7 +137,8 @@ func (s *Server) completionPrompts(o object) ([][]uint32, *failure) {
 	var details []string
 	for _, kind := range []string{"list", "list", "string", "list"} { // of tokens, of lists, the text, of texts
 		details = append(details, fmt.Sprintf(
-			"{'type': '%[1]s_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid %[1]s', 'input': '%[2]s'}", kind, shown(raw)))
+			"{'type': '%[1]s_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid %[1]s', 'input': '%[2]s'}",
+			kind, shown(raw)))
 	}
 	return nil, invalid("body.prompt", details...)
 }

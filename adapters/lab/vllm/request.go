@@ -36,7 +36,8 @@ func readObject(w http.ResponseWriter, r *http.Request) (object, *failure) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		return nil, &failure{http.StatusRequestEntityTooLarge, "Request Entity Too Large", fmt.Sprintf("body over %d bytes", tooLarge.Limit), ""}
+		return nil, &failure{http.StatusRequestEntityTooLarge, "Request Entity Too Large",
+			fmt.Sprintf("body over %d bytes", tooLarge.Limit), ""}
 	}
 	if err != nil || !utf8.Valid(body) {
 		return nil, &failure{status: http.StatusBadRequest, message: "There was an error parsing the body"}
@@ -50,7 +51,8 @@ func readObject(w http.ResponseWriter, r *http.Request) (object, *failure) {
 		if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 			return nil, badJSON(syntax, len(body))
 		}
-		return nil, wrongType("body", "model_attributes_type", "Input should be a valid dictionary or object to extract fields from", body)
+		return nil, wrongType("body", "model_attributes_type",
+			"Input should be a valid dictionary or object to extract fields from", body)
 	}
 	return o, nil
 }
@@ -75,7 +77,8 @@ func badJSON(syntax *json.SyntaxError, size int) *failure {
 		quote = `"`
 	}
 	loc := "body." + strconv.Itoa(at)
-	return invalid(loc, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', "+
+	return invalid(loc, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': "+
+		"'<dict of 0 items>', "+
 		"'ctx': {'error': %s}}", loc, quote+text+quote))
 }
 
@@ -100,7 +103,8 @@ func shown(raw json.RawMessage) string {
 
 // wrongType is a value of the wrong type; kind and msg are what the validation library calls that.
 func wrongType(loc, kind, msg string, raw json.RawMessage) *failure {
-	return invalid(loc, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, shown(raw)))
+	return invalid(loc, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg,
+		shown(raw)))
 }
 
 // has says whether a field is there and not null.
@@ -161,7 +165,8 @@ func (o object) flag(field string, v *bool) *failure {
 		if raw[0] == '[' || raw[0] == '{' {
 			return wrongType("body."+field, "bool_type", "Input should be a valid boolean", raw)
 		}
-		return wrongType("body."+field, "bool_parsing", "Input should be a valid boolean, unable to interpret input", raw)
+		return wrongType("body."+field, "bool_parsing", "Input should be a valid boolean, unable to interpret input",
+			raw)
 	}
 	return nil
 }
@@ -187,9 +192,11 @@ func (s *Server) readSettings(o object) (settings, *failure) {
 	var options object
 	checks := []*failure{
 		o.text("model", &t.model), o.text("cache_salt", &t.salt),
-		o.whole("max_tokens", &t.maxTokens), o.whole("min_tokens", &t.minTokens), o.whole("n", &t.n), o.whole("seed", &t.seed),
+		o.whole("max_tokens", &t.maxTokens), o.whole("min_tokens", &t.minTokens), o.whole("n", &t.n),
+		o.whole("seed", &t.seed),
 		o.flag("ignore_eos", &t.ignoreEnd), o.flag("stream", &t.stream),
-		o.decode("stream_options", &options, "model_attributes_type", "Input should be a valid dictionary or object to extract fields from"),
+		o.decode("stream_options", &options, "model_attributes_type",
+			"Input should be a valid dictionary or object to extract fields from"),
 		options.flag("include_usage", &t.usage).within("stream_options"),
 		options.flag("continuous_usage_stats", &t.usageEach).within("stream_options"),
 	}
@@ -203,9 +210,11 @@ func (s *Server) readSettings(o object) (settings, *failure) {
 	}
 	switch {
 	case (o.has("max_tokens") || o.has("max_completion_tokens")) && t.maxTokens < 1:
-		return t, badParameter("max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d.", t.maxTokens), t.maxTokens)
+		return t, badParameter("max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d.", t.maxTokens),
+			t.maxTokens)
 	case o.has("stream_options") && !t.stream:
-		return t, badRequest("Stream options can only be defined when `stream=True`. (parameter=stream_options)", "stream_options")
+		return t, badRequest("Stream options can only be defined when `stream=True`. (parameter=stream_options)",
+			"stream_options")
 	case t.n < 1:
 		return t, badRequest(fmt.Sprintf("n must be at least 1, got %d.", t.n), "")
 	case t.model == "" || t.model == s.cfg.Model:
@@ -234,12 +243,14 @@ func (s *Server) sequences(t settings, prompts [][]uint32) ([]batch.Request, *fa
 			return nil, f
 		}
 		if t.minTokens > limit {
-			return nil, badRequest(fmt.Sprintf("min_tokens must be less than or equal to max_tokens=%d, got %d.", limit, t.minTokens), "")
+			return nil, badRequest(fmt.Sprintf("min_tokens must be less than or equal to max_tokens=%d, got %d.", limit,
+				t.minTokens), "")
 		}
 		for i := range t.n {
 			out = append(out, batch.Request{
-				Prompt: p, Salt: t.salt, Adapter: t.adapter, MaxTokens: limit, MinTokens: t.minTokens, IgnoreEnd: t.ignoreEnd,
-				Variant: uint64(t.seed)<<8 + uint64(i),
+				Prompt: p, Salt: t.salt, Adapter: t.adapter, MaxTokens: limit, MinTokens: t.minTokens,
+				IgnoreEnd: t.ignoreEnd,
+				Variant:   uint64(t.seed)<<8 + uint64(i),
 			})
 		}
 	}
@@ -256,10 +267,13 @@ func (s *Server) answerLimit(t settings, prompt int) (int, *failure) {
 		return max(s.contextLength()-prompt, 2*s.cfg.AnswerTokens), nil
 	case t.maxTokens > context:
 		return 0, badParameter("max_tokens", fmt.Sprintf(
-			"max_tokens=%d cannot be greater than max_model_len=%d. Please request fewer output tokens.", t.maxTokens, context), t.maxTokens)
+			"max_tokens=%d cannot be greater than max_model_len=%d. Please request fewer output tokens.", t.maxTokens,
+			context), t.maxTokens)
 	case prompt > context:
 		return 0, badParameter("input_tokens", fmt.Sprintf(
-			"This model's maximum context length is %d tokens. However, your prompt contains at least %d input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.",
+			"This model's maximum context length is %d tokens. However, your prompt contains at least %d input "+
+				"tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "+
+				"input prompt.",
 			context, context+1), context+1)
 	case prompt == context:
 		return 0, badParameter("max_tokens", "max_tokens must be at least 1, got 0.", 0)

@@ -41,9 +41,9 @@ func (s *Server) serve(listener net.Listener) {
 	})
 }
 
-// Restart cuts every connection, refuses new ones for down, and comes back as a process that has just begun: counters and
-// start time are new, caches and queues empty, the adapters those of the start. It does nothing to a server that restarts
-// already or has ended.
+// Restart cuts every connection, refuses new ones for down, and comes back as a process that has just begun: counters
+// and start time are new, caches and queues empty, the adapters those of the start. It does nothing to a server that
+// restarts already or has ended.
 func (s *Server) Restart(down time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

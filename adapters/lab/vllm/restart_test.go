@@ -31,7 +31,8 @@ func TestRestartIsAFreshProcess(t *testing.T) {
 	stream, _ := open(t, s, endless)
 	whole := make(chan error, 1)
 	go func() {
-		resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Hi","max_tokens":1000}`))
+		resp, err := http.Post(s.URL()+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"Hi","max_tokens":1000}`))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -77,7 +78,8 @@ func TestRestartIsAFreshProcess(t *testing.T) {
 func TestRestartEmptiesThePrefixCacheAndTheAdapters(t *testing.T) {
 	s := start(t, func(c *Config) { c.PromptTokensDetails, c.Adapters = true, []string{"a"} })
 	cached := func() string {
-		body := ask(t, s, "POST /v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":1}`, strings.Repeat("word", 40))).body
+		body := ask(t, s, "POST /v1/completions",
+			fmt.Sprintf(`{"prompt":%q,"max_tokens":1}`, strings.Repeat("word", 40))).body
 		_, text, _ := strings.Cut(body, `"cached_tokens":`)
 		text, _, _ = strings.Cut(text, ",")
 		return text
@@ -92,7 +94,8 @@ func TestRestartEmptiesThePrefixCacheAndTheAdapters(t *testing.T) {
 	if got := cached(); got != "0" {
 		t.Errorf("after a restart %s tokens are cached", got)
 	}
-	if list := ask(t, s, "GET /v1/models", "").body; !strings.Contains(list, `"id":"a"`) || strings.Contains(list, `"id":"b"`) {
+	if list := ask(t, s, "GET /v1/models", "").body; !strings.Contains(list, `"id":"a"`) ||
+		strings.Contains(list, `"id":"b"`) {
 		t.Errorf("models after a restart: %s", list)
 	}
 }
@@ -138,11 +141,13 @@ func TestMetricsPageFaults(t *testing.T) {
 	whole := ask(t, s, "GET /metrics", "").body
 	set(t, s, `{"page_bytes":3000000}`)
 	huge := ask(t, s, "GET /metrics", "").body
-	if len(huge) < 3_000_000 || len(huge) > 3_000_100 || !strings.HasPrefix(huge, whole[:200]) || !strings.HasSuffix(huge, "} 0.0\n") {
+	if len(huge) < 3_000_000 || len(huge) > 3_000_100 || !strings.HasPrefix(huge, whole[:200]) ||
+		!strings.HasSuffix(huge, "} 0.0\n") {
 		t.Errorf("huge page: %d bytes, ending in %q", len(huge), huge[len(huge)-40:])
 	}
 	set(t, s, `{"page_broken":"garbled"}`)
-	if got := ask(t, s, "GET /metrics", ""); got.status != 200 || strings.Contains(got.body, "vllm:") || got.body == "" {
+	if got := ask(t, s, "GET /metrics", ""); got.status != 200 || strings.Contains(got.body, "vllm:") ||
+		got.body == "" {
 		t.Errorf("garbled page: %d %.100q", got.status, got.body)
 	}
 	set(t, s, `{"page_broken":"error"}`)

@@ -19,8 +19,8 @@ const version = "0.32.0"
 func (s *Server) routes() http.Handler {
 	table := map[string]map[string]http.HandlerFunc{
 		"/health":              {"GET": s.onHealth},
-		"/ping":                {"GET": func(http.ResponseWriter, *http.Request) {}, "POST": func(http.ResponseWriter, *http.Request) {}},
-		"/version":             {"GET": func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]string{"version": version}) }},
+		"/ping":                {"GET": onPing, "POST": onPing},
+		"/version":             {"GET": onVersion},
 		"/load":                {"GET": s.onLoad},
 		"/metrics":             {"GET": s.onMetrics},
 		"/v1/models":           {"GET": s.onModels},
@@ -65,6 +65,12 @@ func (s *Server) routes() http.Handler {
 		}
 		handle(w, r)
 	})
+}
+
+func onPing(http.ResponseWriter, *http.Request) {}
+
+func onVersion(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"version": version})
 }
 
 // failure is an error as vLLM answers it. Its type is the status text for errors found before the engine was asked.
@@ -138,7 +144,8 @@ func (s *Server) unknownModel(name string) *failure {
 func overloaded() *failure {
 	return &failure{
 		http.StatusServiceUnavailable, "Service Unavailable",
-		"The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.", "",
+		"The engine is currently busy and cannot accept new requests. Please try again later or on a different " +
+			"instance.", "",
 	}
 }
 
@@ -172,7 +179,8 @@ func (s *Server) onMetrics(w http.ResponseWriter, r *http.Request) {
 	b := make([]byte, 0, max(48<<10, wrong.PageBytes+64))
 	s.mu.Lock()
 	s.deliver()
-	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: s.core.Stats(), LoRAs: s.core.LoRAs(), Rejected: s.rejected})
+	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: s.core.Stats(), LoRAs: s.core.LoRAs(),
+		Rejected: s.rejected})
 	s.mu.Unlock()
 	for i := 0; len(b) < wrong.PageBytes; i++ {
 		b = append(strconv.AppendInt(append(b, `sim_padding{n="`...), int64(i), 10), "\"} 0.0\n"...)

@@ -41,7 +41,8 @@ type process struct {
 	rejected uint64
 }
 
-// ticking wakes the engine when its step ends. At most one alarm counts: stop is nil exactly while alarmAt is zero, until the server is closed.
+// ticking wakes the engine when its step ends. At most one alarm counts: stop is nil exactly while alarmAt is zero,
+// until the server is closed.
 type ticking struct {
 	ticked  time.Time // last delivery
 	alarmAt time.Time // zero = no alarm is set

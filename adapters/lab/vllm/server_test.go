@@ -120,7 +120,8 @@ func TestNextTurnOfAChatIsCached(t *testing.T) {
 	}
 	first := `{"role":"user","content":[{"type":"text","text":"Tell me of the sea"}]}`
 	one := say(first)
-	two := say(first + `,{"role":"assistant","content":"` + one.Choices[0].Message.Content + `"},{"role":"user","content":"More"}`)
+	two := say(first + `,{"role":"assistant","content":"` + one.Choices[0].Message.Content +
+		`"},{"role":"user","content":"More"}`)
 	if one.Usage.Details.Cached != 0 || two.Usage.Details.Cached < 96 {
 		t.Errorf("cached tokens: got %d, then %d of %d; want none, then the first turn", one.Usage.Details.Cached,
 			two.Usage.Details.Cached, two.Usage.PromptTokens)
@@ -143,7 +144,8 @@ func TestSeveralPromptsAndChoices(t *testing.T) {
 				Completion int `json:"completion_tokens"`
 			}
 		}
-		if err := json.Unmarshal([]byte(got.body), &a); err != nil || len(a.Choices) != want || a.Usage.Completion != 3*want {
+		if err := json.Unmarshal([]byte(got.body), &a); err != nil || len(a.Choices) != want ||
+			a.Usage.Completion != 3*want {
 			t.Errorf("%s: got %s (%v), want %d choices of 3 tokens", prompt, got.body, err, want)
 		}
 	}
@@ -152,15 +154,19 @@ func TestSeveralPromptsAndChoices(t *testing.T) {
 func TestBadInputIsAnswered(t *testing.T) {
 	s := start(t, nil)
 	for _, body := range []string{
-		``, `[]`, `null`, `{"prompt":`, `{"prompt":7}`, `{"prompt":[]}`, `{"prompt":["a",1]}`, `{"prompt":"a","n":0}`, `{"prompt":"a","n":1000}`,
-		`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","max_tokens":1.5}`, `{"prompt":"a","stream":"maybe"}`, `{"prompt":"a","stream_options":3}`,
+		``, `[]`, `null`, `{"prompt":`, `{"prompt":7}`, `{"prompt":[]}`, `{"prompt":["a",1]}`, `{"prompt":"a","n":0}`,
+		`{"prompt":"a","n":1000}`,
+		`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","max_tokens":1.5}`, `{"prompt":"a","stream":"maybe"}`,
+		`{"prompt":"a","stream_options":3}`,
 		`{"prompt":[-1]}`, `{"prompt":"a","max_tokens":4097}`,
 	} {
-		if got := ask(t, s, "POST /v1/completions", body); got.status != 400 || !strings.HasPrefix(got.body, `{"error":{"message":`) {
+		if got := ask(t, s, "POST /v1/completions", body); got.status != 400 ||
+			!strings.HasPrefix(got.body, `{"error":{"message":`) {
 			t.Errorf("%s: got %d %s, want a 400", body, got.status, got.body)
 		}
 	}
-	for _, messages := range []string{`[]`, `3`, `[3]`, `[{"role":"user","content":3}]`, `[{"role":"user","content":[3]}]`} {
+	for _, messages := range []string{`[]`, `3`, `[3]`, `[{"role":"user","content":3}]`,
+		`[{"role":"user","content":[3]}]`} {
 		if got := ask(t, s, "POST /v1/chat/completions", `{"messages":`+messages+`}`); got.status != 400 {
 			t.Errorf("%s: got %d %s, want a 400", messages, got.status, got.body)
 		}
@@ -198,7 +204,8 @@ func TestFullQueueIsAnswered503(t *testing.T) {
 	if got.status != want.status || got.body != want.body || s.Stats().Rejected != 1 {
 		t.Errorf("got %d %s, want %d %s", got.status, got.body, want.status, want.body)
 	}
-	if page := ask(t, s, "GET /metrics", "").body; !strings.Contains(page, `vllm:num_requests_waiting{engine="0",model_name="tiny"} 1.0`) {
+	if page := ask(t, s, "GET /metrics", "").body; !strings.Contains(page,
+		`vllm:num_requests_waiting{engine="0",model_name="tiny"} 1.0`) {
 		t.Error("the metrics page does not show the waiting request")
 	}
 	http.DefaultClient.CloseIdleConnections()

@@ -130,7 +130,8 @@ func events(t *testing.T, body string) []string {
 func start(t *testing.T, change func(*Config)) *Server {
 	t.Helper()
 	cfg := Config{
-		Model: "tiny", MaxModelLen: 4096, PrefillTokensPerSecond: 1e6, DecodeTokensPerSecond: 1e4, LoRALoad: -1, Tick: time.Millisecond,
+		Model: "tiny", MaxModelLen: 4096, PrefillTokensPerSecond: 1e6, DecodeTokensPerSecond: 1e4, LoRALoad: -1,
+		Tick: time.Millisecond,
 	}
 	if change != nil {
 		change(&cfg)
@@ -195,26 +196,30 @@ func TestAnswersHaveTheShapeOfVLLMs(t *testing.T) {
 		server     *Server
 		what, body string
 	}{
-		"chat":                         {s, chat, `{"model":"tiny","max_tokens":16,` + hello + `}`},
-		"chat_stream":                  {s, chat, `{"model":"tiny","max_tokens":6,"stream":true,` + hello + `}`},
-		"chat_stream_usage":            {s, chat, `{"model":"tiny","max_tokens":6,"stream":true,"stream_options":{"include_usage":true},` + hello + `}`},
-		"chat_stream_continuous_usage": {s, chat, `{"model":"tiny","max_tokens":6,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},` + hello + `}`},
-		"completion":                   {s, completion, `{"model":"tiny","prompt":"Hello there"}`},
-		"completion_stream_usage":      {s, completion, `{"model":"tiny","prompt":"Hello","max_tokens":6,"stream":true,"stream_options":{"include_usage":true}}`},
-		"completion_token_ids":         {s, completion, `{"model":"tiny","prompt":[1,2,3,4],"max_tokens":4}`},
-		"prefix_second_cached":         {details, completion, `{"model":"tiny","prompt":"Hello there"}`},
-		"error_no_model_field":         {s, completion, `{"prompt":"Hello","max_tokens":1}`},
-		"lora_models_two":              {s, "GET /v1/models", ""},
-		"models":                       {details, "GET /v1/models", ""},
-		"load":                         {s, "GET /load", ""},
-		"tokenize":                     {s, "POST /tokenize", `{"prompt":"Hello there"}`},
-		"tokenize_chat":                {s, "POST /tokenize", `{` + hello + `}`},
+		"chat":        {s, chat, `{"model":"tiny","max_tokens":16,` + hello + `}`},
+		"chat_stream": {s, chat, `{"model":"tiny","max_tokens":6,"stream":true,` + hello + `}`},
+		"chat_stream_usage": {s, chat,
+			`{"model":"tiny","max_tokens":6,"stream":true,"stream_options":{"include_usage":true},` + hello + `}`},
+		"chat_stream_continuous_usage": {s, chat,
+			`{"model":"tiny","max_tokens":6,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},` + hello + `}`},
+		"completion": {s, completion, `{"model":"tiny","prompt":"Hello there"}`},
+		"completion_stream_usage": {s, completion,
+			`{"model":"tiny","prompt":"Hello","max_tokens":6,"stream":true,"stream_options":{"include_usage":true}}`},
+		"completion_token_ids": {s, completion, `{"model":"tiny","prompt":[1,2,3,4],"max_tokens":4}`},
+		"prefix_second_cached": {details, completion, `{"model":"tiny","prompt":"Hello there"}`},
+		"error_no_model_field": {s, completion, `{"prompt":"Hello","max_tokens":1}`},
+		"lora_models_two":      {s, "GET /v1/models", ""},
+		"models":               {details, "GET /v1/models", ""},
+		"load":                 {s, "GET /load", ""},
+		"tokenize":             {s, "POST /tokenize", `{"prompt":"Hello there"}`},
+		"tokenize_chat":        {s, "POST /tokenize", `{` + hello + `}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			want, got := capture(t, name), ask(t, tt.server, tt.what, tt.body)
 			if got.status != want.status || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
-				t.Errorf("got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status, want.header.Get("Content-Type"))
+				t.Errorf("got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status,
+					want.header.Get("Content-Type"))
 			}
 			if strings.Contains(name, "stream") {
 				if diff := cmp.Diff(events(t, want.body), events(t, got.body)); diff != "" {
@@ -260,10 +265,12 @@ func TestErrorsAreThoseOfVLLM(t *testing.T) {
 	}
 	got, want = ask(t, s, "GET /metrics", ""), capture(t, "metrics_headers")
 	if got.status != want.status || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
-		t.Errorf("metrics: got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status, want.header.Get("Content-Type"))
+		t.Errorf("metrics: got %d %s, want %d %s", got.status, got.header.Get("Content-Type"), want.status,
+			want.header.Get("Content-Type"))
 	}
 	got, want = ask(t, s, chat, `{"model": "tiny", "messages": [}`), capture(t, "error_bad_json")
-	if got.status != want.status || shape(t, got.body) != shape(t, want.body) || !strings.Contains(got.body, "json_invalid") {
+	if got.status != want.status || shape(t, got.body) != shape(t, want.body) ||
+		!strings.Contains(got.body, "json_invalid") {
 		t.Errorf("broken JSON: got %d %s, want %d %s", got.status, got.body, want.status, want.body)
 	}
 }
@@ -291,7 +298,8 @@ func readEvent(r *bufio.Reader) error {
 }
 
 func TestStartRefusesBadConfig(t *testing.T) {
-	for _, cfg := range []Config{{KVBlocks: -1}, {Tick: -1}, {MaxModelLen: -1}, {Address: "127.0.0.1:99999"}, {DecodeTokensPerSecond: -1}} {
+	for _, cfg := range []Config{{KVBlocks: -1}, {Tick: -1}, {MaxModelLen: -1}, {Address: "127.0.0.1:99999"},
+		{DecodeTokensPerSecond: -1}} {
 		if s, err := Start(cfg); err == nil {
 			s.Kill()
 			t.Errorf("%+v: no error", cfg)

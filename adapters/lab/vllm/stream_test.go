@@ -31,7 +31,8 @@ func TestOverloadInStreams(t *testing.T) {
 		`different instance.", "type": "Service Unavailable", "param": null, "code": 503}}` + "\n\ndata: [DONE]\n\n"
 	s := start(t, nil)
 	set(t, s, `{"overload_rate":1,"overload_in_stream":true}`)
-	if got := ask(t, s, "POST /v1/completions", shortSSE); got.status != 200 || got.body != want || got.header.Get("Content-Type") != eventStream {
+	if got := ask(t, s, "POST /v1/completions", shortSSE); got.status != 200 || got.body != want ||
+		got.header.Get("Content-Type") != eventStream {
 		t.Errorf("on demand: got %d %s", got.status, got.body)
 	}
 	if got := ask(t, s, "POST /v1/completions", short); got.status != 503 {
@@ -68,8 +69,10 @@ func TestOpenStreamsEndWhileDraining(t *testing.T) {
 	dataOf(t, stream)
 	set(t, s, `{"draining":true}`)
 	rest, err := io.ReadAll(stream)
-	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") || bytes.Count(rest, []byte("data: {")) != 3999 {
-		t.Errorf("%d further events, ending in %q (%v); want 3999 and [DONE]", bytes.Count(rest, []byte("data: {")), rest[max(len(rest)-50, 0):], err)
+	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") ||
+		bytes.Count(rest, []byte("data: {")) != 3999 {
+		t.Errorf("%d further events, ending in %q (%v); want 3999 and [DONE]", bytes.Count(rest, []byte("data: {")),
+			rest[max(len(rest)-50, 0):], err)
 	}
 }
 
@@ -119,7 +122,8 @@ func TestEngineDiesAfterTokens(t *testing.T) {
 	}
 }
 
-// TestStalledHoldsBackOpenStreams: of what a stream has to show, all but what was on its way waits until the fault is taken away.
+// TestStalledHoldsBackOpenStreams: of what a stream has to show, all but what was on its way waits until the fault is
+// taken away.
 func TestStalledHoldsBackOpenStreams(t *testing.T) {
 	const before, during = 10, 600 // tokens
 	s, clock := slow(t)

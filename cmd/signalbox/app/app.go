@@ -1,5 +1,5 @@
-// Package app is the signalbox command: flags, ports, drain, and the subcommands. It joins the picker and the adapters, and never does
-// their work itself.
+// Package app is the signalbox command: flags, ports, drain, and the subcommands. It joins the picker and the adapters,
+// and never does their work itself.
 //
 // A main of another module runs it as its own program:
 //
@@ -24,13 +24,14 @@ import (
 // Option makes the command the program of another module.
 type Option func(*program)
 
-// Named calls the command by another name, in its help, its errors and its version, which says both. An empty version is that of the
-// main module. Metrics and the headers that clients see keep Signalbox's names.
+// Named calls the command by another name, in its help, its errors and its version, which says both. An empty version
+// is that of the main module. Metrics and the headers that clients see keep Signalbox's names.
 func Named(name, version string) Option {
 	return func(p *program) { p.name, p.version = name, version }
 }
 
-// With adds commands, each with a name that Signalbox has not. The context that they run with ends at the first SIGINT or SIGTERM.
+// With adds commands, each with a name that Signalbox has not. The context that they run with ends at the first SIGINT
+// or SIGTERM.
 func With(commands ...*cobra.Command) Option {
 	return func(p *program) { p.commands = append(p.commands, commands...) }
 }
@@ -51,7 +52,8 @@ func newProgram(opts []Option) *program {
 	return p
 }
 
-// rename puts the program's name in the place of ours in the examples of a tree of commands. Usage and errors have it from the root.
+// rename puts the program's name in the place of ours in the examples of a tree of commands.
+// Usage and errors have it from the root.
 func (p *program) rename(c *cobra.Command) {
 	if p.name == ownName {
 		return
@@ -62,8 +64,8 @@ func (p *program) rename(c *cobra.Command) {
 	}
 }
 
-// Main runs the command that the process's arguments name. It ends the process with a status other than 0 where that failed, and at once
-// at a second signal.
+// Main runs the command that the process's arguments name. It ends the process with a status other than 0 where that
+// failed, and at once at a second signal.
 func Main(opts ...Option) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -99,7 +101,8 @@ func newRoot(opts ...Option) *cobra.Command {
 	root := &cobra.Command{
 		Use:   p.name,
 		Short: "Endpoint Picker for LLM inference behind Envoy",
-		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a request. Without a command it " +
+		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a request. " +
+			"Without a command it " +
 			"serves.",
 		Example:       "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n" + servingExamples,
 		Version:       p.versionLine(),
@@ -113,7 +116,8 @@ func newRoot(opts ...Option) *cobra.Command {
 	serving := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve ext_proc to Envoy (the default command)",
-		Long: "Serve ext_proc to Envoy until SIGTERM or SIGINT, then drain: requests are taken for --drain-delay more, and streams have " +
+		Long: "Serve ext_proc to Envoy until SIGTERM or SIGINT, then drain: requests are taken for --drain-delay " +
+			"more, and streams have " +
 			"--drain-timeout in all to end. A second signal ends at once.",
 		Example: servingExamples,
 		Args:    noArgs,
@@ -121,7 +125,8 @@ func newRoot(opts ...Option) *cobra.Command {
 	}
 	so.register(serving.Flags())
 	root.AddCommand(p.commands...)
-	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(), newConfig(), newVersion(),
+	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(),
+		newConfig(), newVersion(),
 		newTree(), newDemo(), newConformance(), newEnvoyConfig())
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -18,7 +18,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin/client"
 )
 
-// portFlags are the flags of all commands that ask a running Signalbox: where its metrics port is, and what that asks for.
+// portFlags are the flags of all commands that ask a running Signalbox: where its metrics port is,
+// and what that asks for.
 type portFlags struct {
 	addr, token, authority, certPath string
 }
@@ -26,7 +27,8 @@ type portFlags struct {
 func (p *portFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")
 	f.StringVar(&p.token, "token-file", "", "file with the token that --metrics-token-file wants, in its first line")
-	f.StringVar(&p.authority, "ca-file", "", "file of the CA that signed the certificate of an https address; empty is the system's")
+	f.StringVar(&p.authority, "ca-file", "",
+		"file of the CA that signed the certificate of an https address; empty is the system's")
 	f.StringVar(&p.certPath, "cert-path", "", "directory with tls.crt and tls.key that --metrics-client-ca-file wants")
 }
 
@@ -104,8 +106,8 @@ func (p *portFlags) printPage(ctx context.Context, w io.Writer, asJSON bool, pag
 // completing is how long a shell waits for names.
 const completing = time.Second
 
-// completeFrom makes the values that a shell offers for a flag or argument out of a page of the running Signalbox. Without one there are
-// none.
+// completeFrom makes the values that a shell offers for a flag or argument out of a page of the running Signalbox.
+// Without one there are none.
 func completeFrom[Page any](p *portFlags, page client.Page, names func(*Page) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completing)

@@ -25,14 +25,17 @@ func command(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// remembering is a Signalbox with two endpoints that remembers requests 1 to 9: each third was refused, and the model of the n-th is m-n.
+// remembering is a Signalbox with two endpoints that remembers requests 1 to 9: each third was refused,
+// and the model of the n-th is m-n.
 func remembering(t *testing.T, flags ...string) *server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
-	writeText(t, file, "endpoints:\n- {name: vllm-a, address: 127.0.0.1, port: \"9\"}\n- {name: vllm-b, address: 127.0.0.1, port: \"10\"}\n")
+	writeText(t, file, "endpoints:\n- {name: vllm-a, address: 127.0.0.1, port: \"9\"}\n- {name: vllm-b, address: "+
+		"127.0.0.1, port: \"10\"}\n")
 	s := running(t, append([]string{"--endpoints", file, "--config-text", randomPicking}, flags...)...)
 	for id := messages.RequestID(1); id <= 9; id++ {
-		r := messages.Record{Request: id, Model: fmt.Sprint("m-", id), Status: 200, Served: s.tree.picker.Pool().Snapshot().Endpoints[id%2].ID, ArrivedAt: time.Now(), Ended: time.Second}
+		r := messages.Record{Request: id, Model: fmt.Sprint("m-", id), Status: 200,
+			Served: s.tree.picker.Pool().Snapshot().Endpoints[id%2].ID, ArrivedAt: time.Now(), Ended: time.Second}
 		if id%3 == 0 {
 			r.Status, r.Reason, r.Served = 503, messages.Overloaded, messages.EndpointID{}
 		}
@@ -45,17 +48,19 @@ func TestCommandsPrintWhatThePagesShow(t *testing.T) {
 	s := remembering(t)
 	addr := "http://" + s.at("metrics-port")
 	for path, args := range map[string][]string{
-		"/debug/endpoints?format=text":                              {"endpoints"},
-		"/debug/endpoints?format=json":                              {"endpoints", "--json"},
-		"/debug/requests?format=text":                               {"requests"},
-		"/debug/requests?format=text&limit=2":                       {"requests", "-n", "2"},
-		"/debug/requests?format=text&model=m-4":                     {"requests", "--model", "m-4"},
-		"/debug/requests?format=text&status=5xx&reason=any&limit=1": {"requests", "--status", "5xx", "--reason", "any", "--limit", "1"},
-		"/debug/requests?format=text&endpoint=vllm-b":               {"requests", "--endpoint", "vllm-b"},
-		"/debug/requests?format=text&x-request-id=a":                {"requests", "--x-request-id", "a"},
-		"/debug/requests/" + s.tree.formatID(9) + "?format=text":    {"explain", "--last"},
-		"/debug/requests/" + s.tree.formatID(4) + "?format=text":    {"explain", "--last", "--model", "m-4", "--status", "200", "--endpoint", "127.0.0.1:9"},
-		"/debug/requests/" + s.tree.formatID(5) + "?format=text":    {"explain", s.tree.formatID(5), "--all"},
+		"/debug/endpoints?format=text":          {"endpoints"},
+		"/debug/endpoints?format=json":          {"endpoints", "--json"},
+		"/debug/requests?format=text":           {"requests"},
+		"/debug/requests?format=text&limit=2":   {"requests", "-n", "2"},
+		"/debug/requests?format=text&model=m-4": {"requests", "--model", "m-4"},
+		"/debug/requests?format=text&status=5xx&reason=any&limit=1": {"requests", "--status", "5xx", "--reason", "any",
+			"--limit", "1"},
+		"/debug/requests?format=text&endpoint=vllm-b":            {"requests", "--endpoint", "vllm-b"},
+		"/debug/requests?format=text&x-request-id=a":             {"requests", "--x-request-id", "a"},
+		"/debug/requests/" + s.tree.formatID(9) + "?format=text": {"explain", "--last"},
+		"/debug/requests/" + s.tree.formatID(4) + "?format=text": {"explain", "--last", "--model", "m-4", "--status",
+			"200", "--endpoint", "127.0.0.1:9"},
+		"/debug/requests/" + s.tree.formatID(5) + "?format=text": {"explain", s.tree.formatID(5), "--all"},
 	} {
 		_, want := asked{url: addr}.get(t, path)
 		got, err := command(t, append(args, "--addr", addr)...)
@@ -85,9 +90,11 @@ func TestCommandsThatAskSayWhatIsWrong(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"away":                  {[]string{"--addr", away}, "nothing listens on " + away + ": is Signalbox running? --addr wants the address of Signalbox's metrics port"},
-		"no token":              {[]string{"--addr", guarded}, "wants a token (HTTP 401): --token-file"},
-		"wrong token":           {[]string{"--addr", guarded, "--token-file", wrong}, "does not take the token of --token-file (HTTP 401)"},
+		"away": {[]string{"--addr", away}, "nothing listens on " + away +
+			": is Signalbox running? --addr wants the address of Signalbox's metrics port"},
+		"no token": {[]string{"--addr", guarded}, "wants a token (HTTP 401): --token-file"},
+		"wrong token": {[]string{"--addr", guarded, "--token-file", wrong},
+			"does not take the token of --token-file (HTTP 401)"},
 		"no TLS":                {[]string{"--addr", secret}, "use --addr https://" + secret},
 		"TLS where there is no": {[]string{"--addr", "https://" + open}, "use --addr http://" + open},
 		"unknown authority":     {[]string{"--addr", "https://" + secret}, "--ca-file"},
@@ -95,7 +102,8 @@ func TestCommandsThatAskSayWhatIsWrong(t *testing.T) {
 	} {
 		for _, args := range [][]string{{"endpoints"}, {"requests"}, {"explain", "x"}, {"explain", "--last"}} {
 			out, err := command(t, append(args, c.flags...)...)
-			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || out != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") ||
+				out != "" {
 				t.Errorf("%s: signalbox %q: %v, printed %q; want %q in one line", name, args, err, out, c.want)
 			}
 		}
@@ -111,11 +119,13 @@ func TestCommandsThatAskSayWhatIsWrong(t *testing.T) {
 		"explain --last --model m-77":             "no request that is kept is such a one",
 		"explain --last --model m-4 --status 503": "no request that is kept is such a one",
 	} {
-		if _, err := command(t, append(strings.Fields(args), "--addr", open)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := command(t, append(strings.Fields(args), "--addr", open)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("signalbox %s: %v, want %q", args, err, want)
 		}
 	}
-	if _, err := command(t, "explain", "--last", "--addr", guarded, "--token-file", tokens); err == nil || err.Error() != "no request has come yet" {
+	if _, err := command(t, "explain", "--last", "--addr", guarded, "--token-file", tokens); err == nil ||
+		err.Error() != "no request has come yet" {
 		t.Errorf("explain --last of no request: %v", err)
 	}
 }

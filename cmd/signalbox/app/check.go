@@ -28,16 +28,20 @@ func newConfigCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
-		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with file, line and path. " +
-			"The content tells which of both a file is; - is standard input. Of good files, print what they come to.\n\n" +
+		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with " +
+			"file, line and path. " +
+			"The content tells which of both a file is; - is standard input. Of good files, print what they come " +
+			"to.\n\n" +
 			"The exit status is 0 if all files are good, else 1. Warnings do not count.",
-		Example:           "  signalbox config check config.yaml endpoints.yaml\n  helm template . | signalbox config check -",
+		Example: "  signalbox config check config.yaml endpoints.yaml\n  helm template . | signalbox " +
+			"config check -",
 		ValidArgsFunction: completeYAML,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
 			}
-			return fmt.Errorf("%s: got no arguments, want one or more: the FILEs, or - for standard input", cmd.CommandPath())
+			return fmt.Errorf("%s: got no arguments, want one or more: the FILEs, or - for standard input",
+				cmd.CommandPath())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k.in, k.out, k.problems = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -34,49 +34,68 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 	t.Chdir(t.TempDir())
 	names := strings.NewReplacer("PATH", "endpoints.yaml")
 	for name, text := range map[string]string{
-		"endpoints.yaml": "endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n",
-		"broken.yaml":    "endpoints:\n- {name: a, address: 10.0.0.1, port: 0}\n- {name: b, port: 1}\n",
-		"good.yaml":      names.Replace(fileDiscoveryText), "absent.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "nowhere.yaml"),
-		"far.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "broken.yaml"), "loop.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "good.yaml"),
-		"dash.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", `"-"`), "empty.yaml": "", "utf8.yaml": "endpoints:\n- name: \"\xff\"\n",
+		"endpoints.yaml": "endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: " +
+			"1}\n",
+		"broken.yaml": "endpoints:\n- {name: a, address: 10.0.0.1, port: 0}\n- {name: b, port: 1}\n",
+		"good.yaml":   names.Replace(fileDiscoveryText), "absent.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH",
+			"nowhere.yaml"),
+		"far.yaml":  strings.ReplaceAll(fileDiscoveryText, "PATH", "broken.yaml"),
+		"loop.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", "good.yaml"),
+		"dash.yaml": strings.ReplaceAll(fileDiscoveryText, "PATH", `"-"`), "empty.yaml": "",
+		"utf8.yaml": "endpoints:\n- name: \"\xff\"\n",
 	} {
 		writeText(t, name, text)
 	}
 	const (
-		good     = "profile default\n  scorer  queue-scorer, weight 1\n  picker  max-score-picker\nhandler   single-profile-handler\nendpoints endpoints.yaml\n"
+		good = "profile default\n  scorer  queue-scorer, weight 1\n  picker  max-score-picker\nhandler   " +
+			"single-profile-handler\nendpoints endpoints.yaml\n"
 		doubled  = "endpoints.yaml: warning: line 2: name: a stands in line 3 again: this entry is left out\n"
-		notThere = "absent.yaml: line 5: plugins[1].parameters.path: open nowhere.yaml: no such file or directory; a relative path begins at the working directory\n"
-		broken   = "broken.yaml: line 2: endpoints[0].port: got \"0\", want 1 to 65535\nbroken.yaml: line 3: endpoints[1].address: missing\n"
-		another  = "good.yaml: line 1: apiVersion: unknown key, the only one is endpoints\n" +
+		notThere = "absent.yaml: line 5: plugins[1].parameters.path: open nowhere.yaml: no such file or directory; a " +
+			"relative path begins at the working directory\n"
+		broken = "broken.yaml: line 2: endpoints[0].port: got \"0\", want 1 to 65535\nbroken.yaml: line 3: " +
+			"endpoints[1].address: missing\n"
+		another = "good.yaml: line 1: apiVersion: unknown key, the only one is endpoints\n" +
 			"good.yaml: line 1: endpoints: missing; a file without endpoints says endpoints: []\n" +
 			"good.yaml: line 2: kind: unknown key, the only one is endpoints\n" +
-			"good.yaml: line 3: plugins: unknown key, the only one is endpoints\ngood.yaml: line 6: dataLayer: unknown key, the only one is endpoints\n"
+			"good.yaml: line 3: plugins: unknown key, the only one is endpoints\ngood.yaml: line 6: dataLayer: " +
+			"unknown key, the only one is endpoints\n"
 		empty = "empty.yaml: empty; without a configuration file the default configuration holds\n"
 	)
 	for name, c := range map[string]struct {
 		args                      string
 		stdin, out, problems, err string
 	}{
-		"configuration":        {args: "good.yaml", out: good, problems: doubled},
-		"endpoints":            {args: "endpoints.yaml", out: "endpoints 1\n", problems: doubled},
-		"both":                 {args: "endpoints.yaml good.yaml", out: "endpoints.yaml:\nendpoints 1\n\ngood.yaml:\n" + good, problems: doubled + doubled},
-		"standard input":       {args: "-", stdin: "endpoints: []", out: "endpoints 0\n"},
-		"bad standard input":   {args: "-", stdin: "plugins: 5", problems: "-: line 1: plugins: got 5, want a list\n-: line 1: apiVersion: missing, want llm-d.ai/v1\n-: line 1: kind: missing, want EndpointPickerConfig\n", err: "problems: 3, in 1 of 1 files"},
-		"file of a path":       {args: "absent.yaml", problems: notThere, err: "problems: 1, in 1 of 1 files"},
-		"files are elsewhere":  {args: "--files=false absent.yaml", out: strings.ReplaceAll(good, "endpoints.yaml", "nowhere.yaml")},
+		"configuration": {args: "good.yaml", out: good, problems: doubled},
+		"endpoints":     {args: "endpoints.yaml", out: "endpoints 1\n", problems: doubled},
+		"both": {args: "endpoints.yaml good.yaml", out: "endpoints.yaml:\nendpoints 1\n\ngood.yaml:\n" +
+			good, problems: doubled + doubled},
+		"standard input": {args: "-", stdin: "endpoints: []", out: "endpoints 0\n"},
+		"bad standard input": {args: "-", stdin: "plugins: 5", problems: "-: line 1: plugins: got 5, want a list\n" +
+			"-: line 1: apiVersion: missing, want llm-d.ai/v1\n-: line 1: kind: missing, want EndpointPickerConfig\n",
+			err: "problems: 3, in 1 of 1 files"},
+		"file of a path": {args: "absent.yaml", problems: notThere, err: "problems: 1, in 1 of 1 files"},
+		"files are elsewhere": {args: "--files=false absent.yaml", out: strings.ReplaceAll(good, "endpoints.yaml",
+			"nowhere.yaml")},
 		"what a path names":    {args: "far.yaml", problems: broken, err: "problems: 2, in 1 of 1 files"},
 		"path to another kind": {args: "loop.yaml", problems: another, err: "problems: 5, in 1 of 1 files"},
 		"a path of -": {args: "dash.yaml", stdin: "endpoints: []", err: "problems: 1, in 1 of 1 files",
-			problems: "dash.yaml: line 5: plugins[1].parameters.path: open -: no such file or directory; a relative path begins at the working directory\n"},
-		"some are bad": {args: "empty.yaml endpoints.yaml broken.yaml", out: "\nendpoints.yaml:\nendpoints 1\n", problems: empty + doubled + broken, err: "problems: 3, in 2 of 3 files"},
-		"not UTF-8":    {args: "utf8.yaml", problems: "utf8.yaml: line 2: not readable as YAML: byte 0xff is not UTF-8\n", err: "problems: 1, in 1 of 1 files"},
-		"a directory":  {args: ".", problems: ".: read .: is a directory\n", err: "problems: 1, in 1 of 1 files"},
-		"not there":    {args: "nowhere", problems: "nowhere: open nowhere: no such file or directory\n", err: "problems: 1, in 1 of 1 files"},
-		"too long":     {args: "-", stdin: strings.Repeat("#", 3<<20), problems: "-: more than 1048576 bytes, the limit\n", err: "problems: 1, in 1 of 1 files"},
+			problems: "dash.yaml: line 5: plugins[1].parameters.path: open -: no such file or directory; a relative " +
+				"path begins at the working directory\n"},
+		"some are bad": {args: "empty.yaml endpoints.yaml broken.yaml", out: "\nendpoints.yaml:\nendpoints 1\n",
+			problems: empty + doubled + broken, err: "problems: 3, in 2 of 3 files"},
+		"not UTF-8": {args: "utf8.yaml",
+			problems: "utf8.yaml: line 2: not readable as YAML: byte 0xff is not UTF-8\n",
+			err:      "problems: 1, in 1 of 1 files"},
+		"a directory": {args: ".", problems: ".: read .: is a directory\n", err: "problems: 1, in 1 of 1 files"},
+		"not there": {args: "nowhere", problems: "nowhere: open nowhere: no such file or directory\n",
+			err: "problems: 1, in 1 of 1 files"},
+		"too long": {args: "-", stdin: strings.Repeat("#", 3<<20), problems: "-: more than 1048576 bytes, the limit\n",
+			err: "problems: 1, in 1 of 1 files"},
 	} {
 		out, problems, err := checked(t.Context(), c.stdin, strings.Fields(c.args)...)
 		if got := errorText(err); out != c.out || problems != c.problems || got != c.err {
-			t.Errorf("%s: got\n%s---\n%s---\n%s\nwant\n%s---\n%s---\n%s", name, out, problems, got, c.out, c.problems, c.err)
+			t.Errorf("%s: got\n%s---\n%s---\n%s\nwant\n%s---\n%s---\n%s", name, out, problems, got, c.out, c.problems,
+				c.err)
 		}
 	}
 }
@@ -113,7 +132,8 @@ func TestPipesAreGivenUpAtTheFirstSignal(t *testing.T) {
 			}()
 			if c.writer {
 				within10s(t, "opening the pipe", func() bool {
-					w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0) // fails until the command has opened it
+					// fails until the command has opened it
+					w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 					if err == nil {
 						t.Cleanup(func() { w.Close() })
 					}

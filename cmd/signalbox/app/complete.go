@@ -29,7 +29,8 @@ func flagValues() map[string][]string {
 
 		"tls-cipher-suites": suiteNames(),
 
-		"v":                    {"0\twarnings and errors", "1\tstart, stop and changes", "2\ta sampled line per request", "3\tevery request", "4\twith scores", "5\twith messages"},
+		"v": {"0\twarnings and errors", "1\tstart, stop and changes",
+			"2\ta sampled line per request", "3\tevery request", "4\twith scores", "5\twith messages"},
 		"zap-encoder":          telemetry.Encoders,
 		"zap-log-level":        {"debug", "info", "warn", "error", "panic"},
 		"zap-stacktrace-level": {"info", "warn", "error", "panic"},
@@ -39,8 +40,9 @@ func flagValues() map[string][]string {
 
 // Flags of these names take files and directories. No other flag does.
 var (
-	yamlFlags      = []string{"config-file", "endpoints", "envoy-bootstrap"}
-	fileFlags      = []string{"client-ca-file", "metrics-client-ca-file", "metrics-token-file", "xds-client-ca", "ca-file", "token-file"}
+	yamlFlags = []string{"config-file", "endpoints", "envoy-bootstrap"}
+	fileFlags = []string{"client-ca-file", "metrics-client-ca-file", "metrics-token-file", "xds-client-ca",
+		"ca-file", "token-file"}
 	directoryFlags = []string{"cert-path", "metrics-cert-dir", "xds-cert-path"}
 	yamlNames      = []string{"yaml", "yml", "json"}
 )
@@ -59,8 +61,8 @@ func useCompletion(root *cobra.Command) {
 	walk(root)
 }
 
-// useCompletionCommand has the command that writes the scripts of shells refuse what it does not know, as the others do: cobra's
-// prints its help, and succeeds.
+// useCompletionCommand has the command that writes the scripts of shells refuse what it does not know, as the others
+// do: cobra's prints its help, and succeeds.
 func useCompletionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -74,8 +76,8 @@ func useCompletionCommand(root *cobra.Command) {
 	}
 }
 
-// writeCompletion writes the script of the shell that the command is named after. Cobra's own would write to the output that the root
-// command had when the tree of commands was made.
+// writeCompletion writes the script of the shell that the command is named after. Cobra's own would write to the output
+// that the root command had when the tree of commands was made.
 func writeCompletion(cmd *cobra.Command, _ []string) error {
 	root, out := cmd.Root(), cmd.OutOrStdout()
 	plain, err := cmd.Flags().GetBool("no-descriptions")

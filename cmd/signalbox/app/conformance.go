@@ -28,11 +28,16 @@ func newConformance() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "conformance",
 		Short: "Check an endpoint picker against the rules of ext_proc, in every body mode",
-		Long: "Play a table of checks against a running endpoint picker, this one or another, as a proxy that is as strict as Envoy. Prints a\n" +
-			"line for each check and mode, then passed / applicable for each mode. What needs a look inside the picker, or a special\n" +
-			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else 1.\n\n" +
-			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark + ", and Signalbox\n" +
-			"keeps no load, failure, prompt, record or count of such a request once its stream ends. While the checks run, they are load.\n" +
+		Long: "Play a table of checks against a running endpoint picker, this one or another, as a proxy that is as " +
+			"strict as Envoy. Prints a\n" +
+			"line for each check and mode, then passed / applicable for each mode. What needs a look inside the " +
+			"picker, or a special\n" +
+			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else " +
+			"1.\n\n" +
+			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark +
+			", and Signalbox\n" +
+			"keeps no load, failure, prompt, record or count of such a request once its stream ends. While the " +
+			"checks run, they are load.\n" +
 			"Another picker may not know the mark, and take what is played for answers of its servers.",
 		Example: "  signalbox conformance --endpoints 127.0.0.1:8001,127.0.0.1:8002 --model my-model\n" +
 			"  signalbox conformance --list",
@@ -49,7 +54,8 @@ func newConformance() *cobra.Command {
 	f.IntSliceVar(&o.Checks, "check", nil, "only these checks, by number")
 	f.Int64Var(&o.BodyLimit, "body-limit", 0, "bytes of a request body that the picker takes; 0 is unknown")
 	f.IntVar(&o.Destinations, "destinations", 0, "most destinations in a pick; 0 is unknown")
-	f.DurationVar(&o.BodyWait, "body-wait", 35*time.Second, "time after which the picker has given up a body that does not come")
+	f.DurationVar(&o.BodyWait, "body-wait", 35*time.Second,
+		"time after which the picker has given up a body that does not come")
 	f.DurationVar(&o.Patience, "patience", 5*time.Second, "time for every other answer")
 	f.DurationVar(&o.AtOnce, "at-once", 50*time.Millisecond, "what counts as at once")
 	f.BoolVar(&o.RoutesAll, "routes-all", false, "a model that is unknown must be routed, not refused")
@@ -82,7 +88,8 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer) error {
 // listChecks prints the table and the modes.
 func listChecks(out io.Writer) {
 	for _, c := range conformance.Table() {
-		fmt.Fprintf(out, "%2d %s\n   sends: %s\n   wants: %s\n   in %d modes\n", c.Number, c.Name, c.Sends, c.Wants, len(c.Modes()))
+		fmt.Fprintf(out, "%2d %s\n   sends: %s\n   wants: %s\n   in %d modes\n", c.Number, c.Name, c.Sends, c.Wants,
+			len(c.Modes()))
 	}
 	fmt.Fprintln(out, "\nmodes, of both lanes, or request/response:")
 	for _, m := range conformance.AllModes() {
@@ -90,7 +97,8 @@ func listChecks(out io.Writer) {
 	}
 }
 
-// sumUp prints what was played, what was not, and the score. It gives exit status 1 if anything failed, or nothing passed.
+// sumUp prints what was played, what was not, and the score. It gives exit status 1 if anything failed,
+// or nothing passed.
 func sumUp(out io.Writer, results []conformance.Result) error {
 	for _, r := range results {
 		if r.Outcome != conformance.NotRun {

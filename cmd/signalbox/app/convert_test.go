@@ -8,21 +8,26 @@ import (
 func TestConfigConvert(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const (
-		older = "# ours\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- type: passthrough-parser # all\nparser: {pluginRef: passthrough-parser}\n"
-		newer = "# ours\napiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: passthrough-parser # all\n" +
+		older = "# ours\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- type: " +
+			"passthrough-parser # all\nparser: {pluginRef: passthrough-parser}\n"
+		newer = "# ours\napiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: passthrough-parser # " +
+			"all\n" +
 			"requestHandler: {parsers: [{pluginRef: passthrough-parser}]}\n"
 	)
 	writeText(t, "older.yaml", older)
 	writeText(t, "servers.yaml", "endpoints: []\n")
 	for name, c := range map[string]struct{ args, stdin, out, err string }{
-		"a file":          {args: "older.yaml", out: newer},
-		"standard input":  {args: "--to v1 -", stdin: older, out: newer},
-		"is new":          {args: "-", stdin: newer, out: newer},
-		"no file":         {args: "nowhere.yaml", err: "nowhere.yaml: open nowhere.yaml: no such file or directory"},
-		"endpoints":       {args: "servers.yaml", err: "servers.yaml: is an endpoints file, which has one version; want a configuration"},
-		"not YAML":        {args: "-", stdin: "a: b: c", err: "-: line 1: not readable as YAML: mapping values are not allowed in this context"},
+		"a file":         {args: "older.yaml", out: newer},
+		"standard input": {args: "--to v1 -", stdin: older, out: newer},
+		"is new":         {args: "-", stdin: newer, out: newer},
+		"no file":        {args: "nowhere.yaml", err: "nowhere.yaml: open nowhere.yaml: no such file or directory"},
+		"endpoints": {args: "servers.yaml",
+			err: "servers.yaml: is an endpoints file, which has one version; want a configuration"},
+		"not YAML": {args: "-", stdin: "a: b: c",
+			err: "-: line 1: not readable as YAML: mapping values are not allowed in this context"},
 		"another version": {args: "--to v2 older.yaml", err: `--to: got "v2", want v1`},
-		"two files":       {args: "a b", err: "signalbox config convert: got 2 arguments, want one: the FILE, or - for standard input"},
+		"two files": {args: "a b", err: "signalbox config convert: got 2 arguments, want one: the FILE, or - " +
+			"for standard input"},
 	} {
 		var out strings.Builder
 		root := newRoot()

@@ -32,8 +32,10 @@ func newDemo() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
-		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default configuration, then with\n" +
-			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % shorter, else 1.",
+		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default " +
+			"configuration, then with\n" +
+			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % " +
+			"shorter, else 1.",
 		Example: "  signalbox demo\n  signalbox demo --serve",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +47,8 @@ func newDemo() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 1, "decides the load; the same in both runs")
 	f.DurationVar(&o.Length, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
 	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, PATH or .envoy/envoy) instead of the built-in proxy")
-	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml", "what --envoy starts Envoy with, addresses aside")
+	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml",
+		"what --envoy starts Envoy with, addresses aside")
 	f.BoolVar(&o.serve, "serve", false, "no load: stay up for requests of yours, until interrupted")
 	f.BoolVar(&o.Plain, "plain", false, "plain lines on a terminal too")
 	return c
@@ -85,7 +88,8 @@ func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, e
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	o.register(flags)
 	err := flags.Parse([]string{
-		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--endpoints=" + endpoints, "--config-text=" + config,
+		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--endpoints=" + endpoints, "--config-text=" +
+			config,
 		"--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
 	})
 	if err != nil {
@@ -155,7 +159,8 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 	}{
 		{"port_value: 19000}", "port_value: 0}", false}, {"port_value: 8080}", "port_value: 0}", false},
 		{"port_value: 9002}", "port_value: " + port + "}", true},
-		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter + "          - name: envoy.filters.http.ext_proc\n", false},
+		{"          - name: envoy.filters.http.ext_proc\n", subsetFilter +
+			"          - name: envoy.filters.http.ext_proc\n", false},
 	} {
 		n := strings.Count(text, r.old)
 		switch {
@@ -179,13 +184,15 @@ func (o *envoyOptions) start(ctx context.Context, picker, folder string) (url st
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return "", nil, err
 	}
-	p, err := envoy.Start(envoy.Config{Binary: o.binary, Bootstrap: config, Folder: folder, Flags: []string{"--concurrency", "1"}})
+	p, err := envoy.Start(envoy.Config{Binary: o.binary, Bootstrap: config, Folder: folder,
+		Flags: []string{"--concurrency", "1"}})
 	if err != nil {
 		return "", nil, fmt.Errorf("--envoy: %w", err)
 	}
 	end = func() error {
 		if p.Gone() {
-			return fmt.Errorf("--envoy: %s ended by itself, saying %.2000q: %s", o.binary, strings.Join(p.LastLines(), "\n"), p.How())
+			return fmt.Errorf("--envoy: %s ended by itself, saying %.2000q: %s", o.binary,
+				strings.Join(p.LastLines(), "\n"), p.How())
 		}
 		p.Kill()
 		return nil

@@ -11,14 +11,20 @@ import (
 
 // referenceFlags are the reference's, with their defaults; those that name single metrics are deprecated and left out.
 var referenceFlags = map[string]string{
-	"grpc-port": "9002", "grpc-health-port": "9003", "metrics-port": "9090", "grpc-max-recv-msg-size": "", "grpc-max-send-msg-size": "",
-	"pool-name": "", "pool-namespace": "", "pool-group": "inference.networking.k8s.io", "endpoint-selector": "", "endpoint-target-ports": "[]",
+	"grpc-port": "9002", "grpc-health-port": "9003", "metrics-port": "9090", "grpc-max-recv-msg-size": "",
+	"grpc-max-send-msg-size": "",
+	"pool-name":              "", "pool-namespace": "", "pool-group": "inference.networking.k8s.io",
+	"endpoint-selector": "", "endpoint-target-ports": "[]",
 	"disable-endpoint-subset-filter": "false", "emit-endpoint-scores": "false", "refresh-metrics-interval": "50ms",
-	"refresh-prometheus-metrics-interval": "5s", "metrics-staleness-threshold": "2s", "config-file": "", "config-text": "",
-	"allow-experimental-plugins": "false", "ha-enable-leader-election": "false", "drain-timeout": "30s", "health-checking": "false",
-	"secure-serving": "true", "cert-path": "", "enable-cert-reload": "false", "tls-min-version": "", "tls-cipher-suites": "[]",
+	"refresh-prometheus-metrics-interval": "5s", "metrics-staleness-threshold": "2s", "config-file": "",
+	"config-text":                "",
+	"allow-experimental-plugins": "false", "ha-enable-leader-election": "false", "drain-timeout": "30s",
+	"health-checking": "false",
+	"secure-serving":  "true", "cert-path": "", "enable-cert-reload": "false", "tls-min-version": "",
+	"tls-cipher-suites":     "[]",
 	"metrics-endpoint-auth": "true", "metrics-cert-dir": "", "metrics-client-ca-file": "", "enable-pprof": "true",
-	"enable-grpc-stream-metrics": "false", "tracing": "true", "v": "2", "zap-devel": "", "zap-encoder": "", "zap-log-level": "",
+	"enable-grpc-stream-metrics": "false", "tracing": "true", "v": "2", "zap-devel": "", "zap-encoder": "",
+	"zap-log-level":        "",
 	"zap-stacktrace-level": "", "zap-time-encoding": "",
 }
 
@@ -48,7 +54,8 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 		case f != nil && strings.Contains(absent, "`--"+name+"`"):
 			t.Errorf("--%s is there, and differences.md says that it is not", name)
 		case f != nil && !strings.HasPrefix(name, "zap-") && f.DefValue != byDefault && !named && name != "v":
-			t.Errorf("--%s defaults to %q, not to the reference's %q, and differences.md does not say so", name, f.DefValue, byDefault)
+			t.Errorf("--%s defaults to %q, not to the reference's %q, and differences.md does not say so", name,
+				f.DefValue, byDefault)
 		}
 	}
 	for name := range absentFlags {
@@ -57,7 +64,8 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 		}
 	}
 	flags.VisitAll(func(f *pflag.Flag) {
-		if _, reference := referenceFlags[f.Name]; !reference && !strings.Contains(rest, "`--"+f.Name+"`") && !strings.Contains(rest, "`--"+f.Name+" ") {
+		if _, reference := referenceFlags[f.Name]; !reference && !strings.Contains(rest, "`--"+f.Name+"`") &&
+			!strings.Contains(rest, "`--"+f.Name+" ") {
 			t.Errorf("--%s is not the reference's, and differences.md does not name it", f.Name)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad one changes nothing.
+// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it,
+// a bad one changes nothing.
 func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
@@ -54,7 +55,8 @@ func (l endpointsLog) change(c discovery.Change) {
 		names []string
 	}{{"added", c.Added}, {"removed", c.Removed}} {
 		if n := len(part.names); n > namedEndpoints {
-			part.names = append(part.names[:namedEndpoints:namedEndpoints], fmt.Sprintf("and %d more", n-namedEndpoints))
+			part.names = append(part.names[:namedEndpoints:namedEndpoints],
+				fmt.Sprintf("and %d more", n-namedEndpoints))
 		}
 		if len(part.names) > 0 {
 			fields = append(fields, zap.Strings(part.key, part.names))

@@ -14,7 +14,8 @@ func newEndpoints() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "endpoints",
 		Short: "Show the endpoints of a running signalbox: samples, load, health",
-		Long: "Show the endpoints of a running signalbox, as /debug/endpoints does: the newest sample of each and its age, the requests\n" +
+		Long: "Show the endpoints of a running signalbox, as /debug/endpoints does: the newest sample of each and " +
+			"its age, the requests\n" +
 			"in flight there, and what is known against it.",
 		Example: "  signalbox endpoints\n  signalbox endpoints --addr http://10.0.0.5:9090 --json",
 		Args:    noArgs,

@@ -14,8 +14,10 @@ func TestEndpointsFileIsOpenedOnceAtTheStart(t *testing.T) {
 	file := t.TempDir() + "/endpoints.yaml"
 	writeText(t, file, "endpoints:\n- {name: a, address: 127.0.0.1, port: 9}\n")
 	opens := countOpens(t, file)
-	s := running(t, "--endpoints", "", "--config-text", fmt.Sprintf("apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n"+
-		"plugins:\n- {type: file-discovery, parameters: {path: %q, watchFile: false}}\ndataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}\n", file))
+	s := running(t, "--endpoints", "", "--config-text",
+		fmt.Sprintf("apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n"+
+			"plugins:\n- {type: file-discovery, parameters: {path: %q, watchFile: false}}\ndataLayer: {discovery: "+
+			"{endpoints: {pluginRef: file-discovery}}}\n", file))
 	if n := len(s.tree.picker.Pool().Snapshot().Endpoints); n != 1 {
 		t.Errorf("endpoints: %d, want 1", n)
 	}

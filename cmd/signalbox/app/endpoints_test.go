@@ -8,16 +8,19 @@ import (
 // What is never scraped has no sample yet to wait for.
 func TestEndpointsSayWhyTheyAreNotScraped(t *testing.T) {
 	list := "endpoints:\n- {name: a, address: 127.0.0.1, port: \"9\"}\n"
-	prefix := "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n- type: max-score-picker\n" +
+	prefix := "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n- type: " +
+		"max-score-picker\n" +
 		"schedulingProfiles:\n- name: default\n  plugins: [{pluginRef: queue-scorer}, {pluginRef: max-score-picker}]\n"
 	for name, c := range map[string]struct {
 		config    string
 		says      []string
 		saysNever string
 	}{
-		"default":   {"", []string{`"scraped": true`, `"not_scraped": ""`}, "not scraped"},
-		"unread":    {randomPicking, []string{`"scraped": false`, `"not_scraped": "no plugin reads samples"`, "not scraped: no plugin reads samples"}, "none yet"},
-		"no source": {prefix + "dataLayer: {injectDefaults: false}\n", []string{`"scraped": false`, "not scraped: dataLayer.injectDefaults is false"}, "none yet"},
+		"default": {"", []string{`"scraped": true`, `"not_scraped": ""`}, "not scraped"},
+		"unread": {randomPicking, []string{`"scraped": false`, `"not_scraped": "no plugin reads samples"`,
+			"not scraped: no plugin reads samples"}, "none yet"},
+		"no source": {prefix + "dataLayer: {injectDefaults: false}\n",
+			[]string{`"scraped": false`, "not scraped: dataLayer.injectDefaults is false"}, "none yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/endpoints.yaml"

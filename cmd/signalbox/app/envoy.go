@@ -35,13 +35,20 @@ type xdsOptions struct {
 func (o *xdsOptions) on() bool { return o.port != 0 || o.anyPort }
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
-	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a cluster model_servers; 0 is none")
-	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080 (loopback) or 0.0.0.0:8080 (every address), with all that belongs to it; empty is endpoints alone")
-	f.StringVar(&o.advertise, "advertise", "", "address or name, without a port, by which Envoy reaches this Signalbox; empty is --bind")
-	f.StringVar(&o.authority, "envoy-ca", "", "path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
-	f.StringVar(&o.identity, "envoy-cert-path", "/etc/envoy/certs", "directory at Envoy with the tls.crt and tls.key that --client-ca-file and --xds-client-ca want")
-	f.StringVar(&o.certPath, "xds-cert-path", "", "directory with tls.crt and tls.key for the xDS port; empty is no TLS")
-	f.StringVar(&o.clientCA, "xds-client-ca", "", "file of the CA that signs proxies' certificates: others are not served xDS")
+	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a "+
+		"cluster model_servers; 0 is none")
+	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080 (loopback) or "+
+		"0.0.0.0:8080 (every address), with all that belongs to it; empty is endpoints alone")
+	f.StringVar(&o.advertise, "advertise", "",
+		"address or name, without a port, by which Envoy reaches this Signalbox; empty is --bind")
+	f.StringVar(&o.authority, "envoy-ca", "",
+		"path at Envoy of the CA that signed the certificates of Signalbox's ports; empty takes any certificate")
+	f.StringVar(&o.identity, "envoy-cert-path", "/etc/envoy/certs",
+		"directory at Envoy with the tls.crt and tls.key that --client-ca-file and --xds-client-ca want")
+	f.StringVar(&o.certPath, "xds-cert-path", "",
+		"directory with tls.crt and tls.key for the xDS port; empty is no TLS")
+	f.StringVar(&o.clientCA, "xds-client-ca", "",
+		"file of the CA that signs proxies' certificates: others are not served xDS")
 }
 
 // checkXds gives every problem of these flags, but that of the port's number, which is one of all ports.
@@ -49,7 +56,8 @@ func (o *options) checkXds() []error {
 	var all []error
 	x := o.xds
 	if _, err := netip.ParseAddr(x.advertise); x.advertise != "" && err != nil && !discovery.IsHostName(x.advertise) {
-		all = append(all, fmt.Errorf("--advertise: got %q, want an IP address or a host name, without a port", x.advertise))
+		all = append(all, fmt.Errorf("--advertise: got %q, want an IP address or a host name, without a port",
+			x.advertise))
 	}
 	if x.listen != "" && !x.on() {
 		all = append(all, errors.New("--xds-listen: want --xds-port too"))
@@ -64,8 +72,8 @@ func (o *options) checkXds() []error {
 	return all
 }
 
-// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it. Its error is every problem of them but
-// those of --bind, which addresses gives.
+// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it. Its error is every problem
+// of them but those of --bind, which addresses gives.
 func (o *options) envoySetup() (xds.Setup, error) {
 	s := xds.DefaultSetup(xds.OverrideHost, xds.Light)
 	var problems []error
@@ -104,14 +112,16 @@ func parseListen(s string) (xds.Place, error) {
 	return at, nil
 }
 
-// reachable is the address or name by which Envoy reaches Signalbox; "" if that would be --bind, and nothing in it is an address.
+// reachable is the address or name by which Envoy reaches Signalbox; "" if that would be --bind,
+// and nothing in it is an address.
 func (o *options) reachable() (string, error) {
 	host, given := o.xds.advertise, "got"
 	if bind, _ := o.addresses(); host == "" && len(bind) > 0 {
 		host, given = bind[0].String(), "got none, and --bind"
 	}
 	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox", given, host)
+		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox", given,
+			host)
 	}
 	return host, nil
 }
@@ -137,7 +147,8 @@ func (t *tree) announceByXds(picker netip.AddrPort) error {
 
 // hangs says that proxies wait no longer for a loop that does not go on.
 func (t *tree) hangs(loop int, waited time.Duration) {
-	t.log.Error("a loop hangs: proxies are told to forget endpoints that it may still be picking", zap.Int("loop", loop), zap.Duration("waited", waited))
+	t.log.Error("a loop hangs: proxies are told to forget endpoints that it may still be picking",
+		zap.Int("loop", loop), zap.Duration("waited", waited))
 }
 
 // serveXds starts the xDS port.
@@ -160,7 +171,8 @@ func newEnvoyConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
-		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints the shipped file.\n" +
+		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints the " +
+			"shipped file.\n" +
 			"With --endpoints the servers of an override-host cluster are those of the file.",
 		Example: "  signalbox envoy-config --endpoints endpoints.yaml > envoy.yaml\n" +
 			"  signalbox envoy-config --cluster xds --xds-port 18000 --xds-listen 127.0.0.1:8080\n" +
@@ -169,11 +181,14 @@ func newEnvoyConfig() *cobra.Command {
 	}
 	o.register(c.Flags())
 	f := c.Flags()
-	f.StringVar(&w.cluster, "cluster", xds.OverrideHost, "how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
+	f.StringVar(&w.cluster, "cluster", xds.OverrideHost,
+		"how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
 	f.StringVar(&w.lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
 	f.StringVar(&w.version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
-	f.StringVar(&w.listen, "listen", "127.0.0.1:8080", "where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
-	f.StringSliceVar(&w.others, "other-picker", nil, "host:port of another Signalbox of the same pool, as Envoy sees it; several by comma or repetition")
+	f.StringVar(&w.listen, "listen", "127.0.0.1:8080",
+		"where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")
+	f.StringSliceVar(&w.others, "other-picker", nil,
+		"host:port of another Signalbox of the same pool, as Envoy sees it; several by comma or repetition")
 	f.StringVar(&w.admin, "admin", "127.0.0.1:19000", "Envoy's admin page")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		text, err := w.bootstrap(c.Context(), o)
@@ -216,7 +231,8 @@ func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error)
 	bad("endpoints", err)
 	d := xds.DefaultSetup(w.cluster, w.lane)
 	s.File = d.File
-	s.Standard = s.Picker == d.Picker && len(s.Others) == 0 && s.Secure == d.Secure && s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
+	s.Standard = s.Picker == d.Picker && len(s.Others) == 0 && s.Secure == d.Secure &&
+		s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
 	text, err := s.Bootstrap()
 	return text, errors.Join(append(problems, err)...)
 }

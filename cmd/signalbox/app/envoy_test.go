@@ -14,14 +14,16 @@ func TestEveryProblemOfEnvoysFlagsIsSaidOnce(t *testing.T) {
 	const (
 		bind      = `--bind: got "nope", want an IP address, without a port`
 		listen    = `--xds-listen: got "80", want host:port`
-		advertise = "--advertise: got none, and --bind 0.0.0.0, want the address or name by which Envoy reaches Signalbox"
+		advertise = "--advertise: got none, and --bind 0.0.0.0, want the address or name by which Envoy reaches " +
+			"Signalbox"
 	)
 	places := []string{`--listen: got "x", want host:port`, `--admin: got "y", want host:port`}
 	for args, want := range map[string][]string{
-		"--bind=nope --xds-port=1800 --xds-listen=:8080":                  {bind},
-		"--bind=nope --xds-port=1800 --xds-listen=80":                     {bind, listen},
-		"--bind=nope --xds-port=1800 --xds-listen=80 --advertise=0.0.0.0": {bind, "--advertise: got 0.0.0.0, want the address or name by which Envoy reaches Signalbox", listen},
-		"--bind=0.0.0.0 --xds-port=1800 --xds-listen=:8080":               {advertise},
+		"--bind=nope --xds-port=1800 --xds-listen=:8080": {bind},
+		"--bind=nope --xds-port=1800 --xds-listen=80":    {bind, listen},
+		"--bind=nope --xds-port=1800 --xds-listen=80 --advertise=0.0.0.0": {bind,
+			"--advertise: got 0.0.0.0, want the address or name by which Envoy reaches Signalbox", listen},
+		"--bind=0.0.0.0 --xds-port=1800 --xds-listen=:8080": {advertise},
 		"--xds-port=1800 --xds-listen=localhost:80": {
 			`--xds-listen: got "localhost:80", want an IP address before the port: Envoy listens on no name`},
 		"--xds-port=70000":                                         {"--xds-port: got 70000, want 0 to 65535"},
@@ -33,7 +35,8 @@ func TestEveryProblemOfEnvoysFlagsIsSaidOnce(t *testing.T) {
 			[]string{"--shards: got 0, want 1 to 1024", `--envoy-version: got "z", want a version like 1.40`}, places,
 			[]string{"--endpoints: open /no/file: no such file or directory"}),
 		"envoy-config --listen=x --admin=y --cluster=c --lane=l --envoy-version=1.2": slices.Concat(places, []string{
-			`cluster: got "c", want override-host, original-dst or xds`, `lane: got "l", want light or full`, "envoy version: got 1.2, want 1.36 or newer",
+			`cluster: got "c", want override-host, original-dst or xds`, `lane: got "l", want light or full`,
+			"envoy version: got 1.2, want 1.36 or newer",
 		}),
 	} {
 		c := newRoot()
@@ -53,7 +56,8 @@ func TestEveryProblemOfEnvoysFlagsIsSaidOnce(t *testing.T) {
 // TestEnvoyListensOnLoopback: no port is open to other machines unless an address says so.
 func TestEnvoyListensOnLoopback(t *testing.T) {
 	for listen, want := range map[string]string{
-		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080", "10.0.0.5:80": "10.0.0.5:80",
+		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080",
+		"10.0.0.5:80": "10.0.0.5:80",
 	} {
 		o, f := newOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.register(f)
@@ -68,7 +72,8 @@ func TestEnvoyListensOnLoopback(t *testing.T) {
 		plain.register(pflag.NewFlagSet("", pflag.ContinueOnError))
 		text, err := w.bootstrap(t.Context(), plain)
 		host := want[:strings.LastIndexByte(want, ':')]
-		for _, part := range []string{"address: " + strings.Trim(host, "[]") + ",", "address: 127.0.0.1, port_value: 19000"} {
+		for _, part := range []string{"address: " + strings.Trim(host, "[]") + ",",
+			"address: 127.0.0.1, port_value: 19000"} {
 			if err != nil || !strings.Contains(strings.ReplaceAll(string(text), `"`, ""), part) {
 				t.Errorf("--listen %s: %q does not stand in the file (%v)", listen, part, err)
 			}

@@ -26,9 +26,12 @@ func newExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain ID | --last",
 		Short: "Say why a request went where it went",
-		Long: "Say why a request went where it went: every message with its timing, every filter, every score of every endpoint, the\n" +
-			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, its x-request-id, or the chatcmpl-... or cmpl-... that\n" +
-			"vLLM makes of that. Ids that a server makes by itself (resp_...) are known in the full lane alone. --last is the newest\n" +
+		Long: "Say why a request went where it went: every message with its timing, every filter, every score of " +
+			"every endpoint, the\n" +
+			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, its x-request-id, or the " +
+			"chatcmpl-... or cmpl-... that\n" +
+			"vLLM makes of that. Ids that a server makes by itself (resp_...) are known in the full lane alone. " +
+			"--last is the newest\n" +
 			"request; with --model, --status, --endpoint or --reason it is the newest of those.",
 		Example: "  signalbox explain 5f0c3a1b2d4e6f70-42\n  signalbox explain --last --status 5xx",
 		Args:    o.args,

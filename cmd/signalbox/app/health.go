@@ -14,7 +14,8 @@ import (
 // healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
 var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
-// readiness is gRPC health: NOT_SERVING until requests can be served, and again once the end has begun. Who watches is told.
+// readiness is gRPC health: NOT_SERVING until requests can be served, and again once the end has begun.
+// Who watches is told.
 type readiness struct {
 	*health.Server
 	cancel context.CancelFunc

@@ -84,7 +84,8 @@ func TestHealthUntilTheEndBegins(t *testing.T) {
 			}
 		}
 	}
-	if got, body := (asked{url: "http://" + s.at("metrics-port")}).get(t, "/readyz"); got != 503 || !strings.Contains(body, "shutting down") {
+	if got, body := (asked{url: "http://" + s.at("metrics-port")}).get(t, "/readyz"); got != 503 ||
+		!strings.Contains(body, "shutting down") {
 		t.Errorf("/readyz in the drain: %d %q", got, body)
 	}
 	if err := <-stopped; err != nil {

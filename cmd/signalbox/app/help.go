@@ -29,16 +29,22 @@ var commandGroups = []group{
 	{"This program", []string{"tree", "version", "completion", "help"}},
 }
 
-// flagGroups are the flags of serve in the order of help. Flags of no group, such as those that a command has beside serve's, come first.
+// flagGroups are the flags of serve in the order of help. Flags of no group,
+// such as those that a command has beside serve's, come first.
 var flagGroups = []group{
 	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text", "pool-name", "pool-namespace"}},
-	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug", "enable-pprof"}},
-	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir", "metrics-client-ca-file", "metrics-token-file",
+	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
+		"enable-pprof"}},
+	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",
+		"metrics-client-ca-file", "metrics-token-file",
 		"metrics-endpoint-auth", "enable-cert-reload", "tls-min-version", "tls-cipher-suites"}},
-	{"Picks", []string{"single-destination", "first-token-timeout", "max-ejection-percent", "refresh-metrics-interval", "metrics-staleness-threshold"}},
-	{"Limits of a request", []string{"max-body-bytes", "max-held-bytes", "body-timeout", "queue-timeout", "pick-timeout", "request-timeout",
+	{"Picks", []string{"single-destination", "first-token-timeout", "max-ejection-percent", "refresh-metrics-interval",
+		"metrics-staleness-threshold"}},
+	{"Limits of a request", []string{"max-body-bytes", "max-held-bytes", "body-timeout", "queue-timeout",
+		"pick-timeout", "request-timeout",
 		"response-idle-timeout", "access-log-timeout"}},
-	{"xDS and Envoy's files", []string{"xds-port", "xds-listen", "xds-cert-path", "xds-client-ca", "advertise", "envoy-ca", "envoy-cert-path"}},
+	{"xDS and Envoy's files", []string{"xds-port", "xds-listen", "xds-cert-path", "xds-client-ca", "advertise",
+		"envoy-ca", "envoy-cert-path"}},
 	{"Log", []string{"v", "zap-encoder", "zap-log-level", "zap-time-encoding", "zap-stacktrace-level", "zap-devel"}},
 	{"Process", []string{"drain-timeout", "drain-delay", "shards"}},
 	{"Help", []string{"help", "version"}},
@@ -51,7 +57,8 @@ func useHelp(root *cobra.Command) {
 	root.SetHelpCommand(newHelp())
 }
 
-// writeHelp writes the help of a command: what it does, how it is called, then examples, subcommands and flags by group.
+// writeHelp writes the help of a command: what it does, how it is called, then examples,
+// subcommands and flags by group.
 func writeHelp(w io.Writer, c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString(paragraphs(cmp.Or(c.Long, c.Short)))

@@ -49,8 +49,10 @@ func TestHelpOfEveryCommandFitsIts100Columns(t *testing.T) {
 	for _, words := range everyCommand(t) {
 		text := said(t, append(words, "--help")...)
 		for i, line := range strings.Split(text, "\n") {
-			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "        ")); n > helpColumns || strings.TrimRight(line, " ") != line {
-				t.Errorf("signalbox %s --help, line %d has %d columns, or ends in white space: %q", strings.Join(words, " "), i+1, n, line)
+			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "        ")); n > helpColumns ||
+				strings.TrimRight(line, " ") != line {
+				t.Errorf("signalbox %s --help, line %d has %d columns, or ends in white space: %q",
+					strings.Join(words, " "), i+1, n, line)
 			}
 		}
 		if !strings.Contains(text, "\nUsage:\n  signalbox") || !strings.Contains(text, "\nHelp:\n  -h, --help") {
@@ -85,7 +87,8 @@ func TestHelpHasAGroupForEachCommandAndFlagOfServe(t *testing.T) {
 	root.InitDefaultHelpCmd()
 	text := said(t, "--help")
 	if strings.Contains(text, "\nCommands:\n") || strings.Contains(text, "\nFlags:\n") {
-		t.Errorf("a command has no group in commandGroups, or a flag of serve none in flagGroups: give it one\n%s", text)
+		t.Errorf("a command has no group in commandGroups, or a flag of serve none in flagGroups: give it one\n%s",
+			text)
 	}
 	count := func(what string, groups []group, exists func(string) bool) {
 		seen := map[string]bool{}
@@ -106,7 +109,8 @@ func TestHelpHasAGroupForEachCommandAndFlagOfServe(t *testing.T) {
 		found, _, err := root.Find([]string{name})
 		return err == nil && found != root
 	})
-	order := []string{"Usage:", "Examples:\n  signalbox up ", "Serving:\n  up ", "Endpoints and configuration:\n      --endpoints", "Ports:\n      --bind", "Help:"}
+	order := []string{"Usage:", "Examples:\n  signalbox up ", "Serving:\n  up ",
+		"Endpoints and configuration:\n      --endpoints", "Ports:\n      --bind", "Help:"}
 	for _, part := range order {
 		_, rest, found := strings.Cut(text, "\n"+part)
 		if !found {
@@ -136,31 +140,33 @@ func TestShellIsOfferedValuesAndFiles(t *testing.T) {
 		has  []string // lines, without their description
 		ends string   // what the shell is told
 	}{
-		"plugins queue-":                                {[]string{"queue-scorer"}, ":4"},
-		"plugins queue-scorer ":                         {nil, ":4"},
-		"envoy-config --lane ":                          {[]string{"light", "full"}, ":4"},
-		"envoy-config --lane=f":                         {[]string{"full"}, ":4"},
-		"envoy-config --cluster ":                       {[]string{"override-host", "original-dst", "xds"}, ":4"},
-		"envoy-config --envoy-versi":                    {[]string{"--envoy-version"}, ":4"},
-		"conformance --mode BUFF":                       {[]string{"BUFFERED", "BUFFERED_PARTIAL", "BUFFERED/FULL_DUPLEX_STREAMED"}, ":6"},
-		"conformance --mode NONE,GR":                    {[]string{"NONE,GRPC", "NONE,GRPC/NONE"}, ":6"},
-		"--zap-encoder ":                                {[]string{"json", "console"}, ":4"},
-		"-v ":                                           {[]string{"0", "1", "2", "3", "4", "5"}, ":4"},
-		"--tls-min-version ":                            {[]string{"VersionTLS12", "VersionTLS13"}, ":4"},
-		"--tls-cipher-suites TLS_ECDHE_RSA_WITH_CHACHA": {[]string{"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"}, ":6"},
-		"sim --profile ":                                {[]string{"vllm-cpu-tiny"}, ":4"},
-		"--endpoints ":                                  {[]string{"yaml", "yml", "json"}, ":8"},
-		"--config-file ":                                {[]string{"yaml", "yml", "json"}, ":8"},
-		"config check a.yaml ":                          {[]string{"yaml", "yml", "json"}, ":8"},
-		"--cert-path ":                                  {nil, ":16"},
-		"--client-ca-file ":                             {nil, ":0"},
-		"--grpc-port ":                                  {nil, ":4"},
-		"explain --addr http://127.0.0.1:1 ":            {nil, ":4"},
-		"version ":                                      {nil, ":4"},
-		"help conf":                                     {[]string{"config", "conformance"}, ":4"},
-		"help config ":                                  {[]string{"check"}, ":4"},
-		"conf":                                          {[]string{"config", "conformance"}, ":4"},
-		"conformance --endpoints ":                      {nil, ":4"},
+		"plugins queue-":             {[]string{"queue-scorer"}, ":4"},
+		"plugins queue-scorer ":      {nil, ":4"},
+		"envoy-config --lane ":       {[]string{"light", "full"}, ":4"},
+		"envoy-config --lane=f":      {[]string{"full"}, ":4"},
+		"envoy-config --cluster ":    {[]string{"override-host", "original-dst", "xds"}, ":4"},
+		"envoy-config --envoy-versi": {[]string{"--envoy-version"}, ":4"},
+		"conformance --mode BUFF": {[]string{"BUFFERED", "BUFFERED_PARTIAL",
+			"BUFFERED/FULL_DUPLEX_STREAMED"}, ":6"},
+		"conformance --mode NONE,GR": {[]string{"NONE,GRPC", "NONE,GRPC/NONE"}, ":6"},
+		"--zap-encoder ":             {[]string{"json", "console"}, ":4"},
+		"-v ":                        {[]string{"0", "1", "2", "3", "4", "5"}, ":4"},
+		"--tls-min-version ":         {[]string{"VersionTLS12", "VersionTLS13"}, ":4"},
+		"--tls-cipher-suites TLS_ECDHE_RSA_WITH_CHACHA": {[]string{"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"},
+			":6"},
+		"sim --profile ":                     {[]string{"vllm-cpu-tiny"}, ":4"},
+		"--endpoints ":                       {[]string{"yaml", "yml", "json"}, ":8"},
+		"--config-file ":                     {[]string{"yaml", "yml", "json"}, ":8"},
+		"config check a.yaml ":               {[]string{"yaml", "yml", "json"}, ":8"},
+		"--cert-path ":                       {nil, ":16"},
+		"--client-ca-file ":                  {nil, ":0"},
+		"--grpc-port ":                       {nil, ":4"},
+		"explain --addr http://127.0.0.1:1 ": {nil, ":4"},
+		"version ":                           {nil, ":4"},
+		"help conf":                          {[]string{"config", "conformance"}, ":4"},
+		"help config ":                       {[]string{"check"}, ":4"},
+		"conf":                               {[]string{"config", "conformance"}, ":4"},
+		"conformance --endpoints ":           {nil, ":4"},
 	} {
 		words := strings.Split(args, " ")
 		lines := strings.Split(strings.TrimRight(said(t, append([]string{"__complete"}, words...)...), "\n"), "\n")

@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manuals is how a release has the manual pages and the completion of shells written; the product needs no code for the pages then.
+// manuals is how a release has the manual pages and the completion of shells written;
+// the product needs no code for the pages then.
 var manuals = flag.String("manuals", "", "folder to write man/man1 and completions into")
 
 func TestManuals(t *testing.T) {
@@ -48,7 +49,8 @@ func writeManuals(t *testing.T, folder string) (all []*cobra.Command) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true // it has a date
-	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "SIGNALBOX", Section: "1", Source: "Signalbox", Manual: "Signalbox"}, folder); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "SIGNALBOX", Section: "1", Source: "Signalbox",
+		Manual: "Signalbox"}, folder); err != nil {
 		t.Fatal(err)
 	}
 	var walk func(c *cobra.Command)

@@ -14,12 +14,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of as much as
-// is live, a small heap under load is collected many times a second. The memory that it costs does not grow with the heap.
+// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of
+// as much as is live, a small heap under load is collected many times a second.
+// The memory that it costs does not grow with the heap.
 const gcRoom = 64 << 20
 
-// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is live, but
-// have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins; the memory limit holds as ever.
+// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is
+// live, but have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins;
+// the memory limit holds as ever.
 func roomyGC() {
 	if os.Getenv("GOGC") == "" {
 		setGC(100)
@@ -45,21 +47,24 @@ func setGC(percent int) {
 	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
 }
 
-// cgroupShare is how much of the cgroup's memory limit the Go runtime keeps to, in percent: the rest is for what it does not count, such
-// as the binary's pages. Near the limit it collects garbage more often, in place of being killed.
+// cgroupShare is how much of the cgroup's memory limit the Go runtime keeps to, in percent: the rest is for what it
+// does not count, such as the binary's pages. Near the limit it collects garbage more often, in place of being killed.
 const cgroupShare = 90
 
-// limitMemory tells the garbage collector of the memory limit of the cgroup, and logs which limit is in force. $GOMEMLIMIT wins.
+// limitMemory tells the garbage collector of the memory limit of the cgroup, and logs which limit is in force.
+// $GOMEMLIMIT wins.
 func limitMemory(log *zap.Logger, fromCgroup memlimit.Provider, held int64) {
 	limit, source := debug.SetMemoryLimit(-1), "$GOMEMLIMIT"
 	if os.Getenv("GOMEMLIMIT") == "" {
 		bytes, err := fromCgroup()
 		switch {
-		case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup), errors.Is(err, memlimit.ErrCgroupsNotSupported):
+		case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup),
+			errors.Is(err, memlimit.ErrCgroupsNotSupported):
 			log.Info("no memory limit: neither $GOMEMLIMIT nor the cgroup has one")
 			return
 		case err != nil:
-			log.Warn("the memory limit of the cgroup cannot be read: the garbage collector keeps to none", zap.Error(err))
+			log.Warn("the memory limit of the cgroup cannot be read: the garbage collector keeps to none",
+				zap.Error(err))
 			return
 		}
 		limit, source = int64(min(bytes, 1<<62)/100*cgroupShare), "90 % of the cgroup's"
@@ -71,7 +76,8 @@ func limitMemory(log *zap.Logger, fromCgroup memlimit.Provider, held int64) {
 	}
 	log.Info("memory limit of the garbage collector", zap.Int64("bytes", limit), zap.String("source", source))
 	if held > limit-gcRoom {
-		log.Warn("--max-held-bytes allows for more than the memory limit: large bodies may end the process", zap.Int64("max_held_bytes", held),
+		log.Warn("--max-held-bytes allows for more than the memory limit: large bodies may end the process",
+			zap.Int64("max_held_bytes", held),
 			zap.Int64("memory_limit", limit))
 	}
 }
@@ -83,13 +89,14 @@ const (
 	// Below, nothing is given back: it is about what a busy process needs again at once.
 	memoryKept = 2 * gcRoom
 
-	// A collection that freed little is repeated after these, though little was allocated meanwhile: bodies may have ended.
+	// A collection that freed little is repeated after these, though little was allocated meanwhile:
+	// bodies may have ended.
 	firstRepeat = 10 * time.Second
 	lastRepeat  = 5 * time.Minute
 )
 
-// giveBack returns memory to the operating system after a burst, until ctx is done. Go itself would do so only some time after the next
-// collection, and an idle process has none for two minutes.
+// giveBack returns memory to the operating system after a burst, until ctx is done. Go itself would do so only some
+// time after the next collection, and an idle process has none for two minutes.
 func giveBack(ctx context.Context) {
 	look := time.NewTicker(memoryLook)
 	defer look.Stop()
@@ -123,8 +130,9 @@ func readHeap() heap {
 	return heap{s[0].Value.Uint64(), s[1].Value.Uint64() + s[2].Value.Uint64() + s[3].Value.Uint64()}
 }
 
-// idleMemory decides when memory is given back: when the process holds much, allocates so little that no collection would come by itself
-// soon, and has allocated, or waited, enough since the last time for another one to be worth its while.
+// idleMemory decides when memory is given back: when the process holds much, allocates so little that no collection
+// would come by itself soon, and has allocated, or waited, enough since the last time for another one to be worth its
+// while.
 type idleMemory struct {
 	seen   uint64        // allocated at the look before
 	freed  uint64        // allocated when memory was given back last

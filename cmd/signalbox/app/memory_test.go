@@ -26,14 +26,22 @@ func TestMemoryLimitOfTheCgroupIsTheCollectors(t *testing.T) {
 		want   int64
 		logged string
 	}{
-		"a limit":                   {0, memlimit.Limit(1000 << 20), 100 << 20, 900 << 20, "memory limit of the garbage collector"},
-		"less than bodies may take": {0, memlimit.Limit(1000 << 20), 1 << 30, 900 << 20, "--max-held-bytes allows for more than the memory limit: large bodies may end the process"},
-		"none":                      {0, failing(memlimit.ErrNoLimit), 1 << 30, unlimited, "no memory limit: neither $GOMEMLIMIT nor the cgroup has one"},
-		"no cgroup":                 {0, failing(memlimit.ErrNoCgroup), 1 << 30, unlimited, "no memory limit: neither $GOMEMLIMIT nor the cgroup has one"},
-		"unreadable":                {0, failing(errors.New("odd")), 1 << 30, unlimited, "the memory limit of the cgroup cannot be read: the garbage collector keeps to none"},
-		"absurd":                    {0, memlimit.Limit(math.MaxUint64), 1 << 30, 1 << 62 / 100 * 90, "memory limit of the garbage collector"},
-		"$GOMEMLIMIT wins":          {700 << 20, memlimit.Limit(1000 << 20), 100 << 20, 700 << 20, "memory limit of the garbage collector"},
-		"$GOMEMLIMIT=off":           {unlimited, memlimit.Limit(1000 << 20), 100 << 20, unlimited, "no memory limit: $GOMEMLIMIT switches it off"},
+		"a limit": {0, memlimit.Limit(1000 << 20), 100 << 20, 900 << 20,
+			"memory limit of the garbage collector"},
+		"less than bodies may take": {0, memlimit.Limit(1000 << 20), 1 << 30, 900 << 20,
+			"--max-held-bytes allows for more than the memory limit: large bodies may end the process"},
+		"none": {0, failing(memlimit.ErrNoLimit), 1 << 30, unlimited,
+			"no memory limit: neither $GOMEMLIMIT nor the cgroup has one"},
+		"no cgroup": {0, failing(memlimit.ErrNoCgroup), 1 << 30, unlimited,
+			"no memory limit: neither $GOMEMLIMIT nor the cgroup has one"},
+		"unreadable": {0, failing(errors.New("odd")), 1 << 30, unlimited,
+			"the memory limit of the cgroup cannot be read: the garbage collector keeps to none"},
+		"absurd": {0, memlimit.Limit(math.MaxUint64), 1 << 30, 1 << 62 / 100 * 90,
+			"memory limit of the garbage collector"},
+		"$GOMEMLIMIT wins": {700 << 20, memlimit.Limit(1000 << 20), 100 << 20, 700 << 20,
+			"memory limit of the garbage collector"},
+		"$GOMEMLIMIT=off": {unlimited, memlimit.Limit(1000 << 20), 100 << 20, unlimited,
+			"no memory limit: $GOMEMLIMIT switches it off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := debug.SetMemoryLimit(cmp.Or(c.env, unlimited))
@@ -64,12 +72,17 @@ func TestMemoryIsGivenBackAfterABurst(t *testing.T) {
 		left                uint64 // MiB that are resident once memory was given back
 	}
 	for name, looks := range map[string][]look{
-		"a small heap":              {{5, 10, 40, false, 0}, {10, 50, 120, false, 0}, {600, 60, 120, false, 0}},
-		"after a burst":             {{5, 10, 40, false, 0}, {10, 900, 700, false, 0}, {15, 901, 700, true, 50}, {20, 902, 50, false, 0}},
-		"while it lasts":            {{5, 500, 500, false, 0}, {10, 1000, 700, false, 0}, {15, 1500, 700, false, 0}, {20, 1501, 700, true, 50}},
-		"what is in use":            {{5, 900, 700, false, 0}, {10, 901, 700, true, 690}, {15, 902, 690, false, 0}, {20, 903, 690, false, 0}, {25, 904, 690, false, 0}, {30, 905, 690, true, 60}},
-		"what stays in use":         {{5, 1, 700, true, 690}, {25, 2, 690, true, 690}, {60, 3, 690, false, 0}, {65, 4, 690, true, 690}, {140, 5, 690, false, 0}},
-		"a burst beside what stays": {{5, 1, 700, true, 690}, {25, 2, 690, true, 690}, {30, 300, 900, false, 0}, {35, 301, 900, true, 690}},
+		"a small heap": {{5, 10, 40, false, 0}, {10, 50, 120, false, 0}, {600, 60, 120, false, 0}},
+		"after a burst": {{5, 10, 40, false, 0}, {10, 900, 700, false, 0}, {15, 901, 700, true, 50},
+			{20, 902, 50, false, 0}},
+		"while it lasts": {{5, 500, 500, false, 0}, {10, 1000, 700, false, 0}, {15, 1500, 700, false, 0},
+			{20, 1501, 700, true, 50}},
+		"what is in use": {{5, 900, 700, false, 0}, {10, 901, 700, true, 690}, {15, 902, 690, false, 0},
+			{20, 903, 690, false, 0}, {25, 904, 690, false, 0}, {30, 905, 690, true, 60}},
+		"what stays in use": {{5, 1, 700, true, 690}, {25, 2, 690, true, 690}, {60, 3, 690, false, 0},
+			{65, 4, 690, true, 690}, {140, 5, 690, false, 0}},
+		"a burst beside what stays": {{5, 1, 700, true, 690}, {25, 2, 690, true, 690}, {30, 300, 900, false, 0},
+			{35, 301, 900, true, 690}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			idle := idleMemory{repeat: firstRepeat, at: at(-100)}

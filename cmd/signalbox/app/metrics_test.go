@@ -21,8 +21,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// referenceMetrics are the reference's metrics that Signalbox has: name, type, labels in alphabetical order, and the first
-// and last bucket with their number. Dashboards and alerts depend on every one.
+// referenceMetrics are the reference's metrics that Signalbox has: name, type, labels in alphabetical order, and the
+// first and last bucket with their number. Dashboards and alerts depend on every one.
 const referenceMetrics = `
 average_kv_cache_utilization GAUGE name
 average_queue_size GAUGE name
@@ -84,12 +84,14 @@ func quietTree(t testing.TB, out io.Writer, more ...string) (_ *tree, end func()
 func treeOver(t testing.TB, out io.Writer, entries string, more ...string) (_ *tree, end func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
-	if err := os.WriteFile(file, []byte("endpoints:\n- "+strings.ReplaceAll(entries, "\n", "\n- ")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("endpoints:\n- "+strings.ReplaceAll(entries, "\n", "\n- ")+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, flags := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(flags)
-	if err := flags.Parse(append([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"}, more...)); err != nil {
+	if err := flags.Parse(append([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"},
+		more...)); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := o.load(t.Context())
@@ -129,7 +131,8 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	now, answer, id := t.picker.System().Now(), make(listener, 1), r.ID
 	r.Stream, r.Blocks = true, messages.ListOf[uint64](1)
 	c, ok := t.picker.Start(messages.RequestArrived{
-		Request: r, Flow: messages.FlowKey{Fairness: flow}, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: answer,
+		Request: r, Flow: messages.FlowKey{Fairness: flow}, ArrivedAt: now, Deadline: now.Add(time.Hour),
+		Stream: answer,
 	})
 	if !ok {
 		tt.Fatalf("request %d was refused at the door", id)
@@ -144,7 +147,8 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	}
 	c.Post(messages.ResponseStarted{Status: status, At: now})
 	c.Post(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
-	c.Post(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 1, OutputTokens: 2}})
+	c.Post(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported,
+		PromptTokens: 1, OutputTokens: 2}})
 }
 
 func TestMetricsHaveTheReferencesNames(t *testing.T) {
@@ -224,7 +228,8 @@ func (t *tree) settled(tt testing.TB, requests float64) []*dto.MetricFamily {
 		select {
 		case <-look.C:
 		case <-late:
-			tt.Fatalf("%v requests came, %v run; want %v, 0", got["llm_d_epp_request_total"], got["llm_d_epp_request_running"], requests)
+			tt.Fatalf("%v requests came, %v run; want %v, 0", got["llm_d_epp_request_total"],
+				got["llm_d_epp_request_running"], requests)
 		}
 	}
 }

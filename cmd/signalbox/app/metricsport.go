@@ -21,8 +21,10 @@ func (t *tree) proxyViews() []admin.ProxyView {
 	var out []admin.ProxyView
 	for _, v := range t.peers.Views() {
 		out = append(out, admin.ProxyView{
-			From: v.From, Node: known(v.Node), Version: known(v.Version), Lane: known(v.Lane()), Connections: v.Connections,
-			Light: v.Light, Full: v.Full, AccessLog: v.AccessLog, XDS: v.XDS, SinceSeconds: time.Since(v.Since).Seconds(),
+			From: v.From, Node: known(v.Node), Version: known(v.Version), Lane: known(v.Lane()),
+			Connections: v.Connections,
+			Light:       v.Light, Full: v.Full, AccessLog: v.AccessLog, XDS: v.XDS,
+			SinceSeconds: time.Since(v.Since).Seconds(),
 		})
 	}
 	return out
@@ -34,8 +36,10 @@ func (t *tree) serveAdmin(c *config.Config) {
 		Gatherer: t.registry, Recorder: t.picker.Recorder(), FormatID: t.formatID,
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address: t.picker.Pool().Address, Incarnations: t.picker.Pool().Incarnations,
-		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) }, ActorName: t.picker.System().ActorName,
-		Ready: t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews, NotScraped: notScraped(c), OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
+		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) },
+		ActorName:   t.picker.System().ActorName,
+		Ready:       t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews, NotScraped: notScraped(c),
+		OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
 		Configuration: func() string { return describe(c) },
 	})
 }

@@ -10,7 +10,8 @@ import (
 // Without flags the port is as the reference's without authentication: open, without TLS, and without profiles.
 func TestMetricsPortIsOpenByDefault(t *testing.T) {
 	c := asked{url: "http://" + running(t).at("metrics-port")}
-	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/config": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404} {
+	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/config": 200,
+		"/debug/pprof/": 404, "/debug/pprof/heap": 404} {
 		if got, body := c.get(t, path); got != want {
 			t.Errorf("%s: %d %s, want %d", path, got, body, want)
 		}
@@ -20,7 +21,8 @@ func TestMetricsPortIsOpenByDefault(t *testing.T) {
 func TestProfilesAreShownOnDemand(t *testing.T) {
 	c := asked{url: "http://" + running(t, "--enable-pprof").at("metrics-port")}
 	for path, says := range map[string]string{
-		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile:", "/debug/pprof/cmdline": "test", "/debug/pprof/symbol": "num_symbols",
+		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile:",
+		"/debug/pprof/cmdline": "test", "/debug/pprof/symbol": "num_symbols",
 	} {
 		if got, body := c.get(t, path); got != 200 || !strings.Contains(body, says) {
 			t.Errorf("%s: %d, want %q in it", path, got, says)
@@ -38,10 +40,12 @@ func TestMetricsPortWantsAToken(t *testing.T) {
 	s := running(t, "--metrics-endpoint-auth", "--metrics-token-file", tokens, "--enable-pprof")
 	url := "http://" + s.at("metrics-port")
 	for path, guarded := range map[string]bool{
-		"/metrics": true, "/debug/config": true, "/debug/requests": true, "/debug/pprof/": true, "/debug/pprof/heap": true, "/": true,
+		"/metrics": true, "/debug/config": true, "/debug/requests": true, "/debug/pprof/": true,
+		"/debug/pprof/heap": true, "/": true,
 		"//metrics": true, "/healthz/../metrics": true, "/healthz": false, "/readyz": false,
 	} {
-		for token, good := range map[string]bool{"": false, "of-a-stranger": false, "of-prometheus": true, "of-an-operator": true} {
+		for token, good := range map[string]bool{"": false, "of-a-stranger": false, "of-prometheus": true,
+			"of-an-operator": true} {
 			got, body := asked{url: url, token: token}.get(t, path)
 			if refused := got == 401; refused != (guarded && !good) {
 				t.Errorf("%s with token %q: %d %s", path, token, got, body)
@@ -94,10 +98,12 @@ func TestExplainShowsTokenAndCertificate(t *testing.T) {
 	own, operator := newIdentity(t, "signalbox"), newIdentity(t, "operator")
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	writeText(t, tokens, "of-an-operator\n")
-	s := running(t, "--metrics-token-file", tokens, "--metrics-cert-dir", own.folder, "--metrics-client-ca-file", operator.crt)
+	s := running(t, "--metrics-token-file", tokens, "--metrics-cert-dir", own.folder, "--metrics-client-ca-file",
+		operator.crt)
 	explain := func(flags ...string) string {
 		root, out := newRoot(), new(bytes.Buffer)
-		root.SetArgs(append([]string{"explain", "no-such-request", "--addr", "https://" + s.at("metrics-port")}, flags...))
+		root.SetArgs(append([]string{"explain", "no-such-request", "--addr", "https://" + s.at("metrics-port")},
+			flags...))
 		root.SetOut(out)
 		err := root.ExecuteContext(t.Context())
 		if err == nil {
@@ -105,7 +111,8 @@ func TestExplainShowsTokenAndCertificate(t *testing.T) {
 		}
 		return err.Error()
 	}
-	ca, cert, token := []string{"--ca-file", own.crt}, []string{"--cert-path", operator.folder}, []string{"--token-file", tokens}
+	ca, cert, token := []string{"--ca-file", own.crt}, []string{"--cert-path", operator.folder},
+		[]string{"--token-file", tokens}
 	for name, c := range map[string]struct {
 		flags []string
 		says  string

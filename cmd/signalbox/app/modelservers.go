@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// newFetcher makes what reads model servers' pages. What no plugin reads is not scraped. The prefix index must hear of restarts,
-// which only metrics pages tell, though it needs no load.
+// newFetcher makes what reads model servers' pages. What no plugin reads is not scraped. The prefix index must hear of
+// restarts, which only metrics pages tell, though it needs no load.
 func newFetcher(cfg *config.Config) (*modelserver.Fetcher, error) {
 	reads := cfg.Plan.Reads()
 	return modelserver.NewFetcher(modelserver.Config{

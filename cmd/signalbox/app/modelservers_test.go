@@ -120,7 +120,8 @@ func TestSourcesAreAskedAsConfigured(t *testing.T) {
 			serve := map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": overTLS}
 			page := newPageServer(t, "/stats", twoEngines, serve[c.metrics])
 			list := newPageServer(t, "/list", oneModel, serve[c.models])
-			text := fmt.Sprintf(sourcesText, c.metrics, page.port(), c.everyPage, "", c.models, list.port(), c.everyOne, "")
+			text := fmt.Sprintf(sourcesText, c.metrics, page.port(), c.everyPage, "", c.models, list.port(), c.everyOne,
+				"")
 			tr, end := treeOver(t, io.Discard, fmt.Sprintf(labelled, own.port()), "--config-text", text)
 			defer end()
 			for of, s := range map[*pageServer]time.Duration{page: c.everyPage, list: c.everyOne} {
@@ -129,7 +130,10 @@ func TestSourcesAreAskedAsConfigured(t *testing.T) {
 					t.Errorf("asked 4 times within %v, want one every %v", took, s)
 				}
 			}
-			e := tr.until(t, "models", func(e *endpoints.Endpoint) bool { return e.Sample() != nil && len(e.Sample().Models) > 0 })
+			e := tr.until(t, "models", func(e *endpoints.Endpoint) bool {
+				return e.Sample() != nil &&
+					len(e.Sample().Models) > 0
+			})
 			if s := e.Sample(); s.Engine != "sglang" || s.Waiting != 7 || s.Models[0] != "m" {
 				t.Errorf("sample %+v, want 7 requests waiting at an sglang with model m", s)
 			}
@@ -147,7 +151,8 @@ func TestCertificatesAreVerifiedAsConfigured(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			page := newPageServer(t, "/stats", twoEngines, overTLS)
 			list := newPageServer(t, "/list", oneModel, overTLS)
-			text := fmt.Sprintf(sourcesText, "https", page.port(), "10ms", c.metrics, "https", list.port(), "10ms", c.models)
+			text := fmt.Sprintf(sourcesText, "https", page.port(), "10ms", c.metrics, "https", list.port(), "10ms",
+				c.models)
 			tr, end := treeOver(t, io.Discard, fmt.Sprintf(labelled, "9"), "--config-text", text)
 			defer end()
 			refused, answered, source := page, list, "metrics-data-source"
@@ -173,7 +178,8 @@ func (t *tree) failed(tt *testing.T, source string) {
 		}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				if f.GetName() == "llm_d_epp_datalayer_poll_errors_total" && m.GetLabel()[0].GetValue() == source && m.GetCounter().GetValue() > 0 {
+				if f.GetName() == "llm_d_epp_datalayer_poll_errors_total" && m.GetLabel()[0].GetValue() == source &&
+					m.GetCounter().GetValue() > 0 {
 					return true
 				}
 			}
@@ -193,7 +199,8 @@ plugins:
 // The prefix index must forget a server that restarts, also when no plugin reads load.
 func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n", httptest.NewServer)
+	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n",
+		httptest.NewServer)
 	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
 	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
 	defer end()
@@ -227,7 +234,8 @@ func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	page := newPageServer(t, "/metrics", "", httptest.NewServer)
 	list := newPageServer(t, "/list", oneModel, httptest.NewServer)
 	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
-	text := fmt.Sprintf(onlyText, "active-request-scorer") + "- type: models-data-source\n  parameters: {path: /list, interval: 10ms, port: " +
+	text := fmt.Sprintf(onlyText, "active-request-scorer") +
+		"- type: models-data-source\n  parameters: {path: /list, interval: 10ms, port: " +
 		list.port() + "}\ndataLayer: {sources: [{pluginRef: models-data-source}]}\n"
 	_, end := treeOver(t, io.Discard, at, "--config-text", text)
 	list.times(t, 100)

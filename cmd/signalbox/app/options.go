@@ -44,7 +44,8 @@ type hooks struct {
 	servers bool                             // the command says which metrics pages can be read, so the log does not
 }
 
-// Event loops beyond the processors of the largest machines share nothing more, and each has its buffers and its series.
+// Event loops beyond the processors of the largest machines share nothing more,
+// and each has its buffers and its series.
 const mostShards = 1024
 
 func newOptions() *options { return &options{} }
@@ -56,7 +57,8 @@ func (o *options) register(f *pflag.FlagSet) {
 	o.pickOptions.register(f)
 	o.limitOptions.register(f)
 	o.drainOptions.register(f)
-	f.IntVar(&o.shards, "shards", min(runtime.GOMAXPROCS(0), mostShards), "event loops, which share the work, 1 to 1024; by default one for each CPU that Go may use")
+	f.IntVar(&o.shards, "shards", min(runtime.GOMAXPROCS(0), mostShards),
+		"event loops, which share the work, 1 to 1024; by default one for each CPU that Go may use")
 	o.xds.register(f)
 	o.tls.register(f)
 	o.log.Register(f)
@@ -90,7 +92,8 @@ type durationFlag struct {
 	d    time.Duration
 }
 
-// portOptions are where the ports are and what they answer. No two of the ports are the same but 0, which is any free one.
+// portOptions are where the ports are and what they answer. No two of the ports are the same but 0,
+// which is any free one.
 type portOptions struct {
 	grpcPort, healthPort, metricsPort int
 	bind                              []string
@@ -98,11 +101,13 @@ type portOptions struct {
 }
 
 func (o *portOptions) register(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"}, "addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
+	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"},
+		"addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
 	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
-	f.BoolVar(&o.healthChecking, "health-checking", true, "gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
+	f.BoolVar(&o.healthChecking, "health-checking", true,
+		"gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
 	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 }
@@ -169,7 +174,8 @@ type poolOptions struct {
 
 func (o *poolOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.poolName, "pool-name", "", "name of the pool, a label of metrics")
-	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
+	f.StringVar(&o.poolNamespace, "pool-namespace", "",
+		"namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
 }
 
 func (o *poolOptions) check() error {
@@ -192,16 +198,23 @@ type pickOptions struct {
 }
 
 func (o *pickOptions) register(f *pflag.FlagSet) {
-	f.BoolVar(&o.singleDestination, "single-destination", false, "answer with one endpoint, as ORIGINAL_DST clusters need")
-	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50, "share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
-	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s at most")
-	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second, "age from which a sample is stale, if that is more than three of its intervals")
+	f.BoolVar(&o.singleDestination, "single-destination", false,
+		"answer with one endpoint, as ORIGINAL_DST clusters need")
+	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50,
+		"share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
+	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it "+
+		"follow their cost: as often as takes 2 % of a core of the model server and 5 % of one of ours, every 0.5 s "+
+		"at most")
+	f.DurationVar(&o.staleness, "metrics-staleness-threshold", 2*time.Second,
+		"age from which a sample is stale, if that is more than three of its intervals")
 }
 
 func (o *pickOptions) check() error {
-	all := notNegative(durationFlag{"refresh-metrics-interval", o.refresh}, durationFlag{"metrics-staleness-threshold", o.staleness})
+	all := notNegative(durationFlag{"refresh-metrics-interval", o.refresh},
+		durationFlag{"metrics-staleness-threshold", o.staleness})
 	if o.refresh > 0 && o.refresh < config.LeastInterval {
-		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh, config.LeastInterval))
+		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh,
+			config.LeastInterval))
 	}
 	if !(o.maxEjection >= 0 && o.maxEjection <= 100) {
 		all = append(all, fmt.Errorf("--max-ejection-percent: got %v, want 0 to 100", o.maxEjection))
@@ -220,14 +233,18 @@ type limitOptions struct {
 
 func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
-	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30, "request bodies held at a time, all together; what goes beyond is refused with 503")
+	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30,
+		"request bodies held at a time, all together; what goes beyond is refused with 503")
 	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
-	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute, "time between two signs of life of a response; 0 is none")
+	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute,
+		"time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
-	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute, "time for the first byte of a response, after which its endpoint is suspected; 0 is none")
-	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute, "time for a request's access log entry once its stream has ended; 0 is none")
+	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute,
+		"time for the first byte of a response, after which its endpoint is suspected; 0 is none")
+	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute,
+		"time for a request's access log entry once its stream has ended; 0 is none")
 }
 
 func (o *limitOptions) check() error {
@@ -236,10 +253,12 @@ func (o *limitOptions) check() error {
 		all = append(all, fmt.Errorf("--max-body-bytes: got %d, want 1 to %d", o.maxBody, 1<<30))
 	}
 	if o.maxHeld < o.maxBody {
-		all = append(all, fmt.Errorf("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld, o.maxBody))
+		all = append(all, fmt.Errorf("--max-held-bytes: got %d, want %d, which is --max-body-bytes, or more", o.maxHeld,
+			o.maxBody))
 	}
 	return errors.Join(append(all, notNegative(
-		durationFlag{"body-timeout", o.bodyTimeout}, durationFlag{"queue-timeout", o.queueTimeout}, durationFlag{"pick-timeout", o.pickTimeout},
+		durationFlag{"body-timeout", o.bodyTimeout}, durationFlag{"queue-timeout", o.queueTimeout},
+		durationFlag{"pick-timeout", o.pickTimeout},
 		durationFlag{"response-idle-timeout", o.idleTimeout}, durationFlag{"request-timeout", o.requestTimeout},
 		durationFlag{"access-log-timeout", o.logTimeout}, durationFlag{"first-token-timeout", o.firstToken},
 	)...)...)
@@ -253,25 +272,30 @@ func limit(d time.Duration) time.Duration {
 	return d
 }
 
-// drainOptions are the times of the shutdown. The delay is within the timeout, unless it was not given: see options.delay.
+// drainOptions are the times of the shutdown. The delay is within the timeout, unless it was not given:
+// see options.delay.
 type drainOptions struct {
 	drainTimeout, drainDelay time.Duration
 }
 
 func (o *drainOptions) register(f *pflag.FlagSet) {
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "time for streams to end after SIGTERM, --drain-delay included")
-	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still taken, so that Envoy sees the health change; unless given, half of --drain-timeout if that is less")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second,
+		"time for streams to end after SIGTERM, --drain-delay included")
+	f.DurationVar(&o.drainDelay, "drain-delay", 6*time.Second, "time after SIGTERM in which requests are still "+
+		"taken, so that Envoy sees the health change; unless given, half of --drain-timeout if that is less")
 }
 
 func (o *options) checkDrain() error {
 	all := notNegative(durationFlag{"drain-timeout", o.drainTimeout}, durationFlag{"drain-delay", o.drainDelay})
 	if o.drainTimeout >= 0 && o.given("drain-delay") && o.drainDelay > o.drainTimeout {
-		all = append(all, fmt.Errorf("--drain-delay: got %v, want %v, which is --drain-timeout, or less", o.drainDelay, o.drainTimeout))
+		all = append(all, fmt.Errorf("--drain-delay: got %v, want %v, which is --drain-timeout, or less", o.drainDelay,
+			o.drainTimeout))
 	}
 	return errors.Join(all...)
 }
 
-// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for streams to end.
+// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for
+// streams to end.
 func (o *options) delay() time.Duration {
 	if o.given("drain-delay") {
 		return o.drainDelay
@@ -286,7 +310,8 @@ type sourceOptions struct {
 }
 
 func (o *sourceOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.endpointsFile, "endpoints", "", "file of endpoints, for use without a configuration; the format is file-discovery's")
+	f.StringVar(&o.endpointsFile, "endpoints", "",
+		"file of endpoints, for use without a configuration; the format is file-discovery's")
 	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
 	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
 }
@@ -322,7 +347,8 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 	}
 	if o.endpointsFile != "" {
 		if c.Discovery.Path != "" {
-			text := fmt.Sprintf("--endpoints %s is used, file-discovery's path %s is not", o.endpointsFile, c.Discovery.Path)
+			text := fmt.Sprintf("--endpoints %s is used, file-discovery's path %s is not", o.endpointsFile,
+				c.Discovery.Path)
 			c.Warnings = append(c.Warnings, strictyaml.Problem{Text: text})
 		}
 		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}

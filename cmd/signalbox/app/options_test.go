@@ -62,7 +62,8 @@ func TestFlagsOfServeThatAreRefused(t *testing.T) {
 // A --drain-timeout that is shorter than the default delay leaves streams time to end.
 func TestDrainDelayFollowsAShortTimeout(t *testing.T) {
 	for args, want := range map[string]time.Duration{
-		"": 6 * time.Second, "--drain-timeout 4s": 2 * time.Second, "--drain-timeout 4s --drain-delay 3s": 3 * time.Second, "--drain-delay 0s": 0,
+		"": 6 * time.Second, "--drain-timeout 4s": 2 * time.Second,
+		"--drain-timeout 4s --drain-delay 3s": 3 * time.Second, "--drain-delay 0s": 0,
 	} {
 		if got := parsed(t, strings.Fields(args)...).delay(); got != want {
 			t.Errorf("%q: got %v, want %v", args, got, want)
@@ -74,7 +75,8 @@ func TestDrainDelayFollowsAShortTimeout(t *testing.T) {
 func TestEmptyConfigurationFileIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	writeText(t, file, "")
-	if _, err := parsed(t, "--endpoints", "e.yaml", "--config-file", file).load(t.Context()); err == nil || !strings.Contains(err.Error(), file+":\nempty;") {
+	if _, err := parsed(t, "--endpoints", "e.yaml", "--config-file", file).load(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), file+":\nempty;") {
 		t.Errorf("got %v, want that it is empty", err)
 	}
 	if _, err := parsed(t, "--endpoints", "e.yaml").load(t.Context()); err != nil {
@@ -90,18 +92,21 @@ func TestStartNamesAllThatCannotBeHad(t *testing.T) {
 	defer taken.Close()
 	folder := t.TempDir()
 	endpoints, crt := filepath.Join(folder, "endpoints.yaml"), filepath.Join(folder, "tls.crt")
-	for path, text := range map[string]string{endpoints: "endpoints: [{name: a}]\n", crt: "garbage", filepath.Join(folder, "tls.key"): "garbage"} {
+	for path, text := range map[string]string{endpoints: "endpoints: [{name: a}]\n", crt: "garbage",
+		filepath.Join(folder, "tls.key"): "garbage"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := parsed(t, "--grpc-port", strconv.Itoa(taken.Addr().(*net.TCPAddr).Port), "--grpc-health-port=0", "--metrics-port=0",
+	o := parsed(t, "--grpc-port", strconv.Itoa(taken.Addr().(*net.TCPAddr).Port), "--grpc-health-port=0",
+		"--metrics-port=0",
 		"--cert-path", folder, "--endpoints", endpoints)
 	_, err = start(t.Context(), o)
 	if err == nil {
 		t.Fatal("it starts")
 	}
-	for _, want := range []string{"--grpc-port: listen", "tls.crt and tls.key in " + folder, "endpoints[0].port: missing"} {
+	for _, want := range []string{"--grpc-port: listen", "tls.crt and tls.key in " + folder,
+		"endpoints[0].port: missing"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: what the command needs
-// is there.
+// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: what
+// the command needs is there.
 func TestMainOfAnotherModule(t *testing.T) {
 	tree, err := filepath.Abs("../../..")
 	if err != nil {
@@ -23,7 +23,8 @@ func TestMainOfAnotherModule(t *testing.T) {
 	folder := t.TempDir()
 	for name, text := range map[string]string{
 		"go.sum": string(sums),
-		"go.mod": "module example.com/other\n\ngo 1.26\n\nrequire " + ownModule + " v0.1.2\n\nreplace " + ownModule + " => " + tree + "\n",
+		"go.mod": "module example.com/other\n\ngo 1.26\n\nrequire " + ownModule + " v0.1.2\n\nreplace " + ownModule +
+			" => " + tree + "\n",
 		"main.go": `package main
 
 import (
@@ -52,12 +53,14 @@ func main() {
 		ok   bool
 		want string
 	}{
-		"version":                  {true, `^other-picker v1\.2\.3 with signalbox v0\.1\.2, commit unknown of unknown, go`},
+		"version": {true,
+			`^other-picker v1\.2\.3 with signalbox v0\.1\.2, commit unknown of unknown, go`},
 		"greet":                    {true, `^hello\n$`},
 		"config check config.yaml": {true, `picker  random-picker`},
-		"--help":                   {true, `(?s)Usage:\n  other-picker \[flags\].*Examples:\n  other-picker up .*\n\nCommands:\n  greet +Say hello\n`},
-		"plugins none-such":        {false, `^other-picker: no plugin type "none-such"`},
-		"greet --to me":            {false, `^other-picker: unknown flag: --to; see other-picker greet --help\n$`},
+		"--help": {true,
+			`(?s)Usage:\n  other-picker \[flags\].*Examples:\n  other-picker up .*\n\nCommands:\n  greet +Say hello\n`},
+		"plugins none-such": {false, `^other-picker: no plugin type "none-such"`},
+		"greet --to me":     {false, `^other-picker: unknown flag: --to; see other-picker greet --help\n$`},
 	} {
 		run := exec.CommandContext(t.Context(), binary, strings.Fields(line)...)
 		run.Dir = folder

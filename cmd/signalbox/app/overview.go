@@ -39,7 +39,8 @@ const (
 // look asks for all of it.
 func look(ctx context.Context, c *client.Client) (*overview, error) {
 	v := &overview{addr: c.Addr(), at: time.Now()}
-	refusals := client.Page{Path: []string{"requests"}, Values: url.Values{"reason": {"any"}, "limit": {strconv.Itoa(shownUnserved)}}}
+	refusals := client.Page{Path: []string{"requests"},
+		Values: url.Values{"reason": {"any"}, "limit": {strconv.Itoa(shownUnserved)}}}
 	for _, ask := range []struct {
 		page client.Page
 		into any
@@ -94,7 +95,8 @@ func (v *overview) head(columns int) []string {
 	lines := wrapped([]string{fmt.Sprintf("signalbox at %s, %s", v.addr, v.at.Format(time.TimeOnly)), v.hint}, columns)
 	if v.problem != nil {
 		away := time.Since(v.since).Truncate(time.Second)
-		lines = append(lines, wrapped([]string{fmt.Sprintf("no answer for %v", away), "this is the last one", admin.Clean(v.problem.Error())}, columns)...)
+		lines = append(lines, wrapped([]string{fmt.Sprintf("no answer for %v", away), "this is the last one",
+			admin.Clean(v.problem.Error())}, columns)...)
 	}
 	return append(lines, wrapped(append(v.sums(), v.rate(), v.firstToken()), columns)...)
 }
@@ -115,7 +117,8 @@ func wrapped(items []string, columns int) []string {
 	return lines
 }
 
-// sums are how many endpoints there are, in which states those are that are not healthy, and how many requests are in flight.
+// sums are how many endpoints there are, in which states those are that are not healthy,
+// and how many requests are in flight.
 func (v *overview) sums() []string {
 	states, unread, inflight := map[string]int{}, 0, 0
 	for i := range v.endpoints.Endpoints {
@@ -178,8 +181,8 @@ func (v *overview) firstToken() string {
 	return fmt.Sprintf("first token after %s, 95 %% within %s", admin.Short(rank(0.5)), admin.Short(rank(0.95)))
 }
 
-// endpointLines are the table of endpoints. If it has more than so many rows, those come first that need to be seen: what is not healthy, and
-// then what has most to do.
+// endpointLines are the table of endpoints. If it has more than so many rows, those come first that need to be seen:
+// what is not healthy, and then what has most to do.
 func (v *overview) endpointLines(columns, rows int) []string {
 	page := v.endpoints
 	all := tableLines(page.Table(columns))
@@ -194,7 +197,8 @@ func (v *overview) endpointLines(columns, rows int) []string {
 	shown := rows - 2 // beside the heading and the line below
 	more := len(page.Endpoints) - shown
 	page.Endpoints = page.Endpoints[:shown]
-	return append(tableLines(page.Table(columns))[:1+shown], fmt.Sprintf("… and %d more, which signalbox endpoints lists", more))
+	return append(tableLines(page.Table(columns))[:1+shown],
+		fmt.Sprintf("… and %d more, which signalbox endpoints lists", more))
 }
 
 // trouble is 2 for an endpoint that is an outlier, 1 for one whose metrics cannot be read, 0 for others.

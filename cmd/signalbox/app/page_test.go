@@ -40,7 +40,8 @@ func TestMadeUpModelsAreNotOnTheMetricsPage(t *testing.T) {
 	}
 	tr.settled(t, 2000)
 	if page := tr.scrape("identity").Body.String(); strings.Contains(page, "made-up") || len(page) > 256<<10 {
-		t.Errorf("%d bytes, a made-up name among them: %t; want at most 256 KiB, and none", len(page), strings.Contains(page, "made-up"))
+		t.Errorf("%d bytes, a made-up name among them: %t; want at most 256 KiB, and none", len(page),
+			strings.Contains(page, "made-up"))
 	}
 	ask("real", "tenant", 200)
 	ask("real", "tenant", 503)
@@ -56,12 +57,15 @@ func largePage(b *testing.B, models, flows int) (_ *tree, end func()) {
 	b.Helper()
 	var entries []string
 	for i := range 1000 {
-		entries = append(entries, fmt.Sprintf("{name: vllm-llama-3-70b-7f9c4d-%d, namespace: inference, address: 127.1.%d.%d, port: 9}", i, i/250, 1+i%250))
+		entries = append(entries, fmt.Sprintf("{name: vllm-llama-3-70b-7f9c4d-%d, namespace: inference, address: "+
+			"127.1.%d.%d, port: 9}", i, i/250, 1+i%250))
 	}
-	tr, end := treeOver(b, io.Discard, strings.Join(entries, "\n"), "--zap-log-level", "error", "--refresh-metrics-interval", "10m")
+	tr, end := treeOver(b, io.Discard, strings.Join(entries, "\n"), "--zap-log-level", "error",
+		"--refresh-metrics-interval", "10m")
 	model := func(i int) string { return fmt.Sprintf("meta-llama/Llama-3.1-8B-Instruct-%d", i) }
 	for i := range models * flows {
-		tr.requestOf(b, messages.Request{ID: messages.RequestID(i + 1), Model: model(i % models)}, fmt.Sprint("tenant-", i/models), 200)
+		tr.requestOf(b, messages.Request{ID: messages.RequestID(i + 1), Model: model(i % models)},
+			fmt.Sprint("tenant-", i/models), 200)
 	}
 	tr.settled(b, float64(models*flows))
 	for i := range min(models, endpoints.TallyLabels) {
@@ -72,8 +76,8 @@ func largePage(b *testing.B, models, flows int) (_ *tree, end func()) {
 	return tr, end
 }
 
-// BenchmarkMetricsPage is a scrape of a page as large as it may become, and of one that is large with good reason. The bar is 200 ms on
-// two cores.
+// BenchmarkMetricsPage is a scrape of a page as large as it may become, and of one that is large with good reason. The
+// bar is 200 ms on two cores.
 func BenchmarkMetricsPage(b *testing.B) {
 	for name, c := range map[string]struct{ models, flows int }{"full": {400, 2}, "50 models, 100 flows": {50, 100}} {
 		tr, end := largePage(b, c.models, c.flows)

@@ -34,7 +34,8 @@ func listPlugins(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
 			const indent = "                                   "
-			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, strings.TrimPrefix(filled(firstSentence(p.Text), indent), indent))
+			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, strings.TrimPrefix(filled(firstSentence(p.Text), indent),
+				indent))
 		}
 	}
 }

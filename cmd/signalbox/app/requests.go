@@ -18,11 +18,14 @@ type filterFlags struct{ model, status, endpoint, reason string }
 func (f *filterFlags) register(c *cobra.Command, port *portFlags) {
 	c.Flags().StringVar(&f.model, "model", "", "only requests of this model")
 	c.Flags().StringVar(&f.status, "status", "", "only requests with this HTTP status, or class of statuses: 503, 5xx")
-	c.Flags().StringVar(&f.endpoint, "endpoint", "", "only requests that this endpoint served, or was picked for: its name, or its address")
-	c.Flags().StringVar(&f.reason, "reason", "", "only requests that were not served for this reason; any is all reasons, none is what was served")
+	c.Flags().StringVar(&f.endpoint, "endpoint", "",
+		"only requests that this endpoint served, or was picked for: its name, or its address")
+	c.Flags().StringVar(&f.reason, "reason", "",
+		"only requests that were not served for this reason; any is all reasons, none is what was served")
 	for name, values := range map[string]cobra.CompletionFunc{
-		"model":    completeFrom(port, newestPage(completedRequests), modelNames),
-		"status":   cobra.FixedCompletions([]string{"2xx", "4xx", "5xx", "400", "429", "500", "502", "503", "504"}, cobra.ShellCompDirectiveNoFileComp),
+		"model": completeFrom(port, newestPage(completedRequests), modelNames),
+		"status": cobra.FixedCompletions([]string{"2xx", "4xx", "5xx", "400", "429", "500", "502", "503", "504"},
+			cobra.ShellCompDirectiveNoFileComp),
 		"endpoint": completeFrom(port, endpointsPage, endpointNames),
 		"reason":   cobra.FixedCompletions(admin.Reasons(), cobra.ShellCompDirectiveNoFileComp),
 	} {
@@ -35,7 +38,8 @@ func (f *filterFlags) set() bool { return *f != filterFlags{} }
 // page is the list of the newest requests that are meant.
 func (f *filterFlags) page(limit int) client.Page {
 	p := newestPage(limit)
-	for name, value := range map[string]string{"model": f.model, "status": f.status, "endpoint": f.endpoint, "reason": f.reason} {
+	for name, value := range map[string]string{"model": f.model, "status": f.status, "endpoint": f.endpoint,
+		"reason": f.reason} {
 		if value != "" {
 			p.Values.Set(name, value)
 		}
@@ -65,8 +69,10 @@ func newRequests() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requests",
 		Short: "List the newest requests of a running signalbox, filtered by model, status, endpoint or reason",
-		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how it ended. A request must\n" +
-			"meet all filters that are given. It keeps some 4 000 requests in memory. signalbox explain tells all about one.",
+		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how it " +
+			"ended. A request must\n" +
+			"meet all filters that are given. It keeps some 4 000 requests in memory. signalbox explain tells all " +
+			"about one.",
 		Example: "  signalbox requests --status 5xx\n  signalbox requests --model my-model --endpoint vllm-a",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

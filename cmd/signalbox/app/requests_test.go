@@ -14,7 +14,8 @@ func TestTheNewestThatAreMeantAreListed(t *testing.T) {
 	const records, each = 3000, 100
 	s := running(t, "--shards", "3")
 	for id := messages.RequestID(1); id <= records; id++ {
-		r := messages.Record{Request: id, Model: "m", Status: 200, ArrivedAt: time.Unix(int64(id), 0), Ended: time.Second}
+		r := messages.Record{Request: id, Model: "m", Status: 200, ArrivedAt: time.Unix(int64(id), 0),
+			Ended: time.Second}
 		if id%each == 0 {
 			r.Status, r.Reason, r.Model = 503, messages.NoEndpoints, fmt.Sprint("model-", id)
 		}
@@ -22,12 +23,13 @@ func TestTheNewestThatAreMeantAreListed(t *testing.T) {
 	}
 	c := asked{url: "http://" + s.at("metrics-port")}
 	for query, want := range map[string][]messages.RequestID{
-		"status=503&limit=3":                  {3000, 2900, 2800},
-		"status=5xx&limit=2":                  {3000, 2900},
-		"reason=no-endpoints&limit=1":         {3000},
-		"model=model-200":                     {200},
-		"model=model-200&status=2xx":          {},
-		"reason=any&limit=30":                 {3000, 2900, 2800, 2700, 2600, 2500, 2400, 2300, 2200, 2100, 2000, 1900, 1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100},
+		"status=503&limit=3":          {3000, 2900, 2800},
+		"status=5xx&limit=2":          {3000, 2900},
+		"reason=no-endpoints&limit=1": {3000},
+		"model=model-200":             {200},
+		"model=model-200&status=2xx":  {},
+		"reason=any&limit=30": {3000, 2900, 2800, 2700, 2600, 2500, 2400, 2300, 2200, 2100, 2000, 1900,
+			1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100},
 		"endpoint=127.0.0.1:9":                {},
 		"status=200&model=m&reason=none&n=2":  {2999, 2998},
 		"status=503&model=model-1000&limit=9": {1000},
@@ -39,8 +41,10 @@ func TestTheNewestThatAreMeantAreListed(t *testing.T) {
 			} `json:"requests"`
 			Partial bool `json:"partial"`
 		}
-		if err := json.Unmarshal([]byte(body), &got); err != nil || code != 200 || got.Partial || len(got.Requests) != len(want) {
-			t.Errorf("%s: %d, %d requests, partial %v, %v; want %d", query, code, len(got.Requests), got.Partial, err, len(want))
+		if err := json.Unmarshal([]byte(body), &got); err != nil || code != 200 || got.Partial ||
+			len(got.Requests) != len(want) {
+			t.Errorf("%s: %d, %d requests, partial %v, %v; want %d", query, code, len(got.Requests), got.Partial, err,
+				len(want))
 			continue
 		}
 		for i, id := range want {

@@ -39,7 +39,8 @@ func started(t *testing.T, flags ...string) *server {
 	writeText(t, file, "endpoints: []\n")
 	o, set := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(set)
-	all := append([]string{"--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0", "--shards", "1", "-v0"}, flags...)
+	all := append([]string{"--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
+		"--shards", "1", "-v0"}, flags...)
 	if err := set.Parse(all); err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +71,12 @@ func newIdentity(t *testing.T, name string) identity {
 	t.Helper()
 	pair, folder := secretstest.NewPair(t, name), t.TempDir()
 	pair.Write(t, folder)
-	return identity{folder: folder, crt: filepath.Join(folder, "tls.crt"), pair: pair.Certificate(t), roots: pair.Roots()}
+	return identity{folder: folder, crt: filepath.Join(folder, "tls.crt"), pair: pair.Certificate(t),
+		roots: pair.Roots()}
 }
 
-// trusting is a client that takes this identity only, and shows another one if one is given: also where the server names other CAs,
-// to which Go by itself shows none.
+// trusting is a client that takes this identity only, and shows another one if one is given: also where the server
+// names other CAs, to which Go by itself shows none.
 func (i identity) trusting(shown ...tls.Certificate) *tls.Config {
 	c := &tls.Config{RootCAs: i.roots, MinVersion: tls.VersionTLS12}
 	if len(shown) > 0 {
@@ -130,7 +132,8 @@ func (a asked) get(t *testing.T, path string) (int, string) {
 	if a.token != "" {
 		r.Header.Set("Authorization", "Bearer "+a.token)
 	}
-	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: a.tls}}
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: a.tls}}
 	resp, err := c.Do(r)
 	if err != nil {
 		return 0, err.Error()

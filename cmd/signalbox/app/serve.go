@@ -50,15 +50,16 @@ func serve(ctx context.Context, o *options) error {
 	}
 	select {
 	case <-ctx.Done():
-		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()), zap.Duration("drain_timeout", o.drainTimeout))
+		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()),
+			zap.Duration("drain_timeout", o.drainTimeout))
 		return s.stop(o.delay())
 	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
 		return errors.Join(err, s.stop(0))
 	}
 }
 
-// startBounded starts the server that the process is there for, and keeps the process to the memory that it may have: garbage has room,
-// what a burst took is given back until ctx is done, and the limit of the cgroup holds.
+// startBounded starts the server that the process is there for, and keeps the process to the memory that it may have:
+// garbage has room, what a burst took is given back until ctx is done, and the limit of the cgroup holds.
 func startBounded(ctx context.Context, o *options) (*server, error) {
 	signal.Ignore(syscall.SIGPIPE) // a reader of our output may leave: requests go on
 	roomyGC()
@@ -119,10 +120,16 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	}
 	s.tree.awaitEndpoints(ctx)
 	s.serveAll(listeners)
-	log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]), zap.Stringers("health", s.addrs["grpc-health-port"]),
-		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", o.tls.secure), zap.Int("loops", o.shards),
-		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)), zap.String("endpoints_file", cfg.Discovery.Path))
+	s.logServing(cfg.Discovery.Path)
 	return s, nil
+}
+
+func (s *server) logServing(endpointsFile string) {
+	s.log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]),
+		zap.Stringers("health", s.addrs["grpc-health-port"]),
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", s.opts.tls.secure), zap.Int("loops", s.opts.shards),
+		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)),
+		zap.String("endpoints_file", endpointsFile))
 }
 
 // listen opens every port on every address, or says which cannot be had.
@@ -257,8 +264,8 @@ func (s *server) drain(ctx context.Context) {
 	}
 }
 
-// requestsEnd waits until the last stream has ended, and the access log has told the end of the last response that passes by, or ctx is
-// done: false if a stream is open then. Connections without a stream are not waited for.
+// requestsEnd waits until the last stream has ended, and the access log has told the end of the last response that
+// passes by, or ctx is done: false if a stream is open then. Connections without a stream are not waited for.
 func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()

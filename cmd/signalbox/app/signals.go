@@ -23,8 +23,8 @@ func removeLeftovers() {
 	})
 }
 
-// oneOrder is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all processes in the foreground,
-// and a parent such as make or go run may pass on what it got itself.
+// oneOrder is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all processes in
+// the foreground, and a parent such as make or go run may pass on what it got itself.
 const oneOrder = 500 * time.Millisecond
 
 // endOnSignals ends the command in good order at the first signal, and the process at once at the second.

@@ -50,7 +50,8 @@ func newSim() *cobra.Command {
 		Use:   "sim",
 		Short: "Run simulated vLLM servers",
 		Long: "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".\n\n" +
-			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, DELETE ends them:\n" +
+			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, " +
+			"DELETE ends them:\n" +
 			faultHelp + "POST /sim/restart?down=2s restarts at once.",
 		Example: "  signalbox sim --count 2 --port 8001\n" +
 			"  signalbox sim --profile vllm-cpu-tiny --faults '{\"error_rate\": 0.1}'",
@@ -69,16 +70,20 @@ func (o *simOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.server.Adapters, "adapters", nil, "LoRA adapters loaded at the start")
 	f.IntVar(&o.server.MaxLoRAs, "max-loras", 0, "adapters in one batch; 0 is 4 with --adapters")
 	f.IntVar(&o.server.MaxRunning, "max-num-seqs", 128, "sequences in one batch")
-	f.IntVar(&o.server.MaxQueued, "max-num-queued-reqs", 0, "sequences, running ones too, from which on new ones get 503; 0 is any number")
+	f.IntVar(&o.server.MaxQueued, "max-num-queued-reqs", 0,
+		"sequences, running ones too, from which on new ones get 503; 0 is any number")
 	f.IntVar(&o.server.KVBlocks, "num-gpu-blocks", 4096, "KV blocks")
 	f.IntVar(&o.server.BlockTokens, "block-size", 16, "tokens in a KV block")
 	f.IntVar(&o.server.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together; 0 is any number")
 	f.Float64Var(&o.server.PrefillTokensPerSecond, "prefill-rate", 8000, "prompt tokens a second, more than 0")
-	f.Float64Var(&o.server.DecodeTokensPerSecond, "decode-rate", 50, "tokens a second of a sequence that runs alone, more than 0")
-	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256, "mean length of an answer in tokens, where the request sets no limit")
+	f.Float64Var(&o.server.DecodeTokensPerSecond, "decode-rate", 50,
+		"tokens a second of a sequence that runs alone, more than 0")
+	f.IntVar(&o.server.AnswerTokens, "answer-tokens", 256,
+		"mean length of an answer in tokens, where the request sets no limit")
 	f.BoolVar(&o.server.PromptTokensDetails, "enable-prompt-tokens-details", false, "cached_tokens in usage")
 	f.Uint64Var(&o.server.Seed, "seed", 0, "seed of texts, lengths, ids and faults")
-	f.StringVar(&o.profile, "profile", "", "a measured server: "+strings.Join(slices.Sorted(maps.Keys(vllm.Profiles)), ", ")+"; other flags go before it")
+	f.StringVar(&o.profile, "profile", "", "a measured server: "+strings.Join(slices.Sorted(maps.Keys(vllm.Profiles)),
+		", ")+"; other flags go before it")
 	f.StringVar(&o.faults, "faults", "", "faults of each server, JSON")
 }
 
@@ -108,7 +113,8 @@ func (o *simOptions) start() (servers []*vllm.Server, err error) {
 		if port != 0 {
 			port += i
 		}
-		c.Address, c.Name, c.Seed = net.JoinHostPort(o.bind, strconv.Itoa(port)), fmt.Sprintf("sim-%d", i), o.server.Seed+uint64(i)
+		c.Address, c.Name, c.Seed = net.JoinHostPort(o.bind, strconv.Itoa(port)), fmt.Sprintf("sim-%d", i),
+			o.server.Seed+uint64(i)
 		s, err := vllm.Start(c)
 		if err != nil {
 			return servers, fmt.Errorf("server %d: %w%s", i, err, remedy(err, "port"))
@@ -140,14 +146,16 @@ func (o *simOptions) check() error {
 		got, least int
 	}{
 		{"count", o.count, 1}, {"max-loras", o.server.MaxLoRAs, 0}, {"max-num-seqs", o.server.MaxRunning, 1},
-		{"max-num-queued-reqs", o.server.MaxQueued, 0}, {"num-gpu-blocks", o.server.KVBlocks, 1}, {"block-size", o.server.BlockTokens, 1},
+		{"max-num-queued-reqs", o.server.MaxQueued, 0}, {"num-gpu-blocks", o.server.KVBlocks, 1},
+		{"block-size", o.server.BlockTokens, 1},
 		{"max-model-len", o.server.MaxModelLen, 0}, {"answer-tokens", o.server.AnswerTokens, 1},
 	} {
 		if n.got < n.least {
 			bad(n.flag, n.got, fmt.Sprintf("%d or more", n.least))
 		}
 	}
-	for flag, rate := range map[string]float64{"prefill-rate": o.server.PrefillTokensPerSecond, "decode-rate": o.server.DecodeTokensPerSecond} {
+	for flag, rate := range map[string]float64{"prefill-rate": o.server.PrefillTokensPerSecond,
+		"decode-rate": o.server.DecodeTokensPerSecond} {
 		if !(rate > 0) || math.IsInf(rate, 0) {
 			bad(flag, rate, "more than 0")
 		}
@@ -177,7 +185,8 @@ func (o *simOptions) applyProfile(flags *pflag.FlagSet) error {
 	}
 	apply, known := vllm.Profiles[o.profile]
 	if !known {
-		return fmt.Errorf("--profile: got %q, want one of %s", o.profile, strings.Join(slices.Sorted(maps.Keys(vllm.Profiles)), ", "))
+		return fmt.Errorf("--profile: got %q, want one of %s", o.profile,
+			strings.Join(slices.Sorted(maps.Keys(vllm.Profiles)), ", "))
 	}
 	given := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) {

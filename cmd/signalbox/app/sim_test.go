@@ -56,20 +56,21 @@ func TestSimBeginsWithItsFaults(t *testing.T) {
 
 func TestSimRefusesBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		`--faults {"error_rate":3}`:     "--faults: error_rate: got 3, want 0 to 1",
-		`--faults {"error_rate":"x"}`:   "--faults: error_rate: got string, want a number",
-		`--faults {"page_delay":3}`:     `--faults: page_delay: got number, want a time such as "1.5s"`,
-		`--faults {"page_delay":"3"}`:   `--faults: "3" is no duration`,
-		`--faults {"x":1}`:              `--faults: unknown field "x"; the fields are error_rate, error_status, `,
-		`--faults [1]`:                  "--faults: got array, want a JSON object",
-		`--faults nonsense`:             "--faults: invalid character",
-		"--decode-rate 0":               "--decode-rate: got 0, want more than 0",
-		"--prefill-rate -1":             "--prefill-rate: got -1, want more than 0",
-		"--answer-tokens 0":             "--answer-tokens: got 0, want 1 or more",
-		"--max-model-len -1":            "--max-model-len: got -1, want 0 or more",
-		"--count 0":                     "--count: got 0, want 1 or more",
-		"--port 99999":                  "--port: got 99999, want 0 to 65535",
-		"--port 65535 --count 3":        "--port: got 65535, want 65533 at most, for --count 3 takes as many ports from there on",
+		`--faults {"error_rate":3}`:   "--faults: error_rate: got 3, want 0 to 1",
+		`--faults {"error_rate":"x"}`: "--faults: error_rate: got string, want a number",
+		`--faults {"page_delay":3}`:   `--faults: page_delay: got number, want a time such as "1.5s"`,
+		`--faults {"page_delay":"3"}`: `--faults: "3" is no duration`,
+		`--faults {"x":1}`:            `--faults: unknown field "x"; the fields are error_rate, error_status, `,
+		`--faults [1]`:                "--faults: got array, want a JSON object",
+		`--faults nonsense`:           "--faults: invalid character",
+		"--decode-rate 0":             "--decode-rate: got 0, want more than 0",
+		"--prefill-rate -1":           "--prefill-rate: got -1, want more than 0",
+		"--answer-tokens 0":           "--answer-tokens: got 0, want 1 or more",
+		"--max-model-len -1":          "--max-model-len: got -1, want 0 or more",
+		"--count 0":                   "--count: got 0, want 1 or more",
+		"--port 99999":                "--port: got 99999, want 0 to 65535",
+		"--port 65535 --count 3": "--port: got 65535, want 65533 at most, for --count 3 takes as many ports " +
+			"from there on",
 		"--bind foo":                    `--bind: got "foo", want an IP address, without a port`,
 		"--block-size 0 --max-loras -1": "--max-loras: got -1, want 0 or more\n--block-size: got 0, want 1 or more",
 	} {
@@ -105,7 +106,8 @@ func TestProfileGivesWayToFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := o.server; c.KVBlocks != 7 || c.BlockTokens != 32 || len(c.Adapters) != 1 {
-		t.Errorf("%d blocks of %d tokens, adapters %q; want the 7 of the flag, the 32 of the profile, one adapter", c.KVBlocks, c.BlockTokens, c.Adapters)
+		t.Errorf("%d blocks of %d tokens, adapters %q; want the 7 of the flag, the 32 of the profile, one adapter",
+			c.KVBlocks, c.BlockTokens, c.Adapters)
 	}
 	_, ended := runSim(t.Context(), "--profile=h100")
 	if err := <-ended; err == nil || err.Error() != `--profile: got "h100", want one of vllm-cpu-tiny` {

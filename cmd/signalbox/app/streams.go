@@ -20,12 +20,15 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	}
 	t.streams = extproc.NewServer(extproc.Config{
-		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld, BodyTimeout: limit(t.opts.bodyTimeout),
-		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout), WholeRequest: limit(t.opts.requestTimeout),
-		Metrics: extproc.NewMetrics(t.registry),
+		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld,
+		BodyTimeout:  limit(t.opts.bodyTimeout),
+		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
+		WholeRequest: limit(t.opts.requestTimeout),
+		Metrics:      extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		Start: t.picker.Start, Refused: t.picker.Refused, Parser: parser, Now: t.picker.System().Now, Connection: connectionOf,
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Start: t.picker.Start, Refused: t.picker.Refused, Parser: parser, Now: t.picker.System().Now,
+		Connection: connectionOf,
+		Scan:       func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},
@@ -37,7 +40,8 @@ func (t *tree) serveStreams(cfg *config.Config) {
 func (t *tree) serveLogs() {
 	t.logs = accesslog.NewServer(accesslog.Deps{
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
-		Ended:   t.picker.Ended, Ongoing: t.picker.Ongoing, Silent: t.picker.LogStreamEnded, Metrics: accesslog.NewMetrics(t.registry),
+		Ended:   t.picker.Ended, Ongoing: t.picker.Ongoing, Silent: t.picker.LogStreamEnded,
+		Metrics: accesslog.NewMetrics(t.registry),
 		Opened: func(ctx context.Context) accesslog.Proxy {
 			if l := t.peers.Opened(ctx); l != nil {
 				return l

@@ -29,14 +29,18 @@ const (
 var supervision = role{
 	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "nobody: it runs no code that can fail", []role{
 		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "nobody", []role{
-			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages", "readers, by the sample's age", nil},
+			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages",
+				"readers, by the sample's age", nil},
 		}},
 		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
-		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy", "nobody", nil},
-		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first", "the asker, by a partial answer", nil},
+		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy", "nobody",
+			nil},
+		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first",
+			"the asker, by a partial answer", nil},
 		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "nobody", nil},
 		{"shard", eachLoop, runtime.RestartOnPanic, "its cycles", "streams, each by its answer", []role{
-			{"cycle", "/<request>", runtime.StopOnPanic, "its request, which is answered 500", "stream, by its answer", nil},
+			{"cycle", "/<request>", runtime.StopOnPanic, "its request, which is answered 500", "stream, by its answer",
+				nil},
 		}},
 	},
 }

@@ -28,7 +28,8 @@ func TestSupervisionIsWhatIsSpawned(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(byLoop(lineages(supervision, "", 0, loops)), byLoop(got)); diff != "" {
-		t.Errorf("printed -, spawned +; correct supervision in supervision.go, then `go test ./test/arch -update`:\n%s", diff)
+		t.Errorf("printed -, spawned +; correct supervision in supervision.go, then `go test ./test/arch -update`:\n%s",
+			diff)
 	}
 }
 
@@ -52,7 +53,8 @@ func lineages(r role, parent string, first, before int) []runtime.Lineage {
 
 func byLoop(all []runtime.Lineage) []runtime.Lineage {
 	slices.SortFunc(all, func(a, b runtime.Lineage) int {
-		return cmp.Or(cmp.Compare(a.Loop, b.Loop), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.Policy, b.Policy))
+		return cmp.Or(cmp.Compare(a.Loop, b.Loop), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Parent, b.Parent),
+			cmp.Compare(a.Policy, b.Policy))
 	})
 	return all
 }

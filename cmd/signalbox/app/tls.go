@@ -31,14 +31,22 @@ type tlsOptions struct {
 func (o *tlsOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.secure, "secure-serving", true, "TLS on the ext_proc port")
 	f.StringVar(&o.certPath, "cert-path", "", "directory with tls.crt and tls.key; empty is self-signed")
-	f.StringVar(&o.clientCA, "client-ca-file", "", "file of the CA that signs proxies' certificates: others are not served ext_proc; empty serves all")
-	f.BoolVar(&o.reload, "enable-cert-reload", true, "follow the files of certificates, CAs and tokens while they are in use")
-	f.StringVar(&o.minVersion, "tls-min-version", "", "oldest TLS of all ports, VersionTLS12 or VersionTLS13; empty is VersionTLS12")
-	f.StringSliceVar(&o.suites, "tls-cipher-suites", nil, "cipher suites of all ports, as Go names them, for TLS 1.2: those of 1.3 are fixed; empty is those that HTTP/2 allows")
-	f.BoolVar(&o.metricsAuth, "metrics-endpoint-auth", false, "ask for a token on the metrics port; it takes --metrics-token-file, which is enough by itself")
-	f.StringVar(&o.metricsToken, "metrics-token-file", "", "file of bearer tokens, one a line, of which /metrics and /debug want one; empty is none")
-	f.StringVar(&o.metricsCert, "metrics-cert-dir", "", "directory with tls.crt and tls.key for the metrics port; empty is no TLS")
-	f.StringVar(&o.metricsCA, "metrics-client-ca-file", "", "file of the CA that signs the certificates of the metrics port's clients: others are not served")
+	f.StringVar(&o.clientCA, "client-ca-file", "",
+		"file of the CA that signs proxies' certificates: others are not served ext_proc; empty serves all")
+	f.BoolVar(&o.reload, "enable-cert-reload", true,
+		"follow the files of certificates, CAs and tokens while they are in use")
+	f.StringVar(&o.minVersion, "tls-min-version", "",
+		"oldest TLS of all ports, VersionTLS12 or VersionTLS13; empty is VersionTLS12")
+	f.StringSliceVar(&o.suites, "tls-cipher-suites", nil, "cipher suites of all ports, as Go names them, for TLS "+
+		"1.2: those of 1.3 are fixed; empty is those that HTTP/2 allows")
+	f.BoolVar(&o.metricsAuth, "metrics-endpoint-auth", false,
+		"ask for a token on the metrics port; it takes --metrics-token-file, which is enough by itself")
+	f.StringVar(&o.metricsToken, "metrics-token-file", "",
+		"file of bearer tokens, one a line, of which /metrics and /debug want one; empty is none")
+	f.StringVar(&o.metricsCert, "metrics-cert-dir", "",
+		"directory with tls.crt and tls.key for the metrics port; empty is no TLS")
+	f.StringVar(&o.metricsCA, "metrics-client-ca-file", "",
+		"file of the CA that signs the certificates of the metrics port's clients: others are not served")
 }
 
 // checkTLS gives every problem of these flags that needs no file.
@@ -60,7 +68,8 @@ func (o *options) checkTLS() []error {
 		all = append(all, errors.New("--metrics-client-ca-file: want --metrics-cert-dir too"))
 	}
 	if o.tls.metricsAuth && o.tls.metricsToken == "" {
-		all = append(all, errors.New("--metrics-endpoint-auth: want --metrics-token-file too, for there is no other authority to ask"))
+		all = append(all, errors.New("--metrics-endpoint-auth: want --metrics-token-file too, for there is no other "+
+			"authority to ask"))
 	}
 	return all
 }
@@ -104,7 +113,8 @@ func (o *options) lockedPorts() []lockedPort {
 	return all
 }
 
-// lock reads certificates and tokens, and follows them. All that is wrong with them is said at once. The flags have been checked.
+// lock reads certificates and tokens, and follows them. All that is wrong with them is said at once.
+// The flags have been checked.
 func (o *options) lock(log *telemetry.Log) (*locks, error) {
 	l := &locks{ports: map[string]*secrets.Port{}}
 	var problems []error

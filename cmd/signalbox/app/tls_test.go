@@ -38,17 +38,22 @@ func TestPickerPortIsAsTheFlagsSay(t *testing.T) {
 		met, unserved []*tls.Config // nil = a client without TLS
 	}{
 		"self-signed": {nil, []*tls.Config{unverified(&tls.Config{})}, []*tls.Config{nil, own.trusting()}},
-		"plaintext":   {[]string{"--secure-serving=false"}, []*tls.Config{nil}, []*tls.Config{unverified(&tls.Config{})}},
-		"certificate": {[]string{"--cert-path", own.folder}, []*tls.Config{own.trusting()}, []*tls.Config{nil, stranger.trusting()}},
+		"plaintext": {[]string{"--secure-serving=false"}, []*tls.Config{nil},
+			[]*tls.Config{unverified(&tls.Config{})}},
+		"certificate": {[]string{"--cert-path", own.folder}, []*tls.Config{own.trusting()},
+			[]*tls.Config{nil, stranger.trusting()}},
 		"client CA": {[]string{"--cert-path", own.folder, "--client-ca-file", proxy.crt},
 			[]*tls.Config{own.trusting(proxy.pair)}, []*tls.Config{own.trusting(), own.trusting(stranger.pair)}},
 		"client CA, self-signed": {[]string{"--client-ca-file", proxy.crt},
-			[]*tls.Config{unverified(&tls.Config{Certificates: []tls.Certificate{proxy.pair}})}, []*tls.Config{unverified(&tls.Config{})}},
+			[]*tls.Config{unverified(&tls.Config{Certificates: []tls.Certificate{proxy.pair}})},
+			[]*tls.Config{unverified(&tls.Config{})}},
 		"1.3 at least": {[]string{"--tls-min-version", "VersionTLS13"},
-			[]*tls.Config{unverified(&tls.Config{})}, []*tls.Config{unverified(&tls.Config{MaxVersion: tls.VersionTLS12})}},
+			[]*tls.Config{unverified(&tls.Config{})},
+			[]*tls.Config{unverified(&tls.Config{MaxVersion: tls.VersionTLS12})}},
 		"one suite": {[]string{"--tls-cipher-suites", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
 			[]*tls.Config{unverified(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: oneSuite})},
-			[]*tls.Config{unverified(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})}},
+			[]*tls.Config{unverified(&tls.Config{MaxVersion: tls.VersionTLS12,
+				CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t, c.flags...)
@@ -72,13 +77,15 @@ func TestPickerPortIsAsTheFlagsSay(t *testing.T) {
 // A proxy is told of endpoints only if its certificate is of the CA that the flags name.
 func TestXdsPortServesProxiesOfItsCAAlone(t *testing.T) {
 	own, proxy, stranger := newIdentity(t, "signalbox"), newIdentity(t, "proxy"), newIdentity(t, "stranger")
-	s := running(t, "--secure-serving=false", "--xds-port", freePort(t), "--xds-cert-path", own.folder, "--xds-client-ca", proxy.crt)
+	s := running(t, "--secure-serving=false", "--xds-port", freePort(t), "--xds-cert-path", own.folder,
+		"--xds-client-ca", proxy.crt)
 	at := s.at("xds-port")
 	if got, err := toldByXds(t, at, own.trusting(proxy.pair)); got != "model_servers" {
 		t.Errorf("a proxy of the CA is told of %q, %v", got, err)
 	}
 	for name, client := range map[string]*tls.Config{
-		"no certificate": own.trusting(), "another CA": own.trusting(stranger.pair), "no TLS": nil, "distrusts us": stranger.trusting(proxy.pair),
+		"no certificate": own.trusting(), "another CA": own.trusting(stranger.pair), "no TLS": nil,
+		"distrusts us": stranger.trusting(proxy.pair),
 	} {
 		if got, err := toldByXds(t, at, client); err == nil {
 			t.Errorf("%s: the proxy is told of %q", name, got)
@@ -89,7 +96,8 @@ func TestXdsPortServesProxiesOfItsCAAlone(t *testing.T) {
 	}
 }
 
-// toldByXds asks the xDS port for the endpoints of the pool, as a proxy does, and gives the name of the first resource that comes.
+// toldByXds asks the xDS port for the endpoints of the pool, as a proxy does,
+// and gives the name of the first resource that comes.
 func toldByXds(t *testing.T, at string, c *tls.Config) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -98,7 +106,8 @@ func toldByXds(t *testing.T, at string, c *tls.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "proxy"}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"model_servers"}})
+	_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "proxy"}, TypeUrl: resource.EndpointType,
+		ResourceNamesSubscribe: []string{"model_servers"}})
 	told, err := stream.Recv() // which has the error of what was not sent
 	if err != nil {
 		return "", err
@@ -164,17 +173,22 @@ func TestFlagsOfTLSThatAreWrong(t *testing.T) {
 		flags []string
 		says  []string
 	}{
-		"all at once": {[]string{"--tls-min-version", "VersionTLS11", "--tls-cipher-suites", "TLS_RSA_WITH_RC4_128_SHA", "--metrics-endpoint-auth",
+		"all at once": {[]string{"--tls-min-version", "VersionTLS11", "--tls-cipher-suites", "TLS_RSA_WITH_RC4_128_SHA",
+			"--metrics-endpoint-auth",
 			"--metrics-client-ca-file", own.crt, "--secure-serving=false", "--client-ca-file", own.crt},
-			[]string{"--tls-min-version", "--tls-cipher-suites", "--metrics-endpoint-auth: want --metrics-token-file", "--metrics-client-ca-file: want --metrics-cert-dir",
+			[]string{"--tls-min-version", "--tls-cipher-suites", "--metrics-endpoint-auth: want --metrics-token-file",
+				"--metrics-client-ca-file: want --metrics-cert-dir",
 				"--client-ca-file: want --secure-serving"}},
-		"files, all at once": {[]string{"--cert-path", empty, "--metrics-cert-dir", own.folder, "--metrics-client-ca-file", empty, "--metrics-token-file", own.crt},
-			[]string{"--cert-path", filepath.Join(empty, "tls.key"), "--metrics-client-ca-file", "not a regular file", "--metrics-token-file"}},
+		"files, all at once": {[]string{"--cert-path", empty, "--metrics-cert-dir", own.folder,
+			"--metrics-client-ca-file", empty, "--metrics-token-file", own.crt},
+			[]string{"--cert-path", filepath.Join(empty, "tls.key"), "--metrics-client-ca-file", "not a regular file",
+				"--metrics-token-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, set := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
 			o.register(set)
-			if err := set.Parse(append(c.flags, "--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")); err != nil {
+			if err := set.Parse(append(c.flags, "--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0",
+				"--metrics-port", "0")); err != nil {
 				t.Fatal(err)
 			}
 			_, err := start(t.Context(), o)
@@ -190,7 +204,8 @@ func TestFlagsOfTLSThatAreWrong(t *testing.T) {
 	}
 }
 
-// A problem begins with the one flag that is at fault, and an expired certificate of any port is a warning at the start.
+// A problem begins with the one flag that is at fault, and an expired certificate of any port is a warning at the
+// start.
 func TestProblemsOfTLSNameTheFlagAtFault(t *testing.T) {
 	empty, good, expired := t.TempDir(), newIdentity(t, "good"), t.TempDir()
 	secretstest.NewPairFrom(t, "late", time.Now().Add(-24*time.Hour)).Write(t, expired)
@@ -211,14 +226,18 @@ func TestProblemsOfTLSNameTheFlagAtFault(t *testing.T) {
 		_ = l.Close()
 		return lines.String(), err
 	}
-	_, err := locked("--cert-path", empty, "--client-ca-file", good.crt, "--metrics-cert-dir", good.folder, "--metrics-client-ca-file", empty+"/ca")
-	want := []string{"--cert-path: stat " + empty + "/tls.crt", "--cert-path: stat " + empty + "/tls.key", "--metrics-client-ca-file: stat " + empty + "/ca"}
+	_, err := locked("--cert-path", empty, "--client-ca-file", good.crt, "--metrics-cert-dir", good.folder,
+		"--metrics-client-ca-file", empty+"/ca")
+	want := []string{"--cert-path: stat " + empty + "/tls.crt", "--cert-path: stat " + empty + "/tls.key",
+		"--metrics-client-ca-file: stat " + empty + "/ca"}
 	if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), want, strings.HasPrefix) {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	for flag, others := range map[string][]string{"--cert-path": nil, "--metrics-cert-dir": nil, "--xds-cert-path": {"--xds-port", "1"}} {
+	for flag, others := range map[string][]string{"--cert-path": nil, "--metrics-cert-dir": nil,
+		"--xds-cert-path": {"--xds-port", "1"}} {
 		log, err := locked(append(others, flag, expired)...)
-		if err != nil || !strings.Contains(log, `"level":"warn"`) || !strings.Contains(log, flag+": "+expired+"/tls.crt: the certificate of") || strings.Count(log, "\n") != 1 {
+		if err != nil || !strings.Contains(log, `"level":"warn"`) ||
+			!strings.Contains(log, flag+": "+expired+"/tls.crt: the certificate of") || strings.Count(log, "\n") != 1 {
 			t.Errorf("%s: %v, log %q, want one warning that it has expired", flag, err, log)
 		}
 	}
@@ -240,12 +259,16 @@ func TestExplainNamesTheFlagOfAFailedHandshake(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"no CA":                {[]string{"--addr", "https://" + open}, "--ca-file: want the CA that signed"},
-		"another CA":           {[]string{"--addr", "https://" + open, "--ca-file", stranger.crt}, "--ca-file " + stranger.crt + ": "},
-		"another name":         {[]string{"--addr", "https://localhost:" + port, "--ca-file", own.crt}, "--addr: "},
-		"no certificate":       {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt}, "--cert-path: want a certificate"},
-		"stranger":             {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path", stranger.folder}, "--cert-path " + stranger.folder + ": "},
-		"all that is asked":    {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path", client.folder}, "no record of a request"},
+		"no CA": {[]string{"--addr", "https://" + open}, "--ca-file: want the CA that signed"},
+		"another CA": {[]string{"--addr", "https://" + open, "--ca-file", stranger.crt}, "--ca-file " +
+			stranger.crt + ": "},
+		"another name": {[]string{"--addr", "https://localhost:" + port, "--ca-file", own.crt}, "--addr: "},
+		"no certificate": {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt},
+			"--cert-path: want a certificate"},
+		"stranger": {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path",
+			stranger.folder}, "--cert-path " + stranger.folder + ": "},
+		"all that is asked": {[]string{"--addr", "https://" + guarded, "--ca-file", own.crt, "--cert-path",
+			client.folder}, "no record of a request"},
 		"no TLS where it is":   {[]string{"--addr", "http://" + open}, ""},
 		"no CA in the file":    {[]string{"--ca-file", filepath.Join(own.folder, "tls.key")}, "--ca-file: "},
 		"no directory of ours": {[]string{"--cert-path", t.TempDir()}, "--cert-path: "},

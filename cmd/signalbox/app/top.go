@@ -30,8 +30,10 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running signalbox in the terminal",
-		Long: "Watch a running signalbox in the terminal: its endpoints with their load, samples and health, the rate of requests, the time\n" +
-			"to the first token where it is known, and the newest requests that were not served. q or Ctrl-C ends it. It goes on trying\n" +
+		Long: "Watch a running signalbox in the terminal: its endpoints with their load, samples and health, the " +
+			"rate of requests, the time\n" +
+			"to the first token where it is known, and the newest requests that were not served. q or Ctrl-C ends " +
+			"it. It goes on trying\n" +
 			"while the process is away. Without a terminal, or with --once, it prints this once.",
 		Example: "  signalbox top\n  signalbox top --once",
 		Args:    noArgs,
@@ -39,7 +41,10 @@ func newTop() *cobra.Command {
 			if o.interval < shortestInterval {
 				return fmt.Errorf("--interval: got %v, want %v or more", o.interval, shortestInterval)
 			}
-			return o.port.ask(func(c *client.Client) error { return o.run(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout()) })
+			return o.port.ask(func(c *client.Client) error {
+				return o.run(cmd.Context(), c, cmd.InOrStdin(),
+					cmd.OutOrStdout())
+			})
 		},
 	}
 	o.port.register(c.Flags())
@@ -154,8 +159,8 @@ func (s *screen) close() {
 	_, _ = io.WriteString(s.out, leaveScreen) // fails only if the terminal is gone
 }
 
-// keys calls end at q, Ctrl-C or Ctrl-D, and when the terminal is gone. It reads until the process ends: a read of a terminal cannot be
-// called off.
+// keys calls end at q, Ctrl-C or Ctrl-D, and when the terminal is gone. It reads until the process ends: a read of a
+// terminal cannot be called off.
 func (s *screen) keys(end func()) {
 	if s.in == nil {
 		return

@@ -89,7 +89,8 @@ func backwards(list []string) []string {
 
 func (p *pty) resize(t *testing.T, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(p.outer.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+	if err := unix.IoctlSetWinsize(int(p.outer.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: rows, Col: columns}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,7 +148,8 @@ func (p *pty) ends(t *testing.T, ended <-chan error, before unix.Termios) {
 	}
 	within10s(t, "the screen that was there before", func() bool { return strings.HasSuffix(p.text(), leaveScreen) })
 	if text := p.text(); strings.Count(text, enterScreen) != 1 || strings.Count(text, leaveScreen) != 1 {
-		t.Errorf("the screen was taken %d times and given back %d times", strings.Count(text, enterScreen), strings.Count(text, leaveScreen))
+		t.Errorf("the screen was taken %d times and given back %d times", strings.Count(text, enterScreen),
+			strings.Count(text, leaveScreen))
 	}
 }
 
@@ -155,8 +157,10 @@ func TestTopIsLiveInATerminal(t *testing.T) {
 	s := remembering(t)
 	p, ended := watching(t.Context(), t, s.at("metrics-port"))
 	before := p.state(t)
-	p.shows(t, "endpoints and what was not served", "2 endpoints", "vllm-a", "vllm-b", "not scraped", "503 overloaded", "q ends")
-	s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{Request: 99, Model: "late", Status: 503, Reason: messages.NoEndpoints, ArrivedAt: time.Now()}})
+	p.shows(t, "endpoints and what was not served", "2 endpoints", "vllm-a", "vllm-b", "not scraped", "503 overloaded",
+		"q ends")
+	s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{Request: 99, Model: "late", Status: 503,
+		Reason: messages.NoEndpoints, ArrivedAt: time.Now()}})
 	p.shows(t, "a request that came later", "503 no-endpoints")
 	p.resize(t, 45, 9)
 	within10s(t, "a view for the small screen", func() bool {
@@ -226,7 +230,8 @@ func TestTopPrintsOnceWithoutATerminal(t *testing.T) {
 	s := remembering(t)
 	out, err := command(t, "top", "--addr", s.at("metrics-port"))
 	for _, want := range []string{"2 endpoints", "vllm-a", "503 overloaded"} {
-		if err != nil || !strings.Contains(out, want) || strings.ContainsAny(out, "\x1b\r") || strings.Contains(out, "q ends") {
+		if err != nil || !strings.Contains(out, want) || strings.ContainsAny(out, "\x1b\r") ||
+			strings.Contains(out, "q ends") {
 			t.Errorf("%v, want %q in\n%q", err, want, out)
 		}
 	}
@@ -257,7 +262,8 @@ func TestTopThatCannotBeginSaysWhy(t *testing.T) {
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "nothing listens on "+addr) || p.text() != "" {
 		t.Errorf("%v, drawn %q", err, p.text())
 	}
-	if _, err := command(t, "top", "--interval", "10ms", "--addr", addr); err == nil || !strings.Contains(err.Error(), "--interval: got 10ms, want 1s or more") {
+	if _, err := command(t, "top", "--interval", "10ms", "--addr", addr); err == nil ||
+		!strings.Contains(err.Error(), "--interval: got 10ms, want 1s or more") {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// A proxy may ask this often whether we live, also on an idle connection: grpc-go's own limit of five minutes makes it close
-	// the connection, with every stream on it, at the third question of an Envoy that asks each 30 s.
+	// A proxy may ask this often whether we live, also on an idle connection: grpc-go's own limit of five minutes makes
+	// it close the connection, with every stream on it, at the third question of an Envoy that asks each 30 s.
 	pingsApart = time.Second
 
 	// A proxy whose machine has vanished is noticed after both, and its requests are taken for gone.
@@ -22,8 +22,8 @@ const (
 	// GOAWAY waits for handshakes that have begun.
 	handshakeWithin = 5 * time.Second
 
-	// Bytes that a proxy may send ahead of us: a long prompt then comes in few turns. One request body of the usual size
-	// fits the stream's; a stream that stands still leaves the connection to the others.
+	// Bytes that a proxy may send ahead of us: a long prompt then comes in few turns. One request body of the usual
+	// size fits the stream's; a stream that stands still leaves the connection to the others.
 	streamWindow     = 1 << 20
 	connectionWindow = 16 << 20
 
@@ -31,8 +31,8 @@ const (
 	streamWorkers = 64
 )
 
-// serverOptions are those of every gRPC port. The number of streams on a connection has no limit: Envoy resets each one that it
-// has done with, and a limit would hold back requests while those are cleared away.
+// serverOptions are those of every gRPC port. The number of streams on a connection has no limit: Envoy resets each one
+// that it has done with, and a limit would hold back requests while those are cleared away.
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds), grpc.ConnectionTimeout(handshakeWithin),
@@ -45,5 +45,6 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 func pickerOptions(creds credentials.TransportCredentials, maxBody int64) []grpc.ServerOption {
 	// One message can be as large as Envoy's buffer, whatever the body limit is.
 	return append(append(serverOptions(creds), wire.ServerOptions()...), grpc.MaxRecvMsgSize(int(maxBody)+1<<20),
-		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow), grpc.NumStreamWorkers(streamWorkers))
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
+		grpc.NumStreamWorkers(streamWorkers))
 }

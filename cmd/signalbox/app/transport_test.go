@@ -82,8 +82,8 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// A proxy may ask every second or so whether we live, on a connection without streams, on every port: grpc-go by itself closes it
-// at the third question.
+// A proxy may ask every second or so whether we live, on a connection without streams, on every port: grpc-go by itself
+// closes it at the third question.
 func TestKeepalivesOfAProxyPass(t *testing.T) {
 	s := running(t, "--secure-serving=false", "--xds-port", freePort(t))
 	var all sync.WaitGroup

@@ -75,10 +75,14 @@ const (
 )
 
 // buildTree makes what the picker needs, the picker, and then what tells it things.
-func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree, error) {
-	t := &tree{opts: o, log: log, randomNumbers: randomNumbers{rand.Uint64(), rand.Uint64()}, registry: prometheus.NewRegistry()}
-	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	t.peers = peers.NewTable(peers.Deps{Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) }, Log: log.Logger})
+func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree,
+	error) {
+	t := &tree{opts: o, log: log, randomNumbers: randomNumbers{rand.Uint64(), rand.Uint64()},
+		registry: prometheus.NewRegistry()}
+	t.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.peers = peers.NewTable(peers.Deps{Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) },
+		Log: log.Logger})
 	if err := t.announceByXds(picker); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
 	}
@@ -87,7 +91,8 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	}
 	t.registry.MustRegister(append(telemetry.BuildInfo(built()), log.Sink.Metric())...)
 	sys := t.picker.System()
-	t.registry.MustRegister(telemetry.NewCollector(sys, t.picker.Pool(), o.poolName, o.staleness), telemetry.PoolInfo(o.poolName, o.namespace()))
+	t.registry.MustRegister(telemetry.NewCollector(sys, t.picker.Pool(), o.poolName, o.staleness),
+		telemetry.PoolInfo(o.poolName, o.namespace()))
 	t.serveStreams(cfg)
 	t.serveLogs()
 	t.serveAdmin(cfg)
@@ -111,15 +116,18 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
 		Plan:    cfg.Plan,
 		Limits: cycle.Limits{
-			Queue: limit(o.queueTimeout), Pick: limit(o.pickTimeout), FirstToken: limit(o.firstToken), ResponseIdle: limit(o.idleTimeout),
-			Logged: limit(o.logTimeout),
+			Queue: limit(o.queueTimeout), Pick: limit(o.pickTimeout), FirstToken: limit(o.firstToken),
+			ResponseIdle: limit(o.idleTimeout),
+			Logged:       limit(o.logTimeout),
 		},
 		Scraper: scraper.Config{
-			Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh),
+			Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: cmp.Or(max(cfg.Metrics.Interval, 0),
+				o.refresh),
 			ModelsEvery: cfg.Models.Interval,
 		},
 		Outlier: outlier.Config{
-			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection},
+			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection,
+				LongestEjection: longestEjection},
 		},
 		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName, FlowSeed: t.seed,
 	}
@@ -127,10 +135,12 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 
 // world is what the picker meets.
 func (t *tree) world(cfg *config.Config) signalbox.World {
-	requests := telemetry.NewRequests(t.log, func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
+	requests := telemetry.NewRequests(t.log,
+		func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
 	w := signalbox.World{
-		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker, Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan.Profiles()),
-		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
+		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker,
+		Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan.Profiles()),
+		Report:   requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
 	}
 	if t.xds != nil { // a nil *xds.Server would be an announcer
 		w.Announcer, w.Hangs = t.xds, t.hangs
@@ -139,7 +149,8 @@ func (t *tree) world(cfg *config.Config) signalbox.World {
 }
 
 func (t *tree) onPanic(p runtime.Panic, did []string) {
-	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID), zap.String("message", p.Message),
+	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID),
+		zap.String("message", p.Message),
 		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack), zap.Strings("loop_did_last", did))
 }
 

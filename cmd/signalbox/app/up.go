@@ -46,11 +46,15 @@ func newUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up [HOST:PORT...]",
 		Short: "Start Envoy and Signalbox before your model servers, in one terminal",
-		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish the answers that run.\n" +
-			"Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, as make envoy leaves it. It is told everything by\n" +
-			"xDS, so that servers may come and go in the file of --endpoints; one that dies is started again. Signalbox takes the flags of\n" +
+		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish the " +
+			"answers that run.\n" +
+			"Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, as make envoy leaves it. " +
+			"It is told everything by\n" +
+			"xDS, so that servers may come and go in the file of --endpoints; one that dies is started again. " +
+			"Signalbox takes the flags of\n" +
 			"serve.",
-		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n  signalbox up --endpoints endpoints.yaml\n  signalbox up --sim 2",
+		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n  signalbox up --endpoints endpoints.yaml\n  " +
+			"signalbox up --sim 2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.servers = args
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -60,11 +64,12 @@ func newUp() *cobra.Command {
 	return c
 }
 
-// register has the flags of serve, with other defaults where Envoy is ours: it need not be given time to see our end coming, the port
-// by which it is told things may be any, and people read the log.
+// register has the flags of serve, with other defaults where Envoy is ours: it need not be given time to see our end
+// coming, the port by which it is told things may be any, and people read the log.
 func (o *upOptions) register(f *pflag.FlagSet) {
 	o.options.register(f)
-	f.StringVar(&o.listen, "listen", listenDefault, "where clients come: the address and port that Envoy listens on; port 0 is any free one")
+	f.StringVar(&o.listen, "listen", listenDefault,
+		"where clients come: the address and port that Envoy listens on; port 0 is any free one")
 	f.StringVar(&o.admin, "admin", adminDefault, "address and port of Envoy's admin page; port 0 is any free one")
 	f.IntVar(&o.sims, "sim", 0, "start so many simulated vLLMs on free ports, and take them for servers")
 	for name, value := range map[string]string{"v": "0", "drain-delay": "0s", "zap-encoder": "console"} {
@@ -180,8 +185,8 @@ func asEndpointsFile(servers [][2]string) []byte {
 	return b.Bytes()
 }
 
-// portsFree tries all ports at once, so that one that is taken is named before anything starts. Where Envoy's may be any it settles
-// on one, so that an Envoy that is started again has the same.
+// portsFree tries all ports at once, so that one that is taken is named before anything starts. Where Envoy's may be
+// any it settles on one, so that an Envoy that is started again has the same.
 func (o *upOptions) portsFree() error {
 	trial := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
 	listeners, err := trial.listen()
@@ -219,9 +224,10 @@ func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err er
 	return path, version, nil
 }
 
-// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports. Its cluster is xds: with a list of
-// servers in the file a change of the endpoints would need another Envoy, and with ORIGINAL_DST there would be no second server to
-// try. By xDS Envoy hears of servers from the process that picks, as the addresses that this has resolved, and keeps them to fall back to.
+// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports. Its cluster is xds:
+// with a list of servers in the file a change of the endpoints would need another Envoy, and with ORIGINAL_DST there
+// would be no second server to try. By xDS Envoy hears of servers from the process that picks, as the addresses that
+// this has resolved, and keeps them to fall back to.
 func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip.AddrPort) ([]byte, error) {
 	bound := *o.options
 	bound.xds.port = int(xdsPort.Port())

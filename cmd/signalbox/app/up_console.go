@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 )
 
-// Without a terminal figures that change are a line so often at most; what is said of servers and of Envoy is one at once.
+// Without a terminal figures that change are a line so often at most;
+// what is said of servers and of Envoy is one at once.
 const plainStatus = 10 * time.Second
 
 // console is where up speaks: lines that stay and, on a terminal, one line below them that is drawn over.
@@ -64,8 +65,8 @@ func (c *console) Write(lines []byte) (int, error) {
 
 const clearLine = "\r\x1b[K"
 
-// freeColumns stay free behind the status: two for the ^C that a terminal shows, one for a terminal that wraps as soon as its last
-// column is written.
+// freeColumns stay free behind the status: two for the ^C that a terminal shows, one for a terminal that wraps as soon
+// as its last column is written.
 const freeColumns = 3
 
 // line is the status as the terminal takes it: on one row, whatever its width.

@@ -42,7 +42,8 @@ func (s *shared) String() string {
 }
 
 // lastingEnvoy has a version, and runs until it is killed: what drains it waits for long.
-const lastingEnvoy = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'envoy  version: x/1.40.0/Clean/RELEASE/BoringSSL' && exit\nexec sleep 600\n"
+const lastingEnvoy = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'envoy  version: x/1.40.0/Clean/RELEASE/BoringSSL' " +
+	"&& exit\nexec sleep 600\n"
 
 // A terminal that is closed is a first signal to up. A second one leaves no folder behind, either.
 func TestClosedTerminalEndsUp(t *testing.T) {
@@ -51,11 +52,13 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 	if err := os.WriteFile(lasting, []byte(lastingEnvoy), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	unignored := make(chan os.Signal, 1) // a process that this one starts would ignore SIGHUP as it does, under nohup for one
+	// a process that this one starts would ignore SIGHUP as it does, under nohup for one
+	unignored := make(chan os.Signal, 1)
 	signal.Notify(unignored, syscall.SIGHUP)
 	defer signal.Stop(unignored)
 	up := exec.Command(os.Args[0])
-	up.Env = append(os.Environ(), "ENVOY="+lasting, "TMPDIR="+temporary, "SIGNALBOX_TEST_LINE=up --sim 1 "+strings.Join(anyPorts(), " "))
+	up.Env = append(os.Environ(), "ENVOY="+lasting, "TMPDIR="+temporary, "SIGNALBOX_TEST_LINE=up --sim 1 "+
+		strings.Join(anyPorts(), " "))
 	out := &shared{}
 	up.Stdout, up.Stderr = out, out
 	if err := up.Start(); err != nil {
@@ -75,7 +78,8 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 	if err := up.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	soonTrue(t, "it ends in good order, in\n"+out.String(), func() bool { return strings.Contains(out.String(), "Ending: what runs is finished") })
+	soonTrue(t, "it ends in good order, in\n"+out.String(),
+		func() bool { return strings.Contains(out.String(), "Ending: what runs is finished") })
 	again := time.NewTicker(oneOrder / 5) // the first that comes after oneOrder counts
 	defer again.Stop()
 	for first := time.Now(); !within(0, ended); <-again.C {

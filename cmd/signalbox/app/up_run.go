@@ -123,7 +123,8 @@ func (u *up) watchServers(ctx context.Context) error {
 		return err
 	}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Want: modelserver.Wanted{Load: true}, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
+		Want: modelserver.Wanted{Load: true}, Metrics: page(cfg.Metrics), Models: page(cfg.Models),
+		EngineLabels: cfg.EngineLabelKeys,
 	})
 	if err != nil {
 		return err
@@ -151,7 +152,8 @@ func (u *up) onEnvoy(e envoy.Event) {
 		u.down = true
 		return
 	case first:
-		u.out.say("Envoy (process %d) serves at %s; its admin page is at %s", e.Process, reachedAt(e.URL), reachedAt(e.Admin))
+		u.out.say("Envoy (process %d) serves at %s; its admin page is at %s", e.Process, reachedAt(e.URL),
+			reachedAt(e.Admin))
 	default:
 		u.out.say("Envoy (process %d) serves again", e.Process)
 	}
@@ -256,11 +258,12 @@ func everyCode(string) bool { return true }
 
 // byClients are the reasons that clients gave.
 var byClients = []string{
-	messages.InvalidRequest.String(), messages.BodyTooLarge.String(), messages.BodyTimeout.String(), messages.ClientGone.String(),
+	messages.InvalidRequest.String(), messages.BodyTooLarge.String(), messages.BodyTimeout.String(),
+	messages.ClientGone.String(),
 }
 
-// notByClients reports whether an error is the model server's or ours: a reason that no client gave, a status of 500 or more, or 429,
-// by which a server says that it has too much to do.
+// notByClients reports whether an error is the model server's or ours: a reason that no client gave, a status of 500 or
+// more, or 429, by which a server says that it has too much to do.
 func notByClients(code string) bool {
 	if status, err := strconv.Atoi(code); err == nil {
 		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
@@ -330,7 +333,8 @@ const (
 	linesOfASpan = 10
 )
 
-// expected are lines of Envoy's log that say nothing to the user of up: it is for an Envoy that faces the network to set that limit.
+// expected are lines of Envoy's log that say nothing to the user of up:
+// it is for an Envoy that faces the network to set that limit.
 var expected = []string{"no configured limit to the number of allowed active downstream connections"}
 
 // envoyLines hands on the lines of Envoy's log, a few in a span, and says how many it left out.

@@ -94,8 +94,8 @@ func (w *serverWatch) look(ctx context.Context) {
 	}
 }
 
-// earlier is a server that is new to the pool. One that has restarted is new there too, under its name and address: what was said of
-// it is not said again unless it has changed.
+// earlier is a server that is new to the pool. One that has restarted is new there too, under its name and address:
+// what was said of it is not said again unless it has changed.
 func (w *serverWatch) earlier(spec messages.EndpointSpec) *watched {
 	s := &watched{name: nameOf(spec)}
 	for _, before := range w.seen {
@@ -156,7 +156,8 @@ func describeServer(f modelserver.Found) string {
 	}
 	metrics := "metrics can be read"
 	if noMetrics != "" {
-		metrics = "its metrics cannot be read (" + admin.Clean(noMetrics) + "): it gets requests only while no other server can be chosen"
+		metrics = "its metrics cannot be read (" + admin.Clean(noMetrics) +
+			"): it gets requests only while no other server can be chosen"
 	}
 	if parts = append(parts, metrics); noModels != "" {
 		parts = append(parts, "its model list cannot be read ("+admin.Clean(noModels)+")")
@@ -190,7 +191,8 @@ func curl(url, model string) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("curl -i %s/v1/chat/completions -H 'content-type: application/json' -d '%s'", url, plainJSON(body))
+	return fmt.Sprintf("curl -i %s/v1/chat/completions -H 'content-type: application/json' -d '%s'", url,
+		plainJSON(body))
 }
 
 // plainJSON writes what a shell or a terminal could take for something else as escapes of JSON.
@@ -227,7 +229,8 @@ func statusOf(arrived, failed int, servers []admin.EndpointView) string {
 	case n > namedServers:
 		words = append([]string{fmt.Sprintf("%d of %d servers healthy", n-len(ill), n)}, ill...)
 	}
-	return fmt.Sprintf("requests %d, failed %d, in flight %d | %s", arrived, failed, inflight, strings.Join(words, " | "))
+	return fmt.Sprintf("requests %d, failed %d, in flight %d | %s", arrived, failed, inflight,
+		strings.Join(words, " | "))
 }
 
 const (

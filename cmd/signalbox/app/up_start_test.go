@@ -48,7 +48,8 @@ func startUp(t *testing.T, flags ...string) *upRig {
 }
 
 func anyPorts() []string {
-	return strings.Fields("--listen 127.0.0.1:0 --admin 127.0.0.1:0 --grpc-port 0 --grpc-health-port 0 --metrics-port 0 --shards 1")
+	return strings.Fields("--listen 127.0.0.1:0 --admin 127.0.0.1:0 --grpc-port 0 --grpc-health-port 0 " +
+		"--metrics-port 0 --shards 1")
 }
 
 func (r *upRig) text() string {
@@ -104,5 +105,8 @@ func TestUpSaysThatTheEndpointsFileIsWellAgain(t *testing.T) {
 		t.Error("all is well before it was mended")
 	}
 	writeText(t, file, "endpoints: []\n")
-	soonTrue(t, "the mended file is said to be well", func() bool { return strings.HasSuffix(r.text(), well) || strings.Contains(r.text(), "\n"+well) })
+	soonTrue(t, "the mended file is said to be well", func() bool {
+		return strings.HasSuffix(r.text(), well) ||
+			strings.Contains(r.text(), "\n"+well)
+	})
 }

@@ -28,22 +28,28 @@ func TestEveryProblemOfUpIsSaidAtOnce(t *testing.T) {
 	const want = ", want HOST:PORT, such as 127.0.0.1:8001, [::1]:8001 or gpu-1:8000"
 	const place = ", want an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080"
 	for args, problems := range map[string][]string{
-		"up":                          strings.Split(threeWays, "\n"),
-		"up a:1 --sim 2":              {"model servers: got HOST:PORT and --sim, want one of them"},
-		"up a:1 --endpoints f":        {"model servers: got HOST:PORT and --endpoints, want one of them"},
-		"up --endpoints f --sim 0":    {"model servers: got --endpoints and --sim, want one of them", "--sim: got 0, want 1 to 64"},
+		"up":                   strings.Split(threeWays, "\n"),
+		"up a:1 --sim 2":       {"model servers: got HOST:PORT and --sim, want one of them"},
+		"up a:1 --endpoints f": {"model servers: got HOST:PORT and --endpoints, want one of them"},
+		"up --endpoints f --sim 0": {"model servers: got --endpoints and --sim, want one of them",
+			"--sim: got 0, want 1 to 64"},
 		"up a:1 b:2 a:1":              {"a:1 stands there twice"},
 		"up http://127.0.0.1:8001/v1": {`got "http://127.0.0.1:8001/v1"` + want + "; leave out http:// and any path"},
-		"up endpoints.yaml":           {`got "endpoints.yaml"` + want + "; a file of servers is named with --endpoints endpoints.yaml"},
-		"up 127.0.0.1 ::1 gpu":        {`got "127.0.0.1"` + want + "; the port is missing", `got "::1"` + want + "; the port is missing", `got "gpu"` + want + "; the port is missing"},
-		"up a:0 a:65536 a:x 1.2.3:80 :80 ::1:80 0.0.0.0:1": {`got "a:0"` + want, `got "a:65536"` + want, `got "a:x"` + want, `got "1.2.3:80"` + want, `got ":80"` + want,
+		"up endpoints.yaml": {`got "endpoints.yaml"` + want +
+			"; a file of servers is named with --endpoints endpoints.yaml"},
+		"up 127.0.0.1 ::1 gpu": {`got "127.0.0.1"` + want + "; the port is missing", `got "::1"` + want +
+			"; the port is missing", `got "gpu"` + want + "; the port is missing"},
+		"up a:0 a:65536 a:x 1.2.3:80 :80 ::1:80 0.0.0.0:1": {`got "a:0"` + want, `got "a:65536"` + want, `got "a:x"` +
+			want, `got "1.2.3:80"` + want, `got ":80"` + want,
 			`got "::1:80"` + want + "; the port is missing", `got "0.0.0.0:1"` + want},
-		"up a:1 --xds-listen :80":             {"--xds-listen: want --listen in its place"},
-		"up a:1 --listen 80 --admin x:1":      {`--listen: got "80", want host:port`, `--admin: got "x:1"` + place},
-		"up a:1 --listen x:1 --advertise a/b": {`--listen: got "x:1"` + place, `--advertise: got "a/b", want an IP address or a host name, without a port`},
+		"up a:1 --xds-listen :80":        {"--xds-listen: want --listen in its place"},
+		"up a:1 --listen 80 --admin x:1": {`--listen: got "80", want host:port`, `--admin: got "x:1"` + place},
+		"up a:1 --listen x:1 --advertise a/b": {`--listen: got "x:1"` + place,
+			`--advertise: got "a/b", want an IP address or a host name, without a port`},
 		"up a:1 --listen 80 --bind 0.0.0.0 --advertise ::": {`--listen: got "80", want host:port`,
 			"--advertise: got ::, want the address or name by which Envoy reaches Signalbox"},
-		"up a:1 --shards 0 --drain-delay=1m": {"--shards: got 0, want 1 to 1024", "--drain-delay: got 1m0s, want 30s, which is --drain-timeout, or less"},
+		"up a:1 --shards 0 --drain-delay=1m": {"--shards: got 0, want 1 to 1024",
+			"--drain-delay: got 1m0s, want 30s, which is --drain-timeout, or less"},
 	} {
 		c := newRoot()
 		c.SetArgs(strings.Fields(args))
@@ -60,7 +66,8 @@ func TestEveryProblemOfUpIsSaidAtOnce(t *testing.T) {
 }
 
 func TestServersAreTakenAsArguments(t *testing.T) {
-	for _, s := range []string{"127.0.0.1:8001", "[::1]:8001", "gpu-1:8000", "gpu_1.rack.example.:65535", "localhost:1"} {
+	for _, s := range []string{"127.0.0.1:8001", "[::1]:8001", "gpu-1:8000", "gpu_1.rack.example.:65535",
+		"localhost:1"} {
 		if err := checkServer(s); err != nil {
 			t.Error(err)
 		}
@@ -75,9 +82,11 @@ func TestWhatIsFoundAtAServer(t *testing.T) {
 		"vllm, models a b c d e and 2 more, metrics can be read": {Engine: "vllm", Models: many},
 		"no model, metrics can be read":                          {},
 		"not there yet: connection refused": {
-			NoMetrics: "dial tcp 127.0.0.1:1: connect: connection refused", NoModels: "dial tcp 127.0.0.1:1: connect: connection refused",
+			NoMetrics: "dial tcp 127.0.0.1:1: connect: connection refused",
+			NoModels:  "dial tcp 127.0.0.1:1: connect: connection refused",
 		},
-		"model x\\x1b[2J, its metrics cannot be read (status 404): it gets requests only while no other server can be chosen": {
+		"model x\\x1b[2J, its metrics cannot be read (status 404): it gets requests only while no other server can " +
+			"be chosen": {
 			Models: []string{"x\x1b[2J"}, NoMetrics: "status 404",
 		},
 		"vllm, metrics can be read, its model list cannot be read (timeout)": {Engine: "vllm", NoModels: "timeout"},
@@ -90,7 +99,8 @@ func TestWhatIsFoundAtAServer(t *testing.T) {
 
 // A model's name is the server's: what it says is neither the shell's nor the terminal's to carry out.
 func TestTheCurlLineIsOneArgumentForAnyName(t *testing.T) {
-	for _, model := range []string{"tiny", "Qwen/Qwen3-8B", `it's "quoted" \ $(id) ` + "`id`", "\x1b[2J\n\u009b", "日本語 🚂"} {
+	for _, model := range []string{"tiny", "Qwen/Qwen3-8B", `it's "quoted" \ $(id) ` + "`id`", "\x1b[2J\n\u009b",
+		"日本語 🚂"} {
 		line := curl("http://127.0.0.1:8080", model)
 		for _, r := range line {
 			if r < ' ' || r > '~' {
@@ -117,10 +127,11 @@ func TestTheStatusNamesServers(t *testing.T) {
 	failing, fresh, ejected := well, well, well
 	failing.Failing, fresh.Sample, ejected.Outlier = true, nil, &admin.OutlierView{State: "ejected"}
 	for want, servers := range map[string][]admin.EndpointView{
-		"requests 7, failed 1, in flight 0 | no servers":                                             nil,
-		"requests 7, failed 1, in flight 4 | a healthy | a cannot be read":                           {well, failing},
-		"requests 7, failed 1, in flight 4 | a not read yet | a ejected":                             {fresh, ejected},
-		"requests 7, failed 1, in flight 12 | 4 of 6 servers healthy | a ejected | a cannot be read": {well, well, ejected, well, failing, well},
+		"requests 7, failed 1, in flight 0 | no servers":                   nil,
+		"requests 7, failed 1, in flight 4 | a healthy | a cannot be read": {well, failing},
+		"requests 7, failed 1, in flight 4 | a not read yet | a ejected":   {fresh, ejected},
+		"requests 7, failed 1, in flight 12 | 4 of 6 servers healthy | a ejected | a cannot be read": {well, well,
+			ejected, well, failing, well},
 	} {
 		if got := statusOf(7, 1, servers); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -132,10 +143,14 @@ func TestTheStatusNamesServers(t *testing.T) {
 func TestTheStatusCountsFailuresOfServersAndOurs(t *testing.T) {
 	errors := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "errors"}, []string{"model_name", "error_code"})
 	for code, want := range map[string]float64{
-		"400": 0, "404": 0, "413": 0, "499": 0, messages.InvalidRequest.String(): 0, messages.BodyTooLarge.String(): 0, messages.BodyTimeout.String(): 0,
-		messages.ClientGone.String(): 0, "429": 1, "500": 1, "503": 1, "599": 1, messages.NoEndpoints.String(): 1, messages.NoCapacity.String(): 1,
-		messages.TTLExpired.String(): 1, messages.PickTimeout.String(): 1, messages.ResponseIdle.String(): 1, messages.RequestTimeout.String(): 1,
-		messages.Overloaded.String(): 1, messages.ShuttingDown.String(): 1, messages.Unsupported.String(): 1, messages.Internal.String(): 1,
+		"400": 0, "404": 0, "413": 0, "499": 0, messages.InvalidRequest.String(): 0, messages.BodyTooLarge.String(): 0,
+		messages.BodyTimeout.String(): 0,
+		messages.ClientGone.String():  0, "429": 1, "500": 1, "503": 1, "599": 1, messages.NoEndpoints.String(): 1,
+		messages.NoCapacity.String(): 1,
+		messages.TTLExpired.String(): 1, messages.PickTimeout.String(): 1, messages.ResponseIdle.String(): 1,
+		messages.RequestTimeout.String(): 1,
+		messages.Overloaded.String():     1, messages.ShuttingDown.String(): 1, messages.Unsupported.String(): 1,
+		messages.Internal.String():   1,
 		messages.ServerGone.String(): 1, "other": 1,
 	} {
 		errors.Reset()
@@ -181,7 +196,8 @@ func TestConsoleDrawsOverItsStatus(t *testing.T) {
 func TestEnvoysLinesAreFew(t *testing.T) {
 	var said []string
 	l := &envoyLines{say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
-	l.line("warning, main: There is no configured limit to the number of allowed active downstream connections. Configure")
+	l.line("warning, main: There is no configured limit to the number of allowed active downstream connections. " +
+		"Configure")
 	for range linesOfASpan + 5 {
 		l.line("again\x07")
 	}
@@ -269,7 +285,8 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	said = nil
 	broken.Store(false)
 	if w.look(t.Context()); said != nil || lists.Load() != 3 || len(w.seen) != 1 {
-		t.Errorf("after a restart: said %q, %d lists, sees %d; want nothing said, 3 lists, 1 server", said, lists.Load(), len(w.seen))
+		t.Errorf("after a restart: said %q, %d lists, sees %d; want nothing said, 3 lists, 1 server", said,
+			lists.Load(), len(w.seen))
 	}
 	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(3, nil), nil)
 	said = nil
@@ -303,7 +320,8 @@ func TestServersThatStaySilentAreAskedLess(t *testing.T) {
 
 func TestWhereItIsReached(t *testing.T) {
 	for url, want := range map[string]string{
-		"http://127.0.0.1:80": "http://127.0.0.1:80", "http://0.0.0.0:80": "http://127.0.0.1:80", "http://[::]:80": "http://[::1]:80", "http://[::1]:80": "http://[::1]:80",
+		"http://127.0.0.1:80": "http://127.0.0.1:80", "http://0.0.0.0:80": "http://127.0.0.1:80",
+		"http://[::]:80": "http://[::1]:80", "http://[::1]:80": "http://[::1]:80",
 	} {
 		if got := reachedAt(url); got != want {
 			t.Errorf("%s: got %s, want %s", url, got, want)
@@ -312,7 +330,8 @@ func TestWhereItIsReached(t *testing.T) {
 	if line := explainLine(netip.MustParseAddrPort("127.0.0.1:9090")); !strings.HasSuffix(line, " explain --last") {
 		t.Error(line)
 	}
-	if line := explainLine(netip.MustParseAddrPort("[::1]:9090")); !strings.HasSuffix(line, " explain --last --addr http://[::1]:9090") {
+	if line := explainLine(netip.MustParseAddrPort("[::1]:9090")); !strings.HasSuffix(line,
+		" explain --last --addr http://[::1]:9090") {
 		t.Error(line)
 	}
 }

@@ -22,7 +22,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	case !cmd.HasSubCommands():
 		return fmt.Errorf("%s takes no arguments: got %q; see %s --help", path, args[0], path)
 	case ext == ".yaml" || ext == ".yml" || ext == ".json":
-		return fmt.Errorf("unknown command %q; endpoints are named with --endpoints %s, a configuration with --config-file", args[0], args[0])
+		return fmt.Errorf("unknown command %q; endpoints are named with --endpoints %s, a configuration with "+
+			"--config-file", args[0], args[0])
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
@@ -69,7 +70,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return errors.New(err.Error() + see)
 	}
 	want, known := map[string]string{
-		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false",
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more",
+		"float64": "a number", "bool": "true or false",
 		"duration": "a duration such as 1.5s or 30m",
 	}[bad.GetFlag().Value.Type()]
 	if !known {
@@ -130,10 +132,11 @@ var absentFlags = map[string]string{
 	"emit-endpoint-scores":                "signalbox explain, /debug/requests and the log at -v 4 have the scores",
 	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
 	"allow-experimental-plugins":          "leave it out: every plugin type that is there may be named",
-	"ha-enable-leader-election":           "leave it out: several Signalboxes serve at the same time, see envoy-config --other-picker",
-	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
-	"tracing":                             "leave it out: signalbox explain and /debug/requests say what became of a request",
-	"fairness-id-metric-label-limit":      "leave it out: names of flows are bounded by the size of the metrics page",
+	"ha-enable-leader-election": "leave it out: several Signalboxes serve at the same time, see " +
+		"envoy-config --other-picker",
+	"enable-grpc-stream-metrics":     "leave it out: the metrics of streams are always there",
+	"tracing":                        "leave it out: signalbox explain and /debug/requests say what became of a request",
+	"fairness-id-metric-label-limit": "leave it out: names of flows are bounded by the size of the metrics page",
 
 	"total-queued-requests-metric":     engineMetrics,
 	"total-running-requests-metric":    engineMetrics,

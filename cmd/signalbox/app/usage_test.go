@@ -8,27 +8,35 @@ import (
 
 func TestCommandLinesThatAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"explian x":                   `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
-		"nonsense":                    `unknown command "signalbox nonsense"; see signalbox --help`,
-		"help explian":                `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
-		"help config chek":            `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
-		"config chek x":               `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
-		"endpoints.yaml":              `unknown command "endpoints.yaml"; endpoints are named with --endpoints endpoints.yaml, a configuration with --config-file`,
-		"sim three":                   `signalbox sim takes no arguments: got "three"; see signalbox sim --help`,
-		"explain":                     "signalbox explain: got 0 arguments, want one: the ID, which is the x-signalbox-request-id of an answer; --last takes the newest request",
-		"config check":                "signalbox config check: got no arguments, want one or more: the FILEs, or - for standard input",
-		"--endpoint x":                "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
-		"sim --prot 1":                "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
-		"sim --port":                  "flag needs an argument: --port; see signalbox sim --help",
-		"--endpoint-selector a=b":     "--endpoint-selector: a flag of the reference EPP that is not supported yet; name the endpoints in a file, with --endpoints FILE",
-		"serve --tracing=false":       "--tracing: a flag of the reference EPP that is not supported yet; leave it out: signalbox explain and /debug/requests say what became of a request",
-		"envoy-config --pool-group x": "--pool-group: a flag of the reference EPP that is not supported yet; leave it out: no InferencePool is read",
-		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is not supported yet; " +
+		"explian x":        `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
+		"nonsense":         `unknown command "signalbox nonsense"; see signalbox --help`,
+		"help explian":     `unknown command "signalbox explian", did you mean explain?; see signalbox --help`,
+		"help config chek": `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
+		"config chek x":    `unknown command "signalbox config chek", did you mean check?; see signalbox config --help`,
+		"endpoints.yaml":   `unknown command "endpoints.yaml"; endpoints are named with --endpoints endpoints.yaml, a configuration with --config-file`,
+		"sim three":        `signalbox sim takes no arguments: got "three"; see signalbox sim --help`,
+		"explain": "signalbox explain: got 0 arguments, want one: the ID, which is the " +
+			"x-signalbox-request-id of an answer; --last takes the newest request",
+		"config check": "signalbox config check: got no arguments, want one or more: the FILEs, or - " +
+			"for standard input",
+		"--endpoint x": "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
+		"sim --prot 1": "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
+		"sim --port":   "flag needs an argument: --port; see signalbox sim --help",
+		"--endpoint-selector a=b": "--endpoint-selector: a flag of the reference EPP that is not supported yet; " +
+			"name the endpoints in a file, with --endpoints FILE",
+		"serve --tracing=false": "--tracing: a flag of the reference EPP that is not supported yet; leave it " +
+			"out: signalbox explain and /debug/requests say what became of a request",
+		"envoy-config --pool-group x": "--pool-group: a flag of the reference EPP that is not supported yet; leave " +
+			"it out: no InferencePool is read",
+		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is " +
+			"not supported yet; " +
 			"leave it out: names of flows are bounded by the size of the metrics page",
-		"plugins queue-score":     `no plugin type "queue-score", did you mean queue-scorer?; signalbox plugins lists them`,
-		"plugins 5":               `no plugin type "5"; signalbox plugins lists them`,
-		"config":                  "signalbox config: got no command, want one of: check convert; see signalbox config --help",
-		"completion":              "signalbox completion: got no command, want one of: bash fish powershell zsh; see signalbox completion --help",
+		"plugins queue-score": `no plugin type "queue-score", did you mean queue-scorer?; signalbox plugins lists them`,
+		"plugins 5":           `no plugin type "5"; signalbox plugins lists them`,
+		"config": "signalbox config: got no command, want one of: check convert; see signalbox " +
+			"config --help",
+		"completion": "signalbox completion: got no command, want one of: bash fish powershell zsh; see " +
+			"signalbox completion --help",
 		"completion foo":          `unknown command "signalbox completion foo"; see signalbox completion --help`,
 		"completion zhs":          `unknown command "signalbox completion zhs", did you mean zsh?; see signalbox completion --help`,
 		"completion zsh x":        `signalbox completion zsh takes no arguments: got "x"; see signalbox completion zsh --help`,
@@ -50,7 +58,8 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 
 func TestHelpOfEachCommandIsHad(t *testing.T) {
 	for args, want := range map[string]string{
-		"help": "This program:", "help explain": "explain ID", "help config check": "config check FILE...", "config --help": "config COMMAND", "completion --help": "completion COMMAND", "sim --help": "--faults",
+		"help": "This program:", "help explain": "explain ID", "help config check": "config check FILE...",
+		"config --help": "config COMMAND", "completion --help": "completion COMMAND", "sim --help": "--faults",
 	} {
 		var out strings.Builder
 		c := newRoot()

@@ -29,7 +29,8 @@ func newVersion() *cobra.Command {
 // versionLine is what the program's version command prints.
 func (p *program) versionLine() string {
 	b, info := built(), buildInfo()
-	line := fmt.Sprintf("%s %s, commit %s of %s, %s %s/%s", ownName, b.Version, b.Commit, b.Date, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+	line := fmt.Sprintf("%s %s, commit %s of %s, %s %s/%s", ownName, b.Version, b.Commit, b.Date, goruntime.Version(),
+		goruntime.GOOS, goruntime.GOARCH)
 	if p.name == ownName {
 		return line
 	}
@@ -53,8 +54,8 @@ func built() telemetry.Build {
 // ownModule is the module that this package is of.
 const ownModule = "github.com/signalbox-epp/signalbox"
 
-// builtFrom takes what the linker was told, and the rest from what the go command stamps in. In the program of another module that stamps
-// that one's commit, and our version among those of the modules it needs.
+// builtFrom takes what the linker was told, and the rest from what the go command stamps in. In the program of another
+// module that stamps that one's commit, and our version among those of the modules it needs.
 func builtFrom(linked telemetry.Build, info *debug.BuildInfo) telemetry.Build {
 	stamped, version := map[string]string{}, info.Main.Version
 	for _, s := range info.Settings {

@@ -44,12 +44,15 @@ func chats(servers, conversations int) Load {
 	}
 }
 
-// long are conversations that do not end, each about a text of its own, on two servers of which the first is away for a while.
+// long are conversations that do not end, each about a text of its own,
+// on two servers of which the first is away for a while.
 func long(conversations, batch int) Load {
 	l := Load{
-		Servers: 2, Engine: engine, Conversations: conversations, Groups: 8, SystemTokens: 200, FirstTokens: 2500, TurnTokens: 60,
-		AnswerTokens: 100, Turns: 1000, Think: 2 * time.Second, Scrape: 500 * time.Millisecond, Length: 110 * time.Second,
-		Away: 30 * time.Second, Back: 50 * time.Second,
+		Servers: 2, Engine: engine, Conversations: conversations, Groups: 8, SystemTokens: 200, FirstTokens: 2500,
+		TurnTokens:   60,
+		AnswerTokens: 100, Turns: 1000, Think: 2 * time.Second, Scrape: 500 * time.Millisecond,
+		Length: 110 * time.Second,
+		Away:   30 * time.Second, Back: 50 * time.Second,
 	}
 	l.Engine.MaxRunning = batch
 	return l
@@ -79,8 +82,9 @@ func between(answers []Answer, from, to time.Duration) figures {
 	slices.Sort(all)
 	n := len(all)
 	return figures{
-		onFirst: float64(first) / float64(n), hits: float64(cached) / float64(prompt), tokens: float64(out) / (to - from).Seconds(),
-		mean: sum / time.Duration(n), p90: all[n*9/10],
+		onFirst: float64(first) / float64(n), hits: float64(cached) / float64(prompt),
+		tokens: float64(out) / (to - from).Seconds(),
+		mean:   sum / time.Duration(n), p90: all[n*9/10],
 	}
 }
 
@@ -98,7 +102,8 @@ func plan(t *testing.T, text string) *schedule.Plan {
 	return c.Plan
 }
 
-// compare plays a load with the default, the reference's default, and random picking, and prints the figures of some time of it.
+// compare plays a load with the default, the reference's default, and random picking,
+// and prints the figures of some time of it.
 func compare(t *testing.T, l Load, from, to time.Duration) (standard, theirs, none figures) {
 	t.Helper()
 	var table strings.Builder
@@ -107,7 +112,8 @@ func compare(t *testing.T, l Load, from, to time.Duration) (standard, theirs, no
 	var all []figures
 	for _, c := range []struct{ name, text string }{{"default", ""}, {"reference's", reference}, {"random", random}} {
 		f := between(Play(l, plan(t, c.text)), from, to)
-		fmt.Fprintf(rows, "%s\t%.0f %%\t%d ms\t%d ms\t%.0f\t%.2f\n", c.name, 100*f.onFirst, f.mean.Milliseconds(), f.p90.Milliseconds(), f.tokens, f.hits)
+		fmt.Fprintf(rows, "%s\t%.0f %%\t%d ms\t%d ms\t%.0f\t%.2f\n", c.name, 100*f.onFirst, f.mean.Milliseconds(),
+			f.p90.Milliseconds(), f.tokens, f.hits)
 		all = append(all, f)
 	}
 	rows.Flush()
@@ -120,7 +126,8 @@ func TestConversationsReturn(t *testing.T) {
 	l := long(60, 16)
 	got, theirs, _ := compare(t, l, l.Back+15*time.Second, l.Length)
 	if got.onFirst < 0.3 || got.mean > theirs.mean/2 || got.tokens < 1.3*theirs.tokens {
-		t.Errorf("%+v; want 0.3 on the first, half of the time to first token, and 1.3 times the tokens of %+v", got, theirs)
+		t.Errorf("%+v; want 0.3 on the first, half of the time to first token, and 1.3 times the tokens of %+v", got,
+			theirs)
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package affinity plays conversations, in virtual time, to simulated servers of which one goes away and returns, and
-// counts who served them and how soon. It holds one configuration against another; nothing of the machine has an effect.
+// counts who served them and how soon. It holds one configuration against another;
+// nothing of the machine has an effect.
 package affinity
 
 import (
@@ -234,7 +235,8 @@ func (w *world) ask(t *talk) {
 	r.entry = w.index.Enter(r.at.endpoint.ID.Slot, r.prompt)
 	answer := w.load.AnswerTokens/2 + w.rand.IntN(w.load.AnswerTokens)
 	w.advance(r.at)
-	id, key := r.at.core.Submit(w.now, batch.Request{Prompt: prompt, MaxTokens: answer, IgnoreEnd: true, Variant: w.rand.Uint64()})
+	id, key := r.at.core.Submit(w.now, batch.Request{Prompt: prompt, MaxTokens: answer, IgnoreEnd: true,
+		Variant: w.rand.Uint64()})
 	r.key = key
 	r.at.open[id] = r
 	w.wake(r.at)
@@ -277,7 +279,8 @@ func (w *world) answered(r *request, p batch.Progress) {
 	endpoints.LoadWriter{Endpoint: r.at.endpoint}.Remove(r.pick)
 	w.index.Refresh(r.at.endpoint.ID.Slot, r.prompt, r.entry)
 	w.done = append(w.done, Answer{
-		Began: r.began.Sub(w.began), TTFT: r.first.Sub(r.began), Duration: w.now.Sub(r.began), Server: slices.Index(w.servers, r.at),
+		Began: r.began.Sub(w.began), TTFT: r.first.Sub(r.began), Duration: w.now.Sub(r.began),
+		Server: slices.Index(w.servers, r.at),
 		Prompt: r.tokens, Cached: p.Cached, Out: p.Generated,
 	})
 	t := r.talk

@@ -49,8 +49,8 @@ func (x *exchange) take(turn int) {
 	x.send(messages, t.sizes)
 }
 
-// allSent is called when nothing of what was given to the stream is unsent: the pick's latency counts from here, or from when
-// the request was due.
+// allSent is called when nothing of what was given to the stream is unsent: the pick's latency counts from here, or
+// from when the request was due.
 func (x *exchange) allSent() {
 	if !x.script.turns[x.turn].picks {
 		return
@@ -61,7 +61,8 @@ func (x *exchange) allSent() {
 	}
 }
 
-// onMessage follows the request from its pick to its last chunk, one turn after the other: chunks of a model come apart.
+// onMessage follows the request from its pick to its last chunk, one turn after the other:
+// chunks of a model come apart.
 func (x *exchange) onMessage(b []byte) error {
 	r, err := readReply(b)
 	if err != nil {
@@ -70,12 +71,14 @@ func (x *exchange) onMessage(b []byte) error {
 	t := x.script.turns[x.turn]
 	w := t.wants[x.want]
 	if r.field != w.field {
-		return fmt.Errorf("stream %d, turn %d: answer %d, want %d: %q", x.number, x.turn, r.field, w.field, b[:min(len(b), 300)])
+		return fmt.Errorf("stream %d, turn %d: answer %d, want %d: %q", x.number, x.turn, r.field, w.field,
+			b[:min(len(b), 300)])
 	}
 	x.echoed += r.bodyBytes
 	ended := r.end && (!w.end || x.echoed < w.bytes)
 	if x.echoed > w.bytes || ended {
-		return fmt.Errorf("stream %d, turn %d: %d bytes came back, end %v, want %d, %v", x.number, x.turn, x.echoed, r.end, w.bytes, w.end)
+		return fmt.Errorf("stream %d, turn %d: %d bytes came back, end %v, want %d, %v", x.number, x.turn, x.echoed,
+			r.end, w.bytes, w.end)
 	}
 	if x.echoed < w.bytes || w.end && !r.end {
 		return nil // the rest is on its way

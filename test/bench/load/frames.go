@@ -21,7 +21,8 @@ func framed(m proto.Message) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
-// chatBody is a chat completion: a system prompt that its group shares, about three fifths of the body, and a turn of its own.
+// chatBody is a chat completion: a system prompt that its group shares, about three fifths of the body,
+// and a turn of its own.
 func chatBody(group, size int) []byte {
 	const head = `{"model":"meta-llama/Llama-3.1-8B-Instruct","stream":true,"stream_options":{"include_usage":true},` +
 		`"max_tokens":256,"temperature":0.7,"messages":[{"role":"system","content":"`
@@ -58,18 +59,22 @@ func requestHeaders(length int, m Mode) *extprocv3.ProcessingRequest {
 			":method", "POST", ":path", "/v1/chat/completions", ":authority", "llm.example.com", ":scheme", "http",
 			"content-type", "application/json", "content-length", strconv.Itoa(length), "accept", "*/*",
 			"user-agent", "OpenAI/Python 1.54.0", "authorization", "Bearer sk-0123456789abcdef0123456789abcdef",
-			"x-forwarded-for", "10.1.2.3", "x-forwarded-proto", "http", "x-request-id", "5f2c0f3e-6a3b-4f6d-9c1e-"+marker,
-			"x-envoy-expected-rq-timeout-ms", "300000", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+			"x-forwarded-for", "10.1.2.3", "x-forwarded-proto", "http", "x-request-id", "5f2c0f3e-6a3b-4f6d-9c1e-"+
+				marker,
+			"x-envoy-expected-rq-timeout-ms", "300000", "traceparent",
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		)}},
 		ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: m.request, ResponseBodyMode: m.response},
 	}
 }
 
 func responseHeaders() *extprocv3.ProcessingRequest {
-	served := &structpb.Struct{Fields: map[string]*structpb.Value{destinationKey + "-served": structpb.NewStringValue(anyServed)}}
+	served := &structpb.Struct{Fields: map[string]*structpb.Value{destinationKey +
+		"-served": structpb.NewStringValue(anyServed)}}
 	return &extprocv3.ProcessingRequest{
 		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(
-			":status", "200", "content-type", "text/event-stream; charset=utf-8", "date", "Sat, 21 Nov 2026 12:00:00 GMT",
+			":status", "200", "content-type", "text/event-stream; charset=utf-8", "date",
+			"Sat, 21 Nov 2026 12:00:00 GMT",
 			"server", "uvicorn", "x-envoy-upstream-service-time", "41",
 		)}},
 		MetadataContext: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": served}},
@@ -81,7 +86,8 @@ var (
 	firstEvent  = event(`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]`)
 	middleEvent = event(`"choices":[{"index":0,"delta":{"content":"Orders are shipped"},"finish_reason":null}]`)
 	stopEvent   = event(`"choices":[{"index":0,"delta":{"content":" within two days."},"finish_reason":"stop"}]`)
-	usageEvent  = event(`"choices":[],"usage":{"prompt_tokens":1801,"total_tokens":1809,"completion_tokens":8}`) + "data: [DONE]\n\n"
+	usageEvent  = event(`"choices":[],"usage":{"prompt_tokens":1801,"total_tokens":1809,"completion_tokens":8}`) +
+		"data: [DONE]\n\n"
 )
 
 func event(rest string) string {

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// conn is the client's side of one HTTP/2 connection that carries gRPC streams, no more of it than a proxy needs to load a server.
-// It is driven by what it reads: one goroutine reads frames, hands messages to their streams and writes what these want sent. So
-// the generator costs less than what it measures.
+// conn is the client's side of one HTTP/2 connection that carries gRPC streams, no more of it than a proxy needs to
+// load a server. It is driven by what it reads: one goroutine reads frames, hands messages to their streams and writes
+// what these want sent. So the generator costs less than what it measures.
 type conn struct {
 	nc net.Conn
 	in *bufio.Reader

@@ -24,7 +24,8 @@ const (
 	entryDelay = 32                   // requests that end before an entry is sent: the proxy needs some milliseconds
 )
 
-// journal is the access log of one connection: one stream for as long as the connection lives, a message for each entry.
+// journal is the access log of one connection: one stream for as long as the connection lives,
+// a message for each entry.
 type journal struct {
 	stream
 	opened  bool
@@ -111,19 +112,26 @@ func logged(id string, responseBytes uint64) *accesslogdatav3.HTTPAccessLogEntry
 			TimeToLastUpstreamTxByte: after(time.Millisecond), TimeToFirstUpstreamRxByte: after(41 * time.Millisecond),
 			TimeToLastUpstreamRxByte: after(2 * time.Second), TimeToFirstDownstreamTxByte: after(42 * time.Millisecond),
 			TimeToLastDownstreamTxByte: after(2 * time.Second), Duration: after(2 * time.Second),
-			UpstreamRemoteAddress: address(servedHost, math.MaxUint16), UpstreamLocalAddress: address("10.1.2.4", 40123), UpstreamCluster: "model_servers",
-			ResponseFlags: &accesslogdatav3.ResponseFlags{}, Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": lb}},
-			UpstreamRequestAttemptCount: 1, DownstreamWireBytesReceived: 9000, DownstreamWireBytesSent: responseBytes + 200,
-			UpstreamWireBytesSent: 9000, UpstreamWireBytesReceived: responseBytes + 200, AccessLogType: accesslogdatav3.AccessLogType_DownstreamEnd,
+			UpstreamRemoteAddress: address(servedHost, math.MaxUint16),
+			UpstreamLocalAddress:  address("10.1.2.4", 40123), UpstreamCluster: "model_servers",
+			ResponseFlags:               &accesslogdatav3.ResponseFlags{},
+			Metadata:                    &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": lb}},
+			UpstreamRequestAttemptCount: 1, DownstreamWireBytesReceived: 9000, DownstreamWireBytesSent: responseBytes +
+				200,
+			UpstreamWireBytesSent: 9000, UpstreamWireBytesReceived: responseBytes + 200,
+			AccessLogType: accesslogdatav3.AccessLogType_DownstreamEnd,
 		},
 		ProtocolVersion: accesslogdatav3.HTTPAccessLogEntry_HTTP11,
 		Request: &accesslogdatav3.HTTPRequestProperties{
-			RequestMethod: corev3.RequestMethod_POST, Scheme: "http", Authority: "llm.example.com", Path: "/v1/chat/completions",
-			UserAgent: "OpenAI/Python 1.54.0", ForwardedFor: "10.1.2.3", RequestId: "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab",
+			RequestMethod: corev3.RequestMethod_POST, Scheme: "http", Authority: "llm.example.com",
+			Path:      "/v1/chat/completions",
+			UserAgent: "OpenAI/Python 1.54.0", ForwardedFor: "10.1.2.3",
+			RequestId:           "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab",
 			RequestHeadersBytes: 612, RequestBodyBytes: 8192,
 		},
 		Response: &accesslogdatav3.HTTPResponseProperties{
-			ResponseCode: wrapperspb.UInt32(200), ResponseHeadersBytes: 190, ResponseBodyBytes: responseBytes, ResponseCodeDetails: "via_upstream",
+			ResponseCode: wrapperspb.UInt32(200), ResponseHeadersBytes: 190, ResponseBodyBytes: responseBytes,
+			ResponseCodeDetails: "via_upstream",
 		},
 	}
 }

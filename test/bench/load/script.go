@@ -1,5 +1,5 @@
-// Package load is the proxy's side of the bench: connections that carry ext_proc streams, the requests on them, and the access log,
-// as Envoy would send them. It owns what is sent and checks what comes back. It never measures the server.
+// Package load is the proxy's side of the bench: connections that carry ext_proc streams, the requests on them, and the
+// access log, as Envoy would send them. It owns what is sent and checks what comes back. It never measures the server.
 package load
 
 import (
@@ -16,12 +16,14 @@ type Mode struct {
 	request, response extprocfilterv3.ProcessingMode_BodySendMode
 }
 
-// The modes. In the light lane the response's body passes by the server, and the access log tells the end of the request.
+// The modes. In the light lane the response's body passes by the server,
+// and the access log tells the end of the request.
 var (
-	FullDuplex = Mode{extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED, extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED}
-	Light      = Mode{extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED, extprocfilterv3.ProcessingMode_NONE}
-	Streamed   = Mode{extprocfilterv3.ProcessingMode_STREAMED, extprocfilterv3.ProcessingMode_STREAMED}
-	Buffered   = Mode{extprocfilterv3.ProcessingMode_BUFFERED, extprocfilterv3.ProcessingMode_BUFFERED}
+	FullDuplex = Mode{extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+		extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED}
+	Light    = Mode{extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED, extprocfilterv3.ProcessingMode_NONE}
+	Streamed = Mode{extprocfilterv3.ProcessingMode_STREAMED, extprocfilterv3.ProcessingMode_STREAMED}
+	Buffered = Mode{extprocfilterv3.ProcessingMode_BUFFERED, extprocfilterv3.ProcessingMode_BUFFERED}
 )
 
 // Shape is what the requests of one load have in common.
@@ -58,8 +60,8 @@ type Script struct {
 	turns         []*turn
 }
 
-// turn are messages that are sent one after the other, and their answers. Messages are copied and then patched with the number of
-// the request and who served it.
+// turn are messages that are sent one after the other, and their answers. Messages are copied and then patched with the
+// number of the request and who served it.
 type turn struct {
 	messages []byte // gRPC messages, each with its prefix of 5 bytes
 	sizes    []int  // of each of them
@@ -89,7 +91,8 @@ func Scripts(shape Shape) ([]*Script, error) {
 			markers += len(t.markers)
 		}
 		if markers != 2 {
-			return nil, fmt.Errorf("the number of a request of %d bytes stands in %d places, want 2: its id and its prompt", shape.BodyBytes, markers)
+			return nil, fmt.Errorf("the number of a request of %d bytes stands in %d places, want 2: its id and its "+
+				"prompt", shape.BodyBytes, markers)
 		}
 		s.turns = append(s.turns, response...)
 		all = append(all, s)
@@ -115,13 +118,16 @@ func requestTurns(group int, shape Shape) []*turn {
 	picked := want{field: requestHeadersAnswer, picks: true}
 	switch shape.Mode {
 	case Streamed: // the pick goes with the headers, and the body passes
-		return []*turn{newTurn([][]byte{headers}, picked), newTurn(chunks, slices.Repeat([]want{{field: requestBodyAnswer}}, len(chunks))...)}
+		return []*turn{newTurn([][]byte{headers}, picked),
+			newTurn(chunks, slices.Repeat([]want{{field: requestBodyAnswer}}, len(chunks))...)}
 	case Buffered: // the pick goes with the body
 		return []*turn{
-			newTurn([][]byte{headers}, want{field: requestHeadersAnswer}), newTurn(chunks, want{field: requestBodyAnswer, picks: true}),
+			newTurn([][]byte{headers}, want{field: requestHeadersAnswer}),
+			newTurn(chunks, want{field: requestBodyAnswer, picks: true}),
 		}
 	}
-	return []*turn{newTurn(append([][]byte{headers}, chunks...), picked, want{field: requestBodyAnswer, bytes: len(body), end: true})}
+	return []*turn{newTurn(append([][]byte{headers}, chunks...), picked,
+		want{field: requestBodyAnswer, bytes: len(body), end: true})}
 }
 
 // responseTurns are a response's headers and the chunks of its body, one after the other.

@@ -56,7 +56,8 @@ func (s *stream) onData(payload []byte) error {
 	return nil
 }
 
-// callHeaders are the headers of every ext_proc stream, logHeaders those of an access log's, as literals that no table remembers.
+// callHeaders are the headers of every ext_proc stream, logHeaders those of an access log's,
+// as literals that no table remembers.
 var (
 	callHeaders = literals("/envoy.service.ext_proc.v3.ExternalProcessor/Process")
 	logHeaders  = literals("/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs")
@@ -65,7 +66,8 @@ var (
 func literals(path string) []byte {
 	pairs := []string{
 		":method", "POST", ":scheme", "http", ":path", path, ":authority", "signalbox", "te", "trailers",
-		"content-type", "application/grpc", "x-request-id", "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab", "user-agent", "bench",
+		"content-type", "application/grpc", "x-request-id", "5f2c0f3e-6a3b-4f6d-9c1e-0123456789ab", "user-agent",
+		"bench",
 	}
 	var b []byte
 	for i := 0; i < len(pairs); i += 2 {

@@ -36,7 +36,8 @@ func newScene(t *testing.T, change func(*Config)) *scene {
 		t.Fatal(err)
 	}
 	return &scene{
-		t: t, core: core, now: epoch, first: map[uint64]time.Duration{}, ended: map[uint64]time.Duration{}, last: map[uint64]Progress{},
+		t: t, core: core, now: epoch, first: map[uint64]time.Duration{}, ended: map[uint64]time.Duration{},
+		last: map[uint64]Progress{},
 	}
 }
 
@@ -161,7 +162,8 @@ func TestPrefixHitShortensPrefill(t *testing.T) {
 			}
 			hits := uint64(len(tt.second.Prompt)) - uint64(tt.prefill/time.Millisecond)
 			if y := s.core.Tally(); y.HitTokens != hits || y.QueriedTokens != 160+uint64(len(tt.second.Prompt)) {
-				t.Errorf("prefix cache: got %d hits of %d, want %d of %d", y.HitTokens, y.QueriedTokens, hits, 160+len(tt.second.Prompt))
+				t.Errorf("prefix cache: got %d hits of %d, want %d of %d", y.HitTokens, y.QueriedTokens, hits,
+					160+len(tt.second.Prompt))
 			}
 		})
 	}
@@ -209,7 +211,8 @@ func TestSameInputsSameOutputs(t *testing.T) {
 	play := func(seed uint64) []string {
 		s := newScene(t, func(c *Config) { c.Seed, c.KVBlocks = seed, 40 })
 		for i := range 30 {
-			id := s.submit(Request{Prompt: prompt(i%4, 40+i*5), MaxTokens: 200, Adapter: []string{"", "a", "b", "c"}[i%4]})
+			id := s.submit(Request{Prompt: prompt(i%4, 40+i*5), MaxTokens: 200,
+				Adapter: []string{"", "a", "b", "c"}[i%4]})
 			if i%7 == 3 {
 				s.core.Cancel(s.now, id-1)
 			}

@@ -74,7 +74,10 @@ func (l *loraSlots) record(now time.Time) {
 	if l.changed {
 		l.changed = false
 		running, waiting := joined(l.running), joined(l.running, l.waiting)
-		l.current = slices.IndexFunc(l.seen, func(s LoRASets) bool { return s.Running == running && s.Waiting == waiting })
+		l.current = slices.IndexFunc(l.seen, func(s LoRASets) bool {
+			return s.Running == running &&
+				s.Waiting == waiting
+		})
 		if l.current < 0 {
 			l.current = len(l.seen)
 			l.seen = append(l.seen, LoRASets{Running: running, Waiting: waiting})

@@ -67,7 +67,8 @@ func TestGrowthPreemptsTheLatest(t *testing.T) {
 		t.Errorf("%d preemptions, a ended at %s, b at %s; want b preempted", y.Preemptions, s.ended[a], s.ended[b])
 	}
 	if y.GenerationTokens != 200 || y.PromptTokens != 240 || y.QueriedTokens != 240 {
-		t.Errorf("tokens counted twice: %d generated, %d prompt, %d queried", y.GenerationTokens, y.PromptTokens, y.QueriedTokens)
+		t.Errorf("tokens counted twice: %d generated, %d prompt, %d queried", y.GenerationTokens, y.PromptTokens,
+			y.QueriedTokens)
 	}
 }
 
@@ -108,7 +109,8 @@ func TestLoRASlots(t *testing.T) {
 			newest = l
 		}
 	}
-	want := [][2]string{{"a", "a"}, {"a", "a,b,c"}, {"a,b", "a,b,c"}, {"b", "b,c"}, {"b,c", "b,c"}, {"b", "b"}, {"", ""}}
+	want := [][2]string{{"a", "a"}, {"a", "a,b,c"}, {"a,b", "a,b,c"}, {"b", "b,c"}, {"b,c", "b,c"}, {"b", "b"},
+		{"", ""}}
 	if diff := cmp.Diff(want, sets); diff != "" {
 		t.Errorf("adapter sets (-want +got):\n%s", diff)
 	}
@@ -161,7 +163,8 @@ func TestEngineWithoutSlotsRunsAdapters(t *testing.T) {
 	s.submit(Request{Prompt: prompt(1, 100)})
 	s.finish()
 	if got := s.core.Tally(); got.Finished[Length] != 2 || got.HitTokens != 0 || len(s.core.LoRAs()) != 0 {
-		t.Errorf("%v finished, %d hit tokens, %v; want two, no shared blocks, no adapter sets", got.Finished, got.HitTokens, s.core.LoRAs())
+		t.Errorf("%v finished, %d hit tokens, %v; want two, no shared blocks, no adapter sets", got.Finished,
+			got.HitTokens, s.core.LoRAs())
 	}
 }
 
@@ -200,7 +203,8 @@ func TestNothingIsLost(t *testing.T) {
 				rt.Errorf("after %d steps sequence %d ended %d times, want %d", steps, id, ends[id], want)
 			}
 		}
-		if got := s.core.Stats(); got != (Stats{}) || len(s.core.live)+len(s.core.loras.running)+len(s.core.loras.waiting) != 0 {
+		if got := s.core.Stats(); got != (Stats{}) || len(s.core.live)+len(s.core.loras.running)+
+			len(s.core.loras.waiting) != 0 {
 			rt.Errorf("at rest: %+v, %d live, %v", got, len(s.core.live), s.core.loras)
 		}
 	})

@@ -43,13 +43,15 @@ func (h *Histogram) observeTime(d time.Duration) { h.observe(d.Seconds()) }
 
 // Bucket bounds of vLLM 0.32 for a context of 4096 tokens.
 var (
-	firstTokenSeconds = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
-	tokenSeconds      = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
-	requestSeconds    = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
-	tokenCounts       = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
-	stepTokens        = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
-	preemptionCounts  = []float64{1, 2, 3, 4, 5, 10, 20}
-	choiceCounts      = []float64{1, 2, 5, 10, 20}
+	firstTokenSeconds = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
+		160, 640, 2560}
+	tokenSeconds   = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	requestSeconds = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
+		7680}
+	tokenCounts      = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
+	stepTokens       = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	preemptionCounts = []float64{1, 2, 3, 4, 5, 10, 20}
+	choiceCounts     = []float64{1, 2, 5, 10, 20}
 )
 
 // Tally is what the engine has counted since its start.
@@ -72,11 +74,15 @@ type Tally struct {
 
 func newTally() Tally {
 	return Tally{
-		FirstToken: newHistogram(firstTokenSeconds), InterToken: newHistogram(tokenSeconds), PerOutputToken: newHistogram(tokenSeconds),
-		EndToEnd: newHistogram(requestSeconds), Queue: newHistogram(requestSeconds), Inference: newHistogram(requestSeconds),
-		Prefill: newHistogram(requestSeconds), Decode: newHistogram(requestSeconds),
-		PromptLength: newHistogram(tokenCounts), AnswerLength: newHistogram(tokenCounts), ComputedTokens: newHistogram(tokenCounts),
-		MaxTokens: newHistogram(tokenCounts), LongestAnswer: newHistogram(tokenCounts), StepTokens: newHistogram(stepTokens),
+		FirstToken: newHistogram(firstTokenSeconds), InterToken: newHistogram(tokenSeconds),
+		PerOutputToken: newHistogram(tokenSeconds),
+		EndToEnd:       newHistogram(requestSeconds), Queue: newHistogram(requestSeconds),
+		Inference: newHistogram(requestSeconds),
+		Prefill:   newHistogram(requestSeconds), Decode: newHistogram(requestSeconds),
+		PromptLength: newHistogram(tokenCounts), AnswerLength: newHistogram(tokenCounts),
+		ComputedTokens: newHistogram(tokenCounts),
+		MaxTokens:      newHistogram(tokenCounts), LongestAnswer: newHistogram(tokenCounts),
+		StepTokens:         newHistogram(stepTokens),
 		RequestPreemptions: newHistogram(preemptionCounts), Choices: newHistogram(choiceCounts),
 	}
 }

@@ -37,7 +37,8 @@ func simulated(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(Layout{Model: "tiny", KVBlocks: 512, BlockTokens: 32, MaxModelLen: 4096, MaxLoRAs: 2, Started: now}, core.Tally())
+	p := New(Layout{Model: "tiny", KVBlocks: 512, BlockTokens: 32, MaxModelLen: 4096, MaxLoRAs: 2, Started: now},
+		core.Tally())
 	core.Submit(now, batch.Request{Prompt: make([]uint32, 300), MaxTokens: 8, IgnoreEnd: true})
 	core.Submit(now, batch.Request{Prompt: make([]uint32, 300), MaxTokens: 8, IgnoreEnd: true, Adapter: "lora-a"})
 	core.Advance(now.Add(time.Hour))
@@ -47,8 +48,8 @@ func simulated(t *testing.T) []string {
 
 var quoted = regexp.MustCompile(`"[^"]*"`)
 
-// series is a line without its value. Of what a server says of itself only the names of the labels count: how its cache is
-// configured, and which adapters ran.
+// series is a line without its value. Of what a server says of itself only the names of the labels count: how its cache
+// is configured, and which adapters ran.
 func series(line string) string {
 	if strings.HasPrefix(line, "#") {
 		return line
@@ -178,7 +179,8 @@ func TestNumberFormat(t *testing.T) {
 		}
 	}
 	for v, want := range map[float64]string{
-		0: "0.0", 1e6: "1e+06", 999999: "999999.0", 1234567: "1.234567e+06", 1e-5: "1e-05", 0.25: "0.25", math.Inf(1): "+Inf",
+		0: "0.0", 1e6: "1e+06", 999999: "999999.0", 1234567: "1.234567e+06", 1e-5: "1e-05", 0.25: "0.25",
+		math.Inf(1): "+Inf",
 	} {
 		if got := string(appendValue(nil, v)); got != want {
 			t.Errorf("%g: got %s, want %s", v, got, want)
@@ -192,7 +194,8 @@ func TestLabelsAreEscaped(t *testing.T) {
 	scan := bufio.NewScanner(bytes.NewReader(b))
 	for scan.Scan() {
 		if strings.HasPrefix(scan.Text(), "vllm:num_requests_running") {
-			if diff := cmp.Diff(`vllm:num_requests_running{engine="0",model_name="a\"b\\c\nd"} 0.0`, scan.Text()); diff != "" {
+			if diff := cmp.Diff(`vllm:num_requests_running{engine="0",model_name="a\"b\\c\nd"} 0.0`,
+				scan.Text()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			return
@@ -203,8 +206,9 @@ func TestLabelsAreEscaped(t *testing.T) {
 
 func BenchmarkRender(b *testing.B) {
 	core, err := batch.New(batch.Config{
-		MaxRunning: 4, MaxBatchedTokens: 100, KVBlocks: 512, BlockTokens: 32, PrefillTokensPerSecond: 1000, DecodeTokensPerSecond: 100,
-		AnswerTokens: 10,
+		MaxRunning: 4, MaxBatchedTokens: 100, KVBlocks: 512, BlockTokens: 32, PrefillTokensPerSecond: 1000,
+		DecodeTokensPerSecond: 100,
+		AnswerTokens:          10,
 	}, batch.NewTokens(4))
 	if err != nil {
 		b.Fatal(err)

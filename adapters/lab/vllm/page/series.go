@@ -60,11 +60,14 @@ func (p *Page) queues() {
 	p.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.",
 		labelled{p.labels, func(v *View) float64 { return float64(v.Waiting) }})
 	p.gauge("vllm:num_requests_waiting_by_reason",
-		"Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all reasons equals vllm:num_requests_waiting.",
+		"Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; "+
+			"'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all "+
+			"reasons equals vllm:num_requests_waiting.",
 		labelled{p.with("reason", "capacity"), func(v *View) float64 { return float64(v.Waiting - v.Deferred) }},
 		labelled{p.with("reason", "deferred"), func(v *View) float64 { return float64(v.Deferred) }})
 	p.gauge("vllm:engine_sleep_state",
-		"Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.",
+		"Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded "+
+			"= 1 means sleep level 1; discard_all = 1 means sleep level 2.",
 		labelled{p.with("sleep_state", "awake"), one},
 		labelled{p.with("sleep_state", "weights_offloaded"), zero},
 		labelled{p.with("sleep_state", "discard_all"), zero})
@@ -82,7 +85,8 @@ func (p *Page) tokenCounters() {
 	p.counter("vllm:prompt_tokens", "Number of prefill tokens processed.",
 		labelled{p.labels, func(v *View) float64 { return float64(v.PromptTokens) }})
 	p.counter("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.",
-		labelled{p.with("source", "local_compute"), func(v *View) float64 { return float64(v.PromptTokens - v.CachedTokens) }},
+		labelled{p.with("source", "local_compute"),
+			func(v *View) float64 { return float64(v.PromptTokens - v.CachedTokens) }},
 		labelled{p.with("source", "local_cache_hit"), func(v *View) float64 { return float64(v.CachedTokens) }},
 		labelled{p.with("source", "external_kv_transfer"), zero})
 	p.counter("vllm:prompt_tokens_cached", "Number of cached prompt tokens (local + external).",
@@ -93,7 +97,8 @@ func (p *Page) tokenCounters() {
 
 func (p *Page) endCounters() {
 	ended := func(why batch.Reason) labelled {
-		return labelled{p.with("finished_reason", why.String()), func(v *View) float64 { return float64(v.Finished[why]) }}
+		return labelled{p.with("finished_reason", why.String()),
+			func(v *View) float64 { return float64(v.Finished[why]) }}
 	}
 	p.counter("vllm:request_success", "Count of successfully processed requests.",
 		ended(batch.Stop), ended(batch.Length), ended(batch.Abort),
@@ -108,18 +113,21 @@ func (p *Page) histograms(y *batch.Tally) {
 	p.histogram("vllm:request_prompt_tokens", "Number of prefill tokens processed.", &y.PromptLength)
 	p.histogram("vllm:request_generation_tokens", "Number of generation tokens processed.", &y.AnswerLength)
 	p.histogram("vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", &y.StepTokens)
-	p.histogram("vllm:request_max_num_generation_tokens", "Histogram of maximum number of requested generation tokens.", &y.LongestAnswer)
+	p.histogram("vllm:request_max_num_generation_tokens", "Histogram of maximum number of requested generation tokens.",
+		&y.LongestAnswer)
 	p.histogram("vllm:request_params_n", "Histogram of the n request parameter.", &y.Choices)
 	p.histogram("vllm:request_params_max_tokens", "Histogram of the max_tokens request parameter.", &y.MaxTokens)
 	p.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", &y.FirstToken)
 	p.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", &y.InterToken)
-	p.histogram("vllm:request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.", &y.PerOutputToken)
+	p.histogram("vllm:request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.",
+		&y.PerOutputToken)
 	p.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &y.EndToEnd)
 	p.histogram("vllm:request_queue_time_seconds", fmt.Sprintf(phase, "WAITING"), &y.Queue)
 	p.histogram("vllm:request_inference_time_seconds", fmt.Sprintf(phase, "RUNNING"), &y.Inference)
 	p.histogram("vllm:request_prefill_time_seconds", fmt.Sprintf(phase, "PREFILL"), &y.Prefill)
 	p.histogram("vllm:request_decode_time_seconds", fmt.Sprintf(phase, "DECODE"), &y.Decode)
-	p.histogram("vllm:request_num_preemptions", "Histogram of the number of times a request was preempted.", &y.RequestPreemptions)
+	p.histogram("vllm:request_num_preemptions", "Histogram of the number of times a request was preempted.",
+		&y.RequestPreemptions)
 	p.histogram("vllm:request_prefill_kv_computed_tokens",
 		"Histogram of new KV tokens computed during prefill (excluding cached tokens).", &y.ComputedTokens)
 }
