@@ -77,6 +77,15 @@ func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), 
 // Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would
 // otherwise replace a configuration by the default without a word. The error is a *strictyaml.Error with every problem.
 func Load(data []byte, defaults Settings) (*Config, error) {
+	l, err := load(data, defaults)
+	if err != nil {
+		return nil, err
+	}
+	return l.config, nil
+}
+
+// load returns the loader of a file that has no problem.
+func load(data []byte, defaults Settings) (*loader, error) {
 	root, problem := strictyaml.Parse(data)
 	if root == nil && problem == nil {
 		problem = &strictyaml.Problem{Text: "empty; without a configuration file the default configuration holds"}
@@ -91,5 +100,5 @@ func Load(data []byte, defaults Settings) (*Config, error) {
 		return nil, err
 	}
 	l.config.Warnings = l.Warnings()
-	return l.config, nil
+	return l, nil
 }

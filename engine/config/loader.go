@@ -23,7 +23,17 @@ type loader struct {
 	instances []*instance // in the order of the file
 	named     map[string]*instance
 	config    *Config
-	core      *CoreMetrics // that a source names
+	from      origins
+}
+
+// origins are the plugins that the parts of a Config come from: those of the file, and the defaults for what it leaves out.
+type origins struct {
+	discovery, metrics, models *instance // nil = there is none
+	core                       *instance // the extractor of the metrics page
+	list                       *instance // the extractor of the model list; nil = no source names one
+	picker                     *instance // of profiles that list none
+	handler                    *instance
+	parsers                    []*instance // that have an effect; empty = the default
 }
 
 // instance is one entry of plugins.

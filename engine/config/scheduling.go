@@ -37,6 +37,7 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 		profiles = append(profiles, l.profile(s, at))
 	}
 	shared := l.firstPicker()
+	l.from.picker = shared
 	for i := range profiles {
 		p := &profiles[i]
 		if p.Picker.Picker == nil {
@@ -156,9 +157,11 @@ func (l *loader) handler(profiles int) schedule.Handler {
 			l.config.Handler = Handler{Type: x.typ, Name: x.name}
 		}
 	}
+	l.from.handler = found
 	switch {
 	case found == nil && profiles == 1:
 		plugin = construct(defaultHandler).(schedule.Handler)
+		l.from.handler = &instance{name: defaultHandler, typ: defaultHandler, plugin: plugin}
 		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler}
 	case found == nil:
 		l.Fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not",

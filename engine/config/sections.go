@@ -15,6 +15,7 @@ func (l *loader) dataLayer(doc *document) {
 	s := &doc.DataLayer
 	if from := s.Discovery.Endpoints; from != nil {
 		if x := l.find(doc.older.discovery()+".pluginRef", from.PluginRef, "file-discovery"); x != nil {
+			l.from.discovery = x
 			p := x.plugin.(*FileDiscovery)
 			at := x.path + ".parameters.path"
 			l.config.Discovery = Discovery{Path: p.Path, Watch: p.WatchFile,
@@ -24,9 +25,13 @@ func (l *loader) dataLayer(doc *document) {
 	for i := range s.Sources {
 		l.source(&s.Sources[i], "dataLayer."+item("sources", i))
 	}
+	if l.from.core == nil {
+		l.from.core = l.oneOf("core-metrics-extractor")
+	}
 	inject := s.InjectDefaults == nil || *s.InjectDefaults
 	if inject && !l.config.Metrics.Enabled {
-		l.config.Metrics = l.oneOf("metrics-data-source").(*MetricsSource).page()
+		l.from.metrics = l.oneOf("metrics-data-source")
+		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page()
 	}
 	reads := l.config.Plan.Reads() & (schedule.ReadsSample | schedule.ReadsLoRA)
 	if !l.config.Metrics.Enabled && reads != 0 {
@@ -35,10 +40,7 @@ func (l *loader) dataLayer(doc *document) {
 		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
 			"prefix cache")
 	}
-	if l.core == nil {
-		l.core = l.oneOf("core-metrics-extractor").(*CoreMetrics)
-	}
-	label := l.core.EngineLabelKey
+	label := l.from.core.plugin.(*CoreMetrics).EngineLabelKey
 	l.config.EngineLabelKeys = []string{label}
 	if label == engineLabel {
 		l.config.EngineLabelKeys = append(l.config.EngineLabelKeys, legacyEngineLabel)
@@ -46,14 +48,14 @@ func (l *loader) dataLayer(doc *document) {
 }
 
 // oneOf is the first plugin of a type in the file, or one with the defaults.
-func (l *loader) oneOf(typ string) any {
+func (l *loader) oneOf(typ string) *instance {
 	for _, x := range l.instances {
 		if x.typ == typ {
 			x.used = true
-			return x.plugin
+			return x
 		}
 	}
-	return construct(typ)
+	return &instance{name: typ, typ: typ, plugin: construct(typ)}
 }
 
 // source switches on what an entry of dataLayer.sources names.
@@ -64,10 +66,10 @@ func (l *loader) source(s *sourceSection, path string) {
 		var into *Source
 		switch p := x.plugin.(type) {
 		case *MetricsSource:
-			into, extractor = &l.config.Metrics, "core-metrics-extractor"
+			into, extractor, l.from.metrics = &l.config.Metrics, "core-metrics-extractor", x
 			l.enable(into, p.page(), path)
 		case *ModelsSource:
-			into, extractor = &l.config.Models, "models-data-extractor"
+			into, extractor, l.from.models = &l.config.Models, "models-data-extractor", x
 			l.enable(into, p.page(), path)
 		}
 	}
@@ -83,8 +85,10 @@ func (l *loader) source(s *sourceSection, path string) {
 				l.Fail(at, "a second %s on one source, want one", y.typ)
 			}
 			seen[y.typ] = true
-			if core, ok := y.plugin.(*CoreMetrics); ok {
-				l.core = core
+			if y.typ == "core-metrics-extractor" {
+				l.from.core = y
+			} else {
+				l.from.list = y
 			}
 		}
 	}
@@ -132,6 +136,9 @@ func (l *loader) parserList(list []pluginRef, path func(int) string) {
 			l.Fail(at, "a second %s, want one", x.typ)
 		case x.typ == "openai-parser":
 			l.config.ParseOpenAI = true
+			l.from.parsers = append(l.from.parsers, x)
+		default:
+			l.from.parsers = append(l.from.parsers, x)
 		}
 		seen = append(seen, x.typ)
 	}

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,27 +23,18 @@ func newConfigConvert() *cobra.Command {
 			"printed as it is.",
 		Example:           "  signalbox config convert old.yaml > new.yaml",
 		ValidArgsFunction: completeYAML,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return fmt.Errorf("%s: got %d arguments, want one: the FILE, or - for standard input", cmd.CommandPath(),
-				len(args))
-		},
+		Args:              wantsFiles("the FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to != "v1" {
 				return fmt.Errorf("--to: got %q, want v1", to)
 			}
-			data, err := readInput(cmd.Context(), args[0], cmd.InOrStdin())
+			data, err := readConfiguration(cmd.Context(), args[0], cmd.InOrStdin())
 			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if discovery.Recognise(data) {
-				return fmt.Errorf("%s: is an endpoints file, which has one version; want a configuration", args[0])
+				return err
 			}
 			converted, err := config.Convert(data)
 			if err != nil {
-				return fmt.Errorf("%s: %s", args[0], strings.ReplaceAll(err.Error(), "\n", "\n"+args[0]+": "))
+				return ofFile(args[0], err)
 			}
 			_, err = cmd.OutOrStdout().Write(converted)
 			return err
@@ -49,4 +42,33 @@ func newConfigConvert() *cobra.Command {
 	}
 	c.Flags().StringVar(&to, "to", to, "the `VERSION` of the format; v1 is the only one")
 	return c
+}
+
+// wantsFiles accepts as many arguments as there are names, of which one may be - for standard input.
+func wantsFiles(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%s: got %d arguments, want %d: %s; - is standard input", cmd.CommandPath(), len(args),
+			len(names),
+			strings.Join(names, " and "))
+	}
+}
+
+// readConfiguration reads a file, or stdin for the name -, that is no endpoints file.
+func readConfiguration(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
+	data, err := readInput(ctx, name, stdin)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if discovery.Recognise(data) {
+		return nil, fmt.Errorf("%s: is an endpoints file; want a configuration", name)
+	}
+	return data, nil
+}
+
+// ofFile puts a file's name before each line of an error.
+func ofFile(name string, err error) error {
+	return fmt.Errorf("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "\n"+name+": "))
 }

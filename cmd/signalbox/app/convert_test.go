@@ -22,7 +22,7 @@ func TestConfigConvert(t *testing.T) {
 		"is new":         {args: "-", stdin: newer, out: newer},
 		"no file":        {args: "nowhere.yaml", err: "nowhere.yaml: open nowhere.yaml: no such file or directory"},
 		"endpoints": {args: "servers.yaml",
-			err: "servers.yaml: is an endpoints file, which has one version; want a configuration"},
+			err: "servers.yaml: is an endpoints file; want a configuration"},
 		"not YAML": {args: "-", stdin: "a: b: c",
 			err: "-: line 1: not readable as YAML: mapping values are not allowed in this context"},
 		"another version": {args: "--to v2 older.yaml", err: `--to: got "v2", want v1`},

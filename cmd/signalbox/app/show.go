@@ -1,0 +1,72 @@
+package app
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox-epp/signalbox/engine/config"
+)
+
+func newConfigShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show FILE",
+		Short: "Print what a configuration comes to, with all defaults",
+		Long: "Print what a configuration file comes to, as a file of llm-d.ai/v1 with all defaults written out and " +
+			"in an order that is " +
+			"stable; - is standard input. It is a configuration to the same effect. Without effect, and left out, " +
+			"are plugins that " +
+			"nothing names, and flow control, whose feature gate is off.",
+		Example:           "  signalbox config show config.yaml",
+		ValidArgsFunction: completeYAML,
+		Args:              wantsFiles("the FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := readConfiguration(cmd.Context(), args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			shown, err := config.Show(data, config.Settings{Destinations: 3})
+			if err != nil {
+				return ofFile(args[0], err)
+			}
+			_, err = cmd.OutOrStdout().Write(shown)
+			return err
+		},
+	}
+}
+
+func newConfigDiff() *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff A B",
+		Short: "Print what changes from one configuration to another",
+		Long: "Print what changes if configuration file B takes the place of A: one value a line, defaults included, " +
+			"named by plugin and " +
+			"profile. What is written in another way and means the same is no change.\n\n" +
+			"The exit status is 0 if nothing changes, else 1.",
+		Example:           "  signalbox config diff old.yaml new.yaml",
+		ValidArgsFunction: completeYAML,
+		Args:              wantsFiles("the FILES A", "B"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sides [2][]byte
+			for i, name := range args {
+				data, err := readConfiguration(cmd.Context(), name, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				if sides[i], err = config.Show(data, config.Settings{Destinations: 3}); err != nil {
+					return ofFile(name, err)
+				}
+			}
+			changes := config.Diff(sides[0], sides[1])
+			for _, line := range changes {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
+					return err
+				}
+			}
+			if len(changes) > 0 {
+				return fmt.Errorf("differences: %d", len(changes))
+			}
+			return nil
+		},
+	}
+}

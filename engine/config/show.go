@@ -1,0 +1,277 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+)
+
+// Show returns what a configuration file comes to, as a file of version v1 in which nothing is left to a default: every
+// plugin that has an effect with all its parameters, every profile with its picker, every source. Equal effects are
+// equal bytes, but for names. Load takes the result, to the same effect. The error is a *strictyaml.Error.
+func Show(data []byte, defaults Settings) ([]byte, error) {
+	l, err := load(data, defaults)
+	if err != nil {
+		return nil, err
+	}
+	s := shower{loader: l, names: map[*instance]string{}}
+	root := mapping(
+		pairOf("apiVersion", text(v1)), pairOf("kind", text("EndpointPickerConfig")),
+		pairOf("featureGates", sequence(text("flowControl=false"), text("haPopulateNonLeaderDatastore=true"))),
+		pairOf("plugins", s.plugins()), pairOf("schedulingProfiles", s.profiles()),
+		pairOf("dataLayer", s.sources()), pairOf("requestHandler", s.requestHandler()),
+	)
+	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
+}
+
+// Diff lists what differs between two files that Show has printed, one value a line, in their order. The order of
+// plugins counts within a profile, where it has an effect.
+func Diff(a, b []byte) []string {
+	var sides [2]flat
+	for i, shown := range [][]byte{a, b} {
+		sides[i] = flat{values: map[string]string{}, orders: map[string][]string{}}
+		if root, _ := strictyaml.Parse(shown); root != nil {
+			sides[i].add("", root)
+		}
+	}
+	return sides[0].diff(&sides[1])
+}
+
+// flat is a document as paths with plain values, in its order. Items of a list are named by their name or reference.
+type flat struct {
+	paths  []string
+	values map[string]string   // by path
+	orders map[string][]string // names of a profile's plugins, by the path of their list
+}
+
+func (f *flat) diff(to *flat) []string {
+	var out []string
+	for _, path := range f.paths {
+		if is, there := to.values[path]; !there {
+			out = append(out, path+": "+f.values[path]+" -> absent")
+		} else if is != f.values[path] {
+			out = append(out, path+": "+f.values[path]+" -> "+is)
+		}
+	}
+	for _, path := range to.paths {
+		if _, there := f.values[path]; !there {
+			out = append(out, path+": absent -> "+to.values[path])
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.orders)) {
+		was, is := f.orders[path], to.orders[path]
+		if !slices.Equal(was, is) && slices.Equal(slices.Sorted(slices.Values(was)), slices.Sorted(slices.Values(is))) {
+			out = append(out, path+": the order is another one")
+		}
+	}
+	return out
+}
+
+func (f *flat) add(path string, n *yaml.Node) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			f.add(strings.TrimPrefix(path+"."+n.Content[i].Value, "."), n.Content[i+1])
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			name := itemName(item, i)
+			f.add(path+"["+name+"]", item)
+			if strictyaml.Find(item, "pluginRef") != nil {
+				f.orders[path] = append(f.orders[path], name)
+			}
+		}
+	default:
+		f.paths = append(f.paths, path)
+		f.values[path] = strictyaml.Describe(n)
+	}
+}
+
+func itemName(item *yaml.Node, position int) string {
+	for _, key := range []string{"name", "pluginRef"} {
+		if name := strictyaml.Find(item, key); name != nil {
+			return name.Value
+		}
+	}
+	return strconv.Itoa(position)
+}
+
+// shower prints what a loader has found.
+type shower struct {
+	*loader
+	names map[*instance]string // under which the printed file has a plugin
+}
+
+// plugins lists those of the file that have an effect, in its order, and then those that it leaves to the default.
+func (s *shower) plugins() *yaml.Node {
+	all := slices.Clone(s.instances)
+	from := &s.from
+	for _, x := range []*instance{from.picker, from.handler, from.metrics, from.core, from.models, from.list} {
+		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
+			all = append(all, x)
+		}
+	}
+	if len(from.parsers) == 0 {
+		for _, typ := range []string{"openai-parser", "passthrough-parser"} {
+			x := &instance{name: typ, typ: typ, plugin: construct(typ), used: true}
+			from.parsers, all = append(from.parsers, x), append(all, x)
+		}
+	}
+	list, taken := sequence(), map[string]bool{}
+	for _, x := range all {
+		if x.path != "" && !x.used || x == from.picker && !s.picks(x) {
+			continue
+		}
+		name := x.name
+		for i := 2; taken[name]; i++ {
+			name = x.name + "-" + strconv.Itoa(i)
+		}
+		taken[name], s.names[x] = true, name
+		list.Content = append(list.Content, mapping(
+			pairOf("name", text(name)), pairOf("type", text(x.typ)),
+			pairOf("parameters", value(reflect.ValueOf(x.plugin))),
+		))
+	}
+	return list
+}
+
+// picks reports whether a profile has this picker.
+func (s *shower) picks(x *instance) bool {
+	return slices.ContainsFunc(s.config.Plan.Profiles(),
+		func(p schedule.Profile) bool { return p.Picker.Picker == x.plugin })
+}
+
+// named returns a reference to a plugin.
+func (s *shower) named(plugin any) pair {
+	for x, name := range s.names {
+		if x.plugin == plugin {
+			return pairOf("pluginRef", text(name))
+		}
+	}
+	return pairOf("pluginRef", text(""))
+}
+
+func (s *shower) profiles() *yaml.Node {
+	list := sequence()
+	for _, p := range s.config.Plan.Profiles() {
+		plugins := sequence()
+		for _, f := range p.Filters {
+			plugins.Content = append(plugins.Content, mapping(s.named(f.Filter)))
+		}
+		for _, r := range p.Scorers {
+			weight := strconv.FormatFloat(float64(r.Weight), 'g', -1, 32)
+			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer), pairOf("weight", plain(weight))))
+		}
+		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker)))
+		list.Content = append(list.Content, mapping(pairOf("name", text(p.Name)), pairOf("plugins", plugins)))
+	}
+	return list
+}
+
+func (s *shower) sources() *yaml.Node {
+	from, list := &s.from, sequence()
+	if from.metrics != nil {
+		list.Content = append(list.Content, mapping(s.named(from.metrics.plugin),
+			pairOf("extractors", sequence(mapping(s.named(from.core.plugin))))))
+	}
+	if from.models != nil {
+		extractors := sequence()
+		if from.list != nil {
+			extractors.Content = append(extractors.Content, mapping(s.named(from.list.plugin)))
+		}
+		list.Content = append(list.Content, mapping(s.named(from.models.plugin), pairOf("extractors", extractors)))
+	}
+	section := mapping(pairOf("injectDefaults", plain("false")), pairOf("sources", list))
+	if from.discovery != nil {
+		endpoints := pairOf("endpoints", mapping(s.named(from.discovery.plugin)))
+		discovery := pairOf("discovery", mapping(endpoints))
+		section.Content = append(section.Content, discovery.key, discovery.value)
+	}
+	return section
+}
+
+func (s *shower) requestHandler() *yaml.Node {
+	list := sequence()
+	for _, x := range s.from.parsers {
+		list.Content = append(list.Content, mapping(s.named(x.plugin)))
+	}
+	return mapping(pairOf("parsers", list))
+}
+
+// value prints parameters as Load reads them. Nil pointers, which are parameters that are not set, are left out.
+func value(v reflect.Value) *yaml.Node {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return text(x.String())
+	case strictyaml.Quantity:
+		return plain(strconv.FormatInt(int64(x), 10))
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return value(v.Elem())
+	case reflect.Struct:
+		n := mapping()
+		for _, f := range strictyaml.FieldsOf(v.Type()) {
+			field := v.FieldByIndex(f.Index)
+			if field.Kind() == reflect.Pointer && field.IsNil() {
+				continue
+			}
+			p := pairOf(f.Name, value(field))
+			n.Content = append(n.Content, p.key, p.value)
+		}
+		return n
+	case reflect.Slice:
+		n := sequence()
+		for i := range v.Len() {
+			n.Content = append(n.Content, value(v.Index(i)))
+		}
+		return n
+	case reflect.Map:
+		n := mapping()
+		entries := v.Interface().(map[string]string)
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			p := pairOf(key, text(entries[key]))
+			n.Content = append(n.Content, p.key, p.value)
+		}
+		return n
+	case reflect.String:
+		return text(v.String())
+	case reflect.Bool:
+		return plain(strconv.FormatBool(v.Bool()))
+	case reflect.Int:
+		return plain(strconv.FormatInt(v.Int(), 10))
+	}
+	return plain(strconv.FormatFloat(v.Float(), 'g', -1, 64))
+}
+
+// pair is a key of a printed mapping and its value.
+type pair struct{ key, value *yaml.Node }
+
+func pairOf(key string, value *yaml.Node) pair { return pair{text(key), value} }
+
+// mapping is printed in one line if it is empty.
+func mapping(pairs ...pair) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	for _, p := range pairs {
+		n.Content = append(n.Content, p.key, p.value)
+	}
+	return n
+}
+
+func sequence(items ...*yaml.Node) *yaml.Node {
+	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: items}
+}
+
+// text is a string, in quotes where it would be read as something else.
+func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
+
+// plain is a number or a truth value.
+func plain(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }

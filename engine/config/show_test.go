@@ -1,0 +1,84 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What Show prints is the whole effect of a file, and is its own effect.
+func TestShowIsTheEffect(t *testing.T) {
+	files, err := filepath.Glob("testdata/versions/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files")
+	}
+	texts := map[string]string{"the default": builtIn}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(data)
+	}
+	for name, file := range texts {
+		shown, err := Show([]byte(file), three)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if d := cmp.Diff(effect(t, []byte(file)), effect(t, shown)); d != "" {
+			t.Errorf("%s: the file -, what is shown of it +\n%s\n%s", name, d, shown)
+		}
+		again, err := Show(shown, three)
+		if err != nil || string(again) != string(shown) {
+			t.Errorf("%s: shown again, %v:\n%s", name, err, cmp.Diff(string(shown), string(again)))
+		}
+		c, err := Load(shown, three)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, w := range c.Warnings {
+			if !strings.HasSuffix(w.Text, "has no scorer, so all endpoints are equally good to it") {
+				t.Errorf("%s: what is shown has a warning: %v", name, w)
+			}
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	const scorers = newHead + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, parameters: {threshold: 9}}]\n"
+	for name, c := range map[string]struct {
+		a, b string
+		want []string
+	}{
+		"versions": {head, newHead, nil},
+		"order of keys and what is written out": {newHead + "plugins: [{type: queue-scorer, name: queue-scorer}]",
+			newHead + "plugins: [{name: queue-scorer, parameters: {}, type: queue-scorer}, {type: max-score-picker}]",
+			nil},
+		"a parameter": {scorers, strings.Replace(scorers, "9", "8", 1),
+			[]string{"plugins[load-aware-scorer].parameters.threshold: 9 -> 8"}},
+		"a weight": {
+			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer}, {pluginRef: " +
+				"load-aware-scorer}]}]",
+			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer, weight: 2}, " +
+				"{pluginRef: load-aware-scorer}]}]",
+			[]string{"schedulingProfiles[p].plugins[queue-scorer].weight: 1 -> 2"}},
+		"a plugin": {newHead + "plugins: [{type: queue-scorer}]",
+			newHead + "plugins: [{type: decode-filter}, {type: queue-scorer}]",
+			[]string{"plugins[decode-filter].name: absent -> \"decode-filter\"",
+				"plugins[decode-filter].type: absent -> \"decode-filter\"",
+				"schedulingProfiles[default].plugins[decode-filter].pluginRef: absent -> \"decode-filter\""}},
+		"the order of filters": {newHead + "plugins: [{type: decode-filter}, {type: prefill-filter}]",
+			newHead + "plugins: [{type: prefill-filter}, {type: decode-filter}]",
+			[]string{"schedulingProfiles[default].plugins: the order is another one"}},
+	} {
+		a, err := Show([]byte(c.a), three)
+		b, other := Show([]byte(c.b), three)
+		if got := Diff(a, b); err != nil || other != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, %v, %v; want %q", name, got, err, other, c.want)
+		}
+	}
+}
