@@ -106,7 +106,7 @@ func (h *handler) routes() []route {
 		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every " +
 			"endpoint",
 			takes: []string{"all", "limit", "n"}, serve: h.request},
-		{path: "/debug/endpoints", about: "the endpoints: samples, load, health", serve: h.endpoints,
+		{path: "/debug/endpoints", about: "the endpoints: samples, load, outlier states", serve: h.endpoints,
 			none: h.Endpoints == nil},
 		{path: "/debug/proxies", about: "the proxies that are connected: version, lane, access log", serve: h.proxies,
 			none: h.Proxies == nil},

@@ -24,21 +24,21 @@ import (
 // Option makes the command the program of another module.
 type Option func(*program)
 
-// Named calls the command by another name, in its help, its errors and its version, which says both. An empty version
-// is that of the main module. Metrics and the headers that clients see keep Signalbox's names.
+// Named calls the command by another name in its help, its errors and its version, which says both names. An empty
+// version stands for that of the main module. Metrics and the headers that clients see keep Signalbox's names.
 func Named(name, version string) Option {
 	return func(p *program) { p.name, p.version = name, version }
 }
 
-// With adds commands, each with a name that Signalbox has not. The context that they run with ends at the first SIGINT
-// or SIGTERM.
+// With adds commands. None may have the name of a command of Signalbox. The context that they run with is done at the
+// first SIGINT or SIGTERM.
 func With(commands ...*cobra.Command) Option {
 	return func(p *program) { p.commands = append(p.commands, commands...) }
 }
 
 const ownName = "signalbox"
 
-// program is what a main made of the command.
+// program is the command as a main names and extends it.
 type program struct {
 	name, version string           // ownName, without a version, unless the main says otherwise
 	commands      []*cobra.Command // beside ours
@@ -52,8 +52,8 @@ func newProgram(opts []Option) *program {
 	return p
 }
 
-// rename puts the program's name in the place of ours in the examples of a tree of commands.
-// Usage and errors have it from the root.
+// rename puts the program's name in the place of ours in the examples of a tree of commands. Usage and errors take the
+// name from the root command.
 func (p *program) rename(c *cobra.Command) {
 	if p.name == ownName {
 		return
@@ -64,8 +64,8 @@ func (p *program) rename(c *cobra.Command) {
 	}
 }
 
-// Main runs the command that the process's arguments name. It ends the process with a status other than 0 where that
-// failed, and at once at a second signal.
+// Main runs the command that the process's arguments name. If the command fails, Main ends the process with a status
+// other than 0. At a second signal it ends the process at once.
 func Main(opts ...Option) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -82,28 +82,27 @@ func Main(opts ...Option) {
 	}
 }
 
-// lastWords writes to a reader that may have stopped reading, which must not hold up the end.
+// lastWords writes the last output of the process. A reader that has stopped reading does not hold up the end.
 func lastWords(w io.Writer, text string) {
 	s := telemetry.NewSink(w, 1<<20, func(uint64) []byte { return nil })
 	_, _ = s.Write([]byte(text))
 	_ = s.Close()
 }
 
-// exitError is an exit status without a fault: a check that did not hold.
+// exitError is an exit status that is no fault of the command: a check that it made did not hold.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// newRoot is the command tree. Without a command it serves.
+// newRoot returns the command tree. Without a command it serves.
 func newRoot(opts ...Option) *cobra.Command {
 	p := newProgram(opts)
 	o := newOptions()
 	root := &cobra.Command{
 		Use:   p.name,
 		Short: "Endpoint Picker for LLM inference behind Envoy",
-		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a request. " +
-			"Without a command it " +
-			"serves.",
+		Long: "Endpoint Picker for LLM inference: Envoy asks it, over ext_proc, which model server takes a " +
+			"request. Without a command it serves.",
 		Example:       "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n" + servingExamples,
 		Version:       p.versionLine(),
 		SilenceUsage:  true,
@@ -117,17 +116,17 @@ func newRoot(opts ...Option) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve ext_proc to Envoy (the default command)",
 		Long: "Serve ext_proc to Envoy until SIGTERM or SIGINT, then drain: requests are taken for --drain-delay " +
-			"more, and streams have " +
-			"--drain-timeout in all to end. A second signal ends at once.",
+			"more, and streams have --drain-timeout in all to end. A second signal ends at once.",
 		Example: servingExamples,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
 	}
 	so.register(serving.Flags())
 	root.AddCommand(p.commands...)
-	root.AddCommand(serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(),
-		newConfig(), newVersion(),
-		newTree(), newDemo(), newConformance(), newEnvoyConfig())
+	root.AddCommand(
+		serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(), newConfig(),
+		newVersion(), newTree(), newDemo(), newConformance(), newEnvoyConfig(),
+	)
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
 	useHelp(root)

@@ -18,8 +18,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin/client"
 )
 
-// portFlags are the flags of all commands that ask a running Signalbox: where its metrics port is,
-// and what that asks for.
+// portFlags are the flags of every command that asks a running Signalbox: where its metrics port is, and the token and
+// certificates that the port wants.
 type portFlags struct {
 	addr, token, authority, certPath string
 }
@@ -32,7 +32,7 @@ func (p *portFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.certPath, "cert-path", "", "directory with tls.crt and tls.key that --metrics-client-ca-file wants")
 }
 
-// client is one of the port, with what guards it want.
+// client returns a client of the port, with the token and certificates that the flags name.
 func (p *portFlags) client() (*client.Client, error) {
 	port := client.Port{Addr: p.addr, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if p.token != "" {
@@ -63,18 +63,18 @@ func (p *portFlags) client() (*client.Client, error) {
 	return client.New(port)
 }
 
-// ask has take ask the port.
+// ask calls take with a client of the port, and names the flag at fault if the handshake fails.
 func (p *portFlags) ask(take func(*client.Client) error) error {
 	c, err := p.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return p.blame(take(c))
+	return p.withFlag(take(c))
 }
 
-// blame names the flag that decides whether a handshake that failed can succeed.
-func (p *portFlags) blame(err error) error {
+// withFlag returns an error as it is, or, if it is a failed handshake, with the flag that can mend it.
+func (p *portFlags) withFlag(err error) error {
 	var unverified *tls.CertificateVerificationError
 	var misnamed x509.HostnameError
 	switch {
@@ -103,11 +103,11 @@ func (p *portFlags) printPage(ctx context.Context, w io.Writer, asJSON bool, pag
 	})
 }
 
-// completing is how long a shell waits for names.
+// completing is the longest time that a shell waits for names.
 const completing = time.Second
 
-// completeFrom makes the values that a shell offers for a flag or argument out of a page of the running Signalbox.
-// Without one there are none.
+// completeFrom completes a flag or an argument with names from a page of the running Signalbox. If none answers, the
+// shell offers nothing.
 func completeFrom[Page any](p *portFlags, page client.Page, names func(*Page) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completing)

@@ -29,12 +29,11 @@ func newConfigCheck() *cobra.Command {
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
 		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with " +
-			"file, line and path. " +
-			"The content tells which of both a file is; - is standard input. Of good files, print what they come " +
-			"to.\n\n" +
+			"file, line and path. The content tells which of both a file is; - is standard input. Of good files, " +
+			"print what they come to.\n\n" +
 			"The exit status is 0 if all files are good, else 1. Warnings do not count.",
-		Example: "  signalbox config check config.yaml endpoints.yaml\n  helm template . | signalbox " +
-			"config check -",
+		Example: "  signalbox config check config.yaml endpoints.yaml\n" +
+			"  helm template . | signalbox config check -",
 		ValidArgsFunction: completeYAML,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -54,10 +53,10 @@ func newConfigCheck() *cobra.Command {
 
 // checker checks files, one after the other.
 type checker struct {
-	follow        bool // what a file names is checked too
+	follow        bool // the endpoints file that a configuration names is checked too
 	in            io.Reader
 	out, problems io.Writer
-	found         int // problems
+	found         int // problems so far
 }
 
 func (k *checker) run(ctx context.Context, names []string) error {
@@ -86,7 +85,7 @@ func (k *checker) run(ctx context.Context, names []string) error {
 	return fmt.Errorf("problems: %d, in %d of %d files", k.found, bad, len(names))
 }
 
-// check reports the problems of a file, and gives what it comes to if there is none.
+// check reports the problems of a file. If there are none, it returns a description of what the file says.
 func (k *checker) check(ctx context.Context, name string) string {
 	data, err := readInput(ctx, name, k.in)
 	if err != nil {
@@ -152,7 +151,8 @@ func (k *checker) warn(name string, w fmt.Stringer) {
 	_, _ = fmt.Fprintf(k.problems, "%s: warning: %s\n", name, w)
 }
 
-// inputBytes are read of a file: more than any format takes, so that its reader says that it is too long.
+// inputBytes is how many bytes of a file are read: more than any format takes, so that the format's reader can report
+// a file that is too long.
 const inputBytes = 2 << 20
 
 // readInput reads a file, or stdin for the name -.
@@ -163,12 +163,12 @@ func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error
 	return readFile(ctx, name)
 }
 
-// readFile reads a file of any name, also one that is called -.
+// readFile reads a file of any name, even one that is called -.
 func readFile(ctx context.Context, name string) ([]byte, error) {
 	return readAll(ctx, name, func() (io.ReadCloser, error) { return os.Open(filepath.Clean(name)) })
 }
 
-// readAll reads what open gives. A pipe may never end: it is given up when ctx is done.
+// readAll reads what open returns. It gives up when ctx is done, for a pipe may never end.
 func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error)) ([]byte, error) {
 	var data []byte
 	var err error
@@ -188,7 +188,7 @@ func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error
 	}
 }
 
-// describe is a configuration in force, defaults filled in.
+// describe returns a configuration as text, with the defaults filled in.
 func describe(c *config.Config) string {
 	var b strings.Builder
 	for _, p := range c.Plan.Profiles() {
@@ -208,6 +208,7 @@ func describe(c *config.Config) string {
 	return b.String()
 }
 
+// named returns a plugin's name, followed by its type if that is another word.
 func named(name, kind string) string {
 	if name == kind || name == "" {
 		return kind

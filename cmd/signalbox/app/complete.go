@@ -47,7 +47,7 @@ var (
 	yamlNames      = []string{"yaml", "yml", "json"}
 )
 
-// useCompletion gives a tree of commands the completion of its values. By default a shell would offer files everywhere.
+// useCompletion adds the completion of values to a tree of commands. By default a shell would offer files everywhere.
 func useCompletion(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	values := flagValues()
@@ -61,8 +61,8 @@ func useCompletion(root *cobra.Command) {
 	walk(root)
 }
 
-// useCompletionCommand has the command that writes the scripts of shells refuse what it does not know, as the others
-// do: cobra's prints its help, and succeeds.
+// useCompletionCommand makes the command that writes the shells' scripts refuse arguments that it does not know, as the
+// other commands do. Cobra's own would print its help and succeed.
 func useCompletionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -98,7 +98,8 @@ func writeCompletion(cmd *cobra.Command, _ []string) error {
 	return root.GenPowerShellCompletionWithDesc(out)
 }
 
-// completeFlag fails only for a flag that is not there, or is completed by its command already, whose word counts.
+// completeFlag adds the completion of one flag. Errors are dropped: a flag that its command completes already keeps
+// that completion.
 func completeFlag(c *cobra.Command, f *pflag.Flag, values []string) {
 	_, isList := f.Value.(pflag.SliceValue)
 	switch {
@@ -128,7 +129,7 @@ func commaList(values []string) cobra.CompletionFunc {
 	}
 }
 
-// suiteNames are those of TLS 1.2, the only ones that can be chosen.
+// suiteNames returns the cipher suites of TLS 1.2, the only ones that can be chosen.
 func suiteNames() []string {
 	var all []string
 	for _, s := range tls.CipherSuites() {
@@ -139,7 +140,7 @@ func suiteNames() []string {
 	return all
 }
 
-// modeNames are the modes of the conformance check as its flag takes them: with quotes where a name has a comma.
+// modeNames returns the modes of the conformance check as its flag takes them: in quotes where a name has a comma.
 func modeNames() []string {
 	var all []string
 	for _, m := range conformance.AllModes() {

@@ -29,16 +29,13 @@ func newConformance() *cobra.Command {
 		Use:   "conformance",
 		Short: "Check an endpoint picker against the rules of ext_proc, in every body mode",
 		Long: "Play a table of checks against a running endpoint picker, this one or another, as a proxy that is as " +
-			"strict as Envoy. Prints a\n" +
-			"line for each check and mode, then passed / applicable for each mode. What needs a look inside the " +
-			"picker, or a special\n" +
-			"configuration of it, is listed as not run. The exit status is 0 if all that is applicable passed, else " +
-			"1.\n\n" +
-			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark +
-			", and Signalbox\n" +
-			"keeps no load, failure, prompt, record or count of such a request once its stream ends. While the " +
-			"checks run, they are load.\n" +
-			"Another picker may not know the mark, and take what is played for answers of its servers.",
+			"strict as Envoy. Prints a line for each check and mode, then passed / applicable for each mode. What " +
+			"needs a look inside the picker, or a special configuration of it, is listed as not run. The exit " +
+			"status is 0 if all that is applicable passed, else 1.\n\n" +
+			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark + ", " +
+			"and Signalbox keeps no load, failure, prompt, record or count of such a request once its stream " +
+			"ends. While the checks run, they are load. Another picker may not know the mark; it then counts what " +
+			"is played as answers of its servers.",
 		Example: "  signalbox conformance --endpoints 127.0.0.1:8001,127.0.0.1:8002 --model my-model\n" +
 			"  signalbox conformance --list",
 		Args: cobra.NoArgs,
@@ -97,8 +94,8 @@ func listChecks(out io.Writer) {
 	}
 }
 
-// sumUp prints what was played, what was not, and the score. It gives exit status 1 if anything failed,
-// or nothing passed.
+// sumUp prints what was played, what was not, and the score. It returns exit status 1 if anything failed or nothing
+// passed.
 func sumUp(out io.Writer, results []conformance.Result) error {
 	for _, r := range results {
 		if r.Outcome != conformance.NotRun {

@@ -17,10 +17,9 @@ func newConfigConvert() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert FILE",
 		Short: "Print a configuration file in the newest version of its format",
-		Long: "Print a configuration file in the newest version of its format, llm-d.ai/v1, with its comments; - is " +
-			"standard input. " +
-			"Plugins that are not supported are printed too; config check names them. A file of that version is " +
-			"printed as it is.",
+		Long: "Print a configuration file in the newest version of its format, llm-d.ai/v1, with its comments; - " +
+			"is standard input. Plugins that are not supported are printed too; config check names them. A file " +
+			"of that version is printed as it is.",
 		Example:           "  signalbox config convert old.yaml > new.yaml",
 		ValidArgsFunction: completeYAML,
 		Args:              wantsFiles("the FILE"),

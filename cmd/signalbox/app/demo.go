@@ -18,7 +18,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/demo"
 )
 
-const demoLongest = 25 * time.Second // load, so that two runs and their ends stay below 90 s
+// demoLongest is the longest load of one run, so that two runs with their ends take less than 90 s.
+const demoLongest = 25 * time.Second
 
 type demoOptions struct {
 	demo.Config
@@ -33,9 +34,8 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
 		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default " +
-			"configuration, then with\n" +
-			"random picking. The exit status is 0 if the default's mean time to first token is at least 20 % " +
-			"shorter, else 1.",
+			"configuration, then with random picking. The exit status is 0 if the default's mean time to first " +
+			"token is at least 20 % shorter, else 1.",
 		Example: "  signalbox demo\n  signalbox demo --serve",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,7 +76,7 @@ func (o *demoOptions) run(ctx context.Context) error {
 	return err
 }
 
-// demoPicker is this Signalbox in the eyes of the demo.
+// demoPicker is a running Signalbox as the demo's Picker.
 type demoPicker struct {
 	prometheus.Gatherer
 	*server
@@ -88,9 +88,8 @@ func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, e
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	o.register(flags)
 	err := flags.Parse([]string{
-		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--endpoints=" + endpoints, "--config-text=" +
-			config,
-		"--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
+		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0",
+		"--endpoints=" + endpoints, "--config-text=" + config, "--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
 	})
 	if err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ type envoyOptions struct {
 	bootstrap string // text
 }
 
-// subsetFilter makes the subset hint of the demo's header. It stands before ext_proc.
+// subsetFilter is the Envoy filter that turns the demo's header into a subset hint. It stands before ext_proc.
 const subsetFilter = `          - name: demo_subset
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
@@ -137,7 +136,7 @@ func findEnvoy(bootstrap string) (*envoyOptions, error) {
 	return &envoyOptions{binary: binary, bootstrap: string(text)}, nil
 }
 
-// self is the path of this binary, "" if the system does not tell it.
+// self returns the path of this binary; "" = the system does not tell it.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -146,7 +145,7 @@ func self() string {
 	return path
 }
 
-// fit puts this stack's addresses in the place of the default ones.
+// fit returns the bootstrap with this run's addresses in the place of the default ones.
 func (o *envoyOptions) fit(epp string) (string, error) {
 	_, port, err := net.SplitHostPort(epp)
 	if err != nil {
@@ -174,7 +173,7 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 	return text, nil
 }
 
-// start returns when Envoy serves and holds the picker healthy.
+// start starts Envoy, and returns once Envoy serves and its health checks find the picker healthy.
 func (o *envoyOptions) start(ctx context.Context, picker, folder string) (url string, end func() error, err error) {
 	text, err := o.fit(picker)
 	if err != nil {

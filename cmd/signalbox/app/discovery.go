@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it,
-// a bad one changes nothing.
+// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file changes
+// nothing.
 func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
@@ -26,15 +26,16 @@ func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discove
 	return file, nil
 }
 
-const namedEndpoints = 20 // in one line of the log
+// namedEndpoints is the most endpoints that one line of the log names.
+const namedEndpoints = 20
 
 // endpointsLog logs what becomes of the file of endpoints.
 type endpointsLog struct {
 	log *zap.Logger
-	say func(format string, args ...any) // says that all is well in place of the log; nil = the log says it
+	say func(format string, args ...any) // takes the line that all is well in place of the log; nil = the log does
 }
 
-// problem hears what is wrong with the endpoints file or its host names; nil = nothing any more.
+// problem logs what is wrong with the endpoints file or its host names; nil = nothing is wrong any more.
 func (l endpointsLog) problem(err error) {
 	if err != nil {
 		l.log.Warn("endpoints: a problem", zap.String("problem", err.Error()))
@@ -75,7 +76,7 @@ func (t *tree) follow(ctx context.Context, file *discovery.File) {
 	go file.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }
 
-// awaitEndpoints waits a second at most for the first set: whoever finds us serving shall find the endpoints too.
+// awaitEndpoints waits a second at most for the first set, so that the first request finds the endpoints.
 func (t *tree) awaitEndpoints(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -13,10 +13,9 @@ func newEndpoints() *cobra.Command {
 	port, asJSON := portFlags{}, false
 	c := &cobra.Command{
 		Use:   "endpoints",
-		Short: "Show the endpoints of a running signalbox: samples, load, health",
+		Short: "Show the endpoints of a running signalbox: samples, load, outlier states",
 		Long: "Show the endpoints of a running signalbox, as /debug/endpoints does: the newest sample of each and " +
-			"its age, the requests\n" +
-			"in flight there, and what is known against it.",
+			"its age, the requests in flight there, and its state: healthy, or an outlier with the cause.",
 		Example: "  signalbox endpoints\n  signalbox endpoints --addr http://10.0.0.5:9090 --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,16 +19,16 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/xds"
 )
 
-// xdsOptions are the flags about what Envoy is told of itself.
+// xdsOptions are the flags of xDS, by which Signalbox configures Envoy.
 type xdsOptions struct {
 	port              int
 	listen, advertise string
 	authority         string
 	certPath          string
 	clientCA          string
-	identity          string      // at Envoy
-	anyPort           bool        // a port of 0 is any free one, and not none
-	envoy             xds.Version // for which Envoy is told; zero = the newest
+	identity          string      // directory at Envoy
+	anyPort           bool        // port 0 stands for any free one, not for none
+	envoy             xds.Version // that the configuration is for; zero = the newest
 }
 
 // on reports whether there is an xDS port.
@@ -51,7 +51,7 @@ func (o *xdsOptions) register(f *pflag.FlagSet) {
 		"file of the CA that signs proxies' certificates: others are not served xDS")
 }
 
-// checkXds gives every problem of these flags, but that of the port's number, which is one of all ports.
+// checkXds returns every problem of these flags but that of the port's number, which checkPorts reports.
 func (o *options) checkXds() []error {
 	var all []error
 	x := o.xds
@@ -72,8 +72,8 @@ func (o *options) checkXds() []error {
 	return all
 }
 
-// envoySetup is what Envoy's configuration depends on, as far as the flags of serve say it. Its error is every problem
-// of them but those of --bind, which addresses gives.
+// envoySetup returns what Envoy's configuration depends on, as far as the flags of serve say it. Its error holds every
+// problem of them but those of --bind, which addresses reports.
 func (o *options) envoySetup() (xds.Setup, error) {
 	s := xds.DefaultSetup(xds.OverrideHost, xds.Light)
 	var problems []error
@@ -99,7 +99,7 @@ func (o *options) envoySetup() (xds.Setup, error) {
 	return s, errors.Join(problems...)
 }
 
-// parseListen reads where Envoy shall listen. A port without an address is on loopback, as Signalbox's own are.
+// parseListen reads where Envoy listens. A port without an address is on loopback, as Signalbox's own ports are.
 func parseListen(s string) (xds.Place, error) {
 	at, err := xds.ParsePlace(s)
 	if err != nil {
@@ -112,21 +112,21 @@ func parseListen(s string) (xds.Place, error) {
 	return at, nil
 }
 
-// reachable is the address or name by which Envoy reaches Signalbox; "" if that would be --bind,
-// and nothing in it is an address.
+// reachable returns the address or name by which Envoy reaches Signalbox: --advertise, or the first address of --bind.
+// It is "" if neither says one.
 func (o *options) reachable() (string, error) {
 	host, given := o.xds.advertise, "got"
 	if bind, _ := o.addresses(); host == "" && len(bind) > 0 {
 		host, given = bind[0].String(), "got none, and --bind"
 	}
 	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox", given,
-			host)
+		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox",
+			given, host)
 	}
 	return host, nil
 }
 
-// announceByXds makes the xDS side; without the flag there is none.
+// announceByXds makes the xDS server, if there is an xDS port.
 func (t *tree) announceByXds(picker netip.AddrPort) error {
 	if !t.opts.xds.on() {
 		return nil
@@ -145,7 +145,7 @@ func (t *tree) announceByXds(picker netip.AddrPort) error {
 	return err
 }
 
-// hangs says that proxies wait no longer for a loop that does not go on.
+// hangs logs that proxies no longer wait for a loop that hangs.
 func (t *tree) hangs(loop int, waited time.Duration) {
 	t.log.Error("a loop hangs: proxies are told to forget endpoints that it may still be picking",
 		zap.Int("loop", loop), zap.Duration("waited", waited))
@@ -171,9 +171,8 @@ func newEnvoyConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
-		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints the " +
-			"shipped file.\n" +
-			"With --endpoints the servers of an override-host cluster are those of the file.",
+		Long: "Print an Envoy bootstrap that fits the flags of serve, which it takes too. Without any it prints " +
+			"the shipped file. With --endpoints the servers of an override-host cluster are those of the file.",
 		Example: "  signalbox envoy-config --endpoints endpoints.yaml > envoy.yaml\n" +
 			"  signalbox envoy-config --cluster xds --xds-port 18000 --xds-listen 127.0.0.1:8080\n" +
 			"  signalbox envoy-config --lane full --envoy-version 1.38",
@@ -201,7 +200,7 @@ func newEnvoyConfig() *cobra.Command {
 	return c
 }
 
-// bootstrap is the file for these flags and those of serve, or every problem of them.
+// bootstrap returns the file for these flags and those of serve, or every problem of them.
 func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error) {
 	problems := []error{o.check()}
 	s, err := o.envoySetup()
@@ -237,7 +236,7 @@ func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error)
 	return text, errors.Join(append(problems, err)...)
 }
 
-// listed are the servers of an endpoints file, standard without one.
+// listed returns the servers of an endpoints file; without a file, standard.
 func listed(ctx context.Context, file string, standard []xds.Place) ([]xds.Place, error) {
 	if file == "" {
 		return standard, nil

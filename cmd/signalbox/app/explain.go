@@ -27,12 +27,10 @@ func newExplain() *cobra.Command {
 		Use:   "explain ID | --last",
 		Short: "Say why a request went where it went",
 		Long: "Say why a request went where it went: every message with its timing, every filter, every score of " +
-			"every endpoint, the\n" +
-			"pick and its runner-up. ID is the x-signalbox-request-id of the answer, its x-request-id, or the " +
-			"chatcmpl-... or cmpl-... that\n" +
-			"vLLM makes of that. Ids that a server makes by itself (resp_...) are known in the full lane alone. " +
-			"--last is the newest\n" +
-			"request; with --model, --status, --endpoint or --reason it is the newest of those.",
+			"every endpoint, the pick and its runner-up. ID is the x-signalbox-request-id of the answer, its " +
+			"x-request-id, or the chatcmpl-... or cmpl-... that vLLM makes of that. Ids that a server makes by " +
+			"itself (resp_...) are known in the full lane alone. --last is the newest request; with --model, " +
+			"--status, --endpoint or --reason it is the newest of those.",
 		Example: "  signalbox explain 5f0c3a1b2d4e6f70-42\n  signalbox explain --last --status 5xx",
 		Args:    o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +46,7 @@ func newExplain() *cobra.Command {
 	return c
 }
 
-// args wants an ID or --last.
+// args returns an error unless an ID or --last is given.
 func (o *explaining) args(cmd *cobra.Command, args []string) error {
 	const one = "the ID, which is the x-signalbox-request-id of an answer; --last takes the newest request"
 	switch {
@@ -82,7 +80,7 @@ func (o *explaining) run(cmd *cobra.Command, c *client.Client, args []string) er
 	return c.Text(cmd.Context(), page, cmd.OutOrStdout())
 }
 
-// newest is the id of the newest request that is meant.
+// newest returns the id of the newest request that meets the filters.
 func (o *explaining) newest(ctx context.Context, c *client.Client) (string, error) {
 	var p admin.RequestsPage
 	if err := c.Decode(ctx, o.filter.page(1), &p); err != nil {
@@ -92,12 +90,12 @@ func (o *explaining) newest(ctx context.Context, c *client.Client) (string, erro
 	case len(p.Requests) > 0:
 		return p.Requests[0].ID, nil
 	case o.filter.set():
-		return "", errors.New("no request that is kept is such a one; signalbox requests lists them")
+		return "", errors.New("no request on record meets the filters; signalbox requests lists those on record")
 	}
 	return "", errors.New("no request has come yet")
 }
 
-// completedIDs are offered by a shell.
+// completedIDs is how many ids a shell offers.
 const completedIDs = 20
 
 func requestIDs(p *admin.RequestsPage) []string {

@@ -11,25 +11,25 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// healthServices are the names under which health is asked: all of them, each probe's, and ext_proc's own.
+// healthServices holds the names that gRPC health answers for: the whole server, Kubernetes' two probes, and ext_proc.
 var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
-// readiness is gRPC health: NOT_SERVING until requests can be served, and again once the end has begun.
-// Who watches is told.
+// readiness is gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun. Clients
+// that watch get each change.
 type readiness struct {
 	*health.Server
 	cancel context.CancelFunc
 	ended  <-chan struct{}
 }
 
-// newReadiness says SERVING as soon as ready gives no error.
+// newReadiness returns a readiness that is SERVING as soon as ready returns no error.
 func newReadiness(ready func() error) *readiness {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &readiness{Server: health.NewServer(), cancel: cancel}
 	for _, name := range healthServices {
 		r.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
 	}
-	if ready() == nil { // at once, so that the first to ask finds it so
+	if ready() == nil { // at once, so that the first check finds it serving
 		r.serving()
 	}
 	r.ended = inBackground(func() { r.await(ctx, ready) })
@@ -55,14 +55,14 @@ func (r *readiness) serving() {
 	}
 }
 
-// Shutdown says NOT_SERVING, for good.
+// Shutdown changes to NOT_SERVING, for good.
 func (r *readiness) Shutdown() {
 	r.Server.Shutdown()
 	r.cancel()
 	<-r.ended
 }
 
-// ready says why no request can be served: the pool is not known, or the end has begun. An empty pool is known.
+// ready returns why no request can be served: the pool is not known, or the shutdown has begun. An empty pool is known.
 func (t *tree) ready() error {
 	if t.draining.Load() {
 		return errors.New("shutting down")
@@ -70,7 +70,7 @@ func (t *tree) ready() error {
 	return known(t.picker.Pool())
 }
 
-// known says that discovery has told no endpoints yet.
+// known returns an error while discovery has told no endpoints yet.
 func known(pool *endpoints.Pool) error {
 	if pool.Snapshot().Version == 0 {
 		return errors.New("the endpoints are not known yet")

@@ -20,7 +20,7 @@ type group struct {
 	names []string
 }
 
-// commandGroups are the subcommands in the order of help. Those of no group come last.
+// commandGroups holds the subcommands in the order of help. Those of no group come last.
 var commandGroups = []group{
 	{"Serving", []string{"up", "serve", "envoy-config"}},
 	{"Configuration", []string{"config", "plugins"}},
@@ -29,20 +29,19 @@ var commandGroups = []group{
 	{"This program", []string{"tree", "version", "completion", "help"}},
 }
 
-// flagGroups are the flags of serve in the order of help. Flags of no group,
-// such as those that a command has beside serve's, come first.
+// flagGroups holds the flags of serve in the order of help. Flags of no group, such as those that a command has beside
+// serve's, come first.
 var flagGroups = []group{
 	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text", "pool-name", "pool-namespace"}},
 	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
 		"enable-pprof"}},
 	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",
-		"metrics-client-ca-file", "metrics-token-file",
-		"metrics-endpoint-auth", "enable-cert-reload", "tls-min-version", "tls-cipher-suites"}},
+		"metrics-client-ca-file", "metrics-token-file", "metrics-endpoint-auth", "enable-cert-reload",
+		"tls-min-version", "tls-cipher-suites"}},
 	{"Picks", []string{"single-destination", "first-token-timeout", "max-ejection-percent", "refresh-metrics-interval",
 		"metrics-staleness-threshold"}},
 	{"Limits of a request", []string{"max-body-bytes", "max-held-bytes", "body-timeout", "queue-timeout",
-		"pick-timeout", "request-timeout",
-		"response-idle-timeout", "access-log-timeout"}},
+		"pick-timeout", "request-timeout", "response-idle-timeout", "access-log-timeout"}},
 	{"xDS and Envoy's files", []string{"xds-port", "xds-listen", "xds-cert-path", "xds-client-ca", "advertise",
 		"envoy-ca", "envoy-cert-path"}},
 	{"Log", []string{"v", "zap-encoder", "zap-log-level", "zap-time-encoding", "zap-stacktrace-level", "zap-devel"}},
@@ -50,15 +49,14 @@ var flagGroups = []group{
 	{"Help", []string{"help", "version"}},
 }
 
-// useHelp gives a tree of commands its help.
+// useHelp makes a tree of commands write its help by writeHelp.
 func useHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { _ = writeHelp(c.OutOrStdout(), c) })
 	root.SetUsageFunc(func(c *cobra.Command) error { return writeHelp(c.OutOrStderr(), c) })
 	root.SetHelpCommand(newHelp())
 }
 
-// writeHelp writes the help of a command: what it does, how it is called, then examples,
-// subcommands and flags by group.
+// writeHelp writes the help of a command: what it does, how it is called, then examples, subcommands and flags by group.
 func writeHelp(w io.Writer, c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString(paragraphs(cmp.Or(c.Long, c.Short)))
@@ -78,10 +76,10 @@ func writeHelp(w io.Writer, c *cobra.Command) error {
 	return err
 }
 
-// paragraphs fills lines up to the width of help. Indented lines stay as they are.
+// paragraphs returns text with lines filled up to the width of help. Indented lines stay as they are.
 func paragraphs(text string) string { return filled(text, "") }
 
-// filled begins each line with a prefix.
+// filled returns paragraphs whose lines begin with a prefix.
 func filled(text, prefix string) string {
 	var p comment.Parser
 	printer := comment.Printer{TextWidth: helpColumns - len(prefix), TextPrefix: prefix, TextCodePrefix: prefix + "  "}
@@ -157,14 +155,14 @@ func newHelp() *cobra.Command {
 		Short:             "Help about any command",
 		ValidArgsFunction: completeCommands,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, rest, err := cmd.Root().Find(args)
+			sub, rest, err := cmd.Root().Find(args)
 			if err == nil {
-				err = noArgs(of, rest)
+				err = noArgs(sub, rest)
 			}
 			if err != nil {
 				return err
 			}
-			return of.Help()
+			return sub.Help()
 		},
 	}
 }

@@ -44,8 +44,8 @@ type hooks struct {
 	servers bool                             // the command says which metrics pages can be read, so the log does not
 }
 
-// Event loops beyond the processors of the largest machines share nothing more,
-// and each has its buffers and its series.
+// mostShards is the most event loops. More loops than the largest machines have processors would do no more work, and
+// each has its own buffers and series of metrics.
 const mostShards = 1024
 
 func newOptions() *options { return &options{} }
@@ -65,7 +65,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	o.given = f.Changed
 }
 
-// check gives every problem of the flags at once.
+// check returns every problem of the flags at once.
 func (o *options) check() error {
 	all := o.checkPorts()
 	all = append(all, o.poolOptions.check(), o.sourceOptions.check(), o.pickOptions.check())
@@ -77,7 +77,7 @@ func (o *options) check() error {
 	return errors.Join(append(all, o.log.Check())...)
 }
 
-// notNegative checks durations that each stand for one of the flags.
+// notNegative returns an error for each flag whose duration is negative.
 func notNegative(flags ...durationFlag) (all []error) {
 	for _, f := range flags {
 		if f.d < 0 {
@@ -92,8 +92,8 @@ type durationFlag struct {
 	d    time.Duration
 }
 
-// portOptions are where the ports are and what they answer. No two of the ports are the same but 0,
-// which is any free one.
+// portOptions says where the ports are and what they answer. No two ports are equal, unless both are 0, which stands
+// for any free one.
 type portOptions struct {
 	grpcPort, healthPort, metricsPort int
 	bind                              []string
@@ -107,7 +107,7 @@ func (o *portOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
 	f.BoolVar(&o.healthChecking, "health-checking", true,
-		"gRPC health on the ext_proc port too; without it a cluster that checks health takes us for dead")
+		"gRPC health on the ext_proc port too; without it a cluster that checks the health of Signalbox finds it unhealthy")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
 	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 }
@@ -131,7 +131,7 @@ func (o *options) checkPorts() (all []error) {
 	return all
 }
 
-// port is one of ours, and its flag.
+// port is one of Signalbox's ports, and its flag.
 type port struct {
 	flag string
 	port int
@@ -145,7 +145,7 @@ func (o *options) ports() []port {
 	return all
 }
 
-// addresses are those of --bind, or everything that is wrong with them.
+// addresses returns the addresses of --bind, or every problem of them.
 func (o *portOptions) addresses() ([]netip.Addr, error) {
 	var good []netip.Addr
 	var problems []error
@@ -185,12 +185,12 @@ func (o *poolOptions) check() error {
 	return nil
 }
 
-// namespace is the pool's: a label.
+// namespace returns the pool's namespace, a label of metrics.
 func (o *poolOptions) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }
 
-// pickOptions are about what a pick says, and what it is made of.
+// pickOptions says how endpoints are judged and how many a pick names.
 type pickOptions struct {
 	singleDestination  bool
 	maxEjection        float64       // percent
@@ -242,7 +242,7 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 		"time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
 	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute,
-		"time for the first byte of a response, after which its endpoint is suspected; 0 is none")
+		"time for the first token of a streamed response; a longer silence is a failure of its endpoint; 0 is none")
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute,
 		"time for a request's access log entry once its stream has ended; 0 is none")
 }
@@ -264,7 +264,7 @@ func (o *limitOptions) check() error {
 	)...)...)
 }
 
-// limit carries "none" as 24 hours: no deadline is zero.
+// limit returns a deadline for a flag: 24 hours for 0, which means none.
 func limit(d time.Duration) time.Duration {
 	if d == 0 {
 		return 24 * time.Hour
@@ -294,8 +294,8 @@ func (o *options) checkDrain() error {
 	return errors.Join(all...)
 }
 
-// delay is how long requests are taken after the first signal. A short --drain-timeout alone leaves half of it for
-// streams to end.
+// delay returns how long requests are taken after the first signal. Without --drain-delay it is at most half of
+// --drain-timeout, so that streams have the other half to end.
 func (o *options) delay() time.Duration {
 	if o.given("drain-delay") {
 		return o.drainDelay
@@ -303,7 +303,7 @@ func (o *options) delay() time.Duration {
 	return min(o.drainDelay, o.drainTimeout/2)
 }
 
-// sourceOptions are where endpoints and configuration are read: at most one of configFile and configText is set.
+// sourceOptions says where endpoints and configuration come from. At most one of configFile and configText is set.
 type sourceOptions struct {
 	endpointsFile          string
 	configFile, configText string
@@ -323,7 +323,7 @@ func (o *sourceOptions) check() error {
 	return nil
 }
 
-// load reads the configuration, and puts --endpoints in the place of its discovery.
+// load reads the configuration. A file of --endpoints takes the place of its discovery.
 func (o *options) load(ctx context.Context) (*config.Config, error) {
 	data, name := []byte(o.configText), "--config-text"
 	if o.configFile != "" {

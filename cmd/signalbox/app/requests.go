@@ -69,10 +69,9 @@ func newRequests() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requests",
 		Short: "List the newest requests of a running signalbox, filtered by model, status, endpoint or reason",
-		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how it " +
-			"ended. A request must\n" +
-			"meet all filters that are given. It keeps some 4 000 requests in memory. signalbox explain tells all " +
-			"about one.",
+		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how " +
+			"it ended. A request must meet all filters that are given. It keeps some 4 000 requests in memory. " +
+			"signalbox explain tells all about one.",
 		Example: "  signalbox requests --status 5xx\n  signalbox requests --model my-model --endpoint vllm-a",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

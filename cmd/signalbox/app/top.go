@@ -22,7 +22,7 @@ type topOptions struct {
 	interval time.Duration
 }
 
-// shortestInterval is between two looks of top: each asks for three pages.
+// shortestInterval is the least time between two looks of top. Each look asks for three pages.
 const shortestInterval = time.Second
 
 func newTop() *cobra.Command {
@@ -30,11 +30,10 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running signalbox in the terminal",
-		Long: "Watch a running signalbox in the terminal: its endpoints with their load, samples and health, the " +
-			"rate of requests, the time\n" +
-			"to the first token where it is known, and the newest requests that were not served. q or Ctrl-C ends " +
-			"it. It goes on trying\n" +
-			"while the process is away. Without a terminal, or with --once, it prints this once.",
+		Long: "Watch a running signalbox in the terminal: its endpoints with their load, samples and outlier " +
+			"states, the rate of requests, the time to the first token where it is known, and the newest " +
+			"requests that were not served. q or Ctrl-C ends it. It goes on trying while the process is away. " +
+			"Without a terminal, or with --once, it prints this once.",
 		Example: "  signalbox top\n  signalbox top --once",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,8 +41,7 @@ func newTop() *cobra.Command {
 				return fmt.Errorf("--interval: got %v, want %v or more", o.interval, shortestInterval)
 			}
 			return o.port.ask(func(c *client.Client) error {
-				return o.run(cmd.Context(), c, cmd.InOrStdin(),
-					cmd.OutOrStdout())
+				return o.run(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout())
 			})
 		},
 	}
@@ -53,7 +51,7 @@ func newTop() *cobra.Command {
 	return c
 }
 
-// run begins with a look before it touches the terminal: what is wrong from the beginning is an error.
+// run takes a first look before it touches the terminal: a problem that is there from the beginning is an error.
 func (o *topOptions) run(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
 	first, err := look(ctx, c)
 	if err != nil {
@@ -79,7 +77,7 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, in io.Reader, ou
 	return o.watch(ctx, c, s, first)
 }
 
-// watch draws until ctx is done. When there is no answer it draws the one before, and says why.
+// watch draws until ctx is done. Without an answer it draws the answer before, and says why.
 func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *overview) error {
 	for ctx.Err() == nil {
 		v.hint = "q ends"
@@ -94,7 +92,7 @@ func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *
 			continue
 		}
 		if next, err := look(ctx, c); err != nil {
-			v = v.without(o.port.blame(err))
+			v = v.without(o.port.withFlag(err))
 		} else {
 			v = next
 		}
@@ -102,7 +100,7 @@ func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *
 	return nil
 }
 
-// widthOfPages is how wide the view is that goes elsewhere than to a terminal, in columns.
+// widthOfPages is the width in columns of a view that does not go to a terminal.
 const widthOfPages = 140
 
 func printLines(out io.Writer, lines []string) error {
@@ -110,7 +108,7 @@ func printLines(out io.Writer, lines []string) error {
 	return err
 }
 
-// sizeOf is the size of a terminal; of one that does not say, it is the usual.
+// sizeOf returns the size of a terminal, or 80 by 24 if the terminal does not tell it.
 func sizeOf(f *os.File) (columns, rows int) {
 	columns, rows, err := term.GetSize(int(f.Fd()))
 	if err != nil || columns <= 0 || rows <= 0 {
@@ -119,14 +117,14 @@ func sizeOf(f *os.File) (columns, rows int) {
 	return columns, rows
 }
 
-// screen is a terminal that top has to itself. What was on it before comes back at the end.
+// screen is a terminal that top has to itself. At the end the terminal shows again what it showed before.
 type screen struct {
 	in   io.Reader
 	out  *os.File
-	cook func() // gives the keyboard back; once
+	cook func() // gives the keyboard back; only its first call does
 }
 
-// What terminals take since the VT100, and the second screen of xterm, which all of today's have.
+// Sequences that terminals have obeyed since the VT100, and xterm's second screen, which all of today's have.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the second screen, without a cursor, without wrapping
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"

@@ -46,15 +46,13 @@ func newUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up [HOST:PORT...]",
 		Short: "Start Envoy and Signalbox before your model servers, in one terminal",
-		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish the " +
-			"answers that run.\n" +
-			"Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, as make envoy leaves it. " +
-			"It is told everything by\n" +
-			"xDS, so that servers may come and go in the file of --endpoints; one that dies is started again. " +
-			"Signalbox takes the flags of\n" +
-			"serve.",
-		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n  signalbox up --endpoints endpoints.yaml\n  " +
-			"signalbox up --sim 2",
+		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish " +
+			"the answers that run. Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, " +
+			"as make envoy leaves it. It is told everything by xDS, so that servers may come and go in the file " +
+			"of --endpoints; one that dies is started again. Signalbox takes the flags of serve.",
+		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n" +
+			"  signalbox up --endpoints endpoints.yaml\n" +
+			"  signalbox up --sim 2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.servers = args
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -64,8 +62,8 @@ func newUp() *cobra.Command {
 	return c
 }
 
-// register has the flags of serve, with other defaults where Envoy is ours: it need not be given time to see our end
-// coming, the port by which it is told things may be any, and people read the log.
+// register adds the flags of serve, some with other defaults, because this command starts Envoy itself: Envoy needs no
+// drain delay, the xDS port may be any free one, and people read the log.
 func (o *upOptions) register(f *pflag.FlagSet) {
 	o.options.register(f)
 	f.StringVar(&o.listen, "listen", listenDefault,
@@ -82,7 +80,7 @@ func (o *upOptions) register(f *pflag.FlagSet) {
 	o.xds.anyPort = true
 }
 
-// check gives every problem of the arguments and flags at once.
+// check returns every problem of the arguments and flags at once.
 func (o *upOptions) check() error {
 	problems := []error{o.checkSources()}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -123,7 +121,7 @@ func (o *upOptions) check() error {
 	return errors.Join(append(problems, o.options.check())...)
 }
 
-// place is a flag with an address and a port of Envoy's.
+// place is a flag that names an address and a port of Envoy's.
 type place struct {
 	flag     string
 	text     *string
@@ -134,7 +132,7 @@ func (o *upOptions) places() []place {
 	return []place{{"listen", &o.listen, listenDefault}, {"admin", &o.admin, adminDefault}}
 }
 
-// checkSources wants one source of servers.
+// checkSources returns an error unless exactly one source of servers is named.
 func (o *upOptions) checkSources() error {
 	var sources []string
 	for _, s := range []struct {
@@ -154,7 +152,7 @@ func (o *upOptions) checkSources() error {
 	return nil
 }
 
-// checkServer refuses what is not HOST:PORT by the rules of endpoints files.
+// checkServer returns an error for text that is not HOST:PORT by the rules of endpoints files.
 func checkServer(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil {
@@ -175,7 +173,7 @@ func checkServer(text string) error {
 	return fmt.Errorf("got %q, want HOST:PORT, such as 127.0.0.1:8001, [::1]:8001 or gpu-1:8000%s", text, hint)
 }
 
-// asEndpointsFile is a file for discovery, of hosts and ports. Each is its own name.
+// asEndpointsFile returns an endpoints file of hosts and ports. Each server is named after its host and port.
 func asEndpointsFile(servers [][2]string) []byte {
 	var b bytes.Buffer
 	b.WriteString("endpoints:\n")
@@ -185,8 +183,8 @@ func asEndpointsFile(servers [][2]string) []byte {
 	return b.Bytes()
 }
 
-// portsFree tries all ports at once, so that one that is taken is named before anything starts. Where Envoy's may be
-// any it settles on one, so that an Envoy that is started again has the same.
+// portsFree opens and closes all ports, so that every port that is taken is reported before anything starts. For a port
+// 0 of Envoy it chooses a free one, so that an Envoy that is started again has the same port.
 func (o *upOptions) portsFree() error {
 	trial := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
 	listeners, err := trial.listen()
@@ -205,7 +203,7 @@ func (o *upOptions) portsFree() error {
 	return errors.Join(problems...)
 }
 
-// findEnvoy finds an Envoy that takes what it will be told, and notes its version.
+// findEnvoy finds an Envoy that takes the configuration it will get, and keeps its version for xDS.
 func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err error) {
 	if path, err = envoy.Find(self()); err != nil {
 		return "", "", err
@@ -224,10 +222,10 @@ func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err er
 	return path, version, nil
 }
 
-// bootstrap is what envoy-config prints for a Signalbox that runs with these flags, on these ports. Its cluster is xds:
-// with a list of servers in the file a change of the endpoints would need another Envoy, and with ORIGINAL_DST there
-// would be no second server to try. By xDS Envoy hears of servers from the process that picks, as the addresses that
-// this has resolved, and keeps them to fall back to.
+// bootstrap returns what envoy-config prints for a Signalbox that runs with these flags on these ports. Its cluster is
+// xds. With a list of servers in the file, a change of the endpoints would need another Envoy, and with ORIGINAL_DST
+// Envoy would have no second server to try. Over xDS the process that picks tells Envoy the servers, by the addresses
+// that it has resolved, and Envoy keeps them to fall back to.
 func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip.AddrPort) ([]byte, error) {
 	bound := *o.options
 	bound.xds.port = int(xdsPort.Port())
@@ -235,7 +233,7 @@ func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip
 	return w.bootstrap(ctx, &bound)
 }
 
-// run starts all, says what it finds, and ends all when ctx is done.
+// run starts everything, says what it finds, and ends everything when ctx is done.
 func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
@@ -257,7 +255,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 	return u.drain()
 }
 
-// explainLine is how to ask why, with the address if that is not the default.
+// explainLine returns the command that explains the last request, with the address if that is not the default.
 func explainLine(metrics netip.AddrPort) string {
 	line := os.Args[0] + " explain --last"
 	if metrics.Port() != 9090 || metrics.Addr() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
@@ -266,7 +264,7 @@ func explainLine(metrics netip.AddrPort) string {
 	return line
 }
 
-// reachedAt is where a client on this machine reaches a listener.
+// reachedAt returns the URL at which a client on this machine reaches a listener.
 func reachedAt(url string) string {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	if a, bad := netip.ParseAddr(host); err == nil && bad == nil && a.IsUnspecified() {
@@ -275,7 +273,7 @@ func reachedAt(url string) string {
 	return url
 }
 
-// simServers are the options of so many simulated servers on free ports.
+// simServers returns the options of so many simulated servers on free ports.
 func simServers(count int) *simOptions {
 	o := &simOptions{}
 	o.register(pflag.NewFlagSet("sim", pflag.ContinueOnError))

@@ -13,17 +13,17 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 )
 
-// Without a terminal figures that change are a line so often at most;
-// what is said of servers and of Envoy is one at once.
+// plainStatus is the least time between two lines of status where there is no terminal. A change of the servers or of
+// Envoy is written at once.
 const plainStatus = 10 * time.Second
 
-// console is where up speaks: lines that stay and, on a terminal, one line below them that is drawn over.
+// console is the output of up: lines that stay and, on a terminal, a status line below them that is drawn over.
 type console struct {
 	mu     sync.Mutex
 	out    io.Writer
 	width  func() int // columns of the terminal; nil = out is none
-	status string     // as it was shown last
-	shown  time.Time
+	status string     // that was shown last
+	shown  time.Time  // when that was, if there is no terminal
 }
 
 func newConsole(out io.Writer) *console {
@@ -65,11 +65,11 @@ func (c *console) Write(lines []byte) (int, error) {
 
 const clearLine = "\r\x1b[K"
 
-// freeColumns stay free behind the status: two for the ^C that a terminal shows, one for a terminal that wraps as soon
-// as its last column is written.
+// freeColumns is how many columns stay free behind the status: two for the ^C that a terminal shows, one for a terminal
+// that wraps as soon as its last column is written.
 const freeColumns = 3
 
-// line is the status as the terminal takes it: on one row, whatever its width.
+// line returns the status cut to one row of the terminal.
 func (c *console) line() string {
 	if c.status == "" {
 		return ""
@@ -77,7 +77,7 @@ func (c *console) line() string {
 	return admin.Clip(c.status, max(c.width()-freeColumns, 1))
 }
 
-// show has the status say something else. urgent has it said at once where there is no terminal, too.
+// show changes the status. An urgent status is written at once even where there is no terminal.
 func (c *console) show(status string, urgent bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

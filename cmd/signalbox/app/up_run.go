@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// An Envoy that does not serve after this long gets a line.
+	// servesWithin is how long Envoy may take to serve before up says that it does not.
 	servesWithin = 10 * time.Second
-	// For the access log to tell the end of the last responses, once Envoy has none left.
+	// logsWithin is how long the access log may take to tell the end of the last responses, once Envoy has none left.
 	logsWithin = time.Second
 )
 
-// up is what runs: Signalbox, Envoy, and the simulated servers if there are.
+// up is a running Signalbox, Envoy, and the simulated servers if there are any.
 type up struct {
 	*upOptions
 	out   *console
@@ -43,10 +43,10 @@ type up struct {
 	ends  []func() error
 
 	mu    sync.Mutex
-	url   string // where clients come, "" before Envoy has served
-	down  bool   // Envoy has died, and serves not yet again
-	model string // that the curl line names, "" before a server has told one
-	words string // of the status, about servers
+	url   string // where clients send requests; "" = Envoy has not served yet
+	down  bool   // Envoy has died, and does not serve again yet
+	model string // that the curl line names; "" = no server has named one yet
+	words string // the part of the status that is about servers, as it was shown last
 }
 
 // start brings up the simulated servers, Signalbox and Envoy.
@@ -88,7 +88,7 @@ func (u *up) start(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// listServers writes the servers that were not given as a file into one.
+// listServers writes servers that were not given as an endpoints file into one.
 func (u *up) listServers(file string) error {
 	var list [][2]string
 	servers := u.servers
@@ -116,7 +116,7 @@ func (u *up) listServers(file string) error {
 	return os.WriteFile(file, asEndpointsFile(list), 0o600)
 }
 
-// watchServers has every server looked at, where the configuration says that its pages are.
+// watchServers starts a watch of every server, at the pages that the configuration names.
 func (u *up) watchServers(ctx context.Context) error {
 	cfg, err := u.load(ctx)
 	if err != nil {
@@ -152,8 +152,8 @@ func (u *up) onEnvoy(e envoy.Event) {
 		u.down = true
 		return
 	case first:
-		u.out.say("Envoy (process %d) serves at %s; its admin page is at %s", e.Process, reachedAt(e.URL),
-			reachedAt(e.Admin))
+		u.out.say("Envoy (process %d) serves at %s; its admin page is at %s",
+			e.Process, reachedAt(e.URL), reachedAt(e.Admin))
 	default:
 		u.out.say("Envoy (process %d) serves again", e.Process)
 	}
@@ -170,7 +170,7 @@ func (u *up) onModel(name string) {
 	u.offer()
 }
 
-// offer says how to ask, once it is known where and for what. Its caller holds the lock.
+// offer prints a request to try, once the address of Envoy and a model are known. Its caller holds the lock.
 func (u *up) offer() {
 	if u.url == "" || u.model == "" {
 		return
@@ -181,7 +181,7 @@ func (u *up) offer() {
 
 const shownEvery = 250 * time.Millisecond
 
-// follow shows how it goes until ctx is done, or something ends that must not.
+// follow shows the status until ctx is done, or until Signalbox or Envoy fails.
 func (u *up) follow(ctx context.Context) error {
 	tick := time.NewTicker(shownEvery)
 	defer tick.Stop()
@@ -203,7 +203,7 @@ func (u *up) follow(ctx context.Context) error {
 	}
 }
 
-// notServing says that Envoy takes long.
+// notServing says that Envoy runs and does not serve.
 func (u *up) notServing() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -212,7 +212,7 @@ func (u *up) notServing() {
 	}
 }
 
-// show has the status say how it stands.
+// show brings the status up to date.
 func (u *up) show() {
 	arrived, failed := u.box.tree.picker.Totals()
 	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.box.tree.endpointViews())
@@ -227,7 +227,7 @@ func (u *up) show() {
 	u.out.show(status, urgent)
 }
 
-// sum adds up the series of a counter whose error code counts.
+// sum returns the sum of the series of a counter whose error code counts.
 func sum(counter prometheus.Collector, counts func(code string) bool) float64 {
 	series := make(chan prometheus.Metric)
 	go func() {
@@ -244,7 +244,7 @@ func sum(counter prometheus.Collector, counts func(code string) bool) float64 {
 	return all
 }
 
-// codeOf is the error code of a series; "" = it has none.
+// codeOf returns the error code of a series; "" = it has none.
 func codeOf(m *dto.Metric) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == "error_code" {
@@ -256,14 +256,14 @@ func codeOf(m *dto.Metric) string {
 
 func everyCode(string) bool { return true }
 
-// byClients are the reasons that clients gave.
+// byClients holds the reasons that clients caused.
 var byClients = []string{
 	messages.InvalidRequest.String(), messages.BodyTooLarge.String(), messages.BodyTimeout.String(),
 	messages.ClientGone.String(),
 }
 
-// notByClients reports whether an error is the model server's or ours: a reason that no client gave, a status of 500 or
-// more, or 429, by which a server says that it has too much to do.
+// notByClients reports whether an error is the model server's or ours: a reason that no client caused, a status of 500
+// or more, or 429, by which a server refuses for overload.
 func notByClients(code string) bool {
 	if status, err := strconv.Atoi(code); err == nil {
 		return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
@@ -271,7 +271,7 @@ func notByClients(code string) bool {
 	return !slices.Contains(byClients, code)
 }
 
-// drain is the end in good order: Envoy takes nothing new, what runs is finished, Envoy ends, then Signalbox.
+// drain ends everything in order: Envoy takes no new requests, those that run are finished, Envoy ends, then Signalbox.
 func (u *up) drain() error {
 	u.out.say("Ending: what runs is finished, within %v; a second Ctrl-C ends at once.", u.drainTimeout)
 	ended := inBackground(func() {
@@ -333,14 +333,14 @@ const (
 	linesOfASpan = 10
 )
 
-// expected are lines of Envoy's log that say nothing to the user of up:
-// it is for an Envoy that faces the network to set that limit.
+// expected holds parts of lines of Envoy's log that do not concern the user of up: only an Envoy that faces the network
+// needs that limit.
 var expected = []string{"no configured limit to the number of allowed active downstream connections"}
 
 // envoyLines hands on the lines of Envoy's log, a few in a span, and says how many it left out.
 type envoyLines struct {
 	say   func(format string, args ...any)
-	ended atomic.Bool // Envoy was asked to end: what it says of that is no news
+	ended atomic.Bool // Envoy was asked to end, so that what it logs of its end is left out
 	since time.Time
 	said  int
 }

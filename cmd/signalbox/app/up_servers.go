@@ -19,29 +19,29 @@ import (
 
 const (
 	lookEvery = time.Second
-	// A server that does not say all after so many looks is asked less often.
+	// After patientLooks looks a server whose pages cannot all be read is asked at each patienceEvery-th look only.
 	patientLooks  = 10
 	patienceEvery = 10
 	namedModels   = 5 // in a line
 )
 
-// serverWatch looks at each server of the pool until it has said what it is, and again when its metrics page fails.
+// serverWatch looks at each server of the pool until its pages could be read, and again when its metrics page fails.
 type serverWatch struct {
 	fetcher *modelserver.Fetcher
 	pool    *endpoints.Pool
 	say     func(format string, args ...any)
-	model   func(name string) // hears the first model that a server tells, once
+	model   func(name string) // takes the first model that a server names; called once
 
 	seen map[messages.EndpointID]*watched
-	told bool // model has heard one
+	told bool // model was called
 }
 
 // watched is a server as it was seen last.
 type watched struct {
 	name  string
-	text  string // as it was said last
+	text  string // the description that was said last
 	looks int    // since it was well last
-	well  bool
+	well  bool   // all its pages could be read at the last look
 	found modelserver.Found
 }
 
@@ -60,7 +60,7 @@ func (w *serverWatch) run(ctx context.Context) {
 	}
 }
 
-// look asks those of which there is something to learn, all at once, and says what is new.
+// look asks the servers that are due, all at once, and says what is new.
 func (w *serverWatch) look(ctx context.Context) {
 	var asked []*watched
 	var all sync.WaitGroup
@@ -94,8 +94,8 @@ func (w *serverWatch) look(ctx context.Context) {
 	}
 }
 
-// earlier is a server that is new to the pool. One that has restarted is new there too, under its name and address:
-// what was said of it is not said again unless it has changed.
+// earlier returns a server that is new to the pool. A server that has restarted is new there too, under its name and
+// address: its description is not said again unless it has changed.
 func (w *serverWatch) earlier(spec messages.EndpointSpec) *watched {
 	s := &watched{name: nameOf(spec)}
 	for _, before := range w.seen {
@@ -130,7 +130,7 @@ func (w *serverWatch) tell(s *watched) {
 	}
 }
 
-// nameOf is an endpoint for people: its name, and its address if the name is not that.
+// nameOf returns how people know an endpoint: its name, and its address if the name is another.
 func nameOf(e messages.EndpointSpec) string {
 	if e.Name == string(e.Address) {
 		return admin.Clean(e.Name)
@@ -138,10 +138,10 @@ func nameOf(e messages.EndpointSpec) string {
 	return admin.Clean(e.Name + " (" + string(e.Address) + ")")
 }
 
-// dialing is what Go says before the cause of a connection that failed.
+// dialing matches what Go writes before the cause of a connection that failed.
 var dialing = regexp.MustCompile(`dial tcp \S+: (connect: )?`)
 
-// describeServer says what was found at a server, or what is wrong.
+// describeServer returns what was found at a server, or what is wrong there.
 func describeServer(f modelserver.Found) string {
 	noMetrics, noModels := dialing.ReplaceAllString(f.NoMetrics, ""), dialing.ReplaceAllString(f.NoModels, "")
 	if noMetrics != "" && noMetrics == noModels {
@@ -177,7 +177,7 @@ func modelsOf(all []string) string {
 	return "models " + admin.Clean(strings.Join(all, " "))
 }
 
-// curl is a command line that asks a model, for any POSIX shell.
+// curl returns a command line that asks a model, for any POSIX shell.
 func curl(url, model string) string {
 	type message struct {
 		Role    string `json:"role"`
@@ -191,11 +191,11 @@ func curl(url, model string) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("curl -i %s/v1/chat/completions -H 'content-type: application/json' -d '%s'", url,
-		plainJSON(body))
+	return fmt.Sprintf("curl -i %s/v1/chat/completions -H 'content-type: application/json' -d '%s'",
+		url, plainJSON(body))
 }
 
-// plainJSON writes what a shell or a terminal could take for something else as escapes of JSON.
+// plainJSON returns JSON in which characters that a shell or a terminal could interpret are JSON escapes.
 func plainJSON(body []byte) string {
 	var b strings.Builder
 	for _, r := range string(body) {
@@ -210,27 +210,27 @@ func plainJSON(body []byte) string {
 	return b.String()
 }
 
-// statusOf is the line below all others: requests, and each server in a word.
+// statusOf returns the status line: counts of requests, and each server in a word.
 func statusOf(arrived, failed int, servers []admin.EndpointView) string {
 	inflight := 0
-	var words, ill []string
+	var words, unhealthy []string
 	for i := range servers {
 		inflight += servers[i].InflightRequests
 		word := wordOf(&servers[i])
 		name := admin.Clean(servers[i].Name)
 		words = append(words, name+" "+word)
 		if word != healthyWord {
-			ill = append(ill, name+" "+word)
+			unhealthy = append(unhealthy, name+" "+word)
 		}
 	}
 	switch n := len(servers); {
 	case n == 0:
 		words = []string{"no servers"}
 	case n > namedServers:
-		words = append([]string{fmt.Sprintf("%d of %d servers healthy", n-len(ill), n)}, ill...)
+		words = append([]string{fmt.Sprintf("%d of %d servers healthy", n-len(unhealthy), n)}, unhealthy...)
 	}
-	return fmt.Sprintf("requests %d, failed %d, in flight %d | %s", arrived, failed, inflight,
-		strings.Join(words, " | "))
+	return fmt.Sprintf("requests %d, failed %d, in flight %d | %s",
+		arrived, failed, inflight, strings.Join(words, " | "))
 }
 
 const (
