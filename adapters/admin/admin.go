@@ -1,6 +1,6 @@
 // Package admin is the HTTP side of the metrics port: metrics, health, and what became of single requests and
-// endpoints, as JSON and as pages for a terminal. Package client, below it,
-// fetches those pages for the commands that show them.
+// endpoints, as JSON and as pages for a terminal. Package client, below it, fetches those pages for the commands that
+// show them.
 //
 // It owns the forms of what it shows. It never decides, never logs, keeps nothing between two HTTP requests, and never
 // sees text of a prompt.
@@ -19,8 +19,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config is what the handler shows, and to whom. Gatherer, Recorder, FormatID, ParseID and Address are required, and
-// for rings MessageName and ActorName.
+// Config says what the handler shows, and to which peers. Gatherer, Recorder, FormatID, ParseID and Address are
+// required, and for rings MessageName and ActorName.
 type Config struct {
 	Gatherer prometheus.Gatherer
 	Recorder messages.Port[messages.RecorderMsg]
@@ -29,7 +29,7 @@ type Config struct {
 	ParseID  func(string) (messages.RequestID, bool) // its reverse; false = not an id of this process
 	Address  func(messages.EndpointID) messages.Address
 
-	// Incarnations are those that had an address, as far as records may name them. nil = there are none.
+	// Incarnations returns the endpoints that had an address, as far as records may name them. nil = there are none.
 	Incarnations func(messages.Address) []messages.EndpointID
 
 	MessageName func(kind uint16) string // of a message type, "" = unknown
@@ -53,9 +53,8 @@ type handler struct{ Config }
 
 // NewHandler serves the metrics port: the paths of handler.routes, and / which lists them.
 //
-// Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it.
-// Their errors are always JSON:
-// {"error": what is wrong, "code": one word for programs}.
+// Debug paths answer with text, or with JSON if ?format=json or the Accept header asks for it. Their errors are always
+// JSON: {"error": what is wrong, "code": one word for programs}.
 func NewHandler(cfg Config) http.Handler {
 	if cfg.AnswerWithin <= 0 {
 		cfg.AnswerWithin = answerWithin
@@ -93,7 +92,7 @@ func (r route) debug() bool { return strings.HasPrefix(r.path, "/debug/") }
 
 const profilesPath = "/debug/pprof/"
 
-// routes are all paths but /.
+// routes returns all paths but /.
 func (h *handler) routes() []route {
 	// One broken collector must not hide the metrics of all others.
 	metrics := promhttp.HandlerFor(h.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
@@ -103,8 +102,8 @@ func (h *handler) routes() []route {
 		{path: "/readyz", about: "200 when requests can be served, or 503 with the reason", serve: h.ready},
 		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given",
 			takes: listParameters, serve: h.requests},
-		{path: "/debug/requests/{id}", about: "why a request went where it went, by any of its ids; all shows every " +
-			"endpoint",
+		{path: "/debug/requests/{id}",
+			about: "why a request went where it went, by any of its ids; all shows every endpoint",
 			takes: []string{"all", "limit", "n"}, serve: h.request},
 		{path: "/debug/endpoints", about: "the endpoints: samples, load, outlier states", serve: h.endpoints,
 			none: h.Endpoints == nil},
@@ -130,7 +129,7 @@ type pathView struct {
 	Parameters []string `json:"parameters"` // of its query
 }
 
-// index lists what the asker can have.
+// index lists the paths that the client may see.
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	hidden := ""
@@ -166,7 +165,7 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	plain(w, http.StatusOK, b.String())
 }
 
-// noSuchPath answers on debug paths that there are none of.
+// noSuchPath answers requests to debug paths that do not exist.
 func (h *handler) noSuchPath(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -217,5 +216,5 @@ func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // fails only if the client left: nobody is left to tell
+	_, _ = io.WriteString(w, text) // fails only if the client left, and then needs no answer
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// decisionView is one scheduling cycle.
+// decisionView is the scheduling of one request: its candidates and its profile runs.
 type decisionView struct {
 	PoolVersion uint64        `json:"pool_version"`
 	Pool        int           `json:"pool"`              // endpoints of the pool
@@ -26,7 +26,7 @@ type outlierSeen struct {
 	Cause   string `json:"cause"`   // the kind of failure
 }
 
-// profileView is what one profile did.
+// profileView is one run of a profile.
 type profileView struct {
 	Profile  string       `json:"profile"`
 	Filters  []filterView `json:"filters"`
@@ -34,7 +34,8 @@ type profileView struct {
 	Scorers  []scorerView `json:"scorers"`
 	Picked   *endpoint    `json:"picked"`
 	RunnerUp *endpoint    `json:"runner_up"` // the best total apart from the pick
-	// total of the pick less that of the runner-up; the picker may prefer a lower one
+	// Margin is the total of the pick less that of the runner-up. It is negative where the picker preferred a lower
+	// total, and null without a runner-up or where totals did not decide.
 	Margin    *float32        `json:"margin"`
 	Endpoints []candidateView `json:"endpoints"` // by total, best first; those that were dropped come last
 }
@@ -53,10 +54,10 @@ type scorerView struct {
 // candidateView is how one endpoint did in a profile.
 type candidateView struct {
 	endpoint
-	Rank   int        `json:"rank"`   // 1 = the pick, then whom Envoy tries next; 0 = not chosen
+	Rank   int        `json:"rank"`   // 1 = the pick, 2 = what Envoy tries next, and so on; 0 = not chosen
 	Total  *float32   `json:"total"`  // null = dropped, or no endpoint was scored
 	Scores []*float32 `json:"scores"` // before the weight, in the order of scorers; null = not asked
-	// a filter's name, "ejected", "degraded" or "stale-sample"; "" = not dropped
+	// DroppedBy is a filter's name, "ejected", "degraded" or "stale-sample"; "" = the endpoint was not dropped.
 	DroppedBy string `json:"dropped_by"`
 
 	runnerUp bool
@@ -74,8 +75,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 	}
 	v := &decisionView{
 		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe,
-		Outliers: []outlierSeen{},
-		Profiles: make([]profileView, 0, d.Profiles.Len()),
+		Outliers: []outlierSeen{}, Profiles: make([]profileView, 0, d.Profiles.Len()),
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())
 	for _, id := range d.Endpoints.All() {
@@ -120,7 +120,7 @@ func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) pro
 	return v
 }
 
-// filter notes whom one filter dropped that was there before it.
+// filter returns what one filter kept and dropped of the endpoints that were left, and marks those that it dropped.
 func (v *profileView) filter(f *messages.FilterRun) filterView {
 	out := filterView{Plugin: f.Plugin, Dropped: []endpoint{}}
 	for i := range v.Endpoints {
@@ -138,7 +138,7 @@ func (v *profileView) filter(f *messages.FilterRun) filterView {
 	return out
 }
 
-// spare notes which endpoints were dropped as outliers: those that passed all filters and have no total.
+// spare marks the endpoints that were dropped as outliers: those that passed all filters and have no total.
 func (v *profileView) spare(run *messages.ProfileRun, d *messages.Decision) {
 	for _, s := range d.Outliers.All() {
 		if s.At >= len(v.Endpoints) || v.Endpoints[s.At].DroppedBy != "" || scored(run.Totals, s.At) != nil {
@@ -151,7 +151,8 @@ func (v *profileView) spare(run *messages.ProfileRun, d *messages.Decision) {
 	}
 }
 
-// total notes the totals. Who passed all filters and has none where others do was left out for its old sample.
+// total takes in the totals. An endpoint that passed all filters and has no total, where others have one, was dropped
+// for its stale sample.
 func (v *profileView) total(run *messages.ProfileRun) {
 	if run.Totals.Len() == 0 {
 		return
@@ -191,7 +192,7 @@ func (v *profileView) rank(run *messages.ProfileRun) {
 	}
 }
 
-// scored is number i of scores or totals; nil = there is none, which a negative number says too.
+// scored returns number i of scores or totals; nil = there is none, or it is negative, which means the same.
 func scored(l messages.List[float32], i int) *float32 {
 	v, ok := at(l, i)
 	if !ok || !(v >= 0) || math.IsInf(float64(v), 0) { // NaN and infinity have no JSON form

@@ -71,14 +71,14 @@ type SampleView struct {
 	MaxLoRAs     int      `json:"max_loras"`
 }
 
-// Views shows a snapshot of the pool. threshold is the age from which on a sample is stale.
+// Views returns the endpoints of a snapshot. threshold is the age from which on a sample is stale.
 func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []EndpointView {
 	out := make([]EndpointView, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		v := EndpointView{
 			Name: e.Spec.Name, Namespace: e.Spec.Namespace, Address: string(e.Spec.Address),
-			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels, Failing: e.Failing(),
-			Outlier:          outlierView(e.Outlier(), now),
+			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels,
+			Failing: e.Failing(), Outlier: outlierView(e.Outlier(), now),
 			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
 		}
 		if s := e.Sample(); s != nil {
@@ -116,11 +116,11 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
 // EndpointsPage is the JSON form of the pool, and all that the text is made of.
 type EndpointsPage struct {
 	Endpoints []EndpointView `json:"endpoints"`
-	// why no endpoint's metrics page is read, so that none has a sample; "" = they are read
+	// NotScraped is why no endpoint's metrics page is read, so that no endpoint has a sample; "" = the pages are read.
 	NotScraped string `json:"not_scraped"`
 }
 
-// views are the endpoints, in any order.
+// views returns the endpoints, in any order.
 func (h *handler) views() []EndpointView {
 	if h.Endpoints == nil {
 		return nil
@@ -134,8 +134,8 @@ func (h *handler) views() []EndpointView {
 
 func (p *EndpointsPage) text() string { return p.Table(math.MaxInt) }
 
-// Table is the page as text. Where columns is less than its width, the columns of the table that matter least are left
-// out; lines that are too long even so are for the caller to cut.
+// Table returns the page as text. If the table is wider than columns, its least important columns are left out. Lines
+// that are too long even then are left to the caller to cut.
 func (p *EndpointsPage) Table(columns int) string {
 	list := p.Endpoints
 	if len(list) == 0 {
@@ -176,7 +176,7 @@ func (e *EndpointView) outlier() string {
 	return e.Outlier.State + ": " + e.Outlier.Cause
 }
 
-// state is in a word whether the sample counts, and its age.
+// state returns the age of the sample, and in a word whether it counts.
 func (e *EndpointView) state() string {
 	switch {
 	case e.Sample != nil:

@@ -9,10 +9,10 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// explain is one request as a page for a terminal. all shows every endpoint, however many.
+// explain returns one request as a page for a terminal. all shows every endpoint, however many.
 func explain(r *requestView, all bool) string {
 	var b strings.Builder
-	who(&b, r)
+	identity(&b, r)
 	b.WriteString("\n")
 	times(&b, r)
 	b.WriteString("\n")
@@ -28,7 +28,8 @@ func explain(r *requestView, all bool) string {
 	return b.String()
 }
 
-func who(b *strings.Builder, r *requestView) {
+// identity writes which request it is: its ids, model, flow and body.
+func identity(b *strings.Builder, r *requestView) {
 	field(b, "request", r.ID)
 	if r.XRequestID != "" {
 		field(b, "x-request-id", clean(r.XRequestID))
@@ -74,7 +75,7 @@ func after(at *seconds) string {
 	return "after " + at.text()
 }
 
-// firstToken says when the first byte of the response's body came, as far as that is known.
+// firstToken returns when the first byte of the response's body came, as far as that is known.
 func firstToken(r *requestView) string {
 	switch {
 	case r.FirstTokenSeconds != nil || r.Shown || r.HeadersSeconds == nil || r.Local != "" || r.Status >= 400:
@@ -85,7 +86,7 @@ func firstToken(r *requestView) string {
 	return "not known: the response's body bypassed Signalbox, and Envoy's access log has no time for it"
 }
 
-// because says in a few words what each reason means.
+// because holds in a few words what each reason means.
 var because = [...]string{
 	messages.NoReason:       "",
 	messages.InvalidRequest: "the body is not what its path promises",
@@ -153,7 +154,7 @@ func servedBy(r *requestView) string {
 	return served
 }
 
-// unknownUsage says why the tokens of a response are not known.
+// unknownUsage holds why the tokens of a response are not known.
 var unknownUsage = map[messages.UsageSource]string{
 	messages.UsageNotReported: "the model server did not report it, and too few responses like this one did for an " +
 		"estimate",
@@ -162,7 +163,7 @@ var unknownUsage = map[messages.UsageSource]string{
 	messages.UsageNotMeasured:  "how many bytes the response has is not known",
 }
 
-// used says what is known of the response's tokens, and by what means.
+// used returns what is known of the response's tokens, and by what means.
 func used(r *requestView) string {
 	u, response := r.Usage, "response "+size(r.ResponseBytes)
 	seen := ""

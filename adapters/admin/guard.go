@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// guard lets requests to debug paths pass that may see them.
+// guard passes on requests of peers that may see debug paths, and refuses others.
 func (h *handler) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -55,8 +55,8 @@ func (h *handler) profiles(mux *http.ServeMux) {
 	mux.Handle("GET /debug/pprof/trace", h.guard(pprof.Trace))
 }
 
-// notLocal says why a request does not count as one from this machine; "" = it does. The peer's address alone is not
-// enough: a proxy on this machine passes on what strangers ask, and a web page can have its own name lead to 127.0.0.1.
+// notLocal returns why a request does not count as one from this machine; "" = it does. The peer's address alone is not
+// enough: a proxy on this machine passes on requests of others, and a web page's own name may resolve to 127.0.0.1.
 func notLocal(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch {
@@ -79,7 +79,7 @@ func localHost(host string) bool {
 	return err == nil || host == "" || strings.EqualFold(host, "localhost")
 }
 
-// wantsJSON says whether the client asks for JSON. The parameter goes before the header.
+// wantsJSON reports whether the client asks for JSON. The parameter wins over the header.
 func wantsJSON(r *http.Request) bool {
 	switch r.URL.Query().Get("format") {
 	case "json":
@@ -121,7 +121,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(escapeUnseen(b.Bytes())) // fails only if the client left: nobody is left to tell
+	_, _ = w.Write(escapeUnseen(b.Bytes())) // fails only if the client left, and then needs no answer
 }
 
 // escapeUnseen writes what a terminal would obey or hide as JSON escapes, so that the value stays exact. encoding/json

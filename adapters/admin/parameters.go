@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// strict lets requests pass whose query holds nothing but the parameters of takes and format, each once. What is
-// misspelt must not be taken for what was not asked.
+// strict passes on requests whose query holds nothing but the parameters of takes and format, each once. Others are
+// refused: a misspelt parameter that was ignored would answer another question.
 func strict(takes []string, next http.HandlerFunc) http.HandlerFunc {
 	known := append([]string{"format"}, takes...)
 	slices.Sort(known)
@@ -53,7 +53,7 @@ func sortedKeys(values url.Values) []string {
 	return names
 }
 
-// unknown says that there is no such thing, which one is near, and which there are.
+// unknown returns that there is no such thing, which one is near, and which there are.
 func unknown(what, name string, known []string) string {
 	text := fmt.Sprintf("unknown %s %s", what, clip(clean(strconv.Quote(name)), 80))
 	if near := spelling.Nearest(name, known); near != "" {
@@ -71,8 +71,8 @@ type limits struct {
 	most  int
 }
 
-// howMany reads the parameter of one of the names. False means that it is no number that is answered,
-// and that the client has been told so.
+// howMany reads the parameter of one of the names. It returns false if that is not a number within the limits, and then
+// has refused the request.
 func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) (int, bool) {
 	query := r.URL.Query()
 	for _, name := range names {
@@ -93,8 +93,7 @@ func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) 
 // listParameters are those of a list of requests. n is short for limit.
 var listParameters = []string{"endpoint", "limit", "model", "n", "reason", "status", "x-request-id"}
 
-// filter reads which requests of a list are meant. False means that it cannot be read,
-// and that the client has been told so.
+// filter reads which requests a list shows. It returns false if that cannot be read, and then has refused the request.
 func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.RecordFilter, bool) {
 	query := r.URL.Query()
 	f := messages.RecordFilter{Model: records.Label(query.Get("model"))}
@@ -137,7 +136,7 @@ const (
 	noReason  = "none" // the request was served
 )
 
-// Reasons are what the parameter reason takes.
+// Reasons returns the values of the parameter reason.
 func Reasons() []string {
 	all := []string{anyReason, noReason}
 	for r := messages.NoReason + 1; r.String() != "unknown"; r++ {
@@ -182,7 +181,7 @@ func (h *handler) place(text string, f *messages.RecordFilter) bool {
 	return len(addresses) > 0
 }
 
-// endpointNames are those of the pool, and their addresses: not all of a large pool.
+// endpointNames returns names and addresses of the pool's endpoints, not all of a large pool.
 func (h *handler) endpointNames() []string {
 	const most = 20
 	var names []string

@@ -15,7 +15,7 @@ import (
 // answer is the one message that the recorder owes for a query.
 type answer chan messages.AdminMsg
 
-// Tell keeps the first message. There is no second, and nobody would wait for it.
+// Tell keeps the first message. There is no second one, and none would be read.
 func (a answer) Tell(m messages.AdminMsg) bool {
 	select {
 	case a <- m:
@@ -25,8 +25,8 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 	}
 }
 
-// query puts a query to the recorder, whose answer comes to a. False means that the HTTP request is answered already,
-// or its client gone.
+// query puts a query to the recorder, whose answer comes to a. It returns false if the HTTP request is answered already,
+// or its client is gone.
 func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg,
 	bool) {
 	if !h.Recorder.Post(q) {
@@ -46,7 +46,7 @@ func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q mess
 	return nil, false
 }
 
-// ask gets records. False means that the HTTP request is answered already, or its client gone.
+// ask gets records. It returns false if the HTTP request is answered already, or its client is gone.
 func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered,
 	bool) {
 	a := make(answer, 1)
@@ -63,10 +63,10 @@ func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.Request
 	return got, true
 }
 
-// requestsShown are how many a list shows.
+// requestsShown says how many requests a list shows.
 var requestsShown = limits{usual: 50, most: 1000}
 
-// requests answers with a list: the newest of those that are meant, or all that share a client's id.
+// requests answers with a list: the newest requests that meet the filter, or all that share a client's id.
 func (h *handler) requests(w http.ResponseWriter, r *http.Request) {
 	n, ok := howMany(w, r, requestsShown, "limit", "n")
 	if !ok {
@@ -153,10 +153,10 @@ func asksForAll(r *http.Request) bool {
 	return given && values[0] != "false" && values[0] != "0"
 }
 
-// ourForm is what ids look like that some process of ours gave out.
+// ourForm matches the ids that a Signalbox gives out.
 var ourForm = regexp.MustCompile(`^[0-9a-f]{16}-[0-9]+$`)
 
-// notFound says what an id seems to be, and what to look for in its place.
+// notFound returns what an id seems to be, and what to look for in its place.
 func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
 	const instead = "look for the x-request-id of the answer's headers, _request_id in the OpenAI client, or its " +
 		"x-signalbox-request-id"
@@ -200,7 +200,7 @@ func notAsked(n int) string {
 		plural(n, "request"))
 }
 
-// listing is a list of requests as text, one line each.
+// listing returns a list of requests as text, one line each.
 func listing(p *RequestsPage) string {
 	text := p.Table(width)
 	if p.LeftOut > 0 {
@@ -224,8 +224,9 @@ const (
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 
-// Table is the requests as text, one line each. Names of models are cut so that it fits, and where columns is little,
-// the columns of the table that matter least are left out; lines that are too long even so are for the caller to cut.
+// Table returns the requests as text, one line each. Names of models are cut so that the table fits. If it is still wider
+// than columns, its least important columns are left out. Lines that are too long even then are left to the caller to
+// cut.
 func (p *RequestsPage) Table(columns int) string {
 	if len(p.Requests) == 0 {
 		return "no requests\n"
@@ -252,7 +253,8 @@ func (p *RequestsPage) Table(columns int) string {
 	return b.String()
 }
 
-// place is what served the request. While that is not known, it is what the request was sent to, marked as such.
+// place returns the endpoint that served the request. While that is not known, it returns the endpoint that the request
+// was sent to, marked as such.
 func (r *requestView) place() string {
 	switch {
 	case r.Served == nil && r.Beyond != "":
@@ -263,7 +265,7 @@ func (r *requestView) place() string {
 	return r.Served.text()
 }
 
-// Outcome is status and reason in few words.
+// Outcome returns status and reason in few words.
 func (r *requestView) Outcome() string {
 	reason := strings.TrimPrefix(r.Reason, rejectedPrefix)
 	switch {

@@ -13,13 +13,13 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ringsPage is the JSON form of what loops did last.
+// ringsPage is the JSON form of the messages that loops handled last.
 type ringsPage struct {
 	Rings   []ringView `json:"rings"`
 	Partial bool       `json:"partial"` // a loop did not answer in time
 }
 
-// ringView is what one loop did last: the JSON form, and all that the text is made of.
+// ringView holds the messages that one loop handled last: the JSON form, and all that the text is made of.
 type ringView struct {
 	Loop        int         `json:"loop"`
 	Total       uint64      `json:"total"`        // messages since the start, with those that are not kept
@@ -27,7 +27,7 @@ type ringView struct {
 	Events      []eventView `json:"events"`       // oldest first
 }
 
-// eventView is one message. What is told to a stream has no inbox: it neither waits nor takes time.
+// eventView is one message. A message to a stream has no inbox: it neither waits nor takes time.
 type eventView struct {
 	BeginSeconds  seconds `json:"begin_seconds"` // since the start of the process
 	Actor         string  `json:"actor"`         // kind
@@ -38,7 +38,7 @@ type eventView struct {
 	Panicked      bool    `json:"panicked"`
 }
 
-// eventsShown are of each loop; the runtime keeps 4 096 unless told otherwise.
+// eventsShown says how many messages of each loop are shown. The runtime keeps 4 096 unless it is configured otherwise.
 var eventsShown = limits{usual: 100, most: 1 << 16}
 
 func (h *handler) rings(w http.ResponseWriter, r *http.Request) {
@@ -138,8 +138,8 @@ type hopView struct {
 	eventView
 }
 
-// hops returns the messages of a request's cycle and stream that rings still have, oldest first. They are nil if no
-// ring has any, or the loops did not answer in time: the record stands without them.
+// hops returns the messages of a request's cycle and stream that the rings still have, oldest first. It returns nil if no
+// ring has any, or the loops did not answer in time: the record is shown without them.
 func (h *handler) hops(ctx context.Context, id messages.RequestID) []hopView {
 	a := make(answer, 1)
 	if !h.Recorder.Post(messages.RingsQueried{Loop: -1, Newest: eventsShown.most, Admin: a}) {
@@ -169,10 +169,10 @@ func (h *handler) hops(ctx context.Context, id messages.RequestID) []hopView {
 	return hops
 }
 
-// numberedByRequest are the actors whose number in rings is their request's.
+// numberedByRequest holds the actors whose number in rings is their request's.
 var numberedByRequest = []string{"cycle", "stream"}
 
-// hopping shows what rings have of a request.
+// hopping writes what the rings have of a request.
 func hopping(b *strings.Builder, hops []hopView) {
 	if len(hops) == 0 {
 		return

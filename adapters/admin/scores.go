@@ -14,7 +14,7 @@ const (
 	scorerColumns = 22 // of a scorer's name over its column
 )
 
-// chosen shows what one profile did: filters, scores, pick.
+// chosen writes what one profile run did: filters, scores, pick.
 func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
 	fmt.Fprintf(b, "\nprofile %s\n", clip(clean(p.Profile), width-10))
 	for i := range p.Filters {
@@ -63,7 +63,7 @@ func names(list []string, all bool) string {
 	return strings.Join(list, ", ")
 }
 
-// shown picks the rows of a table: the best, and all that were chosen, are next to the pick, or served.
+// shown returns the rows of a table: the best candidates, and each that was chosen, was the runner-up, or served.
 func shown(list []candidateView, served *endpoint, all bool) []*candidateView {
 	var rows []*candidateView
 	for i := range list {
@@ -164,7 +164,7 @@ func part(b *strings.Builder, lead, columns [][]string) {
 	table(b, "  ", "llr"+strings.Repeat("r", len(columns)), rows)
 }
 
-// verdict says who was picked, and by how much.
+// verdict writes which endpoint was picked, and by how much.
 func verdict(b *strings.Builder, p *profileView) {
 	if p.Picked == nil {
 		b.WriteString("  no pick\n")

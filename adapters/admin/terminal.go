@@ -13,11 +13,12 @@ import (
 // width is how many columns a page takes at most.
 const width = 120
 
-// seen says whether a terminal shows a character as one sign and obeys nothing in it. Marks are not seen: they pile up
-// on the sign before them, and their width differs between terminals.
+// seen reports whether a terminal shows a character as one sign and obeys nothing in it. It is false for marks, which
+// pile up on the sign before them, and whose width differs between terminals.
 func seen(r rune) bool { return strconv.IsPrint(r) && !unicode.Is(unicode.M, r) }
 
-// clean makes text harmless for a terminal: what is not seen becomes an escape as in Go, bytes that are not UTF-8 too.
+// clean returns text that is harmless for a terminal: a character that is not seen, or a byte that is not UTF-8, becomes
+// an escape as in Go.
 func clean(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -36,16 +37,16 @@ func clean(s string) string {
 	return b.String()
 }
 
-// Clean makes text harmless for a terminal, as all pages have it.
+// Clean returns text that is harmless for a terminal, as all pages show it.
 func Clean(s string) string { return clean(s) }
 
 // Clip shortens text to n columns of a terminal and shows that it did.
 func Clip(s string, n int) string { return clip(s, n) }
 
-// Short is a duration in at most seven columns, as all pages have it.
+// Short returns a duration in at most seven columns, as all pages show it.
 func Short(d time.Duration) string { return short(d) }
 
-// columns is how many columns a character takes: two from the first wide script on, which errs on the safe side.
+// columns returns how many columns a character takes: two from the first wide script on, which is never too few.
 func columns(r rune) int {
 	if r >= 0x1100 {
 		switch {
@@ -65,7 +66,7 @@ func columnsOf(s string) int {
 	return n
 }
 
-// split cuts s where it reaches n columns. The head is never empty unless s is.
+// split cuts s where it reaches n columns. The head is empty only if s is.
 func split(s string, n int) (head, tail string) {
 	used := 0
 	for i, r := range s {
@@ -132,8 +133,8 @@ func table(b *strings.Builder, indent, sides string, rows [][]string) {
 	}
 }
 
-// fit leaves out columns of a table, which drop names by their headings, in this order, until the table is not wider
-// than most or none of them is left.
+// fit leaves out columns of a table until it is not wider than most. drop holds the headings of the columns that may go,
+// the first to go first.
 func fit(rows [][]string, sides string, most int, drop ...string) (fitting [][]string, theirs string) {
 	for _, heading := range drop {
 		if tableColumns(rows) <= most {
@@ -149,7 +150,7 @@ func fit(rows [][]string, sides string, most int, drop ...string) (fitting [][]s
 	return rows, sides
 }
 
-// tableColumns is how wide a table is.
+// tableColumns returns how wide a table is.
 func tableColumns(rows [][]string) int {
 	total := -2
 	for column := range rows[0] {
@@ -158,7 +159,7 @@ func tableColumns(rows [][]string) int {
 	return total
 }
 
-// columnOf is how wide a column of a table is.
+// columnOf returns how wide a column of a table is.
 func columnOf(rows [][]string, column int) int {
 	most := 0
 	for _, row := range rows {
@@ -167,7 +168,7 @@ func columnOf(rows [][]string, column int) int {
 	return most
 }
 
-// short is a duration in three significant digits, in at most seven columns up to 100 days.
+// short returns a duration in three significant digits, in at most seven columns up to 100 days.
 func short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -200,7 +201,7 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// size is a number of bytes for people.
+// size returns a number of bytes for people.
 func size(bytes int64) string {
 	switch {
 	case bytes < 1<<10:
@@ -211,7 +212,7 @@ func size(bytes int64) string {
 	return digits(float64(bytes)/(1<<20)) + " MiB"
 }
 
-// plural is a number and what it counts.
+// plural returns a number and what it counts.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -12,9 +12,9 @@ import (
 // messages, profiles and endpoints.
 type RequestsPage struct {
 	Requests    []requestView `json:"requests"`
-	LeftOut     int           `json:"left_out"`     // that were found and are not listed
-	LostRecords uint64        `json:"lost_records"` // that made way for newer ones since the start
-	Unasked     int           `json:"unasked"`      // that run and were not looked at: more run than a query looks at
+	LeftOut     int           `json:"left_out"`     // requests that were found and are not listed
+	LostRecords uint64        `json:"lost_records"` // records that made way for newer ones since the start
+	Unasked     int           `json:"unasked"`      // running requests beyond those that a query looks at
 	Partial     bool          `json:"partial"`      // some part of the process did not answer in time
 }
 
@@ -22,19 +22,19 @@ type RequestsPage struct {
 type requestView struct {
 	ID         string `json:"id"`
 	XRequestID string `json:"x_request_id"`
-	ResponseID string `json:"response_id,omitempty"` // that the model server made by itself, if the body was seen
+	ResponseID string `json:"response_id,omitempty"` // made by the model server; known if the body was visible
 	Model      string `json:"model"`
 	FairnessID string `json:"fairness_id"`
 	Priority   int    `json:"priority"`
 	Stream     bool   `json:"stream"`
-	Running    bool   `json:"running"` // it has not ended; an answer of Envoy itself has
+	Running    bool   `json:"running"` // it has not ended; false for a request that Envoy answered by itself
 
 	ArrivedAt          time.Time `json:"arrived_at"`
 	AgeSeconds         seconds   `json:"age_seconds"`          // since it arrived
 	QueueWaitSeconds   seconds   `json:"queue_wait_seconds"`   // 0 = did not wait
 	PickedAfterSeconds *seconds  `json:"picked_after_seconds"` // since it arrived; null = no pick was tried
 	HeadersSeconds     *seconds  `json:"headers_seconds"`      // of the response, since it arrived; null = none came
-	// since it arrived; null = none came, or its time is not known
+	// FirstTokenSeconds counts since the request arrived. It is null if no token came, or its time is not known.
 	FirstTokenSeconds   *seconds `json:"first_token_seconds"`
 	DurationSeconds     *seconds `json:"duration_seconds"`      // since it arrived; null = it has not ended
 	PromptTokensGuessed int      `json:"prompt_tokens_guessed"` // from the body's bytes; 0 = unknown
@@ -43,27 +43,27 @@ type requestView struct {
 
 	Reason string `json:"reason"` // why it was not served, or not to its end; "" = it was
 	Status int    `json:"status"` // HTTP; 0 = none
-	// null = none, or several profiles picked and none of them what served
+	// Picked is the pick of the primary profile run. It is null if nothing was picked, or no run was the primary one.
 	Picked *endpoint `json:"picked"`
 	Served *endpoint `json:"served"`              // null = none that is known
-	Beyond string    `json:"served_outside_pool"` // address of who served, if the pool does not know it; "" = it does
+	Beyond string    `json:"served_outside_pool"` // address of what served, if the pool does not know it; "" = it does
 	Local  string    `json:"answered_by_envoy"`   // why Envoy answered by itself; "" = it did not, or did not say so
 	Usage  usageView `json:"usage"`
-	// Envoy showed us the response's body; false = it bypassed us, or there was no response
+	// Shown says that the response's body was visible. It is false if the body bypassed us, or there was no response.
 	Shown bool `json:"body_shown"`
 
 	Messages        []messageView `json:"messages,omitempty"`
-	Hops            []hopView     `json:"hops,omitempty"`   // those that rings still have
-	MessagesDropped int           `json:"messages_dropped"` // that found no slot
+	Hops            []hopView     `json:"hops,omitempty"`   // those that the rings still have
+	MessagesDropped int           `json:"messages_dropped"` // messages for which the record had no slot
 	Decision        *decisionView `json:"decision,omitempty"`
 
 	why messages.Reason
 }
 
-// Age is how long ago the request arrived, when the page was made.
+// Age returns how long ago the request had arrived when the page was made.
 func (r *requestView) Age() time.Duration { return time.Duration(r.AgeSeconds) }
 
-// TTFT is the time from its arrival to the first token, if one was seen.
+// TTFT returns the time from the request's arrival to its first token, if one was seen.
 func (r *requestView) TTFT() (after time.Duration, seen bool) {
 	if r.FirstTokenSeconds == nil {
 		return 0, false
@@ -71,7 +71,7 @@ func (r *requestView) TTFT() (after time.Duration, seen bool) {
 	return time.Duration(*r.FirstTokenSeconds), true
 }
 
-// seconds is a duration; JSON has it as a number of seconds.
+// seconds is a duration that is a number of seconds in JSON.
 type seconds time.Duration
 
 // MarshalJSON writes all nanoseconds, and no exponent.
@@ -107,7 +107,7 @@ type usageView struct {
 	PromptTokens *int   `json:"prompt_tokens"`
 	CachedTokens *int   `json:"cached_tokens"` // of the prompt
 	OutputTokens *int   `json:"output_tokens"`
-	Estimated    bool   `json:"estimated"` // OutputTokens is
+	Estimated    bool   `json:"estimated"` // OutputTokens is an estimate
 
 	source messages.UsageSource
 }
@@ -152,7 +152,7 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 	return endpoint{Address: string(h.Address(id)), Slot: id.Slot, Generation: id.Generation}
 }
 
-// summary is what a list shows of a record.
+// summary returns what a list shows of a record.
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
@@ -163,8 +163,7 @@ func (h *handler) summary(r *messages.Record) requestView {
 		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
 		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local,
-		Usage: usage(r.Usage),
-		Shown: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
+		Usage: usage(r.Usage), Shown: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
 	}
 	if r.Served.Generation != 0 {
 		served := h.endpoint(r.Served)
@@ -177,7 +176,7 @@ func (h *handler) summary(r *messages.Record) requestView {
 	return v
 }
 
-// full is a record with all its parts.
+// full returns a record with all its parts.
 func (h *handler) full(r *messages.Record) requestView {
 	v := h.summary(r)
 	v.Messages = make([]messageView, 0, r.Events.Len())
@@ -205,7 +204,7 @@ func picked(r *messages.Record) (messages.EndpointID, bool) {
 	return at(r.Decision.Endpoints, int(run.Ranked.At(0)))
 }
 
-// at is item i of a list, if it has one: lists of a record that do not agree must not end the process.
+// at returns item i of a list, if the list has one: lists of a record that do not agree must not end the process.
 func at[T any](l messages.List[T], i int) (T, bool) {
 	if i < 0 || i >= l.Len() {
 		var none T

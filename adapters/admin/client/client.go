@@ -1,8 +1,9 @@
-// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them. Its
-// errors are one line each and name the flag of those commands that is at fault; those of TLS, which has several,
-// are left to the caller.
+// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them. Each
+// of its errors is one line and names the flag of those commands that is at fault. Errors of TLS, which has several
+// flags, are left to the caller.
 //
-// It never changes anything there, and never shows a byte that did not come from a Signalbox as it is.
+// It never changes anything in that process. It never shows text of another server than a Signalbox without making it
+// harmless for a terminal.
 package client
 
 import (
@@ -43,14 +44,14 @@ const (
 	wants        = "--addr wants the address of Signalbox's metrics port, which is 9090 unless its flags say otherwise"
 )
 
-// Client asks one port. It may be used again, one question after the other.
+// Client asks one port. It may be used again and again, for one page at a time.
 type Client struct {
 	base  *url.URL
 	token string
 	http  http.Client
 }
 
-// New is a client of a port. Close it at the end.
+// New returns a client of a port. Close it at the end.
 func New(p Port) (*Client, error) {
 	addr := p.Addr
 	if !strings.Contains(addr, "://") {
@@ -63,8 +64,9 @@ func New(p Port) (*Client, error) {
 	return &Client{
 		base: &url.URL{Scheme: base.Scheme, Host: base.Host}, token: p.Token,
 		http: http.Client{
-			// no proxy: the port is near
-			Transport:     &http.Transport{TLSClientConfig: p.TLS, TLSHandshakeTimeout: askWithin},
+			Transport: &http.Transport{ // without a proxy, for the port is near
+				TLSClientConfig: p.TLS, TLSHandshakeTimeout: askWithin,
+			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
@@ -73,7 +75,7 @@ func New(p Port) (*Client, error) {
 // Close ends connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Addr is the address as a URL.
+// Addr returns the address as a URL.
 func (c *Client) Addr() string { return c.base.String() }
 
 // Text writes a page in its form for a terminal.
@@ -92,7 +94,7 @@ func (c *Client) Decode(ctx context.Context, p Page, v any) error {
 		func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, pageBytes)).Decode(v) })
 }
 
-// ask has take read the answer, if it is the page in the form that was asked for.
+// ask calls take with the body of the answer, if that is the page in the form that was asked for.
 func (c *Client) ask(ctx context.Context, p Page, format string, take func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -133,7 +135,7 @@ func (c *Client) url(p Page, format string) string {
 	return c.base.String() + path + "?" + values.Encode()
 }
 
-// unreachable says why there is no answer.
+// unreachable returns why there is no answer.
 func (c *Client) unreachable(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
@@ -162,7 +164,7 @@ type failure struct {
 	Code  string `json:"code"`
 }
 
-// check says why an answer is not the one that was asked for.
+// check returns why an answer is not the one that was asked for; nil = it is.
 func (c *Client) check(resp *http.Response, format string) error {
 	host := c.base.Host
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))

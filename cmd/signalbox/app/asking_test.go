@@ -116,8 +116,8 @@ func TestCommandsThatAskSayWhatIsWrong(t *testing.T) {
 		"requests x":                              "takes no arguments",
 		"explain --last x":                        `got "x" and --last, want one of them`,
 		"explain x --model m":                     "want --last",
-		"explain --last --model m-77":             "no request that is kept is such a one",
-		"explain --last --model m-4 --status 503": "no request that is kept is such a one",
+		"explain --last --model m-77":             "no request on record meets the filters",
+		"explain --last --model m-4 --status 503": "no request on record meets the filters",
 	} {
 		if _, err := command(t, append(strings.Fields(args), "--addr", open)...); err == nil ||
 			!strings.Contains(err.Error(), want) {
