@@ -81,19 +81,17 @@ func BenchmarkLifecycle(b *testing.B) {
 	for _, p := range players {
 		p.close(b)
 	}
-	cpu := make([]float64, len(variants))
+	cpu := make(map[string]float64, len(variants))
 	for i, v := range variants {
-		cpu[i] = median(got[i], func(u usage) float64 { return u.cpuNanos })
-		fmt.Printf("%-24s %7.0f ns CPU  %7.0f ns wall  %5.1f allocations, per request\n", v.name, cpu[i],
+		cpu[v.name] = median(got[i], func(u usage) float64 { return u.cpuNanos })
+		fmt.Printf("%-24s %7.0f ns CPU  %7.0f ns wall  %5.1f allocations, per request\n", v.name, cpu[v.name],
 			median(got[i], func(u usage) float64 { return u.wallNanos }),
 			median(got[i], func(u usage) float64 { return u.allocs }))
 	}
-	b.ReportMetric(cpu[0]/cpu[1], "protoactor/one-loop")
-	b.ReportMetric(cpu[4]/cpu[5], "protoactor/two-loops")
-	b.ReportMetric(cpu[1]/cpu[2], "ring/none")
-	b.ReportMetric(cpu[5]/cpu[6], "ring/none-two-loops")
-	b.ReportMetric(cpu[3]/cpu[1], "goroutine/combining")
-	b.ReportMetric(cpu[7]/cpu[5], "goroutine/combining-two-loops")
+	b.ReportMetric(cpu["protoactor"]/cpu["one loop"], "protoactor/one-loop")
+	b.ReportMetric(cpu["protoactor, two shards"]/cpu["two loops, crossing"], "protoactor/two-loops")
+	b.ReportMetric(cpu["one loop"]/cpu["one loop, no ring"], "ring/none")
+	b.ReportMetric(cpu["two loops, crossing"]/cpu["two loops, no ring"], "ring/none-two-loops")
 	b.ReportMetric(median(got[1], func(u usage) float64 { return u.allocs }), "allocs/request")
 }
 
