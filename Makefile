@@ -111,11 +111,12 @@ e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port, none = s
 	$(GO) test -count=1 -v -run '^TestEnvoy(OpenAIClient|ConversationsReturn|ModelServers)$$' ./test/e2e
 
 .PHONY: ci
-ci: ## Lint, vet, race, a little fuzzing, the release, planted faults, then test
+ci: ## Lint, vet, race, a little fuzzing, each benchmark once, the release, planted faults, then test
 	$(MAKE) lint
 	$(MAKE) vet
 	$(MAKE) race
 	$(MAKE) fuzz-smoke
+	$(MAKE) benchmarks BENCHTIME=1x
 	$(MAKE) release-check
 	$(MAKE) planted
 	$(MAKE) test WHOLE=yes

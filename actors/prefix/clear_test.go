@@ -137,6 +137,14 @@ func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
 	}
 }
 
+// clearedSignal is closed when the pool is told that the slot is clear.
+type clearedSignal chan struct{}
+
+func (p clearedSignal) Tell(messages.PoolMsg) bool {
+	close(p)
+	return true
+}
+
 func TestRestartInTheMiddleOfClearingIsClean(t *testing.T) {
 	c := newClearing(t, runtime.Config{Mode: runtime.Stepped}, 5000)
 	runtimetest.Inspect(c.sys).StepUntil(0)
@@ -159,9 +167,10 @@ func BenchmarkEndpointLeft(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		c := newClearing(b, runtime.Config{}, blockindex.DefaultCapacity)
-		pool := new(cleared)
+		pool := make(clearedSignal)
 		b.StartTimer()
-		c.actor.Tell(messages.EndpointLeft{Endpoint: a1, Pool: pool})
+		c.actor.Port().Post(messages.EndpointLeft{Endpoint: a1, Pool: pool})
+		<-pool // a loop may leave the rest of its messages to another goroutine
 		events, err := runtimetest.Inspect(c.sys).Events(context.Background(), 0)
 		if err != nil || c.index.Held(0) != 0 {
 			b.Fatalf("%d blocks are left, %v", c.index.Held(0), err)
