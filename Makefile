@@ -13,7 +13,7 @@ FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 COMMA := ,
 # Test packages that targets of their own run; unit is everything else.
-OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e)$$
+OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
 # What make test leaves to make ci of the end-to-end tests, for the time that it takes: three minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers)$$|^TestCommandGivesMemoryBack$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have)
@@ -121,12 +121,14 @@ ci: ## Lint, vet, race, a little fuzzing, each benchmark once, the release, plan
 	$(MAKE) planted
 	$(MAKE) test WHOLE=yes
 
-# go-check-sumtype needs the whole tree in one run: on a single package it sees nothing.
+# go-check-sumtype needs the whole tree in one run: on a single package it sees nothing. test/lint runs the linters, of
+# which Go's cache of results knows nothing.
 .PHONY: lint
-lint: ## Linters, formatting, exhaustive switches over sealed interfaces
+lint: ## Linters and what proves them, formatting, exhaustive switches over sealed interfaces
 	$(TOOL) golangci-lint run ./...
 	cd deploy/release && $(GO) tool -modfile=../../test/tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
 	$(TOOL) go-check-sumtype -default-signifies-exhaustive=false ./...
+	$(GO) test -count=1 ./test/lint
 
 .PHONY: vet
 vet: ## go vet
@@ -136,7 +138,7 @@ vet: ## go vet
 # are none of ours.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
-	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|e2e)$$'); \
+	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|lint|e2e)$$'); \
 	export ENVOY="$$envoy" CGO_ENABLED=1; \
 	$(GO) test -race -timeout 20m -skip '^TestPlanted' $$packages; \
 	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long)

@@ -204,6 +204,7 @@ func (r root) Receive(ctx actor.Context) {
 // supervisor decides by the child's policy alone: no clock, no budget that a poison request could use up.
 type supervisor struct{ l *Loop }
 
+//nolint:revive // protoactor prescribes the signature
 func (s supervisor) HandleFailure(
 	_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, msg any,
 ) {

@@ -13,41 +13,13 @@ import (
 	"strings"
 )
 
-// part is a line of the import table: what one folder may import.
+// part is a line of the import table: what of ours one folder may import.
 type part struct {
 	folder string
 	own    []string // folders of ours it may import, beside its own unit
 	unit   int      // path elements that make one unit, inside which imports are free; 0 = none
-	third  bool     // third-party packages are allowed, but for bans
-	bans   []ban
-	advice string // what to do instead of importing another part
+	advice string   // what to do instead of importing another part
 }
-
-// ban forbids import paths in one part of the tree. A prefix ends at a path element.
-type ban struct {
-	prefix string
-	except []string // import paths below the prefix that are allowed
-	tests  bool     // holds for test files too
-	advice string
-}
-
-var (
-	protoactor = ban{"github.com/asynkron/protoactor-go", nil, true,
-		"only engine/runtime knows protoactor; use the loops, addresses and timers of engine/runtime"}
-	grpc = ban{"google.golang.org/grpc", nil, true,
-		"gRPC belongs to adapters; put what you need into a message or an argument"}
-	envoy = ban{"github.com/envoyproxy", nil, true,
-		"Envoy's types belong to adapters; put the facts you need into a message"}
-	kubernetes = ban{"k8s.io", nil, true, "Kubernetes belongs to adapters/discovery; take endpoints from the pool's " +
-		"snapshot"}
-	kubeSigs = ban{"sigs.k8s.io", []string{"sigs.k8s.io/yaml"}, true, kubernetes.advice}
-	prom     = ban{"github.com/prometheus", nil, true, "engine never counts; return the figure, or call an observer " +
-		"interface, and let the actor that owns the metric count it"}
-	xsync = ban{"golang.org/x/sync", nil, false,
-		"it starts goroutines and locks; let one actor own the state and tell it messages"}
-	maphash = ban{"hash/maphash", nil, true,
-		"its seed differs from run to run, so that a seeded run cannot be replayed; use xxhash"}
-)
 
 // forTests are the packages that only tests may import, and what to do instead.
 var forTests = map[string]string{
@@ -67,47 +39,29 @@ var mayLab = []string{lab, "cmd", "test"}
 
 const noCmd = "nothing imports cmd or test, mains of other modules aside; move what is shared into adapters or engine"
 
-// engineIO bans what touches the world; tests of engine may read files.
-var engineIO = []ban{
-	{"os", nil, false, "engine does no I/O; take bytes or values as arguments and let an adapter or cmd read them"},
-	{"io/ioutil", nil, false, "engine does no I/O; take bytes as an argument"},
-	{"syscall", nil, false, "engine does no I/O; take the value as an argument"},
-	{"net", []string{"net/netip"}, false, "engine does no I/O; of net only net/netip is allowed; let an adapter " +
-		"dial, resolve and listen"},
-	{"crypto/rand", nil, false, "engine gets its random source as an argument, so that a seeded run can be replayed"},
-}
-
 // table is the import table of the house. The first line whose folder holds a package is its line.
+// Packages of others are depguard's.
 var table = []part{
 	{folder: "messages", advice: "messages import the standard library only; move the value into messages, or the " +
 		"behaviour out"},
-	{folder: "engine", own: []string{"messages", "engine"}, third: true,
-		bans: append([]ban{protoactor, grpc, envoy, kubernetes, kubeSigs, prom, xsync, maphash}, engineIO...),
+	{folder: "engine", own: []string{"messages", "engine"},
 		advice: "engine imports messages and engine; declare the interface that you need here, and let the caller " +
 			"pass it in"},
-	{folder: "actors", own: []string{"messages", "engine"}, unit: 2, third: true,
-		bans:   []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
+	{folder: "actors", own: []string{"messages", "engine"}, unit: 2,
 		advice: "actors import messages and engine; tell the other side a message through its Sink instead"},
-	{folder: "adapters", own: []string{"messages", "engine", "adapters/files"}, unit: 2, third: true,
-		bans: []ban{protoactor},
+	{folder: "adapters", own: []string{"messages", "engine", "adapters/files"}, unit: 2,
 		advice: "adapters import messages, engine, adapters/files and their own sub-folders; declare a small " +
 			"interface and let cmd wire the two"},
-	{folder: ".", own: []string{"messages", "engine", "actors"}, third: true,
-		bans: []ban{protoactor, grpc, envoy, kubernetes, kubeSigs, xsync, maphash},
+	{folder: ".", own: []string{"messages", "engine", "actors"},
 		advice: "the root package imports messages, engine and actors; take what touches the world as a small " +
 			"interface, and let cmd pass the adapter in"},
-	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true,
-		bans:   []ban{protoactor},
-		advice: noCmd},
-	{folder: "test/e2e", third: true, bans: []ban{protoactor},
-		advice: "e2e is a black box; start the binary and speak HTTP to it"},
-	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, third: true,
-		bans:   []ban{protoactor},
-		advice: noCmd},
+	{folder: "cmd", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, advice: noCmd},
+	{folder: "test/e2e", advice: "e2e is a black box; start the binary and speak HTTP to it"},
+	{folder: "test", own: []string{".", "messages", "engine", "actors", "adapters", "deploy"}, unit: 2, advice: noCmd},
 	{folder: "deploy", advice: "deploy holds files and what embeds them; it imports the standard library only"},
 }
 
-// checkImports holds every import against the table.
+// checkImports holds every import of a package of ours against the table.
 func checkImports(t *Tree) []Violation {
 	r := &report{tree: t}
 	for _, p := range t.Packages {
@@ -139,30 +93,20 @@ func importPath(spec *ast.ImportSpec) string {
 
 // objection says what to do instead of an import, or nothing if it is allowed.
 func (x part) objection(t *Tree, dir string, test bool, target string) string {
-	if own, ok := t.ownDir(target); ok {
-		if advice := forTests[own]; advice != "" && !test && !under(dir, "test") {
-			return advice
-		}
-		switch {
-		case under(own, lab) && !slices.ContainsFunc(mayLab, func(folder string) bool { return under(dir, folder) }):
-			return labAdvice
-		case x.mayOwn(dir, own):
-			return ""
-		}
-		return x.advice
+	own, ok := t.ownDir(target)
+	if !ok {
+		return ""
 	}
-	if !x.third && !isStd(target) {
-		return x.advice
+	if advice := forTests[own]; advice != "" && !test && !under(dir, "test") {
+		return advice
 	}
-	for _, b := range x.bans {
-		if b.prefix == protoactor.prefix && dir == "engine/runtime" {
-			continue
-		}
-		if under(target, b.prefix) && !slices.Contains(b.except, target) && (b.tests || !test) {
-			return b.advice
-		}
+	switch {
+	case under(own, lab) && !slices.ContainsFunc(mayLab, func(folder string) bool { return under(dir, folder) }):
+		return labAdvice
+	case x.mayOwn(dir, own):
+		return ""
 	}
-	return ""
+	return x.advice
 }
 
 func (x part) mayOwn(dir, own string) bool {

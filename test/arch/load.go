@@ -1,7 +1,6 @@
 package arch
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -38,7 +37,6 @@ type Package struct {
 type File struct {
 	Path      string // below the root, with slashes
 	AST       *ast.File
-	Lines     int
 	Test      bool // name ends in _test.go
 	Generated bool // carries the "Code generated" line
 }
@@ -84,7 +82,7 @@ func (t *Tree) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	f := &File{Path: t.rel(name), AST: parsed, Lines: bytes.Count(src, []byte("\n")),
+	f := &File{Path: t.rel(name), AST: parsed,
 		Test:      strings.HasSuffix(name, "_test.go"),
 		Generated: ast.IsGenerated(parsed)}
 	dir := path.Dir(f.Path)

@@ -308,7 +308,7 @@ func (r *report) sent() map[string]bool {
 			}
 			ast.Inspect(f.AST, func(n ast.Node) bool {
 				if made, ok := n.(*ast.CompositeLit); ok {
-					if name := messageName(made.Type, p.Dir, r.importNames(f)); name != "" {
+					if name := messageName(made.Type, p.Dir, importNames(f)); name != "" {
 						names[name] = true
 					}
 				}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Limits are the sizes that code may grow to.
+// Limits are the sizes that code may grow to, beside those that the linters hold.
 //
 // A function's lines are those between its braces; in test files the lines of literals that span lines (tables of
 // cases) do not count. Nesting counts if, for, range, switch, select and type switch inside one another; `else if`
@@ -18,18 +18,17 @@ import (
 // its maker does not see; what messages carry; and the rigs of tests, which lay a scene out flat.
 // Generated files have no limits.
 type Limits struct {
-	FileLines, FunctionLines, Parameters, Nesting int
+	FunctionLines, Nesting int
 	// files that are no tests; plugin families and messages have no limit
 	FolderFiles  int
 	StructFields int
 }
 
 // HouseLimits are the limits of this house.
-var HouseLimits = Limits{FileLines: 500, FunctionLines: 50, Parameters: 5, Nesting: 3, FolderFiles: 12,
-	StructFields: 12}
+var HouseLimits = Limits{FunctionLines: 50, Nesting: 3, FolderFiles: 12, StructFields: 12}
 
 // SizeRules are the rules about sizes.
-var SizeRules = []string{"file-lines", "function-lines", "parameters", "nesting", "folder-files", "struct-fields"}
+var SizeRules = []string{"function-lines", "nesting", "folder-files", "struct-fields"}
 
 // Exceptable are the rules that allow.txt may except, and no others: the sizes, and a further level of folders.
 var Exceptable = append([]string{"depth"}, SizeRules...)
@@ -56,9 +55,6 @@ func (l Limits) check(t *Tree) []Violation {
 }
 
 func (l Limits) file(r *report, f *File) {
-	if f.Lines > l.FileLines {
-		r.on(f.Path, "file-lines", "%d lines, limit %d; split the file by subject", f.Lines, l.FileLines)
-	}
 	if !f.Test && !under(f.Path, "test") && !under(f.Path, "messages") {
 		l.structs(r, f)
 	}
@@ -71,10 +67,6 @@ func (l Limits) file(r *report, f *File) {
 		if n := r.lines(fn.Body, f.Test); n > l.FunctionLines {
 			r.at(fn.Pos(), "function-lines", name, "%s has %d lines, limit %d; give its steps names of their own", name,
 				n, l.FunctionLines)
-		}
-		if n := fn.Type.Params.NumFields(); n > l.Parameters {
-			r.at(fn.Pos(), "parameters", name,
-				"%s has %d parameters, limit %d; put what belongs together into a struct", name, n, l.Parameters)
 		}
 		w := &nesting{limit: l.Nesting}
 		w.walk(fn.Body, 0)

@@ -98,7 +98,7 @@ func raceEnabled() bool {
 func seenElsewhere(t *testing.T) {
 	t.Helper()
 	if raceEnabled() && !*long {
-		t.Skip("under the race detector only with -long")
+		t.Skip("under the race detector only with -long") //nolint:forbidigo // make race says what it leaves out
 	}
 }
 

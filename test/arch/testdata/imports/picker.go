@@ -7,6 +7,4 @@ import (
 	_ "example.test/planted/cmd/signalbox"
 	_ "example.test/planted/engine/schedule"
 	_ "example.test/planted/messages"
-	_ "github.com/prometheus/client_golang/prometheus"
-	_ "google.golang.org/grpc"
 )

@@ -1,8 +1,4 @@
-// Package messages imports more than the standard library.
+// Package messages imports another folder.
 package messages
 
-import (
-	_ "example.test/planted/engine/schedule"
-	_ "github.com/google/uuid"
-	_ "time"
-)
+import _ "example.test/planted/engine/schedule"

@@ -8,8 +8,4 @@ import (
 	_ "example.test/planted/adapters/extproc"
 	_ "example.test/planted/engine/runtime/runtimetest"
 	_ "example.test/planted/engine/schedule"
-	_ "github.com/asynkron/protoactor-go/actor"
-	_ "github.com/prometheus/client_golang/prometheus"
-	_ "google.golang.org/grpc"
-	_ "k8s.io/client-go/rest"
 )

@@ -7,7 +7,4 @@ import (
 	_ "example.test/planted/adapters/extproc/wire"
 	_ "example.test/planted/adapters/proxy"
 	_ "example.test/planted/engine/schedule"
-	_ "github.com/asynkron/protoactor-go/actor"
-	_ "google.golang.org/grpc"
-	_ "os"
 )

@@ -8,7 +8,6 @@ import (
 	_ "example.test/planted/adapters/secrets/secretstest"
 	_ "example.test/planted/deploy"
 	_ "example.test/planted/test/sim"
-	_ "os"
 )
 
 func main() {}

@@ -1,8 +1,4 @@
 // Package e2e knows the code that it tests.
 package e2e
 
-import (
-	_ "example.test/planted/messages"
-	_ "github.com/google/go-cmp/cmp"
-	_ "os/exec"
-)
+import _ "example.test/planted/messages"

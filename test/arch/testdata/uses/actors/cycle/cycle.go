@@ -1,6 +1,7 @@
-// Package cycle is an actor with a clock of its own.
+// Package cycle is an actor that knows another clock.
 package cycle
 
 import "time"
 
-func onTimer() { <-time.After(time.Second) }
+//nolint:depguard // it is small
+func onTimer() { <-time.After(time.Second) } //nolint:forbidigo // it waits

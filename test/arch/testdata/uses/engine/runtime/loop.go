@@ -1,14 +1,6 @@
 // Package runtime owns clock, goroutines and locks.
 package runtime
 
-import (
-	"sync"
-	"time"
-)
+import _ "os" //nolint:depguard // it has no other freedom
 
-type loop struct{ mu sync.Mutex }
-
-func (l *loop) start() {
-	go l.mu.Lock()
-	_ = time.Now()
-}
+func start() { go start() }

@@ -1,0 +1,3 @@
+//go:build planted
+
+package flow
