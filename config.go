@@ -13,44 +13,43 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config holds the values that a picker works by.
+// Config holds the settings of a picker.
 type Config struct {
-	Runtime      runtime.Config // loops, mode and seed; OnPanic is World's
+	Runtime      runtime.Config // loops, mode and seed; New sets OnPanic, from World.Panicked
 	Plan         *schedule.Plan
 	Limits       cycle.Limits
 	Scraper      scraper.Config // Endpoints, Turned and Served are set by New
 	Outlier      outlier.Config
 	Records      Records
-	PrefixBlocks int    // that the prefix index keeps of an endpoint; 0 = the index's default
-	PoolName     string // in labels of metrics
+	PrefixBlocks int    // blocks that the prefix index keeps for each endpoint; 0 = the index's default
+	PoolName     string // value of the pool's label in metrics
 	FlowSeed     uint64 // of the hash that gives a flow its shard; equal seeds give equal shards
 }
 
-// Records are the sizes of what is remembered of ended requests, in all loops together.
+// Records limits what is remembered of ended requests, by all loops together. The oldest records make way.
 type Records struct {
-	Entries int
-	Bytes   int
+	Entries int // records
+	Bytes   int // memory of the records
 }
 
-// World is what a picker meets outside itself. Its functions are called on the loops, by several at once, and must not
-// block.
+// World holds what a picker reaches outside itself. Its functions are called on the loops, several at once, and must
+// not block.
 type World struct {
 	Metrics  prometheus.Registerer
-	Fetcher  scraper.Fetcher // not called, and may be nil, if Config.Scraper asks for nothing
+	Fetcher  scraper.Fetcher // never called, and may be nil, if Config.Scraper turns on neither pages nor lists
 	Checker  outlier.Checker
 	Observer schedule.Observer
 
-	// Announcer tells the proxies of endpoints; nil = they know by themselves, and nothing waits.
+	// Announcer tells the proxies which endpoints there are; nil = they know by themselves, and picks never wait.
 	Announcer messages.Sink[messages.XdsMsg]
-	// Hangs hears of a loop that held up an announcement; nil = none.
+	// Hangs is called with each loop that held up an announcement until it was passed over; nil = not called.
 	Hangs func(loop int, waited time.Duration)
 
-	Report func(*messages.Record)              // hears of each request at its end; must not keep the record
+	Report func(*messages.Record)              // called with each request at its end; must not keep the record
 	Status func(messages.Reason) int           // the HTTP status of a refusal
-	Turned func(messages.EndpointSpec, string) // as scraper.Config has it; nil = none
-	// Panicked hears of each panic of an actor, and what its loop did before, by lines; nil = none.
+	Turned func(messages.EndpointSpec, string) // as in scraper.Config; nil = not called
+	// Panicked is called with each panic of an actor and with the loop's last events, a line each; nil = not called.
 	Panicked func(p runtime.Panic, did []string)
-	// Release closes what the picker was given. Close calls it once no actor needs any of it;
-	// nil = nothing is to close.
+	// Release closes what the picker was given. Close calls it once no actor needs any of it; nil = not called.
 	Release func()
 }

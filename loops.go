@@ -12,13 +12,13 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// loop is what each loop carries. All of it shares the loop's scheduler and book.
+// loop holds the actors that each loop has for itself, and the book that they share.
 type loop struct {
-	shard runtime.Ref[messages.ShardMsg]
-	flow  runtime.Ref[messages.FlowMsg]
-	line  messages.Sink[messages.FlowMsg] // flow, as cycles are given it
-	cycle runtime.Role[messages.CycleMsg]
-	book  *records.Book
+	shard     runtime.Ref[messages.ShardMsg]
+	flow      runtime.Ref[messages.FlowMsg]
+	admission messages.Sink[messages.FlowMsg] // the sink of flow that cycles tell
+	cycle     runtime.Role[messages.CycleMsg] // of the cycles that are children of shard
+	book      *records.Book
 }
 
 func (p *Picker) spawnLoops() error {
@@ -44,14 +44,14 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 	if err != nil {
 		return err
 	}
-	l.line = runtime.Handed[messages.FlowMsg](p.sys, "cycle", "flow", l.flow)
-	l.cycle = cycle.Role(p.cycles(i, l.book))
+	l.admission = runtime.Handed[messages.FlowMsg](p.sys, "cycle", "flow", l.flow)
+	l.cycle = cycle.Role(p.cycleDeps(i, l.book))
 	p.loops = append(p.loops, l)
 	return nil
 }
 
-// cycles is what the cycles of loop i work with.
-func (p *Picker) cycles(i int, book *records.Book) *cycle.Deps {
+// cycleDeps returns what the cycles of loop i work with. They share one scheduler.
+func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 	return &cycle.Deps{
 		Flow: p.flowOf, Pool: p.endpoints,
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
@@ -65,30 +65,32 @@ func (p *Picker) cycles(i int, book *records.Book) *cycle.Deps {
 	}
 }
 
-// refused hears of a request that never had a cycle.
+// refused counts and reports a request that never had a cycle.
 func (p *Picker) refused(r *messages.Record) {
 	p.families.Refused(r)
 	p.world.Report(r)
 }
 
-// flowOf returns the flow shard of a flow: by its key, so that a flow has one line.
+// flowOf returns the flow shard of a flow. The key alone decides, so that all requests of a flow wait in one queue.
 func (p *Picker) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].line
+	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].admission
 }
 
-// flowShard numbers the shard of a flow. The seed keeps clients from choosing names that meet on one shard.
-func flowShard(k messages.FlowKey, seed uint64, of int) int {
+// flowShard returns the index of a flow's shard, 0 <= index < shards. The seed keeps clients from choosing names that
+// all meet on one shard.
+func flowShard(k messages.FlowKey, seed uint64, shards int) int {
 	d := xxhash.NewWithSeed(seed)
 	_, _ = d.WriteString(k.Fairness) // never fails
-	return int((d.Sum64() + uint64(k.Priority)) % uint64(of))
+	return int((d.Sum64() + uint64(k.Priority)) % uint64(shards))
 }
 
-// loopOf returns the loop that carries a request: by its number, so that all that comes for it goes there.
+// loopOf returns the loop that runs a request's cycle. The request's number alone decides, so that everything that
+// comes for the request finds it.
 func (p *Picker) loopOf(id messages.RequestID) *loop {
 	return &p.loops[uint64(id)%uint64(len(p.loops))]
 }
 
-// shards are the shards of all loops, by index, as an actor of the kind from is given them.
+// shards returns the sinks of all shards, by loop, for an actor of the kind from.
 func (p *Picker) shards(from string) []messages.Sink[messages.ShardMsg] {
 	all := make([]messages.Sink[messages.ShardMsg], 0, len(p.loops))
 	for i := range p.loops {
@@ -97,33 +99,34 @@ func (p *Picker) shards(from string) []messages.Sink[messages.ShardMsg] {
 	return all
 }
 
-// tell gives every shard a message.
-func (p *Picker) tell(m messages.ShardMsg) {
+// postAll posts a message to every shard.
+func (p *Picker) postAll(m messages.ShardMsg) {
 	for i := range p.loops {
 		p.loops[i].shard.Port().Post(m)
 	}
 }
 
-// Start spawns the cycle of a request. False: its loop has no room, and no answer will come.
+// Start spawns the cycle of a request and returns its port. It returns false if the request's loop has no room: then no
+// answer will come.
 func (p *Picker) Start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 	l := p.loopOf(first.Request.ID)
 	ref, ok := runtime.Start(l.shard, l.cycle, messages.CycleMsg(first))
 	return ref.Port(), ok
 }
 
-// Refused tells what became of a request that never had a cycle.
+// Refused delivers the record of a request that never had a cycle.
 func (p *Picker) Refused(m messages.RequestRefused) { p.loopOf(m.Record.Request).shard.Port().Post(m) }
 
-// Ended tells of the access log's entry of a request that has ended.
+// Ended delivers the access log's last entry of a request.
 func (p *Picker) Ended(m messages.ExchangeLogged) { p.loopOf(m.Request).shard.Port().Post(m) }
 
-// Ongoing tells of the access log's entry of a request that runs.
+// Ongoing delivers an intermediate entry of the access log, of a request that runs.
 func (p *Picker) Ongoing(m messages.ExchangeOngoing) { p.loopOf(m.Request).shard.Port().Post(m) }
 
-// LogStreamEnded tells that a proxy's access log ended: entries may be missing.
-func (p *Picker) LogStreamEnded() { p.tell(messages.LogStreamEnded{}) }
+// LogStreamEnded tells every loop that a proxy's access log ended, so that entries may be missing.
+func (p *Picker) LogStreamEnded() { p.postAll(messages.LogStreamEnded{}) }
 
-// ConnectionDoubted tells that requests of a connection may never be told of.
-func (p *Picker) ConnectionDoubted(of messages.ConnectionID) {
-	p.tell(messages.ConnectionDoubted{Connection: of})
+// ConnectionDoubted tells every loop that the access log may have no entries of the requests of a connection.
+func (p *Picker) ConnectionDoubted(connection messages.ConnectionID) {
+	p.postAll(messages.ConnectionDoubted{Connection: connection})
 }

@@ -1,6 +1,6 @@
 // Package signalbox is the picker put together: every actor on its loop, and the ports by which adapters reach them. It
-// owns which actor knows which other one, the order in which they begin and end, and what all loops share. It never
-// touches the world, for what does comes in through World, and it never decides, for engine does.
+// owns the wiring between actors, the order in which they start and stop, and what all loops share. It does no I/O:
+// whatever does comes in through World. It takes no decisions: engine does.
 package signalbox
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Picker is every actor of an endpoint picker. Its methods may be called by several goroutines at once.
+// Picker is a running endpoint picker. Its methods may be called by several goroutines at once, but for Running and
+// Close.
 type Picker struct {
 	cfg       Config
 	world     World
@@ -35,7 +36,7 @@ type Picker struct {
 	loops     []loop
 }
 
-// refs are the actors of which there is one.
+// refs holds the references to the actors of which the picker has exactly one.
 type refs struct {
 	prefix   runtime.Ref[messages.PrefixMsg]
 	outlier  runtime.Ref[messages.OutlierMsg]
@@ -43,8 +44,8 @@ type refs struct {
 	recorder runtime.Ref[messages.RecorderMsg]
 }
 
-// New brings the actors up in the order in which they need each other. After an error nothing of it is left, and
-// world.Release was not called.
+// New starts the actors in the order in which they depend on each other. If it returns an error, every actor that it
+// started has been stopped, and world.Release has not been called.
 func New(cfg Config, world World) (*Picker, error) {
 	p := &Picker{
 		cfg: cfg, world: world, endpoints: endpoints.NewPool(), index: blockindex.NewIndex(cfg.PrefixBlocks),
@@ -59,9 +60,9 @@ func New(cfg Config, world World) (*Picker, error) {
 	return p, nil
 }
 
-func (p *Picker) panicked(of runtime.Panic) {
+func (p *Picker) panicked(caught runtime.Panic) {
 	if p.world.Panicked != nil {
-		p.world.Panicked(of, p.sys.Lines(of.Recent))
+		p.world.Panicked(caught, p.sys.Lines(caught.Recent))
 	}
 }
 
@@ -74,7 +75,8 @@ func (p *Picker) begin() error {
 	return nil
 }
 
-// spawn brings up an actor that lives as long as the picker.
+// spawn starts an actor that lives as long as the picker, on the loop with index on. The new function makes each of its
+// incarnations, and first is the first message of each.
 func spawn[M any](p *Picker, on int, name string, first M, fresh func() runtime.Actor[M]) (runtime.Ref[M], error) {
 	role := runtime.Role[M]{Name: name, Policy: runtime.RestartOnPanic, New: fresh}
 	ref, ok := runtime.Start(p.sys.Root(on), role, first)
@@ -125,29 +127,30 @@ func (p *Picker) spawnRecorder() (err error) {
 	return err
 }
 
-// Discovery returns the address that is told which endpoints there are.
+// Discovery returns the port that takes the endpoints that discovery finds.
 func (p *Picker) Discovery() messages.Port[messages.PoolMsg] { return p.refs.pool.Port() }
 
-// Recorder returns the address that is asked for records and rings.
+// Recorder returns the port that takes queries for records and for event rings.
 func (p *Picker) Recorder() messages.Port[messages.RecorderMsg] { return p.refs.recorder.Port() }
 
-// Pool returns the endpoints as they are read by all.
+// Pool returns the endpoint pool, for readers.
 func (p *Picker) Pool() *endpoints.Pool { return p.endpoints }
 
 // Prefixes returns the prefix index, for readers.
 func (p *Picker) Prefixes() *blockindex.Index { return p.index }
 
-// System returns the runtime: the clock, the loops' figures, the names of kinds.
+// System returns the runtime, which has the clock, the figures of the loops, and the names of actor and message kinds.
 func (p *Picker) System() *runtime.System { return p.sys }
 
-// Outlived returns the number of requests whose response runs on past their stream.
+// Outlived returns the number of requests whose response outlives their ext_proc stream.
 func (p *Picker) Outlived() int { return p.families.Outlived() }
 
-// Totals returns the counters of requests that arrived and that failed, which World.Metrics has too.
+// Totals returns the counters of requests that arrived and of requests that failed. Both are registered with
+// World.Metrics too.
 func (p *Picker) Totals() (arrived, failed prometheus.Collector) { return p.families.Totals() }
 
-// Running returns the number of requests that the books of the loops have as running. A book belongs to its loop: this
-// is for stepped pickers, and for those whose loops stand still.
+// Running returns the number of requests that the books of the loops list as running. A book belongs to its loop, so
+// call this only on a stepped picker, or while no loop runs.
 func (p *Picker) Running() (n int) {
 	for _, l := range p.loops {
 		n += l.book.Live()
@@ -155,9 +158,9 @@ func (p *Picker) Running() (n int) {
 	return n
 }
 
-// Close ends the actors: cycles with their shards, flows, prefix, scrapers with the pool, recorder, outlier. Then it
-// calls World.Release and ends the loops. What tells actors things must have ended before. Once ctx is done, no actor
-// is waited for.
+// Close stops the actors in this order: shards with their cycles, flows, prefix, the pool with its scrapers, recorder,
+// outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before you call it. Once
+// ctx is done, Close waits for no actor any more and returns an error.
 func (p *Picker) Close(ctx context.Context) error {
 	late := p.end(ctx)
 	if p.world.Release != nil {
@@ -171,9 +174,9 @@ func (p *Picker) Close(ctx context.Context) error {
 
 func (p *Picker) end(ctx context.Context) error {
 	var late error
-	for _, of := range p.lastFirst() {
-		ended := runtime.End(of)
-		p.step(ended)
+	for _, actor := range p.closeOrder() {
+		ended := runtime.End(actor)
+		p.stepUntil(ended)
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -183,20 +186,21 @@ func (p *Picker) end(ctx context.Context) error {
 	return late
 }
 
-// step runs the loops of a stepped picker until an actor has ended; others run by themselves.
-func (p *Picker) step(until <-chan struct{}) {
-	for going := p.cfg.Runtime.Mode == runtime.Stepped; going; {
+// stepUntil runs the loops of a stepped picker until an actor has ended, or nothing is left to run. The loops of any
+// other picker run by themselves.
+func (p *Picker) stepUntil(ended <-chan struct{}) {
+	for stepped := p.cfg.Runtime.Mode == runtime.Stepped; stepped; {
 		select {
-		case <-until:
+		case <-ended:
 			return
 		default:
-			going = p.sys.Step()
+			stepped = p.sys.Step()
 		}
 	}
 }
 
-// lastFirst lists the actors in the order in which they end.
-func (p *Picker) lastFirst() []runtime.Target {
+// closeOrder returns the actors in the order in which Close stops them.
+func (p *Picker) closeOrder() []runtime.Target {
 	var all []runtime.Target
 	for _, l := range p.loops {
 		all = append(all, l.shard)

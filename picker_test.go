@@ -309,7 +309,7 @@ func TestFlowShardFollowsKeyAndSeed(t *testing.T) {
 
 func TestLoopsLearnTogether(t *testing.T) {
 	s := newStand(t, 1)
-	a, b := s.cycles(0, s.loops[0].book), s.cycles(1, s.loops[1].book)
+	a, b := s.cycleDeps(0, s.loops[0].book), s.cycleDeps(1, s.loops[1].book)
 	if a.Estimates != b.Estimates || a.Estimates == nil {
 		t.Error("loops have estimates of their own")
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// scrapers is what all scrapers have in common.
+// scrapers holds what all scrapers have in common.
 type scrapers struct {
 	settings scraper.Config
 	fetcher  scraper.Fetcher
@@ -29,9 +29,9 @@ func (p *Picker) newScrapers() (*scrapers, error) {
 	return s, nil
 }
 
-// spawn is how the pool spawns the scraper of an endpoint.
+// spawn starts the scraper of an endpoint as a child of parent, which is the pool.
 func (s *scrapers) spawn(
-	under messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
+	parent messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
 ) (messages.Sink[messages.ScraperMsg], bool) {
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
@@ -39,10 +39,10 @@ func (s *scrapers) spawn(
 			return scraper.New(s.settings, target{endpoints.SampleWriter{Endpoint: e}, s.outlier}, s.fetcher, s.metrics)
 		},
 	}
-	return runtime.Spawn(under.(runtime.Parent), role, messages.ScraperMsg(first))
+	return runtime.Spawn(parent.(runtime.Parent), role, messages.ScraperMsg(first))
 }
 
-// target is an endpoint as its scraper sees it. A scrape that fails is told to the outlier actor, too.
+// target is an endpoint as its scraper sees it. It reports a scrape that fails to the outlier actor, too.
 type target struct {
 	endpoints.SampleWriter
 	outlier messages.Sink[messages.OutlierMsg]

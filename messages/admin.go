@@ -5,19 +5,19 @@ package messages
 //sumtype:decl
 type AdminMsg interface{ adminMsg() }
 
-// RecordsAnswered is all that is known of a query, the newest first.
+// RecordsAnswered answers a query for records, the newest first.
 //
 //	From:  recorder
 //	To:    admin, exactly once for each query
 //	Reply: none
 type RecordsAnswered struct {
 	Records List[Record]
-	Unasked int    // requests that run and were not asked, though the query may mean them: they are too many
+	Unasked int    // running requests that may match and were not asked, because there are too many
 	Lost    uint64 // records that made way for newer ones since the start
 	Partial bool   // a shard did not answer in time
 }
 
-// RingsAnswered is what the loops did last.
+// RingsAnswered answers a query for the newest events of loops.
 //
 //	From:  recorder
 //	To:    admin, exactly once for each query

@@ -2,12 +2,12 @@ package messages
 
 import "time"
 
-// CycleMsg is what the cycle of a request receives, in the order of the request's life.
+// CycleMsg is what the cycle of a request receives. The messages stand in the order of a request's life.
 //
 //sumtype:decl
 type CycleMsg interface{ cycleMsg() }
 
-// RequestArrived begins a cycle: the whole request is here, parsed.
+// RequestArrived begins a cycle: the whole request has come and is parsed.
 //
 //	From:  stream
 //	To:    cycle, once, as its first message
@@ -16,9 +16,9 @@ type RequestArrived struct {
 	Request    Request
 	Flow       FlowKey
 	ArrivedAt  time.Time // when the request's headers came
-	Deadline   time.Time // of the whole request; never zero, no limit is carried as 24 h
+	Deadline   time.Time // of the whole request; never zero: no limit is carried as 24 h
 	Connection ConnectionID
-	Check      bool // a conformance checker sent it: it is picked for like any other, and leaves nothing behind
+	Check      bool // a conformance checker sent it: it gets a pick like any other, and leaves no load, record or metric
 	Stream     Sink[StreamMsg]
 }
 
@@ -28,7 +28,7 @@ type RequestArrived struct {
 //	To:    cycle
 //	Reply: RequestEnded, when the cycle ends
 type Dispatched struct {
-	Waited time.Duration // in line; 0 = did not wait
+	Waited time.Duration // in the queue; 0 = did not wait
 }
 
 // Rejected ends the wait: the request will not run.
@@ -42,7 +42,7 @@ type Rejected struct {
 	RetryAfter time.Duration // 0 = unknown
 }
 
-// Evicted ends the wait after it began: time is up, or something more important took the place.
+// Evicted ends a wait that had begun: its time is up, or a request of higher priority took its place.
 //
 //	From:  flow
 //	To:    cycle
@@ -64,18 +64,18 @@ type Revoked struct {
 	RetryAfter time.Duration // 0 = unknown
 }
 
-// ResponseStarted says that the model server's response headers passed.
+// ResponseStarted says that the response's headers passed.
 //
 //	From:  stream
 //	To:    cycle, at most once
 //	Reply: none
 type ResponseStarted struct {
 	Status int     // HTTP
-	Served Address // the server that answered, as Envoy says; "" = it did not say: the first of the list
-	// why Envoy answered by itself, in its words; no model server did; "" = one did, or Envoy did not say
+	Served Address // the server that answered, as Envoy says; "" = Envoy did not say: assume the first destination
+	// Local is why Envoy answered by itself, in its words; "" = a model server answered, or Envoy did not say.
 	Local  string
 	At     time.Time
-	Passes bool // the body is not shown to the stream: the response outlives it, and the access log tells its end
+	Passes bool // the body bypasses us: the response outlives the stream, and the access log tells its end
 }
 
 // FirstTokenSeen says that the first byte of the response body passed.
@@ -85,11 +85,11 @@ type ResponseStarted struct {
 //	Reply: none
 type FirstTokenSeen struct {
 	At time.Time
-	// of the body, if the model server made it by itself; "" = it did not, or the body has not told yet
+	// ResponseID is the id in the body, if the model server made it; "" = the server did not, or it has not come yet.
 	ResponseID string
 }
 
-// ErrorSeen says that an event of the response names an error, though its headers told of none.
+// ErrorSeen says that an event of a streamed response names an error, though the response's headers named none.
 //
 //	From:  stream
 //	To:    cycle, at most once, after ResponseStarted
@@ -98,14 +98,15 @@ type ErrorSeen struct {
 	Status int // HTTP, 400 to 599, as the event has it
 }
 
-// ResponseProgressed says that a response is alive: the idle deadline starts anew. Told at most every few seconds.
+// ResponseProgressed says that a visible response goes on: the idle deadline starts anew. It comes at most every few
+// seconds.
 //
 //	From:  stream
 //	To:    cycle
 //	Reply: none
 type ResponseProgressed struct{ At time.Time }
 
-// ResponseOngoing says how far a response is that has outlived its stream.
+// ResponseOngoing says how far a response has come that outlives its stream.
 //
 //	From:  shard, on behalf of the access log
 //	To:    cycle, every few seconds
@@ -114,18 +115,19 @@ type ResponseOngoing struct {
 	ResponseBytes int64 // of the body, so far
 }
 
-// EntriesDoubted says that the access log may never tell of this request: some proxy's log ended, or the connection
-// did that the request came on, or no entry of that connection's requests has come. A sign of life takes it back.
+// EntriesDoubted says that the access log may never tell of this request: a proxy's log ended, or the connection ended
+// that the request came on, or no entry of that connection's requests has come. An entry of the request ends the
+// doubt.
 //
 //	From:  shard, on behalf of the access log
 //	To:    cycle
 //	Reply: none
 type EntriesDoubted struct {
-	Connection ConnectionID // only requests that came on it are meant; 0 = all
+	Connection ConnectionID // only requests that came on it are in doubt; 0 = all
 }
 
-// ResponseEnded says that the last byte passed. The stream tells it, or, if the proxy does not show it the response's
-// body, the proxy's access log, which then also knows what the stream did not see.
+// ResponseEnded says that the response has ended. The stream tells it of a visible body. Of one that bypasses us the
+// proxy's access log does, and also tells what the stream did not see.
 //
 //	From:  stream; shard, on behalf of the access log
 //	To:    cycle, at most once by each
@@ -138,15 +140,16 @@ type ResponseEnded struct {
 	Logged        Logged
 }
 
-// Logged is what the access log has of a request. The zero Logged is none.
+// Logged is what the access log's last entry says of a request. The zero Logged is no entry.
 type Logged struct {
 	Status  int           // HTTP; 0 = no response
 	Served  Address       // the server that answered; "" = none did
 	Headers time.Duration // when the response's headers came, since the start of the request; 0 = none came
-	// when the first byte of its body came, likewise; 0 = none came, or the proxy does not tell
+	// FirstToken is when the first byte of the response's body came, since the start of the request; 0 = none came, or
+	// the proxy does not say.
 	FirstToken time.Duration
-	ClientLeft bool // before the response was whole
-	Broken     bool // the connection to the model server was, before the response was whole
+	ClientLeft bool // the client left before the response was whole
+	Broken     bool // the connection to the model server broke before the response was whole
 }
 
 // Usage is what is known of a response's tokens.
@@ -154,8 +157,8 @@ type Usage struct {
 	Source       UsageSource
 	PromptTokens int   // as reported; 0 = not reported
 	CachedTokens int   // of the prompt, as reported; 0 = not reported
-	OutputTokens int   // as reported or estimated; 0 with any other Source = unknown
-	OwnBytes     int64 // of the event that carries nothing but this usage; 0 = there is none
+	OutputTokens int   // as reported or estimated; with any other Source 0, which is unknown
+	OwnBytes     int64 // size of the event that carries nothing but this usage; 0 = there is no such event
 }
 
 // UsageSource says how OutputTokens are known, or why they are not. The set is closed.
@@ -166,14 +169,17 @@ const (
 	UsageReported                       // by the model server, in the response's body
 	UsageEstimated                      // from the bytes of the body; the tokens of the prompt are unknown
 	UsageNotReported                    // the whole body was seen, and has no usage
-	// the body was not seen to its end, and too few like it were seen for an estimate
-	UsageNotLearned
-	UsageNotEstimable // likewise: the body was not read, or the answer repeats the prompt
-	UsageNotMeasured  // likewise, and how many bytes it has is unknown
+
+	// The body was not seen to its end, and there is no estimate, for one of these reasons.
+
+	UsageNotLearned   // too few answers of its model and form were seen
+	UsageNotEstimable // the request's body was not read, or the answer repeats the prompt
+	UsageNotMeasured  // the number of its bytes is unknown
+
 	usageSources
 )
 
-// String is the source's name, as metrics, the log and JSON carry it.
+// String returns the source's name, as metrics, the log and JSON carry it.
 func (s UsageSource) String() string {
 	if s < usageSources {
 		return usageSourceNames[s]
@@ -186,7 +192,7 @@ var usageSourceNames = [usageSources]string{
 	UsageNotLearned: "not-learned", UsageNotEstimable: "not-estimable", UsageNotMeasured: "not-measured",
 }
 
-// UsageSources are all of them.
+// UsageSources returns every source.
 func UsageSources() []UsageSource {
 	all := make([]UsageSource, usageSources)
 	for i := range all {
@@ -195,33 +201,33 @@ func UsageSources() []UsageSource {
 	return all
 }
 
-// LogState is what has come of the access log of a proxy.
+// LogState is how much of a proxy's access log has come by the end of a stream.
 type LogState uint8
 
 const (
-	LogUnknown LogState = iota // not asked for: the stream saw the end, or no entry will name the request
+	LogUnknown LogState = iota // of no importance: the stream saw the end, or no entry will name the request
 	LogSeen                    // entries come: they tell the end of a response that outlives its stream
-	LogAwaited                 // none has come yet, and none need have come
-	LogMissing                 // none came in time: the proxy seems to send none
+	LogAwaited                 // no entry has come yet, but none is overdue
+	LogMissing                 // no entry came in time: the proxy seems to have no access log
 )
 
-// StreamGone says that no answer is waited for: the client left, Envoy did, or the stream is done. No answer is owed
-// after it. A response that the proxy shows without its body outlives the stream; its load does so only if Log is
-// LogSeen.
+// StreamGone says that the stream has ended: the client left, the proxy closed it, or its work is done. No answer is
+// owed after it. A response whose body bypasses us outlives the stream, but stays part of its endpoint's load only if
+// Log is LogSeen.
 //
 //	From:  stream
 //	To:    cycle, at any time, last
 //	Reply: none
 type StreamGone struct {
-	Answered      Reason // what the stream told the client on its own, without a PickFailed; NoReason = nothing
-	Completed     bool   // the response had ended before
+	Answered      Reason // that the stream gave the client by itself, without a PickFailed; NoReason = it gave none
+	Completed     bool   // the response had ended before the stream did
 	FrameCount    int    // frames that Envoy sent on the stream
-	ResponseBytes int64  // of the body that passed; 0 = none did
+	ResponseBytes int64  // of the response's body that passed the stream
 	Logged        bool   // the response may go on: the access log tells its end
 	Log           LogState
 }
 
-// CycleDeadlinePassed is the cycle's timer.
+// CycleDeadlinePassed is sent by the cycle's timer.
 //
 //	From:  cycle, to itself
 //	To:    cycle
@@ -230,7 +236,7 @@ type CycleDeadlinePassed struct {
 	Generation uint32 // of the timer; an older one is void
 }
 
-// CycleQueried asks a running cycle what has happened so far.
+// CycleQueried asks a running cycle for its record so far.
 //
 //	From:  shard, on behalf of the recorder; a query
 //	To:    cycle

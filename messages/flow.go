@@ -16,7 +16,7 @@ type FlowStarted struct {
 	Shard int // index of the loop, from 0
 }
 
-// AdmissionRequested asks for a place in line, or to go at once.
+// AdmissionRequested asks for a place: in the queue, or to run at once.
 //
 //	From:  cycle
 //	To:    flow
@@ -24,16 +24,16 @@ type FlowStarted struct {
 type AdmissionRequested struct {
 	Request  RequestID
 	Flow     FlowKey
-	Bytes    int64     // body bytes held for it; 0 = none
+	Bytes    int64     // of the body that are held for it; 0 = none
 	Tokens   int       // prompt tokens, estimated; 0 = unknown
 	Deadline time.Time // of the wait; never zero
 	Subset   Subset
 	Cycle    Sink[CycleMsg]
 }
 
-// RequestEnded gives back what the flow holds for a request: its place in line, the credit it runs on, or nothing. An
-// answer may be on its way while this is sent, so the flow looks up which it is; a request that it does not know is
-// no error.
+// RequestEnded gives back the place that the flow shard holds for a request, in the queue or to run. An answer may be
+// on its way when this is sent, so the cycle does not know which of them it is: the flow shard looks it up. A request
+// that it does not know is no error.
 //
 //	From:  cycle, once, when it ends or gives back what it holds
 //	To:    flow

@@ -22,10 +22,10 @@ type OutlierStarted struct{}
 type FailureReported struct {
 	Endpoint EndpointID
 	Kind     FailureKind
-	Pick     Pick // that met it; the zero Pick is none: it is news, or was no request
+	Pick     Pick // that met the failure; zero = no request did, or it counts as newer than any pick
 }
 
-// SuccessReported says that an endpoint answered a request well that tried it.
+// SuccessReported says that an ejected or degraded endpoint answered a request well.
 //
 //	From:  cycle, at most once
 //	To:    outlier
@@ -35,7 +35,7 @@ type SuccessReported struct {
 	Incident uint64 // under which the request tried the endpoint; never 0
 }
 
-// ProbeAbandoned says that a probe ended before anything was known: its client left.
+// ProbeAbandoned says that a probe ended without a result, because its client left for example.
 //
 //	From:  cycle, instead of FailureReported and SuccessReported, once for each probe that it took
 //	To:    outlier
@@ -45,7 +45,7 @@ type ProbeAbandoned struct {
 	Incident uint64 // under which the request tried the endpoint; never 0
 }
 
-// EndpointChecked says whether an endpoint took a TCP connection.
+// EndpointChecked says whether an endpoint accepted a TCP connection.
 //
 //	From:  checker
 //	To:    outlier, once for each check that it began
@@ -55,10 +55,10 @@ type EndpointChecked struct {
 	Connected bool
 }
 
-// Pick is a pick as what came of it refers to it.
+// Pick is what a report of a failure or success says of the request's pick.
 type Pick struct {
-	At       time.Time // when; zero = whatever At is, it says nothing about the order of picks and failures
-	Incident uint64    // the endpoint's incident that this request is the probe of, or whose end it told; 0 = none
+	At       time.Time // when the pick was made; zero = the report does not depend on the order of picks and failures
+	Incident uint64    // the endpoint's incident that the request is the probe of, or whose end it reported; 0 = none
 }
 
 // FailureKind is what can go wrong with an endpoint. The set is closed.
@@ -70,13 +70,12 @@ const (
 	OverloadInStream             // it answered 200, and an event of the answer named 503: likewise
 	ServerError                  // it answered with another 5xx
 	ErrorInStream                // it answered 200, and an event of the answer named another 5xx
-	ServedElsewhere              // the proxy took another endpoint, though it was the first of our list
-	NoFirstToken                 // it was silent for too long
-	ConnectionBroken             // the proxy's access log says so
-	ScrapeFailed                 // its metrics could not be read
-	// a stream ended without a response: perhaps its client left, so this never counts alone
-	EndedBare
-	ConnectFailed // it takes no connection
+	ServedElsewhere              // it was the first destination, and the proxy took another one
+	NoFirstToken                 // it sent no first token in time
+	ConnectionBroken             // its connection broke during a response, as the proxy says
+	ScrapeFailed                 // its metrics page could not be read
+	EndedBare                    // a stream ended without a response; never counts alone, for the client may have left
+	ConnectFailed                // it accepted no TCP connection
 )
 
 // String returns the kind's name, as labels and explain have it.
@@ -94,10 +93,10 @@ var failureNames = [...]string{
 	ConnectFailed: "connect-failed",
 }
 
-// Busy reports whether the endpoint refused a request because it has too many.
+// Busy reports whether the kind means that the endpoint refused a request because it has too many.
 func (k FailureKind) Busy() bool { return k == Overload || k == OverloadInStream }
 
-// InBody reports whether only a request whose response's body is visible can meet it.
+// InBody reports whether only a visible response body can show a failure of this kind.
 func (k FailureKind) InBody() bool { return k == OverloadInStream || k == ErrorInStream }
 
 func (OutlierStarted) outlierMsg()  {}

@@ -2,7 +2,7 @@ package messages
 
 import "time"
 
-// PoolMsg is what the pool receives: the owner of the endpoint set and its version.
+// PoolMsg is what the pool receives: the actor that owns the set of endpoints and its version.
 //
 //sumtype:decl
 type PoolMsg interface{ poolMsg() }
@@ -16,40 +16,40 @@ type PoolStarted struct{}
 
 // EndpointSpec is one endpoint as discovery found it.
 type EndpointSpec struct {
-	Name      string // of the entry, for people; several addresses of one name share it
+	Name      string // for people; endpoints of one name differ by address
 	Namespace string
 	Address   Address
 	Labels    Map[string, string]
 }
 
-// EndpointsDiscovered is the whole set of endpoints of a source. An address that stands twice counts once, the last
-// wins.
+// EndpointsDiscovered is the whole set of endpoints of a source. Of an address that stands twice the last entry counts.
 //
 //	From:  discovery
 //	To:    pool
 //	Reply: none
 type EndpointsDiscovered struct {
 	Version uint64 // rises with each set of this source, from 1; one that is not newer is dropped
-	// when the source had it: it began to read, the last name was answered or failed; zero = not known
+	// Found is when the source had the set: a file, when its reading began; names, when the last lookup was answered or
+	// failed. Zero = unknown.
 	Found     time.Time
 	Endpoints List[EndpointSpec]
 }
 
-// EndpointRestarted says that a model server began anew: caches, queues and adapters are gone.
+// EndpointRestarted says that a model server has restarted: its caches, queues and LoRA adapters are gone.
 //
 //	From:  scraper
 //	To:    pool
 //	Reply: none; the incarnation leaves and another one takes its place
 type EndpointRestarted struct{ Endpoint EndpointID }
 
-// SlotCleared says that the prefix index holds nothing of a slot any more.
+// SlotCleared says that the prefix index holds no blocks of a slot any more.
 //
 //	From:  prefix
 //	To:    pool
 //	Reply: none
 type SlotCleared struct{ Endpoint EndpointID }
 
-// PrefixLost says that the prefix actor ended or restarted: all slots that it had yet to clear are clear.
+// PrefixLost says that the prefix actor ended or restarted. Its index is empty then, so all slots are clear.
 //
 //	From:  runtime, the notice of a watch
 //	To:    pool
@@ -65,7 +65,8 @@ type EndpointsAcknowledged struct {
 	Number uint64 // of the announcement, from 1
 }
 
-// AcknowledgementOverdue says that an announcement has had its time: picks no longer wait for proxies that are late.
+// AcknowledgementOverdue says that the time for proxies to acknowledge an announcement is over: picks no longer wait
+// for those that are late.
 //
 //	From:  pool, to itself
 //	To:    pool
@@ -74,7 +75,7 @@ type AcknowledgementOverdue struct {
 	Number uint64 // of the announcement, from 1
 }
 
-// LoopPassed says that nothing runs on a loop that has seen an older snapshot than this.
+// LoopPassed says that nothing that runs on a loop reads an older snapshot than this one.
 //
 //	From:  shard
 //	To:    pool
@@ -84,8 +85,8 @@ type LoopPassed struct {
 	Version uint64 // of the snapshot, from 1
 }
 
-// RemovalDue says that picks of endpoints that left have had time to arrive, and loops to pass the snapshot without
-// them.
+// RemovalDue says that the picks of endpoints that left have had time to reach the proxies, and the loops have had time
+// to pass the snapshot without these endpoints.
 //
 //	From:  pool, to itself
 //	To:    pool

@@ -12,7 +12,7 @@ type PrefixMsg interface{ prefixMsg() }
 //	Reply: none
 type PrefixStarted struct{}
 
-// PromptPlaced enters a prompt's blocks for the endpoint that was picked, provisionally.
+// PromptPlaced enters a prompt's blocks for the picked endpoint, provisionally: PromptServed confirms them.
 //
 //	From:  cycle, at the pick
 //	To:    prefix
@@ -22,31 +22,31 @@ type PromptPlaced struct {
 	Endpoint EndpointID
 	Model    string // target model
 	Salt     string
-	Blocks   List[uint64] // chained, content only, first block first; at least one
+	Blocks   List[uint64] // as in Request; at least one
 }
 
-// PromptServed confirms a prompt where it was served, or moves it there.
+// PromptServed confirms a prompt's blocks at the endpoint that serves the request, or moves them there.
 //
 //	From:  cycle, at the response headers
 //	To:    prefix
 //	Reply: none
 type PromptServed struct {
 	Request  RequestID
-	Endpoint EndpointID // generation 0 = an endpoint that the pool does not know: withdraw
+	Endpoint EndpointID // generation 0 = no endpoint of the pool serves it: the blocks are withdrawn
 }
 
-// PromptEnded forgets the request. Blocks that were not confirmed are withdrawn.
+// PromptEnded says that a request has ended. Blocks that were not confirmed are withdrawn.
 //
 //	From:  cycle, once, as its last word
 //	To:    prefix
 //	Reply: none
 type PromptEnded struct {
 	Request RequestID
-	Failed  bool // ended before the first token: withdraw, also what was confirmed
+	Failed  bool // it ended before the first token: confirmed blocks are withdrawn too
 }
 
-// EndpointLeft says that an incarnation is gone: its blocks are worthless. A pool that was restarted asks again, slot
-// by slot.
+// EndpointLeft says that an incarnation has left the pool: its blocks are to be cleared. A pool that was restarted
+// sends it again, slot by slot.
 //
 //	From:  pool
 //	To:    prefix
@@ -56,16 +56,17 @@ type EndpointLeft struct {
 	Pool     Sink[PoolMsg]
 }
 
-// DeparturesListed names who left each slot last, for an incarnation of either actor that knows of nobody. Slots that
-// may hold something are asked for by EndpointLeft, one after the other, so that a restart never brings many answers
-// at once.
+// DeparturesListed names the incarnation that left each slot last, because a restarted prefix actor knows of none.
+// Slots that may hold blocks are asked for by EndpointLeft, one after the other, so that a restart never brings many
+// answers at once.
 //
 //	From:  pool, at its start and when prefix was restarted
 //	To:    prefix
 //	Reply: none
 type DeparturesListed struct{ Endpoints List[EndpointID] }
 
-// SlotPartCleared says that a slot still holds blocks of an endpoint that left: the next part is due.
+// SlotPartCleared says that a part of a slot has been cleared, and that the next part is due: the slot still holds
+// blocks of an endpoint that left.
 //
 //	From:  prefix, to itself
 //	To:    prefix

@@ -2,10 +2,10 @@ package messages
 
 import "time"
 
-// QueryID numbers the queries of a recorder. No two incarnations use the same.
+// QueryID numbers the queries of a recorder. No two incarnations of it use the same number.
 type QueryID uint64
 
-// RecorderMsg is what the recorder receives: the actor that answers what happened to a request.
+// RecorderMsg is what the recorder receives: the actor that answers queries for records and events.
 //
 //sumtype:decl
 type RecorderMsg interface{ recorderMsg() }
@@ -23,21 +23,22 @@ type RecorderStarted struct{}
 //	To:    recorder
 //	Reply: RecordsAnswered to Admin, within one second
 type RequestQueried struct {
-	Request RequestID    // 0 = not by our id
-	IDs     List[string] // one of them is the client's, or that of the response; empty = not by these
-	Filter  RecordFilter // of the records that are meant by the rest
-	Newest  int          // how many, if no id is given
+	Request RequestID    // our id; 0 = any
+	IDs     List[string] // one is the client's id of the request, or the response's id; empty = any
+	Filter  RecordFilter // which the records must meet as well
+	Newest  int          // number of records, if neither Request nor IDs is given
 	Admin   Sink[AdminMsg]
 }
 
-// RecordFilter says which records are meant: those that meet all that is set. The zero RecordFilter takes every record.
+// RecordFilter selects the records that meet every condition that is set. The zero RecordFilter selects all records.
 type RecordFilter struct {
-	Model   string       // as a record has it; "" = any
-	Status  StatusRange  // zero = any, and none
-	Reasons List[Reason] // one of these; empty = any
-	// one of these served the request or, if it is not known what served it, was picked for it
+	Model   string       // as a record has it; "" = no condition
+	Status  StatusRange  // zero = no condition
+	Reasons List[Reason] // one of these; empty = no condition
+	// Endpoints and Elsewhere are one condition, which a record meets by either; both empty = no condition. One of
+	// Endpoints served the request or, if it is not known what served it, was picked for it.
 	Endpoints List[EndpointID]
-	Elsewhere Address // or one outside the pool that served it; this and Endpoints empty = any endpoint, and none
+	Elsewhere Address // an address outside the pool that served the request; "" = none
 }
 
 // StatusRange is a range of HTTP statuses.
@@ -53,9 +54,9 @@ type StatusRange struct {
 //	Reply: none
 type RecordsFound struct {
 	Query   QueryID
-	Shard   Sink[ShardMsg]  // whose answer it is; nil = a cycle's
-	Asked   List[RequestID] // whose cycles the shard asked as well; they answer by themselves, unless they end first
-	Unasked int             // requests that run and were not asked, though the query may mean them: they are too many
+	Shard   Sink[ShardMsg]  // that answers; nil = a cycle does
+	Asked   List[RequestID] // requests whose cycles the shard asked; each answers by itself, unless it ends first
+	Unasked int             // running requests that may match and were not asked, because there are too many
 	Lost    uint64          // records that made way for newer ones since the start
 	Records List[Record]
 }
@@ -68,12 +69,12 @@ type RecordsFound struct {
 type MissedFound struct {
 	Query   QueryID
 	Shard   Sink[ShardMsg]
-	Records List[Record]    // of those that have ended
-	Running List[RequestID] // their answer is still to come, or their end
-	Gone    List[RequestID] // ended, and their records made way for newer ones
+	Records List[Record]    // of requests that have ended
+	Running List[RequestID] // requests that have neither answered nor ended
+	Gone    List[RequestID] // requests that have ended, and whose records made way for newer ones
 }
 
-// RingsQueried asks what loops did last; a query.
+// RingsQueried asks for the newest events of one loop or of all; a query.
 //
 //	From:  admin adapter
 //	To:    recorder
@@ -84,7 +85,7 @@ type RingsQueried struct {
 	Admin  Sink[AdminMsg]
 }
 
-// RingFound is what one loop did last.
+// RingFound carries the newest events of one loop.
 //
 //	From:  shard
 //	To:    recorder
@@ -94,18 +95,18 @@ type RingFound struct {
 	Ring  Ring
 }
 
-// RecorderDeadlinePassed is the recorder's timer: a query is answered with what has come so far.
+// RecorderDeadlinePassed is sent by the timer of a query, which is then answered with what has come so far.
 //
 //	From:  recorder, to itself
 //	To:    recorder
 //	Reply: none
 type RecorderDeadlinePassed struct{ Query QueryID }
 
-// Record is what became of one request. It holds numbers and short labels, never text of a prompt.
+// Record says what became of one request. It holds numbers and short labels, never text of a prompt.
 type Record struct {
 	Request    RequestID
 	ClientID   string // x-request-id, cut to 128 bytes; "" = none
-	ResponseID string // of the response's body, if the model server made it and the body was seen; "" = not known
+	ResponseID string // the id in the response's body, if the model server made it and the body was seen; "" = unknown
 	Model      string // as the body names it, cut to 128 bytes
 	Flow       FlowKey
 	Stream     bool
@@ -113,54 +114,53 @@ type Record struct {
 
 	ArrivedAt time.Time
 	Ended     time.Duration // since ArrivedAt; 0 = it has not
-	QueueWait time.Duration // in line; 0 = did not wait
+	QueueWait time.Duration // in the queue; 0 = did not wait
 	Decided   time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
 	Headers   time.Duration // of the response, since ArrivedAt; 0 = none came
-	// the first byte of the response's body, since ArrivedAt; 0 = none seen, or time not known
+	// FirstToken is when the first byte of the response's body came, since ArrivedAt; 0 = none seen, or unknown.
 	FirstToken    time.Duration
-	Bypassed      bool // the response's body was not shown to the stream
+	Bypassed      bool // the response's body bypassed us
 	PromptTokens  int  // estimate, from the request's bytes; 0 = unknown
 	BodyBytes     int64
 	Reason        Reason // NoReason = it was served
 	Status        int    // HTTP, of the model server or of our refusal; 0 = none
 	Served        EndpointID
-	Elsewhere     Address       // who served, if the pool does not know it; "" = it does
+	Elsewhere     Address       // the server, if the pool does not have it; "" = Served is the server, or none served
 	Local         string        // why Envoy answered by itself, in its words, cut to 128 bytes; "" = it did not
-	SampleAge     time.Duration // of the picked endpoint's sample, at the pick; 0 = it had none
+	SampleAge     time.Duration // of the picked endpoint's sample, at the pick; 0 = it had no sample
 	Usage         Usage
 	ResponseBytes int64
 
 	Events   List[RecordEvent]
-	Dropped  int // events that found no slot
+	Dropped  int // events beyond those that a record has room for
 	Decision Decision
 }
 
-// RecordEvent is one message that a cycle handled, or told somebody.
+// RecordEvent is one message that a cycle handled, or that it told another actor.
 type RecordEvent struct {
 	Name   string        // of the message type
-	To     string        // told to this actor: it neither waits nor takes time here; "" = the cycle handled it
+	To     string        // the actor that was told, with Waited and Took 0; "" = the cycle handled the message
 	At     time.Duration // since ArrivedAt
 	Waited time.Duration // in the inbox
 	Took   time.Duration // to handle
 }
 
-// Decision is one scheduling cycle in numbers. The zero Decision is none.
+// Decision is the scheduling of one request in numbers. The zero Decision means that it did not begin.
 type Decision struct {
 	PoolVersion uint64           // of the snapshot; 0 = before the first
-	Pool        int              // endpoints in the snapshot; more than Endpoints if the request is restricted to some
+	Pool        int              // endpoints in the snapshot; more than Endpoints if the request has a subset
 	Endpoints   List[EndpointID] // the dense order of everything below
 	Profiles    List[ProfileRun]
 	Outliers    List[Outlier] // those of Endpoints that were not healthy
 	Probe       bool          // the request was the probe of an outlier
-	// position in Profiles of the run whose pick serves the request; -1 = none: it was refused
-	Primary int
-	Stale   bool // all samples were stale: scorers that read them were skipped
+	Primary     int           // position in Profiles of the run whose pick serves the request; -1 = it was refused
+	Stale       bool          // all samples were stale: scorers that read them were skipped
 }
 
-// Outlier is an endpoint that was ejected, or degraded.
+// Outlier is an endpoint that was ejected or degraded.
 type Outlier struct {
 	At      int  // position in Endpoints
-	Ejected bool // it got no requests; false: it was degraded, and came last
+	Ejected bool // true = ejected: it got no requests; false = degraded: it came last
 	Cause   FailureKind
 }
 
@@ -169,12 +169,12 @@ type ProfileRun struct {
 	Profile string
 	Filters List[FilterRun]
 	Scorers List[ScorerRun]
-	Totals  List[float32] // a number for each endpoint, negative = filtered out; none if it did not come to that
+	Totals  List[float32] // for each endpoint, negative = filtered out; empty if nothing was scored
 	Ranked  List[uint32]  // positions in Endpoints, best first
-	Runner  int           // position in Endpoints of the best total apart from the pick; -1 = none
+	Runner  int           // position in Endpoints of the runner-up: the best total but for the pick; -1 = none
 }
 
-// FilterRun is one filter's verdict.
+// FilterRun is what one filter kept.
 type FilterRun struct {
 	Plugin string
 	Kept   List[bool] // for each endpoint, after this filter
@@ -184,15 +184,15 @@ type FilterRun struct {
 type ScorerRun struct {
 	Plugin string
 	Weight float32       // factor of the score in the total; 0 = it does not count
-	Scores List[float32] // for each endpoint; negative = not asked
+	Scores List[float32] // for each endpoint; negative = the endpoint was not scored
 }
 
-// Ring is a copy of the newest events of one loop. It holds numbers only: the runtime has the names of the kinds.
+// Ring is a copy of the newest events of one loop. It holds kinds as numbers, which the runtime can name.
 type Ring struct {
 	Loop   int             // index, from 0
 	Read   time.Duration   // when it was copied, since the start of the process
 	Events List[RingEvent] // oldest first
-	Total  uint64          // events since the start, with those that were overwritten
+	Total  uint64          // events since the start, including those that were overwritten
 }
 
 // RingEvent is one message that a loop handled, or that one of its actors told to a stream.
@@ -201,7 +201,7 @@ type RingEvent struct {
 	Waited    time.Duration // in the inbox
 	Took      time.Duration // to handle; 0 if it was told to a stream
 	Panicked  bool
-	Actor     uint64 // number of the actor; of a cycle and of a stream, that of their request
+	Actor     uint64 // number of the actor; a cycle and a stream have that of their request
 	ActorKind uint16 // number of the kind's name
 	Message   uint16 // number of the type's name
 }

@@ -1,21 +1,23 @@
 package messages
 
-// RequestID is ours, unique in this process, never reused. What the client calls its request is a label, never a key.
+// RequestID identifies a request: we give it, it is unique in this process and never reused. What the client calls its
+// request is a label, never a key.
 type RequestID uint64
 
-// ConnectionID is one gRPC connection of a proxy, unique in this process, never reused; 0 = unknown.
+// ConnectionID identifies one gRPC connection of a proxy. It is unique in this process and never reused; 0 = unknown.
 type ConnectionID uint64
 
 // Address is ip:port; IPv6 addresses in brackets.
 type Address string
 
-// EndpointID is one incarnation of an endpoint: removed and added again, or restarted, it is another one.
+// EndpointID identifies one incarnation of an endpoint. An endpoint that is removed and added again, or restarted, is
+// another incarnation.
 type EndpointID struct {
 	Slot       uint32 // dense, from 0; given out again only after the prefix index has forgotten it
 	Generation uint32 // from 1; 0 = no endpoint
 }
 
-// Request is what the adapter parsed, once. Immutable; strings are copies, never parts of the body.
+// Request is a request as the adapter parsed it, once. Its strings are copies, never parts of the body.
 type Request struct {
 	ID       RequestID
 	ClientID string // x-request-id as the client sent it, cut to 128 bytes; "" = none
@@ -24,7 +26,7 @@ type Request struct {
 	Salt     string // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool   // the answer will be server-sent events
 	Usage    bool   // the answer will carry token usage, also when streamed
-	Shown    bool   // the body of the answer will be shown to the stream
+	Shown    bool   // the body of the answer will be visible: the proxy shows it to the stream
 	Form     AnswerForm
 
 	BodyBytes    int64 // 0 = no body
@@ -35,20 +37,20 @@ type Request struct {
 	Subset Subset
 }
 
-// AnswerForm is what a request asks of its answer that changes how many bytes the answer takes, besides its tokens.
-// Two answers of one model and one form compare.
+// AnswerForm is what a request asks of its answer that decides how many bytes the answer takes for each token. Answers
+// of one model and one form can be compared by their bytes.
 type AnswerForm struct {
 	API         API
 	Stream      bool  // server-sent events
 	UsageInEach bool  // every event carries token usage
 	Structured  bool  // tools, or a response format: the answer may be a tool call, or JSON within JSON
 	RepeatsMore bool  // the answer repeats parts of the prompt, so that its bytes say nothing of the output alone
-	LogProbs    uint8 // tokens that are told at each position, 1 for the one that was chosen; 0 = none
-	Choices     uint8 // answers to generate, of all prompts together; 255 = that or more
+	LogProbs    uint8 // tokens listed at each position, of which the chosen one is the first; 0 = none
+	Choices     uint8 // answers to generate, of all prompts together; 255 = 255 or more
 	IDLength    uint8 // of the client's request id, in steps of 8 bytes: servers repeat it in every event
 }
 
-// API is the format of a request's body. The zero API is one that was not read.
+// API is the format of a request's body. The zero API is that of a body that was not read.
 type API uint8
 
 const (
@@ -66,36 +68,36 @@ type Subset struct {
 // DefaultFairness is the flow of requests that name none.
 const DefaultFairness = "default-flow"
 
-// FlowKey names a flow: requests that wait in one line.
+// FlowKey names a flow: requests that wait in one queue.
 type FlowKey struct {
 	Fairness string // tenant, as the fairness header says; never empty
 	Priority int    // higher goes first; negative may be shed
 }
 
-// Reason says why a request is not served. The set is closed: each has its HTTP status in adapters/extproc, and
-// nowhere else.
+// Reason says why a request is not served. The set is closed. adapters/extproc gives each reason its HTTP status, and
+// is the only place that does.
 type Reason uint8
 
 const (
-	NoReason Reason = iota
-	InvalidRequest
-	BodyTooLarge
-	BodyTimeout
-	NoEndpoints  // pool empty, all filtered, subset empty or unknown
-	NoCapacity   // the pool is full
-	TTLExpired   // waited too long in line
-	PickTimeout  // dispatched, but no pick in time
-	ResponseIdle // the model server went silent
-	RequestTimeout
-	Overloaded // we are full: inbox or memory
-	ShuttingDown
-	Unsupported // a body mode that we do not speak
-	Internal    // a fault of ours
-	ClientGone  // nobody waits any more: no answer is given
-	ServerGone  // the model server broke off: the client was answered by the proxy
+	NoReason       Reason = iota // it is served
+	InvalidRequest               // its headers or body cannot be read
+	BodyTooLarge                 // its body exceeds the limit
+	BodyTimeout                  // its body did not come whole in time
+	NoEndpoints                  // the pool or the subset is empty, or filters left no endpoint
+	NoCapacity                   // the pool is full
+	TTLExpired                   // it waited too long in the queue
+	PickTimeout                  // it was dispatched, but no pick was made in time
+	ResponseIdle                 // the model server went silent
+	RequestTimeout               // the whole request took too long
+	Overloaded                   // our inbox or memory is full
+	ShuttingDown                 // we are about to end
+	Unsupported                  // the proxy sends bodies in a mode that we do not support
+	Internal                     // a fault of ours
+	ClientGone                   // the client left: no answer is given
+	ServerGone                   // the model server's connection broke: the proxy answered the client
 )
 
-// String is the reason's name, as reason headers and labels carry it.
+// String returns the reason's name, as reason headers and labels carry it.
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]

@@ -18,7 +18,7 @@ type EndpointAssigned struct {
 	Pool     Sink[PoolMsg]
 }
 
-// ScrapeDue is the scraper's timer.
+// ScrapeDue is sent by the scraper's timer.
 //
 //	From:  scraper, to itself
 //	To:    scraper
@@ -27,7 +27,7 @@ type ScrapeDue struct {
 	Generation uint32 // of the timer; an older one is void
 }
 
-// ScrapeFinished brings one page of metrics, or says why there is none.
+// ScrapeFinished carries one metrics page, or says why there is none.
 //
 //	From:  the fetcher of adapters/modelserver
 //	To:    scraper, exactly once for each fetch
@@ -35,12 +35,12 @@ type ScrapeDue struct {
 type ScrapeFinished struct {
 	Number    uint32        // of the scrape that asked
 	Failure   string        // why there is no page; "" = there is one
-	Took      time.Duration // from request to last byte
-	PageBytes int
+	Took      time.Duration // from the request to the page's last byte
+	PageBytes int           // 0 = there is no page
 	Reading   Reading
 }
 
-// Reading is what one page said. A field that the page did not have is Unknown (a negative number), or empty.
+// Reading is what one metrics page says. A field that the page does not have is Unknown (a negative number), or empty.
 type Reading struct {
 	Engine       string  // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"; "" = not recognised
 	Waiting      float64 // requests
@@ -54,17 +54,17 @@ type Reading struct {
 	WaitingLoRAs List[string]
 }
 
-// Unknown stands for a number that a page did not have.
+// Unknown stands for a number that a page does not have.
 const Unknown = -1
 
-// ModelsListed brings the model list of an endpoint, or says why there is none.
+// ModelsListed carries the model list of an endpoint, or says why there is none.
 //
 //	From:  the fetcher of adapters/modelserver
 //	To:    scraper, exactly once for each fetch
 //	Reply: none
 type ModelsListed struct {
 	Number  uint32 // of the fetch that asked
-	Failure string // "" = there is a list
+	Failure string // why there is no list; "" = there is one
 	Models  List[string]
 }
 

@@ -1,6 +1,6 @@
 package messages
 
-// ShardMsg is what the shard of one loop receives: the parent of the cycles on it.
+// ShardMsg is what the shard of one loop receives: the parent of the loop's cycles.
 //
 //sumtype:decl
 type ShardMsg interface{ shardMsg() }
@@ -21,22 +21,22 @@ type ShardStarted struct {
 //	Reply: RecordsFound to Recorder, at once; CycleQueried goes to running cycles that match
 type RecordsQueried struct {
 	Query    QueryID
-	Request  RequestID    // 0 = not by our id
-	IDs      List[string] // one of them is the client's, or that of the response; empty = not by these
-	Filter   RecordFilter // of the records that are meant by the rest
-	Newest   int          // how many, if no id is given
+	Request  RequestID    // our id; 0 = any
+	IDs      List[string] // one is the client's id of the request, or the response's id; empty = any
+	Filter   RecordFilter // which the records must meet as well
+	Newest   int          // number of records, if neither Request nor IDs is given
 	Recorder Sink[RecorderMsg]
 }
 
-// RequestRefused is the record of a request that never had a cycle: it was refused at the door, or its client left
-// before it was whole. A request that its loop was too full to take has none.
+// RequestRefused carries the record of a request that never had a cycle: it was refused before its cycle could begin,
+// or its client left before the request was whole. A request that its loop was too full to take has no record.
 //
 //	From:  stream
 //	To:    shard, once for such a request
 //	Reply: none
 type RequestRefused struct{ Record Record }
 
-// ExchangeLogged says that a request has ended whose response's body the stream was not shown.
+// ExchangeLogged says that a request has ended whose response bypassed us.
 //
 //	From:  accesslog adapter
 //	To:    shard
@@ -46,7 +46,7 @@ type ExchangeLogged struct {
 	End     ResponseEnded
 }
 
-// ExchangeOngoing says how far a request is whose response's body the stream is not shown.
+// ExchangeOngoing says how far a request has come whose response bypasses us.
 //
 //	From:  accesslog adapter
 //	To:    shard, every few seconds of a request that runs
@@ -56,22 +56,23 @@ type ExchangeOngoing struct {
 	Response ResponseOngoing
 }
 
-// LogStreamEnded says that a proxy ended its access log, or died: of what it still had to tell nothing may come.
+// LogStreamEnded says that a proxy ended its access log, or died: entries that it still had to send may never come.
 //
 //	From:  accesslog adapter
 //	To:    shard of each loop
 //	Reply: none; EntriesDoubted goes to every cycle that runs
 type LogStreamEnded struct{}
 
-// ConnectionDoubted says that the access log may never tell of requests that came on a connection: the connection
-// ended, or no entry of its requests came in time.
+// ConnectionDoubted says that the access log may never tell of the requests of a connection: the connection ended, or
+// no entry of its requests came in time.
 //
 //	From:  peers adapter
 //	To:    shard of each loop
 //	Reply: none; EntriesDoubted goes to every cycle that runs
 type ConnectionDoubted struct{ Connection ConnectionID }
 
-// RecordsMissed asks again for requests whose cycles were asked and have not answered: they may have ended before.
+// RecordsMissed asks again for requests whose cycles were asked and have not answered: a cycle may end before it
+// handles the question.
 //
 //	From:  recorder
 //	To:    shard, once after each RecordsFound or MissedFound that leaves some out
@@ -82,7 +83,7 @@ type RecordsMissed struct {
 	Recorder Sink[RecorderMsg]
 }
 
-// RingQueried asks what this loop did last; a query.
+// RingQueried asks for the newest events of this loop; a query.
 //
 //	From:  recorder
 //	To:    shard
@@ -93,8 +94,8 @@ type RingQueried struct {
 	Recorder Sink[RecorderMsg]
 }
 
-// SnapshotReplaced asks a loop to pass it on: what the loop ran before may still have seen the snapshot before this
-// one.
+// SnapshotReplaced is a barrier: once a loop has handled it, nothing that runs on the loop reads an older snapshot than
+// this one.
 //
 //	From:  pool
 //	To:    shard of each loop

@@ -7,7 +7,7 @@ import "time"
 //sumtype:decl
 type StreamMsg interface{ streamMsg() }
 
-// PickMade answers a stream: send the request to one of these.
+// PickMade answers a stream with the endpoints that the request may go to.
 //
 //	From:  cycle
 //	To:    stream, at most once
@@ -16,18 +16,18 @@ type PickMade struct {
 	Destinations List[Address] // best first, no duplicates, at least one
 }
 
-// PickFailed answers a stream: this request is not served. The stream turns Reason into a status and a body.
+// PickFailed answers a stream: the request is not served. The stream turns Reason into a status and a body.
 //
 //	From:  cycle
 //	To:    stream, at most once
 //	Reply: none; the cycle has ended
 type PickFailed struct {
 	Reason     Reason
-	Detail     string        // for the client, one clause; "" = the reason says it all
+	Detail     string        // for the client, one clause; "" = the reason is enough
 	RetryAfter time.Duration // 0 = do not say
 }
 
-// AnswerDue tells the stream until when its answer may take, if that is later than the default.
+// AnswerDue tells the stream when its answer is due, if that is later than the default.
 //
 //	From:  cycle
 //	To:    stream
@@ -35,7 +35,7 @@ type PickFailed struct {
 //	Reserved: until flow queues
 type AnswerDue struct{ At time.Time }
 
-// ServingRevoked ends a request that was answered with PickMade: it is to stop running.
+// ServingRevoked has the stream end a request that PickMade answered.
 //
 //	From:  cycle
 //	To:    stream, at most once

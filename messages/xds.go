@@ -2,13 +2,13 @@ package messages
 
 import "time"
 
-// XdsMsg is what the xds adapter is told: what proxies shall know.
+// XdsMsg is what the xds adapter receives: what it is to tell the proxies.
 //
 //sumtype:decl
 type XdsMsg interface{ xdsMsg() }
 
-// EndpointsAnnounced is the whole set of endpoints as every proxy shall know it. It goes ahead of the picks of what
-// it adds, and behind those of what it takes away.
+// EndpointsAnnounced is the whole set of endpoints that every proxy is to know. It comes before the first pick of an
+// endpoint that it adds, and after the last pick of one that it removes.
 //
 //	From:  pool
 //	To:    xds adapter
@@ -16,15 +16,15 @@ type XdsMsg interface{ xdsMsg() }
 type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]
-	// when discovery had what is new in it; zero = not known, or nothing that discovery found is new
+	// Found is when discovery had what is new in the set; zero = unknown, or discovery found nothing new.
 	Found time.Time
 	Pool  Port[PoolMsg]
 }
 
-// AnnouncedEndpoint is one of the set.
+// AnnouncedEndpoint is one endpoint of an announced set.
 type AnnouncedEndpoint struct {
 	Address Address
-	Leaving bool // not picked any more: known only to what was picked before
+	Leaving bool // no longer picked: it stays only for requests whose pick was made before
 }
 
 func (EndpointsAnnounced) xdsMsg() {}
