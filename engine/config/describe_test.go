@@ -59,6 +59,42 @@ func TestDescribeIsComplete(t *testing.T) {
 	}
 }
 
+// TestEverySectionIsDocumented fails when a key of a section has no documentation.
+func TestEverySectionIsDocumented(t *testing.T) {
+	for key, text := range sectionDocs {
+		if !strings.HasSuffix(text, ".") {
+			t.Errorf("%s: got %q, want a sentence", key, text)
+		}
+	}
+	if len(sectionDocs) < 40 {
+		t.Errorf("got %d keys of sections, want all of them", len(sectionDocs))
+	}
+}
+
+// sectionTypes lists the structs that a file of any version is decoded onto, plugins' parameters aside.
+func sectionTypes() []reflect.Type {
+	var list []reflect.Type
+	var visit func(t reflect.Type)
+	visit = func(t reflect.Type) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[document]().PkgPath() ||
+			slices.Contains(list, t) {
+			return
+		}
+		list = append(list, t)
+		for _, f := range reflect.VisibleFields(t) {
+			if f.Tag.Get("json") != "" || f.Anonymous {
+				visit(f.Type)
+			}
+		}
+	}
+	visit(reflect.TypeFor[document]())
+	visit(reflect.TypeFor[documentV1Alpha1]())
+	return list
+}
+
 // complete wants words about a plugin and its parameters; the keys of objects in lists may speak for themselves.
 func complete(t *testing.T, p Plugin) {
 	if p.Text == "" {
@@ -115,6 +151,16 @@ func generate(t *testing.T) []byte {
 			b.WriteString("},\n")
 		}
 		b.WriteString("}},\n")
+	}
+	b.WriteString("}\n\n// sectionDocs has the keys of sections by the names of their structs.\nvar sectionDocs = " +
+		"map[string]string{\n")
+	docs := sourceOf(t, reflect.TypeFor[document]())
+	for _, section := range sectionTypes() {
+		for _, f := range reflect.VisibleFields(section) {
+			if key := f.Tag.Get("json"); key != "" && len(f.Index) == 1 {
+				fmt.Fprintf(&b, "%q: %q,\n", section.Name()+"."+key, docs[section.Name()+"."+f.Name])
+			}
+		}
 	}
 	b.WriteString("}\n")
 	out, err := format.Source(b.Bytes())

@@ -12,6 +12,7 @@ import (
 // those marked none only the default is accepted, those marked warning are accepted with one.
 type document struct {
 	sections
+	// DataLayer says where endpoints and their figures come from.
 	DataLayer dataLayerSection `json:"dataLayer"`
 
 	older older // zero in a file of v1
@@ -19,84 +20,138 @@ type document struct {
 
 // sections are written alike in every version.
 type sections struct {
-	APIVersion         string             `json:"apiVersion"`
-	Kind               string             `json:"kind"`
-	FeatureGates       []string           `json:"featureGates"`
-	Plugins            []pluginSection    `json:"plugins"`
-	SchedulingProfiles []profileSection   `json:"schedulingProfiles"`
-	FlowControl        flowControlSection `json:"flowControl"`
-	RequestHandler     requestSection     `json:"requestHandler"`
+	// APIVersion is the version of the file's format.
+	APIVersion string `json:"apiVersion"`
+	// Kind is EndpointPickerConfig.
+	Kind string `json:"kind"`
+	// FeatureGates switches parts of the picker on and off, each as name=true or name=false.
+	FeatureGates []string `json:"featureGates"`
+	// Plugins are the plugins that the other sections name, each with its parameters.
+	Plugins []pluginSection `json:"plugins"`
+	// SchedulingProfiles are what an endpoint is picked by. Without any, one profile has every plugin.
+	SchedulingProfiles []profileSection `json:"schedulingProfiles"`
+	// FlowControl says how requests wait. It has no effect while the feature gate flowControl is off.
+	FlowControl flowControlSection `json:"flowControl"`
+	// RequestHandler says how requests are read.
+	RequestHandler requestSection `json:"requestHandler"`
 }
 
 // pluginRef names one plugin.
 type pluginRef struct {
+	// PluginRef is the name of a plugin, which is its type unless it has another.
 	PluginRef string `json:"pluginRef"`
 }
 
+// pluginSection is one plugin.
 type pluginSection struct {
-	Name       string     `json:"name"`
-	Type       string     `json:"type"`
+	// Name is what other sections call the plugin; empty = its type.
+	Name string `json:"name"`
+	// Type is what the plugin does.
+	Type string `json:"type"`
+	// Parameters are the plugin's own.
 	Parameters *yaml.Node `json:"parameters"`
 }
 
+// profileSection is the filters, scorers and picker that one pick runs.
 type profileSection struct {
-	Name    string         `json:"name"`
+	// Name is the profile's own; required.
+	Name string `json:"name"`
+	// Plugins are the profile's, filters in the order in which they run.
 	Plugins []entrySection `json:"plugins"`
 }
 
+// entrySection is one plugin of a profile.
 type entrySection struct {
-	PluginRef string   `json:"pluginRef"`
-	Weight    *float64 `json:"weight"`
+	// PluginRef is the name of a filter, scorer or picker.
+	PluginRef string `json:"pluginRef"`
+	// Weight multiplies a scorer's scores, 0 or more; absent = 1.
+	Weight *float64 `json:"weight"`
 }
 
+// requestSection says how requests are read.
 type requestSection struct {
-	Parsers           []pluginRef `json:"parsers"`
-	PropagatePriority bool        `json:"propagatePriority" effect:"none"`
+	// Parsers read the bodies of requests; none = openai-parser.
+	Parsers []pluginRef `json:"parsers"`
+	// PropagatePriority writes the request's priority into its body.
+	PropagatePriority bool `json:"propagatePriority" effect:"none"`
 }
 
+// dataLayerSection says where endpoints and their figures come from.
 type dataLayerSection struct {
-	InjectDefaults *bool               `json:"injectDefaults"`
-	Sources        []sourceSection     `json:"sources"`
-	Discovery      discoverySection    `json:"discovery"`
-	CrossReplica   crossReplicaSection `json:"crossReplica"`
+	// InjectDefaults reads the metrics page of every model server without being told; absent = true.
+	InjectDefaults *bool `json:"injectDefaults"`
+	// Sources are the pages of a model server that are read.
+	Sources []sourceSection `json:"sources"`
+	// Discovery names the plugins that find endpoints and peers.
+	Discovery discoverySection `json:"discovery"`
+	// CrossReplica says how replicas of the picker share what they know.
+	CrossReplica crossReplicaSection `json:"crossReplica"`
 }
 
+// discoverySection names the plugins that find endpoints and peers.
 type discoverySection struct {
+	// Endpoints names a file-discovery; absent = the command line says where endpoints come from.
 	Endpoints *pluginRef `json:"endpoints"`
-	Peers     *pluginRef `json:"peers" effect:"none"`
+	// Peers names the plugin that finds other replicas of the picker.
+	Peers *pluginRef `json:"peers" effect:"none"`
 }
 
+// crossReplicaSection says how replicas of the picker share what they know.
 type crossReplicaSection struct {
-	SyncerPluginRef string        `json:"syncerPluginRef" effect:"none"`
-	SyncInterval    time.Duration `json:"syncInterval" effect:"none"`
-	PublishTimeout  time.Duration `json:"publishTimeout" effect:"none"`
+	// SyncerPluginRef names the plugin that shares it.
+	SyncerPluginRef string `json:"syncerPluginRef" effect:"none"`
+	// SyncInterval is the time between two messages to the other replicas.
+	SyncInterval time.Duration `json:"syncInterval" effect:"none"`
+	// PublishTimeout bounds the time that one message may take.
+	PublishTimeout time.Duration `json:"publishTimeout" effect:"none"`
 }
 
+// sourceSection is one page of a model server, with what is taken from it.
 type sourceSection struct {
-	PluginRef  string      `json:"pluginRef"`
+	// PluginRef is the name of a metrics-data-source or a models-data-source.
+	PluginRef string `json:"pluginRef"`
+	// Extractors name what is taken from the page; none = the extractor of the source's type.
 	Extractors []pluginRef `json:"extractors"`
 }
 
+// flowControlSection says how requests wait while no endpoint has room.
 type flowControlSection struct {
-	MaxBytes                    strictyaml.Quantity `json:"maxBytes" effect:"none"`
-	MaxRequests                 strictyaml.Quantity `json:"maxRequests" effect:"none"`
-	DefaultRequestTTL           time.Duration       `json:"defaultRequestTTL" effect:"none"`
-	NoEndpointRequestTTL        *time.Duration      `json:"noEndpointRequestTTL"`
-	DefaultPriorityBand         *bandSection        `json:"defaultPriorityBand"`
-	DefaultNegativePriorityBand *bandSection        `json:"defaultNegativePriorityBand"`
-	PriorityBands               []bandSection       `json:"priorityBands"`
-	UsageLimitPolicyPluginRef   string              `json:"usageLimitPolicyPluginRef"`
-	SaturationDetector          *pluginRef          `json:"saturationDetector"`
-	EnableEviction              bool                `json:"enableEviction" effect:"none"`
+	// MaxBytes bounds the bytes of all requests that wait; 0 = no bound.
+	MaxBytes strictyaml.Quantity `json:"maxBytes" effect:"none"`
+	// MaxRequests bounds how many requests wait; 0 = no bound.
+	MaxRequests strictyaml.Quantity `json:"maxRequests" effect:"none"`
+	// DefaultRequestTTL is how long a request waits at most; 0s = as long as its client does.
+	DefaultRequestTTL time.Duration `json:"defaultRequestTTL" effect:"none"`
+	// NoEndpointRequestTTL is how long a request waits at most while there is no endpoint; absent = defaultRequestTTL.
+	NoEndpointRequestTTL *time.Duration `json:"noEndpointRequestTTL"`
+	// DefaultPriorityBand holds for priorities of 0 or more that have no band of their own.
+	DefaultPriorityBand *bandSection `json:"defaultPriorityBand"`
+	// DefaultNegativePriorityBand holds for priorities below 0 that have no band of their own.
+	DefaultNegativePriorityBand *bandSection `json:"defaultNegativePriorityBand"`
+	// PriorityBands are bands of single priorities.
+	PriorityBands []bandSection `json:"priorityBands"`
+	// UsageLimitPolicyPluginRef names the policy that says how full the pool may be for each priority.
+	UsageLimitPolicyPluginRef string `json:"usageLimitPolicyPluginRef"`
+	// SaturationDetector names the plugin that says how full the pool is; absent = utilization-detector.
+	SaturationDetector *pluginRef `json:"saturationDetector"`
+	// EnableEviction ends requests of low priority for those of a higher one.
+	EnableEviction bool `json:"enableEviction" effect:"none"`
 }
 
+// bandSection is how requests of one priority wait.
 type bandSection struct {
-	Priority          int                 `json:"priority" effect:"none"`
-	MaxBytes          strictyaml.Quantity `json:"maxBytes"`
-	MaxRequests       strictyaml.Quantity `json:"maxRequests"`
-	DefaultRequestTTL *time.Duration      `json:"defaultRequestTTL"`
-	FairnessPolicyRef string              `json:"fairnessPolicyRef"`
-	OrderingPolicyRef string              `json:"orderingPolicyRef"`
+	// Priority is the band's own, highest first served.
+	Priority int `json:"priority" effect:"none"`
+	// MaxBytes bounds the bytes of the band's requests that wait.
+	MaxBytes strictyaml.Quantity `json:"maxBytes"`
+	// MaxRequests bounds how many of the band's requests wait.
+	MaxRequests strictyaml.Quantity `json:"maxRequests"`
+	// DefaultRequestTTL is how long a request of the band waits at most; absent = the section's.
+	DefaultRequestTTL *time.Duration `json:"defaultRequestTTL"`
+	// FairnessPolicyRef names the policy that chooses the flow whose turn it is.
+	FairnessPolicyRef string `json:"fairnessPolicyRef"`
+	// OrderingPolicyRef names the policy that chooses the request of a flow whose turn it is.
+	OrderingPolicyRef string `json:"orderingPolicyRef"`
 }
 
 const (

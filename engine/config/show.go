@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"maps"
 	"reflect"
 	"slices"
@@ -275,3 +276,15 @@ func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "
 
 // plain is a number or a truth value.
 func plain(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
+
+// encode prints a document with lists that are not indented, as files of Kubernetes mostly have them.
+func encode(document *yaml.Node) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	if err := e.Encode(document); err != nil {
+		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{{Text: err.Error()}}}
+	}
+	return out.Bytes(), nil
+}

@@ -19,7 +19,7 @@ func newConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config", Short: "Work with configuration files", Args: noArgs, RunE: wantsCommand,
 	}
-	c.AddCommand(newConfigCheck(), newConfigConvert(), newConfigDiff(), newConfigShow())
+	c.AddCommand(newConfigCheck(), newConfigConvert(), newConfigDiff(), newConfigSchema(), newConfigShow())
 	return c
 }
 

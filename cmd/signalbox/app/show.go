@@ -70,3 +70,25 @@ func newConfigDiff() *cobra.Command {
 		},
 	}
 }
+
+func newConfigSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of configuration files, for editors",
+		Long: "Print the JSON schema (draft 7) of configuration files of llm-d.ai/v1 and of v1alpha1. Editors complete " +
+			"and check a file by it that begins with a line such as\n\n" +
+			"  # yaml-language-server: $schema=signalbox.schema.json\n\n" +
+			"It has the keys, the kinds of their values and the types of plugins. Ranges, and plugins that name each " +
+			"other, are left to config check.",
+		Example: "  signalbox config schema > signalbox.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			schema, err := config.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(schema)
+			return err
+		},
+	}
+}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -44,5 +45,17 @@ func TestConfigShowAndDiff(t *testing.T) {
 		if _, err := ran(t, "", append([]string{"config"}, strings.Fields(args)...)...); errorText(err) != want {
 			t.Errorf("config %s: got %v, want %s", args, err, want)
 		}
+	}
+}
+
+func TestConfigSchema(t *testing.T) {
+	out, err := ran(t, "", "config", "schema")
+	var schema struct {
+		Version     string         `json:"$schema"`
+		Definitions map[string]any `json:"definitions"`
+	}
+	if err != nil || json.Unmarshal([]byte(out), &schema) != nil || schema.Definitions["v1"] == nil ||
+		schema.Version != "http://json-schema.org/draft-07/schema#" {
+		t.Errorf("got %v, %.200s", err, out)
 	}
 }

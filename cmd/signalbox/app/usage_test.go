@@ -33,7 +33,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"leave it out: names of flows are bounded by the size of the metrics page",
 		"plugins queue-score": `no plugin type "queue-score", did you mean queue-scorer?; signalbox plugins lists them`,
 		"plugins 5":           `no plugin type "5"; signalbox plugins lists them`,
-		"config": "signalbox config: got no command, want one of: check convert diff show; see signalbox " +
+		"config": "signalbox config: got no command, want one of: check convert diff schema show; see signalbox " +
 			"config --help",
 		"completion": "signalbox completion: got no command, want one of: bash fish powershell zsh; see " +
 			"signalbox completion --help",

@@ -1,0 +1,234 @@
+package config
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+)
+
+// Notations of values that a file has as strings.
+const (
+	durationPattern = `^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|\x{00b5}s|\x{03bc}s|ms|s|m|h))+)$`
+	quantityPattern = `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?([KMGTPE]i|[numkMGTPE])?$`
+)
+
+// required lists the keys that a section must have.
+var required = map[reflect.Type][]string{
+	reflect.TypeFor[pluginSection]():  {"type"},
+	reflect.TypeFor[profileSection](): {"name"},
+	reflect.TypeFor[entrySection]():   {"pluginRef"},
+	reflect.TypeFor[sourceSection]():  {"pluginRef"},
+	reflect.TypeFor[pluginRef]():      {"pluginRef"},
+	reflect.TypeFor[FileDiscovery]():  {"path"},
+}
+
+// Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load checks
+// of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.
+func Schema() ([]byte, error) {
+	old := schemaOf(reflect.ValueOf(newV1Alpha1()), sectionDoc)
+	old.Properties["apiVersion"].Enum = []any{v1alpha1, oldGroup}
+	current := schemaOf(reflect.ValueOf(newDocument()), sectionDoc)
+	current.Properties["apiVersion"].Enum = []any{v1}
+	for _, s := range []*jsonschema.Schema{old, current} {
+		s.Required = []string{"apiVersion", "kind"}
+		s.Properties["kind"].Enum = []any{"EndpointPickerConfig"}
+		s.Properties["featureGates"].Items = &jsonschema.Schema{Enum: gateValues()}
+		s.Properties["plugins"].Items = &jsonschema.Schema{Ref: "#/definitions/plugin"}
+	}
+	isOld := &jsonschema.Schema{
+		Required:   []string{"apiVersion"},
+		Properties: map[string]*jsonschema.Schema{"apiVersion": {Enum: []any{v1alpha1, oldGroup}}},
+	}
+	text, err := json.MarshalIndent(&jsonschema.Schema{
+		Schema: "http://json-schema.org/draft-07/schema#",
+		Title:  "EndpointPickerConfig",
+		Definitions: map[string]*jsonschema.Schema{
+			"plugin": pluginSchema(), "v1": current, "v1alpha1": old,
+		},
+		If:   isOld,
+		Then: &jsonschema.Schema{Ref: "#/definitions/v1alpha1"},
+		Else: &jsonschema.Schema{Ref: "#/definitions/v1"},
+	}, "", "  ")
+	return append(text, '\n'), err
+}
+
+// gateValues are the entries of featureGates that have an effect, or ask for what is there anyway.
+func gateValues() []any {
+	var values []any
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if gates[name] {
+			values = append(values, name, name+"=true")
+		} else {
+			values = append(values, name+"=false")
+		}
+	}
+	return values
+}
+
+// pluginSchema is an entry of plugins, whose parameters go by its type.
+func pluginSchema() *jsonschema.Schema {
+	s := schemaOf(reflect.ValueOf(pluginSection{}), sectionDoc)
+	types := s.Properties["type"]
+	for _, family := range Describe() {
+		for _, p := range family.Plugins {
+			names := typeNames(p.Type)
+			types.Enum = append(types.Enum, names...)
+			s.AllOf = append(s.AllOf, &jsonschema.Schema{
+				If: &jsonschema.Schema{
+					Required:   []string{"type"},
+					Properties: map[string]*jsonschema.Schema{"type": {Enum: names}},
+				},
+				Then: parametersSchema(p),
+			})
+		}
+	}
+	return s
+}
+
+// typeNames are a plugin's type and the older names that it is read by.
+func typeNames(typ string) []any {
+	names := []any{typ}
+	for _, older := range slices.Sorted(maps.Keys(renamed)) {
+		if renamed[older] == typ {
+			names = append(names, older)
+		}
+	}
+	return names
+}
+
+// parametersSchema is the schema of an entry of plugins, as far as it goes by the plugin's type.
+func parametersSchema(p Plugin) *jsonschema.Schema {
+	docs := map[string]string{}
+	for _, q := range p.Parameters {
+		docs[q.Name] = q.Text
+	}
+	parameters := schemaOf(reflect.ValueOf(construct(p.Type)).Elem(),
+		func(_ reflect.Type, path string) string { return docs[path] })
+	parameters.Description = p.Text
+	s := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"parameters": parameters}}
+	if len(parameters.Required) > 0 {
+		s.Required = []string{"parameters"}
+	}
+	return s
+}
+
+// sectionDoc is the documentation of one key of a section.
+func sectionDoc(owner reflect.Type, path string) string {
+	return sectionDocs[owner.Name()+"."+path[strings.LastIndex(path, ".")+1:]]
+}
+
+// schemaOf is the schema of a struct with these defaults. A doc is asked for the struct that has a key, and for the key
+// under its path from the outermost struct.
+func schemaOf(v reflect.Value, doc func(owner reflect.Type, path string) string) *jsonschema.Schema {
+	b := schemaBuilder{doc}
+	s := b.object(v, "")
+	if len(s.Required) > 0 {
+		s.Type, s.Types = "object", nil
+	}
+	return s
+}
+
+type schemaBuilder struct {
+	doc func(owner reflect.Type, path string) string
+}
+
+// object is the schema of a struct: no key but its own.
+func (b schemaBuilder) object(v reflect.Value, prefix string) *jsonschema.Schema {
+	s := &jsonschema.Schema{Types: orNull("object"), Properties: map[string]*jsonschema.Schema{},
+		Required: required[v.Type()], AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+	for _, f := range strictyaml.FieldsOf(v.Type()) {
+		owner := v.Type()
+		if last := len(f.Index) - 1; last > 0 {
+			owner = owner.FieldByIndex(f.Index[:last]).Type
+		}
+		value, path := v.FieldByIndex(f.Index), prefix+f.Name
+		p := b.value(value, path)
+		p.Description = b.doc(owner, path)
+		switch f.Effect {
+		case "none":
+			p.Description += " It has no effect yet: only its default is accepted."
+		case "warning":
+			p.Description += " It has no effect."
+		}
+		p.Default = standard(value)
+		if slices.Contains(s.Required, f.Name) {
+			p.Types = p.Types[:len(p.Types)-1] // null is as absent
+			p.MinLength = new(1)
+			p.Default = nil
+		}
+		s.Properties[f.Name] = p
+		s.PropertyOrder = append(s.PropertyOrder, f.Name)
+	}
+	return s
+}
+
+// value is the schema of one value. Null stands for the default everywhere.
+func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
+	t := v.Type()
+	switch {
+	case t == reflect.TypeFor[*yaml.Node]():
+		return &jsonschema.Schema{}
+	case t == reflect.TypeFor[time.Duration]():
+		return &jsonschema.Schema{Types: orNull("string"), Pattern: durationPattern}
+	case t == reflect.TypeFor[strictyaml.Quantity]():
+		return &jsonschema.Schema{Types: orNull("number", "string"), Pattern: quantityPattern}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return b.value(reflect.New(t.Elem()).Elem(), path)
+	case reflect.Struct:
+		return b.object(v, path+".")
+	case reflect.Slice:
+		items := b.value(reflect.New(t.Elem()).Elem(), path+"[]")
+		if len(items.Required) > 0 {
+			items.Type, items.Types = "object", nil // null is as absent
+		}
+		return &jsonschema.Schema{Types: orNull("array"), Items: items}
+	case reflect.Map:
+		return &jsonschema.Schema{Types: orNull("object"),
+			AdditionalProperties: b.value(reflect.New(t.Elem()).Elem(), path)}
+	case reflect.Bool:
+		return &jsonschema.Schema{Types: orNull("boolean")}
+	case reflect.Int:
+		return &jsonschema.Schema{Types: orNull("integer")}
+	case reflect.Float64:
+		return &jsonschema.Schema{Types: orNull("number")}
+	}
+	return &jsonschema.Schema{Types: orNull("string")}
+}
+
+func orNull(types ...string) []string { return append(types, "null") }
+
+// standard is a default as JSON; nil = there is none to show.
+func standard(v reflect.Value) json.RawMessage {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		if x != 0 {
+			return json.RawMessage(`"` + x.String() + `"`)
+		}
+	case string, strictyaml.Quantity:
+		if v.IsZero() {
+			return nil
+		}
+		return encoded(x)
+	case bool, int, float64:
+		return encoded(x)
+	}
+	return nil
+}
+
+func encoded(x any) json.RawMessage {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return nil // a number that JSON has not
+	}
+	return text
+}
