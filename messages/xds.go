@@ -12,7 +12,8 @@ type XdsMsg interface{ xdsMsg() }
 //
 //	From:  pool
 //	To:    xds adapter
-//	Reply: EndpointsAcknowledged to Pool, once every connected proxy has taken this set or a later one; at once without proxies
+//	Reply: EndpointsAcknowledged to Pool, once every connected proxy has taken this set or a later one; at once
+//	       without proxies
 type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]

@@ -300,8 +300,9 @@ func TestEntriesOfWhatGoesOn(t *testing.T) {
 	r := newRig(t)
 	goesOn := func(e *entryPB) { e.CommonProperties.IntermediateLogEntry = true } //nolint:staticcheck // proxies set it
 	waits := func(e *entryPB) { e.Response.ResponseCode = nil }
-	r.send(t, named("7", goesOn, waits), named("x", goesOn), &entryPB{CommonProperties: &common{IntermediateLogEntry: true}}, //nolint:staticcheck // proxies set it
-		named("7", goesOn), named("7"))
+	nameless := &entryPB{CommonProperties: &common{}}
+	goesOn(nameless)
+	r.send(t, named("7", goesOn, waits), named("x", goesOn), nameless, named("7", goesOn), named("7"))
 	if got := r.told(t, 1); len(got) != 1 {
 		t.Errorf("told %d ends, want 1", len(got))
 	}

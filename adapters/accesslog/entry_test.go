@@ -92,9 +92,11 @@ func compare(t *testing.T, message []byte) {
 
 func encoded(t testing.TB, list ...*entryPB) []byte {
 	t.Helper()
-	b, err := proto.Marshal(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
-		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: list},
-	}})
+	b, err := proto.Marshal(&accesslogv3.StreamAccessLogsMessage{
+		LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
+			HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: list},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,9 @@ func odd(t testing.TB) map[string][]byte {
 		e.CommonProperties.Metadata.FilterMetadata["other"] = &structpb.Struct{}
 	}))
 	pipe := encoded(t, named("7", func(e *entryPB) {
-		e.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}
+		e.CommonProperties.UpstreamRemoteAddress = &corev3.Address{
+			Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}},
+		}
 	}))
 	tcp := []byte{3<<3 | 2, 0}
 	return map[string][]byte{
@@ -153,9 +157,11 @@ func TestPiecesMerge(t *testing.T) {
 		e.CommonProperties.UpstreamRemoteAddress = socket("10.0.0.3", 70_000)
 	}))
 	b := inner(named("8", func(e *entryPB) {
-		e.CommonProperties.UpstreamRemoteAddress = &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			PortSpecifier: &corev3.SocketAddress_NamedPort{NamedPort: "http"},
-		}}}
+		e.CommonProperties.UpstreamRemoteAddress = &corev3.Address{
+			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				PortSpecifier: &corev3.SocketAddress_NamedPort{NamedPort: "http"},
+			}},
+		}
 		e.CommonProperties.Duration, e.Response.ResponseCode = nil, nil
 	}))
 	for _, whole := range [][]byte{append(a[:len(a):len(a)], b...), append(b[:len(b):len(b)], a...)} {

@@ -25,8 +25,8 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 	}
 }
 
-// query puts a query to the recorder, whose answer comes to a. It returns false if the HTTP request is answered already,
-// or its client is gone.
+// query puts a query to the recorder, whose answer comes to a. It returns false if the HTTP request is answered
+// already, or its client is gone.
 func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg,
 	bool) {
 	if !h.Recorder.Post(q) {
@@ -224,9 +224,9 @@ const (
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 
-// Table returns the requests as text, one line each. Names of models are cut so that the table fits. If it is still wider
-// than columns, its least important columns are left out. Lines that are too long even then are left to the caller to
-// cut.
+// Table returns the requests as text, one line each. Names of models are cut so that the table fits. If it is still
+// wider than columns, its least important columns are left out. Lines that are too long even then are left to the
+// caller to cut.
 func (p *RequestsPage) Table(columns int) string {
 	if len(p.Requests) == 0 {
 		return "no requests\n"

@@ -138,8 +138,8 @@ type hopView struct {
 	eventView
 }
 
-// hops returns the messages of a request's cycle and stream that the rings still have, oldest first. It returns nil if no
-// ring has any, or the loops did not answer in time: the record is shown without them.
+// hops returns the messages of a request's cycle and stream that the rings still have, oldest first. It returns nil if
+// no ring has any, or the loops did not answer in time: the record is shown without them.
 func (h *handler) hops(ctx context.Context, id messages.RequestID) []hopView {
 	a := make(answer, 1)
 	if !h.Recorder.Post(messages.RingsQueried{Loop: -1, Newest: eventsShown.most, Admin: a}) {

@@ -17,8 +17,8 @@ const width = 120
 // pile up on the sign before them, and whose width differs between terminals.
 func seen(r rune) bool { return strconv.IsPrint(r) && !unicode.Is(unicode.M, r) }
 
-// clean returns text that is harmless for a terminal: a character that is not seen, or a byte that is not UTF-8, becomes
-// an escape as in Go.
+// clean returns text that is harmless for a terminal: a character that is not seen, or a byte that is not UTF-8,
+// becomes an escape as in Go.
 func clean(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -133,8 +133,8 @@ func table(b *strings.Builder, indent, sides string, rows [][]string) {
 	}
 }
 
-// fit leaves out columns of a table until it is not wider than most. drop holds the headings of the columns that may go,
-// the first to go first.
+// fit leaves out columns of a table until it is not wider than most. drop holds the headings of the columns that may
+// go, the first to go first.
 func fit(rows [][]string, sides string, most int, drop ...string) (fitting [][]string, theirs string) {
 	for _, heading := range drop {
 		if tableColumns(rows) <= most {

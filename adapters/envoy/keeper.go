@@ -109,8 +109,8 @@ func gaveUp(p *Process) error {
 	if last := p.LastLines(); len(last) > 0 {
 		said = "its last lines:\n  " + strings.Join(last, "\n  ")
 	}
-	return fmt.Errorf("envoy ended %d times within %v of its start, the last time with %s, and is not started again; %s",
-		shortRuns, shortRun, p.How(), said)
+	return fmt.Errorf("envoy ended %d times within %v of its start, the last time with %s, "+
+		"and is not started again; %s", shortRuns, shortRun, p.How(), said)
 }
 
 func wait(ctx context.Context, d time.Duration) {

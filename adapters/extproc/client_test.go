@@ -43,7 +43,9 @@ func qH(eos bool, lines ...string) *ask {
 		lines = []string{":method: POST", ":path: " + chatPath, ":authority: llm", "content-type: application/json"}
 	}
 	return &ask{
-		Request:        &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos}},
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{
+			RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos},
+		},
 		ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: fds, ResponseBodyMode: fds},
 	}
 }
@@ -61,7 +63,11 @@ func rH(eos bool, lines ...string) *ask {
 	if len(lines) == 0 {
 		lines = []string{":status: 200", "content-type: application/json"}
 	}
-	return &ask{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos}}}
+	return &ask{
+		Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+			ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(lines...), EndOfStream: eos},
+		},
+	}
 }
 
 func rB(body string, eos bool) *ask {
@@ -263,8 +269,8 @@ func headers(t *testing.T, m *extprocv3.HeaderMutation) map[string]string {
 	set := map[string]string{}
 	for _, h := range m.GetSetHeaders() {
 		key := h.GetHeader().GetKey()
-		if _, twice := set[key]; twice || h.GetHeader().GetValue() != "" || h.GetAppend() != nil || //nolint:staticcheck // deprecated, and the one field that Envoy heeds
-
+		appends := h.GetAppend() != nil //nolint:staticcheck // deprecated, and the one field that Envoy heeds
+		if _, twice := set[key]; twice || h.GetHeader().GetValue() != "" || appends ||
 			h.GetAppendAction() != corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD {
 			t.Errorf("header is set by %v, want once, as raw_value, overwriting", h)
 		}

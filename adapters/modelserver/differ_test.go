@@ -128,7 +128,8 @@ func FuzzScan(f *testing.F) {
 	f.Add([]byte("nv_trt_llm_request_metrics{request_type=\"waiting\"} +Inf\n"), uint8(2))
 	f.Add([]byte("{\"trtllm_num_requests_waiting\",x=\"y\"} 4\r\n"), uint8(3))
 	f.Add([]byte("process_start_time_seconds\t1.79e+09\nllamacpp:requests_deferred 2\n"), uint8(4))
-	f.Add([]byte("vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"a,,b\",waiting_lora_adapters=\"\\\\\"} 9\n"), uint8(0))
+	f.Add([]byte("vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"a,,b\","+
+		"waiting_lora_adapters=\"\\\\\"} 9\n"), uint8(0))
 	for i, name := range []string{"vllm-0.32.0/metrics_under_load.txt", "llama.cpp-11434/metrics_idle.txt"} {
 		for part := range bytes.SplitSeq(page(f, name), []byte("# HELP")) {
 			f.Add(append([]byte("# HELP"), part[:min(len(part), 1000)]...), uint8(4*i))

@@ -129,7 +129,8 @@ func TestFacts(t *testing.T) {
 			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257}},
 		"tool call": {chatPath,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
-			"function":{"name":"name","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
+			"function":{"name":"name","arguments":"{\"a\":1}"}}]},
+			{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
 			messages.Request{Usage: true, PromptTokens: 7}}, // null 4, id 4, name 4, arguments 7, id 4, ok 2
 		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`,
 			messages.Request{Usage: true, PromptTokens: 3}},

@@ -90,7 +90,9 @@ func FuzzErrors(f *testing.F) {
 	f.Add("data: {\"error\":{\"code\":500}}", "\"code\":500", uint16(404), false, uint8(1), 90)
 	f.Add("\n\ndata: {\"error\":{\"code\":500}}\n\n", "\\\"code\":", uint16(42), true, uint8(2), 1)
 	f.Fuzz(func(t *testing.T, text, message string, code uint16, failed bool, form uint8, cut int) {
-		said, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"content": text}}}})
+		said, err := json.Marshal(map[string]any{
+			"choices": []any{map[string]any{"delta": map[string]any{"content": text}}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,8 @@ type loader struct {
 	from      origins
 }
 
-// origins are the plugins that the parts of a Config come from: those of the file, and the defaults for what it leaves out.
+// origins are the plugins that the parts of a Config come from: those of the file, and the defaults for what it leaves
+// out.
 type origins struct {
 	discovery, metrics, models *instance // nil = there is none
 	core                       *instance // the extractor of the metrics page

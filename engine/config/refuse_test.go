@@ -141,7 +141,10 @@ func TestLoadRefuses(t *testing.T) {
 			"metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
 		"wrong extractor": {head + "plugins: [{type: metrics-data-source}, {type: models-data-extractor}]\n" +
-			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: models-data-extractor}]}]}", "line 4: dataLayer.sources[0].extractors[0].pluginRef: models-data-extractor is of type models-data-extractor, want core"},
+			"dataLayer: {sources: [{pluginRef: metrics-data-source, " +
+			"extractors: [{pluginRef: models-data-extractor}]}]}",
+			"line 4: dataLayer.sources[0].extractors[0].pluginRef: models-data-extractor is of type " +
+				"models-data-extractor, want core"},
 		"extractor twice": {head + "plugins: [{type: metrics-data-source, name: m}, {type: " +
 			"core-metrics-extractor, name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
 			"{pluginRef: e}]}]}",

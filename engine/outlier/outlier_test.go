@@ -19,12 +19,14 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 // TestTranscripts plays every transcript of testdata: a line that begins with "= " is a new machine, one that begins
 // with "> " is what the machine says to the commands of the line above it. A command is one of
 //
-//	fail KIND [picked=AGO] [try=INCIDENT]   a failure; of a request that was picked so long ago, that tried under an incident
+//	fail KIND [picked=AGO] [try=INCIDENT]   a failure; of a request that was picked so long ago, that tried under an
+//	                                        incident
 //	success INCIDENT, abandon INCIDENT      the result of a request that tried under it; now = the one in force
 //	refused                                 the endpoint took no connection
 //	wait DURATION
 //	picks N, began, proved, shown [AGO]     what the endpoint did well otherwise
-//	probe [hidden]                          waits until a request may be the probe, whose response is hidden or not, and takes it
+//	probe [hidden]                          waits until a request may be the probe, whose response is hidden or
+//	                                        not, and takes it
 //	full, room                              of the pool, for ejected endpoints
 //
 // and "N*(COMMANDS)" repeats commands that are separated by semicolons.

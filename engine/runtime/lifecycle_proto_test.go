@@ -37,7 +37,9 @@ type (
 
 func newProtoPlayer(shards int) lifePlayer {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p := &protoPlayer{sys: actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return quiet }))}
+	p := &protoPlayer{
+		sys: actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return quiet })),
+	}
 	request := actor.PropsFromProducer(func() actor.Actor { return &protoRequest{} })
 	props := actor.PropsFromProducer(func() actor.Actor { return &protoShard{left: &p.left, request: request} })
 	for range shards {

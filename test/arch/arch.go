@@ -5,11 +5,11 @@
 // never import or run what they check. Its tests run one thing, `signalbox tree`,
 // whose print ARCHITECTURE.md must show.
 //
-// Linters hold what they hold as well, set in .golangci.yml and proved by test/lint: packages of others (depguard), locks,
-// clocks, global random sources and calls that start goroutines (forbidigo), lengths of files
-// and parameters (revive), dot imports (staticcheck). Lengths of functions stay here because cases of a test's table do not
-// count, nesting because revive counts no range. What the linters cannot see is here too: `go` statements, and in the
-// folders that decide files of another platform and comments that switch depguard or forbidigo off.
+// Linters hold what they hold as well, set in .golangci.yml and proved by test/lint: packages of others (depguard),
+// locks, clocks, global random sources and calls that start goroutines (forbidigo), lengths of lines (lll) and of
+// files, and parameters (revive), dot imports (staticcheck). Lengths of functions stay here because cases of a test's
+// table do not count, nesting because revive counts no range. What the linters cannot see is here too: `go` statements,
+// and in the folders that decide files of another platform and comments that switch depguard or forbidigo off.
 //
 // Test files are held to the same imports of our own packages and of third parties, and to the same sizes. Those of
 // engine may read files and the clock, and start goroutines that prove a claim about concurrency; those of actors may

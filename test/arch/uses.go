@@ -14,7 +14,7 @@ import (
 var deciding = []string{".", "messages", "engine", "actors"}
 
 const (
-	noStart     = "goroutines start in engine/runtime, adapters, cmd and test; here, use a timer message or tell an actor"
+	noStart     = "goroutines start in engine/runtime, adapters, cmd and test; set a timer message or tell an actor"
 	noPlatform  = "linters see the files of one platform; what differs between platforms belongs to adapters"
 	noException = "what decides has no exceptions from depguard and forbidigo; change the code"
 )

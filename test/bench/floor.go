@@ -174,7 +174,8 @@ func serveFloor(ctx context.Context, listen, metricsListen string, tuned bool) e
 	if err != nil {
 		return err
 	}
-	go func() { _ = http.Serve(page, http.HandlerFunc(serveMallocs)) }() //nolint:gosec // loopback, ends with the process
+	//nolint:gosec // loopback, ends with the process
+	go func() { _ = http.Serve(page, http.HandlerFunc(serveMallocs)) }()
 	var options []grpc.ServerOption
 	if tuned {
 		debug.SetGCPercent(400)

@@ -122,7 +122,9 @@ func (l *wireline) log(e *accesslogdatav3.HTTPAccessLogEntry) {
 		l.logs, l.drop = stream, drop
 	}
 	err := l.logs.Send(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
-		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{e}},
+		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{
+			LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{e},
+		},
 	}})
 	if err != nil {
 		l.drop()
@@ -160,7 +162,11 @@ func (s *script) logEntry(id string) *accesslogdatav3.HTTPAccessLogEntry {
 	e := &accesslogdatav3.HTTPAccessLogEntry{
 		CommonProperties: &accesslogdatav3.AccessLogCommon{
 			StartTime: timestamppb.Now(), UpstreamRemoteAddress: host,
-			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{lbNamespace: {Fields: map[string]*structpb.Value{idKey: structpb.NewStringValue(id)}}}},
+			Metadata: &corev3.Metadata{
+				FilterMetadata: map[string]*structpb.Struct{
+					lbNamespace: {Fields: map[string]*structpb.Value{idKey: structpb.NewStringValue(id)}},
+				},
+			},
 		},
 		Response: &accesslogdatav3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200),
 			ResponseBodyBytes: 1000},

@@ -149,7 +149,9 @@ func (s *script) respond(c *call) bool {
 	}
 	with := exchange.Context{}
 	if served, _, _ = strings.Cut(served, ","); served != "" {
-		with.Metadata = map[string]*structpb.Struct{lbNamespace: {Fields: map[string]*structpb.Value{servedKey: structpb.NewStringValue(served)}}}
+		with.Metadata = map[string]*structpb.Struct{
+			lbNamespace: {Fields: map[string]*structpb.Value{servedKey: structpb.NewStringValue(served)}},
+		}
 	}
 	return c.SendHeaders(exchange.ResponseLane, h, s.headersOnly, with) == nil
 }

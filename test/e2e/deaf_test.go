@@ -16,7 +16,11 @@ func deafStream(t *testing.T, p *picker) *exchange {
 	x := picked(t, dialPlain(t, p.grpcPort))
 	x.respond(false)
 	for range 16 {
-		x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte("x"), 60_000)}}})
+		x.send(&extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_ResponseBody{
+				ResponseBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte("x"), 60_000)},
+			},
+		})
 	}
 	return x
 }

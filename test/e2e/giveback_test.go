@@ -57,16 +57,25 @@ func sendLargeBodies(t *testing.T, p *picker, size int, told bool) {
 	for range largeBodies {
 		x := openExchange(t, dialPlain(t, p.grpcPort))
 		all.Go(func() {
-			x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, head...)}})
+			x.send(&extprocv3.ProcessingRequest{
+				Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, head...)},
+			})
 			for left := size; left > len(piece); left -= len(piece) {
-				x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: piece}}})
+				x.send(&extprocv3.ProcessingRequest{
+					Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: piece}},
+				})
 			}
 			most.Done()
 			most.Wait()
-			x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: piece, EndOfStream: true}}})
+			x.send(&extprocv3.ProcessingRequest{
+				Request: &extprocv3.ProcessingRequest_RequestBody{
+					RequestBody: &extprocv3.HttpBody{Body: piece, EndOfStream: true},
+				},
+			})
 			x.receive()
 			for back := 0; back < size; {
-				back += len(x.receive().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetBody())
+				body := x.receive().GetRequestBody().GetResponse().GetBodyMutation()
+				back += len(body.GetStreamedResponse().GetBody())
 			}
 			x.respond(true)
 		})

@@ -153,13 +153,17 @@ func heldWithin(t *testing.T, p *picker, limit int, highest func() (float64, int
 func (how stall) send(x *exchange) {
 	h := append([]string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type",
 		"text/plain"}, how.head...)
-	if x.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, h...)}}) != nil {
+	if x.Send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, h...)},
+	}) != nil {
 		return
 	}
 	piece := make([]byte, how.chunk)
 	for left := how.bytes; left > 0; left -= len(piece) {
 		b := &extprocv3.HttpBody{Body: piece[:min(left, len(piece))], EndOfStream: how.whole && left <= len(piece)}
-		if x.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}}) != nil {
+		if x.Send(&extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: b},
+		}) != nil {
 			return
 		}
 	}

@@ -177,10 +177,22 @@ func rage(t *testing.T, s *stack, kinds []bad, each int) int {
 // rageStreams opens streams, sends frames out of order, and leaves in different ways.
 func rageStreams(t *testing.T, conn *grpc.ClientConn, each int) {
 	t.Helper()
-	part := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte("x"), 1<<16)}}}
-	head := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false, ":path", "/v1/completions", "x", "\xff")}}
-	response := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(true, ":status", "999")}}
-	trailers := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
+	part := &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestBody{
+			RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte("x"), 1<<16)},
+		},
+	}
+	head := &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{
+			RequestHeaders: headers(false, ":path", "/v1/completions", "x", "\xff"),
+		},
+	}
+	response := &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(true, ":status", "999")},
+	}
+	trailers := &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}},
+	}
 	scripts := [][]*extprocv3.ProcessingRequest{
 		{}, {{}}, {part}, {trailers}, {response}, {head, head}, {head, part, part},
 		{head, part, trailers, trailers, part},

@@ -123,16 +123,20 @@ func headers(last bool, pairs ...string) *extprocv3.HttpHeaders {
 // begin sends the head of a chat request.
 func (x *exchange) begin() {
 	x.t.Helper()
-	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false,
-		":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type", "application/json")}})
+	x.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headers(false,
+			":method", "POST", ":path", "/v1/chat/completions", ":authority", "a", "content-type", "application/json")},
+	})
 }
 
 // finish sends the body, and expects a destination and the body back.
 func (x *exchange) finish() {
 	x.t.Helper()
-	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{
-		Body: []byte(chatBody(model, "hello", 4, true)), EndOfStream: true,
-	}}})
+	x.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{
+			Body: []byte(chatBody(model, "hello", 4, true)), EndOfStream: true,
+		}},
+	})
 	if answer := x.receive(); destination(answer) == "" {
 		x.t.Fatalf("in place of a pick: %v", answer)
 	}
@@ -153,8 +157,10 @@ func destination(answer *extprocv3.ProcessingResponse) string {
 // respond plays the model server's answer: its head, and the whole body if it shall end.
 func (x *exchange) respond(end bool) {
 	x.t.Helper()
-	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(false,
-		":status", "200", "content-type", "text/event-stream")}})
+	x.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(false,
+			":status", "200", "content-type", "text/event-stream")},
+	})
 	if answer := x.receive(); answer.GetResponseHeaders() == nil {
 		x.t.Fatalf("in place of the response headers: %v", answer)
 	}
@@ -165,9 +171,11 @@ func (x *exchange) respond(end bool) {
 
 func (x *exchange) last() {
 	x.t.Helper()
-	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{
-		Body: []byte("data: [DONE]\n\n"), EndOfStream: true,
-	}}})
+	x.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{
+			Body: []byte("data: [DONE]\n\n"), EndOfStream: true,
+		}},
+	})
 	if answer := x.receive(); answer.GetResponseBody() == nil {
 		x.t.Fatalf("in place of the response body: %v", answer)
 	}

@@ -40,7 +40,7 @@ func TestPlanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("go", "tool", "-modfile="+tools, "golangci-lint", "run", "--allow-parallel-runners",
-		"--enable-only=depguard,forbidigo,nolintlint,revive,staticcheck", "--show-stats=false",
+		"--enable-only=depguard,forbidigo,lll,nolintlint,revive,staticcheck", "--show-stats=false",
 		"--output.text.print-issued-lines=false", "--output.text.colors=false", "./...")
 	cmd.Dir = root
 	var out, stderr strings.Builder

@@ -1,6 +1,6 @@
-// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them. Each
-// of its errors is one line and names the flag of those commands that is at fault. Errors of TLS, which has several
-// flags, are left to the caller.
+// Package client asks the metrics port of a running Signalbox for its debug pages, for the commands that show them.
+// Each of its errors is one line and names the flag of those commands that is at fault. Errors of TLS, which has
+// several flags, are left to the caller.
 //
 // It never changes anything in that process. It never shows text of another server than a Signalbox without making it
 // harmless for a terminal.

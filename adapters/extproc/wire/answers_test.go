@@ -60,7 +60,11 @@ func TestHeadersAnswer(t *testing.T) {
 					{"id", "7"}}}},
 			},
 			requestHeaders(&extprocv3.CommonResponse{
-				HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("x-gateway-destination-endpoint", "10.0.0.1:8000")}},
+				HeaderMutation: &extprocv3.HeaderMutation{
+					SetHeaders: []*corev3.HeaderValueOption{
+						setHeader("x-gateway-destination-endpoint", "10.0.0.1:8000"),
+					},
+				},
 				ClearRouteCache: true,
 			}, strct(t, map[string]any{"envoy.lb": map[string]any{"x-gateway-destination-endpoint": "10.0.0.1:8000",
 				"id": "7"}})),
@@ -81,13 +85,15 @@ func TestHeadersAnswer(t *testing.T) {
 		},
 		"on the body": {
 			HeadersAnswer{OnBody: true, Set: []Header{{"a", "b"}}, ClearRouteCache: true},
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
-				Response: &extprocv3.CommonResponse{
-					HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a",
-						"b")}},
-					ClearRouteCache: true,
-				},
-			}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+					Response: &extprocv3.CommonResponse{
+						HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a",
+							"b")}},
+						ClearRouteCache: true,
+					},
+				}},
+			},
 		},
 		"other modes": {
 			HeadersAnswer{Direction: ResponseDirection,
@@ -104,9 +110,15 @@ func TestHeadersAnswer(t *testing.T) {
 		},
 		"response direction": {
 			HeadersAnswer{Direction: ResponseDirection, Set: []Header{{"a", "b"}}},
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
-				Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setHeader("a", "b")}}},
-			}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+					Response: &extprocv3.CommonResponse{
+						HeaderMutation: &extprocv3.HeaderMutation{
+							SetHeaders: []*corev3.HeaderValueOption{setHeader("a", "b")},
+						},
+					},
+				}},
+			},
 		},
 	}
 	for name, tc := range tests {
@@ -122,7 +134,9 @@ func TestHeadersAnswer(t *testing.T) {
 
 func requestHeaders(c *extprocv3.CommonResponse, meta *structpb.Struct) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{
-		Response:        &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: c}},
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{
+			RequestHeaders: &extprocv3.HeadersResponse{Response: c},
+		},
 		DynamicMetadata: meta,
 	}
 }
@@ -168,7 +182,9 @@ func TestImmediate(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			want := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: tc.want}}
+			want := &extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: tc.want},
+			}
 			if tc.meta != nil {
 				want.DynamicMetadata = strct(t, tc.meta)
 			}
@@ -187,17 +203,31 @@ func TestEmptyAnswers(t *testing.T) {
 		want *extprocv3.ProcessingResponse
 	}{
 		"request headers": {func(r *Response) { r.SetEmptyHeaders(RequestDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}},
+			}},
 		"response headers": {func(r *Response) { r.SetEmptyHeaders(ResponseDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}},
+			}},
 		"request body": {func(r *Response) { r.SetEmptyBody(RequestDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}},
+			}},
 		"response body": {func(r *Response) { r.SetEmptyBody(ResponseDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}},
+			}},
 		"request trailers": {func(r *Response) { r.SetEmptyTrailers(RequestDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}},
+			}},
 		"response trailers": {func(r *Response) { r.SetEmptyTrailers(ResponseDirection) },
-			&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}},
+			&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseTrailers{
+					ResponseTrailers: &extprocv3.TrailersResponse{},
+				},
+			}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +253,9 @@ func chunk(t *testing.T, direction Direction, r *extprocv3.ProcessingResponse) *
 		body = r.GetResponseBody()
 	}
 	s := body.GetResponse().GetBodyMutation().GetStreamedResponse()
-	want := &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: s}}}
+	want := &extprocv3.CommonResponse{
+		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: s}},
+	}
 	if s == nil || !proto.Equal(want, body.GetResponse()) {
 		t.Fatalf("not a plain streamed response in the %v direction: %.300v", direction, r)
 	}

@@ -33,7 +33,9 @@ func benchHeaders() *extprocv3.ProcessingRequest {
 		"x-forwarded-for", "x-forwarded-proto", "x-request-id", "traceparent", "x-envoy-expected-rq-timeout-ms"} {
 		h.Headers = append(h.Headers, &corev3.HeaderValue{Key: key, RawValue: pattern(8 + 3*i)})
 	}
-	list := structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewStringValue("10.0.0.1:8000"), structpb.NewStringValue("10.0.0.2:8000")}})
+	list := structpb.NewListValue(&structpb.ListValue{
+		Values: []*structpb.Value{structpb.NewStringValue("10.0.0.1:8000"), structpb.NewStringValue("10.0.0.2:8000")},
+	})
 	return &extprocv3.ProcessingRequest{
 		Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: h}},
 		MetadataContext: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
@@ -70,7 +72,8 @@ func readGenerated(t testing.TB, frame mem.BufferSlice) {
 	for _, h := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
 		size += len(h.GetKey()) + len(h.GetRawValue())
 	}
-	list := m.GetMetadataContext().GetFilterMetadata()["envoy.lb.subset_hint"].GetFields()["x-gateway-destination-endpoint-subset"].GetListValue()
+	hints := m.GetMetadataContext().GetFilterMetadata()["envoy.lb.subset_hint"].GetFields()
+	list := hints["x-gateway-destination-endpoint-subset"].GetListValue()
 	if len(list.GetValues()) != 2 || size < 100 {
 		t.Fatalf("%d values, %d bytes seen", len(list.GetValues()), size)
 	}
@@ -141,7 +144,9 @@ func benchEchoGenerated(b *testing.B, data mem.BufferSlice) {
 		}
 		streamed := &extprocv3.StreamedBodyResponse{Body: m.GetResponseBody().GetBody(),
 			EndOfStream: m.GetResponseBody().GetEndOfStream()}
-		mutation := &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed}}
+		mutation := &extprocv3.BodyMutation{
+			Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed},
+		}
 		frame, err := codec.Marshal(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
 			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: mutation}},
 		}})
@@ -239,7 +244,9 @@ func (generatedServer) Process(s extprocv3.ExternalProcessor_ProcessServer) erro
 		case *extprocv3.ProcessingRequest_RequestHeaders:
 			answer.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
-			answer.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
+			answer.Response = &extprocv3.ProcessingResponse_ResponseHeaders{
+				ResponseHeaders: &extprocv3.HeadersResponse{},
+			}
 		case *extprocv3.ProcessingRequest_RequestBody:
 			answer.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: echoGenerated(o.RequestBody)}
 		case *extprocv3.ProcessingRequest_ResponseBody:

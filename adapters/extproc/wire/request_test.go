@@ -219,14 +219,28 @@ func goldenRequests(t testing.TB) map[string]*extprocv3.ProcessingRequest {
 		{Key: "long", RawValue: pattern(60 << 10)},
 	}}
 	requests := map[string]*extprocv3.ProcessingRequest{
-		"nothing":           {},
-		"request headers":   {Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true}}},
-		"response headers":  {Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headers}}},
-		"request trailers":  {Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers}}},
-		"response trailers": {Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}},
-		"request body":      bodyMessage(RequestDirection, pattern(40000), true),
-		"response body":     bodyMessage(ResponseDirection, pattern(70), false),
-		"empty last body":   bodyMessage(ResponseDirection, nil, true),
+		"nothing": {},
+		"request headers": {
+			Request: &extprocv3.ProcessingRequest_RequestHeaders{
+				RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true},
+			},
+		},
+		"response headers": {
+			Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+				ResponseHeaders: &extprocv3.HttpHeaders{Headers: headers},
+			},
+		},
+		"request trailers": {
+			Request: &extprocv3.ProcessingRequest_RequestTrailers{
+				RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers},
+			},
+		},
+		"response trailers": {
+			Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}},
+		},
+		"request body":    bodyMessage(RequestDirection, pattern(40000), true),
+		"response body":   bodyMessage(ResponseDirection, pattern(70), false),
+		"empty last body": bodyMessage(ResponseDirection, nil, true),
 	}
 	for _, m := range requests {
 		m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": meta,

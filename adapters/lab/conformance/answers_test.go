@@ -45,9 +45,11 @@ func pickOf(in exchange.Kind, to string) *answer {
 	if in == exchange.HeadersAnswer {
 		m = headersAnswer(qLane, common)
 	}
-	m.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{lbNamespace: structpb.NewStructValue(&structpb.Struct{
-		Fields: map[string]*structpb.Value{destinationKey: structpb.NewStringValue(to)},
-	})}}
+	m.DynamicMetadata = &structpb.Struct{
+		Fields: map[string]*structpb.Value{lbNamespace: structpb.NewStructValue(&structpb.Struct{
+			Fields: map[string]*structpb.Value{destinationKey: structpb.NewStringValue(to)},
+		})},
+	}
 	return m
 }
 
@@ -61,10 +63,14 @@ func set(pairs ...string) *extprocv3.HeaderMutation {
 }
 
 func refusal(status int) *answer {
-	return &answer{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
-		Status: &typev3.HttpStatus{Code: typev3.StatusCode(status)}, Headers: set("content-type", "application/json"),
-		Body: []byte(`{"error":{"message":"no","type":"invalid_request_error"}}`),
-	}}}
+	return &answer{
+		Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
+			Status: &typev3.HttpStatus{
+				Code: typev3.StatusCode(status),
+			}, Headers: set("content-type", "application/json"),
+			Body: []byte(`{"error":{"message":"no","type":"invalid_request_error"}}`),
+		}},
+	}
 }
 
 func headersAnswer(id exchange.Lane, common *extprocv3.CommonResponse) *answer {
@@ -85,7 +91,9 @@ func bodyAnswer(id exchange.Lane, common *extprocv3.CommonResponse) *answer {
 
 func chunkAnswer(id exchange.Lane, chunk []byte, end bool) *answer {
 	return bodyAnswer(id, &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
-		Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end}},
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end},
+		},
 	}})
 }
 
@@ -98,7 +106,11 @@ func bodyOf(m *answer) *extprocv3.BodyResponse {
 
 func trailersAnswer(id exchange.Lane) *answer {
 	if id == qLane {
-		return &answer{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}
+		return &answer{
+			Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}},
+		}
 	}
-	return &answer{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+	return &answer{
+		Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}},
+	}
 }

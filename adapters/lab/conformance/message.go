@@ -116,7 +116,9 @@ func subset(entries ...any) exchange.Context {
 }
 
 func hint(v *structpb.Value) exchange.Context {
-	return exchange.Context{Metadata: map[string]*structpb.Struct{subsetNamespace: {Fields: map[string]*structpb.Value{subsetKey: v}}}}
+	return exchange.Context{
+		Metadata: map[string]*structpb.Struct{subsetNamespace: {Fields: map[string]*structpb.Value{subsetKey: v}}},
+	}
 }
 
 // servedBy says in metadata which endpoint answered.

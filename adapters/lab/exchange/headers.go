@@ -150,7 +150,8 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 	if v := checkName(l, name, value); v != nil {
 		return v
 	}
-	if option.GetAppend().GetValue() && h.has(name) && name[0] != ':' { //nolint:staticcheck // deprecated, and the one field that Envoy heeds
+	appends := option.GetAppend().GetValue() //nolint:staticcheck // deprecated, and the one field that Envoy heeds
+	if appends && h.has(name) && name[0] != ':' {
 		h.Add(name, value)
 	} else {
 		h.Set(name, value)

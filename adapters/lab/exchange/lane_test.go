@@ -15,7 +15,9 @@ import (
 func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 	streamed := func(end bool) *extprocv3.BodyResponse {
 		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
-			Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{EndOfStream: end}},
+			Mutation: &extprocv3.BodyMutation_StreamedResponse{
+				StreamedResponse: &extprocv3.StreamedBodyResponse{EndOfStream: end},
+			},
 		}}}
 	}
 	answers := map[string]func() []*Violation{
@@ -25,7 +27,9 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 		">p": func() []*Violation { return l.gotBody(&extprocv3.BodyResponse{}) },
 		">x": func() []*Violation { return l.gotBody(changed(l.mode)) },
 		">r": func() []*Violation {
-			return l.gotHeaders(&extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{Status: extprocv3.CommonResponse_CONTINUE_AND_REPLACE}})
+			return l.gotHeaders(&extprocv3.HeadersResponse{
+				Response: &extprocv3.CommonResponse{Status: extprocv3.CommonResponse_CONTINUE_AND_REPLACE},
+			})
 		},
 		">t": func() []*Violation { return l.gotTrailers(&extprocv3.TrailersResponse{}) },
 		">m": func() []*Violation {
@@ -52,7 +56,9 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 func changed(m LaneMode) *extprocv3.BodyResponse {
 	common := &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{}, ClearRouteCache: true}
 	if m.Duplex() {
-		common.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}}}
+		common.BodyMutation = &extprocv3.BodyMutation{
+			Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}},
+		}
 	}
 	return &extprocv3.BodyResponse{Response: common}
 }
@@ -162,16 +168,48 @@ func TestHeaderMutations(t *testing.T) {
 			want: Headers{start[0], start[1], {"a", "3"}}},
 		"remove before set": {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{"a"},
 			SetHeaders: []*corev3.HeaderValueOption{option("a", "4")}}, want: Headers{start[0], start[1], {"a", "4"}}},
-		"path may change":           {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":path", "/b")}}, want: Headers{start[0], start[2], start[3], {":path", "/b"}}},
-		"method may not":            {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option(":method", "PUT")}}, want: start, rule: IgnoredHeader},
-		"host may not":              {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("Host", "x")}}, want: start, rule: IgnoredHeader},
-		"content-length is dropped": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("content-length", "1")}}, want: start, rule: IgnoredHeader},
+		"path may change": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option(":path", "/b")},
+			}, want: Headers{start[0], start[2], start[3], {":path", "/b"}},
+		},
+		"method may not": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option(":method", "PUT")},
+			}, want: start, rule: IgnoredHeader,
+		},
+		"host may not": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("Host", "x")},
+			}, want: start, rule: IgnoredHeader,
+		},
+		"content-length is dropped": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("content-length", "1")},
+			}, want: start, rule: IgnoredHeader,
+		},
 		"path is not removed": {mutation: &extprocv3.HeaderMutation{RemoveHeaders: []string{":path"}},
 			want: start, rule: IgnoredHeader},
-		"rejected as a whole":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1"), option("c", "\n")}}, want: start, rule: InvalidMutation},
-		"result has too many lines": {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "1")}}, limits: Limits{Lines: 4}, want: start, rule: InvalidMutation},
-		"result is too large":       {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("b", "123456789012345")}}, limits: Limits{Bytes: 30}, want: start, rule: InvalidMutation},
-		"bytes beyond ASCII pass":   {mutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{option("a", "\xff")}}, want: Headers{start[0], start[1], {"a", "\xff"}}},
+		"rejected as a whole": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("b", "1"), option("c", "\n")},
+			}, want: start, rule: InvalidMutation,
+		},
+		"result has too many lines": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("b", "1")},
+			}, limits: Limits{Lines: 4}, want: start, rule: InvalidMutation,
+		},
+		"result is too large": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("b", "123456789012345")},
+			}, limits: Limits{Bytes: 30}, want: start, rule: InvalidMutation,
+		},
+		"bytes beyond ASCII pass": {
+			mutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{option("a", "\xff")},
+			}, want: Headers{start[0], start[1], {"a", "\xff"}},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

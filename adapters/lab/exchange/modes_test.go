@@ -164,8 +164,12 @@ func TestGRPCLane(t *testing.T) {
 }
 
 func TestJudgementsOnTheWholeStream(t *testing.T) {
-	immediate := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{}}}
-	headers := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
+	immediate := &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{}},
+	}
+	headers := &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}},
+	}
 	tests := map[string]struct {
 		config  Config
 		answers []*extprocv3.ProcessingResponse
@@ -183,7 +187,9 @@ func TestJudgementsOnTheWholeStream(t *testing.T) {
 			found: []Rule{IgnoredField}},
 		"metadata that is no struct": {config: Config{Receive: []string{"envoy.lb"}},
 			answers: []*extprocv3.ProcessingResponse{{Response: headers.Response,
-				DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{"envoy.lb": structpb.NewStringValue("x")}}}}, found: []Rule{MetadataNamespace}},
+				DynamicMetadata: &structpb.Struct{
+					Fields: map[string]*structpb.Value{"envoy.lb": structpb.NewStringValue("x")},
+				}}}, found: []Rule{MetadataNamespace}},
 		"the answer that was due": {answers: []*extprocv3.ProcessingResponse{headers}},
 		"refusal although disallowed": {config: Config{DisableImmediate: true},
 			answers: []*extprocv3.ProcessingResponse{immediate}, found: []Rule{ImmediateDisabled}},
@@ -208,9 +214,11 @@ func TestJudgementsOnTheWholeStream(t *testing.T) {
 func TestBodyAnswersCarryWhatCounts(t *testing.T) {
 	mutation := &extprocv3.HeaderMutation{RemoveHeaders: []string{"a"}}
 	answer := func(m *extprocv3.BodyMutation) *extprocv3.ProcessingResponse {
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: mutation, BodyMutation: m},
-		}}}
+		return &extprocv3.ProcessingResponse{
+			Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+				Response: &extprocv3.CommonResponse{HeaderMutation: mutation, BodyMutation: m},
+			}},
+		}
 	}
 	tests := map[string]struct {
 		mode     LaneMode

@@ -196,7 +196,11 @@ func headersAnswer(lane exchange.Lane, m *extprocv3.HeaderMutation) *answer {
 func bodyAnswer(lane exchange.Lane, chunk []byte, end bool) *answer {
 	streamed := &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end}
 	return commonBody(lane,
-		&extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed}}})
+		&extprocv3.CommonResponse{
+			BodyMutation: &extprocv3.BodyMutation{
+				Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed},
+			},
+		})
 }
 
 func commonBody(lane exchange.Lane, c *extprocv3.CommonResponse) *answer {

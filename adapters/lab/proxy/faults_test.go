@@ -170,7 +170,9 @@ func TestToleratedFaultsAreReported(t *testing.T) {
 			exchange.IgnoredField},
 		"mutation in a body answer": {before("rE", commonBody(s, &extprocv3.CommonResponse{
 			HeaderMutation: setHeaders("a", "b"),
-			BodyMutation:   &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}}},
+			BodyMutation: &extprocv3.BodyMutation{
+				Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{}},
+			},
 		})), exchange.IgnoredField},
 		"large chunk": {plant("rE", bodyAnswer(s, []byte(strings.Repeat("x", 64<<10+1)), true)),
 			exchange.ChunkTooLarge},

@@ -86,7 +86,8 @@ func TestFirstMessageAndServedEndpoint(t *testing.T) {
 		epp.asks[1].GetProtocolConfig() != nil {
 		t.Errorf("protocol_config: first %v, second %v", first.GetProtocolConfig(), epp.asks[1].GetProtocolConfig())
 	}
-	hint := first.GetMetadataContext().GetFilterMetadata()["envoy.lb.subset_hint"].GetFields()["x-gateway-destination-endpoint-subset"]
+	hints := first.GetMetadataContext().GetFilterMetadata()["envoy.lb.subset_hint"].GetFields()
+	hint := hints["x-gateway-destination-endpoint-subset"]
 	if hint.GetListValue().GetValues()[0].GetStringValue() != upstream {
 		t.Errorf("subset hint: %v", hint)
 	}

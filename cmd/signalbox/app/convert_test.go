@@ -26,7 +26,9 @@ func TestConfigConvert(t *testing.T) {
 		"not YAML": {args: "-", stdin: "a: b: c",
 			err: "-: line 1: not readable as YAML: mapping values are not allowed in this context"},
 		"another version": {args: "--to v2 older.yaml", err: `--to: got "v2", want v1`},
-		"two files":       {args: "a b", err: "signalbox config convert: got 2 arguments, want 1: the FILE; - is standard input"},
+		"two files": {
+			args: "a b", err: "signalbox config convert: got 2 arguments, want 1: the FILE; - is standard input",
+		},
 	} {
 		var out strings.Builder
 		root := newRoot()

@@ -89,7 +89,8 @@ func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, e
 	o.register(flags)
 	err := flags.Parse([]string{
 		"--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0",
-		"--endpoints=" + endpoints, "--config-text=" + config, "--zap-log-level=error", "--drain-delay=0", "--drain-timeout=2s",
+		"--endpoints=" + endpoints, "--config-text=" + config, "--zap-log-level=error",
+		"--drain-delay=0", "--drain-timeout=2s",
 	})
 	if err != nil {
 		return nil, err
@@ -119,7 +120,8 @@ const subsetFilter = `          - name: demo_subset
               "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
               request_rules:
               - header: ` + demo.ServersHeader + `
-                on_header_present: {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset, type: STRING}
+                on_header_present:
+                  {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset, type: STRING}
                 remove: true
 `
 

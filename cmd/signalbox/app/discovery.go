@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file changes
-// nothing.
+// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file
+// changes nothing.
 func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{

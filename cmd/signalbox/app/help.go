@@ -56,7 +56,8 @@ func useHelp(root *cobra.Command) {
 	root.SetHelpCommand(newHelp())
 }
 
-// writeHelp writes the help of a command: what it does, how it is called, then examples, subcommands and flags by group.
+// writeHelp writes the help of a command: what it does, how it is called, then examples, subcommands and flags by
+// group.
 func writeHelp(w io.Writer, c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString(paragraphs(cmp.Or(c.Long, c.Short)))

@@ -155,7 +155,9 @@ func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	tr, end := quietTree(t, io.Discard)
 	defer end()
-	endpoints.SampleWriter{Endpoint: tr.picker.Pool().Snapshot().Endpoints[0]}.Publish(&endpoints.Sample{At: tr.picker.System().Now()})
+	endpoints.SampleWriter{
+		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],
+	}.Publish(&endpoints.Sample{At: tr.picker.System().Now()})
 	tr.request(t, 1, 200)
 	tr.request(t, 2, 500)
 	var got []string

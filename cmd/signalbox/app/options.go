@@ -107,7 +107,8 @@ func (o *portOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
 	f.BoolVar(&o.healthChecking, "health-checking", true,
-		"gRPC health on the ext_proc port too; without it a cluster that checks the health of Signalbox finds it unhealthy")
+		"gRPC health on the ext_proc port too; without it a cluster that checks the health of Signalbox finds it "+
+			"unhealthy")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
 	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 }

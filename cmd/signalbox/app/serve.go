@@ -127,7 +127,8 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 func (s *server) logServing(endpointsFile string) {
 	s.log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]),
 		zap.Stringers("health", s.addrs["grpc-health-port"]),
-		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", s.opts.tls.secure), zap.Int("loops", s.opts.shards),
+		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", s.opts.tls.secure),
+		zap.Int("loops", s.opts.shards),
 		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)),
 		zap.String("endpoints_file", endpointsFile))
 }

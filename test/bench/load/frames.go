@@ -72,11 +72,13 @@ func responseHeaders() *extprocv3.ProcessingRequest {
 	served := &structpb.Struct{Fields: map[string]*structpb.Value{destinationKey +
 		"-served": structpb.NewStringValue(anyServed)}}
 	return &extprocv3.ProcessingRequest{
-		Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(
-			":status", "200", "content-type", "text/event-stream; charset=utf-8", "date",
-			"Sat, 21 Nov 2026 12:00:00 GMT",
-			"server", "uvicorn", "x-envoy-upstream-service-time", "41",
-		)}},
+		Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+			ResponseHeaders: &extprocv3.HttpHeaders{Headers: headerMap(
+				":status", "200", "content-type", "text/event-stream; charset=utf-8", "date",
+				"Sat, 21 Nov 2026 12:00:00 GMT",
+				"server", "uvicorn", "x-envoy-upstream-service-time", "41",
+			)},
+		},
 		MetadataContext: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": served}},
 	}
 }

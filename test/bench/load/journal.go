@@ -87,11 +87,13 @@ func (j *journal) entry(id, served []byte, responseBytes int) ([]byte, error) {
 
 func newForm(of formOf) *form {
 	id := bytes.Repeat([]byte{'?'}, of.idBytes)
-	f := &form{message: framed(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
-		HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{
-			LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{logged(string(id), uint64(of.responseBytes))},
-		},
-	}})}
+	f := &form{
+		message: framed(&accesslogv3.StreamAccessLogsMessage{LogEntries: &accesslogv3.StreamAccessLogsMessage_HttpLogs{
+			HttpLogs: &accesslogv3.StreamAccessLogsMessage_HTTPAccessLogEntries{
+				LogEntry: []*accesslogdatav3.HTTPAccessLogEntry{logged(string(id), uint64(of.responseBytes))},
+			},
+		}}),
+	}
 	f.id, f.served = places(f.message, id), places(f.message, []byte(anyServed))
 	f.port = places(f.message, protowire.AppendVarint([]byte{3 << 3}, math.MaxUint16))[0] + 1
 	return f
