@@ -18,7 +18,7 @@ type RequestArrived struct {
 	ArrivedAt  time.Time // when the request's headers came
 	Deadline   time.Time // of the whole request; never zero: no limit is carried as 24 h
 	Connection ConnectionID
-	Check      bool // a conformance checker sent it: it gets a pick like any other, and leaves no load, record or metric
+	Check      bool // a conformance checker sent it: it gets a pick, and leaves no load, record or metric
 	Stream     Sink[StreamMsg]
 }
 

@@ -1,7 +1,7 @@
 // Package cycle is the life of one request: wait, pick, serve, release.
 //
-// A cycle owns all that is known of its request. Nothing else holds any of it, so nothing can be left behind: when the
-// actor ends, for whatever reason, Stopped gives back what it held and answers what it owes. It never sees a frame or
+// A cycle owns the state of its request, and no other actor keeps a copy that could be left behind. When the actor
+// ends, for whatever reason, Stopped answers what the cycle owes and gives back what it holds. It never sees a frame or
 // a connection (adapters/extproc does), and never decides (engine/schedule does).
 package cycle
 
@@ -18,14 +18,14 @@ import (
 
 // Limits are the deadlines that a cycle sets. None is zero; no limit is carried as 24 hours.
 type Limits struct {
-	Queue        time.Duration // from admission asked to dispatched
-	Pick         time.Duration // from dispatched to picked, the time in the inbox included
-	FirstToken   time.Duration // from the pick to the first byte of the response; longer is a failure
+	Queue        time.Duration // from AdmissionRequested to Dispatched
+	Pick         time.Duration // from Dispatched to the pick, including its time in the inbox
+	FirstToken   time.Duration // from the pick to the first byte of the response's body; longer is a failure
 	ResponseIdle time.Duration // between two signs of life of the response
 	Logged       time.Duration // from the end of the stream to the access log's entry
 }
 
-// Deps are what the cycles of one loop work with.
+// Deps holds what the cycles of one loop work with.
 type Deps struct {
 	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
@@ -38,13 +38,13 @@ type Deps struct {
 	Status    func(messages.Reason) int // the HTTP status of a refusal
 	Limits    Limits
 	Metrics   *Families
-	Report    func(*messages.Record) // told of each request at its end; must not block or keep the record
+	Report    func(*messages.Record) // called with each request at its end; must not block or keep the record
 }
 
-// Cycle is one request.
+// Cycle is the actor of one request.
 type Cycle struct {
 	deps *Deps
-	plan *schedule.Plan // pinned at birth
+	plan *schedule.Plan // the one in force when the cycle began; never replaced
 
 	phase phase
 	arrival
@@ -57,23 +57,24 @@ type Cycle struct {
 	record
 }
 
-// arrival is what the first message brought. It is empty in the phase created only.
+// arrival is what the first message brought. It is empty only in the phase created.
 type arrival struct {
 	req        messages.Request // its blocks go once the prefix actor has them
 	stream     messages.Sink[messages.StreamMsg]
 	connection messages.ConnectionID // on which it came, as the access log's entries name it; 0 = unknown
-	check      bool                  // a conformance checker's: it teaches nothing, and leaves nothing behind
+	check      bool                  // a conformance checker sent it: it leaves no load, record or metric
 }
 
 // response is what is known of the model server's response, beside what the record has.
 type response struct {
-	// served works for the request; nil before the pick, and once it is known that no endpoint of the pool does.
+	// served is the endpoint that works for the request. It is nil before the pick, and once it is known that no
+	// endpoint of the pool works for it.
 	served *endpoints.Endpoint
 	began  time.Time // when its headers came; zero before
-	whole  bool      // its end was told of; only in the phase done
+	whole  bool      // its end was seen; true only in the phase done
 }
 
-// Role is what the cycles of one loop have in common. Rings number a cycle as its request is numbered.
+// Role returns the role of the cycles of one loop. In the rings a cycle has the number of its request.
 func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
 	return runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic,
@@ -85,10 +86,10 @@ func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
 	}
 }
 
-// New is a cycle before its first message.
+// New returns a cycle before its first message.
 func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
 
-// Receive follows a request from arrival to end: read it downwards.
+// Receive follows a request from its arrival to its end. The cases stand in the order of a request's life.
 func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
 	defer c.handled(ctx, c.received(ctx, m))
 	switch m := m.(type) {
@@ -141,15 +142,15 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
 		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
 	})
-	if !c.held.place { // its inbox is full: work may be refused at the door
+	if !c.held.place { // the inbox of the flow shard is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
 }
 
-// onDispatched picks. Pick and load are one step: whoever is next on this loop sees it.
+// onDispatched picks. It adds the load in the same step, so that the next request on this loop sees it.
 func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
 	if c.phase != queued {
-		return // told twice
+		return // a second Dispatched
 	}
 	c.rec.QueueWait = m.Waited
 	c.account.onDispatched(m.Waited)
@@ -184,16 +185,16 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
 	c.placePrompt(ctx)
-	to := make([]messages.Address, len(out.Ranked))
+	destinations := make([]messages.Address, len(out.Ranked))
 	for i, e := range out.Ranked {
-		to[i] = e.Spec.Address
+		destinations[i] = e.Spec.Address
 	}
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
-	c.account.onAnswered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(to)}))
+	c.account.onAnswered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(destinations)}))
 }
 
-// onResponseStarted learns which endpoint serves the request, and takes its load and its prompt there.
+// onResponseStarted learns which endpoint serves the request, and moves the request's load and prompt there.
 func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m messages.ResponseStarted) {
 	c.rec.Status, c.rec.Local = m.Status, m.Local
 	c.account.responded(&c.rec)
@@ -211,7 +212,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 	where := c.served.ID
 	switch {
-	case m.Local != "": // what Envoy names is the endpoint that it tried
+	case m.Local != "": // Envoy answered by itself: Served names the endpoint that it tried
 		c.reportLocal(m.Local)
 		where = c.servedByNone()
 	case m.Served != "" && m.Served != c.served.Spec.Address:
@@ -228,9 +229,9 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	}
 }
 
-// onFirstTokenSeen keeps when the first token came; an error has none.
+// onFirstTokenSeen notes when the first token came. An error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
-	c.rec.Bypassed = false // a proxy may be asked to show a body that would have bypassed us
+	c.rec.Bypassed = false // the body is visible after all: the stream can ask the proxy to show it
 	if c.phase == detached {
 		c.attach()
 	}
@@ -245,11 +246,11 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 
 // onResponseEnded ends the request: the stream saw the end of its response, or the access log tells of it.
 func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messages.ResponseEnded) {
-	if c.phase == queued { // nothing was sent to any endpoint: a fault of ours
+	if c.phase == queued { // a response before the pick is a fault of ours
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Internal})
 		return
 	}
-	c.log.parted = time.Time{} // now it is known when it ended
+	c.log.parted = time.Time{} // it ends now, and not when it began to linger
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
 	if m.Logged == (messages.Logged{}) {
@@ -262,11 +263,11 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 
 // onStreamGone ends the request, unless its response may go on and the access log will tell its end.
 func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
-	if c.phase == detached && !m.Logged { // its body was about to be shown
+	if c.phase == detached && !m.Logged { // the proxy had been asked to show its body
 		c.attach()
 	}
 	switch c.phase {
-	case created, done: // no stream is there
+	case created, done: // there is no stream
 	case queued:
 		c.rec.Reason = messages.ClientGone
 		c.onStreamDone(ctx, m)
@@ -285,7 +286,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 }
 
-// onStreamDone ends a request of which nothing can come any more.
+// onStreamDone ends a request of which nothing further can come.
 func (c *Cycle) onStreamDone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
 	if m.Answered != messages.NoReason {
 		c.rec.Reason = m.Answered
@@ -305,11 +306,11 @@ func (c *Cycle) onRevoked(ctx runtime.Context[messages.CycleMsg], m messages.Rev
 		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	case picked, responding:
 		c.cut(ctx, m.Reason, m.RetryAfter)
-	case detached, lingering: // there is no stream that could end it
+	case detached, lingering: // no stream is left that could end it
 	}
 }
 
-// refuse answers a request that waits: it is not served.
+// refuse answers a queued request that it is not served, and ends it.
 func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFailed) {
 	if c.phase != queued {
 		return
@@ -320,27 +321,27 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 	ctx.Stop()
 }
 
-// cut has the stream end a request that runs.
+// cut has the stream end a request that was picked for, and ends it here.
 func (c *Cycle) cut(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
 	c.rec.Reason = why
 	c.answer(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
 	c.finish(ctx)
 }
 
-// finish ends a request to which no answer is owed.
+// finish ends a request whose stream is owed no answer.
 func (c *Cycle) finish(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(done)
 	ctx.Stop()
 }
 
-// answer tells the stream, and returns when that was, from the request's arrival on.
+// answer tells the stream, and returns when it did, since the request's arrival.
 func (c *Cycle) answer(ctx runtime.Context[messages.CycleMsg], m messages.StreamMsg) time.Duration {
 	_, at := tell(c, ctx, c.stream, toStream, m)
 	return at
 }
 
-// Stopped is the last word, however the cycle ends. It answers what is still owed, and gives back all that is still
-// held.
+// Stopped runs at the end of every cycle, also of one that panicked. It answers what is still owed, and gives back all
+// that is still held.
 func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == queued {
 		c.rec.Reason, c.rec.Status = messages.Internal, c.deps.Status(messages.Internal)
@@ -350,7 +351,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	case created, queued, done:
 	case picked, responding: // it crashed, perhaps while the response ran
 		c.rec.Reason = messages.Internal
-	case detached, lingering: // its client has the answer, or will
+	case detached, lingering: // the proxy gives the client its answer without us
 		c.unlogged()
 	}
 	if c.phase != done {

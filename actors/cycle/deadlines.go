@@ -7,21 +7,21 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// deadlines are how long the request may take. From the first message on one timer is set; of older ones a message may
-// be on its way.
+// deadlines say how long the request may take. From the first message on one timer is set. A message of an earlier one
+// may still be on its way.
 type deadlines struct {
 	limit time.Time // of the whole request, as its stream has it
-	// deadline is of all that the cycle may still wait for: limit, or, while it is detached or lingers, until when an
+	// deadline bounds every wait: it is limit, or, while the cycle is detached or lingers, the time until which an
 	// entry of the access log may come.
 	deadline   time.Time
-	due        time.Time // of what it waits for now; not after deadline as that was when the wait began
+	due        time.Time // when the present wait ends; not after deadline, as that stood when the wait began
 	armed      time.Time // when the timer fires; not after due
 	timer      runtime.Timer
-	generation uint32 // of the timer: a message of another one is void
+	generation uint32 // of the timer; a message with another generation is stale
 }
 
-// waitFor sets the deadline of what the cycle waits for now, within that of the whole request. The timer is moved only
-// when it fires: most deadlines are put off many times before one passes.
+// waitFor lets the cycle wait for d from now, within deadline. A timer that would fire before then stays as it is, and
+// is set again when it fires: most waits are prolonged many times before one of them ends.
 func (c *Cycle) waitFor(ctx runtime.Context[messages.CycleMsg], d time.Duration) {
 	c.due = ctx.Now().Add(d)
 	if c.deadline.Before(c.due) {
@@ -37,6 +37,7 @@ func (c *Cycle) waitFor(ctx runtime.Context[messages.CycleMsg], d time.Duration)
 	}
 }
 
+// arm sets the timer to due.
 func (c *Cycle) arm(ctx runtime.Context[messages.CycleMsg]) {
 	c.generation++
 	c.armed = c.due
@@ -64,8 +65,7 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 	}
 }
 
-// onWaitOver refuses a request that was not dispatched in time: others went first, or there was nothing to run it on.
-// Over means that the time of the whole request is.
+// onWaitOver refuses a request that was not dispatched in time. With over the time of the whole request has passed.
 func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 	switch {
 	case over:
@@ -77,8 +77,8 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 	}
 }
 
-// onResponseOverdue cuts a response that takes too long, or was silent for too long. The first silence is its
-// endpoint's failure only.
+// onResponseOverdue cuts a request that takes too long, or whose response is silent for too long. Silence beyond the
+// first-token timeout alone is a failure of the endpoint, and the request runs on.
 func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over bool) {
 	switch {
 	case over:
@@ -90,8 +90,8 @@ func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over b
 	}
 }
 
-// onEntryOverdue ends a request of whose end the access log has not told in time. Before that the response's headers
-// have to do for an answer, if the log is silent while the response runs.
+// onEntryOverdue ends a request whose last entry in the access log has not come in time. If the first-token timeout
+// passes without any entry, the log does not tell of running responses: then the headers alone count as a success.
 func (c *Cycle) onEntryOverdue(ctx runtime.Context[messages.CycleMsg], over bool) {
 	if over {
 		c.giveUp(ctx)

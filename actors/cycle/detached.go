@@ -7,31 +7,31 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// logGrace is how long the entry of a request may take that ended before its response began: the proxy writes it at
-// once, but without the request's id if the client left before our answer was there.
+// logGrace is how long the cycle waits for the entry of a request that ended before its response began. The proxy
+// writes it at once, but without the request's id if the client left before our answer came: then none can be matched.
 const logGrace = time.Second
 
-// A request counts as lost, its proxy having died perhaps, when so many intermediate entries in a row are missing, and
-// for so long; or when none comes for doubtedFor after some proxy's log ended. The shipped files have one every 5 s.
+// A cycle gives up a detached request, whose proxy may have died, once missedEntries intermediate entries in a row have
+// not come and missedFor has passed; or once none has come for doubtedFor after a proxy's log or the request's
+// connection ended. The shipped Envoy files have an intermediate entry every 5 s.
 const (
-	missedPulses = 4
-	missedFor    = 10 * time.Second
-	doubtedFor   = 8 * time.Second
+	missedEntries = 4
+	missedFor     = 10 * time.Second
+	doubtedFor    = 8 * time.Second
 )
 
-// lingersFor is how long a request, whose stream is gone and whose proxy has not sent an entry yet, waits for one:
-// longer than the interval of intermediate entries in the shipped files.
+// lingersFor is how long a request lingers: longer than the interval of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second
 
-// accessLog is what the proxy's access log has told of the request, or fails to tell.
+// accessLog is what the proxy's access log has told of the request.
 type accessLog struct {
-	last    time.Time     // entry; zero = none came since the request was detached
-	every   time.Duration // the longest time between two; 0 = unknown
-	doubted time.Time     // when entries were last doubted while the stream told all; zero = not since the last one
+	last    time.Time     // when the newest entry came; zero = none has since the request was detached
+	every   time.Duration // the longest time between two entries so far; 0 = unknown
+	doubted time.Time     // when entries were last doubted while not detached; zero = not since an entry came
 	parted  time.Time     // when the request began to linger; zero unless it lingers, or ended while it did
 }
 
-// detach goes on without a stream: the response bypasses us, and the access log tells its end.
+// detach lets the request go on without its stream: the response bypasses us, and the access log tells its end.
 func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(detached)
 	c.rec.Bypassed = true
@@ -39,22 +39,22 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
-	c.deadline = ctx.Now().Add(wait) // no stream is left that could be told of another
+	c.deadline = ctx.Now().Add(wait) // limit no longer counts: no stream is left to cut the request
 	c.waitFor(ctx, min(wait, c.deps.Limits.FirstToken))
 	if !c.log.doubted.IsZero() && ctx.Now().Sub(c.log.doubted) < doubtedFor {
-		c.expect(ctx) // the doubt may have crossed what the stream saw of the log
+		c.expect(ctx) // the doubt may concern the log on which the stream relied
 	}
 }
 
-// attach takes a detached request back whose response is visible after all: its stream tells all of it, and its end.
+// attach takes back a detached request whose response is visible after all: its stream tells its progress and its end.
 func (c *Cycle) attach() {
 	c.enter(responding)
 	c.deadline = c.limit
 }
 
-// onDetachedStreamGone ends what the request holds, if its proxy has never told of a request's end.
+// onDetachedStreamGone has the request linger, if its proxy has not sent an entry so far.
 func (c *Cycle) onDetachedStreamGone(ctx runtime.Context[messages.CycleMsg], log messages.LogState) {
-	if c.check { // no proxy is there that could tell of it
+	if c.check { // a conformance checker has no access log
 		c.finish(ctx)
 		return
 	}
@@ -67,7 +67,7 @@ func (c *Cycle) onDetachedStreamGone(ctx runtime.Context[messages.CycleMsg], log
 	}
 }
 
-// linger gives back all that the request holds, and waits a moment for an entry.
+// linger gives back the request's place and load, and waits for an entry for a while.
 func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(lingering)
 	c.log.parted = ctx.Now()
@@ -80,7 +80,7 @@ func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
 	c.waitFor(ctx, c.deadline.Sub(c.log.parted))
 }
 
-// resume makes a request that lingers part of the load again: its proxy says that it runs.
+// resume makes a lingering request part of the load again, for its proxy says that it runs.
 func (c *Cycle) resume() {
 	c.enter(detached)
 	c.log.parted = time.Time{}
@@ -88,7 +88,7 @@ func (c *Cycle) resume() {
 	c.load()
 }
 
-// onResponseOngoing takes a sign of life: of the response, and of the proxy that will tell its end.
+// onResponseOngoing notes that the response runs, and that its proxy has a log that will tell its end.
 func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m messages.ResponseOngoing) {
 	switch c.phase {
 	case created, queued, picked, responding, done: // the stream knows better
@@ -101,15 +101,15 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 	now, wait := ctx.Now(), c.deps.Limits.Logged
 	if !c.log.last.IsZero() {
 		c.log.every = max(c.log.every, now.Sub(c.log.last))
-		wait = min(wait, max(missedPulses*c.log.every, missedFor))
+		wait = min(wait, max(missedEntries*c.log.every, missedFor))
 	}
 	c.log.last = now
 	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
-	c.weigh(ctx, m.ResponseBytes)
+	c.judgeBody(ctx, m.ResponseBytes)
 }
 
-// onEntriesDoubted expects an entry soon, or as soon as the stream is gone.
+// onEntriesDoubted shortens the wait for an entry, now or once the request is detached.
 func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messages.EntriesDoubted) {
 	mine := m.Connection == 0 || m.Connection == c.connection
 	switch {
@@ -121,7 +121,7 @@ func (c *Cycle) onEntriesDoubted(ctx runtime.Context[messages.CycleMsg], m messa
 	}
 }
 
-// expect waits no longer than a proxy that lives would take to tell of the request.
+// expect shortens the wait for an entry to what a live proxy takes to send one.
 func (c *Cycle) expect(ctx runtime.Context[messages.CycleMsg]) {
 	soon := ctx.Now().Add(doubtedFor)
 	if c.deadline.Before(soon) {
@@ -131,8 +131,8 @@ func (c *Cycle) expect(ctx runtime.Context[messages.CycleMsg]) {
 	c.waitFor(ctx, min(doubtedFor, c.due.Sub(ctx.Now())))
 }
 
-// weigh judges the endpoint by how much of the response's body came.
-func (c *Cycle) weigh(ctx runtime.Context[messages.CycleMsg], bytes int64) {
+// judgeBody judges the endpoint by the bytes of the response's body that have come.
+func (c *Cycle) judgeBody(ctx runtime.Context[messages.CycleMsg], bytes int64) {
 	switch {
 	case bytes > 0:
 		c.reportSuccess()
@@ -141,10 +141,10 @@ func (c *Cycle) weigh(ctx runtime.Context[messages.CycleMsg], bytes int64) {
 	}
 }
 
-// onLogged takes what the access log knows and the stream did not see.
+// onLogged takes from the access log's last entry what the stream did not see.
 func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logged) {
 	switch {
-	case c.rec.Status != 0: // the stream told
+	case c.rec.Status != 0: // the stream saw the headers
 	case m.Served == "" || m.Broken && m.Headers == 0:
 		c.rec.Status = m.Status // of the proxy's own answer
 	default:
@@ -154,12 +154,12 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	case m.Broken && c.served != nil:
 		c.reportFailure(c.served, messages.ConnectionBroken)
 	case m.ClientLeft:
-		c.weigh(ctx, c.rec.ResponseBytes)
+		c.judgeBody(ctx, c.rec.ResponseBytes)
 	case m.Served != "":
 		c.reportSuccess()
 	}
 	c.rec.Bypassed = true
-	if m.Headers > 0 { // of the same clock as what follows
+	if m.Headers > 0 { // the proxy's clock, as for FirstToken below
 		c.rec.Headers = m.Headers
 	}
 	if m.Status < 400 {
@@ -173,8 +173,8 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	}
 }
 
-// giveUp ends a cycle whose access log entry never came. Of a proxy that sends none the response's headers have to do
-// for an answer.
+// giveUp ends a request whose last entry in the access log never came. If its proxy sends no entries at all, the
+// response's headers alone count as a success.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == lingering && c.rec.Status != 0 {
 		c.reportSuccess()
@@ -183,7 +183,7 @@ func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	c.finish(ctx)
 }
 
-// unlogged notes that nothing will tell how the request ended. Before its response began that is a client that left.
+// unlogged notes that nothing will tell how the request ended. If its response had not begun, its client has left.
 func (c *Cycle) unlogged() {
 	if c.rec.Status == 0 {
 		c.rec.Reason = messages.ClientGone

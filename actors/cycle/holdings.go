@@ -6,17 +6,17 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// holdings are what others keep for the request. Each is taken at most once at a time and given back once, at the
+// holdings are what other owners keep for the request. Each is taken at most once at a time and given back once, at the
 // latest by Stopped.
 type holdings struct {
-	place  bool // at the flow shard, in line or to run: once AdmissionRequested was taken, until RequestEnded
+	place  bool // at the flow shard, queued or running: once AdmissionRequested was taken, until RequestEnded
 	entry  bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
 	prompt bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
 	load   bool // pick is part of the load of the endpoint that served names, which is not nil
 	pick   endpoints.Pick
 }
 
-// openEntry begins the request in the book, and in the metrics: a check counts in none that is shown.
+// openEntry enters the request in the book and in the metrics. A check counts only in metrics that no page shows.
 func (c *Cycle) openEntry(ctx runtime.Context[messages.CycleMsg]) {
 	c.deps.Book.Begin(c.req.ID, ctx.Self())
 	c.held.entry = true
@@ -27,27 +27,27 @@ func (c *Cycle) openEntry(ctx runtime.Context[messages.CycleMsg]) {
 	}
 }
 
-// serveAt makes an endpoint the one that works for the request, which becomes part of its load, and of no other's.
+// serveAt sets the endpoint that works for the request, and moves the request's load to it.
 func (c *Cycle) serveAt(e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.rec.Served = e, e.ID
 	c.load()
 }
 
-// letGo takes the load back: no endpoint of the pool works for the request.
+// letGo takes the load back and notes that no endpoint of the pool works for the request.
 func (c *Cycle) letGo() {
 	c.unload()
 	c.served = nil
 }
 
-// load adds the request to the load of the endpoint that works for it, unless it lingers.
+// load adds the request to the load of the endpoint that works for it. A lingering request is no load.
 func (c *Cycle) load() {
 	if c.served != nil && !c.held.load && c.phase != lingering {
 		c.held.pick, c.held.load = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens), true
 	}
 }
 
-// unload takes the load back, and keeps the endpoint that works for the request.
+// unload takes the load back. It leaves served as it is, for a lingering request may resume.
 func (c *Cycle) unload() {
 	if c.held.load {
 		endpoints.LoadWriter{Endpoint: c.served}.Remove(c.held.pick)
@@ -55,7 +55,7 @@ func (c *Cycle) unload() {
 	}
 }
 
-// placePrompt enters the prompt in the prefix index, provisionally, and drops our copy of its blocks.
+// placePrompt enters the prompt in the prefix index, provisionally, and drops the cycle's reference to its blocks.
 func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg]) {
 	if c.req.Blocks.Len() == 0 || c.check {
 		return
@@ -66,7 +66,7 @@ func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg]) {
 	c.req.Blocks = messages.List[uint64]{}
 }
 
-// move takes the load to the endpoint that served, and returns its id; the zero id, if the pool does not know it.
+// move moves the load to the endpoint with an address and returns its id, or the zero id if the pool does not have it.
 func (c *Cycle) move(to messages.Address) messages.EndpointID {
 	if !c.check {
 		c.deps.Metrics.elsewhere.Inc()
@@ -79,14 +79,14 @@ func (c *Cycle) move(to messages.Address) messages.EndpointID {
 	return c.servedByNone()
 }
 
-// servedByNone ends the load: no endpoint of the pool works for the request. It returns the zero id.
+// servedByNone notes, also in the record, that no endpoint of the pool works for the request. It returns the zero id.
 func (c *Cycle) servedByNone() messages.EndpointID {
 	c.letGo()
 	c.rec.Served = messages.EndpointID{}
 	return messages.EndpointID{}
 }
 
-// leaveFlow gives the place back that the flow shard may hold for the request.
+// leaveFlow gives back the request's place at the flow shard, if it has one.
 func (c *Cycle) leaveFlow(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.place {
 		c.held.place = false
@@ -94,8 +94,8 @@ func (c *Cycle) leaveFlow(ctx runtime.Context[messages.CycleMsg]) {
 	}
 }
 
-// withdrawPrompt tells the prefix actor that the request has ended: a prompt of which no answer came is no longer at
-// its endpoint.
+// withdrawPrompt tells the prefix actor that the request has ended. The endpoint is not taken to hold a prompt to which
+// no good answer came.
 func (c *Cycle) withdrawPrompt(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.prompt {
 		c.held.prompt = false
@@ -105,7 +105,7 @@ func (c *Cycle) withdrawPrompt(ctx runtime.Context[messages.CycleMsg]) {
 	}
 }
 
-// closeEntry moves the record into the book, counts the request and reports it. A check's is forgotten.
+// closeEntry moves the record into the book, counts the request and reports it. The record of a check is dropped.
 func (c *Cycle) closeEntry(ctx runtime.Context[messages.CycleMsg]) {
 	switch {
 	case !c.held.entry:

@@ -29,21 +29,21 @@ const (
 	errorCodes = 24 // that a set of labels tells apart
 )
 
-// labelSet is what the series of a request are told apart by.
+// labelSet is the set of label values by which the series of requests differ.
 type labelSet struct {
 	model, fairness string
 	priority        int
 }
 
-// rest is where all requests count that have no labels of their own. It always has room.
+// rest is the set under which all requests count that have no set of their own. The page always has room for it.
 var rest = labelSet{model: other, fairness: other}
 
-// labels are the sets of labels that have series. Any loop may add one: the sets stand in a map that is replaced,
-// never changed.
+// labels holds the sets of labels that have series. Any loop may add one: the map of the sets is replaced, never
+// changed.
 type labels struct {
-	served, models, flows *records.Names
-	cost                  cost         // of the series of one set
-	taken                 atomic.Int64 // bytes of the page: what the sets cost, and those that are being added
+	served, models, flows *records.Names // known names: of models listed, of models answered, of flows answered
+	cost                  cost           // of the series of one set
+	taken                 atomic.Int64   // bytes of the page that the sets take, including those that are being added
 	sets                  atomic.Pointer[map[labelSet]*meter]
 }
 
@@ -54,16 +54,16 @@ func newLabels() labels {
 	}
 }
 
-// Served says that an endpoint serves these models.
+// Served makes the names of models known that an endpoint serves.
 func (f *Families) Served(models ...string) { f.labels.served.Add(models...) }
 
-// answered says that a request of these names was answered below 400.
+// answered makes the names of a request known that was answered below 400.
 func (l *labels) answered(r *messages.Record) {
 	l.models.Add(r.Model)
 	l.flows.Add(r.Flow.Fairness)
 }
 
-// named reports whether each name of a request is known, and returns its labels.
+// named returns the labels of a request, with other for unknown names, and reports whether all names are known.
 func (l *labels) named(r *messages.Record) (labelSet, bool) {
 	set, known := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}, true
 	if set.model != "" && !l.models.Has(set.model) && !l.served.Has(set.model) {
@@ -75,7 +75,7 @@ func (l *labels) named(r *messages.Record) (labelSet, bool) {
 	return set, known
 }
 
-// meter returns the meter of a request, and reports whether its names are known: then it stays the request's.
+// meter returns the meter of a request, and reports whether its names are known. If they are, the meter is final.
 func (f *Families) meter(r *messages.Record) (*meter, bool) {
 	if m := f.labels.find(labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}); m != nil {
 		return m, true
@@ -98,7 +98,7 @@ func (l *labels) find(set labelSet) *meter {
 	return nil
 }
 
-// admit returns the meter of a set of labels; nil if the page has no room for another one.
+// admit returns the meter of a set of labels, and adds it if it is new; nil if the page has no room for another one.
 func (f *Families) admit(set labelSet) *meter {
 	l := &f.labels
 	if m := l.find(set); m != nil {
@@ -126,7 +126,7 @@ func (f *Families) admit(set labelSet) *meter {
 	}
 }
 
-// room returns how many bytes of the page may be taken once a set is added.
+// room returns how many bytes of the page may be taken, at most, for a set to be added.
 func room(set labelSet) int64 {
 	if set.fairness == other || set.fairness == messages.DefaultFairness {
 		return requestPageBytes
@@ -134,6 +134,7 @@ func room(set labelSet) int64 {
 	return flowPageBytes
 }
 
+// reserve takes bytes of the page, unless more than limit would be taken then.
 func (l *labels) reserve(bytes, limit int64) bool {
 	for {
 		taken := l.taken.Load()
@@ -146,7 +147,7 @@ func (l *labels) reserve(bytes, limit int64) bool {
 	}
 }
 
-// cost is what the series of one set of labels add to the page in Prometheus' text format.
+// cost is what the series of one set of labels add to the page, in Prometheus' text format.
 type cost struct {
 	lines int // each has the labels of requests
 	bytes int // of all lines, without the values of those labels
@@ -154,11 +155,12 @@ type cost struct {
 
 const (
 	labelNameBytes = len(`{fairness_id="",model_name="",priority="",target_model_name=""} `)
-	numberBytes    = 12 // of a count, as it is printed: below 10^12
-	sumBytes       = 24 // of a sum of floating point numbers
-	widestLabel    = 32 // value of a further label, from a closed set
+	numberBytes    = 12 // of a printed count, which is below 10^12
+	sumBytes       = 24 // of a printed sum of floating point numbers
+	widestLabel    = 32 // of the value of any further label, which is from a closed set
 )
 
+// line adds a series with further labels more.
 func (c *cost) line(name string, more ...string) {
 	c.lines++
 	c.bytes += len(prefix) + len(name) + labelNameBytes + numberBytes + len("\n")
@@ -167,6 +169,7 @@ func (c *cost) line(name string, more ...string) {
 	}
 }
 
+// histogram adds the series of a histogram with further labels more.
 func (c *cost) histogram(name string, buckets []float64, more ...string) {
 	for _, le := range buckets {
 		c.line(name+"_bucket", more...)
@@ -178,11 +181,12 @@ func (c *cost) histogram(name string, buckets []float64, more ...string) {
 	c.bytes += len(`le="+Inf",`) + sumBytes
 }
 
+// of returns the bytes that the series of a set take.
 func (c *cost) of(set labelSet) int64 {
 	return int64(c.bytes + c.lines*(2*shownBytes(set.model)+shownBytes(set.fairness)+len(strconv.Itoa(set.priority))))
 }
 
-// shownBytes is the length of a label's value on the page, where some characters are escaped.
+// shownBytes returns the length of a label's value on the page, where some characters are escaped.
 func shownBytes(value string) int {
 	return len(value) + strings.Count(value, `\`) + strings.Count(value, `"`) + strings.Count(value, "\n")
 }

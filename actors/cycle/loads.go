@@ -13,9 +13,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// loads read the endpoints' load and picks off the pool when Prometheus asks, so that nothing is kept of an endpoint
-// that has gone: its series end with it, and begin at 0 if it comes back. Endpoints with the same labels are one
-// series.
+// loads collects the load and the picks of endpoints from the pool when Prometheus scrapes us. It keeps nothing of an
+// endpoint that has left: the endpoint's series end, and begin at 0 if it comes back. Endpoints with the same labels
+// share a series.
 type loads struct {
 	pool     *endpoints.Pool
 	failures *endpoints.Tally
@@ -24,7 +24,7 @@ type loads struct {
 }
 
 func newLoads(pool *endpoints.Pool, failures *endpoints.Tally) *loads {
-	// The reference splits what is in flight by flow. A load cell does not: these two labels stay empty.
+	// The reference splits what is in flight by flow. Our load counters do not: the last two labels stay empty.
 	inflight := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
 	return &loads{
 		pool: pool, failures: failures,
@@ -39,7 +39,7 @@ func newLoads(pool *endpoints.Pool, failures *endpoints.Tally) *loads {
 	}
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (l *loads) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{l.attempts, l.requests, l.tokens, l.inflight} {
 		ch <- d
@@ -49,10 +49,10 @@ func (l *loads) Describe(ch chan<- *prometheus.Desc) {
 // counts are picks by model.
 type counts = iter.Seq2[string, uint64]
 
-// name is what the reference calls an endpoint.
+// name is an endpoint's name as the reference's metrics have it.
 type name struct{ name, namespace string }
 
-// target is where picks went.
+// target is where picks went, as labels name it.
 type target struct {
 	name
 	port string
@@ -65,7 +65,7 @@ func compareTargets(a, b target) int {
 	)
 }
 
-// Collect reads the snapshot in force.
+// Collect sends the metrics of the endpoints in the snapshot in force.
 func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	held, picks := map[name]endpoints.Counters{}, map[target][]counts{}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
@@ -86,9 +86,9 @@ func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	l.collectAttempts(ch, picks)
 }
 
-// collectAttempts shows picks by endpoint and model. There may be some ten thousand series: they come in the order of
-// the page, which costs less to send than to sort there. Where the page has no room for the models of an endpoint, its
-// picks are shown together.
+// collectAttempts sends picks by endpoint and model. There may be some ten thousand series. They are sent in the order
+// of the page, because sorting them here costs less than there. Where the page has no room for the models of an
+// endpoint, its picks are sent as one series.
 func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]counts) {
 	a := attempts{desc: l.attempts, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{}}
 	a.add(target{}, []counts{l.failures.All()}, "failure")
@@ -98,9 +98,11 @@ func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]
 }
 
 const (
-	// Bytes of the metrics page that picks by endpoint and model may take. Beyond, each endpoint has one series.
+	// attemptPageBytes is how much of the metrics page picks by endpoint and model may take. Beyond, each endpoint has
+	// one series.
 	attemptPageBytes = 3 << 20
 
+	// attemptBytes is the length of a series on the page without the values of its labels but for status.
 	attemptBytes = len(prefix+
 		`scheduler_attempts_total{endpoint_name="",namespace="",port="",status="success",target_model_name=""} `) +
 		numberBytes + len("\n")
@@ -111,8 +113,8 @@ type attempts struct {
 	desc  *prometheus.Desc
 	to    chan<- prometheus.Metric
 	room  int                       // bytes of the page that are left
-	names map[string]*dto.LabelPair // by model: the pair is the same in all series
-	shown []attempt                 // of the endpoint in hand
+	names map[string]*dto.LabelPair // by model: all series of a model share the pair
+	shown []attempt                 // those of the endpoint that add handles, reused
 }
 
 // attempt is a series as it is sent.
@@ -123,7 +125,7 @@ type attempt struct {
 	count  float64
 }
 
-// Desc names the metric.
+// Desc returns the metric's description.
 func (a *attempt) Desc() *prometheus.Desc { return a.desc }
 
 // Write gives the series to the registry.

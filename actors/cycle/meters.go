@@ -12,14 +12,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// meter observes requests of one set of labels, those of all loops.
+// meter has the metrics of the requests with one set of labels, of all loops.
 type meter struct {
 	*Families
-	labels                                            []string
-	arrivals, dispatches                              prometheus.Counter
-	live                                              prometheus.Gauge
-	took, bodies, answers, wait, tokenTime, streamed  prometheus.Observer
-	prompts, cachedTokens, outputs, streamTTFT, ttft1 prometheus.Observer
+	labels                                                []string
+	arrivals, dispatches                                  prometheus.Counter
+	live                                                  prometheus.Gauge
+	took, bodies, answers, wait, tokenTime, streamed      prometheus.Observer
+	prompts, cachedTokens, outputs, streamTTFT, plainTTFT prometheus.Observer
 
 	codes  atomic.Int32                                // error codes that have a counter
 	errors [otherCode + 1]atomic.Pointer[errorCounter] // by code; nil = none was needed yet
@@ -44,20 +44,21 @@ func newMeter(f *Families, set labelSet) *meter {
 		tokenTime: f.ntpot.WithLabelValues(l...), streamed: f.tpot.WithLabelValues(l...),
 		prompts: f.input.WithLabelValues(l...), cachedTokens: f.cached.WithLabelValues(l...),
 		outputs:    f.output.WithLabelValues(l...),
-		streamTTFT: f.ttft.WithLabelValues(append(l, "true")...), ttft1: f.ttft.WithLabelValues(append(l, "false")...),
+		streamTTFT: f.ttft.WithLabelValues(append(l, "true")...),
+		plainTTFT:  f.ttft.WithLabelValues(append(l, "false")...),
 		dispatches: f.admitted.WithLabelValues(dispatched, l[3]),
 		wait:       f.queued.WithLabelValues(append(l, dispatched)...),
 	}
 }
 
-// account is what one request counts under. While its names are not known it counts as running only, under other in
-// their place: they may become known by its own answer. Then, or at its end, the account is settled, and catches up on
-// the rest.
+// account says where one request is counted. While one of its names is unknown, the request counts only as running,
+// with other for that name: its own answer may make the name known. Then, or at its end, the account is settled: it
+// gets its final meter and counts there what it has put off.
 type account struct {
 	*meter
-	settled    bool
-	dispatched bool                // while it is not settled: the request left the line
-	picked     *endpoints.Endpoint // likewise: what was picked for it
+	settled    bool                // the meter is final
+	dispatched bool                // while not settled: the request left the queue
+	picked     *endpoints.Endpoint // while not settled: the endpoint that was picked; nil = none
 	away       bool                // the request is not among those in flight
 }
 
@@ -72,7 +73,7 @@ func (f *Families) arrived(r *messages.Record) account {
 	return a
 }
 
-// unseen is the account of a conformance checker's request: what it comes to is no news of the model servers.
+// unseen returns the account of a conformance checker's request, which no page shows.
 func (f *Families) unseen() account { return account{meter: f.checks, settled: true, away: true} }
 
 // leave takes the request out of those in flight, and comeBack makes it one again.
@@ -94,7 +95,7 @@ func (f *Families) Refused(r *messages.Record) {
 	a.ended(r)
 }
 
-// responded looks at the head of the response: one below 400 makes the request's names known.
+// responded settles the account if the response's status is below 400, which makes the request's names known.
 func (a *account) responded(r *messages.Record) {
 	if answeredWell(r) {
 		a.settle(r)
@@ -165,49 +166,49 @@ func (a *account) ended(r *messages.Record) {
 	a.meter.ended(r)
 }
 
-func (h *meter) model() string { return h.labels[1] }
+func (m *meter) model() string { return m.labels[1] }
 
-func (h *meter) arrived(r *messages.Record) {
-	h.arrivals.Inc()
-	h.bodies.Observe(float64(r.BodyBytes))
+func (m *meter) arrived(r *messages.Record) {
+	m.arrivals.Inc()
+	m.bodies.Observe(float64(r.BodyBytes))
 }
 
-func (h *meter) ended(r *messages.Record) {
+func (m *meter) ended(r *messages.Record) {
 	if r.Reason != messages.NoReason || r.Status >= 400 {
-		h.failure(r).Inc()
+		m.failure(r).Inc()
 	}
-	h.took.Observe(r.Ended.Seconds())
+	m.took.Observe(r.Ended.Seconds())
 	if r.ResponseBytes > 0 || r.Reason == messages.NoReason && r.Status > 0 {
-		h.answers.Observe(float64(r.ResponseBytes))
+		m.answers.Observe(float64(r.ResponseBytes))
 	}
-	h.tokens(r)
+	m.tokens(r)
 }
 
-func (h *meter) tokens(r *messages.Record) {
+func (m *meter) tokens(r *messages.Record) {
 	if r.FirstToken > 0 && r.Stream {
-		h.streamTTFT.Observe(r.FirstToken.Seconds())
+		m.streamTTFT.Observe(r.FirstToken.Seconds())
 	} else if r.FirstToken > 0 {
-		h.ttft1.Observe(r.FirstToken.Seconds())
+		m.plainTTFT.Observe(r.FirstToken.Seconds())
 	}
-	h.usage[r.Usage.Source].Inc()
+	m.usage[r.Usage.Source].Inc()
 	if r.Usage.PromptTokens > 0 {
-		h.prompts.Observe(float64(r.Usage.PromptTokens))
-		h.cachedTokens.Observe(float64(r.Usage.CachedTokens))
+		m.prompts.Observe(float64(r.Usage.PromptTokens))
+		m.cachedTokens.Observe(float64(r.Usage.CachedTokens))
 	}
-	total, known := h.outputTokens[r.Usage.Source]
+	total, known := m.outputTokens[r.Usage.Source]
 	if !known || r.Usage.OutputTokens <= 0 {
 		return
 	}
 	total.Add(float64(r.Usage.OutputTokens))
-	h.outputs.Observe(float64(r.Usage.OutputTokens))
-	h.tokenTime.Observe(r.Ended.Seconds() / float64(r.Usage.OutputTokens))
+	m.outputs.Observe(float64(r.Usage.OutputTokens))
+	m.tokenTime.Observe(r.Ended.Seconds() / float64(r.Usage.OutputTokens))
 	if each, ok := perToken(r.Ended, r.FirstToken, r.Usage.OutputTokens); ok && r.Stream {
-		h.streamed.Observe(each)
+		m.streamed.Observe(each)
 	}
 }
 
-// failure is the counter of what went wrong, by the name of our reason or the model server's status.
-func (h *meter) failure(r *messages.Record) prometheus.Counter {
+// failure returns the counter of what went wrong, by the name of our reason or by the model server's status.
+func (m *meter) failure(r *messages.Record) prometheus.Counter {
 	code, name := otherCode, other
 	switch {
 	case r.Reason != messages.NoReason && r.Reason < firstStatusCode:
@@ -215,18 +216,18 @@ func (h *meter) failure(r *messages.Record) prometheus.Counter {
 	case r.Reason == messages.NoReason && r.Status < 600:
 		code = firstStatusCode + r.Status - 400
 	}
-	if c := h.errors[code].Load(); c != nil {
+	if c := m.errors[code].Load(); c != nil {
 		return c
 	}
-	if code != otherCode && h.codes.Add(1) >= errorCodes { // the last place is that of all others
-		h.codes.Add(-1)
+	if code != otherCode && m.codes.Add(1) >= errorCodes { // the last counter is for all other codes
+		m.codes.Add(-1)
 		code, name = otherCode, other
 	} else if code >= firstStatusCode && code < otherCode {
 		name = strconv.Itoa(r.Status)
 	}
-	c := &errorCounter{h.failed.WithLabelValues(append(h.labels[:4:4], name)...)}
-	if !h.errors[code].CompareAndSwap(nil, c) && code != otherCode { // another loop was faster
-		h.codes.Add(-1)
+	c := &errorCounter{m.failed.WithLabelValues(append(m.labels[:4:4], name)...)}
+	if !m.errors[code].CompareAndSwap(nil, c) && code != otherCode { // another loop was faster
+		m.codes.Add(-1)
 	}
 	return c
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Families are the metrics of all cycles, of all loops.
+// Families holds the metrics of the cycles of all loops.
 type Families struct {
 	labels                                      labels
 	total, failed, admitted                     *prometheus.CounterVec
@@ -24,7 +24,7 @@ type Families struct {
 
 	outlived atomic.Int64    // requests in the phase detached
 	checks   *meter          // of a conformance checker's requests; no page shows it
-	failures endpoints.Tally // scheduling cycles that picked nothing, by model
+	failures endpoints.Tally // schedulings that picked nothing, by model
 }
 
 // Buckets as the reference has them, so that dashboards carry over.
@@ -51,7 +51,7 @@ var (
 
 const prefix = "llm_d_epp_"
 
-// NewFamilies registers them. pool is the pool that is picked from, name its name.
+// NewFamilies creates the metrics and registers them. Endpoints are read from pool, and name is the pool's label.
 func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Families {
 	f := newFamilies(r, name)
 	f.checks = newMeter(newFamilies(prometheus.NewRegistry(), name), rest)
@@ -79,7 +79,7 @@ func histogram(
 
 // requests are the metrics of a request as its client sees it.
 func (f *Families) requests(r prometheus.Registerer) {
-	of := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
+	family := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
 		f.labels.cost.histogram(name, buckets, more...)
 		return histogram(r, name, help, buckets, append(requestLabels[:4:4], more...)...)
 	}
@@ -92,23 +92,23 @@ func (f *Families) requests(r prometheus.Registerer) {
 	f.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: prefix + "request_running", Help: "Requests in flight.",
 	}, requestLabels)
-	f.duration = of("request_duration_seconds", "From the request's headers to its end.", durationBuckets)
-	f.size = of("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25))
-	f.response = of("response_size_bytes", "Response bodies, of requests that had a response.", tokenBuckets[:15])
-	f.ttft = of("request_ttft_seconds",
+	f.duration = family("request_duration_seconds", "From the request's headers to its end.", durationBuckets)
+	f.size = family("request_size_bytes", "Request bodies.", prometheus.ExponentialBuckets(64, 2, 25))
+	f.response = family("response_size_bytes", "Response bodies, of requests that had a response.", tokenBuckets[:15])
+	f.ttft = family("request_ttft_seconds",
 		"From the request's headers to the first byte of the response body.", durationBuckets[:24], "streaming")
-	f.ntpot = of("request_ntpot_seconds",
+	f.ntpot = family("request_ntpot_seconds",
 		"Duration over output tokens, which are estimated where request_output_tokens is.", ntpotBuckets)
-	f.tpot = of("request_streaming_tpot_seconds",
+	f.tpot = family("request_streaming_tpot_seconds",
 		"Time from the first token over the output tokens after it, of streamed responses; "+
 			"estimated where request_output_tokens is.", tpotBuckets)
-	f.input = of("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
-	f.cached = of("request_cached_tokens",
+	f.input = family("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
+	f.cached = family("request_cached_tokens",
 		"Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
-	f.output = of("request_output_tokens",
+	f.output = family("request_output_tokens",
 		"Output tokens, as the model server reported, or estimated from the response's bytes where its body was not "+
 			"seen; unknown ones are left out. signalbox_output_tokens_total has the share of each.", tokenBuckets[:12])
-	// It has two for each set of labels.
+	// The time to first token has two histograms for each set of labels, of which family has counted one.
 	f.labels.cost.histogram("request_ttft_seconds", durationBuckets[:24], "streaming")
 	f.labels.cost.line("request_total")
 	f.labels.cost.line("request_running")
@@ -118,7 +118,7 @@ func (f *Families) requests(r prometheus.Registerer) {
 	r.MustRegister(f.total, f.failed, f.running)
 }
 
-// waiting are the metrics of the line before the pick. Nothing is refused in it, so the outcome is always Dispatched.
+// waiting are the metrics of the queue before the pick. Nothing is refused in it, so the outcome is always Dispatched.
 func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	labels := prometheus.Labels{"inference_pool": pool}
 	f.admitted = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -134,7 +134,7 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	r.MustRegister(f.admitted, f.queued)
 }
 
-// picking are the metrics of the scheduling cycle.
+// picking are the metrics of scheduling.
 func (f *Families) picking(r prometheus.Registerer) {
 	const producer = "approx-prefix-cache-producer"
 	index := prometheus.Labels{"plugin_name": producer, "plugin_type": producer}
@@ -189,14 +189,14 @@ func (f *Families) sources(r prometheus.Registerer) {
 	r.MustRegister(responses, tokens)
 }
 
-// Totals are the counters of the requests that arrived, and of those that were refused, failed or were left by the
+// Totals returns the counters of the requests that arrived, and of those that were refused, failed or were left by the
 // client.
 func (f *Families) Totals() (arrived, failed prometheus.Collector) { return f.total, f.failed }
 
-// Outlived returns how many requests run whose stream need not live.
+// Outlived returns the number of requests in the phase detached, which do not need their stream.
 func (f *Families) Outlived() int { return int(f.outlived.Load()) }
 
-// perToken returns the time of one token after the first; false if there is none.
+// perToken returns the seconds that each token after the first took; false if that cannot be told.
 func perToken(whole, first time.Duration, tokens int) (float64, bool) {
 	if first <= 0 || tokens < 2 || whole < first {
 		return 0, false

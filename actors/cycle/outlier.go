@@ -14,16 +14,16 @@ import (
 // trial is what is learned of endpoints from the request. A probe that was taken is given back once: by a success or a
 // failure of chosen that is reported with its incident, or by ProbeAbandoned, at the latest from Stopped.
 type trial struct {
-	chosen     *endpoints.Endpoint // the first of our list; nil before the pick
-	picked     time.Time           // when; zero before
+	chosen     *endpoints.Endpoint // the first destination; nil before the pick
+	picked     time.Time           // when chosen was picked; zero before
 	incident   uint64              // of chosen at the pick, which a good answer to the request ends; 0 = none
-	probe      bool                // the request is its probe, and has yet to tell the result; then chosen is set
-	patient    bool                // silence was reported, or is no failure any more
-	proved     bool                // the body of a good answer came, which was noted
+	probe      bool                // the request is the probe of chosen, which is set, and has not reported its result
+	patient    bool                // silence is no failure (any more): it was reported, or the response has come so far
+	proved     bool                // the body of a good answer began, and that was noted at the endpoint
 	bodyStatus int                 // HTTP status of the error that an event of the response named; 0 = none did
 }
 
-// choose notes the pick, before anything can fail: a probe that was taken has to be given back.
+// choose notes the pick before anything can fail, because a probe that was taken has to be given back.
 func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
 	if len(out.Ranked) == 0 {
 		return
@@ -39,9 +39,9 @@ func (c *Cycle) conclusive(ctx runtime.Context[messages.CycleMsg], s *outlier.St
 	return c.req.Shown || !s.Cause.InBody() || s.Due(ctx.Now(), false)
 }
 
-// patience returns how long a response may be silent: at first until that is a failure of its endpoint, then until it
-// is given up. An answer that is not streamed is silent until it is whole; that is no failure, but others may try the
-// endpoint as well.
+// patience returns how long a response may be silent: first until silence is a failure of its endpoint, and later until
+// the request is cut. An answer that is not streamed is silent until it is whole, which is no failure. If such a
+// request is the probe, it gives the probe back after the first-token timeout, so that another one can try.
 func (c *Cycle) patience() time.Duration {
 	if c.patient || !c.req.Stream && !c.probe {
 		return c.deps.Limits.ResponseIdle
@@ -49,10 +49,10 @@ func (c *Cycle) patience() time.Duration {
 	return min(c.deps.Limits.FirstToken, c.deps.Limits.ResponseIdle)
 }
 
-// judge takes the status of the endpoint that served. What is the client's fault is no failure of the endpoint.
+// judge reports what a response's status says of the endpoint that served. A client's error (4xx) is no failure of it.
 func (c *Cycle) judge(status int) {
 	switch {
-	case c.served == nil || c.check: // the pool does not know the server, or none answered
+	case c.served == nil || c.check: // the pool does not have the server, or none answered
 	case status == 503:
 		c.reportFailure(c.served, messages.Overload)
 	case status >= 500:
@@ -69,8 +69,8 @@ func (c *Cycle) judge(status int) {
 func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 	c.bodyStatus, c.patient = m.Status, true
 	switch {
-	case c.served == nil: // the pool does not know the server
-	case m.Status < 500: // the client's fault is no failure of the endpoint
+	case c.served == nil: // the pool does not have the server
+	case m.Status < 500: // a client's error is no failure of the endpoint
 	case m.Status == 503:
 		c.reportFailure(c.served, messages.OverloadInStream)
 	default:
@@ -79,8 +79,8 @@ func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 }
 
 // reportSuccess notes that the body of a good answer came. Headers alone prove nothing, for an engine that hangs sends
-// them. It ends the incident of the endpoint that was tried, also if its silence was reported before, or another
-// request is the probe.
+// them. The success ends the incident of the chosen endpoint, even if this request reported its silence before, or
+// another request is the probe.
 func (c *Cycle) reportSuccess() {
 	if c.check || c.proved || c.bodyStatus >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
@@ -93,8 +93,8 @@ func (c *Cycle) reportSuccess() {
 	}
 }
 
-// reportFailure tells of a failure of an endpoint. Of the chosen one it is the result, also if a
-// success was reported before.
+// reportFailure reports a failure of an endpoint. A failure of the chosen one is the result of the probe, even after a
+// success was reported.
 func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) {
 	if c.check {
 		return
@@ -103,21 +103,21 @@ func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) 
 	if e == c.chosen && (c.probe || c.proved) {
 		pick.Incident, c.probe = c.incident, false
 	}
-	if c.proved && kind != messages.NoFirstToken { // it was healthy when it was picked: this is news
+	if c.proved && kind != messages.NoFirstToken { // it answered well after the pick: the failure is newer than that
 		pick.At = time.Time{}
 	}
 	c.deps.Outlier.Tell(messages.FailureReported{Endpoint: e.ID, Kind: kind, Pick: pick})
 }
 
-// reportLocal tells of a failure that Envoy's own answer names: the chosen endpoint could not be reached, or broke
-// off. An overflow is Envoy's own limit.
+// reportLocal reports a failure that Envoy's own answer names: the chosen endpoint could not be reached, or closed the
+// connection. An overflow is a limit of Envoy's, and no failure of the endpoint.
 func (c *Cycle) reportLocal(details string) {
 	if strings.HasPrefix(details, "upstream_reset") && !strings.Contains(details, "{overflow") {
 		c.reportFailure(c.chosen, messages.ConnectionBroken)
 	}
 }
 
-// onSilence reports an endpoint that was silent for too long, and waits on.
+// onSilence reports an endpoint that was silent for longer than the first-token timeout, and waits on.
 func (c *Cycle) onSilence(ctx runtime.Context[messages.CycleMsg]) {
 	waited := c.patience()
 	c.reportSilence()
@@ -125,7 +125,8 @@ func (c *Cycle) onSilence(ctx runtime.Context[messages.CycleMsg]) {
 	c.arm(ctx)
 }
 
-// reportSilence tells that the endpoint was silent for too long, if its answer is one that should have begun by now.
+// reportSilence reports a failure if the answer is streamed, and so should have begun by now. Otherwise it only gives
+// back the probe.
 func (c *Cycle) reportSilence() {
 	c.patient = true
 	if c.req.Stream {
@@ -135,7 +136,7 @@ func (c *Cycle) reportSilence() {
 	c.abandonProbe()
 }
 
-// abandonProbe gives a probe back that has no result.
+// abandonProbe gives the probe back without a result, if the request has one.
 func (c *Cycle) abandonProbe() {
 	if c.probe {
 		c.probe = false

@@ -2,9 +2,9 @@ package cycle
 
 import "fmt"
 
-// phase is how far a request is. Every arrow of the picture is an entry of arrows, and the cycle takes no other. What
-// stands at an arrow is the message that moves the request, and when; any other message leaves it where it is. Not
-// drawn: a cycle that panics, or is stopped with its loop, is done from any phase.
+// phase is how far a request has come. Each arrow of the picture is in the table arrows, and the cycle takes no other.
+// At an arrow stands the message that moves the request, with its condition. Every other message leaves the phase as it
+// is. Not drawn: a cycle that panics, or is stopped with its loop, goes to done from any phase.
 //
 //	created
 //	    │ RequestArrived
@@ -37,16 +37,16 @@ const (
 	// picked is a request whose stream has PickMade. It holds its place, load at an endpoint, and its prompt's blocks
 	// in the prefix index, until the response says that no endpoint of the pool serves it: then the load goes.
 	picked
-	// responding is a request whose response has begun, and whose stream tells all that there is to know of it. It
-	// holds what a picked one holds.
+	// responding is a request whose response has begun and is visible, so that its stream tells its end. It holds what
+	// a picked one holds.
 	responding
 	// detached is a request whose response bypasses us: the access log tells its end, whether or not the stream is
 	// still there. It holds what a picked one holds. No deadline of the whole request counts, for there is no way to
 	// cut it.
 	detached
 	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its place
-	// and its load, and its record waits a moment for an entry. One that says that it runs detaches it again: it is
-	// load, without a place.
+	// and its load, and its record waits for an entry for a while. An intermediate entry detaches it again: then it is
+	// load, but has no place.
 	lingering
 	// done is a request that has ended. Nothing comes after it: Stopped gives back what is still held.
 	done
@@ -57,7 +57,7 @@ var phaseNames = [...]string{"created", "queued", "picked", "responding", "detac
 // String returns the phase's name, as the picture has it.
 func (p phase) String() string { return phaseNames[p] }
 
-// arrows are those of the picture, by the phase in which they begin: bit p is the arrow to phase p.
+// arrows has the arrows of the picture by the phase in which they begin: bit p is the arrow to phase p.
 var arrows = [...]uint8{
 	created:    1<<queued | 1<<done,
 	queued:     1<<picked | 1<<done,
@@ -68,8 +68,8 @@ var arrows = [...]uint8{
 	done:       0,
 }
 
-// enter moves the request along an arrow of the picture. It is the only place that changes the phase, and that counts
-// detached requests. A move that the picture has not is a fault of ours, which ends the cycle like any other.
+// enter moves the request along an arrow of the picture. It is the only place that changes the phase and counts
+// detached requests. It panics at a move that is not in the picture, which ends the cycle.
 func (c *Cycle) enter(next phase) {
 	if arrows[c.phase]&(1<<next) == 0 {
 		panic(fmt.Sprintf("request %d: no way from %v to %v", c.req.ID, c.phase, next))

@@ -11,8 +11,8 @@ import (
 
 // record is what explain will show of the request.
 type record struct {
-	rec    messages.Record                  // without its events until it is read
-	events [eventSlots]messages.RecordEvent // those before count are kept
+	rec    messages.Record                  // Events stays empty until the record is read or closed
+	events [eventSlots]messages.RecordEvent // those before count are in use
 	count  int                              // 0 <= count <= eventSlots
 }
 
@@ -25,10 +25,11 @@ const (
 	toPrefix = "prefix"
 )
 
-// tell tells another actor a message and keeps in the record that it did. It reports whether the message was taken,
-// and when it was told, from the request's arrival on. To an actor of the tree that is the time of the message in
-// hand, and the loop that gets it has it in its ring. The stream is an actor outside the runtime: this loop's ring has
-// what it was told, and the clock is read.
+// tell tells another actor a message and notes that in the record. It reports whether the message was taken, and
+// returns when it was told, since the request's arrival.
+//
+// For an actor of the tree that time is when the message in hand began, and the receiver's loop notes the message in
+// its ring. The stream lives outside the runtime: for it the clock is read, and this loop's ring has the message.
 func tell[M any](
 	c *Cycle, ctx runtime.Context[messages.CycleMsg], to messages.Sink[M], receiver string, m M,
 ) (bool, time.Duration) {
@@ -42,13 +43,13 @@ func tell[M any](
 	return taken, at
 }
 
-// received keeps the message in hand as an event, and returns its slot; -1 = it has none.
+// received notes the message in hand as an event, and returns its slot; -1 = it has none.
 func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) int {
 	switch m := any(m).(type) {
 	case messages.RequestArrived:
-		c.rec.ArrivedAt = m.ArrivedAt // from which all else is counted
+		c.rec.ArrivedAt = m.ArrivedAt // set before the first event, whose time counts from it
 	case messages.ResponseProgressed, messages.ResponseOngoing, messages.EntriesDoubted, messages.CycleQueried:
-		return -1 // there are many, and they say nothing new
+		return -1 // frequent, and of no use in a record
 	}
 	slot := c.note(m, "", ctx.Now().Sub(c.rec.ArrivedAt))
 	if slot >= 0 {
@@ -57,15 +58,15 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 	return slot
 }
 
-// handled says how long the message in hand took, also when its handler panicked.
+// handled notes how long the message in hand took, also when its handler panicked.
 func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
 	if slot >= 0 {
 		c.events[slot].Took = ctx.Elapsed()
 	}
 }
 
-// note keeps a message as an event and returns its slot; -1 = all are taken, which is counted. No receiver is the
-// request itself.
+// note keeps a message as an event and returns its slot; -1 = all slots are taken, which is counted. Without a receiver
+// it is a message that the cycle handled.
 func (r *record) note(m any, receiver string, at time.Duration) int {
 	if r.count == eventSlots {
 		r.rec.Dropped++
@@ -84,8 +85,8 @@ func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
 	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Records: messages.ListOf(rec)})
 }
 
-// closeRecord completes the record. A request that lingered in vain ended with its stream. What the proxy tells counts
-// from the request's first byte, which came a little before our clock starts.
+// closeRecord completes the record. A request that lingered in vain ended when it began to linger. Times from the
+// proxy's log count from the request's first byte, a little before ArrivedAt: Ended is not less than they are.
 func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	ended := ctx.Now()
 	if !c.log.parted.IsZero() {
@@ -95,8 +96,8 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	c.rec.Events = messages.ListOf(c.events[:c.count]...)
 }
 
-// countTokens learns from a response that said how many tokens it has, and estimates them for one that did not, or was
-// cut, or bypassed us. An error has none.
+// countTokens learns from a response that reported its tokens, and estimates the tokens of one that did not, was cut,
+// or bypassed us. An error has none.
 func (c *Cycle) countTokens() {
 	r := &c.rec
 	if r.Status < 200 || r.Status >= 400 || r.Local != "" || c.bodyStatus != 0 {
