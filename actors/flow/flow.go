@@ -1,6 +1,6 @@
-// Package flow is the flow shard: it decides when a request may run. It has one band, first come first served, and
-// dispatches at once. It holds the places of the requests that run, and takes each back when it is told that the
-// request has ended. It never picks an endpoint and never sees a stream.
+// Package flow is the flow shard: it decides when a request may run. At present it dispatches every request at once. It
+// holds the places of the requests that run, and takes each back when it is told that the request has ended. It never
+// picks an endpoint and never sees a stream.
 package flow
 
 import (
@@ -33,7 +33,7 @@ func (f *Flow) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg) 
 func (f *Flow) onAdmissionRequested(m messages.AdmissionRequested) {
 	f.places[m.Request] = struct{}{}
 	if !m.Cycle.Tell(messages.Dispatched{}) {
-		delete(f.places, m.Request) // it died on the way here
+		delete(f.places, m.Request) // the cycle has ended since it asked
 		return
 	}
 	f.metrics.dispatched.Inc()
@@ -47,7 +47,8 @@ func (f *Flow) onRequestEnded(m messages.RequestEnded) {
 	}
 }
 
-// Stopped gives the places up: what holds one runs on, and its end finds nothing to give back.
+// Stopped forgets the places. The requests that hold them run on, and what they give back later is unknown to the next
+// incarnation.
 func (f *Flow) Stopped(runtime.Context[messages.FlowMsg]) {
 	f.metrics.running.Sub(float64(len(f.places)))
 	f.places = nil

@@ -2,13 +2,13 @@ package flow
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics holds those of all flow shards together.
+// Metrics holds the metrics of all flow shards together.
 type Metrics struct {
 	dispatched prometheus.Counter
 	running    prometheus.Gauge
 }
 
-// NewMetrics registers them.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		dispatched: prometheus.NewCounter(prometheus.CounterOpts{

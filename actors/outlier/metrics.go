@@ -12,7 +12,7 @@ type Metrics struct {
 	recovered           prometheus.Counter
 }
 
-// NewMetrics registers them.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_endpoint_failures_total", Help: "What went wrong with endpoints, by kind.",

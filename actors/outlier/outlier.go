@@ -1,6 +1,6 @@
-// Package outlier is the actor that learns from what requests meet which endpoints to eject. It owns one machine of
-// engine/outlier for each endpoint that ever failed, and puts their statuses in force. It never decides (the machine
-// does), never looks at a request, and never connects to anything itself.
+// Package outlier is the actor of passive health: from the failures and successes of requests it has endpoints ejected
+// and returned. It owns one state machine of engine/outlier for each endpoint that ever failed, and publishes their
+// statuses. It never decides (the machine does), never looks at a request, and never connects to anything itself.
 package outlier
 
 import (
@@ -12,9 +12,10 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Checker connects to an endpoint and tells it exactly once whether that worked. False: it is full or closed and tells
-// nothing.
+// Checker connects to an endpoint.
 type Checker interface {
+	// Check begins to connect and posts EndpointChecked to the port exactly once. It returns false if the checker is
+	// full or closed, and then posts nothing.
 	Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool
 }
 
@@ -25,23 +26,23 @@ type Config struct {
 	outlier.Config
 }
 
-// Outlier is the actor.
+// Outlier is the actor of the whole pool.
 type Outlier struct {
 	cfg       Config
 	pool      *endpoints.Pool
 	checker   Checker
 	metrics   *Metrics
-	endpoints map[messages.EndpointID]*endpoint // that ever failed
+	endpoints map[messages.EndpointID]*endpoint // those that ever failed; some may have left the pool
 }
 
-// endpoint is what is known of one.
+// endpoint is what is known of one endpoint.
 type endpoint struct {
 	machine  outlier.Machine
 	checked  time.Time // when the newest check began
-	checking bool
+	checking bool      // a check runs
 }
 
-const checkEvery = time.Second // at most, for each endpoint
+const checkEvery = time.Second // least time between the starts of two checks of an endpoint
 
 // New returns an outlier actor to which every endpoint is healthy.
 func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *Outlier {
@@ -52,7 +53,7 @@ func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *O
 // Receive turns each message into an event of its endpoint's machine.
 func (o *Outlier) Receive(ctx runtime.Context[messages.OutlierMsg], m messages.OutlierMsg) {
 	switch m := m.(type) {
-	case messages.OutlierStarted: // an earlier incarnation's statuses would never end
+	case messages.OutlierStarted: // this incarnation would never end an earlier one's statuses
 		o.clear()
 	case messages.FailureReported:
 		o.metrics.failed(m.Kind)
@@ -66,11 +67,11 @@ func (o *Outlier) Receive(ctx runtime.Context[messages.OutlierMsg], m messages.O
 	}
 }
 
-// step has the machine of an endpoint take an event, and puts in force what comes of it.
+// step gives an event to the machine of an endpoint, and carries out the effect.
 func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.EndpointID, event outlier.Event) {
 	e := o.pool.Snapshot().ByID(id)
 	if e == nil || o.cfg.MaxEjectionPercent == 0 {
-		return // it is gone, and all that was known of it; or nothing is to come of it
+		return // the endpoint has left the pool, or failures are only counted
 	}
 	known := o.endpoint(e)
 	status := e.Outlier()
@@ -101,7 +102,7 @@ func (o *Outlier) room() bool {
 	return 100*float64(ejected+1) <= o.cfg.MaxEjectionPercent*float64(len(all))
 }
 
-// check has an endpoint connected to, at most once a second.
+// check has the checker connect to an endpoint, at most once every checkEvery.
 func (o *Outlier) check(ctx runtime.Context[messages.OutlierMsg], e *endpoints.Endpoint, known *endpoint) {
 	if known.checking || ctx.Now().Sub(known.checked) < checkEvery {
 		return
@@ -123,7 +124,8 @@ func (o *Outlier) onEndpointChecked(ctx runtime.Context[messages.OutlierMsg], m 
 	}
 }
 
-// endpoint returns what is known of an endpoint, and drops what is known of endpoints that are gone.
+// endpoint returns what is known of an endpoint. Before it adds one, it drops endpoints that have left the pool, if
+// they may be most of those known.
 func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
 	if known := o.endpoints[e.ID]; known != nil {
 		return known
@@ -140,11 +142,12 @@ func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
 	return known
 }
 
+// clear makes all endpoints of the pool healthy.
 func (o *Outlier) clear() {
 	for _, e := range o.pool.Snapshot().Endpoints {
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(nil)
 	}
 }
 
-// Stopped lets all endpoints back: without this actor nothing would.
+// Stopped makes all endpoints healthy, for without this actor nothing would return them.
 func (o *Outlier) Stopped(runtime.Context[messages.OutlierMsg]) { o.clear() }

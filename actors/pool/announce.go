@@ -12,34 +12,34 @@ import (
 const (
 	// acknowledgeWithin is how long an endpoint waits for the proxies before it is picked.
 	acknowledgeWithin = time.Second
-	// lingers is how long proxies know an endpoint after the last loop has stopped to pick it: an answer takes its way
-	// through ext_proc, and a proxy that does not know the endpoint any more would send the request elsewhere without a
-	// word.
+	// lingers is how long proxies still know an endpoint after the last loop has ceased to pick it. A pick takes time
+	// to reach its proxy, and one that no longer knows the endpoint would send the request elsewhere, without an error.
 	lingers = 2 * time.Second
-	// passWithin is how long loops may take to pass a snapshot. One that takes longer hangs; its streams have answered
-	// by themselves by then, for by default no request waits longer than 61 s for its pick. Without a limit it would
-	// leave servers that are long gone to whatever a proxy routes by itself.
+	// passWithin is how long loops may take to pass a snapshot. A loop that takes longer hangs. Its streams have
+	// answered by themselves by then, for by default no request waits longer than 61 s for its pick. Without this limit
+	// one loop that hangs would keep servers that are long gone in the proxies' sets.
 	passWithin = 2 * time.Minute
 )
 
-// announced is what the proxies were told. An endpoint is announced, then picked; it is picked no more, then forgotten.
+// announced is what the proxies were told. An endpoint is announced before its first pick, and removed from the
+// announcements after its last one.
 type announced struct {
-	number   uint64                         // of the newest announcement
-	admitted uint64                         // what stands in announcements up to this one may be picked
-	since    map[messages.Address]uint64    // announcement in which an address first stood
-	leaving  map[messages.Address]departure // what is wanted no more, and not forgotten yet
-	passed   []uint64                       // version that each loop has seen, at least
+	number   uint64                         // of the newest announcement; 0 = none yet
+	admitted uint64                         // endpoints in announcements up to this one may be picked
+	since    map[messages.Address]uint64    // first announcement that has the address; 0 = it was picked before any
+	leaving  map[messages.Address]departure // endpoints that are wanted no more and still announced
+	passed   []uint64                       // by loop: newest version that it has passed, or was passed over for
 }
 
-// departure is an endpoint on its way out.
+// departure is an endpoint that leaves.
 type departure struct {
 	version uint64    // of the first snapshot without it
 	left    time.Time // when that came into force
-	found   time.Time // when discovery had it; zero = not known
-	stopped time.Time // from then on no loop picks it; zero = one may still
+	found   time.Time // when discovery had that set; zero = unknown
+	stopped time.Time // when the last loop ceased to pick it; zero = a loop may still pick it
 }
 
-// newAnnounced begins with what is picked already.
+// newAnnounced returns the state in which all endpoints of a set may be picked without an announcement.
 func newAnnounced(set *endpoints.Snapshot) announced {
 	a := announced{since: map[messages.Address]uint64{}, leaving: map[messages.Address]departure{}}
 	for _, e := range set.Endpoints {
@@ -48,7 +48,7 @@ func newAnnounced(set *endpoints.Snapshot) announced {
 	return a
 }
 
-// announce tells the proxies what they shall know. found is when discovery had what is new in it, or zero.
+// announce tells the proxies which endpoints there are. found is when discovery had what is new in the set, or zero.
 func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) {
 	p.told.number++
 	list := make([]messages.AnnouncedEndpoint, 0, len(p.next)+len(p.told.leaving))
@@ -70,20 +70,20 @@ func (p *Pool) announce(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 		Number: p.told.number, Endpoints: messages.TakeList(list), Found: found, Pool: ctx.Port(),
 	}
 	switch {
-	case !p.deps.Announcer.Tell(m): // there is nothing to take it, so there is nothing to wait for
+	case !p.deps.Announcer.Tell(m): // nothing takes announcements, so picks do not wait for them
 		p.told.admitted = p.told.number
 	case waits:
 		ctx.After(acknowledgeWithin, messages.AcknowledgementOverdue{Number: p.told.number})
 	}
 }
 
-// admits reports whether the proxies know an endpoint, or have had their time.
+// admits reports whether an endpoint may be picked: the proxies know it, or have had their time.
 func (p *Pool) admits(e *endpoints.Endpoint) bool {
 	return p.told.since[e.Spec.Address] <= p.told.admitted
 }
 
-// exchange makes next the set that is wanted. What is known is picked at once, and what is gone no more; what is new
-// waits.
+// exchange tells the proxies of the wanted set and brings into force what of it they know. Endpoints that left are
+// picked no more at once; new ones wait.
 func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg], found time.Time) {
 	wanted := make(map[messages.Address]bool, len(p.next))
 	for _, e := range p.next {
@@ -101,7 +101,7 @@ func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 		}
 	}
 	for address := range p.told.since {
-		if _, leaves := p.told.leaving[address]; !leaves && !wanted[address] { // was never picked
+		if _, leaves := p.told.leaving[address]; !leaves && !wanted[address] { // it left before it was ever picked
 			delete(p.told.since, address)
 		}
 	}
@@ -112,7 +112,8 @@ func (p *Pool) exchange(ctx runtime.Context[messages.PoolMsg], found time.Time) 
 	}
 }
 
-// admitKnown publishes what may be picked, unless that is what is picked already and more is to come.
+// admitKnown brings into force the endpoints that may be picked. It does nothing if they are in force already and
+// others still wait.
 func (p *Pool) admitKnown() {
 	admitted := make([]*endpoints.Endpoint, 0, len(p.next))
 	for _, e := range p.next {
@@ -126,8 +127,9 @@ func (p *Pool) admitKnown() {
 	p.put(admitted)
 }
 
-// raiseBarrier asks the loops that have not passed a snapshot to pass it on, and again after a while: a shard that
-// panics loses what it was asked. A loop without a shard picks nothing.
+// raiseBarrier asks the loops that have not passed a snapshot to pass it, and has them asked again after a while,
+// because a shard that panics loses the message. A loop whose shard does not take it picks nothing, and counts as
+// passed.
 func (p *Pool) raiseBarrier(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	ctx.After(lingers, messages.RemovalDue{Version: version})
 	for i, s := range p.deps.Shards() {
@@ -147,10 +149,10 @@ func (p *Pool) onLoopPassed(ctx runtime.Context[messages.PoolMsg], m messages.Lo
 	p.drain(ctx)
 }
 
-// drain tells the proxies of endpoints that the last loop has just stopped to pick. They are forgotten in a while.
+// drain tells the proxies to drain the endpoints that no loop picks any more. They are removed once they have lingered.
 func (p *Pool) drain(ctx runtime.Context[messages.PoolMsg]) {
 	var newest uint64
-	var found time.Time // of the first one
+	var found time.Time // the earliest of those known
 	for address, d := range p.told.leaving {
 		if !d.stopped.IsZero() || !p.stopped(d.version) {
 			continue
@@ -168,15 +170,16 @@ func (p *Pool) drain(ctx runtime.Context[messages.PoolMsg]) {
 	}
 }
 
-// stopped reports whether no loop picks any more what left with this version.
+// stopped reports whether all loops have passed a version, so that none picks what left with it.
 func (p *Pool) stopped(version uint64) bool {
 	return len(p.told.passed) == 0 || slices.Min(p.told.passed) >= version
 }
 
-// onRemovalDue forgets what has lingered, and looks after loops that have not passed.
+// onRemovalDue removes endpoints that have lingered from the announcements. It asks loops again that have not passed,
+// and passes over those that hang.
 func (p *Pool) onRemovalDue(ctx runtime.Context[messages.PoolMsg], m messages.RemovalDue) {
 	forgotten := false
-	var lacks, hangs uint64 // newest version that a loop has not passed, and has not in all that time
+	var lacks, hangs uint64 // newest version that a loop has not passed yet, and not within passWithin; 0 = none
 	for address, d := range p.told.leaving {
 		switch {
 		case d.stopped.IsZero():
@@ -196,12 +199,12 @@ func (p *Pool) onRemovalDue(ctx runtime.Context[messages.PoolMsg], m messages.Re
 	if hangs > 0 {
 		p.passOver(ctx, hangs)
 	}
-	if hangs < lacks && lacks <= m.Version { // what left later has a timer of its own
+	if hangs < lacks && lacks <= m.Version { // a newer version has a timer of its own
 		p.raiseBarrier(ctx, lacks)
 	}
 }
 
-// passOver takes loops that hang for ones that have passed.
+// passOver counts loops that hang as passed.
 func (p *Pool) passOver(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	for i, passed := range p.told.passed {
 		if passed >= version {
@@ -216,7 +219,8 @@ func (p *Pool) passOver(ctx runtime.Context[messages.PoolMsg], version uint64) {
 	p.drain(ctx)
 }
 
-// onAcknowledged and its deadline let picks begin. A number that this incarnation has not given out is another one's.
+// onAcknowledged lets picks of announced endpoints begin: the proxies have acknowledged them, or are overdue. A number
+// that this incarnation has not given out is of an earlier one.
 func (p *Pool) onAcknowledged(number uint64, overdue bool) {
 	if number > p.told.number || number <= p.told.admitted {
 		return

@@ -6,13 +6,13 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// Metrics holds those of the pool.
+// Metrics holds the pool's metrics.
 type Metrics struct {
 	endpoints, version  prometheus.Gauge
 	overdue, passedOver prometheus.Counter
 }
 
-// NewMetrics registers them.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{

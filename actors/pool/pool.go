@@ -1,6 +1,6 @@
-// Package pool owns the endpoint set: it takes what discovery finds, gives each incarnation a slot and a scraper, and
-// publishes a snapshot for each version. Where proxies are told of endpoints, it does so before the first pick of one
-// and after the last. It never looks at a request or at a metric.
+// Package pool owns the set of endpoints: it takes what discovery finds, gives each incarnation a slot and a scraper,
+// and publishes a snapshot for each version. If there is an announcer, the proxies learn of an endpoint before its
+// first pick, and that it is gone after its last one. It never looks at a request or at a metric.
 package pool
 
 import (
@@ -20,7 +20,7 @@ type Prefix interface {
 	runtime.Target
 }
 
-// Scrape spawns the scraper of an endpoint as a child of the pool, whose address self is. It reports false if the loop
+// Scrape spawns the scraper of an endpoint as a child of the pool, whose address is self. It returns false if the loop
 // refuses.
 type Scrape func(
 	self messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
@@ -32,12 +32,12 @@ type Deps struct {
 	Prefix  Prefix
 	Scrape  Scrape
 	Metrics *Metrics
-	// Announcer tells the proxies; nil = they know by themselves, and nothing waits.
+	// Announcer tells the proxies which endpoints there are; nil = they know by themselves, and picks never wait.
 	Announcer messages.Sink[messages.XdsMsg]
-	// Shards are those of all loops, by index. Asked only where there is an Announcer, and once there are endpoints.
+	// Shards returns the shards of all loops, by index. It is called only if there is an Announcer, and endpoints.
 	Shards func() []messages.Sink[messages.ShardMsg]
-	// Hangs hears of a loop that has not passed a snapshot in this long, each time that it is waited for no longer. It
-	// must not block; may be nil.
+	// Hangs is called with each loop that is passed over because it has not passed a snapshot for the time waited. It
+	// must not block; nil = not called.
 	Hangs func(loop int, waited time.Duration)
 }
 
@@ -46,23 +46,23 @@ type Pool struct {
 	deps     Deps
 	version  uint64                // of the newest set of discovery
 	set      *endpoints.Snapshot   // in force
-	next     []*endpoints.Endpoint // what is wanted: set, and what waits for the proxies
+	next     []*endpoints.Endpoint // the wanted set: those of set that stay, and those that wait for the proxies
 	told     announced
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	slots    slots
 	known    incarnations
 }
 
-// incarnations are those of all endpoints, as far as records may name them.
+// incarnations has the addresses of incarnations, for records name incarnations that have left, too.
 type incarnations struct {
-	latest uint32                                   // generation given out last; none is ever given out again
-	names  map[messages.EndpointID]messages.Address // of all that are in the pool, and of those in gone
-	gone   []messages.EndpointID                    // what left, oldest first; at most goneNames
+	latest uint32                                   // newest generation; none is ever given out twice
+	names  map[messages.EndpointID]messages.Address // of those in the pool, and of those in gone
+	gone   []messages.EndpointID                    // those that left, oldest first; at most goneNames
 }
 
 const goneNames = 4096 // incarnations that left and whose addresses are kept
 
-// New goes on from what deps.Pool has.
+// New returns a pool that goes on from what deps.Pool has published.
 func New(deps Deps) *Pool {
 	p := &Pool{
 		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
@@ -75,7 +75,7 @@ func New(deps Deps) *Pool {
 		used[e.ID.Slot] = e.ID
 		p.known.names[e.ID] = e.Spec.Address
 	}
-	for id := range p.known.names { // also those that are gone: no generation is ever given out again
+	for id := range p.known.names { // those that are gone, too: no generation is ever given out twice
 		p.slots.count = max(p.slots.count, id.Slot+1)
 		p.known.latest = max(p.known.latest, id.Generation)
 		if used[id.Slot] == id {
@@ -88,14 +88,14 @@ func New(deps Deps) *Pool {
 	}
 	slices.SortFunc(p.known.gone, func(a, b messages.EndpointID) int { return cmp.Compare(a.Generation, b.Generation) })
 	for slot := range p.slots.count {
-		if _, ok := used[slot]; !ok { // whether prefix has cleared it is not known any more: let it say so
+		if _, ok := used[slot]; !ok { // whether prefix has cleared it is no longer known: ask will ask it
 			p.slots.clearing[slot] = messages.EndpointID{Slot: slot, Generation: p.slots.departed[slot].Generation}
 		}
 	}
 	return p
 }
 
-// Receive keeps the set.
+// Receive turns each message into a change of the set, or of what the proxies know of it.
 func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg) {
 	switch m := m.(type) {
 	case messages.PoolStarted:
@@ -126,7 +126,7 @@ func (p *Pool) onPoolStarted(ctx runtime.Context[messages.PoolMsg]) {
 	for _, e := range p.set.Endpoints {
 		p.scrape(ctx, e)
 	}
-	if p.deps.Announcer != nil && p.set.Version > 0 { // the incarnation before may have had more to say
+	if p.deps.Announcer != nil && p.set.Version > 0 { // the earlier incarnation may have left something untold
 		p.announce(ctx, time.Time{})
 	}
 }
@@ -180,7 +180,7 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 	}
 }
 
-// admit makes a new incarnation.
+// admit returns a new incarnation of an endpoint.
 func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
 	p.known.latest++
 	id := messages.EndpointID{Slot: p.slots.take(), Generation: p.known.latest}
@@ -188,7 +188,7 @@ func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
 	return endpoints.New(id, spec)
 }
 
-// withdraw ends an incarnation: its scraper stops, its slot waits until prefix has cleared it.
+// withdraw ends an incarnation: its scraper stops, and its slot is not given out until prefix has cleared it.
 func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
 	if s := p.scrapers[e.ID]; s != nil {
 		s.Tell(messages.EndpointWithdrawn{})
@@ -205,10 +205,11 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
 }
 
-// publish brings a set into force, which discovery had at found.
+// publish makes next the wanted set. Without an announcer it comes into force at once. found is when discovery had what
+// is new in it; zero = unknown, or discovery found nothing new.
 func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.Endpoint, found time.Time) {
 	p.next = next
-	for _, e := range next { // what waits for the proxies is scraped meanwhile
+	for _, e := range next { // endpoints that wait for the proxies, too, so that they have samples when picks begin
 		if p.scrapers[e.ID] == nil {
 			p.scrape(ctx, e)
 		}
@@ -220,7 +221,7 @@ func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.
 	p.exchange(ctx, found)
 }
 
-// put is the one place where a snapshot comes into force.
+// put brings a set into force. No other function does.
 func (p *Pool) put(set []*endpoints.Endpoint) {
 	p.set = endpoints.NewSnapshot(p.set.Version+1, set)
 	p.deps.Pool.Publish(p.set, maps.Clone(p.known.names))
@@ -234,15 +235,15 @@ func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoi
 	}
 }
 
-// Stopped leaves the snapshot in force, with all that was wanted: the next incarnation knows of nothing else. The
-// scrapers are children and end before.
+// Stopped brings the wanted set into force, for the next incarnation knows only what is published. The scrapers are
+// children and have ended before.
 func (p *Pool) Stopped(runtime.Context[messages.PoolMsg]) {
 	if len(p.set.Endpoints) != len(p.next) {
 		p.put(p.next)
 	}
 }
 
-// sameSpec reports whether nothing about an endpoint changed: it stays the incarnation that it is.
+// sameSpec reports whether nothing about an endpoint changed, so that it stays the same incarnation.
 func sameSpec(a, b messages.EndpointSpec) bool {
 	if a.Name != b.Name || a.Namespace != b.Namespace || a.Address != b.Address || a.Labels.Len() != b.Labels.Len() {
 		return false

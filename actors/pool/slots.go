@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// slots are the places that endpoints have in the prefix index.
+// slots hands out the slots of the prefix index.
 //
 //	┌──────┐   take    ┌───────┐  withdraw   ┌──────────┐
 //	│ free │ ────────► │ taken │ ──────────► │ clearing │
@@ -14,12 +14,12 @@ import (
 //	    └──────────────────────────────────────────┘
 //	              SlotCleared, PrefixLost
 //
-// Each slot below count is in one of these states, and only those in free are given out, before a new one is.
+// Each slot below count is in exactly one of these states. A free slot is given out before a new one.
 type slots struct {
 	count      uint32
-	free       []uint32                       // the next one last
-	clearing   map[uint32]messages.EndpointID // what left, and prefix has yet to clear
-	departed   map[uint32]messages.EndpointID // the incarnation that left each slot last
+	free       []uint32                       // the last one is given out next
+	clearing   map[uint32]messages.EndpointID // by slot: the incarnation that left and that prefix has yet to clear
+	departed   map[uint32]messages.EndpointID // by slot: the incarnation that left it last
 	askedBelow uint32                         // this incarnation of the pool has asked for the slots below this one
 }
 
@@ -34,8 +34,8 @@ func (s *slots) take() uint32 {
 	return s.count - 1
 }
 
-// remind tells prefix which endpoints have left, as far as it is known: an incarnation that knows of none would take
-// prompts that were picked for them and come late.
+// remind tells prefix which incarnations left their slots last, as far as they are known. A prefix actor that does not
+// know them would enter prompts that were placed at them and arrive late.
 func (p *Pool) remind() {
 	var left []messages.EndpointID
 	for slot := range p.slots.count {
@@ -52,8 +52,8 @@ func (p *Pool) remind() {
 	}
 }
 
-// ask has prefix say again that a slot is clear, if the incarnation before may have missed it: one slot at a time, so
-// that a panic at an answer brings one question more, not one for each slot.
+// ask has prefix say again that a slot is clear, because the earlier incarnation of the pool may have missed it. It
+// asks for one slot at a time, so that a panic at an answer costs one question more, not one for each slot.
 func (p *Pool) ask(ctx runtime.Context[messages.PoolMsg]) {
 	for p.slots.askedBelow < p.slots.count {
 		id, ok := p.slots.clearing[p.slots.askedBelow]

@@ -2,6 +2,6 @@
 // and owns, for each live request that was placed, which blocks the request entered and where.
 //
 // It never looks anything up for a decision (cycles read the index themselves, without a message), never sees prompt
-// text, and never counts an endpoint's incarnation as another one's: messages about an older generation of a slot are
-// dropped.
+// text, and never mistakes one incarnation of an endpoint for another: it drops messages about an older generation of a
+// slot.
 package prefix

@@ -6,14 +6,15 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// Metrics of the prefix index. They are set by the actor after each message and outlive its incarnations.
+// Metrics holds the metrics of the prefix index. The actor sets them after each message, and they outlive its
+// incarnations.
 type Metrics struct {
 	blocks, held, bytes, prompts           prometheus.Gauge
 	entered, evicted, withdrawn, forgotten prometheus.Counter
-	last                                   blockindex.Stats // as shown
+	last                                   blockindex.Stats // that show was called with last
 }
 
-// NewMetrics registers the metrics. It fails if one of their names is taken.
+// NewMetrics creates the metrics and registers them. It fails if one of their names is taken.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const producer = "approx-prefix-cache-producer"
 	plugin := prometheus.Labels{"plugin_name": producer, "plugin_type": producer}

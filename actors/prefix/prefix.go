@@ -6,17 +6,17 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Prefix is the actor. The index outlives its incarnations, so that readers need no new address: it is cleared in place
-// when one ends, whatever state a panic left it in.
+// Prefix is the actor. The index outlives its incarnations, so that its readers need not be told of a new one. It is
+// cleared in place when an incarnation ends, whatever state a panic left it in.
 type Prefix struct {
 	index   *blockindex.Index
 	metrics *Metrics
 	placed  map[messages.RequestID]placement
-	floors  []uint32              // by slot: the oldest generation that is not gone
-	leaving map[uint32]*departure // by slot: what is being cleared
+	floors  []uint32              // by slot: the oldest generation that may hold blocks; 0 = none was seen
+	leaving map[uint32]*departure // by slot: the endpoint whose blocks are being cleared
 }
 
-// partBlocks are cleared by one message: some 25 µs. A full slot has 61 times as many.
+// partBlocks is how many blocks one message clears, in some 25 µs. A full slot has 61 times as many.
 const partBlocks = 512
 
 // placement is a prompt that a live request has in the index.
@@ -30,7 +30,7 @@ type placement struct {
 // departure is an endpoint whose slot is being cleared.
 type departure struct {
 	endpoint messages.EndpointID
-	asked    []messages.EndpointLeft // to be answered when nothing is left
+	asked    []messages.EndpointLeft // to be answered when the slot is clear
 }
 
 // New returns an incarnation, which is the only writer of the index from now on.
@@ -62,7 +62,7 @@ func (p *Prefix) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 }
 
 func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
-	p.withdraw(m.Request) // a request is at one place only
+	p.withdraw(m.Request) // a request's prompt stands at one endpoint only
 	if !p.admits(m.Endpoint) {
 		return
 	}
@@ -91,7 +91,7 @@ func (p *Prefix) onPromptServed(m messages.PromptServed) {
 	p.placed[m.Request] = placed
 }
 
-// onPromptEnded counts the end of a served request as a use: a server lets go of its blocks only then.
+// onPromptEnded counts the end of a served request as a use of its blocks, because its server holds them until then.
 func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	placed, ok := p.placed[m.Request]
 	if !ok || !placed.served || m.Failed {
@@ -104,7 +104,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	delete(p.placed, m.Request)
 }
 
-// onEndpointLeft answers when nothing of the slot is left.
+// onEndpointLeft clears a slot, and answers when it is clear.
 func (p *Prefix) onEndpointLeft(ctx runtime.Context[messages.PrefixMsg], m messages.EndpointLeft) {
 	if leaving := p.leaving[m.Endpoint.Slot]; leaving != nil {
 		p.close(m.Endpoint)
@@ -128,22 +128,22 @@ func (p *Prefix) onDeparturesListed(ctx runtime.Context[messages.PrefixMsg], m m
 	}
 }
 
-// close lets nothing of an endpoint into its slot any more, nor of one that was there before.
+// close keeps an incarnation, and all before it, from entering blocks in the slot.
 func (p *Prefix) close(e messages.EndpointID) {
 	p.floors[e.Slot] = max(p.floors[e.Slot], e.Generation+1)
 }
 
-// leave closes a slot to its endpoint at once, and clears it part by part: other messages come in between.
+// leave closes a slot to its endpoint at once, and clears it part by part, so that other messages need not wait.
 func (p *Prefix) leave(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID, asked ...messages.EndpointLeft) {
 	p.close(e)
 	p.leaving[e.Slot] = &departure{endpoint: e, asked: asked}
 	p.clearPart(ctx, e)
 }
 
-// clearPart clears some of a slot, and tells itself to go on or the pool that nothing is left.
+// clearPart clears a part of a slot. Then it tells the actor itself to go on or, if the slot is clear, the pool.
 func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.EndpointID) {
 	if leaving := p.leaving[e.Slot]; leaving == nil || leaving.endpoint != e {
-		return // it was cleared as a whole meanwhile
+		return // a newer incarnation has come meanwhile, for which admits cleared the slot
 	}
 	p.index.ClearSome(e.Slot, partBlocks)
 	if p.index.Held(e.Slot) > 0 {
@@ -153,7 +153,7 @@ func (p *Prefix) clearPart(ctx runtime.Context[messages.PrefixMsg], e messages.E
 	p.cleared(e.Slot)
 }
 
-// cleared tells the pools that wait for the slot.
+// cleared tells the incarnations of the pool that wait for a slot that it is clear.
 func (p *Prefix) cleared(slot uint32) {
 	leaving := p.leaving[slot]
 	delete(p.leaving, slot)
@@ -165,7 +165,7 @@ func (p *Prefix) cleared(slot uint32) {
 	}
 }
 
-// withdraw takes a request's own blocks out, and forgets it.
+// withdraw takes a request's own blocks out of the index, and forgets the request.
 func (p *Prefix) withdraw(id messages.RequestID) {
 	placed, ok := p.placed[id]
 	if !ok {
@@ -177,9 +177,9 @@ func (p *Prefix) withdraw(id messages.RequestID) {
 	}
 }
 
-// admits reports whether an incarnation of an endpoint may hold blocks: it is not gone. For one that is newer than any
-// seen before it clears the slot: the pool takes care that it is clear, but blocks that were picked for the older one
-// on an old snapshot may have come after a restart of this actor.
+// admits reports whether an incarnation of an endpoint may hold blocks: no newer one has come, and it has not left. It
+// clears the slot for an incarnation that is newer than any seen so far. The pool gives out clear slots only, but after
+// a restart of this actor blocks of the older incarnation may have come, from picks on an old snapshot.
 func (p *Prefix) admits(e messages.EndpointID) bool {
 	if e.Generation == 0 || e.Slot >= blockindex.MaxSlots {
 		return false
@@ -196,7 +196,7 @@ func (p *Prefix) admits(e messages.EndpointID) bool {
 	return e.Generation == *floor
 }
 
-// Stopped leaves the index empty: nothing would withdraw what is provisional, or forget an endpoint that leaves.
+// Stopped leaves the index empty, for nothing would withdraw provisional blocks or those of an endpoint that leaves.
 func (p *Prefix) Stopped(runtime.Context[messages.PrefixMsg]) {
 	p.index.Reset()
 	clear(p.placed)

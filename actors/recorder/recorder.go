@@ -1,5 +1,5 @@
-// Package recorder answers what happened to a request, and what loops did last: it asks every loop's shard, gathers for
-// at most a second, and tells the admin adapter. It remembers queries, never requests.
+// Package recorder answers queries for records of requests and for the newest events of loops: it asks every loop's
+// shard, gathers answers for at most a second, and tells the admin adapter. It remembers queries, never requests.
 package recorder
 
 import (
@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	patience   = time.Second
-	maxQueries = 64 // at once; more are answered empty
+	patience   = time.Second // from a query to its answer, at most
+	maxQueries = 64          // open at once; further ones are answered empty
 )
 
 // Recorder is the actor.
@@ -29,13 +29,13 @@ type Recorder struct {
 type query struct {
 	asked   messages.RequestQueried
 	silent  int                             // shards that have not answered
-	missing map[messages.RequestID]struct{} // of cycles that were asked and have not answered
-	heard   map[messages.RequestID]struct{} // of records that came
-	got     []messages.Record
-	unasked int
-	lost    uint64
-	partial bool
-	timer   runtime.Timer
+	missing map[messages.RequestID]struct{} // requests whose cycles were asked and have not answered
+	heard   map[messages.RequestID]struct{} // requests whose records have come
+	got     []messages.Record               // those that match
+	unasked int                             // as in messages.RecordsAnswered
+	lost    uint64                          // as in messages.RecordsAnswered
+	partial bool                            // a shard did not take the question, or time is up
+	timer   runtime.Timer                   // nil = not set
 }
 
 // New returns a recorder over the shards of all loops.
@@ -43,11 +43,11 @@ func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
 	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}, rings: map[messages.QueryID]*rings{}}
 }
 
-// Receive takes queries and what comes back for them.
+// Receive takes queries and the answers of shards and cycles.
 func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages.RecorderMsg) {
 	switch m := m.(type) {
 	case messages.RecorderStarted:
-		r.next = messages.QueryID(ctx.Now().UnixNano()) // what comes for queries of an earlier incarnation finds none
+		r.next = messages.QueryID(ctx.Now().UnixNano()) // answers to an earlier incarnation's queries match none
 	case messages.RequestQueried:
 		r.onRequestQueried(ctx, m)
 	case messages.RecordsFound:
@@ -116,8 +116,8 @@ func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m me
 	r.finishComplete(m.Query)
 }
 
-// take keeps records that are meant: a cycle answers without a look at what the query asks for. One that answered and
-// ended since may be told of twice: the first word counts.
+// take keeps the records that match the query, for a cycle answers without looking at it. A request that answered and
+// has ended since may come twice: the first record counts.
 func (q *query) take(found messages.List[messages.Record]) {
 	for _, rec := range found.All() {
 		delete(q.missing, rec.Request)
@@ -131,8 +131,8 @@ func (q *query) take(found messages.List[messages.Record]) {
 	}
 }
 
-// miss asks the shard again for those cycles that have not answered: one that ends before it handles its question never
-// will, and only the shard's book says what became of it.
+// miss asks the shard again for the cycles that have not answered. A cycle that ends before it handles the question
+// never answers, and its record is in the shard's book.
 func (q *query) miss(
 	ctx runtime.Context[messages.RecorderMsg], id messages.QueryID,
 	shard messages.Sink[messages.ShardMsg], asked messages.List[messages.RequestID],
@@ -155,7 +155,7 @@ func (q *query) miss(
 	}
 }
 
-// finishComplete answers a query once nothing is to come.
+// finishComplete answers a query if no further answer is to come.
 func (r *Recorder) finishComplete(id messages.QueryID) {
 	if q := r.queries[id]; q.silent <= 0 && len(q.missing) == 0 {
 		r.finish(id)
@@ -173,6 +173,7 @@ func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
 	}
 }
 
+// finish answers a query with what has come, and forgets it.
 func (r *Recorder) finish(id messages.QueryID) {
 	q := r.queries[id]
 	delete(r.queries, id)
@@ -189,7 +190,7 @@ func (r *Recorder) finish(id messages.QueryID) {
 	})
 }
 
-// Stopped answers the queries that are still open with what has come.
+// Stopped answers the open queries with what has come.
 func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
 	for _, id := range sorted(r.queries) {
 		r.queries[id].partial = true
@@ -199,7 +200,7 @@ func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
 	r.cutRings()
 }
 
-// sorted returns the queries in the order in which they came.
+// sorted returns the open queries in the order in which they came.
 func sorted[Q any](open map[messages.QueryID]Q) []messages.QueryID {
 	return slices.Sorted(maps.Keys(open))
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// rings is a question about what loops did last.
+// rings is a query for the newest events of loops.
 type rings struct {
 	asked   messages.RingsQueried
-	waiting int // loops that are still to answer
+	waiting int // loops that have not answered
 	got     []messages.Ring
-	partial bool
-	timer   runtime.Timer
+	partial bool          // a shard did not take the question, or time is up
+	timer   runtime.Timer // nil = not set
 }
 
 func (r *Recorder) onRingsQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RingsQueried) {
@@ -66,7 +66,7 @@ func (r *Recorder) finishRings(id messages.QueryID) {
 	})
 }
 
-// cutRings answers all questions about rings that are open, with what has come.
+// cutRings answers the open queries for rings with what has come.
 func (r *Recorder) cutRings() {
 	for _, id := range sorted(r.rings) {
 		r.rings[id].partial = true

@@ -13,21 +13,21 @@ const (
 	modelsSource  = "models-data-source"
 )
 
-// Metrics counts what all scrapers do.
+// Metrics holds the metrics of all scrapers.
 type Metrics struct {
 	metrics, models sourceMetrics
 	pageBytes       prometheus.Counter
 	restarts        prometheus.Counter
 }
 
-// sourceMetrics is the part of one source.
+// sourceMetrics holds the metrics of one source.
 type sourceMetrics struct {
 	answered, failed, lost prometheus.Counter
 	errors                 prometheus.Counter
 	took                   prometheus.Observer
 }
 
-// NewMetrics makes the metrics of all scrapers and registers them.
+// NewMetrics creates the metrics of all scrapers and registers them.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	pollErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llm_d_epp_datalayer_poll_errors_total", Help: "Fetches from model servers that brought nothing.",

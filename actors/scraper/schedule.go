@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// A page costs its server 0.2 ms of CPU per KiB: vLLM takes 10 ms for 48 KiB.
+	// costPerKiB is the CPU time that a page costs its server: vLLM takes 10 ms for 48 KiB.
 	costPerKiB = 200 * time.Microsecond
 	// share is how much of one of its cores a server may spend on our pages.
 	share = 0.02
 
-	// A page costs us this much CPU, and this much per KiB. Measured on a small virtual machine: 0.45 to 0.65 ms for 60
-	// KiB, one page every 6 to 10 ms. Most of it is waking up, which a bare HTTP client does not do for less than 0.3
-	// ms there.
+	// ownCost and ownCostPerKiB are the CPU time that a page costs us. Measured on a small virtual machine at a page
+	// every 6 to 10 ms: 0.45 to 0.65 ms for 60 KiB. Most of it is waking up, which costs a bare HTTP client 0.3 ms
+	// there.
 	ownCost       = 450 * time.Microsecond
 	ownCostPerKiB = 4 * time.Microsecond
 	// ownShare is how much of one of our cores the pages of all endpoints may cost together.
@@ -25,18 +25,18 @@ const (
 	idleFloor   = time.Second            // between two scrapes while none is
 	startSpread = 100 * time.Millisecond // the first scrape comes within this time
 
-	// backoffCap is how long a server that returns may go unseen: it gets no requests until its page is read. In a
-	// large pool the interval is longer, so that servers which are gone for good leave places for fetches of the
-	// others.
+	// backoffCap is the longest pause between two scrapes of a server that fails, and so bounds how long one that is
+	// back gets no requests because its page has not been read. In a large pool a pause is at least the interval, which
+	// is longer, so that servers which are gone for good leave room for the fetches of others.
 	backoffCap       = 3 * time.Second
-	backoffCapLoaded = time.Second // while requests are in flight
-	lostMargin       = time.Second // beyond the timeout, until a fetch without an answer is given up
-	newAdapterPause  = 5 * time.Second
+	backoffCapLoaded = time.Second     // while requests are in flight
+	lostMargin       = time.Second     // beyond the timeout, until a fetch without an answer is given up
+	newAdapterPause  = 5 * time.Second // at least, between two early fetches of the model list
 )
 
-// interval returns the time from the begin of one scrape to the begin of the next, if nothing fails: what share of a
-// core the page may cost its server, what share the pages of all endpoints may cost us, and not less than the floor.
-// fixed > 0 overrides.
+// interval returns the time from the start of one scrape to the start of the next, if nothing fails. It is long enough
+// that the page takes no more than its share of a core from the server, that the pages of all endpoints take no more
+// than theirs from us, and not less than the floor. fixed > 0 overrides all of this.
 func interval(fixed time.Duration, pageBytes, endpoints int, loaded bool) time.Duration {
 	if fixed > 0 {
 		return fixed
@@ -51,8 +51,8 @@ func interval(fixed time.Duration, pageBytes, endpoints int, loaded bool) time.D
 	return max(floor, time.Duration(max(theirs, ours)))
 }
 
-// backoff returns the time from the begin of a scrape that failed to the begin of the next, after so many failures in a
-// row, at least 1.
+// backoff returns the time from the start of a scrape that failed to the start of the next one. failures counts those
+// in a row, this one included.
 func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
 	most := backoffCap
 	if loaded {
@@ -65,13 +65,13 @@ func backoff(interval time.Duration, failures int, loaded bool) time.Duration {
 	return max(interval, min(d, most))
 }
 
-// source is the state of one thing that is fetched again and again.
+// source is the state of one page that is fetched again and again.
 type source struct {
 	pending  bool      // a fetch runs
 	number   uint32    // of the newest fetch
 	began    time.Time // the newest fetch
-	due      time.Time // of the next fetch, if not zero; else the interval decides
-	answered bool      // once at least
+	due      time.Time // of the next fetch; zero = the interval decides
+	answered bool      // at least once, since the server's last restart
 	failures int       // in a row
 }
 
@@ -80,14 +80,15 @@ func (f *source) begin(now time.Time, number uint32) {
 	f.due = time.Time{}
 }
 
-// alarm is the timer of what is due next. There is one at most: what an earlier one has sent carries another
+// alarm is the timer of what is due next. At most one is set, and a message of an earlier one carries another
 // generation.
 type alarm struct {
 	timer      runtime.Timer // nil = none
 	generation uint32
 }
 
-// step gives up what is lost, begins what is due, and sets the timer. Every message that changes anything ends here.
+// step gives up fetches that are lost, begins those that are due, and sets the timer. The handler of every message that
+// may change what is due calls it last.
 func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	now := ctx.Now()
 	if s.lost(&s.page, now) {
@@ -151,8 +152,8 @@ func (s *Scraper) listDue() time.Time {
 	return s.list.began.Add(s.cfg.ModelsEvery)
 }
 
-// arm sets the timer to the next thing that can be due. Load may come while nothing was in flight, so that what waits
-// for longer than the interval under load is looked at again after that.
+// arm sets the timer to the next time at which a fetch may be due or lost. While nothing is in flight, it is not later
+// than the interval under load, because requests may come meanwhile.
 func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
 	if s.alarm.timer != nil {
 		s.alarm.timer.Cancel()

@@ -13,16 +13,22 @@ import (
 
 // Target is the endpoint whose samples a scraper owns.
 type Target interface {
-	Sample() *endpoints.Sample // the newest one, also of an incarnation of the scraper before; nil = none
+	// Sample returns the newest sample, also one of an earlier incarnation of the scraper; nil = none.
+	Sample() *endpoints.Sample
+	// Publish brings a sample into force.
 	Publish(*endpoints.Sample)
-	BeginScrape() uint32         // a scrape begins; gives its number
-	SampleInForce(number uint32) // the sample of a scrape was published
-	ScrapeFailed()               // the newest scrape brought none
-	Inflight() int               // requests that were sent to it and have not ended
+	// BeginScrape notes that a scrape begins and returns its number.
+	BeginScrape() uint32
+	// SampleInForce notes that the sample of a scrape was published.
+	SampleInForce(number uint32)
+	// ScrapeFailed notes that the newest scrape brought no sample.
+	ScrapeFailed()
+	// Inflight returns the number of requests that were sent to the endpoint and have not ended.
+	Inflight() int
 }
 
-// Fetcher fetches pages and tells the port exactly once what came of it. It reports false if it is closed, and then
-// tells nothing.
+// Fetcher fetches pages. Each method returns at once, and posts the outcome to the port exactly once. It returns false
+// if the fetcher is closed, and then posts nothing.
 type Fetcher interface {
 	FetchMetrics(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
 	FetchModels(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
@@ -32,17 +38,17 @@ type Fetcher interface {
 type Config struct {
 	Metrics     bool          // ask for the metrics page
 	Models      bool          // ask for the model list
-	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
-	ModelsEvery time.Duration // between two model lists; 30 s by default
-	Timeout     time.Duration // of a fetch, as the fetcher has it; 1 s by default
-	Endpoints   func() int    // how many are scraped beside each other, this one included; nil = it is alone
+	Interval    time.Duration // between two metrics pages; 0 = by what a page costs its server and us
+	ModelsEvery time.Duration // between two model lists; 0 = 30 s
+	Timeout     time.Duration // of a fetch, as the fetcher has it; 0 = 1 s
+	Endpoints   func() int    // number of endpoints that are scraped, this one included; nil = 1
 
-	// Turned, if not nil, hears when the metrics page of an endpoint fails after it had answered, or for the first time
-	// (failure says why), and when it answers again (failure is ""). It must not block.
+	// Turned, if not nil, is called at the first of several failures in a row to get an endpoint's metrics page
+	// (failure says why), and at the success that ends them (failure is ""). It must not block.
 	Turned func(spec messages.EndpointSpec, failure string)
 
-	// Served, if not nil, hears the names of models that an endpoint lists or has loaded as adapters, each time that it
-	// says so. It must not block.
+	// Served, if not nil, is called with the names of the models and LoRA adapters of each list and page that comes. It
+	// must not block.
 	Served func(models ...string)
 }
 
@@ -61,12 +67,12 @@ type Scraper struct {
 
 // server is what pages and lists have told of the endpoint's model server.
 type server struct {
-	pageBytes int // of the newest page
-	engine    string
+	pageBytes int       // of the newest page
+	engine    string    // as in messages.Reading
 	models    []string  // of the newest list
 	askedNew  time.Time // when the list was last asked for because of an adapter that it did not have
-	startedAt float64   // of its process, unix seconds; Unknown before a page said it
-	restarted bool      // the pool has yet to hear of a restart
+	startedAt float64   // of its process, in unix seconds; messages.Unknown before a page named it
+	restarted bool      // the server restarted, and the pool has not taken EndpointRestarted
 }
 
 // New returns a scraper that waits for EndpointAssigned.
@@ -99,7 +105,7 @@ func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.S
 	}
 }
 
-// Stopped gives up the scrape that runs: nothing will take its answer.
+// Stopped gives up the scrape that runs, for nothing will take its answer.
 func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 	if s.page.pending {
 		s.target.ScrapeFailed()
@@ -110,7 +116,7 @@ func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m
 	s.assigned = m
 	first := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
 	s.page.due, s.list.due = first, first
-	s.list.number = uint32(ctx.Now().UnixNano()) // no number of an incarnation before comes again soon
+	s.list.number = uint32(ctx.Now().UnixNano()) // differs from the numbers of earlier incarnations
 	if known := s.target.Sample(); known != nil && known.StartedAt > 0 {
 		s.server.startedAt = known.StartedAt // a panic must not hide a restart of the server
 	}
@@ -126,7 +132,7 @@ func (s *Scraper) onScrapeDue(ctx runtime.Context[messages.ScraperMsg], m messag
 
 func (s *Scraper) onScrapeFinished(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeFinished) {
 	if !s.page.pending || m.Number != s.page.number {
-		return // given up before
+		return // this fetch was given up
 	}
 	if m.Failure != "" {
 		s.metrics.metrics.fail()
@@ -154,8 +160,8 @@ func (s *Scraper) onModelsListed(ctx runtime.Context[messages.ScraperMsg], m mes
 	s.step(ctx)
 }
 
-// pageCame publishes a sample. It is published before the load cell hears of it: between the two a reader counts some
-// picks twice, and never misses one.
+// pageCame publishes a sample. Publish comes before SampleInForce: a reader between the two counts some picks twice,
+// but never misses one.
 func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeFinished) {
 	s.metrics.metrics.succeed(m.Took)
 	s.metrics.pageBytes.Add(float64(m.PageBytes))
@@ -174,11 +180,12 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 	s.cfg.Served(sample.WaitingLoRAs...)
 	s.target.Publish(sample)
 	s.target.SampleInForce(s.page.number)
-	if first { // endpoints that came at the same moment part ways here
+	if first { // endpoints that were discovered together are spread over an interval
 		s.page.due = ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(every))))
 	}
 }
 
+// pageFailed notes that the newest scrape brought no sample.
 func (s *Scraper) pageFailed(why string) {
 	s.page.pending = false
 	s.page.failures++
@@ -198,7 +205,7 @@ func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sam
 	}
 }
 
-// count returns a number of a page as an int; Unknown is 0.
+// count returns a number of a page as an int; messages.Unknown becomes 0.
 func count(x float64) int {
 	if !(x > 0) {
 		return 0
@@ -206,8 +213,7 @@ func count(x float64) int {
 	return int(min(x, math.MaxInt32))
 }
 
-// sameStart is how far apart, in seconds, two statements of one process's start may lie: clocks are corrected
-// meanwhile.
+// sameStart is how many seconds two start times that pages give of one process may differ, for clocks are corrected.
 const sameStart = 2
 
 // noticeRestart tells the pool when the server's process is another one than before.
@@ -221,7 +227,7 @@ func (s *Scraper) noticeRestart(startedAt float64) {
 		s.server.models, s.list.due, s.list.answered = nil, s.page.began, false
 	}
 	s.server.startedAt = startedAt
-	if s.server.restarted { // the pool may be about to come back itself: then it hears of it with the next page
+	if s.server.restarted { // a pool that does not take this, being restarted itself, is told at the next page
 		s.server.restarted = !s.assigned.Pool.Tell(messages.EndpointRestarted{Endpoint: s.assigned.Endpoint})
 	}
 }

@@ -2,10 +2,10 @@ package shard
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics holds those of all shards together.
+// Metrics holds the metrics of all shards together.
 type Metrics struct{ ended, late prometheus.Counter }
 
-// NewMetrics registers them.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_logged_ends_total",

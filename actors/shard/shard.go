@@ -1,6 +1,6 @@
-// Package shard is the parent of the cycles that one loop carries. It answers what the loop remembers of requests and
-// what it did last, and writes down requests that never had a cycle. It holds no request and does nothing that could
-// fail, for its restart would end every cycle of the loop.
+// Package shard is the parent of one loop's cycles. It answers queries for the loop's records and its newest events,
+// and records requests that never had a cycle. It holds no request and does nothing that could fail, for its restart
+// would end every cycle of the loop.
 package shard
 
 import (
@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	ofOneID     = 1000 // ended requests that are found by an id of a client, at most: several may share one
-	askedAtOnce = 1024 // cycles that a query asks, at most, if it does not say how many requests it means
+	ofOneID     = 1000 // ended requests that a query by ids finds, at most: several may have the same client's id
+	askedAtOnce = 1024 // cycles that a query by ids or with a filter asks, at most
 )
 
 // Shard is the shard of one loop.
@@ -58,7 +58,8 @@ func (s *Shard) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Shard
 	}
 }
 
-// onExchangeLogged passes the end on. A cycle that is gone has heard of it from its stream, or has given up.
+// onExchangeLogged passes the end on to the request's cycle. A cycle that is gone has learned of it from its stream, or
+// has given up.
 func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
 	if c := s.book.Running(m.Request); c != nil && c.Tell(m.End) {
 		s.metrics.ended.Inc()
@@ -67,6 +68,7 @@ func (s *Shard) onExchangeLogged(m messages.ExchangeLogged) {
 	s.metrics.late.Inc()
 }
 
+// doubt tells all running cycles that their entries are in doubt.
 func (s *Shard) doubt(m messages.EntriesDoubted) {
 	for _, id := range s.newestRunning(s.book.Live()) {
 		s.book.Running(id).Tell(m)
@@ -114,8 +116,8 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	})
 }
 
-// askRunning passes the query to the cycles that may match, which answer by themselves. It returns the requests of
-// those, and how many more run that may match and are not asked.
+// askRunning passes a query on to the cycles that may match, which answer by themselves. It returns their requests, and
+// the number of further running requests that may match and were not asked.
 func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestID, unasked int) {
 	query := messages.CycleQueried{Query: m.Query, Recorder: m.Recorder}
 	if m.Request != 0 {
@@ -124,9 +126,9 @@ func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestI
 		}
 		return nil, 0
 	}
-	most := m.Newest // of all that run, these are enough
+	most := m.Newest // without a condition, any of the newest requests match
 	if m.IDs.Len() > 0 || !records.MeetsAny(&m.Filter) {
-		most = askedAtOnce // what a cycle knows of its request, it alone can say
+		most = askedAtOnce // only a cycle can say whether its request matches
 		unasked = max(s.book.Live()-most, 0)
 	}
 	for _, id := range s.newestRunning(most) {
@@ -137,6 +139,7 @@ func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestI
 	return asked, unasked
 }
 
+// newestRunning returns the newest running requests, at most so many, the newest first.
 func (s *Shard) newestRunning(most int) []messages.RequestID {
 	ids := s.book.RunningIDs()
 	slices.SortFunc(ids, func(a, b messages.RequestID) int { return cmp.Compare(b, a) })
