@@ -150,7 +150,7 @@ func TestLoadMovesToTheEndpointThatServed(t *testing.T) {
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: second})
 	s.load(0, 1)
 	if n := s.metric("llm_d_epp_scheduler_attempts_total"); n != 1 {
-		t.Errorf("%v scheduling cycles counted, want 1: a move is no pick", n)
+		t.Errorf("%v schedulings counted, want 1: a move is no pick", n)
 	}
 	if n := s.metric("signalbox_endpoint_inflight_requests"); n != 1 {
 		t.Errorf("%v requests in flight, want 1", n)

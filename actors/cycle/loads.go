@@ -29,7 +29,7 @@ func newLoads(pool *endpoints.Pool, failures *endpoints.Tally) *loads {
 	return &loads{
 		pool: pool, failures: failures,
 		attempts: prometheus.NewDesc(prefix+"scheduler_attempts_total",
-			"Scheduling cycles, by what they came to, of the endpoints that are in the pool.",
+			"Schedulings by result, of the endpoints that are in the pool.",
 			[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"}, nil),
 		requests: prometheus.NewDesc(prefix+"inflight_requests",
 			"Requests that were sent to an endpoint of the pool and have not ended.", inflight, nil),

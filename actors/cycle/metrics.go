@@ -134,12 +134,13 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	r.MustRegister(f.admitted, f.queued)
 }
 
-// picking are the metrics of scheduling.
+// picking registers the metrics of scheduling.
 func (f *Families) picking(r prometheus.Registerer) {
 	const producer = "approx-prefix-cache-producer"
 	index := prometheus.Labels{"plugin_name": producer, "plugin_type": producer}
 	f.scheduling = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: prefix + "scheduler_e2e_duration_seconds", Help: "Scheduling cycles.", Buckets: scheduleBuckets,
+		Name: prefix + "scheduler_e2e_duration_seconds", Help: "From the start of a scheduling to its pick.",
+		Buckets: scheduleBuckets,
 	})
 	f.processing = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: prefix + "request_processing_duration_seconds", Buckets: processBuckets,

@@ -30,8 +30,8 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[FileDiscovery]():  {"path"},
 }
 
-// Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load checks
-// of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.
+// Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load
+// checks of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.
 func Schema() ([]byte, error) {
 	old := schemaOf(reflect.ValueOf(newV1Alpha1()), sectionDoc)
 	old.Properties["apiVersion"].Enum = []any{v1alpha1, oldGroup}

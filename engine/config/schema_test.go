@@ -91,7 +91,8 @@ dataLayer:
 `
 
 // A problem with one of these texts is one of keys and kinds, which the schema holds too.
-var ofSchema = regexp.MustCompile("^(unknown key|unknown plugin type|unknown feature gate|missing|.* is not supported " +
+var ofSchema = regexp.MustCompile("^(unknown key|unknown plugin type|unknown feature gate|missing|" +
+	".* is not supported " +
 	"yet|.* was removed from the format|got .*, want (a mapping|a list|a string|true or false|a whole number|a " +
 	"number|a duration .*|a quantity .*))")
 
@@ -154,7 +155,8 @@ func mutants(file any) map[string]any {
 	out := map[string]any{}
 	var visit func(path string, v any, set func(any) any)
 	visit = func(path string, v any, set func(any) any) {
-		for _, other := range []any{nil, true, 7, 7.5, "", "text", "5s", []any{}, []any{nil}, []any{"x"}, map[string]any{},
+		for _, other := range []any{nil, true, 7, 7.5, "", "text", "5s", []any{}, []any{nil}, []any{"x"},
+			map[string]any{},
 			map[string]any{"x": "y"}} {
 			out[fmt.Sprintf("%s = %#v", path, other)] = set(other)
 		}

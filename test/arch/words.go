@@ -19,9 +19,6 @@ type word struct {
 	advice  string
 }
 
-// inside are the folders in which no proxy, and no lane of one, is imitated.
-var inside = []string{"messages", "engine", "actors"}
-
 // replaced lists words that may not come back. A word joins the list once the tree is free of it.
 var replaced = []word{
 	{regexp.MustCompile(`(?i)suspici(on|ous)`), nil, "an endpoint that comes last because of failures is degraded"},
@@ -30,11 +27,12 @@ var replaced = []word{
 	{regexp.MustCompile(`(?i)acquit|innocen`), nil, "a request reports a success of an endpoint"},
 	{regexp.MustCompile(`(?i)evidence`), []string{".", "messages", "engine", "adapters", "cmd", "test"},
 		"what is reported of an endpoint is a failure or a success, of a kind in a closed set"},
-	{regexp.MustCompile(`(?i)forg[ia]ve`), inside, "an endpoint whose probe succeeds is healthy"},
-	{regexp.MustCompile(`(?i)wonder`), nil, "components do things; say what this one does"},
+	{regexp.MustCompile(`(?i)forg[ia]ve`), nil, "an endpoint whose probe succeeds is healthy; Envoy fails open"},
+	{regexp.MustCompile(`(?i)wonder|believ`), nil, "components do things; say what this one does"},
 	{regexp.MustCompile(`\bScratch\b`), nil, "what holds the working memory of scheduling is schedule.Scheduler"},
 	{regexp.MustCompile(`(?i)profile cycle`), nil, "one run of a profile is a profile run"},
-	{regexp.MustCompile(`(?i)(request|response|side) lane\b`), inside, "a side of a stream is its direction"},
+	{regexp.MustCompile(`(?i)scheduling cycle`), nil, "a cycle is the life of a request; its decision is a scheduling"},
+	{regexp.MustCompile(`(?i)(request|response|side)[ -]?lane\b`), nil, "a side of a stream is its direction"},
 }
 
 // selfPaths hold the words as data. The changelog tells what was renamed.

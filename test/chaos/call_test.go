@@ -52,7 +52,7 @@ type call struct {
 
 // open begins a stream, and reads it unless the client is deaf.
 func open(ctx context.Context, on *wireline, s *script) (*call, error) {
-	c := &call{script: s, line: on, sent: [2]string{s.text(exchange.RequestLane), s.text(exchange.ResponseLane)},
+	c := &call{script: s, line: on, sent: [2]string{s.text(exchange.Request), s.text(exchange.Response)},
 		moved: make(chan struct{}, 1), ended: make(chan struct{})}
 	config := s.config
 	config.OnViolation = func(v exchange.Violation) {
@@ -106,15 +106,15 @@ func (c *call) listen() {
 }
 
 func (c *call) take(a exchange.Answer) {
-	if d := headerOf(a.Mutation, destinationKey); d != "" && a.Lane == exchange.RequestLane {
+	if d := headerOf(a.Mutation, destinationKey); d != "" && a.Direction == exchange.Request {
 		c.picks++
 		c.destined = d
 	}
 	switch a.Kind {
 	case exchange.HeadersAnswer:
-		c.headers[a.Lane] = true
+		c.headers[a.Direction] = true
 	case exchange.BodyAnswer:
-		c.bodies[a.Lane]++
+		c.bodies[a.Direction]++
 		c.compare(a)
 	case exchange.ImmediateAnswer:
 		c.immediate = append(c.immediate, headerOf(a.Immediate.GetHeaders(), reasonKey))
@@ -125,21 +125,21 @@ func (c *call) take(a exchange.Answer) {
 // compare holds what comes back against what was sent. Only full duplex gives bytes back;
 // elsewhere none may stand in for them.
 func (c *call) compare(a exchange.Answer) {
-	sent := c.sent[a.Lane]
-	if rest := sent[min(c.echoed[a.Lane], len(sent)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
-		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: after %d bytes came others than were sent", a.Lane,
-			c.echoed[a.Lane]))
+	sent := c.sent[a.Direction]
+	if rest := sent[min(c.echoed[a.Direction], len(sent)):]; !strings.HasPrefix(rest, string(a.Chunk)) {
+		c.wrongs = append(c.wrongs, fmt.Sprintf("%s direction: after %d bytes came others than were sent", a.Direction,
+			c.echoed[a.Direction]))
 	}
-	c.echoed[a.Lane] += len(a.Chunk)
+	c.echoed[a.Direction] += len(a.Chunk)
 	if a.Replaced {
-		c.wrongs = append(c.wrongs, fmt.Sprintf("%s lane: the body was replaced", a.Lane))
+		c.wrongs = append(c.wrongs, fmt.Sprintf("%s direction: the body was replaced", a.Direction))
 	}
 }
 
-// short says what did not come back of a lane that was played to its end; "" = nothing.
-func (c *call) short(l exchange.Lane, m exchange.LaneMode) string {
+// short says what did not come back of a direction that was played to its end; "" = nothing.
+func (c *call) short(l exchange.Direction, m exchange.Mode) string {
 	if n, want := c.echoed[l], len(c.sent[l]); m.Duplex() && n != want {
-		return fmt.Sprintf("%s lane: %d of %d bytes came back", l, n, want)
+		return fmt.Sprintf("%s direction: %d of %d bytes came back", l, n, want)
 	}
 	return ""
 }
@@ -186,8 +186,8 @@ func (c *call) wrong(format string, args ...any) {
 	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
 }
 
-// answered waits for the headers' answer of a lane.
-func (c *call) answered(l exchange.Lane) bool {
+// answered waits for the headers' answer of a direction.
+func (c *call) answered(l exchange.Direction) bool {
 	return c.wait("the answer to headers", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -196,7 +196,7 @@ func (c *call) answered(l exchange.Lane) bool {
 }
 
 // settled waits until a buffered body is answered, before which Envoy sends no trailers.
-func (c *call) settled(l exchange.Lane) bool {
+func (c *call) settled(l exchange.Direction) bool {
 	return c.wait("the answer to a body", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -204,8 +204,8 @@ func (c *call) settled(l exchange.Lane) bool {
 	})
 }
 
-func (c *call) complete(l exchange.Lane) bool {
-	return c.wait("the end of a lane", func() bool { return c.Complete(l) })
+func (c *call) complete(l exchange.Direction) bool {
+	return c.wait("the end of a direction", func() bool { return c.Complete(l) })
 }
 
 // over waits until nothing more comes.
@@ -253,8 +253,8 @@ func (c *call) judge(whole bool) []string {
 	case whole && answers == 0 && !c.collateral:
 		bad = append(bad, fmt.Sprintf("no answer: %v", c.err))
 	case whole && c.picks == 1 && len(c.immediate) == 0 && !c.collateral:
-		for lane, m := range []exchange.LaneMode{c.script.config.Request, c.script.config.Response} {
-			if short := c.short(exchange.Lane(lane), m); short != "" {
+		for direction, m := range []exchange.Mode{c.script.config.Request, c.script.config.Response} {
+			if short := c.short(exchange.Direction(direction), m); short != "" {
 				bad = append(bad, short)
 			}
 		}

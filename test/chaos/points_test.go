@@ -33,7 +33,7 @@ var points = []string{
 	responseHeaders, responseBegins, responseBody, responseTrails, responseSent, allAnswered,
 }
 
-// within are the points inside a lane.
+// within are the points inside a direction.
 type within struct{ headers, begins, body, trails string }
 
 var (

@@ -82,19 +82,19 @@ func draw(dice *rand.Rand, n int) *script {
 		s.config.Request, s.config.Response = exchange.FullDuplex(), exchange.FullDuplex()
 	}
 	if s.config.Observe = dice.IntN(50) == 0; s.config.Observe {
-		s.config.Request, s.config.Response = exchange.LaneMode{Body: exchange.Streamed},
-			exchange.LaneMode{Body: exchange.Streamed}
+		s.config.Request, s.config.Response = exchange.Mode{Body: exchange.Streamed},
+			exchange.Mode{Body: exchange.Streamed}
 	}
 	s.drawRequest(dice)
 	s.drawResponse(dice)
 	return s
 }
 
-func mode(dice *rand.Rand) exchange.LaneMode {
+func mode(dice *rand.Rand) exchange.Mode {
 	all := []filterv3.ProcessingMode_BodySendMode{
 		exchange.None, exchange.Streamed, exchange.Buffered, exchange.BufferedPartial, exchange.Duplex, exchange.GRPC,
 	}
-	m := exchange.LaneMode{Body: all[dice.IntN(len(all))], Trailers: dice.IntN(2) == 0}
+	m := exchange.Mode{Body: all[dice.IntN(len(all))], Trailers: dice.IntN(2) == 0}
 	m.Trailers = m.Trailers || m.Duplex()
 	return m
 }

@@ -21,13 +21,13 @@ type step struct {
 func (s *script) steps() []step {
 	all := []step{{beforeRequest, s.request}}
 	if s.body != "" {
-		all = append(all, s.lane(exchange.RequestLane, s.config.Request, s.pieces(), s.trailers)...)
+		all = append(all, s.direction(exchange.Request, s.config.Request, s.pieces(), s.trailers)...)
 	}
-	all = append(all, step{requestSent, s.waits(exchange.RequestLane)}, step{answerCame, s.respond})
+	all = append(all, step{requestSent, s.waits(exchange.Request)}, step{answerCame, s.respond})
 	if !s.headersOnly {
-		all = append(all, s.lane(exchange.ResponseLane, s.config.Response, s.events(), s.responseTrailers)...)
+		all = append(all, s.direction(exchange.Response, s.config.Response, s.events(), s.responseTrailers)...)
 	}
-	return append(all, step{responseSent, s.waits(exchange.ResponseLane)},
+	return append(all, step{responseSent, s.waits(exchange.Response)},
 		step{allAnswered, func(*call) bool { return true }})
 }
 
@@ -39,7 +39,7 @@ func (s *script) request(c *call) bool {
 		{Name: "content-type", Value: "application/json"}, {Name: "x-request-id", Value: nameOf(s.number)},
 		{Name: "x-llm-d-inference-fairness-id", Value: "tenant-" + string(rune('a'+s.number%7))},
 	}
-	return c.SendHeaders(exchange.RequestLane, h, s.body == "", exchange.Context{}) == nil
+	return c.SendHeaders(exchange.Request, h, s.body == "", exchange.Context{}) == nil
 }
 
 // pieces are the chunks in which the request's body comes.
@@ -71,10 +71,10 @@ func (s *script) events() []string {
 	return all
 }
 
-// text is the body of a lane.
-func (s *script) text(l exchange.Lane) string {
+// text is the body of a direction.
+func (s *script) text(l exchange.Direction) string {
 	switch {
-	case l == exchange.RequestLane:
+	case l == exchange.Request:
 		return s.body
 	case s.headersOnly:
 		return ""
@@ -82,10 +82,10 @@ func (s *script) text(l exchange.Lane) string {
 	return strings.Join(s.events(), "")
 }
 
-// waits waits until the EPP owes nothing more in a lane.
-func (s *script) waits(l exchange.Lane) func(*call) bool {
+// waits waits until the EPP owes nothing more in a direction.
+func (s *script) waits(l exchange.Direction) func(*call) bool {
 	m, bodiless := s.config.Request, s.body == ""
-	if l == exchange.ResponseLane {
+	if l == exchange.Response {
 		m, bodiless = s.config.Response, s.headersOnly
 	}
 	return func(c *call) bool {
@@ -99,11 +99,11 @@ func (s *script) waits(l exchange.Lane) func(*call) bool {
 	}
 }
 
-// lane sends a body in the way of the lane's mode, and trailers.
-func (s *script) lane(l exchange.Lane, m exchange.LaneMode, pieces []string, trailers bool) []step {
+// direction sends a body in the way of the direction's mode, and trailers.
+func (s *script) direction(l exchange.Direction, m exchange.Mode, pieces []string, trailers bool) []step {
 	var all []step
 	at := inRequest
-	if l == exchange.ResponseLane {
+	if l == exchange.Response {
 		at = inResponse
 	}
 	next := at.headers
@@ -153,5 +153,5 @@ func (s *script) respond(c *call) bool {
 			lbNamespace: {Fields: map[string]*structpb.Value{servedKey: structpb.NewStringValue(served)}},
 		}
 	}
-	return c.SendHeaders(exchange.ResponseLane, h, s.headersOnly, with) == nil
+	return c.SendHeaders(exchange.Response, h, s.headersOnly, with) == nil
 }

@@ -57,7 +57,7 @@ var chaosFaults = map[string]fault{
 		file: "adapters/extproc/response.go", was: "\t\te.StartRequest(&st.in)",
 		is: "\t\tvar b wire.Body\n\t\tb.Append(&st.in)\n\t\tclear(b.Bytes())\n" +
 			"\t\te.StartBody(wire.ResponseDirection, &b, st.in.EndOfStream)",
-		complaint: "response lane: after",
+		complaint: "response direction: after",
 	},
 }
 

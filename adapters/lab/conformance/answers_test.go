@@ -41,9 +41,9 @@ func (s *session) pick(in exchange.Kind) *answer {
 
 func pickOf(in exchange.Kind, to string) *answer {
 	common := &extprocv3.CommonResponse{HeaderMutation: set(destinationKey, to), ClearRouteCache: true}
-	m := bodyAnswer(qLane, common)
+	m := bodyAnswer(exchange.Request, common)
 	if in == exchange.HeadersAnswer {
-		m = headersAnswer(qLane, common)
+		m = headersAnswer(exchange.Request, common)
 	}
 	m.DynamicMetadata = &structpb.Struct{
 		Fields: map[string]*structpb.Value{lbNamespace: structpb.NewStructValue(&structpb.Struct{
@@ -73,23 +73,23 @@ func refusal(status int) *answer {
 	}
 }
 
-func headersAnswer(id exchange.Lane, common *extprocv3.CommonResponse) *answer {
+func headersAnswer(id exchange.Direction, common *extprocv3.CommonResponse) *answer {
 	h := &extprocv3.HeadersResponse{Response: common}
-	if id == qLane {
+	if id == exchange.Request {
 		return &answer{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: h}}
 	}
 	return &answer{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: h}}
 }
 
-func bodyAnswer(id exchange.Lane, common *extprocv3.CommonResponse) *answer {
+func bodyAnswer(id exchange.Direction, common *extprocv3.CommonResponse) *answer {
 	b := &extprocv3.BodyResponse{Response: common}
-	if id == qLane {
+	if id == exchange.Request {
 		return &answer{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: b}}
 	}
 	return &answer{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: b}}
 }
 
-func chunkAnswer(id exchange.Lane, chunk []byte, end bool) *answer {
+func chunkAnswer(id exchange.Direction, chunk []byte, end bool) *answer {
 	return bodyAnswer(id, &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
 		Mutation: &extprocv3.BodyMutation_StreamedResponse{
 			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end},
@@ -104,8 +104,8 @@ func bodyOf(m *answer) *extprocv3.BodyResponse {
 	return m.GetResponseBody()
 }
 
-func trailersAnswer(id exchange.Lane) *answer {
-	if id == qLane {
+func trailersAnswer(id exchange.Direction) *answer {
+	if id == exchange.Request {
 		return &answer{
 			Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}},
 		}

@@ -115,7 +115,7 @@ func (e *epp) hold(s *session) {
 
 // hearResponse reads the status, and who served.
 func (e *epp) hearResponse(s *session) {
-	s.whole = s.ended[rLane] || s.modes[rLane].Body == exchange.None
+	s.whole = s.ended[exchange.Response] || s.modes[exchange.Response].Body == exchange.None
 	for _, line := range s.in.GetResponseHeaders().GetHeaders().GetHeaders() {
 		if line.GetKey() == ":status" {
 			s.status, _ = strconv.Atoi(string(line.GetRawValue())) // 0 = none

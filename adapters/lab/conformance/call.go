@@ -14,11 +14,6 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-const (
-	qLane = exchange.RequestLane
-	rLane = exchange.ResponseLane
-)
-
 // call is one ext_proc stream: one HTTP request as a proxy sees it.
 type call struct {
 	*trial
@@ -35,7 +30,7 @@ type call struct {
 	err       error // how the stream ended
 }
 
-// way is what one lane has brought so far.
+// way is what one direction has brought so far.
 type way struct {
 	sent     message
 	headers  exchange.Headers // as the EPP left them
@@ -91,19 +86,19 @@ func (c *call) receive() {
 
 func (c *call) take(a exchange.Answer) {
 	c.mu.Lock()
-	headers := append(exchange.Headers(nil), c.ways[a.Lane].headers...)
+	headers := append(exchange.Headers(nil), c.ways[a.Direction].headers...)
 	c.mu.Unlock()
 	if a.Mutation != nil && a.Kind != exchange.TrailersAnswer {
-		_ = c.stream.Apply(a.Lane, &headers, a.Mutation) // a violation is told
+		_ = c.stream.Apply(a.Direction, &headers, a.Mutation) // a violation is told
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers = append(c.answers, a)
-	w := &c.ways[a.Lane]
+	w := &c.ways[a.Direction]
 	w.at = time.Now()
 	if a.Kind == exchange.ImmediateAnswer {
 		c.immediate = a.Immediate
-	} else if w.ended = w.ended || a.LaneEnded; headers.Get(destinationKey) != w.headers.Get(destinationKey) {
+	} else if w.ended = w.ended || a.Ended; headers.Get(destinationKey) != w.headers.Get(destinationKey) {
 		w.pickIn = a.Kind
 		w.mutated = len(a.Mutation.GetSetHeaders()) + len(a.Mutation.GetRemoveHeaders())
 	}
@@ -215,8 +210,8 @@ func (c *call) refused() bool {
 	return c.immediate != nil
 }
 
-// look gives what a lane has brought.
-func (c *call) look(id exchange.Lane) way {
+// look gives what a direction has brought.
+func (c *call) look(id exchange.Direction) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ways[id]

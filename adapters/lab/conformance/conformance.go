@@ -185,22 +185,22 @@ func Table() []*Check {
 // Modes are how a proxy's filter is configured.
 type Modes struct {
 	Name              string
-	Request, Response exchange.LaneMode
+	Request, Response exchange.Mode
 	WithoutWaiting    bool // send_body_without_waiting_for_header_response
 	Observe           bool // observability_mode
 }
 
-// AllModes are the configurations in which checks run: each body mode in both lanes, lanes of different modes, headers
-// or trailers not sent, and the two switches of the filter.
+// AllModes are the configurations in which checks run: each body mode in both directions, directions of different
+// modes, headers or trailers not sent, and the two switches of the filter.
 func AllModes() []Modes {
 	fds := exchange.FullDuplex()
-	buffered := exchange.LaneMode{Body: exchange.Buffered, Trailers: true}
-	partial := exchange.LaneMode{Body: exchange.BufferedPartial, Trailers: true}
-	streamed := exchange.LaneMode{Body: exchange.Streamed, Trailers: true}
-	none := exchange.LaneMode{}
-	grpc := exchange.LaneMode{Body: exchange.GRPC, Trailers: true}
-	without := func(m exchange.LaneMode) exchange.LaneMode { m.Trailers = false; return m }
-	headless := func(m exchange.LaneMode) exchange.LaneMode { m.SkipHeaders = true; return m }
+	buffered := exchange.Mode{Body: exchange.Buffered, Trailers: true}
+	partial := exchange.Mode{Body: exchange.BufferedPartial, Trailers: true}
+	streamed := exchange.Mode{Body: exchange.Streamed, Trailers: true}
+	none := exchange.Mode{}
+	grpc := exchange.Mode{Body: exchange.GRPC, Trailers: true}
+	without := func(m exchange.Mode) exchange.Mode { m.Trailers = false; return m }
+	headless := func(m exchange.Mode) exchange.Mode { m.SkipHeaders = true; return m }
 	return []Modes{
 		{Name: "FULL_DUPLEX_STREAMED", Request: fds, Response: fds},
 		{Name: "BUFFERED", Request: buffered, Response: buffered},
@@ -218,8 +218,8 @@ func AllModes() []Modes {
 		{Name: "BUFFERED, trailers SKIP", Request: without(buffered), Response: without(buffered)},
 		{Name: "BUFFERED_PARTIAL, trailers SKIP", Request: without(partial), Response: without(partial)},
 		{Name: "STREAMED, trailers SKIP", Request: without(streamed), Response: without(streamed)},
-		{Name: "NONE, trailers SEND", Request: exchange.LaneMode{Trailers: true},
-			Response: exchange.LaneMode{Trailers: true}},
+		{Name: "NONE, trailers SEND", Request: exchange.Mode{Trailers: true},
+			Response: exchange.Mode{Trailers: true}},
 		{Name: "BUFFERED, request headers SKIP", Request: headless(buffered), Response: buffered},
 		{Name: "BUFFERED_PARTIAL, request headers SKIP", Request: headless(partial), Response: partial},
 		{Name: "STREAMED, request headers SKIP", Request: headless(streamed), Response: streamed},
@@ -243,21 +243,21 @@ func (c *Check) makesSense(m Modes) bool { return c.in(m) }
 // as Envoy sends them on at once.
 func headed(m Modes) bool { return !m.Observe && !m.Request.SkipHeaders }
 
-// bodied is a request lane that shows the body.
+// bodied is a request direction that shows the body.
 func bodied(m Modes) bool { return headed(m) && m.Request.Body != exchange.None }
 
-// awaited is a request lane in which the pick can wait for the body.
+// awaited is a request direction in which the pick can wait for the body.
 func awaited(m Modes) bool {
 	return headed(m) && (m.Request.Body == exchange.Duplex || m.Request.Buffers())
 }
 
-// read is a request lane in which the pick can wait for the whole body.
+// read is a request direction in which the pick can wait for the whole body.
 func read(m Modes) bool { return awaited(m) && m.Request.Body != exchange.BufferedPartial }
 
-// eager is a request lane in which the pick goes with the headers answer.
+// eager is a request direction in which the pick goes with the headers answer.
 func eager(m Modes) bool { return headed(m) && !awaited(m) }
 
-func request(body ...exchange.LaneMode) func(Modes) bool {
+func request(body ...exchange.Mode) func(Modes) bool {
 	return func(m Modes) bool {
 		for _, b := range body {
 			if headed(m) && m.Request.Body == b.Body {
@@ -268,10 +268,10 @@ func request(body ...exchange.LaneMode) func(Modes) bool {
 	}
 }
 
-// replied is a response lane that shows anything, whether or not its request could be picked for.
+// replied is a response direction that shows anything, whether or not its request could be picked for.
 func replied(m Modes) bool { return repliedHeaders(m) || repliedBody(m) }
 
-// repliedHeaders is a response lane that begins with its headers.
+// repliedHeaders is a response direction that begins with its headers.
 func repliedHeaders(m Modes) bool { return !m.Observe && !m.Response.SkipHeaders }
 
 func repliedBody(m Modes) bool { return !m.Observe && m.Response.Body != exchange.None }

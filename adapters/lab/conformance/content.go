@@ -26,7 +26,7 @@ var contentChecks = []Check{
 		run:   falseLength,
 	},
 	{
-		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex(), exchange.LaneMode{Body: exchange.GRPC}),
+		Number: 36, Name: "end never comes", in: request(exchange.FullDuplex(), exchange.Mode{Body: exchange.GRPC}),
 		Sends: "headers, as many bytes as content-length says, no end",
 		Wants: "a pick after a grace time, or 408; no endless wait",
 		run:   endless,
@@ -181,11 +181,11 @@ func falseLength(t *trial) error {
 		return err
 	}
 	m := t.chat().without("content-length").with("content-length", "1000000000000")
-	if err := c.head(qLane, m); err != nil {
+	if err := c.head(exchange.Request, m); err != nil {
 		return err
 	}
 	if !c.refused() && !t.modes.Request.Buffers() && t.modes.Request.Body != exchange.None {
-		if err := c.chunk(qLane, m.chunks[0][:20], false); err != nil {
+		if err := c.chunk(exchange.Request, m.chunks[0][:20], false); err != nil {
 			return err
 		}
 	}
@@ -211,22 +211,22 @@ func endless(t *trial) error {
 	if t.modes.Request.Body == exchange.GRPC { // the message came behind 5 bytes, which Envoy takes off
 		m = m.without("content-length").with("content-length", strconv.Itoa(5+len(m.body())))
 	}
-	if err := c.head(qLane, m); err != nil {
+	if err := c.head(exchange.Request, m); err != nil {
 		return err
 	}
-	if err := c.chunk(qLane, m.body(), false); err != nil {
+	if err := c.chunk(exchange.Request, m.body(), false); err != nil {
 		return err
 	}
-	if err := c.awaitFor(t.BodyWait, "pick or refusal", c.headersIn(qLane)); err != nil {
+	if err := c.awaitFor(t.BodyWait, "pick or refusal", c.headersIn(exchange.Request)); err != nil {
 		return err
 	}
 	if c.refused() {
 		return c.turnedAway(408, 503, 504)
 	}
-	if done, err := c.sent(c.chunk(qLane, "", true)); done {
+	if done, err := c.sent(c.chunk(exchange.Request, "", true)); done {
 		return err
 	}
-	return errors.Join(c.settle(qLane), c.served())
+	return errors.Join(c.settle(exchange.Request), c.served())
 }
 
 // invalid plays a body that cannot be read. Only where the EPP cannot tell a part from the whole it is to be routed all

@@ -25,7 +25,7 @@ var endingChecks = []Check{
 			if err != nil {
 				return err
 			}
-			if err := c.head(qLane, t.chat()); err != nil {
+			if err := c.head(exchange.Request, t.chat()); err != nil {
 				return err
 			}
 			if err := c.awaitFor(t.BodyWait, "a refusal", func() bool { return false }); err != nil {
@@ -147,14 +147,14 @@ var endingChecks = []Check{
 // part sends headers and the first part of a body that is not whole.
 func (c *call) part() error {
 	m := post(chatPath, c.prompt("Say hello."))
-	if err := c.head(qLane, m); err != nil {
+	if err := c.head(exchange.Request, m); err != nil {
 		return err
 	}
 	mode := c.modes.Request
 	if mode.Body == exchange.None || mode.Buffers() {
 		return nil // Envoy shows no part of it
 	}
-	return c.chunk(qLane, m.chunks[0][:20], false)
+	return c.chunk(exchange.Request, m.chunks[0][:20], false)
 }
 
 // brokenOff is a client that leaves amid its body.
@@ -172,7 +172,7 @@ func (t *trial) brokenOff(leave func(*call) error) error {
 	if err := leave(c); err != nil {
 		return err
 	}
-	if awaited(t.modes) && c.look(qLane).pickIn != exchange.Nothing {
+	if awaited(t.modes) && c.look(exchange.Request).pickIn != exchange.Nothing {
 		return errors.New("a pick, although the body was not whole")
 	}
 	// What the EPP owed it owes no longer.
@@ -185,7 +185,7 @@ func (t *trial) brokenOff(leave func(*call) error) error {
 // arrived waits until the EPP has seen the request: by its answer, or by the bytes that it holds.
 func (c *call) arrived() error {
 	if !awaited(c.modes) {
-		return c.await("headers answer", c.headersIn(qLane))
+		return c.await("headers answer", c.headersIn(exchange.Request))
 	}
 	if c.modes.Request.Buffers() || c.Inside.Held == nil {
 		return nil
@@ -212,14 +212,14 @@ func resetInLine(t *trial) error {
 	}
 	m := t.chat()
 	played := make(chan error, 1)
-	go func() { played <- c.play(qLane, m) }()
+	go func() { played <- c.play(exchange.Request, m) }()
 	err = t.eventually("the request waits in line", func() bool { return q.Waiting() == 1 })
 	c.reset()
 	<-played // it was cut off
 	if err != nil {
 		return err
 	}
-	if c.look(qLane).pickIn != exchange.Nothing || c.refused() {
+	if c.look(exchange.Request).pickIn != exchange.Nothing || c.refused() {
 		return errors.New("answered, although it was to wait")
 	}
 	return errors.Join(c.clean(), t.eventually("its place is given up", func() bool { return q.Waiting() == 0 }))
@@ -247,7 +247,7 @@ func shutdown(t *trial) error {
 	}
 	cancel() // a watch that goes on may keep the EPP
 	if err == nil {
-		err = errors.Join(c.play(rLane, completion()), c.answeredWell(), c.finish())
+		err = errors.Join(c.play(exchange.Response, completion()), c.answeredWell(), c.finish())
 	}
 	t.close()
 	return errors.Join(err, epp.Wait())

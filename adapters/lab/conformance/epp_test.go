@@ -44,7 +44,7 @@ type epp struct {
 
 // session is one stream of it.
 type session struct {
-	modes    [2]exchange.LaneMode
+	modes    [2]exchange.Mode
 	in       *ask
 	headers  map[string]string // of the request, the first of each name
 	body     []byte
@@ -138,7 +138,7 @@ func receive(stream extprocv3.ExternalProcessor_ProcessServer, incoming chan<- *
 // take gives the right answers.
 func (s *session) take(m *ask) (string, []*answer) {
 	if c := m.GetProtocolConfig(); c != nil {
-		s.modes = [2]exchange.LaneMode{{Body: c.GetRequestBodyMode()}, {Body: c.GetResponseBodyMode()}}
+		s.modes = [2]exchange.Mode{{Body: c.GetRequestBodyMode()}, {Body: c.GetResponseBodyMode()}}
 	}
 	s.observed = s.observed || m.GetObservabilityMode()
 	s.readSubset(m)
@@ -152,12 +152,12 @@ func (s *session) take(m *ask) (string, []*answer) {
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		step, out = "qT", s.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		step, out = "rH", []*answer{headersAnswer(rLane, nil)}
-		s.replied, s.ended[rLane] = true, r.ResponseHeaders.GetEndOfStream()
+		step, out = "rH", []*answer{headersAnswer(exchange.Response, nil)}
+		s.replied, s.ended[exchange.Response] = true, r.ResponseHeaders.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		step, out = bodyStep("r", r.ResponseBody), s.passing(rLane, r.ResponseBody)
+		step, out = bodyStep("r", r.ResponseBody), s.passing(exchange.Response, r.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		step, out = "rT", []*answer{trailersAnswer(rLane)}
+		step, out = "rT", []*answer{trailersAnswer(exchange.Response)}
 	default:
 		return "-", nil
 	}
@@ -167,11 +167,11 @@ func (s *session) take(m *ask) (string, []*answer) {
 	return step, out
 }
 
-func bodyStep(lane string, b *extprocv3.HttpBody) string {
+func bodyStep(direction string, b *extprocv3.HttpBody) string {
 	if b.GetEndOfStream() {
-		return lane + "E"
+		return direction + "E"
 	}
-	return lane + "B"
+	return direction + "B"
 }
 
 func (s *session) requestHeaders(h *extprocv3.HttpHeaders) []*answer {
@@ -186,34 +186,34 @@ func (s *session) requestHeaders(h *extprocv3.HttpHeaders) []*answer {
 		}
 	}
 	s.id = s.headers["x-request-id"]
-	s.ended[qLane] = h.GetEndOfStream()
-	mode := s.modes[qLane]
+	s.ended[exchange.Request] = h.GetEndOfStream()
+	mode := s.modes[exchange.Request]
 	switch {
 	case h.GetEndOfStream(), mode.Body == exchange.None, mode.Body == exchange.Streamed, mode.Body == exchange.GRPC:
 		return []*answer{s.pick(exchange.HeadersAnswer)}
 	case mode.Buffers():
-		return []*answer{headersAnswer(qLane, nil)}
+		return []*answer{headersAnswer(exchange.Request, nil)}
 	}
 	return nil
 }
 
 func (s *session) requestBody(b *extprocv3.HttpBody) []*answer {
-	mode := s.modes[qLane]
-	if s.ended[qLane] || mode.Body == exchange.None {
+	mode := s.modes[exchange.Request]
+	if s.ended[exchange.Request] || mode.Body == exchange.None {
 		return nil
 	}
-	s.ended[qLane] = b.GetEndOfStream()
+	s.ended[exchange.Request] = b.GetEndOfStream()
 	if mode.Body == exchange.Streamed || mode.Body == exchange.GRPC {
 		if !s.asked { // headers are not sent: nothing can carry a pick
 			return []*answer{refusal(500)}
 		}
-		return s.passing(qLane, b)
+		return s.passing(exchange.Request, b)
 	}
 	if !s.asked && mode.Body == exchange.Duplex {
 		return []*answer{refusal(500)}
 	}
 	if !s.asked { // a body alone is let through
-		return []*answer{bodyAnswer(qLane, nil)}
+		return []*answer{bodyAnswer(exchange.Request, nil)}
 	}
 	s.body = append(s.body, b.GetBody()...)
 	cut := mode.Body == exchange.BufferedPartial && !b.GetEndOfStream()
@@ -230,7 +230,7 @@ func (s *session) requestBody(b *extprocv3.HttpBody) []*answer {
 	return nil
 }
 
-// readable says whether the body is what it claims to be.
+// readable reports whether the body is what it claims to be.
 func (s *session) readable() bool {
 	if s.headers["content-type"] != "application/json" || s.headers["content-encoding"] != "" {
 		return true
@@ -249,30 +249,30 @@ func (s *session) gathered(end bool) []*answer {
 	}
 	body := s.body
 	for len(body) > 64<<10 {
-		out, body = append(out, chunkAnswer(qLane, body[:64<<10], false)), body[64<<10:]
+		out, body = append(out, chunkAnswer(exchange.Request, body[:64<<10], false)), body[64<<10:]
 	}
 	if end || len(body) > 0 {
-		out = append(out, chunkAnswer(qLane, body, end))
+		out = append(out, chunkAnswer(exchange.Request, body, end))
 	}
 	return out
 }
 
 func (s *session) requestTrailers() []*answer {
-	if s.ended[qLane] {
+	if s.ended[exchange.Request] {
 		return nil
 	}
-	s.ended[qLane] = true
-	if !s.picked && s.modes[qLane].Buffers() {
+	s.ended[exchange.Request] = true
+	if !s.picked && s.modes[exchange.Request].Buffers() {
 		return []*answer{refusal(500)}
 	}
 	if !s.picked {
-		return append(s.gathered(false), trailersAnswer(qLane))
+		return append(s.gathered(false), trailersAnswer(exchange.Request))
 	}
-	return []*answer{trailersAnswer(qLane)}
+	return []*answer{trailersAnswer(exchange.Request)}
 }
 
 // passing answers a body message that decides nothing.
-func (s *session) passing(id exchange.Lane, b *extprocv3.HttpBody) []*answer {
+func (s *session) passing(id exchange.Direction, b *extprocv3.HttpBody) []*answer {
 	switch s.modes[id].Body {
 	case exchange.None:
 		return nil

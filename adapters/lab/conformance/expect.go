@@ -30,7 +30,7 @@ func (t *trial) start(m message) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.play(qLane, m)
+	return c, c.play(exchange.Request, m)
 }
 
 // destinations checks the pick that a call brought: one header, the same text in the metadata, nothing else there,
@@ -43,7 +43,7 @@ func (c *call) destinations() ([]string, error) {
 		return nil, fmt.Errorf("want a pick, got an immediate response %d: %.200s", c.immediate.GetStatus().GetCode(),
 			c.immediate.GetBody())
 	}
-	w := c.look(qLane)
+	w := c.look(exchange.Request)
 	var lines []string
 	for _, f := range w.headers {
 		if f.Name == destinationKey {
@@ -67,7 +67,7 @@ func (c *call) destinations() ([]string, error) {
 		want = exchange.BodyAnswer
 	}
 	if w.pickIn != want {
-		return nil, errors.New("the pick is in the wrong message of its lane")
+		return nil, errors.New("the pick is in the wrong message of its direction")
 	}
 	return c.checkList(lines[0])
 }
@@ -91,8 +91,8 @@ func (c *call) checkList(text string) ([]string, error) {
 	return list, nil
 }
 
-// intact checks that a lane brought its message through: every byte, one end, its trailers.
-func (c *call) intact(id exchange.Lane) error {
+// intact checks that a direction brought its message through: every byte, one end, its trailers.
+func (c *call) intact(id exchange.Direction) error {
 	if err := c.clean(); err != nil {
 		return err
 	}
@@ -100,17 +100,17 @@ func (c *call) intact(id exchange.Lane) error {
 	body := w.sent.body()
 	switch {
 	case mode.SkipHeaders && w.headersN > 0:
-		return fmt.Errorf("%s lane: a headers answer, but no headers were sent", id)
+		return fmt.Errorf("%s direction: a headers answer, but no headers were sent", id)
 	case mode.Duplex() && string(w.back) != body:
-		return fmt.Errorf("%s lane: %s", id, difference(body, w.back))
+		return fmt.Errorf("%s direction: %s", id, difference(body, w.back))
 	case w.replaced && string(w.back) != body:
-		return fmt.Errorf("%s lane: the body was replaced by %d bytes", id, len(w.back))
+		return fmt.Errorf("%s direction: the body was replaced by %d bytes", id, len(w.back))
 	case !mode.Duplex() && w.bodyN != w.bodySent:
-		return fmt.Errorf("%s lane: %d body answers to %d messages", id, w.bodyN, w.bodySent)
+		return fmt.Errorf("%s direction: %d body answers to %d messages", id, w.bodyN, w.bodySent)
 	case mode.Duplex() && !w.ended && !unseen(mode, w.sent):
-		return fmt.Errorf("%s lane: its end was not answered", id)
+		return fmt.Errorf("%s direction: its end was not answered", id)
 	case w.sent.trailers != nil && mode.Trailers && w.trailersN != 1 && (w.trailersN > 1 || !c.left(id)):
-		return fmt.Errorf("%s lane: %d trailers answers, want 1", id, w.trailersN)
+		return fmt.Errorf("%s direction: %d trailers answers, want 1", id, w.trailersN)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (c *call) served() error {
 	if _, err := c.destinations(); err != nil {
 		return err
 	}
-	if err := c.intact(qLane); err != nil {
+	if err := c.intact(exchange.Request); err != nil {
 		return err
 	}
 	return c.finish()
@@ -231,7 +231,7 @@ func (t *trial) begin(m message) (*call, error) {
 			return nil, err
 		}
 	}
-	return c, c.intact(qLane)
+	return c, c.intact(exchange.Request)
 }
 
 // whole plays a request, and its response.
@@ -240,7 +240,7 @@ func (t *trial) whole(response message) (*call, error) {
 	if err != nil {
 		return c, err
 	}
-	if err := c.play(rLane, response); err != nil {
+	if err := c.play(exchange.Response, response); err != nil {
 		return c, err
 	}
 	return c, c.answeredWell()
@@ -249,9 +249,9 @@ func (t *trial) whole(response message) (*call, error) {
 // answeredWell checks a response that was played.
 func (c *call) answeredWell() error {
 	if c.refused() {
-		return fmt.Errorf("an immediate response %d in the response lane", c.immediate.GetStatus().GetCode())
+		return fmt.Errorf("an immediate response %d in the response direction", c.immediate.GetStatus().GetCode())
 	}
-	return c.intact(rLane)
+	return c.intact(exchange.Response)
 }
 
 // watches hear what health says of some services.

@@ -130,19 +130,19 @@ type planted struct {
 }
 
 var requestFaults = map[string]planted{
-	"second end": {1, fds, also("qE", chunkAnswer(qLane, nil, true)), "after-end"},
+	"second end": {1, fds, also("qE", chunkAnswer(exchange.Request, nil, true)), "after-end"},
 	"no end":     {1, fds, each(func(_ *session, m *answer) { clearEnd(m) }), "no answer within"},
 	// What came after the end, or what is missing of the body at it, whichever the check meets first.
-	"end on every chunk": {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "request lane: "},
-	"body answer before headers": {1, fds, first("qE", chunkAnswer(qLane, []byte("x"), false)),
+	"end on every chunk": {34, fds, each(func(_ *session, m *answer) { setEnd(m) }), "request direction: "},
+	"body answer before headers": {1, fds, first("qE", chunkAnswer(exchange.Request, []byte("x"), false)),
 		"body-before-headers"},
-	"answer on the other lane": {1, fds, first("qE", headersAnswer(rLane, nil)), "wrong-lane"},
-	"a byte is lost":           {2, fds, each(func(_ *session, m *answer) { cutByte(m) }), "came back"},
-	"bytes are made valid":     {41, fds, each(func(_ *session, m *answer) { makeValid(m) }), "came back"},
+	"answer on the other direction": {1, fds, first("qE", headersAnswer(exchange.Response, nil)), "wrong-direction"},
+	"a byte is lost":                {2, fds, each(func(_ *session, m *answer) { cutByte(m) }), "came back"},
+	"bytes are made valid":          {41, fds, each(func(_ *session, m *answer) { makeValid(m) }), "came back"},
 	"waits for a last chunk": {3, fds,
 		at("qE", ifBody(func(s *session, out []*answer) []*answer { return nil })), "no answer within"},
 	"GET is not answered":            {4, fds, silent("qH"), "no answer within"},
-	"GET is answered with a body":    {4, fds, also("qH", chunkAnswer(qLane, nil, true)), "body-not-sent"},
+	"GET is answered with a body":    {4, fds, also("qH", chunkAnswer(exchange.Request, nil, true)), "body-not-sent"},
 	"POST without body: stream ends": {5, fds, ends("qH", errLeave), "the EPP ended the stream"},
 	"empty body: gRPC error":         {6, fds, ends("qE", errors.New("boom")), "boom"},
 	"trailers are ignored":           {7, fds, silent("qT"), "no answer within"},
@@ -150,26 +150,28 @@ var requestFaults = map[string]planted{
 	"end although trailers follow": {7, fds,
 		at("qT", func(_ *session, out []*answer) []*answer { setEnd(out[1]); return out }), "end-before-trailers"},
 	"empty chunk before trailers": {8, fds, at("qT", func(_ *session, out []*answer) []*answer {
-		return slices.Insert(out, 1, chunkAnswer(qLane, nil, false))
+		return slices.Insert(out, 1, chunkAnswer(exchange.Request, nil, false))
 	}), "body-before-trailers"},
-	"trailers answer unasked": {1, buffers, also("qE", trailersAnswer(qLane)), "trailers-not-sent"},
+	"trailers answer unasked": {1, buffers, also("qE", trailersAnswer(exchange.Request)), "trailers-not-sent"},
 	"never gives a body up":   {9, fds, silent("timeout"), "the EPP ended the stream"},
 	"pick at half-close": {10, fds, instead(".", pickOf(exchange.HeadersAnswer, pool[0])),
 		"a pick, although"},
 	"error at the end":               {14, fds, ends(".", errors.New("boom")), "boom"},
 	"response waits for the request": {20, stream, silent("rH"), "no answer within"},
 	"leaves an unfinished request":   {20, stream + "/NONE", leaves("rH"), "the EPP ended the stream"},
-	"headers answer to a body alone": {22, "BUFFERED, request headers SKIP", first("qE", headersAnswer(qLane, nil)),
+	"headers answer to a body alone": {22, "BUFFERED, request headers SKIP",
+		first("qE", headersAnswer(exchange.Request, nil)),
 		"duplicate-headers"},
 	"pick although it is too late": {22, "BUFFERED, request headers SKIP",
 		instead("qE", pickOf(exchange.BodyAnswer, pool[0])), "ignored-field"},
 	"second pick at a second end": {23, fds, again("qE", pickOf(exchange.HeadersAnswer, pool[0])),
 		"duplicate-headers"},
-	"second chunk at a second end": {23, fds, again("qE", chunkAnswer(qLane, nil, true)), "after-end"},
+	"second chunk at a second end": {23, fds, again("qE", chunkAnswer(exchange.Request, nil, true)), "after-end"},
 	"second pick at second headers": {24, noBody, again("qH", pickOf(exchange.HeadersAnswer, pool[0])),
 		"duplicate-headers"},
-	"second trailers answer":          {25, fds, again("qT", trailersAnswer(qLane)), "trailers-not-sent"},
-	"answer to a message of no kind":  {26, stream, instead("-", headersAnswer(qLane, nil)), "duplicate-headers"},
+	"second trailers answer": {25, fds, again("qT", trailersAnswer(exchange.Request)), "trailers-not-sent"},
+	"answer to a message of no kind": {26, stream, instead("-", headersAnswer(exchange.Request, nil)),
+		"duplicate-headers"},
 	"empty answer to an empty one":    {26, fds, instead("-", &answer{}), "unknown-answer"},
 	"stream ends at an empty message": {26, fds, ends("-", errLeave), "ended the stream"},
 	"HEAD is refused with 500": {67, fds,
@@ -182,13 +184,13 @@ var responseFaults = map[string]planted{
 		"no answer within"},
 	"response is swallowed":       {16, fds, silent("rB"), "came back"},
 	"stream ends after the pick":  {16, fds, ends("rH", errLeave), "the EPP ended the stream"},
-	"chunk after headers alone":   {17, fds, also("rH", chunkAnswer(rLane, nil, true)), "body-not-sent"},
+	"chunk after headers alone":   {17, fds, also("rH", chunkAnswer(exchange.Response, nil, true)), "body-not-sent"},
 	"response trailers are lost":  {18, fds, silent("rT"), "no answer within"},
 	"silent at unneeded trailers": {18, "NONE, trailers SEND", silent("rT"), "no answer within"},
 	"error at unneeded trailers":  {18, "NONE, trailers SEND", ends("rT", io.ErrUnexpectedEOF), "unexpected EOF"},
 	"leaves before the headers":   {18, "NONE, trailers SEND", ends("rH", errLeave), "the EPP ended the stream"},
 	"empty chunk before trailers": {18, fds, at("rT", func(s *session, out []*answer) []*answer {
-		return append([]*answer{chunkAnswer(rLane, nil, false)}, out...)
+		return append([]*answer{chunkAnswer(exchange.Response, nil, false)}, out...)
 	}), "body-before-trailers"},
 	"503 ends the stream": {19, fds, ends("rH", io.ErrUnexpectedEOF), "unexpected EOF"},
 	"response first: gRPC error": {21, fds, func(s *session, step string, out []*answer) ([]*answer, error) {
@@ -197,10 +199,12 @@ var responseFaults = map[string]planted{
 		}
 		return out, nil
 	}, "nil request"},
-	"body answer where none is sent": {32, fds + "/NONE", also("rH", bodyAnswer(rLane, &extprocv3.CommonResponse{})),
+	"body answer where none is sent": {32, fds + "/NONE",
+		also("rH", bodyAnswer(exchange.Response, &extprocv3.CommonResponse{})),
 		"body-not-sent"},
 	"headers are echoed": {59, fds, instead("rH",
-		headersAnswer(rLane, &extprocv3.CommonResponse{HeaderMutation: set("set-cookie", "b=2", "vary", "origin")})),
+		headersAnswer(exchange.Response, &extprocv3.CommonResponse{HeaderMutation: set("set-cookie", "b=2", "vary",
+			"origin")})),
 		"set-cookie"},
 	"events wait for the end":   {60, fds, held(), "no answer within"},
 	"each chunk takes 10 ms":    {60, fds, late("rB", 10*time.Millisecond), "want 5ms at most"},
@@ -215,22 +219,24 @@ var responseFaults = map[string]planted{
 }
 
 var modeFaults = map[string]planted{
-	"answers in observability mode": {27, "STREAMED, observed", instead("qH", headersAnswer(qLane, nil)),
+	"answers in observability mode": {27, "STREAMED, observed", instead("qH", headersAnswer(exchange.Request, nil)),
 		"observed-answer"},
 	"headers wait for the body":  {28, buffers, silent("qH"), "no answer within"},
 	"headers answer takes 80 ms": {28, buffers, late("qH", 80*time.Millisecond), "want 50ms at most"},
 	"pick before the body": {28, buffers, instead("qH", pickOf(exchange.HeadersAnswer, pool[0])),
 		"carries a pick"},
-	"body comes back streamed": {29, buffers, instead("qE", chunkAnswer(qLane, []byte("{}"), true)), "streamed-body"},
+	"body comes back streamed": {29, buffers, instead("qE", chunkAnswer(exchange.Request, []byte("{}"), true)),
+		"streamed-body"},
 	"body comes back whole": {29, buffers,
 		picks(func(s *session, _ *answer, c *extprocv3.CommonResponse) { replace(c, s.in.GetRequestBody().GetBody()) }),
 		"carries a body"},
 	"pick without its metadata": {29, buffers,
 		picks(func(_ *session, m *answer, _ *extprocv3.CommonResponse) { m.DynamicMetadata = nil }), "metadata"},
 	"one body answer for ten":  {30, stream, silent("qB"), "no answer within"},
-	"two body answers for one": {30, stream, also("qE", bodyAnswer(qLane, nil)), "after-end"},
-	"chunks are echoed":        {30, stream, instead("qB", chunkAnswer(qLane, []byte("x"), false)), "streamed-body"},
-	"body answer in mode NONE": {31, noBody, also("qH", bodyAnswer(qLane, nil)), "body-not-sent"},
+	"two body answers for one": {30, stream, also("qE", bodyAnswer(exchange.Request, nil)), "after-end"},
+	"chunks are echoed": {30, stream, instead("qB", chunkAnswer(exchange.Request, []byte("x"), false)),
+		"streamed-body"},
+	"body answer in mode NONE": {31, noBody, also("qH", bodyAnswer(exchange.Request, nil)), "body-not-sent"},
 	"messages are joined":      {33, "GRPC", joined(), "message"},
 	"flags are lost":           {33, "GRPC", each(func(_ *session, m *answer) { dropFlag(m) }), "flags differ"},
 }
@@ -239,14 +245,14 @@ var contentFaults = map[string]planted{
 	"large chunks": {34, fds, at("qE", func(s *session, out []*answer) []*answer { return oneChunk(s, out) }),
 		"chunk-too-large"},
 	"413 below the limit": {34, buffers, refuses(413, func(s *session) bool { return len(s.body) > 1<<20-1 }), "413"},
-	"content-length is believed": {35, fds, refuses(500, func(s *session) bool {
+	"content-length is taken for the length": {35, fds, refuses(500, func(s *session) bool {
 		return s.headers["content-length"] == "1000000000000" || s.headers["content-length"] != ""
 	}), "500"},
 	"waits for the end, GRPC": {36, "GRPC", untilEnd(), "pick or refusal"},
 	"never without an end":    {36, fds, silent("timeout"), "the EPP ended the stream"},
 	"invalid JSON is picked for": {37, fds, func(s *session, step string, out []*answer) ([]*answer, error) {
 		if step == "qE" && out[0].GetImmediateResponse() != nil {
-			return []*answer{s.pick(exchange.HeadersAnswer), chunkAnswer(qLane, s.body, true)}, nil
+			return []*answer{s.pick(exchange.HeadersAnswer), chunkAnswer(exchange.Request, s.body, true)}, nil
 		}
 		return out, nil
 	}, "got none"},
@@ -304,7 +310,7 @@ var headerFaults = map[string]planted{
 	}), "value"},
 	"newline in a value": {1, fds, sets("a", "b\nc"), "invalid-mutation"},
 	"route cache of a response": {16, fds, instead("rH",
-		headersAnswer(rLane, &extprocv3.CommonResponse{ClearRouteCache: true})), "ignored-field"},
+		headersAnswer(exchange.Response, &extprocv3.CommonResponse{ClearRouteCache: true})), "ignored-field"},
 }
 
 var pickFaults = map[string]planted{
@@ -327,7 +333,7 @@ var pickFaults = map[string]planted{
 		"not of the subset"},
 	"second refusal": {56, fds,
 		at("qE", func(_ *session, out []*answer) []*answer { return append(out, refusal(503)) }), "after-immediate"},
-	"answer after a refusal":      {56, noBody, also("qH", headersAnswer(qLane, nil)), "after-immediate"},
+	"answer after a refusal":      {56, noBody, also("qH", headersAnswer(exchange.Request, nil)), "after-immediate"},
 	"refusal sets content-length": {56, fds, each(func(_ *session, m *answer) { lengthened(m) }), "content-length"},
 	"refusal without a status":    {56, fds, each(func(_ *session, m *answer) { restatus(m, 0) }), "got 0"},
 	"refusal waits for the end":   {57, fds, silent("qB"), "no answer within"},

@@ -94,7 +94,7 @@ func oddHeaders(t *trial) error {
 		if err := c.served(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		got := c.look(qLane).headers
+		got := c.look(exchange.Request).headers
 		for _, f := range m.headers {
 			if count(got, f) != count(m.headers, f) {
 				return fmt.Errorf("%s: line %s: %.40q stood %d times, now %d", name, f.Name, f.Value,
@@ -158,12 +158,12 @@ func permitted(a exchange.Answer) error {
 	m := a.Mutation
 	for _, name := range m.GetRemoveHeaders() {
 		if forbidden(name) {
-			return fmt.Errorf("%s is removed in the %s lane", name, a.Lane)
+			return fmt.Errorf("%s is removed in the %s direction", name, a.Direction)
 		}
 	}
 	for _, h := range m.GetSetHeaders() {
 		if forbidden(h.GetHeader().GetKey()) {
-			return fmt.Errorf("%s is set in the %s lane", h.GetHeader().GetKey(), a.Lane)
+			return fmt.Errorf("%s is set in the %s direction", h.GetHeader().GetKey(), a.Direction)
 		}
 	}
 	if n := len(m.GetRemoveHeaders()) + len(m.GetSetHeaders()); n > 10 {
@@ -179,7 +179,7 @@ func repeatedHeaders(t *trial) error {
 	if err != nil {
 		return err
 	}
-	got := c.look(rLane).headers
+	got := c.look(exchange.Response).headers
 	for i, f := range m.headers {
 		if i >= len(got) || got[i] != f {
 			return fmt.Errorf("line %s: %q is gone, or elsewhere: %v", f.Name, f.Value, got)

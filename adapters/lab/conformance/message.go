@@ -29,12 +29,12 @@ const chatPath = "/v1/chat/completions"
 // checksum is a trailer.
 var checksum = exchange.Field{Name: "x-checksum", Value: "1"}
 
-// message is an HTTP request or response on its way through a lane.
+// message is an HTTP request or response on its way through a direction.
 type message struct {
 	headers  exchange.Headers
 	chunks   []string // of the body; nil = no body
 	trailers exchange.Headers
-	context  exchange.Context // metadata with every message of the lane
+	context  exchange.Context // metadata with every message of the direction
 	onBody   *exchange.Context
 	cut      int // BUFFERED_PARTIAL: bytes that the EPP gets to see; 0 = all
 }
@@ -128,21 +128,21 @@ func servedBy(endpoint string) exchange.Context {
 	}}
 }
 
-// unseen is a message of which a lane shows nothing.
-func unseen(mode exchange.LaneMode, m message) bool {
+// unseen is a message of which a direction shows nothing.
+func unseen(mode exchange.Mode, m message) bool {
 	return mode.SkipHeaders && m.chunks == nil && m.trailers == nil
 }
 
-func (c *call) mode(id exchange.Lane) exchange.LaneMode {
-	if id == qLane {
+func (c *call) mode(id exchange.Direction) exchange.Mode {
+	if id == exchange.Request {
 		return c.modes.Request
 	}
 	return c.modes.Response
 }
 
-// play sends a message through a lane as Envoy does in the lane's mode, and waits for every answer that is due. It ends
-// early, without an error, at an immediate response.
-func (c *call) play(id exchange.Lane, m message) error {
+// play sends a message through a direction as Envoy does in the direction's mode, and waits for every answer that is
+// due. It ends early, without an error, at an immediate response.
+func (c *call) play(id exchange.Direction, m message) error {
 	mode := c.mode(id)
 	if err := c.head(id, m); err != nil || c.refused() || unseen(mode, m) {
 		return err
@@ -173,7 +173,7 @@ func (c *call) play(id exchange.Lane, m message) error {
 
 // left says that the EPP ended the stream, without an error, once it had answered the headers of a response whose body
 // it is not shown: it may, and the trailers pass it by as the bodies do.
-func (c *call) left(id exchange.Lane) bool {
+func (c *call) left(id exchange.Direction) bool {
 	select {
 	case <-c.over:
 	default:
@@ -182,13 +182,13 @@ func (c *call) left(id exchange.Lane) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hidden := c.mode(id).Body == exchange.None && c.modes.Response.Body == exchange.None
-	return hidden && c.ways[rLane].headersN > 0 && errors.Is(c.err, io.EOF)
+	return hidden && c.ways[exchange.Response].headersN > 0 && errors.Is(c.err, io.EOF)
 }
 
-// head begins a lane: it sends the headers, and waits for their answer where Envoy does.
-func (c *call) head(id exchange.Lane, m message) error {
+// head begins a direction: it sends the headers, and waits for their answer where Envoy does.
+func (c *call) head(id exchange.Direction, m message) error {
 	mode := c.mode(id)
-	if id == qLane {
+	if id == exchange.Request {
 		m = m.with("x-request-id", c.id)
 	}
 	c.mu.Lock()
@@ -208,7 +208,8 @@ func (c *call) head(id exchange.Lane, m message) error {
 	return c.await("headers answer", c.headersIn(id))
 }
 
-// sent says whether sending is over, and whether that is an error: an EPP may refuse, and leave, while it is sent to.
+// sent reports whether sending is over, and whether that is an error: an EPP may refuse, and leave,
+// while it is sent to.
 func (c *call) sent(err error) (bool, error) {
 	if err == nil {
 		return false, nil
@@ -224,7 +225,7 @@ func (c *call) sent(err error) (bool, error) {
 }
 
 // sendBody sends what the mode shows of a body.
-func (c *call) sendBody(id exchange.Lane, mode exchange.LaneMode, m message) error {
+func (c *call) sendBody(id exchange.Direction, mode exchange.Mode, m message) error {
 	if mode.Body == exchange.None || m.chunks == nil {
 		return nil
 	}
@@ -243,21 +244,21 @@ func (c *call) sendBody(id exchange.Lane, mode exchange.LaneMode, m message) err
 	return c.chunk(id, body, end)
 }
 
-func (c *call) chunk(id exchange.Lane, chunk string, end bool) error {
+func (c *call) chunk(id exchange.Direction, chunk string, end bool) error {
 	c.mu.Lock()
 	c.ways[id].bodySent++
 	c.mu.Unlock()
 	return c.stream.SendBody(id, []byte(chunk), end)
 }
 
-func (c *call) headersIn(id exchange.Lane) func() bool {
+func (c *call) headersIn(id exchange.Direction) func() bool {
 	return func() bool { return c.ways[id].headersN > 0 }
 }
 
-// settle waits until nothing is due in a lane for what was sent so far.
-func (c *call) settle(id exchange.Lane) error {
+// settle waits until nothing is due in a direction for what was sent so far.
+func (c *call) settle(id exchange.Direction) error {
 	mode := c.mode(id)
-	return c.await(id.String()+" lane's answers", func() bool {
+	return c.await(id.String()+" direction's answers", func() bool {
 		w := &c.ways[id]
 		switch {
 		case w.headersN == 0 && !mode.SkipHeaders:

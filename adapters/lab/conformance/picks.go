@@ -15,7 +15,7 @@ import (
 // pickChecks are about where requests go, and how they are refused.
 var pickChecks = []Check{
 	{
-		Number: 31, Name: "no body: headers decide", in: request(exchange.LaneMode{Body: exchange.None}),
+		Number: 31, Name: "no body: headers decide", in: request(exchange.Mode{Body: exchange.None}),
 		Sends: "headers of a request that has a body", Wants: "a pick, and nothing more",
 		run: func(t *trial) error {
 			c, err := t.start(t.chat())
@@ -242,10 +242,10 @@ func refusedAmid(t *trial) error {
 		return err
 	}
 	m = m.without("content-length")
-	err = c.stream.SendHeaders(qLane, m.headers, false, m.context)
+	err = c.stream.SendHeaders(exchange.Request, m.headers, false, m.context)
 	piece := make([]byte, 64<<10)
 	for sent := int64(0); err == nil && sent < limit && !c.refused(); sent += int64(len(piece)) {
-		err = c.stream.SendBody(qLane, piece, false)
+		err = c.stream.SendBody(exchange.Request, piece, false)
 	}
 	if done, err := c.sent(err); done && err != nil {
 		return err
@@ -268,7 +268,7 @@ func metadata(t *trial) error {
 	for _, a := range c.answers {
 		if len(a.Message.GetDynamicMetadata().GetFields()) > 0 {
 			times++
-			if w := c.look(qLane); a.Kind != w.pickIn {
+			if w := c.look(exchange.Request); a.Kind != w.pickIn {
 				return errors.New("metadata comes with another message than the header")
 			}
 		}

@@ -22,7 +22,7 @@ var protocolChecks = []Check{
 	},
 	{
 		Number: 28, Name: "buffered: headers are let go", alone: true,
-		in:    request(exchange.LaneMode{Body: exchange.Buffered}, exchange.LaneMode{Body: exchange.BufferedPartial}),
+		in:    request(exchange.Mode{Body: exchange.Buffered}, exchange.Mode{Body: exchange.BufferedPartial}),
 		Sends: "headers", Wants: "an empty headers answer at once, before any body",
 		run: func(t *trial) error {
 			c, err := t.open(t.ctx)
@@ -30,13 +30,14 @@ var protocolChecks = []Check{
 				return err
 			}
 			m := t.chat()
-			if err := c.head(qLane, m); err != nil {
+			if err := c.head(exchange.Request, m); err != nil {
 				return err
 			}
-			if w := c.look(qLane); c.refused() || w.pickIn != exchange.Nothing {
+			if w := c.look(exchange.Request); c.refused() || w.pickIn != exchange.Nothing {
 				return errors.New("the headers answer carries a pick or a refusal, although the body is to come")
 			}
-			if err := errors.Join(c.sendBody(qLane, t.modes.Request, m), c.settle(qLane), c.served()); err != nil {
+			if err := errors.Join(c.sendBody(exchange.Request, t.modes.Request, m), c.settle(exchange.Request),
+				c.served()); err != nil {
 				return err
 			}
 			return t.soon("headers answers", t.AtOnce, t.headersAnswers)
@@ -51,14 +52,14 @@ var protocolChecks = []Check{
 			if err != nil {
 				return err
 			}
-			if c.look(qLane).replaced {
+			if c.look(exchange.Request).replaced {
 				return errors.New("the body answer carries a body, although nothing was changed")
 			}
 			return c.served()
 		},
 	},
 	{
-		Number: 30, Name: "streamed: an answer a chunk", in: request(exchange.LaneMode{Body: exchange.Streamed}),
+		Number: 30, Name: "streamed: an answer a chunk", in: request(exchange.Mode{Body: exchange.Streamed}),
 		Sends: "headers, 10 chunks", Wants: "a pick, 10 body answers, no streamed_response",
 		run: func(t *trial) error { return t.pick(post(chatPath, pieces(t.prompt("Say hello."), 10)...)) },
 	},
@@ -200,13 +201,13 @@ func (t *trial) ignored(ctx context.Context) (*exchange.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.SendHeaders(qLane, t.chat().headers, true, exchange.Context{}); err != nil {
+	if err := s.SendHeaders(exchange.Request, t.chat().headers, true, exchange.Context{}); err != nil {
 		return nil, err
 	}
 	if _, err := s.Recv(); err != nil {
 		return nil, err
 	}
-	err = s.SendHeaders(rLane, completion().headers, false, exchange.Context{})
+	err = s.SendHeaders(exchange.Response, completion().headers, false, exchange.Context{})
 	if err == nil && !t.modes.Response.Duplex() {
 		_, err = s.Recv() // Envoy sends no body before
 	}
@@ -218,7 +219,7 @@ func (r *slowReader) fill() {
 	defer close(r.over)
 	chunk := make([]byte, r.chunk)
 	for n := r.chunk; n <= r.bytes; n += r.chunk {
-		if r.stream.SendBody(rLane, chunk, r.end && n == r.bytes) != nil {
+		if r.stream.SendBody(exchange.Response, chunk, r.end && n == r.bytes) != nil {
 			return
 		}
 		r.sent.Store(int64(n))
@@ -287,7 +288,7 @@ func (r *slowReader) read(echoes bool) error {
 		case a.Kind == exchange.BodyAnswer:
 			got++
 		}
-		if a.LaneEnded && a.Lane == rLane {
+		if a.Ended && a.Direction == exchange.Response {
 			if got != want {
 				return fmt.Errorf("a slow reader that reads: %d of %d %s came back", got, want, what)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// requestChecks are about the request lane: how a request ends, and what a proxy may send besides.
+// requestChecks are about the request direction: how a request ends, and what a proxy may send besides.
 var requestChecks = []Check{
 	{
 		Number: 1, Name: "chat request", in: headed,
@@ -64,10 +64,10 @@ var requestChecks = []Check{
 		},
 	},
 	{
-		Number: 20, Name: "response before the request's end", in: request(exchange.LaneMode{Body: exchange.Streamed},
-			exchange.LaneMode{Body: exchange.GRPC}),
+		Number: 20, Name: "response before the request's end", in: request(exchange.Mode{Body: exchange.Streamed},
+			exchange.Mode{Body: exchange.GRPC}),
 		Sends: "headers, part of the body, the whole response, the rest of the body",
-		Wants: "each lane served by itself",
+		Wants: "each direction served by itself",
 		run:   earlyResponse,
 	},
 	{
@@ -76,7 +76,7 @@ var requestChecks = []Check{
 				m.Request.Body != exchange.None && !m.Observe
 		},
 		Sends: "body messages first",
-		Wants: "the lane's answers without a pick, which would come too late; or a refusal",
+		Wants: "the direction's answers without a pick, which would come too late; or a refusal",
 		run: func(t *trial) error {
 			c, err := t.start(t.chat())
 			switch {
@@ -85,7 +85,7 @@ var requestChecks = []Check{
 			case c.refused():
 				return c.turnedAway()
 			}
-			return errors.Join(c.intact(qLane), c.finish())
+			return errors.Join(c.intact(exchange.Request), c.finish())
 		},
 	},
 	{
@@ -127,7 +127,7 @@ var requestChecks = []Check{
 		},
 	},
 	{
-		Number: 33, Name: "gRPC messages", in: request(exchange.LaneMode{Body: exchange.GRPC}),
+		Number: 33, Name: "gRPC messages", in: request(exchange.Mode{Body: exchange.GRPC}),
 		Sends: "messages of 0 bytes to 200 KB, compressed ones, an end without a message",
 		Wants: "each message whole, with its flags; or a clear refusal",
 		run:   grpcMessages,
@@ -170,7 +170,7 @@ func (t *trial) amid(m message, further ...*extprocv3.ProcessingRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := c.head(qLane, m); err != nil || c.refused() {
+	if err := c.head(exchange.Request, m); err != nil || c.refused() {
 		return errors.Join(err, c.clean())
 	}
 	for _, f := range further {
@@ -178,10 +178,10 @@ func (t *trial) amid(m message, further ...*extprocv3.ProcessingRequest) error {
 			return err
 		}
 	}
-	if done, err := c.sent(c.sendBody(qLane, c.modes.Request, m)); done {
+	if done, err := c.sent(c.sendBody(exchange.Request, c.modes.Request, m)); done {
 		return err
 	}
-	if err := c.settle(qLane); err != nil {
+	if err := c.settle(exchange.Request); err != nil {
 		return err
 	}
 	return c.served()
@@ -214,28 +214,28 @@ func earlyResponse(t *trial) error {
 		return err
 	}
 	m := post(chatPath, t.prompt("A request that goes on."), " ")
-	if err := c.head(qLane, m); err != nil {
+	if err := c.head(exchange.Request, m); err != nil {
 		return err
 	}
-	if err := c.await("headers answer", c.headersIn(qLane)); err != nil {
+	if err := c.await("headers answer", c.headersIn(exchange.Request)); err != nil {
 		return err
 	}
 	if _, err := c.destinations(); err != nil {
 		return err
 	}
-	if err := c.chunk(qLane, m.chunks[0], false); err != nil {
+	if err := c.chunk(exchange.Request, m.chunks[0], false); err != nil {
 		return err
 	}
-	if err := c.play(rLane, completion()); err != nil {
+	if err := c.play(exchange.Response, completion()); err != nil {
 		return err
 	}
 	if err := c.answeredWell(); err != nil {
 		return err
 	}
-	if done, err := c.sent(c.chunk(qLane, m.chunks[1], true)); done {
+	if done, err := c.sent(c.chunk(exchange.Request, m.chunks[1], true)); done {
 		return err
 	}
-	if err := c.settle(qLane); err != nil {
+	if err := c.settle(exchange.Request); err != nil {
 		return err
 	}
 	return c.served()
@@ -258,7 +258,7 @@ func grpcMessages(t *trial) error {
 	}
 	m := bare("POST", "/inference.Service/Generate").with("content-type", "application/grpc")
 	m.chunks = []string{}
-	if err := c.head(qLane, m); err != nil {
+	if err := c.head(exchange.Request, m); err != nil {
 		return err
 	}
 	sent := []*extprocv3.HttpBody{
@@ -267,11 +267,11 @@ func grpcMessages(t *trial) error {
 		{EndOfStream: true, EndOfStreamWithoutMessage: true},
 	}
 	for _, b := range sent {
-		if done, err := c.sent(c.stream.SendHTTPBody(qLane, b)); done {
+		if done, err := c.sent(c.stream.SendHTTPBody(exchange.Request, b)); done {
 			return err
 		}
 	}
-	if err := c.settle(qLane); err != nil {
+	if err := c.settle(exchange.Request); err != nil {
 		return err
 	}
 	if c.refused() {

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// responseChecks are about the response lane, by itself and beside the request lane.
+// responseChecks are about the response direction, by itself and beside the request direction.
 var responseChecks = []Check{
 	{
 		Number: 16, Name: "response in chunks", in: replied,
@@ -63,13 +63,13 @@ var responseChecks = []Check{
 			return !m.Observe &&
 				!m.Response.SkipHeaders
 		},
-		Sends: "a response, but no request", Wants: "the response lane's answers",
+		Sends: "a response, but no request", Wants: "the response direction's answers",
 		run: func(t *trial) error {
 			c, err := t.open(t.ctx)
 			if err != nil {
 				return err
 			}
-			if err := c.play(rLane, completion()); err != nil {
+			if err := c.play(exchange.Response, completion()); err != nil {
 				return err
 			}
 			return errors.Join(c.answeredWell(), c.finish())
@@ -80,7 +80,7 @@ var responseChecks = []Check{
 			return repliedHeaders(m) &&
 				m.Response.Body == exchange.None
 		},
-		Sends: "a request, response headers", Wants: "one headers answer in the response lane",
+		Sends: "a request, response headers", Wants: "one headers answer in the response direction",
 		run: func(t *trial) error { return t.respond(completion()) },
 	},
 	{
@@ -108,8 +108,8 @@ var responseChecks = []Check{
 	},
 	{
 		Number: 68, Name: "random interleavings", in: replied,
-		Sends: "30 exchanges with random chunks, empty ones too, both lanes together where the mode lets them",
-		Wants: "the order of each lane, one end a lane, every byte",
+		Sends: "30 exchanges with random chunks, empty ones too, both directions together where the mode lets them",
+		Wants: "the order of each direction, one end a direction, every byte",
 		run:   interleavings,
 	},
 }
@@ -130,11 +130,11 @@ func watched(t *trial) error {
 		return err
 	}
 	for id, m := range []message{t.chat(), completion()} {
-		lane := exchange.Lane(id)
-		if err := c.head(lane, m); err != nil {
+		direction := exchange.Direction(id)
+		if err := c.head(direction, m); err != nil {
 			return err
 		}
-		if err := c.sendBody(lane, c.mode(lane), m); err != nil {
+		if err := c.sendBody(direction, c.mode(direction), m); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (t *trial) servedBy(context exchange.Context) (*call, []string, error) {
 	}
 	m := completion()
 	m.context = context
-	return c, list, errors.Join(c.play(rLane, m), c.answeredWell())
+	return c, list, errors.Join(c.play(exchange.Response, m), c.answeredWell())
 }
 
 // whoServed looks at the load between the response's headers and its end.
@@ -180,10 +180,10 @@ func whoServed(t *trial) error {
 			want = t.other(want)
 			m.context = say(want)
 		}
-		if err := c.head(rLane, m); err != nil {
+		if err := c.head(exchange.Response, m); err != nil {
 			return err
 		}
-		if err := c.await("response headers answer", c.headersIn(rLane)); err != nil {
+		if err := c.await("response headers answer", c.headersIn(exchange.Response)); err != nil {
 			return err
 		}
 		closed := t.modes.Response.Body == exchange.None // the EPP may count the exchange as ended
@@ -235,26 +235,26 @@ func (t *trial) oneByOne(m message) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.head(rLane, m); err != nil {
+	if err := c.head(exchange.Response, m); err != nil {
 		return nil, err
 	}
 	var all []time.Duration
 	so := 0
 	for i, chunk := range m.chunks {
 		began := time.Now()
-		if err := c.chunk(rLane, chunk, i == len(m.chunks)-1); err != nil {
+		if err := c.chunk(exchange.Response, chunk, i == len(m.chunks)-1); err != nil {
 			return nil, err
 		}
 		so += len(chunk)
 		if err := c.await(fmt.Sprintf("answer to chunk %d", i), func() bool {
-			w := &c.ways[rLane]
+			w := &c.ways[exchange.Response]
 			return w.bodyN > i || t.modes.Response.Duplex() && len(w.back) >= so
 		}); err != nil {
 			return nil, err
 		}
 		all = append(all, time.Since(began))
 	}
-	return all, errors.Join(c.settle(rLane), c.answeredWell(), c.finish())
+	return all, errors.Join(c.settle(exchange.Response), c.answeredWell(), c.finish())
 }
 
 // interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the
@@ -284,17 +284,17 @@ func (t *trial) interleaved(q, r message) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(c.play(rLane, r), c.answeredWell(), c.intact(qLane), c.finish())
+		return errors.Join(c.play(exchange.Response, r), c.answeredWell(), c.intact(exchange.Request), c.finish())
 	}
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
 	}
 	asked := make(chan error, 1)
-	go func() { asked <- c.play(qLane, q) }()
-	err = c.await("headers answer", c.headersIn(qLane))
+	go func() { asked <- c.play(exchange.Request, q) }()
+	err = c.await("headers answer", c.headersIn(exchange.Request))
 	if err == nil && !c.refused() {
-		err = c.play(rLane, r)
+		err = c.play(exchange.Response, r)
 	}
 	return errors.Join(<-asked, err, c.answeredWell(), c.served())
 }

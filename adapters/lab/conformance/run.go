@@ -253,7 +253,7 @@ func (t *trial) headersAnswers() ([]time.Duration, error) {
 			return nil, err
 		}
 		began := time.Now()
-		if err := c.head(qLane, t.chat()); err != nil {
+		if err := c.head(exchange.Request, t.chat()); err != nil {
 			return nil, err
 		}
 		all = append(all, time.Since(began))

@@ -9,6 +9,8 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
 func clearEnd(m *answer) {
@@ -108,7 +110,7 @@ func held() fault {
 			return nil, nil
 		case "rE":
 			for _, p := range s.parts {
-				out = append([]*answer{chunkAnswer(rLane, p, false)}, out...)
+				out = append([]*answer{chunkAnswer(exchange.Response, p, false)}, out...)
 			}
 		}
 		return out, nil
@@ -125,7 +127,7 @@ func joined() fault {
 		if step == "qB" && len(s.parts) == 1 {
 			first := append([]byte("+"), s.parts[0]...)
 			s.parts = append(s.parts, nil)
-			return append([]*answer{chunkAnswer(qLane, first, false)}, out...), nil
+			return append([]*answer{chunkAnswer(exchange.Request, first, false)}, out...), nil
 		}
 		return out, nil
 	}
@@ -141,7 +143,7 @@ func oneChunk(s *session, out []*answer) []*answer {
 	if out[0].GetImmediateResponse() != nil {
 		return out
 	}
-	return []*answer{out[0], chunkAnswer(qLane, s.body, true)}
+	return []*answer{out[0], chunkAnswer(exchange.Request, s.body, true)}
 }
 
 func plainRefusal(m *answer) {

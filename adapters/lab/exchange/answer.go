@@ -23,55 +23,55 @@ const (
 // Answer is one accepted message of the EPP.
 type Answer struct {
 	Kind      Kind
-	Lane      Lane
+	Direction Direction
 	Mutation  *extprocv3.HeaderMutation // of headers and trailers answers, and of body answers where it counts
 	Hold      bool                      // headers answer: nothing goes on before the first body answer
-	LaneEnded bool                      // nothing more follows in this lane
+	Ended     bool                      // nothing more follows in this direction
 	Chunk     []byte                    // body answer: what was given back, or what stands in for the body
 	Replaced  bool                      // Chunk stands in for the body that was sent, outside full duplex
 	Immediate *extprocv3.ImmediateResponse
 	Message   *extprocv3.ProcessingResponse // as received
 }
 
-// judge runs a message through its lane. Metadata counts for every kind of message.
+// judge runs a message through its direction. Metadata counts for every kind of message.
 func (s *Stream) judge(m *extprocv3.ProcessingResponse) (Answer, []*Violation) {
 	switch {
 	case s.config.Observe:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(ObservedAnswer,
+		return Answer{}, []*Violation{s.directions[Request].tolerated(ObservedAnswer,
 			"answer of kind %T in observability mode", m.GetResponse())}
 	case s.answered:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(AfterImmediate,
+		return Answer{}, []*Violation{s.directions[Request].tolerated(AfterImmediate,
 			"answer of kind %T after an immediate response", m.GetResponse())}
 	case m.GetOverrideMessageTimeout() != nil:
-		return Answer{}, []*Violation{s.lanes[RequestLane].tolerated(IgnoredField,
+		return Answer{}, []*Violation{s.directions[Request].tolerated(IgnoredField,
 			"override_message_timeout: no timer runs, or none may be overridden")}
 	}
 	answer := Answer{Message: m}
 	found := s.receive(m.GetDynamicMetadata())
 	if m.GetModeOverride() != nil && !s.mayOverride(m) {
-		found = append(found, s.lanes[RequestLane].tolerated(IgnoredField, "mode_override is not allowed"))
+		found = append(found, s.directions[Request].tolerated(IgnoredField, "mode_override is not allowed"))
 	}
 	if len(m.GetTypedDynamicMetadata()) > 0 {
-		found = append(found, s.lanes[RequestLane].tolerated(MetadataNamespace, "typed dynamic metadata is dropped"))
+		found = append(found, s.directions[Request].tolerated(MetadataNamespace, "typed dynamic metadata is dropped"))
 	}
 	switch r := m.GetResponse().(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
-		found = append(found, s.judgeHeaders(&answer, RequestLane, r.RequestHeaders)...)
+		found = append(found, s.judgeHeaders(&answer, Request, r.RequestHeaders)...)
 	case *extprocv3.ProcessingResponse_ResponseHeaders:
-		found = append(found, s.judgeHeaders(&answer, ResponseLane, r.ResponseHeaders)...)
+		found = append(found, s.judgeHeaders(&answer, Response, r.ResponseHeaders)...)
 	case *extprocv3.ProcessingResponse_RequestBody:
-		found = append(found, s.judgeBody(&answer, RequestLane, r.RequestBody)...)
+		found = append(found, s.judgeBody(&answer, Request, r.RequestBody)...)
 	case *extprocv3.ProcessingResponse_ResponseBody:
-		found = append(found, s.judgeBody(&answer, ResponseLane, r.ResponseBody)...)
+		found = append(found, s.judgeBody(&answer, Response, r.ResponseBody)...)
 	case *extprocv3.ProcessingResponse_RequestTrailers:
-		found = append(found, s.judgeTrailers(&answer, RequestLane, r.RequestTrailers)...)
+		found = append(found, s.judgeTrailers(&answer, Request, r.RequestTrailers)...)
 	case *extprocv3.ProcessingResponse_ResponseTrailers:
-		found = append(found, s.judgeTrailers(&answer, ResponseLane, r.ResponseTrailers)...)
+		found = append(found, s.judgeTrailers(&answer, Response, r.ResponseTrailers)...)
 	case *extprocv3.ProcessingResponse_ImmediateResponse:
 		found = append(found, s.judgeImmediate(&answer, r.ImmediateResponse)...)
 	default:
 		if m.GetModeOverride() == nil {
-			found = append(found, s.lanes[RequestLane].fatal(UnknownAnswer, "answer of kind %T", r))
+			found = append(found, s.directions[Request].fatal(UnknownAnswer, "answer of kind %T", r))
 		}
 	}
 	return answer, found
@@ -84,27 +84,27 @@ func (s *Stream) mayOverride(m *extprocv3.ProcessingResponse) bool {
 	return headers && s.config.Request.Body != Duplex && s.config.Response.Body != Duplex
 }
 
-func (s *Stream) judgeHeaders(a *Answer, id Lane, h *extprocv3.HeadersResponse) []*Violation {
-	l := &s.lanes[id]
-	found := l.gotHeaders(h)
-	a.Kind, a.Lane = HeadersAnswer, id
+func (s *Stream) judgeHeaders(a *Answer, id Direction, h *extprocv3.HeadersResponse) []*Violation {
+	d := &s.directions[id]
+	found := d.gotHeaders(h)
+	a.Kind, a.Direction = HeadersAnswer, id
 	a.Mutation = h.GetResponse().GetHeaderMutation()
-	a.Hold, a.LaneEnded = l.held, l.outputEnded
+	a.Hold, a.Ended = d.held, d.outputEnded
 	return found
 }
 
-func (s *Stream) judgeBody(a *Answer, id Lane, b *extprocv3.BodyResponse) []*Violation {
-	l := &s.lanes[id]
-	found := l.gotBody(b)
-	a.Kind, a.Lane = BodyAnswer, id
-	a.LaneEnded = l.outputEnded
+func (s *Stream) judgeBody(a *Answer, id Direction, b *extprocv3.BodyResponse) []*Violation {
+	d := &s.directions[id]
+	found := d.gotBody(b)
+	a.Kind, a.Direction = BodyAnswer, id
+	a.Ended = d.outputEnded
 	common := b.GetResponse()
-	if l.mode.changesLate() {
+	if d.mode.changesLate() {
 		a.Mutation = common.GetHeaderMutation()
 	}
 	switch m := common.GetBodyMutation().GetMutation().(type) {
 	case *extprocv3.BodyMutation_StreamedResponse:
-		if l.mode.Duplex() {
+		if d.mode.Duplex() {
 			a.Chunk = m.StreamedResponse.GetBody()
 		}
 	case *extprocv3.BodyMutation_Body:
@@ -116,33 +116,33 @@ func (s *Stream) judgeBody(a *Answer, id Lane, b *extprocv3.BodyResponse) []*Vio
 }
 
 // judgeTrailers turns a tolerated answer into nothing: it has no effect.
-func (s *Stream) judgeTrailers(a *Answer, id Lane, t *extprocv3.TrailersResponse) []*Violation {
-	l := &s.lanes[id]
-	ended := l.outputEnded
-	found := l.gotTrailers(t)
+func (s *Stream) judgeTrailers(a *Answer, id Direction, t *extprocv3.TrailersResponse) []*Violation {
+	d := &s.directions[id]
+	ended := d.outputEnded
+	found := d.gotTrailers(t)
 	if len(found) > 0 || ended {
 		return found
 	}
-	a.Kind, a.Lane, a.LaneEnded = TrailersAnswer, id, true
+	a.Kind, a.Direction, a.Ended = TrailersAnswer, id, true
 	a.Mutation = t.GetHeaderMutation()
 	return nil
 }
 
-// judgeImmediate ignores an immediate response after the end of both lanes.
+// judgeImmediate ignores an immediate response after the end of both directions.
 func (s *Stream) judgeImmediate(a *Answer, r *extprocv3.ImmediateResponse) []*Violation {
-	id := RequestLane
-	if s.lanes[ResponseLane].started {
-		id = ResponseLane
+	id := Request
+	if s.directions[Response].started {
+		id = Response
 	}
 	if s.config.DisableImmediate {
-		return []*Violation{s.lanes[id].fatal(ImmediateDisabled, "immediate response with status %d",
+		return []*Violation{s.directions[id].fatal(ImmediateDisabled, "immediate response with status %d",
 			r.GetStatus().GetCode())}
 	}
 	s.answered = true
-	if s.lanes[RequestLane].complete() && s.lanes[ResponseLane].complete() {
+	if s.directions[Request].complete() && s.directions[Response].complete() {
 		return nil
 	}
-	a.Kind, a.Lane, a.Immediate = ImmediateAnswer, id, r
+	a.Kind, a.Direction, a.Immediate = ImmediateAnswer, id, r
 	return nil
 }
 
@@ -152,7 +152,8 @@ func (s *Stream) receive(metadata *structpb.Struct) []*Violation {
 	for _, namespace := range slices.Sorted(maps.Keys(metadata.GetFields())) {
 		value := metadata.GetFields()[namespace].GetStructValue()
 		if value == nil || !slices.Contains(s.config.Receive, namespace) {
-			found = append(found, s.lanes[RequestLane].tolerated(MetadataNamespace, "dynamic metadata in %q is dropped",
+			found = append(found, s.directions[Request].tolerated(MetadataNamespace,
+				"dynamic metadata in %q is dropped",
 				namespace))
 			continue
 		}

@@ -1,7 +1,7 @@
-// Package exchange is a proxy's side of one ext_proc stream, with the lane rules Envoy enforces.
+// Package exchange is a proxy's side of one ext_proc stream, with the direction rules Envoy enforces.
 //
-// It owns what was sent and answered in each lane and the verdict on each answer: accepted, tolerated or fatal, with
-// the rule it broke. It applies header mutations as Envoy does.
+// It owns what was sent and answered in each direction and the verdict on each answer: accepted, tolerated or fatal,
+// with the rule it broke. It applies header mutations as Envoy does.
 //
 // It never touches HTTP, never picks an upstream, and never decides what a failure means for the client.
 package exchange

@@ -87,22 +87,22 @@ func (l Limits) withDefaults() Limits {
 
 // apply changes h as Envoy does with its default mutation rules: removals first, then sets; append_action is not read.
 // A fatal violation leaves h as it was.
-func (h *Headers) apply(l *lane, m *extprocv3.HeaderMutation, limits Limits) []*Violation {
+func (h *Headers) apply(d *directionState, m *extprocv3.HeaderMutation, limits Limits) []*Violation {
 	if m == nil {
 		return nil
 	}
 	limits = limits.withDefaults()
 	if len(m.GetSetHeaders()) > limits.Lines || len(m.GetRemoveHeaders()) > limits.Lines {
-		return []*Violation{l.fatal(InvalidMutation, "%d sets and %d removals, limit %d", len(m.GetSetHeaders()),
+		return []*Violation{d.fatal(InvalidMutation, "%d sets and %d removals, limit %d", len(m.GetSetHeaders()),
 			len(m.GetRemoveHeaders()), limits.Lines)}
 	}
 	out := slices.Clone(*h)
-	found, bad := out.applyRemovals(l, m.GetRemoveHeaders())
+	found, bad := out.applyRemovals(d, m.GetRemoveHeaders())
 	if bad != nil {
 		return append(found, bad)
 	}
 	for _, option := range m.GetSetHeaders() {
-		v := out.applySet(l, option)
+		v := out.applySet(d, option)
 		if v == nil {
 			continue
 		}
@@ -112,21 +112,21 @@ func (h *Headers) apply(l *lane, m *extprocv3.HeaderMutation, limits Limits) []*
 		}
 	}
 	if len(out) > limits.Lines || out.bytes() > limits.Bytes {
-		return append(found, l.fatal(InvalidMutation, "result has %d lines and %d bytes, limits %d and %d", len(out),
+		return append(found, d.fatal(InvalidMutation, "result has %d lines and %d bytes, limits %d and %d", len(out),
 			out.bytes(), limits.Lines, limits.Bytes))
 	}
 	*h = out
 	return found
 }
 
-func (h *Headers) applyRemovals(l *lane, names []string) (found []*Violation, bad *Violation) {
+func (h *Headers) applyRemovals(d *directionState, names []string) (found []*Violation, bad *Violation) {
 	for _, name := range names {
 		if !validName(name) {
-			return found, l.fatal(InvalidMutation, "removed header name %q", name)
+			return found, d.fatal(InvalidMutation, "removed header name %q", name)
 		}
 		name = strings.ToLower(name)
 		if name[0] == ':' || forbidden(name) {
-			found = append(found, l.tolerated(IgnoredHeader, "removal of %q", name))
+			found = append(found, d.tolerated(IgnoredHeader, "removal of %q", name))
 			continue
 		}
 		h.Remove(name)
@@ -134,7 +134,7 @@ func (h *Headers) applyRemovals(l *lane, names []string) (found []*Violation, ba
 	return found, nil
 }
 
-func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation {
+func (h *Headers) applySet(d *directionState, option *corev3.HeaderValueOption) *Violation {
 	header := option.GetHeader()
 	if header == nil {
 		return nil
@@ -142,12 +142,12 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 	value := string(header.GetRawValue())
 	switch {
 	case value != "" && header.GetValue() != "":
-		return l.fatal(InvalidMutation, "header %q has both value and raw_value", header.GetKey())
+		return d.fatal(InvalidMutation, "header %q has both value and raw_value", header.GetKey())
 	case !validName(header.GetKey()) || !validValue(value):
-		return l.fatal(InvalidMutation, "header %q: %q", header.GetKey(), value)
+		return d.fatal(InvalidMutation, "header %q: %q", header.GetKey(), value)
 	}
 	name := strings.ToLower(header.GetKey())
-	if v := checkName(l, name, value); v != nil {
+	if v := checkName(d, name, value); v != nil {
 		return v
 	}
 	appends := option.GetAppend().GetValue() //nolint:staticcheck // deprecated, and the one field that Envoy heeds
@@ -157,24 +157,24 @@ func (h *Headers) applySet(l *lane, option *corev3.HeaderValueOption) *Violation
 		h.Set(name, value)
 	}
 	if name == "content-length" {
-		return l.tolerated(LengthSet, "set of content-length: %q", value)
+		return d.tolerated(LengthSet, "set of content-length: %q", value)
 	}
 	if header.GetValue() != "" {
-		return l.tolerated(ValueNotRaw, "header %q uses value, only raw_value is read", name)
+		return d.tolerated(ValueNotRaw, "header %q uses value, only raw_value is read", name)
 	}
 	return nil
 }
 
 // checkName returns why a header is not set, nil if it is.
-func checkName(l *lane, name, value string) *Violation {
+func checkName(d *directionState, name, value string) *Violation {
 	switch {
-	case forbidden(name), name == "content-length" && l.mode.dropsLength():
-		return l.tolerated(IgnoredHeader, "set of %q", name)
+	case forbidden(name), name == "content-length" && d.mode.dropsLength():
+		return d.tolerated(IgnoredHeader, "set of %q", name)
 	case connectionHeader(name):
-		return l.tolerated(ConnectionHeader, "set of %q", name)
-	case name == ":status" && (l.id == RequestLane || !validStatus(value)), name[0] == ':' && name != ":status" &&
+		return d.tolerated(ConnectionHeader, "set of %q", name)
+	case name == ":status" && (d.id == Request || !validStatus(value)), name[0] == ':' && name != ":status" &&
 		name != ":path":
-		return l.fatal(InvalidMutation, "pseudo header %q: %q", name, value)
+		return d.fatal(InvalidMutation, "pseudo header %q: %q", name, value)
 	}
 	return nil
 }

@@ -16,29 +16,29 @@ const (
 	GRPC            = filterv3.ProcessingMode_GRPC
 )
 
-// LaneMode is what one lane sends to the EPP.
-type LaneMode struct {
+// Mode is what one direction sends to the EPP.
+type Mode struct {
 	SkipHeaders bool
 	Body        filterv3.ProcessingMode_BodySendMode
 	Trailers    bool
 }
 
-// FullDuplex is the lane mode the endpoint picker protocol asks for.
-func FullDuplex() LaneMode { return LaneMode{Body: Duplex, Trailers: true} }
+// FullDuplex is the direction mode the endpoint picker protocol asks for.
+func FullDuplex() Mode { return Mode{Body: Duplex, Trailers: true} }
 
-// Duplex says whether body messages go out without waiting for answers, and the EPP gives every byte back.
-func (m LaneMode) Duplex() bool { return m.Body == Duplex || m.Body == GRPC }
+// Duplex reports whether body messages go out without waiting for answers, and the EPP gives every byte back.
+func (m Mode) Duplex() bool { return m.Body == Duplex || m.Body == GRPC }
 
-// Buffers says whether the body comes in one message, after the headers answer.
-func (m LaneMode) Buffers() bool { return m.Body == Buffered || m.Body == BufferedPartial }
+// Buffers reports whether the body comes in one message, after the headers answer.
+func (m Mode) Buffers() bool { return m.Body == Buffered || m.Body == BufferedPartial }
 
-// changesLate says whether the headers are still held when the body is answered, so that the answer may change them.
+// changesLate reports whether the headers are still held when the body is answered, so that the answer may change them.
 // Headers that are not sent to the EPP go on at once: Envoy 1.40.0 ignores changes,
 // and has chosen the upstream by then.
-func (m LaneMode) changesLate() bool { return m.Buffers() && !m.SkipHeaders }
+func (m Mode) changesLate() bool { return m.Buffers() && !m.SkipHeaders }
 
 // Validate refuses what Envoy refuses.
-func (m LaneMode) Validate() error {
+func (m Mode) Validate() error {
 	if _, known := filterv3.ProcessingMode_BodySendMode_name[int32(m.Body)]; !known {
 		return fmt.Errorf("body mode %d: unknown", m.Body)
 	}
@@ -48,9 +48,9 @@ func (m LaneMode) Validate() error {
 	return nil
 }
 
-// dropsLength says whether Envoy removes content-length, and drops one that the EPP sets:
+// dropsLength reports whether Envoy removes content-length, and drops one that the EPP sets:
 // the body may change on its way.
-func (m LaneMode) dropsLength() bool {
+func (m Mode) dropsLength() bool {
 	switch m.Body {
 	case None:
 		return false

@@ -16,22 +16,22 @@ type walked struct {
 	complete bool
 }
 
-func testLanes(t *testing.T, mode lane, tests map[string]walked) {
+func testDirections(t *testing.T, mode directionState, tests map[string]walked) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := mode
-			found, fatal := walk(&l, test.steps...)
-			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || l.complete() != test.complete {
-				t.Errorf("mode %+v, steps %v: fatal %v, complete %v, rules (-want +got):\n%s", l.mode, test.steps,
-					fatal, l.complete(), diff)
+			d := mode
+			found, fatal := walk(&d, test.steps...)
+			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || d.complete() != test.complete {
+				t.Errorf("mode %+v, steps %v: fatal %v, complete %v, rules (-want +got):\n%s", d.mode, test.steps,
+					fatal, d.complete(), diff)
 			}
 		})
 	}
 }
 
-func TestNoBodyLane(t *testing.T) {
-	testLanes(t, lane{}, map[string]walked{
+func TestNoBodyDirection(t *testing.T) {
+	testDirections(t, directionState{}, map[string]walked{
 		"headers":         {steps: []string{"H", ">h"}, complete: true},
 		"headers and end": {steps: []string{"h", ">h"}, complete: true},
 		"replaced":        {steps: []string{"H", ">r"}, complete: true},
@@ -44,7 +44,7 @@ func TestNoBodyLane(t *testing.T) {
 			complete: true},
 		"nothing answered": {steps: []string{"H"}},
 	})
-	testLanes(t, lane{mode: LaneMode{Trailers: true}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Trailers: true}}, map[string]walked{
 		"trailers":                {steps: []string{"H", ">h", "T", ">t"}, complete: true},
 		"trailers not answered":   {steps: []string{"H", ">h", "T"}},
 		"trailers before headers": {steps: []string{"H", "T", ">t"}, found: []Rule{TrailersBeforeHeaders}, fatal: true},
@@ -53,8 +53,8 @@ func TestNoBodyLane(t *testing.T) {
 	})
 }
 
-func TestStreamedLane(t *testing.T) {
-	testLanes(t, lane{mode: LaneMode{Body: Streamed, Trailers: true}}, map[string]walked{
+func TestStreamedDirection(t *testing.T) {
+	testDirections(t, directionState{mode: Mode{Body: Streamed, Trailers: true}}, map[string]walked{
 		"an answer a chunk":    {steps: []string{"H", ">h", "B", "B", "E", ">p", ">p", ">p"}, complete: true},
 		"one by one":           {steps: []string{"H", ">h", "B", ">p", "E", ">p"}, complete: true},
 		"an answer is missing": {steps: []string{"H", ">h", "B", "E", ">p"}},
@@ -70,7 +70,7 @@ func TestStreamedLane(t *testing.T) {
 		"streamed_response": {steps: []string{"H", ">h", "B", ">b"}, found: []Rule{StreamedBody}, fatal: true},
 		"changed headers":   {steps: []string{"H", ">h", "E", ">x"}, found: []Rule{IgnoredField}, complete: true},
 	})
-	testLanes(t, lane{mode: LaneMode{Body: Streamed}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Body: Streamed}}, map[string]walked{
 		"without waiting":        {steps: []string{"H", "B", "E", ">h", ">p", ">p"}, complete: true},
 		"body is answered first": {steps: []string{"H", "E", ">p"}, found: []Rule{BodyBeforeHeaders}, fatal: true},
 		"it changes nothing": {steps: []string{"H", "B", "E", ">h", ">x", ">p"}, found: []Rule{IgnoredField},
@@ -79,16 +79,16 @@ func TestStreamedLane(t *testing.T) {
 			complete: true},
 		"streamed on all": {steps: []string{"H", ">h", "B", "E", ">e"}, found: []Rule{StreamedBody}, fatal: true},
 	})
-	testLanes(t, lane{mode: LaneMode{Body: Streamed, SkipHeaders: true}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Body: Streamed, SkipHeaders: true}}, map[string]walked{
 		"body alone":      {steps: []string{"B", "E", ">p", ">p"}, complete: true},
 		"headers answer":  {steps: []string{"E", ">h"}, found: []Rule{DuplicateHeaders}, fatal: true},
-		"nothing was yet": {steps: []string{">p"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing was yet": {steps: []string{">p"}, found: []Rule{WrongDirection}, fatal: true},
 	})
 }
 
-func TestBufferedLanes(t *testing.T) {
-	for _, body := range []LaneMode{{Body: Buffered, Trailers: true}, {Body: BufferedPartial, Trailers: true}} {
-		testLanes(t, lane{mode: body, hasLength: true}, map[string]walked{
+func TestBufferedDirections(t *testing.T) {
+	for _, body := range []Mode{{Body: Buffered, Trailers: true}, {Body: BufferedPartial, Trailers: true}} {
+		testDirections(t, directionState{mode: body, hasLength: true}, map[string]walked{
 			"headers, then the body":   {steps: []string{"H", ">h", "E", ">p"}, complete: true},
 			"the body changes headers": {steps: []string{"H", ">h", "E", ">x"}, complete: true},
 			"body and trailers":        {steps: []string{"H", ">h", "B", ">p", "T", ">t"}, complete: true},
@@ -104,25 +104,25 @@ func TestBufferedLanes(t *testing.T) {
 				fatal: true},
 		})
 	}
-	testLanes(t, lane{mode: LaneMode{Body: Buffered}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Body: Buffered}}, map[string]walked{
 		"streamed_response without a length": {steps: []string{"H", ">h", "E", ">e"}, found: []Rule{StreamedBody},
 			complete: true},
 		"trailers are not sent": {steps: []string{"H", ">h", "B", ">p"}, complete: true},
 	})
-	testLanes(t, lane{mode: LaneMode{Body: BufferedPartial, Trailers: true}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Body: BufferedPartial, Trailers: true}}, map[string]walked{
 		"cut body": {steps: []string{"H", ">h", "B", ">p"}, complete: true},
 	})
-	testLanes(t, lane{mode: LaneMode{Body: Buffered, SkipHeaders: true}}, map[string]walked{
+	testDirections(t, directionState{mode: Mode{Body: Buffered, SkipHeaders: true}}, map[string]walked{
 		"body alone":    {steps: []string{"E", ">p"}, complete: true},
 		"late a change": {steps: []string{"E", ">x"}, found: []Rule{IgnoredField}, complete: true},
 	})
-	testLanes(t, lane{id: ResponseLane, mode: LaneMode{Body: Buffered}}, map[string]walked{
+	testDirections(t, directionState{id: Response, mode: Mode{Body: Buffered}}, map[string]walked{
 		"route cache": {steps: []string{"H", ">h", "E", ">x"}, found: []Rule{IgnoredField}, complete: true},
 	})
 }
 
-func TestGRPCLane(t *testing.T) {
-	testLanes(t, lane{mode: LaneMode{Body: GRPC, Trailers: true}}, map[string]walked{
+func TestGRPCDirection(t *testing.T) {
+	testDirections(t, directionState{mode: Mode{Body: GRPC, Trailers: true}}, map[string]walked{
 		"messages":        {steps: []string{"H", ">h", "B", "E", ">b", ">e"}, complete: true},
 		"trailers":        {steps: []string{"H", ">h", "B", ">b", "T", ">t"}, complete: true},
 		"plain body":      {steps: []string{"H", ">h", "B", ">p"}, found: []Rule{PlainBody}, fatal: true},
@@ -135,26 +135,26 @@ func TestGRPCLane(t *testing.T) {
 		}}}
 	}
 	tests := map[string]struct {
-		body  LaneMode
+		body  Mode
 		chunk *extprocv3.StreamedBodyResponse
 		found []Rule
 	}{
-		"compressed message": {LaneMode{Body: GRPC},
+		"compressed message": {Mode{Body: GRPC},
 			&extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, nil},
-		"end without a message": {LaneMode{Body: GRPC},
+		"end without a message": {Mode{Body: GRPC},
 			&extprocv3.StreamedBodyResponse{EndOfStreamWithoutMessage: true}, []Rule{EarlyEnd}},
-		"a message may be large": {LaneMode{Body: GRPC},
+		"a message may be large": {Mode{Body: GRPC},
 			&extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, nil},
-		"a chunk may not": {LaneMode{Body: Duplex},
+		"a chunk may not": {Mode{Body: Duplex},
 			&extprocv3.StreamedBodyResponse{Body: make([]byte, maxChunk+1)}, []Rule{ChunkTooLarge}},
-		"flags mean nothing elsewhere": {LaneMode{Body: Duplex},
+		"flags mean nothing elsewhere": {Mode{Body: Duplex},
 			&extprocv3.StreamedBodyResponse{GrpcMessageCompressed: true}, []Rule{IgnoredField}},
 	}
 	for name, test := range tests {
-		l := &lane{mode: test.body}
-		walk(l, "H", ">h", "B")
+		d := &directionState{mode: test.body}
+		walk(d, "H", ">h", "B")
 		var found []Rule
-		for _, v := range l.gotBody(flagged(test.chunk)) {
+		for _, v := range d.gotBody(flagged(test.chunk)) {
 			found = append(found, v.Rule)
 		}
 		if diff := cmp.Diff(test.found, found); diff != "" {
@@ -196,8 +196,8 @@ func TestJudgementsOnTheWholeStream(t *testing.T) {
 	}
 	for name, test := range tests {
 		s := &Stream{config: test.config, received: map[string]*structpb.Struct{}}
-		s.lanes[ResponseLane].id = ResponseLane
-		s.lanes[RequestLane].sentHeaders(false)
+		s.directions[Response].id = Response
+		s.directions[Request].sentHeaders(false)
 		var found []Rule
 		for _, m := range test.answers {
 			_, vs := s.judge(m)
@@ -221,32 +221,32 @@ func TestBodyAnswersCarryWhatCounts(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		mode     LaneMode
+		mode     Mode
 		body     *extprocv3.BodyMutation
 		heeded   bool
 		replaced bool
 		chunk    string
 	}{
-		"buffered": {mode: LaneMode{Body: Buffered}, heeded: true},
-		"buffered, changed": {mode: LaneMode{Body: Buffered},
+		"buffered": {mode: Mode{Body: Buffered}, heeded: true},
+		"buffered, changed": {mode: Mode{Body: Buffered},
 			body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("x")}}, heeded: true,
 			replaced: true, chunk: "x"},
-		"buffered, cleared": {mode: LaneMode{Body: Buffered},
+		"buffered, cleared": {mode: Mode{Body: Buffered},
 			body: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_ClearBody{ClearBody: true}}, heeded: true,
 			replaced: true},
-		"streamed":        {mode: LaneMode{Body: Streamed}},
-		"without headers": {mode: LaneMode{Body: Buffered, SkipHeaders: true}},
+		"streamed":        {mode: Mode{Body: Streamed}},
+		"without headers": {mode: Mode{Body: Buffered, SkipHeaders: true}},
 	}
 	for name, test := range tests {
 		s := &Stream{received: map[string]*structpb.Struct{}}
-		s.lanes[RequestLane].mode = test.mode
+		s.directions[Request].mode = test.mode
 		if !test.mode.SkipHeaders {
-			walk(&s.lanes[RequestLane], "H", ">h")
+			walk(&s.directions[Request], "H", ">h")
 		}
-		walk(&s.lanes[RequestLane], "E")
+		walk(&s.directions[Request], "E")
 		a, _ := s.judge(answer(test.body))
 		if (a.Mutation != nil) != test.heeded || a.Replaced != test.replaced || string(a.Chunk) != test.chunk ||
-			!a.LaneEnded {
+			!a.Ended {
 			t.Errorf("%s: got %+v", name, a)
 		}
 	}
@@ -258,14 +258,14 @@ func TestConfigValidate(t *testing.T) {
 		good   bool
 	}{
 		"none":                     {Config{}, true},
-		"skip":                     {Config{Request: LaneMode{SkipHeaders: true}}, true},
+		"skip":                     {Config{Request: Mode{SkipHeaders: true}}, true},
 		"full duplex":              {Config{Request: FullDuplex(), Response: FullDuplex()}, true},
-		"buffered":                 {Config{Request: LaneMode{Body: Buffered}}, true},
-		"full duplex, no trailers": {Config{Request: LaneMode{Body: Duplex}}, false},
-		"grpc, no trailers":        {Config{Response: LaneMode{Body: GRPC}}, false},
-		"unknown":                  {Config{Response: LaneMode{Body: 17}}, false},
-		"observed":                 {Config{Observe: true, Request: LaneMode{Body: Streamed}}, true},
-		"observed, buffered":       {Config{Observe: true, Request: LaneMode{Body: Buffered}}, false},
+		"buffered":                 {Config{Request: Mode{Body: Buffered}}, true},
+		"full duplex, no trailers": {Config{Request: Mode{Body: Duplex}}, false},
+		"grpc, no trailers":        {Config{Response: Mode{Body: GRPC}}, false},
+		"unknown":                  {Config{Response: Mode{Body: 17}}, false},
+		"observed":                 {Config{Observe: true, Request: Mode{Body: Streamed}}, true},
+		"observed, buffered":       {Config{Observe: true, Request: Mode{Body: Buffered}}, false},
 		"observed, full duplex":    {Config{Observe: true, Response: FullDuplex()}, false},
 	}
 	for name, test := range tests {

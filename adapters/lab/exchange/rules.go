@@ -2,17 +2,17 @@ package exchange
 
 import "fmt"
 
-// Lane is one direction of an exchange. Order holds inside a lane only.
-type Lane uint8
+// Direction is one direction of an exchange. Order holds inside a direction only.
+type Direction uint8
 
-// The two lanes of an exchange.
+// The two directions of an exchange.
 const (
-	RequestLane Lane = iota
-	ResponseLane
+	Request Direction = iota
+	Response
 )
 
-func (l Lane) String() string {
-	if l == ResponseLane {
+func (d Direction) String() string {
+	if d == Response {
 		return "response"
 	}
 	return "request"
@@ -23,25 +23,25 @@ type Rule string
 
 // Spurious answers: Envoy gives the exchange up for each of them.
 const (
-	// WrongLane is an answer in a lane that has sent nothing yet.
-	WrongLane Rule = "wrong-lane"
-	// DuplicateHeaders is a second headers answer in a lane.
+	// WrongDirection is an answer in a direction that has sent nothing yet.
+	WrongDirection Rule = "wrong-direction"
+	// DuplicateHeaders is a second headers answer in a direction.
 	DuplicateHeaders Rule = "duplicate-headers"
 	// BodyBeforeHeaders is a body answer while the headers answer is outstanding.
 	BodyBeforeHeaders Rule = "body-before-headers"
 	// BodyNotSent is a body answer although no body message waits for one.
 	BodyNotSent Rule = "body-not-sent"
-	// BodyBeforeTrailers is a body answer in a lane of headers and trailers only, even an empty one.
+	// BodyBeforeTrailers is a body answer in a direction of headers and trailers only, even an empty one.
 	BodyBeforeTrailers Rule = "body-before-trailers"
 	// PlainBody is a body answer without streamed_response in FULL_DUPLEX_STREAMED or GRPC.
 	PlainBody Rule = "plain-body"
 	// StreamedBody is a streamed_response in a mode that has none. It is tolerated, and ignored, in BUFFERED_PARTIAL,
 	// in BUFFERED if the message names no content-length, and in STREAMED if it answers the last chunk.
 	StreamedBody Rule = "streamed-body"
-	// AfterEnd is a body answer after the lane's end of stream.
+	// AfterEnd is a body answer after the direction's end of stream.
 	AfterEnd Rule = "after-end"
 	// TrailersNotSent is a trailers answer that nobody asked for.
-	// It is tolerated when the lane is complete and it is empty.
+	// It is tolerated when the direction is complete and it is empty.
 	TrailersNotSent Rule = "trailers-not-sent"
 	// TrailersBeforeHeaders is a trailers answer while the headers answer is outstanding.
 	TrailersBeforeHeaders Rule = "trailers-before-headers"
@@ -54,17 +54,17 @@ const (
 	// ReplaceInDuplex is CONTINUE_AND_REPLACE in FULL_DUPLEX_STREAMED or GRPC.
 	ReplaceInDuplex Rule = "replace-in-duplex"
 	// InvalidMutation is a header mutation that is rejected as a whole: bad characters, both values set, too many.
-	// It is never forgiven by fail-open.
+	// An Envoy that fails open refuses it all the same.
 	InvalidMutation Rule = "invalid-mutation"
 )
 
 // Tolerated answers: Envoy goes on, but drops something or passes on something harmful.
 const (
-	// EarlyEnd is an end of stream in a lane whose input has not ended.
+	// EarlyEnd is an end of stream in a direction whose input has not ended.
 	EarlyEnd Rule = "early-end"
 	// EndBeforeTrailers is an end of stream on a body chunk although trailers were sent: the trailers are lost.
 	EndBeforeTrailers Rule = "end-before-trailers"
-	// EndedEarly is an EPP that closed its stream while a lane still owed body bytes or an end.
+	// EndedEarly is an EPP that closed its stream while a direction still owed body bytes or an end.
 	EndedEarly Rule = "ended-early"
 	// AfterImmediate is anything after an immediate response.
 	AfterImmediate Rule = "after-immediate"
@@ -92,15 +92,16 @@ const (
 
 // Violation is one answer that broke a rule. It is an error only when Fatal.
 type Violation struct {
-	Rule   Rule
-	Lane   Lane
-	Fatal  bool   // the exchange is over, as it would be in Envoy
-	Detail string // what was seen, for people
+	Rule      Rule
+	Direction Direction
+	Fatal     bool   // the exchange is over, as it would be in Envoy
+	Detail    string // what was seen, for people
 }
 
 func (v *Violation) Error() string {
-	return fmt.Sprintf("ext_proc %s lane: %s: %s", v.Lane, v.Rule, v.Detail)
+	return fmt.Sprintf("ext_proc %s direction: %s: %s", v.Direction, v.Rule, v.Detail)
 }
 
-// Spurious says whether fail-open may forgive the violation; an invalid mutation is never forgiven.
+// Spurious reports whether an Envoy that fails open goes on after the violation. It does after any but an invalid
+// mutation.
 func (v *Violation) Spurious() bool { return v.Fatal && v.Rule != InvalidMutation }

@@ -11,7 +11,7 @@ import (
 // attributesKey is the key Envoy's filter files its attributes under.
 const attributesKey = "envoy.filters.http.ext_proc"
 
-// Context goes with the messages of a lane: metadata with each, attributes with the first.
+// Context goes with the messages of a direction: metadata with each, attributes with the first.
 type Context struct {
 	Metadata   map[string]*structpb.Struct // by namespace
 	Attributes map[string]string           // such as upstream.address
@@ -35,58 +35,58 @@ func (c Context) attributes() map[string]*structpb.Struct {
 	return map[string]*structpb.Struct{attributesKey: {Fields: fields}}
 }
 
-// SendHeaders sends the headers of a lane; end means that neither body nor trailers follow.
-func (s *Stream) SendHeaders(id Lane, headers Headers, end bool, c Context) error {
+// SendHeaders sends the headers of a direction; end means that neither body nor trailers follow.
+func (s *Stream) SendHeaders(id Direction, headers Headers, end bool, c Context) error {
 	h := &extprocv3.HttpHeaders{Headers: headers.proto(s.config.PlainValues), EndOfStream: end}
 	m := &extprocv3.ProcessingRequest{Attributes: c.attributes()}
-	if id == RequestLane {
+	if id == Request {
 		m.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: h}
 	} else {
 		m.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: h}
 	}
 	s.SetContext(id, c)
-	return s.send(id, m, func(l *lane) {
-		l.hasLength = headers.has("content-length")
-		l.sentHeaders(end)
+	return s.send(id, m, func(d *directionState) {
+		d.hasLength = headers.has("content-length")
+		d.sentHeaders(end)
 	})
 }
 
-// SetContext changes the metadata that goes with the further messages of a lane.
-func (s *Stream) SetContext(id Lane, c Context) {
+// SetContext changes the metadata that goes with the further messages of a direction.
+func (s *Stream) SetContext(id Direction, c Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.context[id] = c
 }
 
 // SendBody sends a chunk, which may be empty, and which must not be changed before it returns.
-func (s *Stream) SendBody(id Lane, chunk []byte, end bool) error {
+func (s *Stream) SendBody(id Direction, chunk []byte, end bool) error {
 	return s.SendHTTPBody(id, &extprocv3.HttpBody{Body: chunk, EndOfStream: end})
 }
 
 // SendHTTPBody sends a body message with the flags that only gRPC messages have.
-func (s *Stream) SendHTTPBody(id Lane, b *extprocv3.HttpBody) error {
+func (s *Stream) SendHTTPBody(id Direction, b *extprocv3.HttpBody) error {
 	m := &extprocv3.ProcessingRequest{}
-	if id == RequestLane {
+	if id == Request {
 		m.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: b}
 	} else {
 		m.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: b}
 	}
-	return s.send(id, m, func(l *lane) { l.sentBody(b.GetEndOfStream()) })
+	return s.send(id, m, func(d *directionState) { d.sentBody(b.GetEndOfStream()) })
 }
 
-// SendTrailers sends the trailers of a lane, its last message.
-func (s *Stream) SendTrailers(id Lane, trailers Headers) error {
+// SendTrailers sends the trailers of a direction, its last message.
+func (s *Stream) SendTrailers(id Direction, trailers Headers) error {
 	t := &extprocv3.HttpTrailers{Trailers: trailers.proto(s.config.PlainValues)}
 	m := &extprocv3.ProcessingRequest{}
-	if id == RequestLane {
+	if id == Request {
 		m.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: t}
 	} else {
 		m.Request = &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: t}
 	}
-	return s.send(id, m, (*lane).sentTrailers)
+	return s.send(id, m, (*directionState).sentTrailers)
 }
 
-// SendMessage sends a message as it is, without touching the lanes: for messages that no HTTP exchange makes.
+// SendMessage sends a message as it is, without touching the directions: for messages that no HTTP exchange makes.
 func (s *Stream) SendMessage(m *extprocv3.ProcessingRequest) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -94,8 +94,8 @@ func (s *Stream) SendMessage(m *extprocv3.ProcessingRequest) error {
 	return s.client.Send(m)
 }
 
-// send notes the message in its lane before it goes out, so that no answer can overtake the note.
-func (s *Stream) send(id Lane, m *extprocv3.ProcessingRequest, note func(*lane)) error {
+// send notes the message in its direction before it goes out, so that no answer can overtake the note.
+func (s *Stream) send(id Direction, m *extprocv3.ProcessingRequest, note func(*directionState)) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.mu.Lock()
@@ -103,8 +103,8 @@ func (s *Stream) send(id Lane, m *extprocv3.ProcessingRequest, note func(*lane))
 		s.mu.Unlock()
 		return io.EOF
 	}
-	before := s.lanes[id]
-	note(&s.lanes[id])
+	before := s.directions[id]
+	note(&s.directions[id])
 	m.MetadataContext = s.context[id].metadata()
 	s.mu.Unlock()
 	s.mark(m)
@@ -129,10 +129,10 @@ func (s *Stream) mark(m *extprocv3.ProcessingRequest) {
 }
 
 // takeBack forgets a message that the ended stream did not take: its bytes are still with the caller.
-func (s *Stream) takeBack(id Lane, before lane) {
+func (s *Stream) takeBack(id Direction, before directionState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &s.lanes[id]
-	l.bodySent, l.trailersSent, l.inputEnded, l.owed = before.bodySent, before.trailersSent, before.inputEnded,
+	d := &s.directions[id]
+	d.bodySent, d.trailersSent, d.inputEnded, d.owed = before.bodySent, before.trailersSent, before.inputEnded,
 		before.owed
 }

@@ -13,7 +13,7 @@ import (
 
 // Config is what the exchanges of a proxy share.
 type Config struct {
-	Request, Response LaneMode
+	Request, Response Mode
 	Receive           []string // metadata namespaces that are accepted, default envoy.lb
 	Limits            Limits
 	DisableImmediate  bool
@@ -23,15 +23,15 @@ type Config struct {
 	OnViolation       func(Violation) // called from Recv and Apply, may be nil
 }
 
-// Validate reports the first lane mode that Envoy refuses.
+// Validate reports the first direction mode that Envoy refuses.
 func (c Config) Validate() error {
 	if err := c.Request.Validate(); err != nil {
-		return fmt.Errorf("request lane: %w", err)
+		return fmt.Errorf("request direction: %w", err)
 	}
 	if err := c.Response.Validate(); err != nil {
-		return fmt.Errorf("response lane: %w", err)
+		return fmt.Errorf("response direction: %w", err)
 	}
-	for _, m := range []LaneMode{c.Request, c.Response} {
+	for _, m := range []Mode{c.Request, c.Response} {
 		if c.Observe && (m.Buffers() || m.Body == Duplex) {
 			return fmt.Errorf("body mode %s: not in observability mode", m.Body)
 		}
@@ -45,15 +45,15 @@ type Stream struct {
 	client extprocv3.ExternalProcessor_ProcessClient
 	cancel context.CancelFunc
 
-	sending sync.Mutex // gRPC allows one sender; also makes lane state and wire order agree
+	sending sync.Mutex // gRPC allows one sender; also makes direction state and wire order agree
 	first   bool
 
-	mu       sync.Mutex
-	lanes    [2]lane
-	context  [2]Context
-	received map[string]*structpb.Struct
-	over     bool // the EPP ended the stream: nothing is sent any more
-	answered bool // an immediate response came: what follows has no effect
+	mu         sync.Mutex
+	directions [2]directionState
+	context    [2]Context
+	received   map[string]*structpb.Struct
+	over       bool // the EPP ended the stream: nothing is sent any more
+	answered   bool // an immediate response came: what follows has no effect
 }
 
 // Open starts an exchange. It blocks until the EPP's connection is ready or has failed.
@@ -68,8 +68,8 @@ func Open(ctx context.Context, client extprocv3.ExternalProcessorClient, config 
 		config.Receive = []string{"envoy.lb"}
 	}
 	s := &Stream{config: config, client: process, cancel: cancel, first: true, received: map[string]*structpb.Struct{}}
-	s.lanes[RequestLane] = lane{id: RequestLane, mode: config.Request}
-	s.lanes[ResponseLane] = lane{id: ResponseLane, mode: config.Response}
+	s.directions[Request] = directionState{id: Request, mode: config.Request}
+	s.directions[Response] = directionState{id: Response, mode: config.Response}
 	return s, nil
 }
 
@@ -116,10 +116,10 @@ func (s *Stream) ended(err error) error {
 	}
 	s.mu.Lock()
 	var found []*Violation
-	for i := range s.lanes {
-		l := &s.lanes[i]
-		if l.owesBody() && !s.answered && !s.config.Observe {
-			found = append(found, l.tolerated(EndedEarly, "the EPP ended the stream and still owed body or its end"))
+	for i := range s.directions {
+		d := &s.directions[i]
+		if d.owesBody() && !s.answered && !s.config.Observe {
+			found = append(found, d.tolerated(EndedEarly, "the EPP ended the stream and still owed body or its end"))
 		}
 	}
 	s.mu.Unlock()
@@ -145,10 +145,10 @@ func (s *Stream) report(found []*Violation) error {
 // Report tells a violation that was found outside the stream, such as an endpoint that cannot be parsed.
 func (s *Stream) Report(v Violation) { _ = s.report([]*Violation{&v}) }
 
-// Apply changes headers as the lane's answer says and returns a fatal *Violation if the answer is rejected.
-func (s *Stream) Apply(id Lane, headers *Headers, m *extprocv3.HeaderMutation) error {
-	l := lane{id: id, mode: s.lanes[id].mode}
-	return s.report(headers.apply(&l, m, s.config.Limits))
+// Apply changes headers as the direction's answer says and returns a fatal *Violation if the answer is rejected.
+func (s *Stream) Apply(id Direction, headers *Headers, m *extprocv3.HeaderMutation) error {
+	d := directionState{id: id, mode: s.directions[id].mode}
+	return s.report(headers.apply(&d, m, s.config.Limits))
 }
 
 // Metadata returns the struct received in a namespace so far, nil if there is none. It must not be changed.
@@ -158,22 +158,24 @@ func (s *Stream) Metadata(namespace string) *structpb.Struct {
 	return s.received[namespace]
 }
 
-// BodySent says whether a lane has sent body bytes: from then on an EPP failure cannot be forgiven.
-func (s *Stream) BodySent(id Lane) bool { return s.peek(id, func(l *lane) bool { return l.bodySent }) }
-
-// OwesBody says whether a lane would lose bytes if the stream ended now.
-func (s *Stream) OwesBody(id Lane) bool { return s.peek(id, (*lane).owesBody) }
-
-// InputEnded says whether the end of the lane's input was sent.
-func (s *Stream) InputEnded(id Lane) bool {
-	return s.peek(id, func(l *lane) bool { return l.inputEnded })
+// BodySent reports whether a direction has sent body bytes: from then on Envoy cannot go on without the EPP.
+func (s *Stream) BodySent(id Direction) bool {
+	return s.peek(id, func(d *directionState) bool { return d.bodySent })
 }
 
-// Complete says whether the EPP owes nothing more in a lane.
-func (s *Stream) Complete(id Lane) bool { return s.peek(id, (*lane).complete) }
+// OwesBody reports whether a direction would lose bytes if the stream ended now.
+func (s *Stream) OwesBody(id Direction) bool { return s.peek(id, (*directionState).owesBody) }
 
-func (s *Stream) peek(id Lane, ask func(*lane) bool) bool {
+// InputEnded reports whether the end of the direction's input was sent.
+func (s *Stream) InputEnded(id Direction) bool {
+	return s.peek(id, func(d *directionState) bool { return d.inputEnded })
+}
+
+// Complete reports whether the EPP owes nothing more in a direction.
+func (s *Stream) Complete(id Direction) bool { return s.peek(id, (*directionState).complete) }
+
+func (s *Stream) peek(id Direction, ask func(*directionState) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ask(&s.lanes[id])
+	return ask(&s.directions[id])
 }

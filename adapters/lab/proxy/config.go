@@ -25,8 +25,8 @@ type Config struct {
 	// TLS is used towards the EPP unless Plaintext; nil accepts any certificate. ALPN h2 is always offered.
 	TLS *tls.Config
 
-	// Request and Response are the lane modes; the zero value of both means FULL_DUPLEX_STREAMED in both.
-	Request, Response exchange.LaneMode
+	// Request and Response are the direction modes; the zero value of both means FULL_DUPLEX_STREAMED in both.
+	Request, Response exchange.Mode
 
 	// FailureModeAllow lets a request go on to a fallback endpoint when the EPP fails and has seen no body of it.
 	FailureModeAllow bool
@@ -38,7 +38,7 @@ type Config struct {
 	// StatusOnError is the reply when the EPP fails and the request cannot go on. Default 503;
 	// Envoy's own default is 500.
 	StatusOnError int
-	// MessageTimeout bounds the wait for a headers answer in lanes that are not full duplex. Default 200 ms.
+	// MessageTimeout bounds the wait for a headers answer in directions that are not full duplex. Default 200 ms.
 	// The reply is 504.
 	MessageTimeout time.Duration
 
@@ -46,7 +46,7 @@ type Config struct {
 	MaxAttempts      int               // endpoints tried per request, default 3
 	ChunkBytes       int               // largest body chunk sent to the EPP, default 16 KiB
 	RetryBufferBytes int64             // request body kept for a further attempt, default 1 MiB
-	// unread body per lane at which the EPP's answers are no longer read, default 4 MiB
+	// unread body per direction at which the EPP's answers are no longer read, default 4 MiB
 	PendingBytes    int64
 	Limits          exchange.Limits // of header maps the EPP changes
 	MaxMessageBytes int             // largest message taken from the EPP, default unlimited, as Envoy
@@ -56,7 +56,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.Request == (exchange.LaneMode{}) && c.Response == (exchange.LaneMode{}) {
+	if c.Request == (exchange.Mode{}) && c.Response == (exchange.Mode{}) {
 		c.Request, c.Response = exchange.FullDuplex(), exchange.FullDuplex()
 	}
 	if c.Fallback == nil {
@@ -97,23 +97,23 @@ func (c *Config) validate() error {
 		problems = append(problems, errors.New("EPP: address is empty"))
 	}
 	if c.Request.SkipHeaders {
-		problems = append(problems, errors.New("request lane: headers must be sent"))
+		problems = append(problems, errors.New("request direction: headers must be sent"))
 	}
 	if c.Response.SkipHeaders && c.Response.Body != exchange.None {
-		problems = append(problems, errors.New("response lane: a body needs its headers"))
+		problems = append(problems, errors.New("response direction: a body needs its headers"))
 	}
-	for i, m := range []exchange.LaneMode{c.Request, c.Response} {
+	for i, m := range []exchange.Mode{c.Request, c.Response} {
 		if m.Body != exchange.Duplex && (m.Body != exchange.None || m.Trailers) {
-			problems = append(problems, fmt.Errorf("%v lane: body mode %s with trailers %v: want "+
+			problems = append(problems, fmt.Errorf("%v direction: body mode %s with trailers %v: want "+
 				"FULL_DUPLEX_STREAMED, or NONE without trailers",
-				exchange.Lane(i), m.Body, m.Trailers))
+				exchange.Direction(i), m.Body, m.Trailers))
 		}
 	}
 	if c.ChunkBytes < 1 {
 		problems = append(problems, fmt.Errorf("ChunkBytes: got %d, want 1 or more", c.ChunkBytes))
 	}
-	lanes := exchange.Config{Request: c.Request, Response: c.Response}
-	return errors.Join(append(problems, lanes.Validate())...)
+	directions := exchange.Config{Request: c.Request, Response: c.Response}
+	return errors.Join(append(problems, directions.Validate())...)
 }
 
 // connect makes the gRPC connection to the EPP; it is dialled with the first stream.

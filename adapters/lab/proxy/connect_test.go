@@ -98,8 +98,8 @@ func TestSilentEPPTimesOutOutsideFullDuplex(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	tests := map[string]Config{
 		"no EPP":                    {},
-		"request headers skipped":   {EPP: "a:1", Request: exchange.LaneMode{SkipHeaders: true}},
-		"response without trailers": {EPP: "a:1", Response: exchange.LaneMode{Body: exchange.FullDuplex().Body}},
+		"request headers skipped":   {EPP: "a:1", Request: exchange.Mode{SkipHeaders: true}},
+		"response without trailers": {EPP: "a:1", Response: exchange.Mode{Body: exchange.FullDuplex().Body}},
 		"negative chunk":            {EPP: "a:1", ChunkBytes: -1},
 	}
 	for name, config := range tests {
@@ -119,7 +119,7 @@ func TestResponseModeNoneEndsStreamEarly(t *testing.T) {
 		_, _ = w.Write([]byte("late"))
 	})
 	epp := startEPP(t, upstream)
-	r := startRig(t, Config{EPP: epp.address, Request: exchange.FullDuplex(), Response: exchange.LaneMode{}})
+	r := startRig(t, Config{EPP: epp.address, Request: exchange.FullDuplex(), Response: exchange.Mode{}})
 	response, err := r.client.Post(r.front.URL, "text/plain", strings.NewReader("x"))
 	if err != nil {
 		t.Fatal(err)

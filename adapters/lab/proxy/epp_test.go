@@ -24,7 +24,7 @@ type (
 )
 
 // fakeEPP answers correctly: it holds the request headers until the first body chunk, names the destination and echoes
-// both lanes. A fault is called before each step and may send something else; true means that the step is done.
+// both directions. A fault is called before each step and may send something else; true means that the step is done.
 type fakeEPP struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	t           *testing.T
@@ -112,18 +112,18 @@ func (s *eppStream) answer(m *ask) error {
 		if err := s.pick(); err != nil {
 			return err
 		}
-		return s.echo(exchange.RequestLane, r.RequestBody)
+		return s.echo(exchange.Request, r.RequestBody)
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		if err := s.pick(); err != nil {
 			return err
 		}
-		return s.Send(trailersAnswer(exchange.RequestLane, nil))
+		return s.Send(trailersAnswer(exchange.Request, nil))
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		return s.Send(headersAnswer(exchange.ResponseLane, setHeaders("x-seen", "yes")))
+		return s.Send(headersAnswer(exchange.Response, setHeaders("x-seen", "yes")))
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		return s.echo(exchange.ResponseLane, r.ResponseBody)
+		return s.echo(exchange.Response, r.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		return s.Send(trailersAnswer(exchange.ResponseLane, setHeaders("x-trailer-seen", "yes")))
+		return s.Send(trailersAnswer(exchange.Response, setHeaders("x-trailer-seen", "yes")))
 	}
 	return errors.New("unknown message")
 }
@@ -133,20 +133,20 @@ func (s *eppStream) pick() error {
 		return nil
 	}
 	s.headed = true
-	m := headersAnswer(exchange.RequestLane, setHeaders("x-gateway-destination-endpoint", s.epp.destination))
+	m := headersAnswer(exchange.Request, setHeaders("x-gateway-destination-endpoint", s.epp.destination))
 	m.DynamicMetadata = metadata("envoy.lb", "x-gateway-destination-endpoint", s.epp.destination)
 	return s.Send(m)
 }
 
-func (s *eppStream) echo(lane exchange.Lane, b *extprocv3.HttpBody) error {
+func (s *eppStream) echo(direction exchange.Direction, b *extprocv3.HttpBody) error {
 	rest := b.Body
 	for len(rest) > 62000 {
-		if err := s.Send(bodyAnswer(lane, rest[:62000], false)); err != nil {
+		if err := s.Send(bodyAnswer(direction, rest[:62000], false)); err != nil {
 			return err
 		}
 		rest = rest[62000:]
 	}
-	return s.Send(bodyAnswer(lane, rest, b.EndOfStream))
+	return s.Send(bodyAnswer(direction, rest, b.EndOfStream))
 }
 
 func stepOf(m *ask) string {
@@ -185,17 +185,17 @@ func metadata(namespace, key, value string) *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{namespace: structpb.NewStructValue(inner)}}
 }
 
-func headersAnswer(lane exchange.Lane, m *extprocv3.HeaderMutation) *answer {
+func headersAnswer(direction exchange.Direction, m *extprocv3.HeaderMutation) *answer {
 	h := &extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{HeaderMutation: m}}
-	if lane == exchange.RequestLane {
+	if direction == exchange.Request {
 		return &answer{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: h}}
 	}
 	return &answer{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: h}}
 }
 
-func bodyAnswer(lane exchange.Lane, chunk []byte, end bool) *answer {
+func bodyAnswer(direction exchange.Direction, chunk []byte, end bool) *answer {
 	streamed := &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end}
-	return commonBody(lane,
+	return commonBody(direction,
 		&extprocv3.CommonResponse{
 			BodyMutation: &extprocv3.BodyMutation{
 				Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: streamed},
@@ -203,17 +203,17 @@ func bodyAnswer(lane exchange.Lane, chunk []byte, end bool) *answer {
 		})
 }
 
-func commonBody(lane exchange.Lane, c *extprocv3.CommonResponse) *answer {
+func commonBody(direction exchange.Direction, c *extprocv3.CommonResponse) *answer {
 	b := &extprocv3.BodyResponse{Response: c}
-	if lane == exchange.RequestLane {
+	if direction == exchange.Request {
 		return &answer{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: b}}
 	}
 	return &answer{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: b}}
 }
 
-func trailersAnswer(lane exchange.Lane, m *extprocv3.HeaderMutation) *answer {
+func trailersAnswer(direction exchange.Direction, m *extprocv3.HeaderMutation) *answer {
 	t := &extprocv3.TrailersResponse{HeaderMutation: m}
-	if lane == exchange.RequestLane {
+	if direction == exchange.Request {
 		return &answer{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: t}}
 	}
 	return &answer{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: t}}

@@ -35,7 +35,7 @@ func TestImmediateResponseByPhase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			epp := startEPP(t, startUpstream(t, echoUpstream))
 			epp.fault = plant(test.at, immediateAnswer(test.code, "no", json),
-				headersAnswer(exchange.ResponseLane, nil))
+				headersAnswer(exchange.Response, nil))
 			r := startRig(t, Config{EPP: epp.address})
 			response, body := r.post(strings.NewReader("hello"), test.change)
 			if response == nil || response.StatusCode != test.status || body != test.body ||
@@ -122,9 +122,9 @@ func TestEPPFailures(t *testing.T) {
 		"error on response body, fail closed": {body: "hello", fault: boom("rE"), status: 503},
 		"OK on headers without a pick":        {fault: leave("qH"), status: 200},
 		"spurious before a body, fail open": {allow: true,
-			fault: plant("qH", headersAnswer(exchange.ResponseLane, nil)), status: 200},
-		"invalid mutation is never forgiven": {allow: true,
-			fault: plant("qH", headersAnswer(exchange.RequestLane, setHeaders("a", "\n"))), status: 503},
+			fault: plant("qH", headersAnswer(exchange.Response, nil)), status: 200},
+		"an invalid mutation is refused though it fails open": {allow: true,
+			fault: plant("qH", headersAnswer(exchange.Request, setHeaders("a", "\n"))), status: 503},
 		"body kept for ever, stream ended OK": {body: "hello",
 			fault: func(s string, _ *eppStream) (bool, error) {
 				return true,

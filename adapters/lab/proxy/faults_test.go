@@ -68,7 +68,7 @@ func immediateAnswer(code typev3.StatusCode, body string, m *extprocv3.HeaderMut
 }
 
 func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
-	const q, s = exchange.RequestLane, exchange.ResponseLane
+	const q, s = exchange.Request, exchange.Response
 	replace := headersAnswer(q, nil)
 	replace.GetRequestHeaders().Response.Status = extprocv3.CommonResponse_CONTINUE_AND_REPLACE
 	both := setHeaders("a", "b")
@@ -78,14 +78,15 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 		many.RemoveHeaders = append(many.RemoveHeaders, "x")
 	}
 	tests := map[string]struct {
-		fault func(string, *eppStream) (bool, error)
-		lane  exchange.Lane
-		rule  exchange.Rule
+		fault     func(string, *eppStream) (bool, error)
+		direction exchange.Direction
+		rule      exchange.Rule
 	}{
-		"response lane answered during the request": {plant("qE", headersAnswer(s, nil)), s, exchange.WrongLane},
+		"response direction answered during the request": {plant("qE", headersAnswer(s, nil)), s,
+			exchange.WrongDirection},
 		"response body during the request": {plant("qE", bodyAnswer(s, []byte("x"), false)), s,
-			exchange.WrongLane},
-		"response trailers during the request": {plant("qE", trailersAnswer(s, nil)), s, exchange.WrongLane},
+			exchange.WrongDirection},
+		"response trailers during the request": {plant("qE", trailersAnswer(s, nil)), s, exchange.WrongDirection},
 		"two headers answers": {plant("qE", headersAnswer(q, nil), headersAnswer(q, nil)), q,
 			exchange.DuplicateHeaders},
 		"two response headers answers": {after("rH", headersAnswer(s, nil)), s, exchange.DuplicateHeaders},
@@ -128,8 +129,10 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 			until(t, "request ended", func() bool { return r.proxy.Stats().Active == 0 })
 			found := r.violations()
 			// A destination that is missing because of the fault is reported too.
-			if len(found) == 0 || found[0].Rule != test.rule || found[0].Lane != test.lane || !found[0].Fatal {
-				t.Fatalf("violations: got %+v, want %s in the %s lane; response %v %s", found, test.rule, test.lane,
+			if len(found) == 0 || found[0].Rule != test.rule || found[0].Direction != test.direction ||
+				!found[0].Fatal {
+				t.Fatalf("violations: got %+v, want %s in the %s direction; response %v %s", found, test.rule,
+					test.direction,
 					response, body)
 			}
 			if response != nil && response.StatusCode != http.StatusServiceUnavailable && body == "hello" {
@@ -143,7 +146,7 @@ func TestPlantedFaultsAreReportedAndFatal(t *testing.T) {
 }
 
 func TestToleratedFaultsAreReported(t *testing.T) {
-	const q, s = exchange.RequestLane, exchange.ResponseLane
+	const q, s = exchange.Request, exchange.Response
 	withMetadata := func(m *answer, md *structpb.Struct) *answer { m.DynamicMetadata = md; return m }
 	value := &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "a",
 		Value: "b"}}}}
@@ -153,7 +156,7 @@ func TestToleratedFaultsAreReported(t *testing.T) {
 		fault func(string, *eppStream) (bool, error)
 		rule  exchange.Rule
 	}{
-		"empty trailers after a complete lane": {after("qE", trailersAnswer(q, nil)), exchange.TrailersNotSent},
+		"empty trailers after a complete direction": {after("qE", trailersAnswer(q, nil)), exchange.TrailersNotSent},
 		"forbidden header": {plant("rH", headersAnswer(s, setHeaders("x-envoy-a", "b"))),
 			exchange.IgnoredHeader},
 		"content-length": {plant("rH", headersAnswer(s, setHeaders("content-length", "1"))),
@@ -200,16 +203,16 @@ func TestTrailersFaults(t *testing.T) {
 		if step != "qT" {
 			return false, nil
 		}
-		return true, errors.Join(s.pick(), s.Send(bodyAnswer(exchange.RequestLane, nil, false)))
+		return true, errors.Join(s.pick(), s.Send(bodyAnswer(exchange.Request, nil, false)))
 	}
 	tests := map[string]struct {
 		fault func(string, *eppStream) (bool, error)
 		body  string
 		rule  exchange.Rule
 	}{
-		"end of stream although trailers follow": {plant("rT", bodyAnswer(exchange.ResponseLane, nil, true)), "body",
+		"end of stream although trailers follow": {plant("rT", bodyAnswer(exchange.Response, nil, true)), "body",
 			exchange.EndBeforeTrailers},
-		"trailers before headers": {plant("qT", trailersAnswer(exchange.RequestLane, nil)), "",
+		"trailers before headers": {plant("qT", trailersAnswer(exchange.Request, nil)), "",
 			exchange.TrailersBeforeHeaders},
 		"empty chunk in headers and trailers": {pickThenChunk, "", exchange.BodyBeforeTrailers},
 	}
@@ -250,7 +253,7 @@ func TestDestinationReports(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			epp := startEPP(t, "")
-			m := headersAnswer(exchange.RequestLane, setHeaders("x-gateway-destination-endpoint", test.header))
+			m := headersAnswer(exchange.Request, setHeaders("x-gateway-destination-endpoint", test.header))
 			m.DynamicMetadata = metadata("envoy.lb", "x-gateway-destination-endpoint", test.metadata)
 			epp.fault = func(step string, s *eppStream) (bool, error) {
 				if step == "qE" {

@@ -2,7 +2,7 @@
 // as strict about the answers as Envoy is.
 //
 // It owns the way of one HTTP request: to the EPP, to the endpoint the EPP named or the next of its list, and back
-// through the response lane. Every answer that breaks a rule is counted and reported.
+// through the response direction. Every answer that breaks a rule is counted and reported.
 //
 // It never picks by itself: without an EPP it uses a random fallback endpoint, and only where fail-open allows it. It
 // does no health checks, no routing by path, and no upgrades.
@@ -24,12 +24,12 @@ import (
 
 // Proxy is an http.Handler. It is safe for concurrent use.
 type Proxy struct {
-	config   Config
-	lanes    exchange.Config
-	conn     *grpc.ClientConn
-	client   extprocv3.ExternalProcessorClient
-	counters counters
-	owned    *http.Transport // made here, closed here
+	config     Config
+	directions exchange.Config
+	conn       *grpc.ClientConn
+	client     extprocv3.ExternalProcessorClient
+	counters   counters
+	owned      *http.Transport // made here, closed here
 }
 
 // New makes a proxy. The EPP need not be up.
@@ -47,7 +47,7 @@ func New(config Config) (*Proxy, error) {
 		p.owned = defaultTransport()
 		p.config.Transport = p.owned
 	}
-	p.lanes = exchange.Config{
+	p.directions = exchange.Config{
 		Request:     config.Request,
 		Response:    config.Response,
 		Limits:      config.Limits,

@@ -279,7 +279,7 @@ func TestUpstreamBreaksOffMidBody(t *testing.T) {
 	}
 }
 
-func TestUpstreamFailureSkipsResponseLane(t *testing.T) {
+func TestUpstreamFailureSkipsResponseDirection(t *testing.T) {
 	dead := deadAddress(t)
 	epp := startEPP(t, dead)
 	r := startRig(t, Config{EPP: epp.address})
@@ -290,7 +290,7 @@ func TestUpstreamFailureSkipsResponseLane(t *testing.T) {
 	until(t, "EPP stream ended", func() bool { epp.mu.Lock(); defer epp.mu.Unlock(); return epp.ended == 1 })
 	for _, m := range epp.asks {
 		if m.GetResponseHeaders() != nil {
-			t.Errorf("the local reply reached the response lane: %v", m)
+			t.Errorf("the local reply reached the response direction: %v", m)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (t *transaction) readBody() {
 		defer t.tasks.Done()
 		source := &noticed{Reader: t.r.Body, done: t.readDone}
 		trailers := func() exchange.Headers { return appendFields(nil, t.r.Trailer, noField) }
-		if err := t.pump(exchange.RequestLane, source, trailers, through); err != nil {
+		if err := t.pump(exchange.Request, source, trailers, through); err != nil {
 			t.cancel() // the client broke its request off
 		}
 	}()
@@ -147,7 +147,8 @@ func noField(string) bool { return false }
 
 // pump reads a body to its end and sends it to the EPP, or straight on when through is false or the EPP is out of the
 // way.
-func (t *transaction) pump(id exchange.Lane, body io.Reader, trailers func() exchange.Headers, through bool) error {
+func (t *transaction) pump(id exchange.Direction, body io.Reader, trailers func() exchange.Headers,
+	through bool) error {
 	buffer := make([]byte, t.p.config.ChunkBytes)
 	for {
 		n, err := body.Read(buffer)
@@ -171,8 +172,8 @@ func (t *transaction) pump(id exchange.Lane, body io.Reader, trailers func() exc
 	}
 }
 
-// passChunk says whether the next chunk still goes through the EPP.
-func (t *transaction) passChunk(id exchange.Lane, chunk []byte, end, through bool) bool {
+// passChunk reports whether the next chunk still goes through the EPP.
+func (t *transaction) passChunk(id exchange.Direction, chunk []byte, end, through bool) bool {
 	if through && !t.direct() {
 		if t.stream.SendBody(id, chunk, end) == nil {
 			return true
@@ -189,7 +190,7 @@ func (t *transaction) passChunk(id exchange.Lane, chunk []byte, end, through boo
 	return false
 }
 
-func (t *transaction) passTrailers(id exchange.Lane, trailers exchange.Headers, through bool) {
+func (t *transaction) passTrailers(id exchange.Direction, trailers exchange.Headers, through bool) {
 	if through && !t.direct() {
 		t.mu.Lock()
 		t.ways[id].trailers = trailers

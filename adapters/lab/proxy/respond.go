@@ -12,24 +12,24 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// respond takes the upstream's response through the response lane to the client.
+// respond takes the upstream's response through the response direction to the client.
 func (t *transaction) respond(response *http.Response, by served) error {
 	mode := t.p.config.Response
-	t.ways[exchange.RequestLane].body.lift()
-	l := t.ways[exchange.ResponseLane]
+	t.ways[exchange.Request].body.lift()
+	l := t.ways[exchange.Response]
 	l.headers = responseHeaders(response)
 	noBody := t.r.Method == http.MethodHead || response.Body == http.NoBody || response.ContentLength == 0
 	asked := t.stream != nil && !t.direct() && !mode.SkipHeaders
 	through := asked && mode.Duplex() && !noBody
 	if asked {
 		// An error here shows in receive with its reason.
-		_ = t.stream.SendHeaders(exchange.ResponseLane, l.headers, noBody, t.responseContext(by))
+		_ = t.stream.SendHeaders(exchange.Response, l.headers, noBody, t.responseContext(by))
 	}
 	if through {
 		t.readResponse(response, true)
 	}
 	if asked {
-		if err := t.await(exchange.ResponseLane); err != nil {
+		if err := t.await(exchange.Response); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (t *transaction) respond(response *http.Response, by served) error {
 
 // endEarly closes the stream as soon as nothing is left for the EPP to do.
 func (t *transaction) endEarly() {
-	if t.stream == nil || t.direct() || t.p.config.Response.Duplex() || !t.stream.Complete(exchange.RequestLane) {
+	if t.stream == nil || t.direct() || t.p.config.Response.Duplex() || !t.stream.Complete(exchange.Request) {
 		return
 	}
 	t.finished.Store(true)
@@ -76,7 +76,7 @@ func (t *transaction) readResponse(response *http.Response, through bool) {
 	go func() {
 		defer t.tasks.Done()
 		trailers := func() exchange.Headers { return appendFields(nil, response.Trailer, noField) }
-		if err := t.pump(exchange.ResponseLane, response.Body, trailers, through); err != nil {
+		if err := t.pump(exchange.Response, response.Body, trailers, through); err != nil {
 			t.stop(&localReply{status: http.StatusServiceUnavailable, body: "upstream broke off its response: " +
 				err.Error(), details: "upstream_reset_after_response_started"})
 		}

@@ -135,7 +135,7 @@ type spoolReader struct {
 	onEnd  func(trailers exchange.Headers) // called in Read just before io.EOF
 }
 
-// take returns the next chunk, io.EOF at the end. more says whether a further chunk or the end is there already.
+// take returns the next chunk, io.EOF at the end. more reports whether a further chunk or the end is there already.
 func (r *spoolReader) take() (chunk []byte, more bool, err error) {
 	s := r.spool
 	s.mu.Lock()

@@ -18,7 +18,7 @@ import (
 
 var errGone = errors.New("client is gone")
 
-// way is what the receiving goroutine hands over for one lane.
+// way is what the receiving goroutine hands over for one direction.
 type way struct {
 	headers  exchange.Headers // changed by the headers answer, then left alone
 	trailers exchange.Headers
@@ -66,25 +66,25 @@ func newTransaction(p *Proxy, w http.ResponseWriter, r *http.Request) *transacti
 	for i := range t.ways {
 		t.ways[i] = &way{released: make(chan struct{})}
 	}
-	t.ways[exchange.RequestLane].body = newSpool(p.config.RetryBufferBytes, p.config.PendingBytes)
-	t.ways[exchange.ResponseLane].body = newSpool(0, p.config.PendingBytes)
-	t.ways[exchange.ResponseLane].body.rewind()
+	t.ways[exchange.Request].body = newSpool(p.config.RetryBufferBytes, p.config.PendingBytes)
+	t.ways[exchange.Response].body = newSpool(0, p.config.PendingBytes)
+	t.ways[exchange.Response].body.rewind()
 	context.AfterFunc(t.ctx, func() {
-		t.ways[exchange.RequestLane].body.fail(errGone)
-		t.ways[exchange.ResponseLane].body.fail(errGone)
+		t.ways[exchange.Request].body.fail(errGone)
+		t.ways[exchange.Response].body.fail(errGone)
 	})
 	return t
 }
 
 // run takes the request to its end. An error that is no *localReply means that the client's connection is reset.
 func (t *transaction) run() error {
-	request := t.ways[exchange.RequestLane]
+	request := t.ways[exchange.Request]
 	request.headers = requestHeaders(t.r)
 	if err := t.open(); err != nil {
 		return err
 	}
 	t.readBody()
-	if err := t.await(exchange.RequestLane); err != nil {
+	if err := t.await(exchange.Request); err != nil {
 		return err
 	}
 	response, endpoint, err := t.roundTrip()
@@ -97,7 +97,7 @@ func (t *transaction) run() error {
 
 // open starts the exchange, or decides to go on without one.
 func (t *transaction) open() error {
-	stream, err := exchange.Open(t.ctx, t.p.client, t.p.lanes)
+	stream, err := exchange.Open(t.ctx, t.p.client, t.p.directions)
 	if err != nil {
 		t.p.counters.failures.Add(1)
 		if !t.p.config.FailureModeAllow || t.r.Context().Err() != nil {
@@ -112,7 +112,7 @@ func (t *transaction) open() error {
 	t.tasks.Add(1)
 	go t.receive()
 	// An error here shows in receive with its reason.
-	_ = stream.SendHeaders(exchange.RequestLane, t.ways[exchange.RequestLane].headers, t.noBody, t.requestContext())
+	_ = stream.SendHeaders(exchange.Request, t.ways[exchange.Request].headers, t.noBody, t.requestContext())
 	return nil
 }
 
@@ -162,10 +162,10 @@ func (t *transaction) take(a exchange.Answer) error {
 		t.p.counters.immediate.Add(1)
 		return t.immediateReply(a.Immediate)
 	}
-	l := t.ways[a.Lane]
+	l := t.ways[a.Direction]
 	switch a.Kind {
 	case exchange.HeadersAnswer:
-		if err := t.stream.Apply(a.Lane, &l.headers, a.Mutation); err != nil {
+		if err := t.stream.Apply(a.Direction, &l.headers, a.Mutation); err != nil {
 			return err
 		}
 	case exchange.BodyAnswer:
@@ -175,12 +175,12 @@ func (t *transaction) take(a exchange.Answer) error {
 		t.mu.Lock()
 		trailers := l.trailers
 		t.mu.Unlock()
-		if err := t.stream.Apply(a.Lane, &trailers, a.Mutation); err != nil {
+		if err := t.stream.Apply(a.Direction, &trailers, a.Mutation); err != nil {
 			return err
 		}
 		l.body.end(trailers)
 	}
-	if a.LaneEnded {
+	if a.Ended {
 		l.body.end(nil)
 	}
 	if !a.Hold || a.Kind != exchange.HeadersAnswer {
@@ -203,8 +203,8 @@ func (t *transaction) ended(err error) {
 	if failed {
 		t.p.counters.failures.Add(1)
 	}
-	lost := t.stream.OwesBody(exchange.RequestLane) || t.stream.OwesBody(exchange.ResponseLane)
-	if !lost && (!failed || t.forgives(err)) {
+	lost := t.stream.OwesBody(exchange.Request) || t.stream.OwesBody(exchange.Response)
+	if !lost && (!failed || t.failsOpen(err)) {
 		t.stream.Close()
 		close(t.bypassed)
 		return
@@ -213,14 +213,15 @@ func (t *transaction) ended(err error) {
 		details: "ext_proc_error"})
 }
 
-// forgives is fail-open: only before any body was seen, and never for an invalid header mutation.
-func (t *transaction) forgives(err error) bool {
+// failsOpen reports whether the exchange goes on without the EPP: only before any body was seen, and never after an
+// invalid header mutation.
+func (t *transaction) failsOpen(err error) bool {
 	var v *exchange.Violation
 	if errors.As(err, &v) && !v.Spurious() {
 		return false
 	}
-	return t.p.config.FailureModeAllow && !t.stream.BodySent(exchange.RequestLane) &&
-		!t.stream.BodySent(exchange.ResponseLane)
+	return t.p.config.FailureModeAllow && !t.stream.BodySent(exchange.Request) &&
+		!t.stream.BodySent(exchange.Response)
 }
 
 // stop ends the request: the handler's goroutine replies or resets.
@@ -249,11 +250,11 @@ func (t *transaction) failure(otherwise error) error {
 	return otherwise
 }
 
-// await waits until the lane's headers may go on, with the EPP's leave or without the EPP.
-func (t *transaction) await(id exchange.Lane) error {
+// await waits until the direction's headers may go on, with the EPP's leave or without the EPP.
+func (t *transaction) await(id exchange.Direction) error {
 	var timeout <-chan time.Time
 	mode := t.p.config.Request
-	if id == exchange.ResponseLane {
+	if id == exchange.Response {
 		mode = t.p.config.Response
 	}
 	if !mode.Duplex() {
@@ -282,7 +283,7 @@ func (t *transaction) stoppedNow() error {
 	return nil
 }
 
-// direct says whether the rest goes on without the EPP.
+// direct reports whether the rest goes on without the EPP.
 func (t *transaction) direct() bool {
 	select {
 	case <-t.bypassed:
@@ -295,6 +296,6 @@ func (t *transaction) direct() bool {
 func (t *transaction) immediateReply(r *extprocv3.ImmediateResponse) error {
 	var headers exchange.Headers
 	// A rejected mutation is reported and dropped: the reply goes out without its headers.
-	_ = t.stream.Apply(exchange.ResponseLane, &headers, r.GetHeaders())
+	_ = t.stream.Apply(exchange.Response, &headers, r.GetHeaders())
 	return immediate(r, headers)
 }

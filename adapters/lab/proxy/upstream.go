@@ -81,8 +81,8 @@ func (t *transaction) destinations() []string {
 	}
 	list := t.stream.Metadata(namespaceLB).GetFields()[destinationKey].GetStringValue()
 	select {
-	case <-t.ways[exchange.RequestLane].released:
-		if header := t.ways[exchange.RequestLane].headers.Get(destinationKey); header != list {
+	case <-t.ways[exchange.Request].released:
+		if header := t.ways[exchange.Request].headers.Get(destinationKey); header != list {
 			t.report(exchange.DestinationMismatch, fmt.Sprintf("header %q, metadata %q", header, list))
 		}
 	default:
@@ -106,7 +106,7 @@ func (t *transaction) destinations() []string {
 }
 
 func (t *transaction) report(rule exchange.Rule, detail string) {
-	t.stream.Report(exchange.Violation{Rule: rule, Lane: exchange.RequestLane, Detail: detail})
+	t.stream.Report(exchange.Violation{Rule: rule, Direction: exchange.Request, Detail: detail})
 }
 
 // attempt sends the request to one endpoint. again says that nothing was written,
@@ -134,7 +134,7 @@ func (t *transaction) attempt(endpoint string) (response *http.Response, address
 }
 
 func (t *transaction) upstreamRequest(endpoint string) (*http.Request, error) {
-	headers := t.ways[exchange.RequestLane].headers
+	headers := t.ways[exchange.Request].headers
 	target, err := url.ParseRequestURI(headers.Get(":path"))
 	if err != nil {
 		return nil, fmt.Errorf("path %q: %w", headers.Get(":path"), err)
@@ -158,7 +158,7 @@ func (t *transaction) upstreamRequest(endpoint string) (*http.Request, error) {
 
 // attachBody gives the request a reader of the whole body. Where the EPP may have changed it, its length is not known.
 func (t *transaction) attachBody(request *http.Request) error {
-	spool := t.ways[exchange.RequestLane].body
+	spool := t.ways[exchange.Request].body
 	reader := spool.rewind()
 	if reader == nil {
 		return fmt.Errorf("body is larger than the %d bytes kept for another attempt", t.p.config.RetryBufferBytes)
@@ -197,7 +197,7 @@ func (t *transaction) attachTrailers(request *http.Request, reader *spoolReader)
 	}
 }
 
-// responseHeaders is the header map of the response lane.
+// responseHeaders is the header map of the response direction.
 func responseHeaders(r *http.Response) exchange.Headers {
 	h := exchange.Headers{{Name: ":status", Value: strconv.Itoa(r.StatusCode)}}
 	return appendFields(h, r.Header, noField)

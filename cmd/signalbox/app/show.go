@@ -75,7 +75,8 @@ func newConfigSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of configuration files, for editors",
-		Long: "Print the JSON schema (draft 7) of configuration files of llm-d.ai/v1 and of v1alpha1. Editors complete " +
+		Long: "Print the JSON schema (draft 7) of configuration files of llm-d.ai/v1 and of v1alpha1. Editors " +
+			"complete " +
 			"and check a file by it that begins with a line such as\n\n" +
 			"  # yaml-language-server: $schema=signalbox.schema.json\n\n" +
 			"It has the keys, the kinds of their values and the types of plugins. Ranges, and plugins that name each " +

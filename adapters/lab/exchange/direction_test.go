@@ -12,7 +12,7 @@ import (
 // steps: H headers, h headers with the end, B body, E body with the end, T trailers are sent;
 // ">h" headers, ">r" headers that replace the message, ">b" chunk, ">e" chunk with the end, ">p" plain body, ">x" body
 // with changed headers, ">t" trailers, ">m" trailers with a mutation are answered.
-func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
+func walk(d *directionState, steps ...string) (found []Rule, fatal bool) {
 	streamed := func(end bool) *extprocv3.BodyResponse {
 		return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
 			Mutation: &extprocv3.BodyMutation_StreamedResponse{
@@ -21,24 +21,24 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 		}}}
 	}
 	answers := map[string]func() []*Violation{
-		">h": func() []*Violation { return l.gotHeaders(&extprocv3.HeadersResponse{}) },
-		">b": func() []*Violation { return l.gotBody(streamed(false)) },
-		">e": func() []*Violation { return l.gotBody(streamed(true)) },
-		">p": func() []*Violation { return l.gotBody(&extprocv3.BodyResponse{}) },
-		">x": func() []*Violation { return l.gotBody(changed(l.mode)) },
+		">h": func() []*Violation { return d.gotHeaders(&extprocv3.HeadersResponse{}) },
+		">b": func() []*Violation { return d.gotBody(streamed(false)) },
+		">e": func() []*Violation { return d.gotBody(streamed(true)) },
+		">p": func() []*Violation { return d.gotBody(&extprocv3.BodyResponse{}) },
+		">x": func() []*Violation { return d.gotBody(changed(d.mode)) },
 		">r": func() []*Violation {
-			return l.gotHeaders(&extprocv3.HeadersResponse{
+			return d.gotHeaders(&extprocv3.HeadersResponse{
 				Response: &extprocv3.CommonResponse{Status: extprocv3.CommonResponse_CONTINUE_AND_REPLACE},
 			})
 		},
-		">t": func() []*Violation { return l.gotTrailers(&extprocv3.TrailersResponse{}) },
+		">t": func() []*Violation { return d.gotTrailers(&extprocv3.TrailersResponse{}) },
 		">m": func() []*Violation {
-			return l.gotTrailers(&extprocv3.TrailersResponse{HeaderMutation: &extprocv3.HeaderMutation{}})
+			return d.gotTrailers(&extprocv3.TrailersResponse{HeaderMutation: &extprocv3.HeaderMutation{}})
 		},
 	}
 	sends := map[string]func(){
-		"H": func() { l.sentHeaders(false) }, "h": func() { l.sentHeaders(true) },
-		"B": func() { l.sentBody(false) }, "E": func() { l.sentBody(true) }, "T": func() { l.sentTrailers() },
+		"H": func() { d.sentHeaders(false) }, "h": func() { d.sentHeaders(true) },
+		"B": func() { d.sentBody(false) }, "E": func() { d.sentBody(true) }, "T": func() { d.sentTrailers() },
 	}
 	for _, step := range steps {
 		if send := sends[step]; send != nil {
@@ -53,7 +53,7 @@ func walk(l *lane, steps ...string) (found []Rule, fatal bool) {
 }
 
 // changed is a body answer with a header mutation, in the form that the mode has.
-func changed(m LaneMode) *extprocv3.BodyResponse {
+func changed(m Mode) *extprocv3.BodyResponse {
 	common := &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{}, ClearRouteCache: true}
 	if m.Duplex() {
 		common.BodyMutation = &extprocv3.BodyMutation{
@@ -63,7 +63,7 @@ func changed(m LaneMode) *extprocv3.BodyResponse {
 	return &extprocv3.BodyResponse{Response: common}
 }
 
-func TestFullDuplexLane(t *testing.T) {
+func TestFullDuplexDirection(t *testing.T) {
 	tests := map[string]struct {
 		steps    []string
 		found    []Rule
@@ -76,9 +76,9 @@ func TestFullDuplexLane(t *testing.T) {
 		"body then trailers":           {steps: []string{"H", "B", "T", ">h", ">b", ">t"}, complete: true},
 		"trailers only":                {steps: []string{"H", "T", ">h", ">t"}, complete: true},
 		"end not answered":             {steps: []string{"H", "E", ">h", ">b"}},
-		"nothing sent: headers":        {steps: []string{">h"}, found: []Rule{WrongLane}, fatal: true},
-		"nothing sent: body":           {steps: []string{">b"}, found: []Rule{WrongLane}, fatal: true},
-		"nothing sent: trailers":       {steps: []string{">t"}, found: []Rule{WrongLane}, fatal: true},
+		"nothing sent: headers":        {steps: []string{">h"}, found: []Rule{WrongDirection}, fatal: true},
+		"nothing sent: body":           {steps: []string{">b"}, found: []Rule{WrongDirection}, fatal: true},
+		"nothing sent: trailers":       {steps: []string{">t"}, found: []Rule{WrongDirection}, fatal: true},
 		"second headers": {steps: []string{"H", ">h", ">h"}, found: []Rule{DuplicateHeaders},
 			fatal: true},
 		"second headers amid the body": {steps: []string{"H", "B", ">h", ">b", ">h"},
@@ -116,10 +116,10 @@ func TestFullDuplexLane(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := &lane{mode: FullDuplex()}
-			found, fatal := walk(l, test.steps...)
-			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || l.complete() != test.complete {
-				t.Errorf("steps %v: fatal %v, complete %v, rules (-want +got):\n%s", test.steps, fatal, l.complete(),
+			d := &directionState{mode: FullDuplex()}
+			found, fatal := walk(d, test.steps...)
+			if diff := cmp.Diff(test.found, found); diff != "" || fatal != test.fatal || d.complete() != test.complete {
+				t.Errorf("steps %v: fatal %v, complete %v, rules (-want +got):\n%s", test.steps, fatal, d.complete(),
 					diff)
 			}
 		})
@@ -136,9 +136,9 @@ func TestHeadersAreHeldOnlyBehindAWholeBody(t *testing.T) {
 		"no body":    {[]string{"h", ">h"}, false},
 	}
 	for name, test := range tests {
-		l := &lane{mode: FullDuplex()}
-		if walk(l, test.steps...); l.held != test.held {
-			t.Errorf("%s: held %v, want %v", name, l.held, test.held)
+		d := &directionState{mode: FullDuplex()}
+		if walk(d, test.steps...); d.held != test.held {
+			t.Errorf("%s: held %v, want %v", name, d.held, test.held)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestHeaderMutations(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := append(Headers(nil), start...)
-			found := got.apply(&lane{mode: FullDuplex()}, test.mutation, test.limits)
+			found := got.apply(&directionState{mode: FullDuplex()}, test.mutation, test.limits)
 			var rule Rule
 			if len(found) > 0 {
 				rule = found[0].Rule
