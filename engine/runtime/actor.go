@@ -10,8 +10,8 @@ import (
 // Actor handles one message at a time, on one loop. It never blocks. A new incarnation after a panic is a new value.
 type Actor[M any] interface {
 	Receive(ctx Context[M], m M)
-	// Stopped runs once in each incarnation, however it ends: stopped, crashed or shut down. It gives back what the
-	// actor holds and answers what it owes. Only Now, Self and Rand of ctx do anything in it.
+	// Stopped runs once at the end of each incarnation, whether it was stopped, panicked or was shut down. It gives
+	// back what the actor holds and answers what it owes. In it After and Watch of ctx have no effect.
 	Stopped(ctx Context[M])
 }
 
@@ -23,51 +23,53 @@ type Context[M any] interface {
 	Elapsed() time.Duration
 	// Arrival returns what the loop noted about the message in hand.
 	Arrival() Arrival
-	// Told notes in the ring a message that this actor told to one that lives outside the runtime, such as a stream,
-	// and gives its kind, and how long the handling of the message in hand had taken by then. number is that of the
-	// receiver.
+	// Told notes in the ring that this actor told m to a receiver outside the runtime, such as a stream. outside names
+	// the kind of the receiver, and number is its number. Told returns the kind of m, and how long the handling of the
+	// message in hand has taken so far.
 	Told(outside string, number uint64, m any) (Kind, time.Duration)
-	// Ring returns what the loop did last, at most newest events. The message in hand is not among them yet.
+	// Ring returns the loop's newest events, at most so many. The message in hand is not among them yet.
 	Ring(newest int) messages.Ring
 	// Rand returns the loop's random source, seeded in stepped mode.
 	Rand() *rand.Rand
-	// Port returns the actor's address for an adapter that shall answer it.
+	// Port returns the actor's address for an adapter that is to answer it.
 	Port() messages.Port[M]
 	// Self returns the actor's address for other actors.
 	Self() messages.Sink[M]
-	// Stop ends the actor when the handler returns: what is queued for it is dropped, Tell reports false from now on.
+	// Stop ends the actor when the handler returns. What is queued for it is dropped, and from now on Tell returns
+	// false.
 	Stop()
-	// After tells the actor m once d has passed, unless it has ended or the timer was cancelled.
+	// After tells the actor m once d has passed, unless this incarnation has ended or the timer was cancelled.
 	After(d time.Duration, m M) Timer
-	// Watch tells the actor notice exactly once when this incarnation of target has ended, at once if it has already.
+	// Watch tells the actor notice exactly once, when the present incarnation of target ends, or at once if the target
+	// has ended already.
 	Watch(target Target, notice M)
 }
 
-// Target is what can be watched: an address of this runtime.
+// Target is an actor that can be watched or ended. Only addresses of this runtime are Targets.
 type Target interface{ Alive() bool }
 
-// Timer is a message to come.
+// Timer is a message that is due later.
 type Timer interface {
-	// Cancel takes the message back. It reports false if the message is on its way or was handled.
+	// Cancel takes the message back. It returns false if the message is on its way or was handled.
 	Cancel() bool
 }
 
 // Arrival says how the message in hand came to its actor.
 type Arrival struct {
 	Kind     Kind          // of the message
-	Waited   time.Duration // in the inbox; precise to the sender's clock reading
+	Waited   time.Duration // in the inbox
 	Messages uint64        // handled by this loop before it
 }
 
 // Kind is a message type, as a number that the ring can hold. KindName gives its name.
 type Kind uint16
 
-// Interceptor puts something else in the place of actors and of addresses, such as a double that fails now and then.
-// What it returns has the type of what it was given: Actor[M], or messages.Sink[M].
+// Interceptor replaces actors and addresses by others, such as fakes that fail now and then. Each method returns a
+// value of the type that it was given: Actor[M], or messages.Sink[M].
 type Interceptor interface {
-	// Incarnation is told of each incarnation on the loop on which it begins, before its first message.
+	// Incarnation replaces an actor that begins. It runs on the actor's loop, before the first message.
 	Incarnation(birth Birth, actor any) any
-	// Address is told of each address that Handed hands on.
+	// Address replaces the address of an actor of the kind to that an actor of the kind from is given by Handed.
 	Address(from, to string, sink any) any
 }
 
@@ -75,10 +77,11 @@ type Interceptor interface {
 type Birth struct {
 	Kind  string // the name of the actor's role
 	First any    // the message that it begins with
-	Again bool   // after an incarnation that fell
+	Again bool   // it is not the actor's first incarnation: the one before panicked
 }
 
-// Handed returns the address of an actor of the kind to, as an actor of the kind from is given it.
+// Handed returns the address of an actor of the kind to, for an actor of the kind from. It is the address itself unless
+// an Interceptor replaces it.
 func Handed[M any](s *System, from, to string, sink messages.Sink[M]) messages.Sink[M] {
 	if s.cfg.Intercept == nil {
 		return sink

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// line holds the loops that are runnable and not drained. Whatever posts from outside takes loops off it, and so do
-// helpers: goroutines that run what the budget of a poster leaves over.
-type line struct {
+// runQueue holds the runnable loops that nothing drains. Goroutines that post from outside take loops from it, and so
+// do helpers: goroutines that run what the budget of a poster leaves over.
+type runQueue struct {
 	mu      sync.Mutex
 	loops   []*Loop // under mu: each at most once
 	helpers int     // under mu: at most one for each loop of the system
@@ -16,15 +16,15 @@ type line struct {
 	wg      sync.WaitGroup // of helpers
 }
 
-func (q *line) put(l *Loop) {
+func (q *runQueue) put(l *Loop) {
 	q.mu.Lock()
 	q.loops = append(q.loops, l)
 	q.size.Store(int64(len(q.loops)))
 	q.mu.Unlock()
 }
 
-// take returns the loop that has waited longest, nil = none.
-func (q *line) take() *Loop {
+// take removes the loop that has waited longest and returns it; nil = none.
+func (q *runQueue) take() *Loop {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.loops) == 0 {
@@ -38,22 +38,23 @@ func (q *line) take() *Loop {
 	return l
 }
 
-// makeRunnable puts a loop in line for whatever drains.
+// makeRunnable puts a loop in the run queue. Stepped mode has none.
 func (s *System) makeRunnable(l *Loop) {
 	if s.cfg.Mode != Stepped {
-		s.line.put(l)
+		s.queue.put(l)
 	}
 }
 
-// drain runs the loops in line, at most Budget items; the rest goes to a goroutine of its own. woken is a loop that the
-// caller made runnable at a moment ago, nil = none: if it is the first in line, its first item begins then.
+// drain runs the loops of the run queue for at most Budget items, and leaves the rest to a helper. woken is a loop that
+// the caller has just made runnable, at the time at; nil = none. If it comes first, its first item begins at that time,
+// which saves a reading of the clock.
 func (s *System) drain(woken *Loop, at int64) {
 	if s.cfg.Mode != Combining {
 		return
 	}
 	budget := s.cfg.Budget
 	for {
-		l := s.line.take()
+		l := s.queue.take()
 		if l == nil {
 			return
 		}
@@ -80,18 +81,19 @@ func (s *System) runLoop(l *Loop, budget *int) bool {
 			return true
 		}
 		*budget--
-		if s.line.size.Load() > 0 {
+		if s.queue.size.Load() > 0 {
 			l.hand.next = 0
-			s.makeRunnable(l) // behind the others: no loop waits for all of another's items
+			s.makeRunnable(l) // behind the others, so that no loop waits for all items of another
 			return true
 		}
 	}
 }
 
+// handOver leaves a loop to a helper, and starts one unless there are as many as loops.
 func (s *System) handOver(l *Loop) {
 	l.stats.handoffs.Add(1)
 	s.makeRunnable(l)
-	q := &s.line
+	q := &s.queue
 	q.mu.Lock()
 	start := q.helpers < len(s.loops)
 	if start {
@@ -103,10 +105,10 @@ func (s *System) handOver(l *Loop) {
 	}
 }
 
-// help drains until no loop is runnable. It leaves under the lock that also guards the line, so that nothing stays
-// behind.
+// help is a helper: it runs loops until the run queue is empty. It sees that, and signs off, under the lock of the
+// queue, so that no loop is put there in between and left waiting.
 func (s *System) help() {
-	budget, q := math.MaxInt, &s.line
+	budget, q := math.MaxInt, &s.queue
 	for {
 		l := q.take()
 		if l != nil {

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// inbox is what was posted to a loop and not taken yet. Any goroutine posts, and whatever drains the loop takes all at
-// once.
+// inbox holds what was posted to a loop and has not been taken. Any goroutine posts. The goroutine that drains the loop
+// takes everything at once.
 //
-//	          post               taken off the line
+//	          post               taken from the queue
 //	┌──────┐ ──────► ┌──────────┐ ────────────────────► ┌─────────┐
 //	│ idle │         │ runnable │                       │ running │ ──┐
 //	└──────┘         └──────────┘ ◄──────────────────── └─────────┘   │
@@ -17,11 +17,11 @@ import (
 //	    └─────────────────────────────────────────────────────────────┘
 //	                     nothing is posted, and the batch has run
 //
-// A runnable loop stands in the System's line once, a running one is drained by exactly one goroutine. In stepped mode
-// there is no line: Step looks at every inbox itself.
+// A runnable loop stands in the System's run queue exactly once. A running loop is drained by exactly one goroutine. In
+// stepped mode there is no run queue: Step looks at every inbox itself.
 type inbox struct {
 	mu    sync.Mutex
-	items []item // under mu; some only while awake
+	items []item // under mu; empty unless awake
 	awake bool   // under mu: runnable or running
 
 	left atomic.Int64 // items of the batch that have not run
@@ -40,22 +40,22 @@ const (
 	itemCall
 )
 
-// item is one place in an inbox, by value: a message costs no allocation of ours.
+// item is what a loop runs. Inboxes hold items by value, so that posting a message allocates nothing for it.
 type item struct {
-	box  *mailbox
-	msg  any
-	at   int64  // nanoseconds at which it was posted
-	from uint32 // the id of the actor that posted it, in stepped mode; 0 = none
+	box  *mailbox // the actor that it is for; nil for itemTimers and itemCall
+	msg  any      // by kind: a message, *notice, *watch, *mailbox or func(); nil for itemSpawn and itemTimers
+	at   int64    // nanoseconds at which it was posted
+	from uint32   // the id of the actor that posted it, in stepped mode; 0 = none
 	kind itemKind
 }
 
 const (
-	smallInbox = 4096 // items; a larger buffer is given back once it is mostly empty
-	mostKept   = 1024 // items that wait for one actor's supervisor, from which on work for it is refused
+	smallInbox = 4096 // items; a larger buffer is given back once less than an eighth of it is used
+	mostKept   = 1024 // items in one actor's backlog, from which on work for it is refused
 )
 
-// post puts an item in the inbox; outside says that the caller is no actor, and drains. It reports false if the inbox
-// is full.
+// post puts an item in the inbox. outside means that the caller is no actor, so that it runs loops afterwards. post
+// returns false if the inbox is full and the item may be refused.
 func (l *Loop) post(it item, outside bool) bool {
 	it.at = l.sys.clock.nanos()
 	if poster := l.sys.stepped.loop; poster != nil && it.from == 0 {
@@ -85,7 +85,7 @@ func (l *Loop) post(it item, outside bool) bool {
 	return true
 }
 
-// waiting returns how many items wait for the supervisor of the actor that would handle this one.
+// waiting returns the size of the backlog of the actor that would handle this item.
 func (it item) waiting() int64 {
 	switch {
 	case it.box == nil:
@@ -105,7 +105,7 @@ func refusable(it item) bool {
 	return ok
 }
 
-// take makes what was posted the batch in hand. It reports false if there is nothing: the loop is idle.
+// take makes everything that was posted the batch. It returns false if there is nothing: then the loop is idle.
 func (l *Loop) take() bool {
 	in, b := &l.inbox, &l.batch
 	in.mu.Lock()

@@ -9,13 +9,13 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/internal"
 )
 
-// Inspection is what tests may see of a System and do to it, beside what all may. runtimetest.Inspect returns it.
+// Inspection is what only tests may see of a System and do to it. runtimetest.Inspect returns it.
 type Inspection struct{ *System }
 
-// Inspection is for runtimetest, which alone has the key.
+// Inspection returns the inspection of a system. Only runtimetest can call it, for it alone has the key.
 func (s *System) Inspection(internal.Tests) Inspection { return Inspection{s} }
 
-// StepUntil runs all that happens in the next d of virtual time, and ends with the clock there. Stepped mode only.
+// StepUntil runs everything that happens within d of virtual time, and leaves the clock at its end. Stepped mode only.
 func (in Inspection) StepUntil(d time.Duration) {
 	until := in.clock.now + int64(d)
 	for {
@@ -30,8 +30,8 @@ func (in Inspection) StepUntil(d time.Duration) {
 	}
 }
 
-// Lapse lets d of virtual time pass while all that waits goes on waiting, as on a machine that was busy with something
-// else: messages grow old, timers come late. It returns how many timers fell due. Stepped mode only.
+// Lapse lets d of virtual time pass while nothing runs, as on a machine that is busy with something else: messages wait
+// and timers come late. It returns how many timers are due then. Stepped mode only.
 func (in Inspection) Lapse(d time.Duration) (due int) {
 	in.clock.now += max(int64(d), 0)
 	for _, l := range in.loops {
@@ -83,18 +83,18 @@ type Lineage struct {
 	Policy Policy
 }
 
-// Lineages returns the kinds of actors that were spawned so far, loop by loop, each kind in the order of its first
-// birth. It waits for the loops.
+// Lineages returns the kinds of actors that were spawned so far, loop by loop, in the order in which each kind was
+// first spawned. It waits for the loops.
 func (in Inspection) Lineages(ctx context.Context) ([]Lineage, error) {
 	var all []Lineage
 	for i, l := range in.loops {
-		got := make(chan []bond, 1)
-		l.post(item{kind: itemCall, msg: func() { got <- slices.Clone(l.actors.bonds) }}, true)
+		got := make(chan []lineage, 1)
+		l.post(item{kind: itemCall, msg: func() { got <- slices.Clone(l.actors.lineages) }}, true)
 		select {
-		case bonds := <-got:
-			for _, b := range bonds {
-				name, parent := in.ActorName(b.kind), in.ActorName(b.parent)
-				all = append(all, Lineage{Loop: i, Name: name, Parent: parent, Policy: b.policy})
+		case lineages := <-got:
+			for _, each := range lineages {
+				name, parent := in.ActorName(each.kind), in.ActorName(each.parent)
+				all = append(all, Lineage{Loop: i, Name: name, Parent: parent, Policy: each.policy})
 			}
 		case <-ctx.Done():
 			return nil, fmt.Errorf("loop %d: %w", i, ctx.Err())

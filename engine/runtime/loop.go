@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Loop runs the actors that were spawned on it, one item at a time. Any goroutine posts to its inbox and reads its
-// stats; the rest belongs to the one goroutine that drains it.
+// Loop runs the actors that were spawned on it, one item at a time. Any goroutine may post to its inbox and read its
+// stats. The other fields belong to the one goroutine that drains it.
 type Loop struct {
 	sys    *System
 	index  int
@@ -22,7 +22,7 @@ type Loop struct {
 	rand   *rand.Rand
 }
 
-// batch is what was taken from the inbox. 0 <= pos <= len(items); those before pos have run and are zero.
+// batch holds the items that were taken from the inbox. 0 <= pos <= len(items); those before pos have run and are zero.
 type batch struct {
 	items     []item
 	pos       int
@@ -31,20 +31,20 @@ type batch struct {
 
 func (b *batch) left() int { return len(b.items) - b.pos }
 
-// hand is the item that runs.
+// hand says what the loop has in hand: the item that runs.
 type hand struct {
 	now     int64    // nanoseconds at which it began
-	next    int64    // those at which the next one begins, if the clock was read just before; 0 = it was not
-	box     *mailbox // whose message it is; or the actor that it spawns
-	from    uint32   // of the item
+	next    int64    // nanoseconds at which the next item begins, if the clock was just read; 0 = read it then
+	box     *mailbox // the actor that handles it, or that it spawns
+	from    uint32   // item.from
 	arrival Arrival  // of the message
 }
 
-// systemQueue holds messages of protoactor's own. They come only from the loop itself, and all are settled before the
-// next item.
+// systemQueue holds messages of protoactor's own. They come only from the loop itself, and all of them are handled
+// before the next item.
 type systemQueue struct {
 	items   []systemItem
-	settled int // 0 <= settled <= len(items); those before it were taken and are zero
+	settled int // 0 <= settled <= len(items); those before it were handled and are zero
 }
 
 type systemItem struct {
@@ -57,7 +57,7 @@ type loopStats struct {
 	messages, dropped, panics, refused, handoffs, waitedNanos atomic.Uint64
 }
 
-// step runs one item. It reports false if there is none: the loop is idle.
+// step runs one item. It returns false if there is none: then the loop is idle.
 func (l *Loop) step() bool {
 	b := &l.batch
 	if b.pos == len(b.items) && !l.take() {
@@ -76,7 +76,7 @@ func (l *Loop) run(it item) {
 	h.from = it.from
 	if h.next == 0 {
 		h.now = l.sys.clock.nanos()
-	} else { // it may have been posted since
+	} else { // the item may have been posted after the clock was read
 		h.now, h.next = max(h.now, h.next, it.at), 0
 	}
 	switch it.kind {
@@ -98,8 +98,8 @@ func (l *Loop) run(it item) {
 	l.settle()
 }
 
-// settle handles what protoactor told its own actors meanwhile: starts, stops, failures. What it handles may settle,
-// too: an actor that resumes spawns the children that waited for it. The inner run takes all that is left, in order.
+// settle handles the system messages that have come meanwhile: starts, stops, failures. It may be called while it runs,
+// by what it handles: the inner call then handles all that is left, in order.
 func (l *Loop) settle() {
 	q := &l.system
 	for q.settled < len(q.items) {
@@ -150,6 +150,8 @@ func (l *Loop) note(e Event) {
 	}
 }
 
+// spawn begins an actor, and gives it its first message. If its parent has ended, or a bound actor's parent has
+// panicked since, it ends the actor before it begins.
 func (l *Loop) spawn(it item) {
 	child := it.box
 	parent := child.parent
@@ -174,8 +176,8 @@ func (l *Loop) spawn(it item) {
 	}
 }
 
-// again puts items before all that the loop has to run.
-func (l *Loop) again(items []item) {
+// prepend puts items before all others that the loop has to run.
+func (l *Loop) prepend(items []item) {
 	b := &l.batch
 	b.items, b.pos = append(items, b.items[b.pos:]...), 0
 	l.inbox.left.Store(int64(len(b.items)))

@@ -7,12 +7,12 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// mailbox is an actor's place in its loop: it implements actor.Mailbox, but the loop's inbox is its queue. What is
-// atomic may be read by any goroutine; the rest belongs to the loop.
+// mailbox is an actor's place in its loop. It implements actor.Mailbox, but the loop's inbox is its queue. Any
+// goroutine may read what is atomic; the rest belongs to the loop.
 type mailbox struct {
 	loop   *Loop
-	parent *mailbox
-	inv    actor.MessageInvoker // nil before the actor is born
+	parent *mailbox             // nil for the loop's root
+	inv    actor.MessageInvoker // nil before the actor has begun
 	host   host
 	policy Policy
 	identity
@@ -20,16 +20,16 @@ type mailbox struct {
 	birth   birth
 	backlog backlog
 	watches watches
-	timers  *timer // a list through next
-	onEnd   []chan struct{}
+	timers  *timer          // those that are set: a list through next
+	onEnd   []chan struct{} // closed when the actor has ended
 }
 
 // identity is what an actor is called.
 type identity struct {
 	id     uint64
-	number uint64 // in rings: the id, or what the actor is about
-	name   string // in protoactor's registry, under its parent's; "" = it is not there
-	kind   uint16
+	number uint64 // in rings: what Role.Number returned, or the id
+	name   string // in protoactor's registry, below its parent's; "" = it is not there
+	kind   uint16 // number of the role's name
 }
 
 // life is how far an actor has come.
@@ -49,46 +49,48 @@ type identity struct {
 // What comes for an actor that is accepted or suspended goes to its backlog; what comes for one that is closed is
 // dropped. An actor is closed from the moment at which its end is certain, until it has ended.
 type life struct {
-	closed    atomic.Bool   // takes no message any more; set with ended, or before
-	ended     bool          // Stopped has run for the last time
-	suspended bool          // a panic waits for its supervisor
-	fallen    atomic.Uint32 // incarnations that have ended
-	failures  int           // panics since the last message that was handled well
+	closed    atomic.Bool   // it takes no message any more; set with ended, or before
+	ended     bool          // there will be no further incarnation
+	suspended bool          // it has panicked, and its supervisor has not yet resumed or stopped it
+	fallen    atomic.Uint32 // number of incarnations that have ended
+	failures  int           // panics since the last message that was handled without one
 }
 
-// birth is the condition of an actor's first incarnation.
+// birth is the condition under which an actor begins.
 type birth struct {
-	bound bool   // an actor asked for this one: it is born only under the incarnation that asked
-	under uint32 // fallen of the parent, when it was asked for
+	bound bool   // another actor asked for it by Spawn: it begins only under the incarnation that asked
+	under uint32 // fallen of the parent at that time; meaningful if bound
 }
 
-// backlog is what came while the actor was suspended, or before it was born: messages, and children to spawn.
+// backlog holds the messages, and the children to spawn, that came while the actor was suspended or had not begun.
 type backlog struct {
 	items []item
-	size  atomic.Int64 // of items, read by whatever posts
+	size  atomic.Int64 // len(items), for goroutines that post
 }
 
-// watches are the notices of deaths, in both directions.
+// watches holds an actor's watches, in both directions.
 type watches struct {
-	by map[*mailbox]*notice  // the actors that are told of this one's death, and what
-	of map[*mailbox]struct{} // the actors whose deaths this one waits for
+	by map[*mailbox]*notice  // the actors that watch this one, each with the notice that it gets
+	of map[*mailbox]struct{} // the actors that this one watches
 }
 
+// watch asks to be told of the end of an incarnation.
 type watch struct {
 	by     *mailbox
 	notice *notice
 }
 
+// notice says that an incarnation of a watched actor has ended.
 type notice struct {
-	from *mailbox
-	to   uint32 // incarnations of the watcher that had ended when it asked
-	msg  any
+	from *mailbox // the watched actor
+	to   uint32   // fallen of the watcher when it asked: a later incarnation is not told
+	msg  any      // what the watcher is told
 }
 
-// PostUserMessage is for protoactor; our own messages never pass it.
+// PostUserMessage is part of actor.Mailbox. Our own messages do not pass through it.
 func (m *mailbox) PostUserMessage(x any) { m.loop.post(item{box: m, msg: x}, false) }
 
-// PostSystemMessage comes from the loop itself only: parents and children share a loop.
+// PostSystemMessage is called on the loop only, because parents and children share a loop.
 func (m *mailbox) PostSystemMessage(x any) {
 	m.loop.system.items = append(m.loop.system.items, systemItem{box: m, msg: x})
 }
@@ -96,7 +98,7 @@ func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher)
 func (m *mailbox) Start()                                                        {}
 func (m *mailbox) UserMessageCount() int                                         { return len(m.backlog.items) }
 
-// invokeUser reports false if the handler panicked.
+// invokeUser has the actor handle a message, and returns false if the handler panicked.
 func (m *mailbox) invokeUser(msg any) (ok bool) {
 	defer m.guard(msg)
 	l := m.loop
@@ -127,7 +129,8 @@ func (m *mailbox) invokeSystem(msg any) {
 	}
 }
 
-// guard turns a panic into a failure for the supervisor. The actor is suspended at once: nothing reaches a broken one.
+// guard turns a panic into a failure for the supervisor. It suspends the actor at once, so that no message reaches it
+// in the state that the panic left.
 func (m *mailbox) guard(msg any) {
 	r := recover()
 	if r == nil {
@@ -135,7 +138,7 @@ func (m *mailbox) guard(msg any) {
 	}
 	m.suspended = true
 	m.failures++
-	m.cancelTimers() // the next incarnation did not set them
+	m.cancelTimers() // the next incarnation sets its own
 	if m.policy == StopOnPanic {
 		m.closed.Store(true)
 	}
@@ -143,7 +146,7 @@ func (m *mailbox) guard(msg any) {
 	m.inv.EscalateFailure(r, m)
 }
 
-// report counts a panic and tells OnPanic of it, on the goroutine that panicked.
+// report counts a panic and calls OnPanic, on the goroutine that panicked.
 func (m *mailbox) report(message string, value any) {
 	l := m.loop
 	l.stats.panics.Add(1)
@@ -155,23 +158,23 @@ func (m *mailbox) report(message string, value any) {
 	}
 }
 
-// keep holds what came while the actor waits for its supervisor, or for its parent to give birth to it.
+// keep puts an item in the backlog of an actor that is suspended or has not begun.
 func (m *mailbox) keep(it item) {
 	m.backlog.items = append(m.backlog.items, it)
 	m.backlog.size.Add(1)
 	m.loop.inbox.kept.Add(1)
 }
 
-// release puts what was kept before all that the loop has to run: in order, and each an item that the budget counts.
+// release puts the backlog before all that the loop has to run, in its order. The budget counts each item.
 func (m *mailbox) release() {
 	if len(m.backlog.items) == 0 {
 		return
 	}
-	m.loop.again(m.drop())
+	m.loop.prepend(m.takeBacklog())
 }
 
-// drop returns what was kept, which is kept no longer.
-func (m *mailbox) drop() []item {
+// takeBacklog empties the backlog, and returns what was in it.
+func (m *mailbox) takeBacklog() []item {
 	kept := m.backlog.items
 	if len(kept) == 0 {
 		return nil
@@ -219,7 +222,7 @@ func (m *mailbox) notify(by *mailbox, n *notice) {
 	by.loop.post(item{kind: itemNotice, box: by, msg: n, from: uint32(m.id)}, false)
 }
 
-// notice gives the actor a notice of a death, if the incarnation that asked is still there.
+// notice tells the actor that one it watches has ended, if the incarnation that asked is still there.
 func (m *mailbox) notice(n *notice, posted int64) {
 	if _, waits := m.watches.of[n.from]; !waits || n.to != m.fallen.Load() || m.suspended {
 		return
@@ -228,7 +231,7 @@ func (m *mailbox) notice(n *notice, posted int64) {
 	m.loop.user(m, n.msg, posted)
 }
 
-// incarnationEnded tells the watchers and drops what the incarnation had asked for.
+// incarnationEnded tells the watchers, and drops the incarnation's timers and watches.
 func (m *mailbox) incarnationEnded() {
 	m.fallen.Add(1)
 	m.cancelTimers()
@@ -243,7 +246,7 @@ func (m *mailbox) incarnationEnded() {
 	m.watches.of = nil
 }
 
-// gone runs when there will be no further incarnation.
+// gone ends the actor for good: there will be no further incarnation.
 func (m *mailbox) gone() {
 	m.closed.Store(true)
 	m.ended = true
@@ -251,9 +254,9 @@ func (m *mailbox) gone() {
 		m.loop.actors.names = append(m.loop.actors.names, m.name)
 		m.name = ""
 	}
-	for _, it := range m.drop() {
+	for _, it := range m.takeBacklog() {
 		if it.kind == itemSpawn {
-			it.box.gone() // a child that waited to be born
+			it.box.gone() // a child that had not begun
 		}
 	}
 	m.incarnationEnded()

@@ -9,12 +9,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Event is one message that a loop handled. It holds numbers only: names come from System.KindName and ActorName.
+// Event is one message that a loop handled. It holds numbers only: System.KindName and ActorName have the names.
 type Event struct {
-	Begin   int64 // nanoseconds since the system started
-	Waited  int64 // nanoseconds in the inbox
-	Took    int64 // nanoseconds to handle; negative = it panicked
-	Actor   uint64
+	Begin   int64  // nanoseconds since the system started
+	Waited  int64  // nanoseconds in the inbox
+	Took    int64  // nanoseconds to handle; negative = it panicked after -Took-1
+	Actor   uint64 // number of the actor
 	Message Kind
 	Kind    uint16 // of the actor
 }
@@ -22,7 +22,7 @@ type Event struct {
 // record is what a loop keeps of the messages that it handled.
 type record struct {
 	ring  ring
-	kinds [256]seenKind // by address of the type
+	kinds [256]seenKind // a cache, by the address of the type
 	hash  uint64        // stepped mode: of all events so far
 }
 
@@ -32,7 +32,7 @@ type seenKind struct {
 	kind Kind
 }
 
-// kindOf numbers a message type; what the loop has seen lately takes neither a lock nor a map.
+// kindOf returns the kind of a message. For a type that the loop has seen lately it takes no lock and looks in no map.
 func (r *record) kindOf(known *names, msg any) Kind {
 	t := reflect.TypeOf(msg)
 	at := reflect.ValueOf(t).Pointer()
@@ -43,10 +43,10 @@ func (r *record) kindOf(known *names, msg any) Kind {
 	return seen.kind
 }
 
-// ring is the flight recorder of one loop: the newest events, overwritten in turn.
+// ring is the flight recorder of one loop: it keeps the newest events, and overwrites the oldest.
 type ring struct {
-	events []Event
-	next   uint64
+	events []Event // nil = none are kept; else the length is a power of two
+	next   uint64  // events so far; the next one goes to next modulo the length
 }
 
 func newRing(size int) ring {
@@ -68,7 +68,7 @@ func (r *ring) add(e Event) {
 	r.next++
 }
 
-// newest returns at most so many events, oldest first.
+// newest returns the newest events, at most so many, oldest first.
 func (r *ring) newest(most int) []Event {
 	n := min(r.next, uint64(len(r.events)), uint64(max(most, 0)))
 	out := make([]Event, 0, n)
@@ -103,7 +103,8 @@ func (e Event) took() (time.Duration, bool) {
 	return time.Duration(e.Took), false
 }
 
-// Lines returns events as lines of a log: when the message began, which actor handled it, how long it waited and took.
+// Lines returns a line of text for each event: when it began, which actor handled which message, how long the message
+// waited, and how long it took.
 func (s *System) Lines(events []Event) []string {
 	lines := make([]string, len(events))
 	for i, e := range events {
@@ -167,7 +168,7 @@ func (n *names) actorKind(name string) uint16 {
 	return k
 }
 
-// KindName returns the name of a message type, "" if no such kind was seen.
+// KindName returns the name of a message type; "" if no such kind was seen.
 func (s *System) KindName(k Kind) string {
 	s.names.mu.RLock()
 	defer s.names.mu.RUnlock()
@@ -177,7 +178,7 @@ func (s *System) KindName(k Kind) string {
 	return s.names.names[k]
 }
 
-// ActorName returns the name of an actor kind, "" if there is none.
+// ActorName returns the name of an actor kind; "" if there is none.
 func (s *System) ActorName(k uint16) string {
 	s.names.mu.RLock()
 	defer s.names.mu.RUnlock()

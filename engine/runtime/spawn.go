@@ -17,26 +17,27 @@ import (
 type Policy uint8
 
 const (
-	// StopOnPanic ends the actor: what it was about fails, and nothing else.
+	// StopOnPanic ends the actor.
 	StopOnPanic Policy = iota
-	// RestartOnPanic begins a new incarnation with the first message; from the third panic in a row after a pause.
+	// RestartOnPanic begins a new incarnation, which is given the actor's first message again. From the third panic in
+	// a row on it begins after a pause, which doubles each time.
 	RestartOnPanic
 )
 
-// Role is what the actors of one kind have in common.
+// Role holds what the actors of one kind have in common.
 type Role[M any] struct {
 	Name   string // of the kind, in rings and reports
 	Policy Policy
-	New    func() Actor[M] // a new incarnation; runs on the actor's loop
-	// Number names an actor of this kind in rings by what its first message is about, such as a request; nil = in order
-	// of birth.
+	New    func() Actor[M] // returns a new incarnation; runs on the actor's loop
+	// Number returns the number that an actor of this kind has in rings, from its first message, such as the number of
+	// a request; nil = actors are numbered in the order in which they were spawned.
 	Number func(first M) uint64
 }
 
-// Ref is an actor's address as the tree holds it, and the Sink that actors tell: Tell only enqueues.
+// Ref is an actor's address: a Target, a Parent, and the Sink that other actors tell.
 type Ref[M any] struct{ box *mailbox }
 
-// Tell gives the actor a message. It may report true for one that is never handled: the actor may die first.
+// Tell enqueues a message. It may return true for one that is never handled, because the actor may end first.
 func (r Ref[M]) Tell(m M) bool { return r.box.tell(m, false) }
 
 // Alive reports whether the actor takes messages.
@@ -50,7 +51,7 @@ func (r Ref[M]) target() *mailbox { return r.box }
 // port is an actor's address for adapters.
 type port[M any] struct{ box *mailbox }
 
-// Post gives the actor a message, and then runs loops that are runnable, a bounded number of items. Hold no lock.
+// Post enqueues a message, and then runs runnable loops for a bounded number of items. Hold no lock when you call it.
 func (p port[M]) Post(m M) bool { return p.box.tell(m, true) }
 
 func (m *mailbox) tell(msg any, outside bool) bool {
@@ -63,16 +64,17 @@ func (m *mailbox) tell(msg any, outside bool) bool {
 // Parent is an address under which actors can be spawned.
 type Parent interface{ target() *mailbox }
 
-// Spawn makes an actor under parent, on its loop, with its first message: one item, taken or refused as a whole. The
-// address is valid at once. If parent falls before the child is born, it never is: the next incarnation of parent asks
-// for what it needs. For actors; others use Start.
+// Spawn makes an actor under parent, on parent's loop, and gives it its first message. Actors use it; others use Start.
+// The loop's inbox takes or refuses both as one item, and Spawn returns false if it refuses. The address is valid at
+// once. If parent panics before the child has begun, the child never begins, for parent's next incarnation spawns what
+// it needs itself.
 func Spawn[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
 	box.birth = birth{bound: true, under: box.parent.fallen.Load()}
 	return Ref[M]{box}, box.enter(false)
 }
 
-// Start is Spawn for what is no actor: it runs loops that are runnable before it returns.
+// Start is Spawn for callers that are no actors. It runs runnable loops before it returns.
 func Start[M any](parent Parent, role Role[M], first M) (Ref[M], bool) {
 	box := newHost(parent.target(), role, first)
 	return Ref[M]{box}, box.enter(true)
@@ -93,13 +95,13 @@ type host interface {
 	first() any
 }
 
-// typed is one actor: its mailbox, its incarnation and the Context that it is given.
+// typed is one actor: its mailbox, its present incarnation, and the Context that it is given.
 type typed[M any] struct {
 	mailbox
 	role  Role[M]
-	begin M
-	actor Actor[M]
-	live  bool // an incarnation has begun and Stopped has not run for it
+	begin M        // the first message of each incarnation
+	actor Actor[M] // the newest incarnation; nil before the first
+	live  bool     // an incarnation has begun, and Stopped has not run for it
 }
 
 func newHost[M any](parent *mailbox, role Role[M], first M) *mailbox {
@@ -145,7 +147,7 @@ func (t *typed[M]) onStarted() {
 	}
 }
 
-// incarnation makes the actor that begins now.
+// incarnation returns a new incarnation, or what the Interceptor puts in its place.
 func (t *typed[M]) incarnation(again bool) Actor[M] {
 	fresh := t.role.New()
 	if i := t.loop.sys.cfg.Intercept; i != nil {
@@ -154,7 +156,7 @@ func (t *typed[M]) incarnation(again bool) Actor[M] {
 	return fresh
 }
 
-// end runs Stopped once for the incarnation, whatever it does.
+// end runs Stopped once for the present incarnation, and survives a panic in it.
 func (t *typed[M]) end() {
 	if !t.live {
 		return
@@ -168,8 +170,8 @@ func (t *typed[M]) end() {
 	t.actor.Stopped(t)
 }
 
-// forget drops what the actor was. protoactor's list of a parent's children keeps the places of those that ended until
-// others take them: as many as ever lived at a time.
+// forget drops the references to the first message and the actor, because protoactor keeps ended children reachable: a
+// parent's list of children holds on to their places until others take them.
 func (t *typed[M]) forget() {
 	var none M
 	t.begin, t.actor = none, nil
@@ -222,7 +224,7 @@ func typeName(msg any) string {
 	return ""
 }
 
-// sortedBoxes returns the keys in the order of birth, so that no order comes from a map.
+// sortedBoxes returns the keys by the actors' ids, so that no order depends on that of a map.
 func sortedBoxes[V any](m map[*mailbox]V) []*mailbox {
 	if len(m) == 0 {
 		return nil
@@ -235,31 +237,31 @@ func sortedBoxes[V any](m map[*mailbox]V) []*mailbox {
 	return out
 }
 
-// population is the actors that a loop carries.
+// population is what a loop keeps of its actors.
 type population struct {
-	props   *actor.Props // of all: the mailbox and the host are those in hand
-	root    *mailbox     // the parent of what is spawned on the loop directly
-	names   []string     // of actors that have ended, for those to come
-	named   uint64       // names made so far
-	bonds   []bond       // each once
-	watches int          // that its actors' watchers keep, all together
+	props    *actor.Props // of all actors: its mailbox and host are those of hand.box
+	root     *mailbox     // the parent of the actors that have no other
+	names    []string     // of actors that have ended, to be used again
+	named    uint64       // number of names made so far
+	lineages []lineage    // of all actors so far, each once
+	watches  int          // entries in watches.by of all actors
 }
 
-// bond is a Lineage in numbers.
-type bond struct {
-	kind, parent uint16
+// lineage is a Lineage with numbers in place of names.
+type lineage struct {
+	kind, parent uint16 // parent 0 = none
 	policy       Policy
 }
 
-// bear notes which kind of parent got which kind of child. There are as many bonds as kinds of actors on the loop, so
-// that looking is cheap.
-func (l *Loop) bear(child *mailbox) {
-	b := bond{kind: child.kind, policy: child.policy}
+// noteLineage notes which kind of parent has which kind of child. There are only a few lineages on a loop, so that it
+// costs little.
+func (l *Loop) noteLineage(child *mailbox) {
+	found := lineage{kind: child.kind, policy: child.policy}
 	if child.parent != nil {
-		b.parent = child.parent.kind
+		found.parent = child.parent.kind
 	}
-	if !slices.Contains(l.actors.bonds, b) {
-		l.actors.bonds = append(l.actors.bonds, b)
+	if !slices.Contains(l.actors.lineages, found) {
+		l.actors.lineages = append(l.actors.lineages, found)
 	}
 }
 
@@ -269,12 +271,12 @@ func (l *Loop) spawnChild(ctx actor.Context, child *mailbox) {
 	if _, err := ctx.SpawnNamed(l.actors.props, child.name); err != nil {
 		panic(err)
 	}
-	l.bear(child)
+	l.noteLineage(child)
 }
 
-// name returns the newest of those that ended actors have left, or one more: protoactor's registry has thousands of
-// maps, and a name that was there a moment ago is the one whose place is still in the processor's cache. No item both
-// ends an actor and gives its name to another, so nothing that is on its way to the first can reach the second.
+// name returns the name of the actor that ended last, or a new one. protoactor's registry has thousands of maps, and
+// the memory for a name that was used a moment ago is still in the processor's cache. No item both ends an actor and
+// gives its name to another one, so a message to the first cannot reach the second.
 func (l *Loop) name() string {
 	if n := len(l.actors.names); n > 0 {
 		name := l.actors.names[n-1]

@@ -9,11 +9,11 @@ import (
 // stepped is the state of a system in stepped mode, in which only the caller of Step runs loops.
 type stepped struct {
 	order *rand.Rand // chooses loops and items; nil in other modes
-	loop  *Loop      // whose item is in hand; nil between two steps
+	loop  *Loop      // that runs an item; nil between two steps
 }
 
-// Step runs one item of a loop that the seed chooses; with nothing to run it moves the clock to the next timer. It
-// reports false if nothing is left to happen. Stepped mode only.
+// Step runs one item of a loop that the seed chooses. If no loop has one, it moves the clock to the next timer. It
+// returns false if there is no timer either. Stepped mode only.
 func (s *System) Step() bool {
 	var runnable []*Loop
 	for _, l := range s.loops {
@@ -33,7 +33,8 @@ func (s *System) Step() bool {
 	return s.advance(math.MaxInt64)
 }
 
-// advance moves the clock to the next timer, if that is not after limit, and puts it in its loop.
+// advance moves the clock to the next timer and posts itemTimers to its loop. It returns false if there is no timer up
+// to limit, in nanoseconds.
 func (s *System) advance(limit int64) bool {
 	var next *Loop
 	for _, l := range s.loops {
@@ -58,7 +59,7 @@ func (s *System) pending() bool {
 	return false
 }
 
-// shuffle brings an item that the seed chooses to the front of all that waits. What must run before it goes first.
+// shuffle moves an item that the seed chooses to the front of all that waits, or in its place one that must run before.
 func (l *Loop) shuffle(order *rand.Rand) {
 	l.inbox.mu.Lock()
 	defer l.inbox.mu.Unlock()
@@ -81,8 +82,9 @@ func (l *Loop) shuffle(order *rand.Rand) {
 	}
 }
 
-// precedes reports whether of two items in one inbox the older one must run first: what one actor tells another arrives
-// in order, no actor is told anything, or has children, before it is born, and a call from outside sees what was there.
+// precedes reports whether an item must run before a later one of the same inbox. What one actor tells another arrives
+// in order. An actor is told nothing and has no children before it has begun. A call sees the effect of all that was
+// posted before it, and of nothing that was posted after it.
 func (it *item) precedes(later *item) bool {
 	outside := []itemKind{it.kind, later.kind}
 	switch {

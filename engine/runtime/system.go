@@ -28,10 +28,10 @@ type Config struct {
 	Budget    int         // items that a poster runs before it hands over; 0 = 64
 	HighWater int         // items in an inbox from which on work is refused; 0 = 65536
 	Ring      int         // events kept for each loop, rounded up to a power of two; 0 = 4096, negative = none
-	Seed      uint64      // of the random sources; in stepped mode also of the order
-	Start     time.Time   // in stepped mode: what the clock says at first
-	Shuffle   bool        // in stepped mode: items of one inbox overtake others, but none from one actor to another one
-	OnPanic   func(Panic) // told of each panic, on the loop that it happened on; may be nil
+	Seed      uint64      // of the random sources; in stepped mode also of the order in which loops run
+	Start     time.Time   // stepped mode: the time at which the clock starts
+	Shuffle   bool        // stepped mode: items of one inbox overtake each other, as far as item.precedes allows
+	OnPanic   func(Panic) // called with each panic, on the loop on which it happened; nil = not called
 	Intercept Interceptor // for tests that plant faults; nil = nothing is intercepted
 }
 
@@ -42,10 +42,10 @@ type Panic struct {
 	Message string // type of the message in hand
 	Value   any
 	Stack   []byte
-	Recent  []Event // the newest that the loop had handled before, oldest first; Lines writes them
+	Recent  []Event // the newest events of the loop, oldest first; System.Lines prints them
 }
 
-const recentEvents = 32 // that a panic is reported with
+const recentEvents = 32 // in a Panic
 
 // System is a set of loops and the actors on them.
 type System struct {
@@ -55,7 +55,7 @@ type System struct {
 	actors  *actor.ActorSystem
 	names   *names
 	nextID  atomic.Uint64 // of an actor
-	line    line
+	queue   runQueue
 	stepped stepped
 }
 
@@ -98,14 +98,14 @@ func (s *System) newLoop(i int) *Loop {
 		panic(err) // the name is new in a system that is new
 	}
 	l.settle()
-	l.bear(l.actors.root)
+	l.noteLineage(l.actors.root)
 	return l
 }
 
 // Loops returns how many loops there are.
 func (s *System) Loops() int { return len(s.loops) }
 
-// Root returns the parent of what shall live on loop i directly.
+// Root returns the root of loop i, which is the parent of actors that have no other.
 func (s *System) Root(i int) Parent { return Ref[any]{s.loops[i].actors.root} }
 
 // Now returns the time by the system's clock, which no jump of the wall clock moves.
@@ -117,7 +117,7 @@ func (s *System) Nanos() int64 { return s.clock.nanos() }
 // Rand returns loop i's source. Only what runs on the loop may use it.
 func (s *System) Rand(i int) *rand.Rand { return s.loops[i].rand }
 
-// End stops an actor and its children, in the order of its inbox. The channel closes when it has ended.
+// End stops an actor and its children, once what is in its inbox has run. The channel closes when it has ended.
 func End(actor Target) <-chan struct{} {
 	box := actor.(Parent).target()
 	done := make(chan struct{})
@@ -132,7 +132,7 @@ func End(actor Target) <-chan struct{} {
 	return done
 }
 
-// Close ends all actors that are left and then the loops. Nothing may be told to any actor afterwards.
+// Close ends all actors that are left, and then the loops. Nothing may be told to any actor afterwards.
 func (s *System) Close(ctx context.Context) error {
 	var late error
 	for i, l := range s.loops {
@@ -151,15 +151,15 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	for _, l := range s.loops {
 		if !s.clock.virtual {
-			s.quiet(l)
+			s.stopAlarm(l)
 		}
 	}
-	s.line.wg.Wait()
+	s.queue.wg.Wait()
 	return nil
 }
 
-// quiet stops the alarm of a loop.
-func (s *System) quiet(l *Loop) {
+// stopAlarm stops the alarm of a loop, and returns when it has.
+func (s *System) stopAlarm(l *Loop) {
 	done := make(chan struct{})
 	l.post(item{kind: itemCall, msg: func() {
 		if l.timers.alarm != nil {
@@ -172,12 +172,16 @@ func (s *System) quiet(l *Loop) {
 
 // Stats counts what one loop did since the start.
 type Stats struct {
-	Messages, Dropped, Panics, Refused, Handoffs uint64
-	Waited                                       time.Duration // in the inbox, all messages together
-	Inbox                                        int           // items now
+	Messages uint64 // handled
+	Dropped  uint64 // messages and spawns for actors that had ended
+	Panics   uint64
+	Refused  uint64        // messages and spawns that a full inbox did not take
+	Handoffs uint64        // times that a spent budget left the loop to a helper
+	Waited   time.Duration // in the inbox, all messages together
+	Inbox    int           // items that wait at the moment
 }
 
-// Stats returns those of loop i. For any goroutine.
+// Stats returns the figures of loop i. Any goroutine may call it.
 func (s *System) Stats(i int) Stats {
 	l := s.loops[i]
 	return Stats{
@@ -187,7 +191,7 @@ func (s *System) Stats(i int) Stats {
 	}
 }
 
-// root is the parent of what is spawned on a loop directly. It holds nothing and decides nothing.
+// root is the parent of the actors that have no other on a loop. It holds nothing and decides nothing.
 type root struct{ l *Loop }
 
 func (root) first() any { return nil }
@@ -201,7 +205,8 @@ func (r root) Receive(ctx actor.Context) {
 	}
 }
 
-// supervisor decides by the child's policy alone: no clock, no budget that a poison request could use up.
+// supervisor decides by the child's policy and its panics in a row. It has no budget of restarts that one bad request
+// could use up for all.
 type supervisor struct{ l *Loop }
 
 //nolint:revive // protoactor prescribes the signature

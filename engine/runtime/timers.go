@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// timer is a message to come. Only its loop touches it.
+// timer is a message that is due later. Only its loop touches it.
 type timer struct {
-	at    int64
-	seq   uint64 // breaks ties in the order of setting
-	box   *mailbox
-	msg   any
-	index int // in the heap; -1 = not there
-	next  *timer
-	prev  *timer
+	at    int64    // nanoseconds since the start at which it is due
+	seq   uint64   // orders timers that are due at the same time by when they were set
+	box   *mailbox // the actor that set it
+	msg   any      // for the actor; or a func() of the runtime
+	index int      // in the heap; -1 = not there
+	next  *timer   // in box.timers
+	prev  *timer   // in box.timers
 }
 
 // Cancel takes the message back. Only the actor that set the timer may call it.
@@ -26,7 +26,8 @@ func (t *timer) Cancel() bool {
 	return true
 }
 
-// timers are those of a loop's actors. An alarm that is armed comes no later than the first of them is due.
+// timers holds the timers of a loop's actors. While there are any, the alarm is armed for no later than the first of
+// them is due.
 type timers struct {
 	heap  timerHeap
 	seq   uint64      // of the newest timer
@@ -58,7 +59,7 @@ func (h *timerHeap) Pop() any {
 	return t
 }
 
-// after sets a timer of a box. On the box's loop only.
+// after sets a timer of an actor. It is called on the actor's loop only.
 func (l *Loop) after(box *mailbox, d time.Duration, msg any) *timer {
 	l.timers.seq++
 	t := &timer{at: l.hand.now + max(int64(d), 0), seq: l.timers.seq, box: box, msg: msg}
@@ -70,7 +71,7 @@ func (l *Loop) after(box *mailbox, d time.Duration, msg any) *timer {
 	return t
 }
 
-// arm makes the loop wake by at. An earlier alarm that finds nothing due arms itself again.
+// arm has the alarm go off no later than at. One that goes off before any timer is due is armed again by fire.
 func (l *Loop) arm(at int64) {
 	if l.sys.clock.virtual || l.timers.armed != 0 && l.timers.armed <= at {
 		return
@@ -84,7 +85,8 @@ func (l *Loop) arm(at int64) {
 	l.timers.alarm.Reset(d)
 }
 
-// fire runs the first timer that is due. What is due besides comes as an item of its own, so that the budget counts it.
+// fire runs the first timer that is due. If another one is due, it posts a further item for it, so that the budget
+// counts each of them.
 func (l *Loop) fire() {
 	l.timers.armed = 0
 	if len(l.timers.heap) > 0 && l.timers.heap[0].at <= l.hand.now {

@@ -1,8 +1,8 @@
 // Package runtimetest runs one actor on the test's goroutine, among probes, with a clock that only the test moves.
 //
-// It owns the stage, which stands in for the loop, and the probes, which stand in for all others. It never starts a
-// goroutine, looks at the wall clock, or lets two actors talk to each other: order between actors and supervision are
-// the loops', and are tested with those.
+// It owns the stage, which stands in for the loop, and the probes, which stand in for all other actors. It never starts
+// a goroutine, reads the wall clock, or runs two actors: what loops do, order between actors and supervision, is tested
+// with real loops.
 package runtimetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Inspect returns what tests may see of a system and do to it, beside what all may.
+// Inspect returns what only tests may see of a system and do to it.
 func Inspect(s *runtime.System) runtime.Inspection { return s.Inspection(internal.Tests{}) }
 
 // Stage is the address and the context of one actor.
@@ -29,9 +29,9 @@ type Stage[M any] struct {
 	inside  bool // a handler runs
 	timers  []*stageTimer[M]
 	watches []watch[M]
-	handled uint64
-	delay   time.Duration
-	told    []M // by the actor to itself, while a handler runs
+	handled uint64        // messages
+	delay   time.Duration // that messages seem to have waited in the inbox
+	told    []M           // messages that are still to be handled
 }
 
 type watch[M any] struct {
@@ -54,7 +54,8 @@ func NewStage[M any](t *testing.T) *Stage[M] {
 // Play puts the actor on the stage.
 func (s *Stage[M]) Play(a runtime.Actor[M]) { s.actor, s.ended = a, false }
 
-// Tell hands the actor one message and returns when it has handled it, and then what it told itself meanwhile.
+// Tell gives the actor one message, and returns when it has handled that, and what it told itself meanwhile. From
+// within a handler it only enqueues.
 func (s *Stage[M]) Tell(m M) bool {
 	if s.ended {
 		return false
@@ -106,7 +107,7 @@ func (s *Stage[M]) due(until time.Time) *stageTimer[M] {
 	return next
 }
 
-// Timers returns how many are set.
+// Timers returns how many timers are set.
 func (s *Stage[M]) Timers() int {
 	n := 0
 	for _, t := range s.timers {
@@ -117,7 +118,7 @@ func (s *Stage[M]) Timers() int {
 	return n
 }
 
-// Delay makes the messages that follow have waited so long in the inbox.
+// Delay has Arrival say of the messages that follow that they waited so long in the inbox.
 func (s *Stage[M]) Delay(d time.Duration) { s.delay = d }
 
 // Crash does what the runtime does when Receive panicked in an actor that is not restarted.
@@ -149,7 +150,7 @@ func (s *Stage[M]) Arrival() runtime.Arrival {
 }
 func (s *Stage[M]) Rand() *rand.Rand { return s.rand }
 
-// Ring has an empty event for each message that was handled, the newest at most.
+// Ring returns an empty event for each message that was handled, at most so many.
 func (s *Stage[M]) Ring(newest int) messages.Ring {
 	events := make([]messages.RingEvent, min(uint64(newest), s.handled))
 	return messages.Ring{Events: messages.TakeList(events), Total: s.handled}
@@ -161,7 +162,7 @@ func (s *Stage[M]) Port() messages.Port[M] { return s }
 // Post is Tell, from outside.
 func (s *Stage[M]) Post(m M) bool { return s.Tell(m) }
 
-// Stop ends the actor: at once, or when the handler that called it returns, as the runtime does.
+// Stop ends the actor as the runtime does: when the handler that called it returns, or at once if none runs.
 func (s *Stage[M]) Stop() {
 	if s.ended {
 		return
@@ -201,7 +202,7 @@ type Probe[M any] struct {
 // NewProbe returns a probe that takes everything.
 func NewProbe[M any](t *testing.T) *Probe[M] { return &Probe[M]{t: t} }
 
-// Tell reports false once the probe was closed.
+// Tell returns false once the probe was closed.
 func (p *Probe[M]) Tell(m M) bool {
 	if p.closed {
 		return false
@@ -213,7 +214,7 @@ func (p *Probe[M]) Tell(m M) bool {
 // Post is Tell, for a probe in the place of an actor that an adapter tells.
 func (p *Probe[M]) Post(m M) bool { return p.Tell(m) }
 
-// Alive reports false once the probe was closed.
+// Alive reports whether the probe has not been closed.
 func (p *Probe[M]) Alive() bool { return !p.closed }
 
 // Close makes the probe refuse, as a full or dead actor does.
