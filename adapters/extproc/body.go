@@ -15,7 +15,7 @@ type budget struct {
 	held  atomic.Int64
 }
 
-// take counts bytes in. False means that they do not fit.
+// take adds bytes to what is held. It returns false, and adds nothing, if they do not fit.
 func (b *budget) take(bytes int64) bool {
 	for {
 		held := b.held.Load()
@@ -39,31 +39,32 @@ func (b *budget) give(bytes int64) { b.held.Add(-bytes) }
 type bodyState uint8
 
 const (
-	bodyOpen bodyState = iota // chunks may come; whoever refuses the request gives it up
-	bodyLent                  // it is whole, and the handler's: nothing else touches its bytes before it is released
+	bodyOpen bodyState = iota // chunks may come; a refusal of the request gives it up
+	bodyLent                  // it is whole, and the handler alone touches its bytes until it is released
 	bodyGone                  // it takes no memory
 )
 
-// requestBody owns the body of a request: its bytes, its part of the budget, and the deadline by which it has to be
-// whole. It takes chunks until it is lent, once, and gives back its budget exactly once, whoever ends it. Its methods
-// may be called by any goroutine, but for lend, echo and release, which are the handler's.
+// requestBody owns the body of a request: its bytes, its share of the budget, and the deadline by which it has to be
+// whole. It takes chunks until it is lent, which happens at most once, and gives its share back exactly once. Its
+// methods may be called by any goroutine, except lend, echo and release, which only the handler calls.
 type requestBody struct {
 	budget *budget
 
-	mu      sync.Mutex // guards what follows; a stream's mu may be held when it is taken, never the other way round
+	mu      sync.Mutex // guards what follows; it may be taken under a stream's mu, never the other way round
 	state   bodyState
-	buffer  wire.Body   // empty in bodyGone, and once it was echoed; only the handler touches it in bodyLent
-	counted int64       // of the budget: what the buffer takes, or took until it was echoed; 0 in bodyGone
-	came    int64       // bytes so far; it keeps its value in bodyGone
-	late    *time.Timer // the deadline; it runs in bodyOpen at most. nil = there is none
+	buffer  wire.Body   // empty in bodyGone, and after echo; in bodyLent only the handler touches it
+	counted int64       // bytes of the budget that it holds: the capacity of the buffer, also after echo; 0 in bodyGone
+	came    int64       // bytes that have come; it keeps its value in bodyGone
+	late    *time.Timer // the deadline, which runs in bodyOpen only; nil = there is none
 }
 
-// reserve makes room for the beginning of a body of whose length the client told. False means that it does not fit.
+// reserve makes room for the beginning of a body whose length the client told. It returns false if the budget has no
+// room.
 func (b *requestBody) reserve(told int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.state != bodyOpen {
-		return true // nothing follows
+		return true // no more of it will come
 	}
 	if !b.count(b.buffer.Takes(wire.Reservable(told))) {
 		return false
@@ -72,8 +73,8 @@ func (b *requestBody) reserve(told int) bool {
 	return true
 }
 
-// take copies a chunk. A reason says that it is too much, for one body of most bytes or for the budget. A body that was
-// given up takes nothing and has no reason, for its request was refused.
+// take copies a chunk. It returns why the body is refused, if the chunk goes beyond the most bytes of one body or
+// beyond the budget. It ignores a chunk of a body that was given up, because that request is refused already.
 func (b *requestBody) take(in *wire.Request, most int64) messages.Reason {
 	n := in.BodyLen()
 	b.mu.Lock()
@@ -91,7 +92,7 @@ func (b *requestBody) take(in *wire.Request, most int64) messages.Reason {
 	return messages.NoReason
 }
 
-// count counts the memory that the body takes from now on. False means that it does not fit.
+// count raises what the body holds of the budget to bytes. It returns false if the budget has no room.
 func (b *requestBody) count(bytes int) bool {
 	more := int64(bytes) - b.counted
 	if more <= 0 {
@@ -104,8 +105,8 @@ func (b *requestBody) count(bytes int) bool {
 	return true
 }
 
-// expect starts the deadline of a body that is open. late runs on a goroutine of its own,
-// and may find the body lent meanwhile.
+// expect starts the deadline of a body that is open. late runs on a goroutine of its own; the body may have been lent
+// by then.
 func (b *requestBody) expect(within time.Duration, late func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +121,7 @@ func (b *requestBody) stopTimer() {
 	}
 }
 
-// lend gives the whole body to the handler, until it is echoed or released. False means that the body was given up
+// lend gives the whole body to the handler, until it is echoed or released. It returns false if the body was given up
 // before.
 func (b *requestBody) lend() ([]byte, bool) {
 	b.mu.Lock()
@@ -133,13 +134,13 @@ func (b *requestBody) lend() ([]byte, bool) {
 	return b.buffer.Bytes(), true
 }
 
-// echo hands the bytes of a body that was lent over to e, which gives them back to the proxy. They count until the body
-// is released.
+// echo moves the bytes of a body that was lent into e, which gives them back to the proxy. The budget counts them
+// until the body is released.
 func (b *requestBody) echo(e *wire.Echo, endOfStream bool) {
 	e.StartBody(wire.RequestDirection, &b.buffer, endOfStream)
 }
 
-// giveUp frees a body whose request was refused, unless it is lent: then the handler releases it.
+// giveUp frees the body of a request that was refused, unless it is lent: then the handler releases it.
 func (b *requestBody) giveUp() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,14 +149,14 @@ func (b *requestBody) giveUp() {
 	}
 }
 
-// release frees the body, in whatever state it is.
+// release frees the body in any state.
 func (b *requestBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.free()
 }
 
-// free is release for whoever holds mu.
+// free is release for a caller that holds mu.
 func (b *requestBody) free() {
 	b.stopTimer()
 	b.buffer.Release()

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Names of the protocol, and of ours.
+// Names of headers, metadata and attributes: those of the endpoint picker protocol, of Envoy, and our own.
 const (
 	destinationKey  = "x-gateway-destination-endpoint"
 	servedKey       = "x-gateway-destination-endpoint-served"
@@ -29,22 +29,23 @@ const (
 	usualType       = "application/json"
 )
 
-// Limits of what is read of a request's headers. None of them refuses: a proxy has limits of its own, and the headers
-// go on as they are.
+// Limits of what is read of a request's headers. Headers beyond them are not refused, only not read: the proxy has
+// limits of its own, and the headers go on as they are.
 const (
 	maxHeaders       = 4096 // Envoy's own limit is 100 unless configured
 	maxPathBytes     = 8 << 10
 	maxTypeBytes     = 2 << 10
 	maxEncodingBytes = 256
-	maxLabelBytes    = records.LabelBytes + utf8.UTFMax // all that records.Label looks at
+	maxLabelBytes    = records.LabelBytes + utf8.UTFMax // records.Label looks at no more
 	maxSubsetEntries = 4096
 )
 
-// unreadable is a content encoding that no parser knows, for a body of which we do not know what it is.
+// unreadable is a content encoding that no parser knows. It stands for the encoding of a body of which the headers do
+// not say for certain what it is.
 const unreadable = "*"
 
-// facts are what the headers of a request say that we need. The first of several lines of one name counts, but for
-// content encodings, which add up.
+// facts holds what we need of the headers of a request. Of several lines of one name the first counts, except that
+// content encodings add up.
 type facts struct {
 	path, contentType, contentEncoding string
 	clientID, fairness, oldFairness    string
@@ -56,7 +57,7 @@ func (f *facts) read(in *wire.Request) {
 	count := 0
 	in.Headers(func(key, value []byte) bool {
 		if count++; count > maxHeaders {
-			f.contentEncoding = unreadable // what the body is may stand further down
+			f.contentEncoding = unreadable // a header further down may say what the body is
 			return false
 		}
 		f.readHeader(key, value)
@@ -69,7 +70,7 @@ func (f *facts) readHeader(key, value []byte) {
 	case ":path":
 		path, _, _ := bytes.Cut(value, []byte{'?'})
 		if first(&f.path, path, maxPathBytes); len(path) > maxPathBytes {
-			f.contentEncoding = unreadable // its end says what the body is
+			f.contentEncoding = unreadable // the end of the path says what the body is
 		}
 	case "content-type":
 		first(&f.contentType, value, maxTypeBytes)
@@ -88,7 +89,7 @@ func (f *facts) readHeader(key, value []byte) {
 	}
 }
 
-// addEncoding puts several lines together as HTTP reads them: one list.
+// addEncoding joins several lines into one list, as HTTP reads them.
 func (f *facts) addEncoding(value []byte) {
 	switch {
 	case f.contentEncoding == "" && len(value) <= maxEncodingBytes:
@@ -100,7 +101,7 @@ func (f *facts) addEncoding(value []byte) {
 	}
 }
 
-// flow is the flow of the request: the new header name beats the old one.
+// flow returns the flow of the request. The new name of the header wins over the old one.
 func (f *facts) flow() messages.FlowKey {
 	for _, id := range []string{f.fairness, f.oldFairness} {
 		if id != "" {
@@ -110,12 +111,12 @@ func (f *facts) flow() messages.FlowKey {
 	return messages.FlowKey{Fairness: messages.DefaultFairness}
 }
 
-// first keeps the first value that is not empty, up to a length.
+// first sets dst to value, cut at most bytes, unless dst has a value already.
 func first(dst *string, value []byte, most int) {
 	if *dst != "" {
 		return
 	}
-	switch string(value) { // what almost every request says is not copied each time
+	switch string(value) { // constants for what almost every request says, so that nothing is allocated
 	case usualPath:
 		*dst = usualPath
 	case usualType:
@@ -125,8 +126,8 @@ func first(dst *string, value []byte, most int) {
 	}
 }
 
-// readSubset takes the subset hint of a message, if it has one: a list, or one string with commas. What is no ip:port
-// is skipped; a hint that leaves nothing restricts the request to nothing.
+// readSubset reads the subset hint of a message, if it has one: a list of strings, or one string with commas. An entry
+// that is no ip:port is skipped. A hint without any valid entry allows no endpoint at all.
 func (f *facts) readSubset(in *wire.Request) {
 	if f.subset.Given {
 		return
@@ -145,7 +146,8 @@ func (f *facts) readSubset(in *wire.Request) {
 	}
 }
 
-// readServed is who answered: by the load balancer's metadata, else by the connection's address.
+// readServed returns the address that served the request: the one in the load balancer's metadata, else that of the
+// upstream connection.
 func readServed(in *wire.Request) messages.Address {
 	served := ""
 	in.Meta(lbNamespace, []string{servedKey}, func(value []byte) bool {
@@ -158,7 +160,8 @@ func readServed(in *wire.Request) messages.Address {
 	return address(served)
 }
 
-// readLocal is why Envoy made the response itself, "" if a model server made it or Envoy was not told to say.
+// readLocal returns why Envoy made the response itself. It is "" if a model server made the response, or if Envoy is
+// not configured to say.
 func readLocal(in *wire.Request) string {
 	if details := in.Attr(codeDetails); details != viaUpstream {
 		return records.Label(details)
@@ -166,8 +169,8 @@ func readLocal(in *wire.Request) string {
 	return ""
 }
 
-// address is an ip:port as the pool writes it: an IPv4 address in IPv6 form is that IPv4 address. "" = it is none, or
-// has a zone, which means nothing beyond its host.
+// address returns an ip:port in the form that the pool uses, in which an IPv4 address in IPv6 form is that IPv4
+// address. It returns "" for anything else, and for an address with a zone, which means nothing beyond its host.
 func address(s string) messages.Address {
 	a, err := netip.ParseAddrPort(strings.TrimSpace(s))
 	if err != nil || a.Addr().Zone() != "" {

@@ -9,24 +9,24 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Metrics are those of all streams.
+// Metrics holds the metrics of all streams.
 type Metrics struct {
 	streams, inflight prometheus.Gauge
 	took              prometheus.Histogram
 	ended             map[string]prometheus.Counter // by gRPC status
 	refusals          map[messages.Reason]prometheus.Counter
 	panics            prometheus.Counter
-	shown, ignored    prometheus.Counter // of responses whose bodies the proxy was asked to show
+	shown, ignored    prometheus.Counter // responses whose bodies the proxy was asked to show, by what it did
 }
 
-// gRPC statuses of a stream's end: the handler itself never fails.
+// gRPC statuses that count a stream's end. The handler never returns an error, so they are derived from how it ended.
 const (
-	endedOK       = "OK"       // the response is over, or an immediate response was given
+	endedOK       = "OK"       // the response is over, or an immediate response was sent
 	endedCanceled = "Canceled" // the proxy left before
 	endedInternal = "Internal" // the handler panicked
 )
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llm_d_epp_extproc_streams_total", Help: "ext_proc streams that ended, by gRPC status.",
@@ -36,9 +36,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, []string{"reason", "status"})
 	overrides := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_mode_overrides_total",
-		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn what tokens weigh: shown, " +
-			"or ignored, " +
-			"for want of allow_mode_override in its filter, or of these modes in allowed_override_modes.",
+		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn how many bytes a token has. " +
+			"Ignored: its filter has no allow_mode_override, or these modes are not in allowed_override_modes.",
 	}, []string{"result"})
 	m := &Metrics{
 		shown: overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
@@ -65,7 +64,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// opened counts a stream and gives its beginning.
+// opened counts a stream and returns the time at which it was opened.
 func (m *Metrics) opened() time.Time {
 	m.streams.Inc()
 	m.inflight.Inc()
@@ -80,7 +79,7 @@ func (m *Metrics) closed(st *stream, began time.Time) {
 	m.ended[st.status()].Inc()
 }
 
-// status is how the stream's end looks to gRPC.
+// status returns the gRPC status that the end of the stream is counted as.
 func (st *stream) status() string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -93,7 +92,7 @@ func (st *stream) status() string {
 	return endedCanceled
 }
 
-// HeldMetrics show the memory that request bodies take, beside its limit.
+// HeldMetrics returns gauges of the memory that request bodies take, and of its limit.
 func HeldMetrics(s *Server) []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
 		opts := prometheus.GaugeOpts{Name: name, Help: help}

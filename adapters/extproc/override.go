@@ -9,50 +9,50 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// A proxy of the light lane that sends no share of its requests through the full one is asked, by a mode_override, to
-// show the body of one response in overrideEvery: from those the output tokens of the others are estimated. Envoy
-// ignores it without a word unless its filter allows it.
+// Output tokens of responses that bypass us are estimated from responses that we see. A proxy of the light lane that
+// sends none of its requests through the full lane is therefore asked, by a mode_override, to show the body of one
+// response in overrideEvery. Envoy silently ignores that unless its filter allows it; then it is asked again later.
 const (
 	overrideEvery = 20
-	ignoredInRow  = 3                // by chance their clients left before a body came; more do not
-	overrideAgain = 10 * time.Minute // after so many were ignored
+	ignoredInRow  = 3                // asking pauses then; clients that leave early account for fewer
+	overrideAgain = 10 * time.Minute // length of that pause
 )
 
-// overrides is what is known of proxies that were asked, by their connection; 0 is all whose connection is not known.
-// The zero overrides know nothing.
+// overrides holds what is known of proxies that were asked, by connection; 0 stands for all connections that are
+// unknown. Its zero value knows of none.
 type overrides struct {
 	mu      sync.Mutex
-	ignored map[messages.ConnectionID]ignorance // without those who took the last, or whose time has passed
+	ignored map[messages.ConnectionID]ignorance // of connections that ignored the last one, for overrideAgain
 }
 
-// ignorance is how often a proxy ignored what it was asked.
+// ignorance counts how often a proxy ignored an override.
 type ignorance struct {
-	row  int       // of requests to show a body, without one that it did not ignore
-	last time.Time // of them
+	row  int       // overrides ignored, one after another
+	last time.Time // when the last of them was ignored
 }
 
-// overrides reports whether the proxy shall be asked for this response's body. It must not be on the way of a request
-// body that is full duplex, for Envoy takes no override there, and has to have read the request's body, or there would
-// be nothing to learn.
+// overrides reports whether the proxy shall be asked for the body of this response. The request has to be buffered:
+// Envoy takes no override beside a full-duplex request body, and without having read the request there would be
+// nothing to learn.
 func (st *stream) overrides() bool {
 	return st.request.teaches && buffered(st.modes.RequestBody) && uint64(st.id)%overrideEvery == 0 &&
 		!st.srv.overrides.pause(st.connection(), st.srv.deps.Now())
 }
 
-// overrideTaken notes the first chunk of a body that the proxy was asked for. The body is visible now.
+// overrideTaken notes the first chunk of a body that the proxy was asked for. The body is visible from now on.
 func (st *stream) overrideTaken() {
 	st.modes.ResponseBody = wire.BodyStreamed
 	st.srv.overrides.taken(st.connection())
 	st.srv.cfg.Metrics.shown.Inc()
 }
 
-// overrideIgnored notes a response that ended, or whose stream did, without the body that was asked for.
+// overrideIgnored notes that a response, or its stream, ended without the body that the proxy was asked for.
 func (st *stream) overrideIgnored() {
 	st.srv.cfg.Metrics.ignored.Inc()
 	st.srv.overrides.ignore(st.connection(), st.srv.deps.Now())
 }
 
-// connection is the number of the stream's connection; 0 = it is not known.
+// connection returns the number of the stream's connection; 0 = it is unknown.
 func (st *stream) connection() messages.ConnectionID {
 	if st.conn == nil {
 		return 0
@@ -60,7 +60,7 @@ func (st *stream) connection() messages.ConnectionID {
 	return st.conn.ID()
 }
 
-// pause reports whether a connection is not to be asked now.
+// pause reports whether a connection must not be asked now.
 func (o *overrides) pause(c messages.ConnectionID, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +74,8 @@ func (o *overrides) taken(c messages.ConnectionID) {
 	delete(o.ignored, c)
 }
 
-// ignore counts. It forgets what is over, so that nothing is left of connections that ended.
+// ignore counts an override that was ignored. It drops connections whose pause is over, so that nothing is left of
+// those that ended.
 func (o *overrides) ignore(c messages.ConnectionID, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,7 +2,7 @@ package extproc
 
 import "github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 
-// event is what moves a phase: a message of its direction, or what the stream did about one.
+// event is what moves a phase: a message of its direction, or something that the stream did.
 type event uint8
 
 // Messages as the proxy sends them.
@@ -26,7 +26,7 @@ const (
 	overrideSent                         // likewise, and the answer asks the proxy to show the body nevertheless
 )
 
-// eventOf is the event that a message is.
+// eventOf returns the event that a message is.
 func eventOf(in *wire.Request) event {
 	switch in.Kind {
 	case wire.RequestHeaders, wire.ResponseHeaders:
@@ -49,24 +49,25 @@ type verdict uint8
 
 const (
 	taken    verdict = iota // it is read, and answered if the proxy waits for an answer
-	ignored                 // it came before, or belongs to nothing any more: it is not answered
-	headless                // a protocol error: the headers are not sent to us, and nothing else could carry a pick
+	ignored                 // it came a second time, or after the end: it is not answered
+	headless                // a protocol error: the headers were not sent to us, and nothing else can carry a pick
 	bodiless                // a protocol error: trailers without a body, in a mode in which the body carries the pick
 )
 
-// eager modes send the request on, or never show its body: the pick goes with the answer to the headers.
+// eager reports whether the pick goes with the answer to the headers: in these modes the proxy sends the request on
+// from there, or never shows its body.
 func eager(m wire.BodyMode) bool {
 	return m == wire.BodyNone || m == wire.BodyStreamed || m == wire.BodyGRPC
 }
 
-// buffered modes hold headers and body together until the body is answered, but send it only once the headers are. The
-// body comes in one message, which need not have end_of_stream.
+// buffered reports whether the proxy holds headers and body together until the body is answered. It sends the body
+// only once the headers are answered. The body comes in one message, which need not have end_of_stream.
 func buffered(m wire.BodyMode) bool {
 	return m == wire.BodyBuffered || m == wire.BodyBufferedPartial
 }
 
-// requestPhase is how far the request is. A protocol error, and whatever else closes the stream, leaves it where it
-// was.
+// requestPhase says how far the request is. A protocol error leaves the phase as it is, and so does everything else
+// that closes the stream.
 //
 //	requestAwaited ──── chunk, trailers ─────────────────────────► protocol error: headless
 //	  │    │
@@ -95,15 +96,15 @@ func buffered(m wire.BodyMode) bool {
 type requestPhase uint8
 
 const (
-	// requestAwaited: no message of the request came. A stream has no request id in this phase unless it was refused,
-	// and has one in all others.
+	// requestAwaited: no message of the request has come. The stream has no request id in this phase unless it was
+	// refused; it has one in every other phase.
 	requestAwaited requestPhase = iota
 
-	// requestGathering: the headers came, and the pick waits for the rest of the body, which has a deadline.
+	// requestGathering: the headers have come. The pick waits for the rest of the body, which has a deadline.
 	requestGathering
 
-	// requestAsking: all came that the pick can wait for. The handler parses it, starts the cycle and waits for its
-	// answer; it reads no message before that.
+	// requestAsking: everything that the pick waits for has come. The handler parses it, starts the cycle and waits for
+	// the cycle's answer; it reads no message before that.
 	requestAsking
 
 	// requestUnplaced: the loop had no room for a cycle. The request is refused and leaves no record.
@@ -118,8 +119,8 @@ const (
 	requestPhases
 )
 
-// after is the phase that follows p on an event, with what becomes of the message that the event is. mode is the
-// request's body mode.
+// after returns the phase that follows p on an event, and what becomes of the message that the event stands for. mode
+// is the request's body mode.
 func (p requestPhase) after(e event, mode wire.BodyMode) (requestPhase, verdict) {
 	switch p {
 	case requestAwaited:
@@ -167,7 +168,7 @@ func (p requestPhase) waits() bool { return p == requestGathering || p == reques
 // picked reports whether the pick was sent.
 func (p requestPhase) picked() bool { return p == requestForwarded || p == requestEnded }
 
-// responsePhase is how far the response is, as the proxy shows it.
+// responsePhase says how far the response is, as far as the proxy shows it.
 //
 //	         headers, but in mode NONE; chunk
 //	responseAwaited ──────────────────────────────► responseVisible ◄─── chunk ─── responseAsked
@@ -199,22 +200,23 @@ const (
 	// responseAwaited: no message of the response came.
 	responseAwaited responsePhase = iota
 
-	// responseVisible: the response passes by us, piece by piece. It can be refused, which cuts it.
+	// responseVisible: the response passes through the stream, piece by piece. It can still be refused, which cuts it
+	// off.
 	responseVisible
 
-	// responseBuffered: likewise, and all of the body that we are shown was answered. Trailers may follow, shown or
-	// not.
+	// responseBuffered: as responseVisible, but all of the body that we are shown was answered. Trailers may follow,
+	// shown or not.
 	responseBuffered
 
-	// responseLast: what is being answered now is the last that we need to see. From here on it is too late to refuse:
-	// nothing may follow what the proxy may already have got.
+	// responseLast: the message that is being answered is the last one that we need to see. From here on it is too late
+	// to refuse: the answer may have reached the proxy, and nothing may follow it.
 	responseLast
 
 	// responseBypass: the headers were answered, and the body bypasses us. Trailers may be shown.
 	responseBypass
 
-	// responseAsked: likewise, and the proxy was asked to show the body nevertheless. Its first chunk takes the
-	// response back to responseVisible; the proxy may also ignore what it was asked.
+	// responseAsked: as responseBypass, but the proxy was asked to show the body nevertheless. The first chunk of the
+	// body takes the response back to responseVisible. The proxy may also ignore the request.
 	responseAsked
 
 	// responseEnded: the end of the response was answered.
@@ -223,8 +225,8 @@ const (
 	responsePhases
 )
 
-// after is the phase that follows p on an event, with what becomes of the message that the event is. mode is the
-// response's body mode.
+// after returns the phase that follows p on an event, and what becomes of the message that the event stands for. mode
+// is the response's body mode.
 func (p responsePhase) after(e event, mode wire.BodyMode) (responsePhase, verdict) {
 	switch p {
 	case responseAwaited:
@@ -278,12 +280,12 @@ func (p responsePhase) after(e event, mode wire.BodyMode) (responsePhase, verdic
 // beyondRecall reports whether it is too late to refuse.
 func (p responsePhase) beyondRecall() bool { return p >= responseLast }
 
-// completed reports whether all of the response that we are shown has passed.
+// completed reports whether every part of the response that the proxy shows has passed.
 func (p responsePhase) completed() bool {
 	return p != responseAwaited && p != responseVisible && p != responseLast
 }
 
-// closeReason is why nothing may be sent any more.
+// closeReason says why nothing may be sent any more.
 //
 //	closedNot ─┬─ first message, in observability mode ─► closedObserved ─┐
 //	           ├─ immediate response ───────────────────► closedRefused ──┤
@@ -297,12 +299,12 @@ const (
 	closedObserved                    // the proxy only shows us its messages
 	closedRefused                     // an immediate response was sent, which is the last message of a stream
 	closedBroken                      // a message could not be sent: the proxy is gone
-	closedReturned                    // the proxy ended the stream, or we did, for it needs us no more
-	closedPanicked                    // the handler panicked; what could be refused was
+	closedReturned                    // the proxy ended the stream, or the handler did when it was not needed any more
+	closedPanicked                    // the handler panicked; the request was refused if that was still possible
 	closeReasons
 )
 
-// or is the reason that counts of c and a later one: the first, but for a panic.
+// or returns the reason that counts when a later one is added to c: the first one, except that a panic replaces any.
 func (c closeReason) or(later closeReason) closeReason {
 	if c == closedNot || later == closedPanicked {
 		return later

@@ -9,14 +9,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ask has all of the request that the pick waits for, of which the message last came last: the request is parsed, its
-// cycle starts, its answer is awaited and sent.
+// ask makes the pick. It is called once everything has come that the pick waits for; last is the message that
+// completed it. It parses the request, starts its cycle, waits for the answer of the cycle and sends it.
 func (st *stream) ask(last event) error {
 	body, ok := st.request.body.lend()
 	if !ok {
-		return errOver // it was refused meanwhile
+		return errOver // the request was refused meanwhile
 	}
-	st.in.Release() // the message is copied, and the wait may be long
+	st.in.Release() // its bytes are copied, and the wait may be long
 	if st.srv.draining.Load() {
 		return st.refuseNow(refusalFor(messages.ShuttingDown))
 	}
@@ -41,13 +41,13 @@ func (st *stream) ask(last event) error {
 		return st.forward(m, last)
 	case messages.PickFailed:
 		return st.relay(m)
-	case messages.AnswerDue, messages.ServingRevoked: // no answers; Tell keeps them out of the inbox
+	case messages.AnswerDue, messages.ServingRevoked: // Tell keeps them out of the inbox: they are no answers
 	}
 	return errOver // the client left, or was refused
 }
 
-// parse reads the body's facts. Only a body that claims to be of a form that we know can be the client's fault, and
-// only a whole one.
+// parse reads the facts of the body. It returns an error, which blames the client, only for a body that claims a
+// format that is known, and only if all of it is here.
 func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 	switch last {
 	case headersCame, headersEnded:
@@ -59,14 +59,14 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 	}
 	unread, facts := *req, &st.request.facts
 	err := st.srv.deps.Parser.Parse(facts.path, facts.contentType, facts.contentEncoding, body, req)
-	if err != nil && last == chunkCame && st.modes.RequestBody == wire.BodyBufferedPartial { // it may be a part
-		*req = unread
+	if err != nil && last == chunkCame && st.modes.RequestBody == wire.BodyBufferedPartial {
+		*req = unread // what came may be a part of the body
 		return nil
 	}
 	return err
 }
 
-// startCycle begins the request's cycle. False means that its loop has no room.
+// startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
 	first := messages.RequestArrived{
 		Request: req, Flow: st.request.facts.flow(),
@@ -83,8 +83,8 @@ func (st *stream) startCycle(req messages.Request) bool {
 	return ok
 }
 
-// await waits for the cycle's answer: most often it is there already, given while the cycle was started. Nil means that
-// the client left, or that the answer is overdue and the client was refused.
+// await waits for the cycle's answer. Most often the answer is there already, because the cycle gave it while it was
+// started. It returns nil if the client left, or if the answer is overdue and the client was refused.
 func (st *stream) await() messages.StreamMsg {
 	select {
 	case m := <-st.inbox.answer:
@@ -110,8 +110,8 @@ func (st *stream) await() messages.StreamMsg {
 	}
 }
 
-// forward answers with the pick, gives back the body that the proxy keeps no copy of, and answers the trailers if those
-// came last.
+// forward answers with the pick. Then it gives the body back if the proxy keeps no copy of it, and answers the
+// trailers if they came last.
 func (st *stream) forward(m messages.PickMade, last event) error {
 	if err := st.sendPick(m, last); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (st *stream) forward(m messages.PickMade, last event) error {
 	return nil
 }
 
-// sendPick answers the headers, or, in a mode in which the proxy holds both, the body. From then on a drain leaves the
+// sendPick answers the headers or, in a mode in which the proxy holds both, the body. After it a drain leaves the
 // request alone.
 func (st *stream) sendPick(m messages.PickMade, last event) error {
 	list := st.destinations(m)
@@ -158,8 +158,8 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	return nil
 }
 
-// metadata are those of a pick: the destinations, and what the access log brings back of a request whose response
-// bypasses us.
+// metadata returns the metadata of a pick: the destinations, and, if the response bypasses us, what its access log
+// entry is recognised by.
 func (st *stream) metadata(destinations string) []wire.Field {
 	fields := append(make([]wire.Field, 0, 3), wire.Field{Key: destinationKey, Value: destinations})
 	if !st.bypasses() {
@@ -175,7 +175,7 @@ func (st *stream) metadata(destinations string) []wire.Field {
 // usualAddressBytes is room for an IPv4 address with its port, and a comma.
 const usualAddressBytes = len("255.255.255.255:65535,")
 
-// destinations are those of an answer, best first.
+// destinations returns the endpoints of an answer, best first, as the header lists them.
 func (st *stream) destinations(m messages.PickMade) string {
 	n := m.Destinations.Len()
 	var b strings.Builder

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// refusal is how a reason looks to a client of the OpenAI API. This is the one place where a reason becomes a status.
+// refusal is the form that a reason has for a client of the OpenAI API. This is the only place where a reason becomes
+// a status.
 type refusal struct {
 	status  int
 	kind    string // error.type
@@ -44,7 +45,7 @@ type errorObject struct {
 	Code    string  `json:"code"`
 }
 
-// Status is the HTTP status of a refusal; 0 = nobody is answered.
+// Status returns the HTTP status of a refusal; 0 = there is no one to answer.
 func Status(why messages.Reason) int {
 	if why == messages.NoReason || why == messages.ClientGone || why == messages.ServerGone {
 		return 0
@@ -55,7 +56,8 @@ func Status(why messages.Reason) int {
 	return refusals[messages.Internal].status
 }
 
-// refusalFor is a refusal of ours without a detail. What will pass may be tried again after a second.
+// refusalFor returns a refusal for a reason of our own, without a detail. If the reason will pass, the client is told
+// to try again after a second.
 func refusalFor(why messages.Reason) messages.PickFailed {
 	m := messages.PickFailed{Reason: why}
 	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout {
@@ -70,15 +72,17 @@ func (st *stream) refuseNow(m messages.PickFailed) error {
 	return errOver
 }
 
-// refuse sends an immediate response, unless the stream is over or its response is beyond recall. Before the response's
-// headers the client gets the status; after them Envoy resets its stream. For any goroutine.
+// refuse sends an immediate response, unless the stream is over or it is too late to refuse its response. Before the
+// response's headers the client gets the status; after them Envoy resets the client's stream. Any goroutine may call
+// it.
 func (st *stream) refuse(m messages.PickFailed) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.refuseLocked(m)
 }
 
-// relay is refuse with what the cycle said, which it need not be told.
+// relay refuses with the reason of the cycle. Unlike refuse it leaves said unset, so that the cycle is not told its
+// own reason.
 func (st *stream) relay(m messages.PickFailed) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -86,7 +90,8 @@ func (st *stream) relay(m messages.PickFailed) error {
 	return errOver
 }
 
-// refuseWaiting refuses a request that waits for its body or its answer while we shut down. For any goroutine.
+// refuseWaiting refuses a request that waits for its body or its pick, because this process shuts down. Any goroutine
+// may call it.
 func (st *stream) refuseWaiting() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -95,16 +100,15 @@ func (st *stream) refuseWaiting() {
 	}
 }
 
-// refuseLocked is refuse for whoever holds mu.
+// refuseLocked is refuse for a caller that holds mu.
 func (st *stream) refuseLocked(m messages.PickFailed) {
 	if st.sendRefusal(m) {
 		st.said = m.Reason
 	}
 }
 
-// sendRefusal reports whether it refused. It gives up what has come of a body first, since the send may take its time,
-// and its sender longer, and tells a handler that waits for the pick to end. A reason without a status of its own is a
-// fault of ours.
+// sendRefusal reports whether it refused. Before it sends, which may take long, it frees what has come of the body and
+// wakes a handler that waits for the pick. A reason without a status is sent as an internal error.
 func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	if st.closed != closedNot || st.response.phase.beyondRecall() {
 		return false
@@ -113,7 +117,7 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	st.request.body.giveUp()
 	select {
 	case st.inbox.answer <- m:
-	default: // it has its answer
+	default: // an answer is there already
 	}
 	r, ok := refusals[m.Reason]
 	if !ok {
@@ -126,13 +130,14 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 		Details: "signalbox_" + m.Reason.String(),
 	})
 	st.out.SetFrame(frame)
-	_ = st.wire.Send(&st.out) // it fails only if nobody is there to be refused
+	_ = st.wire.Send(&st.out) // it fails only if the proxy is gone, and then no client waits
 	return true
 }
 
-// refusalHeaders name the request, so that the client has a word for what it saw.
+// refusalHeaders returns the headers of a refusal. They name the request, so that the client can ask what happened to
+// it.
 func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
-	if st.id == 0 { // refused before its headers were read
+	if st.id == 0 { // it is refused before its headers were read
 		st.begin()
 	}
 	h := []wire.Header{

@@ -7,7 +7,7 @@ import (
 
 func (st *stream) onRequestHeaders(e event) error {
 	if st.moveRequest(e) == ignored {
-		return nil // a second time: the first counts
+		return nil // headers came a second time: the first count
 	}
 	facts := &st.request.facts
 	facts.read(&st.in)
@@ -15,7 +15,8 @@ func (st *stream) onRequestHeaders(e event) error {
 	if st.request.phase == requestAsking {
 		return st.ask(e)
 	}
-	if told := facts.contentLength; told > 0 && told <= st.srv.cfg.MaxBodyBytes && !st.request.body.reserve(int(told)) {
+	told := facts.contentLength
+	if told > 0 && told <= st.srv.cfg.MaxBodyBytes && !st.request.body.reserve(int(told)) {
 		return st.refuseNow(refusalFor(messages.Overloaded)) // before the body comes
 	}
 	if buffered(st.modes.RequestBody) {
@@ -27,7 +28,7 @@ func (st *stream) onRequestHeaders(e event) error {
 	return nil
 }
 
-// expectBody starts the body's deadline, which is that of the whole request if that comes first.
+// expectBody starts the deadline of the body, or that of the whole request if it comes first.
 func (st *stream) expectBody() {
 	within, late := st.srv.cfg.BodyTimeout, messages.BodyTimeout
 	if st.srv.cfg.WholeRequest < within {
@@ -36,8 +37,8 @@ func (st *stream) expectBody() {
 	st.request.body.expect(within, func() { st.onBodyTimeout(late) })
 }
 
-// onBodyTimeout runs on the timer's goroutine. A body that became whole meanwhile wins, and so does a response: what
-// has one waits for nothing, also if the proxy made it itself while the body still came.
+// onBodyTimeout refuses the request, unless its body became whole meanwhile or a response has begun: the proxy may
+// answer by itself while the body still comes. It runs on the timer's goroutine.
 func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -60,7 +61,7 @@ func (st *stream) onRequestBody(e event) error {
 	return st.gather(e)
 }
 
-// gather takes a chunk of the body that the pick waits for, and asks for the pick once it is whole.
+// gather takes a chunk of the body that the pick waits for, and asks for the pick once the body is whole.
 func (st *stream) gather(e event) error {
 	st.request.facts.readSubset(&st.in)
 	if why := st.request.body.take(&st.in, st.srv.cfg.MaxBodyBytes); why != messages.NoReason {
@@ -106,9 +107,9 @@ func (st *stream) onRequestTrailers() error {
 	return st.ask(trailersCame)
 }
 
-// refuseHeadless refuses a request whose headers are not sent to us: nothing could carry its pick. Envoy sends such
-// headers on at once, so that its load balancer has chosen before the body is answered, and changes of headers are
-// ignored there.
+// refuseHeadless refuses a request whose headers are not sent to us, because nothing could carry its pick: Envoy sends
+// such headers on at once, so its load balancer has chosen before the body is answered, and ignores changes of headers
+// after that.
 func (st *stream) refuseHeadless() error {
 	return st.refuseNow(messages.PickFailed{
 		Reason: messages.Unsupported,

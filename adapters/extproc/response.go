@@ -9,21 +9,21 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// response is what is known of the response.
+// response holds what is known of the response.
 type response struct {
 	phase  responsePhase // moved under mu
-	status int           // HTTP; 0 = no headers so far
-	bytes  int64         // of the body, given back so far
-	id     string        // that the model server made by itself; "" = none was seen
-	scan   Scanner       // reads the body; nil = there is nothing to find, or no cycle to tell
+	status int           // HTTP; 0 = no headers have come
+	bytes  int64         // of the body that were answered so far
+	id     string        // which the model server made by itself; "" = none was seen
+	scan   Scanner       // reads the body; nil = there is nothing to find, or no cycle to tell it to
 	told   told
 }
 
-// told is what the cycle was told of a response, which it is told once, or now and then.
+// told holds what the cycle has been told of a response.
 type told struct {
-	alive       time.Time // last
+	alive       time.Time // when it was last told that the response lives
 	firstToken  bool
-	errorStatus int // HTTP; 0 = of no error
+	errorStatus int // HTTP status of an error in the body; 0 = it was told of none
 }
 
 func (st *stream) onResponseHeaders(e event) error {
@@ -67,8 +67,8 @@ func (st *stream) onResponseHeaders(e event) error {
 	return nil
 }
 
-// answerResponseHeaders lets the headers pass, with our id for whoever wants to ask what happened. override asks the
-// proxy to show the body.
+// answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened. With
+// override it asks the proxy to show the body.
 func (st *stream) answerResponseHeaders(override bool) error {
 	if st.id == 0 {
 		return st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.ResponseDirection) })
@@ -84,7 +84,7 @@ func (st *stream) answerResponseHeaders(override bool) error {
 }
 
 // onResponseBody gives the bytes back as they are, before the cycle is told of them. The phase moves after the scan,
-// which is other people's code: a response in whose last chunk it panics can still be refused.
+// because a scanner may panic: a response in whose last chunk it panics can then still be refused.
 func (st *stream) onResponseBody(e event) error {
 	before := st.response.phase
 	if _, v := before.after(e, st.modes.ResponseBody); v == ignored {
@@ -118,7 +118,7 @@ func (st *stream) onResponseBody(e event) error {
 	return nil
 }
 
-// onHeadlessResponse begins a response whose headers are not shown to us: its status stays unknown.
+// onHeadlessResponse begins a response whose headers are not shown to us. Its status stays unknown.
 func (st *stream) onHeadlessResponse() {
 	if st.cycle != nil {
 		st.response.told.alive = st.srv.deps.Now()
@@ -143,8 +143,8 @@ func (st *stream) answerResponseBody() error {
 	return st.echo(&e)
 }
 
-// tellError tells of an error in the body before its first token is told of, so that the cycle does not take it for
-// one.
+// tellError tells the cycle of an error in the body. It runs before tellProgress, so that the cycle does not take the
+// error for the first token.
 func (st *stream) tellError() {
 	if st.response.scan == nil || st.response.told.errorStatus != 0 {
 		return
@@ -155,7 +155,8 @@ func (st *stream) tellError() {
 	}
 }
 
-// tellProgress tells of n bytes: of the first token, or that the response lives.
+// tellProgress tells the cycle of n more bytes: the first are the first token, later ones show that the response
+// lives.
 func (st *stream) tellProgress(n int) {
 	if st.cycle == nil || n == 0 {
 		return
@@ -172,9 +173,10 @@ func (st *stream) tellProgress(n int) {
 	}
 }
 
-const progressEvery = 10 * time.Second // at most; a short idle limit is told of more often
+// progressEvery is the longest time between two reports that a response lives. A short idle limit shortens it.
+const progressEvery = 10 * time.Second
 
-// progressAfter is how often the cycle hears that a response lives: often enough for its idle limit.
+// progressAfter returns how often the cycle hears that a response lives: at least four times within its idle limit.
 func (s *Server) progressAfter() time.Duration {
 	if s.cfg.ResponseIdle <= 0 {
 		return progressEvery
@@ -182,8 +184,8 @@ func (s *Server) progressAfter() time.Duration {
 	return min(progressEvery, s.cfg.ResponseIdle/4)
 }
 
-// responseID is the id of the response, unless the model server made it of the client's, by which it is found anyway.
-// "" = none was seen.
+// responseID returns the id of the response, or "" if none was seen. It is "" too for an id that the model server
+// derived from the client's, because a record is found by that one anyway.
 func (st *stream) responseID() string {
 	if st.response.id != "" || st.response.scan == nil {
 		return st.response.id
@@ -205,7 +207,7 @@ func (st *stream) onResponseTrailers() error {
 	return nil
 }
 
-// onResponseEnd tells the cycle of the end, which was answered.
+// onResponseEnd tells the cycle of the end, after it was answered.
 func (st *stream) onResponseEnd() {
 	if st.response.phase == responseAsked { // trailers without the body that was asked for
 		st.overrideIgnored()

@@ -2,13 +2,13 @@
 // immediate responses that refuse. Each stream is an actor to everyone else: it has an address, is told its answer, and
 // tells its cycle what it sees. It never picks, and no cycle or loop ever waits for one of its sends.
 //
-// The goroutine of the gRPC handler is the stream's thread. What comes from elsewhere (an answer that comes late, a
-// deadline, a revocation) passes the stream's send lock.
+// The goroutine of the gRPC handler reads a stream and sends almost everything. Other goroutines (of a deadline, a
+// drain or a revocation) send refusals alone. All of them send under the stream's mutex.
 //
 // One request, in the order in which it is read: server.go opens the stream, stream.go reads its messages, request.go
 // takes the headers and gathers the body, which body.go owns, pick.go asks a cycle and answers, response.go gives the
-// response back, and stream.go ends. How far a stream is say a requestPhase, a responsePhase and a closeReason, which
-// are drawn in phase.go:
+// response back, and stream.go ends the stream. A requestPhase, a responsePhase and a closeReason say how far a stream
+// is; phase.go draws all three:
 //
 //	requestAwaited ─► requestGathering ─► requestAsking ─► requestForwarded ─► requestEnded
 //	responseAwaited ─► responseVisible ─► responseLast ─► responseBypass or responseAsked ─► responseEnded
@@ -28,64 +28,66 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Parser reads the facts of a request from its body, once. An error is the client's fault.
+// Parser reads what a pick needs from the body of a request, which it is given once and whole. An error means that the
+// client sent a body that cannot be read.
 type Parser interface {
 	Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error
 }
 
-// Scanner looks for what a response's body says about itself, piece by piece.
+// Scanner looks for what the body of a response says about itself. It is given the body piece by piece.
 type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
-	ID() []byte       // of the response, as far as the body has told; nil = it has not. It must not be written to
-	ErrorStatus() int // HTTP, that an event of it names; 0 = none
+	ID() []byte       // the response's id, which must not be written to; nil = the body has not named it so far
+	ErrorStatus() int // the HTTP status that an error event of the body names; 0 = there was none
 }
 
 // Connection is the connection that a stream came on. Its methods are called by many streams at once.
 type Connection interface {
 	ID() messages.ConnectionID
-	// Name is what the pick's metadata carry, for the access log to bring it back.
+	// Name returns what the metadata of a pick carry, so that the access log can bring it back.
 	Name() string
-	// Asked is told of each request. shown says that the body of its response will be shown.
+	// Asked counts a request. shown says that the body of its response will be shown.
 	Asked(shown bool)
-	// Log is what has come of the access log. It is asked when a stream ends whose response may run on.
+	// Log returns what has come of the access log. It is called when a stream ends whose response may run on.
 	Log() messages.LogState
 }
 
-// CheckMark is gRPC metadata of a stream that a conformance checker sends: its request is picked for like any other,
-// and leaves nothing behind. Only the peer that opens the stream can set it: a proxy does not make a client's HTTP
-// headers metadata of its own streams.
+// CheckMark is the gRPC metadata of a stream that a conformance checker opens. Its request is picked for like any
+// other, and leaves nothing behind. Only the peer that opens the stream can set it: a proxy does not turn the HTTP
+// headers of a client into metadata of its own streams.
 const CheckMark = "x-signalbox-conformance"
 
 func isCheck(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, CheckMark)) > 0
 }
 
-// Config are the settings of a Server. No duration is zero: no limit is carried as 24 hours.
+// Config holds the settings of a Server. No duration is zero: 24 hours stand for no limit.
 type Config struct {
 	Instance     uint64        // names this process in request ids
 	MaxBodyBytes int64         // a larger request body is refused
-	MaxHeldBytes int64         // of memory that all request bodies take at a time; what goes beyond is refused
+	MaxHeldBytes int64         // memory for all request bodies at a time; a body that goes beyond is refused
 	BodyTimeout  time.Duration // from the request's headers to the end of its body
-	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle says later
-	ResponseIdle time.Duration // between two signs of life of the response, as the cycle has it
+	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle names a later time
+	ResponseIdle time.Duration // between two signs of life of the response; the cycle enforces it
 	WholeRequest time.Duration // from the request's headers to the end of the response
 	Metrics      *Metrics
 }
 
-// Deps are what a Server works with.
+// Deps holds what a Server works with.
 type Deps struct {
-	// Start begins a cycle for a request; false if its loop is full.
+	// Start begins a cycle for a request. It returns false if the loop of the request has no room.
 	Start func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
-	// Refused is told of each request that ended without a cycle, but not of those that Start had no room for.
+	// Refused is told of each request that ended without a cycle, except those that Start had no room for.
 	Refused func(messages.RequestRefused)
 	Parser  Parser
 	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
 	Scan func(contentType string) Scanner
-	// Connection is that of a stream's context; nil = it is not known, and its access log is taken to come.
+	// Connection returns the connection of a stream's context; nil = it is unknown, and its access log is assumed to
+	// come.
 	Connection func(context.Context) Connection
 	Now        func() time.Time
-	// Panicked is told of a panic in a handler; nil = nobody.
+	// Panicked is told of a panic in a handler; it may be nil.
 	Panicked func(value any, stack []byte)
 }
 
@@ -93,39 +95,39 @@ type Deps struct {
 type Server struct {
 	cfg       Config
 	deps      Deps
-	last      atomic.Uint64 // request id
+	last      atomic.Uint64 // request id given out
 	draining  atomic.Bool
-	held      budget // of request bodies
+	held      budget // memory of request bodies
 	overrides overrides
-	mu        sync.Mutex // of streams
+	mu        sync.Mutex // guards streams
 	streams   map[*stream]struct{}
 }
 
-// NewServer is a server that takes requests.
+// NewServer returns a server that takes requests.
 func NewServer(cfg Config, deps Deps) *Server {
 	return &Server{cfg: cfg, deps: deps, held: budget{limit: cfg.MaxHeldBytes}, streams: map[*stream]struct{}{}}
 }
 
-// Drain refuses new requests, and those that still wait for their body or their answer. It waits for nobody: a stream
-// whose proxy reads nothing holds its send lock for as long as it likes.
+// Drain refuses new requests, and those that still wait for their body or for their pick. It returns before they are
+// refused: a stream whose proxy reads nothing can hold its mutex for as long as the proxy likes.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.mu.Lock()
 	waiting := slices.Collect(maps.Keys(s.streams))
 	s.mu.Unlock()
 	for _, st := range waiting {
-		go st.refuseWaiting() // it ends with its stream at the latest
+		go st.refuseWaiting() // ends with the stream at the latest
 	}
 }
 
-// Open is how many streams are open.
+// Open returns the number of open streams.
 func (s *Server) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// Held is how many bytes request bodies take, their buffers' room included.
+// Held returns how many bytes the buffers of all request bodies take, their unused capacity included.
 func (s *Server) Held() int64 { return s.held.held.Load() }
 
 // Process serves one stream until it ends.

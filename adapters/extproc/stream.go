@@ -17,61 +17,63 @@ var errOver = errors.New("the stream is over")
 // stream is one ext_proc stream: one request of one client.
 //
 // The handler's goroutine reads the proxy's messages, moves the phases and sends almost everything. Other goroutines
-// (of a deadline, a drain, a revocation) only refuse. They hold mu, and so does the handler while it moves a phase, or
-// sends; what the handler alone writes it reads without mu.
+// (of a deadline, a drain, a revocation) only refuse. A goroutine holds mu while it sends, while it writes ending or
+// identity, and while it moves a phase. The handler alone moves phases, and may read them without mu.
 type stream struct {
 	srv    *Server
-	proxy               // at the other end
-	inbox  inbox        // of its cycle's answer
+	proxy               // the other end
+	inbox  inbox        // for the answer of the cycle
 	in     wire.Request // the message in hand; empty while the handler waits for its cycle
 	frames int          // read so far, the one in hand included
 
 	mu  sync.Mutex
 	out wire.Response // guarded by mu, like all of ending
 	ending
-	identity // written under mu, by the handler, or by whoever refuses a stream that has none yet
+	identity // written once, under mu: by the handler, or by a refusal that comes before the handler has set it
 
 	cycle    messages.Port[messages.CycleMsg] // set once, in requestAsking; nil = none was started
 	request  request
 	response response
 }
 
-// proxy is who opened a stream. All but modes is fixed when the stream is opened.
+// proxy is the peer that opened a stream. All but modes is fixed when the stream is opened.
 type proxy struct {
 	wire  wire.Stream
 	conn  Connection // nil = unknown
-	check bool       // it is a conformance checker
-	modes wire.Modes // how it sends bodies; after the first message only overrideTaken changes them
+	check bool       // the peer is a conformance checker
+	modes wire.Modes // how bodies are sent; after the first message only overrideTaken changes them
 }
 
-// ending is how a stream was closed.
+// ending says how a stream was closed.
 type ending struct {
 	closed closeReason
-	said   messages.Reason // set with closedRefused: what the stream refused with on its own; NoReason = its cycle did
+	said   messages.Reason // why the stream refused the request by itself; NoReason = it did not, or its cycle did
 }
 
-// identity is the request's. The zero identity belongs to streams that are in requestAwaited and were not refused.
+// identity names the request. It is zero in requestAwaited, unless the stream was refused there, and never zero
+// afterwards.
 type identity struct {
 	id      messages.RequestID
-	name    string // id, as answers carry it
+	name    string // id in the form that answers carry
 	arrived time.Time
 }
 
-// request is what is known of the request.
+// request holds what is known of the request.
 type request struct {
 	phase requestPhase // moved under mu
-	facts facts        // of its headers
+	facts facts        // what its headers say
 	body  requestBody
-	model string // as the body names it; "" before it was parsed
-	// the answer will tell its tokens, and its bytes can be compared with them; false before it was parsed
+	model string // as the body names it; "" before the body was parsed
+	// teaches says that tokens can be learnt from the response: it will report its usage, and its bytes can be compared
+	// with that. It is false before the body was parsed.
 	teaches bool
 }
 
 // inbox is where the answer of a cycle waits for the handler.
 type inbox struct {
-	// room for one PickMade or PickFailed: the cycle's, or that of whoever refused before
+	// answer has room for one PickMade or PickFailed: that of the cycle, or that of a refusal which came before it.
 	answer chan messages.StreamMsg
-	due    atomic.Int64 // unix nanoseconds: a later time for the answer; 0 = as configured
+	due    atomic.Int64 // Unix nanoseconds of a later time for the answer; 0 = Config.AnswerWithin holds
 }
 
 func newStream(s *Server, w wire.Stream) *stream {
@@ -84,7 +86,8 @@ func newStream(s *Server, w wire.Stream) *stream {
 	return st
 }
 
-// Tell is how the cycle answers. It stores, and leaves sending to the stream's own goroutines.
+// Tell takes a message of the cycle. It never sends: it stores an answer for the handler, and starts a goroutine for a
+// refusal, so that no loop waits for a proxy. It returns false for a second answer.
 func (st *stream) Tell(m messages.StreamMsg) bool {
 	switch m := m.(type) {
 	case messages.PickMade, messages.PickFailed:
@@ -109,7 +112,7 @@ func (st *stream) serve() {
 	}
 	if st.in.Observability() {
 		st.close(closedObserved)
-		for st.next() { // the proxy wants it read
+		for st.next() { // the proxy wants its messages read
 		}
 		return
 	}
@@ -120,7 +123,7 @@ func (st *stream) serve() {
 	}
 }
 
-// next reads a message. False means that the proxy has ended the stream.
+// next reads a message. It returns false if the proxy has ended the stream.
 func (st *stream) next() bool {
 	if st.wire.Recv(&st.in) != nil {
 		return false
@@ -129,10 +132,11 @@ func (st *stream) next() bool {
 	return true
 }
 
-// readModes learns from the first message how the proxy sends bodies. False means that it was refused for that.
+// readModes learns from the first message how the proxy sends bodies. It returns false if it refused the request for a
+// mode.
 func (st *stream) readModes() bool {
 	modes, ok := st.in.Modes()
-	if !ok { // the endpoint picker protocol's own
+	if !ok { // the mode that the endpoint picker protocol demands
 		modes = wire.Modes{RequestBody: wire.BodyFullDuplexStreamed, ResponseBody: wire.BodyFullDuplexStreamed}
 	}
 	st.modes = modes
@@ -145,7 +149,7 @@ func (st *stream) readModes() bool {
 	return true
 }
 
-// refuseMode refuses the request of a proxy that speaks a body mode that this server does not know.
+// refuseMode refuses a request whose proxy uses a body mode that this server does not know.
 func (st *stream) refuseMode(direction wire.Direction, mode wire.BodyMode) {
 	if st.in.Kind == wire.RequestHeaders {
 		st.request.facts.read(&st.in)
@@ -155,7 +159,7 @@ func (st *stream) refuseMode(direction wire.Direction, mode wire.BodyMode) {
 	})
 }
 
-// onMessage serves one message. True ends the stream.
+// onMessage serves one message. It returns true if the stream is over.
 func (st *stream) onMessage() bool {
 	var err error
 	switch e := eventOf(&st.in); st.in.Kind {
@@ -171,13 +175,13 @@ func (st *stream) onMessage() bool {
 		err = st.onResponseBody(e)
 	case wire.ResponseTrailers:
 		err = st.onResponseTrailers()
-	case wire.None: // metadata, a window update, or something newer: no answer is due
+	case wire.None: // only metadata, a window update, or something newer: the proxy waits for no answer
 	}
 	return err != nil || st.isClosed() || st.isDispensable()
 }
 
-// isDispensable reports whether nothing in either direction needs us any more, but trailers that may follow a body that
-// bypasses us. Some proxies would keep the stream, and end the response with it.
+// isDispensable reports whether neither direction needs this stream any more, except for trailers that may follow a
+// body that bypasses us. The stream is ended then, for some proxies would keep it, and end it only with the response.
 func (st *stream) isDispensable() bool {
 	if st.response.phase != responseBypass {
 		return false
@@ -204,7 +208,7 @@ func (st *stream) moveRequest(e event) verdict {
 	return v
 }
 
-// begin gives the request its id, for whoever holds mu.
+// begin gives the request its id. The caller holds mu.
 func (st *stream) begin() {
 	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
 	st.name = FormatID(st.srv.cfg.Instance, st.id)
@@ -214,7 +218,7 @@ func (st *stream) begin() {
 func (st *stream) moveResponse(e event) verdict {
 	next, v := st.response.phase.after(e, st.modes.ResponseBody)
 	if next == st.response.phase {
-		return v // as after most chunks: the handler alone moves it
+		return v // as after most chunks. No lock is needed, for the handler alone moves phases
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -222,7 +226,7 @@ func (st *stream) moveResponse(e event) verdict {
 	return v
 }
 
-// close gives the stream a reason to be over, unless it has one.
+// close records why the stream is over, unless a reason stands already.
 func (st *stream) close(why closeReason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -235,14 +239,14 @@ func (st *stream) isClosed() bool {
 	return st.closed != closedNot
 }
 
-// send sends what set makes, unless the stream is over.
+// send sends the response that set makes, unless the stream is over.
 func (st *stream) send(set func(*wire.Response)) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.sendLocked(set)
 }
 
-// sendLocked is send for whoever holds mu.
+// sendLocked is send for a caller that holds mu.
 func (st *stream) sendLocked(set func(*wire.Response)) error {
 	if st.closed != closedNot {
 		return errOver
@@ -272,7 +276,8 @@ func (st *stream) echo(e *wire.Echo) error {
 	return nil
 }
 
-// gone runs once, when the handler ends, however it does.
+// gone runs once, when the handler returns or panics. It frees what the stream holds, and tells the cycle, or the
+// server, how the stream ended.
 func (st *stream) gone() {
 	if r := recover(); r != nil {
 		st.srv.cfg.Metrics.panics.Inc()
@@ -307,14 +312,14 @@ func (st *stream) gone() {
 	}
 }
 
-// bypasses reports whether the response, if there is one, goes on without us: its body is not shown, and its end is in
-// the proxy's access log alone.
+// bypasses reports whether the rest of the response, if there is one, does not come through this stream: its body is
+// not shown, and only the access log of the proxy tells of its end.
 func (st *stream) bypasses() bool {
 	return st.modes.ResponseBody == wire.BodyNone && st.response.phase != responseEnded
 }
 
-// log is what has come of the access log, which is taken to come where no connection is known. None is awaited of a
-// request whose pick was not sent: its entry does not name it.
+// log returns what has come of the access log, which is assumed to come if the connection is unknown. No entry is
+// awaited for a request whose pick was not sent, because its entry would not name the request.
 func (st *stream) log() messages.LogState {
 	switch {
 	case !st.request.phase.picked():
@@ -325,7 +330,8 @@ func (st *stream) log() messages.LogState {
 	return st.conn.Log()
 }
 
-// record is what became of a request that never had a cycle: we refused it, its client left, or the proxy answered it.
+// record returns the record of a request that never had a cycle: this server refused it, its client left, or the proxy
+// answered it.
 func (st *stream) record(said messages.Reason) messages.Record {
 	status := st.response.status
 	switch {
