@@ -7,22 +7,22 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Status is what every loop may read of an endpoint that is not Healthy. It is immutable but for one word, by which a
+// Status is what every loop reads of an endpoint that is not Healthy. It is immutable but for one word, by which a
 // single request takes the probe.
 type Status struct {
-	Ejected  bool // else Degraded
+	Ejected  bool // true = Ejected, false = Degraded
 	Cause    messages.FailureKind
 	Incident uint64
-	Since    time.Time // the begin of the incident
-	Until    time.Time // from here on it is HalfOpen
-	probing  atomic.Bool
+	Since    time.Time   // when the incident began
+	Until    time.Time   // when HalfOpen begins
+	probing  atomic.Bool // a request has taken the probe
 }
 
-// unseen is how much longer an endpoint waits for a probe whose answer is visible, before a request of the light lane
-// may be the probe: what fails within answers only a visible one can tell, and there may be none.
+// unseen is how much longer an endpoint whose answers fail in their body waits for a probe with a visible body, which
+// alone can show such a failure. After that any request may be the probe, for there may be none with a visible body.
 const unseen = time.Minute
 
-// Status returns the machine's status, nil while it is Healthy. No probe of it is under way.
+// Status returns a new status of the machine, of which no request has taken the probe; nil while it is Healthy.
 func (m *Machine) Status() *Status {
 	if m.state == Healthy {
 		return nil
@@ -33,7 +33,7 @@ func (m *Machine) Status() *Status {
 	}
 }
 
-// Due reports whether a request may be the probe now; visible says that Signalbox is shown its response's body.
+// Due reports whether a request may be the probe now. visible says whether the request's response will be visible.
 func (s *Status) Due(now time.Time, visible bool) bool {
 	if s.Cause.InBody() && !visible {
 		now = now.Add(-unseen)
@@ -41,8 +41,8 @@ func (s *Status) Due(now time.Time, visible bool) bool {
 	return !now.Before(s.Until) && !s.probing.Load()
 }
 
-// Probe takes the probe, and reports false if another request has it. The request that takes it has to tell its result.
+// Probe takes the probe, and returns false if another request has it. The request that takes it must report its result.
 func (s *Status) Probe() bool { return s.probing.CompareAndSwap(false, true) }
 
-// Probing reports whether a probe is under way.
+// Probing reports whether a request has taken the probe.
 func (s *Status) Probing() bool { return s.probing.Load() }

@@ -1,8 +1,8 @@
 package schedule
 
-// freshen drops stale candidates, and those whose newest scrape failed, as long as others are left: first it wants
-// candidates with a fresh sample and no failed scrape since, then any with a fresh sample. It reports whether all are
-// stale although scorers read samples.
+// freshen keeps the candidates with a fresh sample and no failed scrape since. If there are none it keeps those with a
+// fresh sample, and if there are none of these either, it keeps all and returns true. It does nothing unless scorers
+// read samples.
 func (r *profileRun) freshen(p *Profile) bool {
 	if p.ranks&readsFresh == 0 {
 		return false
@@ -21,7 +21,7 @@ func (r *profileRun) freshen(p *Profile) bool {
 	return false
 }
 
-// keepIf marks the candidates that are to stay, and counts them.
+// keepIf sets keep for the candidates that are to stay, and returns their number.
 func (r *profileRun) keepIf(stays func(*Endpoint) bool) int {
 	r.keep = grow(r.keep, len(r.cand))
 	n := 0
@@ -34,7 +34,8 @@ func (r *profileRun) keepIf(stays func(*Endpoint) bool) int {
 	return n
 }
 
-// standIn scores by requests in flight: 1 for the fewest, 0 for the most, 1 if all are equal.
+// standIn scores by requests in flight: 1 for the fewest, 0 for the most, in proportion between them; 1 if all are
+// equal.
 func (r *profileRun) standIn() {
 	lo, hi := r.cand[0].Inflight.Requests, r.cand[0].Inflight.Requests
 	for i := range r.cand {

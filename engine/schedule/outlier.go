@@ -11,14 +11,14 @@ import (
 
 // unhealthy is an endpoint of this request that is ejected or degraded.
 type unhealthy struct {
-	at int // place in view.all; -1 = it stands for none
+	at int // place in the view; -1 = none
 	*outlier.Status
 }
 
-// probe is what a profile run leaves for the request, in case the run turns out to be the primary one.
+// probe is kept of each profile run, for the handler says only at the end which run is the primary one.
 type probe struct {
-	due  unhealthy // that the request may probe; at = -1: none
-	most int       // destinations of the run's picker
+	due  unhealthy // the outlier that the request may probe; due.at = -1: none
+	most int       // destinations that a pick of the run may have
 }
 
 // inspect notes the status of the endpoint that was read last, if it is an outlier.
@@ -28,9 +28,10 @@ func (v *view) inspect(e *endpoints.Endpoint) {
 	}
 }
 
-// dropOutliers drops candidates that are ejected, and then those that are degraded, as long as others are left. An
-// endpoint that refuses at once, or hangs, is always idle: scores alone would send all requests there. It notes in
-// due one of them that this request may probe, and in last the degraded ones, which follow all others in the answer.
+// dropOutliers drops candidates that are ejected, and then those that are degraded, as long as others are left. Scores
+// alone would send all requests to an endpoint that refuses at once or hangs, because it looks idle. dropOutliers sets
+// due to an outlier that this request may probe, and last to the degraded endpoints, which follow all others in the
+// pick.
 func (r *profileRun) dropOutliers(now time.Time) {
 	r.due, r.last = unhealthy{at: -1}, r.last[:0]
 	if len(r.view.outliers) == 0 {
@@ -58,15 +59,15 @@ func (r *profileRun) dropOutliers(now time.Time) {
 	}
 }
 
-// drop drops the outliers that such selects. It returns false, and drops none, if no other candidate is left.
-func (r *profileRun) drop(such func(unhealthy) bool) bool {
+// drop drops the outliers that selected selects. It drops none and returns false if no other candidate would be left.
+func (r *profileRun) drop(selected func(unhealthy) bool) bool {
 	r.keep = grow(r.keep, len(r.cand))
 	for i := range r.keep {
 		r.keep[i] = true
 	}
 	left := len(r.cand)
 	for _, o := range r.view.outliers {
-		if i, here := r.candidate(o.at); here && such(o) {
+		if i, here := r.candidate(o.at); here && selected(o) {
 			r.keep[i] = false
 			left--
 		}
@@ -77,8 +78,7 @@ func (r *profileRun) drop(such func(unhealthy) bool) bool {
 	return left > 0
 }
 
-// candidate returns the index of the candidate at a place of all, and whether it is still one. Places rise, so it can
-// search.
+// candidate returns the index in cand of the endpoint at a place of the view, and whether it is still a candidate.
 func (r *profileRun) candidate(at int) (int, bool) {
 	if r.shared {
 		return at, true
@@ -86,8 +86,8 @@ func (r *profileRun) candidate(at int) (int, bool) {
 	return slices.BinarySearch(r.place, at)
 }
 
-// try puts the endpoint first that is due, unless another request is its probe, and reports whether it did. The
-// others follow, so that the proxy has somewhere else to go.
+// try takes the probe of the endpoint that is due, unless another request has it, and reports whether it did. It then
+// puts that endpoint first in the run's ranking. The others follow, so that the proxy can fall back to them.
 func (p probe) try(run *messages.ProfileRun) bool {
 	if p.due.at < 0 || !p.due.Probe() {
 		return false

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// Plan is a configuration ready to run. NewPlan makes it. Loops share it, and it is not changed once one of them has
-// it.
+// Plan is the part of a configuration that decides picks. All loops share it, and it does not change once one of them
+// has it.
 type Plan struct {
 	profiles []Profile
 	handler  Handler
@@ -15,8 +15,8 @@ type Plan struct {
 	reads    Reads // what the plugins of all profiles look at
 }
 
-// NewPlan returns a plan of profiles, which it takes over. A sample older than stale, and than three of its
-// intervals, is stale.
+// NewPlan returns a plan, which takes profiles over. A sample is stale once it is older than the duration stale and
+// than three of its intervals.
 func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
 	plan := &Plan{profiles: profiles, handler: handler, stale: stale}
 	for i := range profiles {
@@ -36,11 +36,10 @@ func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
 // Reads returns what the plugins of all profiles look at.
 func (p *Plan) Reads() Reads { return p.reads }
 
-// Profiles returns the plan's own list, in which the owner of the plan numbers the meters, or wraps plugins, before
-// it runs.
+// Profiles returns the plan's own list. Before the plan runs, its owner may number the meters in it, or wrap plugins.
 func (p *Plan) Profiles() []Profile { return p.profiles }
 
-// Handler returns what chooses among the profiles; nil if the configuration is not complete.
+// Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
 
 // Stale returns the age from which a sample is stale, if that is more than three of its intervals.
@@ -53,14 +52,14 @@ type Profile struct {
 	Scorers []ScorerStep
 	Picker  PickerStep
 
-	ranks Reads // what the scorers look at; NewPlan sets it
+	ranks Reads // what the scorers together look at; NewPlan sets it
 }
 
 // Step is what the plugins of a profile have in common.
 type Step struct {
 	Type  string // as in the configuration
 	Name  string // of the instance
-	Meter int    // by which the observer knows this step
+	Meter int    // the number by which the observer knows this step
 	Reads Reads
 }
 
@@ -84,7 +83,7 @@ type PickerStep struct {
 	Most   func() int // returns how many endpoints it picks at most; nil = it does not say
 }
 
-// most returns how many endpoints an answer of this picker may have, if it gave n.
+// most returns how many destinations a pick may have of which the picker returned n.
 func (p *PickerStep) most(n int) int {
 	if p.Most == nil {
 		return max(n, 1)
@@ -97,7 +96,7 @@ type Clock interface {
 	Nanos() int64 // monotonic
 }
 
-// Observer hears what plugins cost and what they did wrong. The loop supplies it; it must not block.
+// Observer is told how long plugins take and what they do wrong. The loop supplies it. Its methods must not block.
 type Observer interface {
 	PluginRan(meter int, took time.Duration)
 	ScoreClamped(meter int) // a score was out of [0,1]
@@ -105,8 +104,8 @@ type Observer interface {
 	AllStale() // in a profile run whose scorers read samples
 }
 
-// Matcher finds how much of a prompt each endpoint holds: out[slot] becomes the number of lead blocks. It returns the
-// largest.
+// Matcher finds how much of a prompt each endpoint holds.
 type Matcher interface {
+	// Match sets out[slot] to the number of lead blocks that the endpoint in the slot holds, and returns the largest.
 	Match(p blockindex.Prompt, out []int) int
 }

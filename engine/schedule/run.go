@@ -7,33 +7,33 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// profileRun is the run of one profile: its candidates, and what became of them. The next run uses its buffers again.
+// profileRun is the run of one profile. The next run uses its buffers again.
 //
 //	view.all ─► filters ─► outliers ─► freshness ─► scorers ─► picker ─► ranked, then last
-//	               │           │            └ all are stale: in-flight load stands in for scorers of samples
-//	               │           └ no healthy one is left: the degraded stay; nor one of these: the ejected too
+//	               │           │            └ all are stale: in-flight load replaces the scores from samples
+//	               │           └ without a healthy one the degraded stay, and without one of those the ejected
 //	               └ none is left: NoEndpoints
 type profileRun struct {
 	tools *Tools
 	view  *view
-	in    Input // what plugins are shown; zero between runs
+	in    Input // what plugins are shown; zero between runs; Earlier is set before each
 
 	candidates
 	scores []float32 // of the scorer that runs; scores[i] belongs to cand[i]
 	totals []float32 // weighted sums; totals[i] belongs to cand[i]
-	ranked []int     // indexes of cand, as the picker gave them
-	last   []uint32  // places of the degraded endpoints that come last
-	due    unhealthy // the outlier that the request may probe; at = -1: none
+	ranked []int     // indexes of cand, as the picker returned them
+	last   []uint32  // places in the view of the degraded endpoints that follow the ranked ones
+	due    unhealthy // the outlier that the request may probe; due.at = -1: none
 	stale  bool      // all samples were stale: scorers that read them were not asked
 }
 
-// candidates are the endpoints of a view that are left.
+// candidates holds the endpoints of a view that are left.
 type candidates struct {
-	cand   []Endpoint // only compact writes to it, and only while it is own
-	shared bool       // cand is the view's own list, for nothing was dropped yet
-	own    []Endpoint // memory of cand once something was dropped
-	place  []int      // place[i] is the place of cand[i] in the view; places rise
-	keep   []bool     // keep[i] says whether cand[i] stays; valid between a step and compact
+	cand   []Endpoint // those that are left; only compact writes to it, and never while it is shared
+	shared bool       // cand is the view's list, because no endpoint has been dropped
+	own    []Endpoint // the buffer of cand once an endpoint was dropped
+	place  []int      // place[i] is the index of cand[i] in the view; ascending
+	keep   []bool     // keep[i] = cand[i] stays; valid between a step and compact
 }
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
@@ -54,10 +54,10 @@ func (r *profileRun) profile(
 	return rec, reason, detail
 }
 
-// forget lets go of what plugins were shown, which would keep the request, its cycle and its stream in memory.
+// forget drops what plugins were shown, which would keep the request, its cycle and its stream in memory.
 func (r *profileRun) forget() { r.in = Input{} }
 
-// reset makes everything a candidate again.
+// reset makes every endpoint of the view a candidate.
 func (r *profileRun) reset() {
 	r.stale, r.due.at = false, -1
 	r.cand, r.shared = r.view.all, true
@@ -67,7 +67,7 @@ func (r *profileRun) reset() {
 	}
 }
 
-// filter runs the chain. It returns the name of the filter that left nothing, if one did.
+// filter runs the filters. It returns the name of the one that left no candidate; "" = some are left.
 func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	if len(p.Filters) == 0 {
 		return ""
@@ -100,7 +100,7 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	return last
 }
 
-// compact drops the candidates that keep does not.
+// compact drops the candidates for which keep is false.
 func (r *profileRun) compact() {
 	if r.shared {
 		r.own = append(r.own[:0], r.view.all...)
@@ -118,8 +118,8 @@ func (r *profileRun) compact() {
 	r.cand, r.place = r.cand[:n], r.place[:n]
 }
 
-// score sums the weighted scores into totals. With stale samples in-flight load stands in for the scorers that read
-// them.
+// score sums the weighted scores into totals. If all samples are stale, scores by in-flight load replace those of the
+// scorers that read samples.
 func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	n := len(r.cand)
 	r.totals = grow(r.totals, n)
@@ -142,15 +142,15 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 		r.spread(mine)
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
-	r.scores = nil // the record has them
+	r.scores = nil // the record owns that memory now
 	totals := slab[len(p.Scorers)*len(r.view.all):]
 	copy(totals, r.totals)
 	r.spread(totals)
 	rec.Scorers, rec.Totals = messages.TakeList(runs), messages.TakeList(totals)
 }
 
-// spread moves what belongs to candidates, which stands first, to their places among all; the others get -1. Places
-// rise.
+// spread turns a list by candidate into one by endpoint of the view: list[i], of candidate i, moves to its place, and
+// the endpoints that are no candidates get -1. Because places ascend, it can do so in place, from the end.
 func (r *profileRun) spread(list []float32) {
 	if r.shared { // every candidate stands at its place
 		return
@@ -168,7 +168,7 @@ func (r *profileRun) spread(list []float32) {
 	}
 }
 
-// ask runs one scorer and puts right what is out of range.
+// ask runs one scorer and corrects scores that are out of range.
 func (r *profileRun) ask(sc *ScorerStep) {
 	began := r.tools.Clock.Nanos()
 	sc.Scorer.Score(&r.in, r.scores)
@@ -186,6 +186,7 @@ func (r *profileRun) ask(sc *ScorerStep) {
 	}
 }
 
+// pick runs the picker, and adds the degraded endpoints behind what it ranked as far as there is room.
 func (r *profileRun) pick(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
 	began := r.tools.Clock.Nanos()
 	r.ranked = p.Picker.Picker.Pick(&r.in, r.totals, r.ranked[:0])
@@ -205,6 +206,7 @@ func (r *profileRun) pick(p *Profile, rec *messages.ProfileRun) (messages.Reason
 	return messages.NoReason, ""
 }
 
+// faulty returns what is wrong with the picker's answer; "" = nothing.
 func (r *profileRun) faulty() string {
 	if len(r.ranked) == 0 {
 		return "picked nothing"
@@ -223,8 +225,8 @@ func (r *profileRun) faulty() string {
 	return ""
 }
 
-// runnerUp is the place of the best total apart from the pick, -1 if the pick was alone. Of equals it is the one that
-// the picker put second.
+// runnerUp returns the place of the best total but for the pick; -1 = the pick was the only candidate. Of equal totals
+// the one that the picker put second wins.
 func (r *profileRun) runnerUp() int {
 	picked, best := r.ranked[0], -1
 	if len(r.ranked) > 1 {

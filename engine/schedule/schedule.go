@@ -6,45 +6,49 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Input is what a plugin may look at. A plugin may keep and change none of it. Candidates are never empty.
+// Input is what a plugin may look at. A plugin must neither keep nor change any of it. Candidates is never empty.
 type Input struct {
 	Request    *messages.Request
 	Profile    string   // the profile that runs
-	Earlier    []Result // what profiles before it picked for this request
+	Earlier    []Result // what the profiles that ran before picked for this request
 	Candidates Candidates
 	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
 }
 
-// Result is what one profile run picked: best first.
+// Result is what one profile run picked.
 type Result struct {
 	Profile string
-	Ranked  []messages.EndpointID
+	Ranked  []messages.EndpointID // best first
 }
 
-// Filter says which candidates stay: keep[i] belongs to in.Candidates[i] and comes in as true. Keeping none is a
-// result, not an error: the framework turns it into a refusal. Called once in each run of a profile, in the order of
-// the configuration, with what the filters before it left; not called once nothing is left.
+// Filter says which candidates stay.
 type Filter interface {
+	// Filter sets keep[i] to false for each candidate i that goes. All of keep is true at first. If no candidate stays,
+	// that is no error of the filter: the request is refused. Filters are called once in each run of a profile, in the
+	// order of the configuration, each with what the ones before left. Once nothing is left, no further one is called.
 	Filter(in *Input, keep []bool)
 }
 
-// Scorer writes one score for each candidate: scores[i] belongs to in.Candidates[i] and comes in as 0. It normalises
-// what it reads to [0,1], 1 the best; the profile multiplies by the weight and sums. A score outside is clamped, NaN
-// counts as 0, and both are counted. It must not allocate per candidate, keep memory, or look at a clock. Called once
-// in each run of a profile, after all filters, if any candidate is left.
+// Scorer gives each candidate a score.
 type Scorer interface {
+	// Score sets scores[i] to the score of candidate i, from 0 to 1, 1 the best. All of scores is 0 at first. The
+	// profile multiplies each score by the scorer's weight and adds the products up. A score outside of [0,1] is
+	// clamped, NaN is taken as 0, and both are counted. Score must not allocate for each candidate, keep memory between
+	// requests, or read a clock. Scorers are called once in each run of a profile, after all filters, if any candidate
+	// is left.
 	Score(in *Input, scores []float32)
 }
 
-// Picker appends indexes of candidates to ranked, best first: at least one, none twice. totals are the weighted sums,
-// in the order of in.Candidates. Called once in each run of a profile, last, if any candidate is left. A picker that
-// returns nothing, an index twice or one out of range costs its request a 500.
+// Picker orders the candidates.
 type Picker interface {
+	// Pick appends the indexes of the picked candidates to ranked, best first, and returns it. totals[i] is the
+	// weighted sum of the scores of candidate i. The picker is called once in each run of a profile, last, if any
+	// candidate is left. If it picks nothing, or returns an index twice or out of range, the request is answered 500.
 	Pick(in *Input, totals []float32, ranked []int) []int
 }
 
-// Reads says what a plugin looks at beyond labels and in-flight load, so that only what is read is gathered. A plugin
-// that reads more has a method Reads() Reads.
+// Reads says what a plugin looks at beyond labels and in-flight load, so that nothing is gathered in vain. A plugin
+// that looks at more has a method Reads() Reads.
 type Reads uint8
 
 const (
@@ -53,17 +57,18 @@ const (
 	ReadsPrefix                   // PrefixBlocks
 )
 
-// readsFresh is what only a fresh sample tells.
+// readsFresh is what is read from samples, which must be fresh.
 const readsFresh = ReadsSample | ReadsLoRA
 
 // Handler chooses which profiles run for a request, one after the other.
 type Handler interface {
-	// Next is the index of the profile to run after those in earlier, or -1 when all is done. Called until it says
-	// -1. A profile that it names twice costs its request a 500.
+	// Next returns the index in profiles of the profile to run after those in earlier; -1 = none. It is called until it
+	// returns -1. If it returns the same index twice for one request, or one out of range, the request is answered 500.
+	// Next must neither keep nor change its arguments.
 	Next(in *messages.Request, profiles []string, earlier []Result) int
-	// Primary is the index in results whose pick serves the request. Called once for each request, after the last
-	// Next, unless a profile failed, which refuses the request. results has every run in its order; it is empty if
-	// Next said -1 at once. An index out of range costs its request a 500. As with Next, nothing of the arguments may
-	// be kept or changed.
+	// Primary returns the index in results of the run whose pick serves the request. It is called once for each
+	// request, after the last Next, unless a profile failed, which refuses the request. results has every run in its
+	// order, and is empty if the first Next returned -1. If Primary returns an index out of range, the request is
+	// answered 500. Primary must neither keep nor change its argument.
 	Primary(results []Result) int
 }

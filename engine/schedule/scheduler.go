@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Tools are what a loop supplies to its scheduler.
+// Tools holds what a loop supplies to its scheduler.
 type Tools struct {
 	Clock    Clock
 	Observer Observer
@@ -18,8 +18,8 @@ type Tools struct {
 	Rand     *rand.Rand
 }
 
-// Scheduler picks for the requests of one loop. It owns the loop's buffers, which grow to the largest pool seen. It
-// keeps what was read of endpoints for the next request, and nothing of the request.
+// Scheduler picks for the requests of one loop. It owns buffers, which grow to the largest pool seen. From one request
+// to the next it keeps what was read of endpoints, and nothing of the request.
 type Scheduler struct {
 	tools Tools
 	view  view
@@ -28,8 +28,8 @@ type Scheduler struct {
 	names   []string              // of the plan's profiles
 	results []Result              // of the profiles that have run, in their order
 	probes  []probe               // probes[i] belongs to results[i]
-	ran     []bool                // ran[i] says whether profile i has run
-	best    []*endpoints.Endpoint // memory of Outcome.Ranked
+	ran     []bool                // ran[i] = profile i has run
+	best    []*endpoints.Endpoint // the buffer of Outcome.Ranked
 }
 
 // NewScheduler returns a scheduler for one loop.
@@ -39,17 +39,18 @@ func NewScheduler(tools Tools) *Scheduler {
 	return s
 }
 
-// Outcome is what scheduling a request came to.
+// Outcome is the result of scheduling a request.
 type Outcome struct {
-	// of the primary profile, best first; empty if Reason is set. Valid until the next Run
+	// Ranked is the pick of the primary profile run, best first; empty exactly if Reason is set. It is valid until the
+	// next Run.
 	Ranked   []*endpoints.Endpoint
 	Reason   messages.Reason
-	Detail   string
+	Detail   string // as in messages.PickFailed
 	Decision messages.Decision
 	Took     time.Duration
 
-	Probe        bool // this request is the probe of the first of Ranked
-	PrefixBlocks int  // how many lead blocks of the request the first of Ranked holds; -1 = no index was asked
+	Probe        bool // this request is the probe of Ranked[0]
+	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
 }
 
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
@@ -102,7 +103,7 @@ func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Sna
 	return out
 }
 
-// begin starts the decision of a request over the pool as it was read.
+// begin clears the buffers for a request, and returns its decision so far: the endpoints, and no profile run.
 func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	s.names, s.results, s.probes = s.names[:0], s.results[:0], s.probes[:0]
 	for i := range p.profiles {
@@ -121,6 +122,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	}
 }
 
+// result returns a profile run as handlers and later profiles see it.
 func (s *Scheduler) result(profile string, rec *messages.ProfileRun) Result {
 	ids := make([]messages.EndpointID, 0, rec.Ranked.Len())
 	for _, at := range rec.Ranked.All() {
@@ -134,7 +136,8 @@ func (o Outcome) fail(why messages.Reason, detail string) Outcome {
 	return o
 }
 
-// rank takes the pick of the primary profile run. It may make the request the probe of an outlier that the run dropped.
+// rank sets the outcome to the pick of the primary profile run. It may make the request the probe of an outlier, which
+// then comes first.
 func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int) {
 	if primary < 0 || primary >= len(runs) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"

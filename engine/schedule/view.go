@@ -9,30 +9,30 @@ import (
 )
 
 // view is what one request sees of the pool: every endpoint that it may go to, read once. It keeps what was read of
-// endpoints for the next request, which reads again only what changed, and keeps nothing of the request.
+// endpoints, so that the next request reads only what has changed, and keeps nothing of the request.
 type view struct {
 	allowed  allowed
-	all      []Endpoint
-	sources  []*endpoints.Endpoint // of all, place by place
-	outliers []unhealthy           // of all
+	all      []Endpoint            // those that the request may go to; an index in it is called a place
+	sources  []*endpoints.Endpoint // sources[i] is the endpoint of all[i]
+	outliers []unhealthy           // those of all, by place, ascending
 
 	known []known       // known[i] is what all[i] was read from; len(known) = cap(all)
-	stale time.Duration // the threshold of known
+	stale time.Duration // the threshold by which known was read
 
 	matches []int // lead blocks of the request's prompt, by slot
-	matched bool  // matches are this request's
+	matched bool  // matches is of this request
 }
 
-// fewAddresses are looked through one by one; to look them up in a map would cost more.
+// fewAddresses is the length up to which a subset is searched one by one, which then costs less than a map.
 const fewAddresses = 8
 
 // allowed says which endpoints a request may go to. It belongs to one loop, and its map is used again.
 type allowed struct {
 	subset messages.Subset
-	many   map[messages.Address]struct{} // of a long subset; else empty
+	many   map[messages.Address]struct{} // the addresses of a subset longer than fewAddresses; else empty
 }
 
-// restrict begins a request. Its time grows with a long subset; it is constant for a short one.
+// restrict sets the subset of a request. Its time grows with the length of a long subset.
 func (a *allowed) restrict(to messages.Subset) {
 	a.subset = to
 	if !to.Given || to.Addresses.Len() <= fewAddresses {
@@ -63,7 +63,7 @@ func (a *allowed) admits(address messages.Address) bool {
 	return false
 }
 
-// forget lets go of what the request brought.
+// forget drops the subset.
 func (a *allowed) forget() {
 	a.subset = messages.Subset{}
 	clear(a.many)
@@ -85,7 +85,7 @@ func (v *view) gather(req *messages.Request, snap *endpoints.Snapshot, now time.
 	}
 }
 
-// match counts how much of the prompt each endpoint holds.
+// match notes how many lead blocks of the prompt each endpoint holds.
 func (v *view) match(req *messages.Request, slots int, m Matcher) {
 	if len(v.all) == 0 || m == nil || req.Blocks.Len() == 0 {
 		return
@@ -99,16 +99,16 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 	}
 }
 
-// known is what an Endpoint was read from. While endpoint and sample are the same, so is most of the Endpoint.
+// known says what an Endpoint was read from. While that stays the same, only load and freshness are read again.
 type known struct {
 	endpoint *endpoints.Endpoint
 	sample   *endpoints.Sample // nil = it had none
 	waiting  int               // of the sample
-	until    time.Time         // the end of the sample's freshness
+	until    time.Time         // the last moment at which the sample is fresh
 }
 
-// room makes all large enough for n endpoints, and forgets what is of no use: in other memory, or under another
-// threshold.
+// room makes all large enough for n endpoints. It drops what is known if all moves to other memory, or the threshold
+// changes.
 func (v *view) room(n int, stale time.Duration) {
 	if cap(v.all) < n {
 		v.all = make([]Endpoint, n, n+n/2)
@@ -120,8 +120,9 @@ func (v *view) room(n int, stale time.Duration) {
 	}
 }
 
-// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them
-// is another than when this place was read last: most of it is pointers, and the memory of samples is far away.
+// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them has
+// changed since this place was read last, because most of it is pointers, and samples are seldom in the processor's
+// cache.
 func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
@@ -143,7 +144,7 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	out.Inflight.Requests, out.Inflight.Tokens, out.PrefixBlocks = load.Inflight, load.Tokens, 0
 }
 
-// grow returns a slice of length n, from buf if that is large enough. It holds whatever stood there before.
+// grow returns a slice of length n, which is buf if that is large enough. Its elements are not cleared.
 func grow[T any](buf []T, n int) []T {
 	if cap(buf) >= n {
 		return buf[:n]
