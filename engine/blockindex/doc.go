@@ -1,7 +1,7 @@
-// Package blockindex knows which endpoint has seen which beginnings of prompts. It owns the hashing of prompts into
-// blocks and the index from a block to the endpoints that hold it.
+// Package blockindex is the prefix index: it hashes prompts into blocks, and finds for a block the endpoints that hold
+// it.
 //
-// One goroutine at a time writes the index (the prefix actor); any number read it at the same time without a lock, and
-// see each block either before or after a write. It never reads a clock, never sees prompt text once it is hashed, and
-// never decides where a request goes.
+// One goroutine at a time, that of the prefix actor, writes the index. Any number read it at the same time without a
+// lock, and see each block as it is either before or after a write. The package never reads a clock, keeps no prompt
+// text, and never decides where a request goes.
 package blockindex

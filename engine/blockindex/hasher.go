@@ -14,21 +14,20 @@ const BlockBytes = 256
 // MaxBlocks is how much of a prompt is hashed: 2 MiB.
 const MaxBlocks = 8192
 
-const chainBytes = 8 // the hash of the block before, which stands in front of each block
+const chainBytes = 8 // size of the hash of the block before, which is hashed in front of each block
 
-// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: block i is the xxhash64 of
-// hash i-1 and the bytes of the block. Two prompts that share their first n blocks share their first n hashes, and only
-// those. A Hasher is a value for one prompt; where the pieces are cut does not matter. A rest of less than a block is
-// not hashed.
+// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: hash i is the xxhash64 of
+// hash i-1 and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no
+// more. It does not matter where the pieces are cut. A rest of less than a block is not hashed.
 type Hasher struct {
-	buf    [chainBytes + BlockBytes]byte
-	fill   int // bytes of the block that is being filled
+	buf    [chainBytes + BlockBytes]byte // hash of the block before, or the seed, and the block that is being filled
+	fill   int                           // bytes of that block; 0 <= fill < BlockBytes
 	seed   uint64
-	max    int // blocks; MaxBlocks but in tests
-	blocks []uint64
+	max    int      // blocks; MaxBlocks except in tests
+	blocks []uint64 // hashes so far
 }
 
-// NewHasher returns a hasher. Hashes compare only under the same seed; what comes behind MaxBlocks is not hashed.
+// NewHasher returns a hasher. Only hashes under the same seed can be compared. What follows MaxBlocks is not hashed.
 func NewHasher(seed uint64) Hasher {
 	h := Hasher{seed: seed, max: MaxBlocks}
 	h.Reset()
@@ -42,7 +41,7 @@ func (h *Hasher) Reset() {
 	binary.LittleEndian.PutUint64(h.buf[:], h.seed)
 }
 
-// Expect makes room for a prompt of so many bytes at once.
+// Expect makes room for a prompt of so many bytes in one allocation.
 func (h *Hasher) Expect(promptBytes int) {
 	n := min(promptBytes/BlockBytes, h.max)
 	if cap(h.blocks) == 0 && n > 0 {
@@ -63,7 +62,7 @@ func (h *Hasher) Write(p []byte) {
 	}
 }
 
-// filled notes that n bytes more of the block are there.
+// filled notes that n further bytes of the block have come, and hashes the block if it is whole.
 func (h *Hasher) filled(n int) {
 	h.fill += n
 	if h.fill < BlockBytes {
@@ -83,7 +82,7 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	if len(blocks) == 0 {
 		return messages.List[uint64]{}
 	}
-	if len(blocks) < cap(blocks)/2 { // a body that was mostly not prompt: do not keep its room for the request's life
+	if len(blocks) < cap(blocks)/2 { // most of the body was no prompt: do not keep the unused memory
 		return messages.ListOf(blocks...)
 	}
 	return messages.TakeList(blocks)

@@ -9,59 +9,59 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// DefaultCapacity is how many blocks are remembered for an endpoint unless configured: 8 MB of prompt.
+// DefaultCapacity is how many blocks an index keeps for each endpoint by default: 8 MB of prompt.
 const DefaultCapacity = 31250
 
 const (
-	shardBits = 10 // replacing the table of one shard stays short however many blocks there are
+	shardBits = 10 // so many shards keep each table small, and so replacing one short
 	shards    = 1 << shardBits
 )
 
-// Prompt is what is entered and looked up: block hashes mean something only together with the target model and the
-// salt.
+// Prompt is what is entered and looked up. Block hashes have a meaning only together with the model and the salt.
 type Prompt struct {
 	Model, Salt string
 	Blocks      messages.List[uint64] // chained, first block first
 }
 
-// root returns what keeps the blocks of different models and salts apart.
+// root returns a hash of model and salt, which keeps the blocks of different ones apart.
 func (p Prompt) root() uint64 {
 	const odd = 0x9E3779B97F4A7C15
 	return bits.RotateLeft64(xxhash.Sum64String(p.Model)*odd, 29) ^ xxhash.Sum64String(p.Salt)*odd
 }
 
-// key returns that of a block; it is never 0.
+// key returns the key of a block, which is never 0.
 func key(root, block uint64) uint64 { return max(block^root, 1) }
 
-// Index knows for each block which endpoints hold it. Match may run on any goroutine at any time; all other methods
-// belong to one writer. A reader sees each change of one block for one endpoint whole, and the changes of one prompt in
-// parts: an endpoint may seem to hold less of it than it did before or will after, for as long as the writer takes.
+// Index says for each block which endpoints hold it. Match may run on any goroutine at any time; all other methods
+// belong to one writer. The change of one block for one endpoint is atomic to readers, but a prompt of several blocks
+// is not: while the writer works on it, an endpoint may seem to hold less of it than before and after.
 //
-// An endpoint that is full costs 1.5 MB at most for its order of use, and 16 to 64 bytes for each block that no other
-// one holds.
+// An endpoint at its capacity takes at most 1.5 MB for the order of use of its blocks, and 16 to 64 bytes for each
+// block that no other endpoint holds.
 type Index struct {
-	shards [shards]atomic.Pointer[table]
-	words  atomic.Int64 // of a bitmap for all slots so far
+	shards [shards]atomic.Pointer[table] // by the top shardBits of the key; nil = empty
+	words  atomic.Int64                  // of a bitmap of all slots so far
 
-	capacity int
-	slots    []lru // by slot; writer only
-	stamp    uint64
-	nodes    []uint32 // scratch: nodes of the prompt in hand
-	warmed   uint64   // what was read only to be read
+	// The writer alone uses what follows.
+
+	capacity int      // blocks of each endpoint, at most
+	slots    []lru    // by slot
+	stamp    uint64   // counts uses; blocks that are used together have the same
+	nodes    []uint32 // buffer of touch: nodes of the prompt's lead blocks
+	warmed   uint64   // keeps the compiler from dropping the reads of warm
 	stats    Stats
 }
 
-// Stats counts since the index was made; Reset sets only the sizes back to 0.
+// Stats describes the index. Reset clears its sizes, but not its counters.
 type Stats struct {
-	Blocks int // that at least one endpoint holds
-	Held   int // summed over endpoints
+	Blocks int // blocks that at least one endpoint holds
+	Held   int // blocks that endpoints hold, summed over endpoints
 	Bytes  int // of memory, approximately
 
-	Entered, Evicted, Withdrawn, Forgotten uint64 // blocks, per endpoint
+	Entered, Evicted, Withdrawn, Forgotten uint64 // blocks since the start, summed over endpoints
 }
 
-// NewIndex returns an empty index. capacity is how many blocks it remembers for an endpoint; 0 or less =
-// DefaultCapacity.
+// NewIndex returns an empty index that keeps at most capacity blocks for each endpoint; 0 or less = DefaultCapacity.
 func NewIndex(capacity int) *Index {
 	if capacity <= 0 {
 		capacity = DefaultCapacity
@@ -69,14 +69,15 @@ func NewIndex(capacity int) *Index {
 	return &Index{capacity: capacity}
 }
 
-// Entry is what one Enter added, for Withdraw: blocks From to To-1 of the prompt.
+// Entry says what one Enter added, for Withdraw and Refresh: blocks From to To-1 of the prompt.
 type Entry struct {
 	From, To int
-	Stamp    uint64
-	Used     uint64 // of the endpoint, when the entry was made
+	Stamp    uint64 // of the use that the entry was
+	Used     uint64 // uses of the endpoint's blocks by then
 }
 
-// Enter notes that the endpoint holds the prompt, used now. Of a prompt longer than the capacity the beginning is kept.
+// Enter notes that the endpoint holds the prompt and has just used it. Of a prompt longer than the capacity only the
+// beginning is entered.
 func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	if slot >= MaxSlots || p.Blocks.Len() == 0 {
 		return Entry{}
@@ -87,7 +88,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	from := x.touch(l, p)
 	to := min(p.Blocks.Len(), x.capacity)
 	x.warm(l, p, from, to)
-	for l.size > 0 && l.size+to-from > x.capacity { // never reaches what was just touched: from <= to <= capacity
+	for l.size > 0 && l.size+to-from > x.capacity { // spares the blocks just touched, for from <= to <= capacity
 		x.forget(slot, l.oldest())
 		x.stats.Evicted++
 	}
@@ -97,7 +98,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	}
 	for i := from; i < to; i++ {
 		k := key(root, p.Blocks.At(i))
-		if l.find(k) != 0 { // no chain: it would not be closed under prefix
+		if l.find(k) != 0 { // held without the block before it: the hashes are no chain, and end here
 			to = i
 			break
 		}
@@ -110,9 +111,9 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	return Entry{From: from, To: to, Stamp: x.stamp, Used: l.used}
 }
 
-// warm reads the memory that an entry of blocks from to to-1 will change, and changes nothing. Here the answers of the
-// memory overlap; the changes themselves are atomic stores, each of which waits for its own. With large tables that is
-// most of the time.
+// warm reads the memory that entering the blocks from to to-1 will change, and changes nothing. Its cache misses
+// overlap, whereas each of the atomic stores that follow would wait for its own. With large tables these misses are
+// most of the time of Enter.
 func (x *Index) warm(l *lru, p Prompt, from, to int) {
 	root, mask, seen := p.root(), uint64(len(l.buckets)-1), uint64(0)
 	look := func(k uint64) {
@@ -128,26 +129,27 @@ func (x *Index) warm(l *lru, p Prompt, from, to int) {
 		look(key(root, p.Blocks.At(i)))
 	}
 	n := uint32(0)
-	for range min(l.size+to-from-x.capacity, l.size) { // those that make way
+	for range min(l.size+to-from-x.capacity, l.size) { // those that will be evicted
 		n = l.nodes[n].prev
 		look(l.nodes[n].key)
 	}
 	x.warmed = seen
 }
 
-// staleShare is the part of an endpoint's capacity that has to be used before an entry of then is worth a further use.
+// staleShare: Refresh does nothing until 1/staleShare of an endpoint's capacity has been used since the entry.
 const staleShare = 16
 
-// Refresh notes, at the end of what began with an entry, that the endpoint used what it holds of the prompt. If it has
-// used little since, less than a sixteenth of its capacity, the prompt is still among the newest and stays where it is:
-// then it costs nothing.
+// Refresh notes, at the end of a request, that the endpoint has used again what it holds of the prompt. e is the entry
+// of that request. If the endpoint has used less than a sixteenth of its capacity since, the prompt is still among the
+// most recently used, and Refresh does nothing.
 func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
 	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
 		x.touch(&x.slots[slot], p)
 	}
 }
 
-// touch leaves the nodes of the lead blocks in x.nodes.
+// touch makes the lead blocks of the prompt that the endpoint holds its most recently used ones. It returns their
+// number, and leaves their nodes in x.nodes.
 func (x *Index) touch(l *lru, p Prompt) int {
 	x.stamp++
 	x.nodes = x.nodes[:0]
@@ -159,14 +161,14 @@ func (x *Index) touch(l *lru, p Prompt) int {
 		}
 		x.nodes = append(x.nodes, n)
 	}
-	for i := len(x.nodes) - 1; i >= 0; i-- { // from the end: a block is used after those behind it
+	for i := len(x.nodes) - 1; i >= 0; i-- { // from the end, so that a block is used after its successors: see lru
 		l.use(x.nodes[i], x.stamp)
 	}
 	return len(x.nodes)
 }
 
-// Withdraw takes back what an Enter of this prompt added, from its end, up to the first block that was used since. It
-// says how many blocks that were.
+// Withdraw removes the blocks that an Enter of this prompt added, from its end on to the first that was used since. It
+// returns their number.
 func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 	if int(slot) >= len(x.slots) {
 		return 0
@@ -175,7 +177,7 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 	for i := min(e.To, p.Blocks.Len()) - 1; i >= e.From; i-- {
 		n := l.find(key(root, p.Blocks.At(i)))
 		if n == 0 {
-			continue // evicted meanwhile
+			continue // it was evicted
 		}
 		if l.nodes[n].stamp != e.Stamp {
 			break
@@ -187,13 +189,13 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 	return withdrawn
 }
 
-// ClearSlot forgets everything of an endpoint, and returns how many blocks that were.
+// ClearSlot removes all blocks of an endpoint, and returns their number.
 func (x *Index) ClearSlot(slot uint32) (forgotten int) {
 	return x.ClearSome(slot, x.Held(slot))
 }
 
-// ClearSome forgets at most so many blocks of an endpoint, the least recently used first, and returns how many. Once it
-// holds none its memory is given back.
+// ClearSome removes at most so many blocks of an endpoint, the least recently used first, and returns their number.
+// Once none is left, it frees the endpoint's memory.
 func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0
@@ -218,7 +220,7 @@ func (x *Index) Held(slot uint32) int {
 	return x.slots[slot].size
 }
 
-// Reset forgets everything, whatever state the writer was left in.
+// Reset removes all blocks, whatever state a panic of the writer left.
 func (x *Index) Reset() {
 	for i := range x.shards {
 		x.shards[i].Store(nil)
@@ -228,7 +230,7 @@ func (x *Index) Reset() {
 	x.slots = nil
 }
 
-// Stats returns those of the index.
+// Stats returns the figures of the index.
 func (x *Index) Stats() Stats { return x.stats }
 
 // reach makes room for a slot.
@@ -241,7 +243,7 @@ func (x *Index) reach(slot uint32) {
 	}
 }
 
-// hold makes the endpoint a holder for readers.
+// hold makes the endpoint a holder of a block, for readers.
 func (x *Index) hold(k uint64, slot uint32) {
 	shard := &x.shards[k>>(64-shardBits)]
 	t := shard.Load()
@@ -261,7 +263,7 @@ func (x *Index) hold(k uint64, slot uint32) {
 	x.stats.Blocks += t.live - live
 }
 
-// forget drops a node of an endpoint.
+// forget removes a block of an endpoint, by its node.
 func (x *Index) forget(slot, n uint32) {
 	l := &x.slots[slot]
 	k := l.nodes[n].key

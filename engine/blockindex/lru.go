@@ -1,20 +1,21 @@
 package blockindex
 
-// lru is what one endpoint holds: its keys in the order of their last use. Only the writer touches it.
+// lru holds the keys of the blocks of one endpoint, in the order of their last use. Only the writer touches it.
 //
-// Every key is used after those behind it in its chain were, so the least recently used one has no successor that is
-// held: to evict from that end keeps the rest closed under prefix.
+// Of the blocks of a prompt, each is used after its successors. So no successor of the least recently used block is
+// held, and evicting that block keeps the set closed under prefix: with a block, the endpoint holds all blocks before
+// it.
 type lru struct {
-	nodes   []node   // a ring; 0 is its start: next the most, prev the least recently used
-	free    uint32   // a list through next; 0 = none
+	nodes   []node   // nodes[0] is the start of a ring: its next is the most and its prev the least recently used
+	free    uint32   // first of the free nodes, a list through next; 0 = none
 	size    int      // keys held
-	used    uint64   // keys that came to the front, all together
-	buckets []bucket // node by key, open addressing
+	used    uint64   // number of uses of keys so far
+	buckets []bucket // a hash table from key to node, with open addressing
 }
 
-// bucket is a node's number in the low half and the low half of its key in the high half; 0 = free. Most keys that are
-// not looked for, and where each belongs, are known from it: a node is another line of memory, which is seldom in the
-// cache.
+// bucket holds the number of a node in its low half, and the low half of the node's key in its high half; 0 = free.
+// That half of the key is enough to pass over most other keys, and to find where a key belongs, without reading its
+// node, which is seldom in the processor's cache.
 type bucket uint64
 
 func bucketOf(key uint64, n uint32) bucket { return bucket(key<<32 | uint64(n)) }
@@ -22,7 +23,8 @@ func (b bucket) node() uint32              { return uint32(b) }
 func (b bucket) tag() uint32               { return uint32(b >> 32) }
 
 type node struct {
-	key, stamp uint64 // stamp: of the last use
+	key        uint64
+	stamp      uint64 // Index.stamp at the last use
 	prev, next uint32
 }
 
@@ -41,7 +43,7 @@ func (l *lru) find(key uint64) uint32 {
 	return l.buckets[l.bucket(key)].node()
 }
 
-// bucket returns where the key stands or would stand.
+// bucket returns the index of the bucket in which the key stands or would stand.
 func (l *lru) bucket(key uint64) int {
 	mask := len(l.buckets) - 1
 	for b := int(key) & mask; ; b = (b + 1) & mask {
@@ -51,7 +53,8 @@ func (l *lru) bucket(key uint64) int {
 	}
 }
 
-// insert enters a key that is not held, as used right before the node pos.
+// insert adds a key that is not held, as the next less recently used one than the node pos; pos 0 makes it the most
+// recently used. It returns the key's node.
 func (l *lru) insert(key, stamp uint64, pos uint32) uint32 {
 	if 2*(l.size+1) > len(l.buckets) {
 		l.grow()
@@ -81,12 +84,12 @@ func (l *lru) grow() {
 	}
 }
 
-// remove forgets a node and its key.
+// remove frees a node and removes its key.
 func (l *lru) remove(n uint32) {
 	mask := len(l.buckets) - 1
 	hole := l.bucket(l.nodes[n].key)
 	l.buckets[hole] = 0
-	for b := (hole + 1) & mask; l.buckets[b] != 0; b = (b + 1) & mask { // close the gap behind it
+	for b := (hole + 1) & mask; l.buckets[b] != 0; b = (b + 1) & mask { // move later keys up, so that find sees no gap
 		home := int(l.buckets[b].tag()) & mask // a table has far fewer than 1<<32 buckets
 		if (b-home)&mask >= (b-hole)&mask {
 			l.buckets[hole], l.buckets[b] = l.buckets[b], 0

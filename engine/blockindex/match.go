@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// search is one lookup. An endpoint's blocks are closed under prefix, so the set of holders only shrinks along a
-// prompt, and where it is the same at two places it is the same between them. What a writer changes meanwhile is cut to
-// fit.
+// search is one lookup. An endpoint's blocks are closed under prefix, so the set of holders only shrinks from block to
+// block of a prompt, and if two blocks have the same holders, so have all between them. The writer may change sets
+// meanwhile, so each is clamped to the sets around it.
 type search struct {
 	index *Index
 	p     Prompt
-	root  uint64
-	words int
-	out   []int
-	best  int
+	root  uint64 // of p
+	words int    // of each set that are used
+	out   []int  // by slot
+	best  int    // the largest number in out
 }
 
-// holderSet is a bitmap of slots. Only its first search.words words mean something.
+// holderSet is a bitmap of slots. Only its first search.words words are used.
 type holderSet [maxWords]uint64
 
 var none holderSet // never written
 
-// Match writes to out[slot] how many lead blocks of the prompt the endpoint in that slot holds, and returns the largest
-// of these numbers. Slots from len(out) on are left out. It looks at about log2(blocks) blocks, and as many again for
-// each different length among the endpoints. It takes no lock and does not allocate.
+// Match sets out[slot] to the number of lead blocks of the prompt that the endpoint in the slot holds, and returns the
+// largest of these numbers. It ignores slots from len(out) on. It looks at about log2(blocks) blocks, and as many again
+// for each different length among the endpoints. It takes no lock and does not allocate.
 func (x *Index) Match(p Prompt, out []int) int {
 	clear(out)
 	n := p.Blocks.Len()
@@ -52,6 +52,7 @@ func (x *Index) Match(p Prompt, out []int) int {
 	return s.best
 }
 
+// holders sets set to the holders of block i, and reports whether there are any.
 func (s *search) holders(i int, set *holderSet) bool {
 	k := key(s.root, s.p.Blocks.At(i))
 	t := s.index.shards[k>>(64-shardBits)].Load()
@@ -62,14 +63,14 @@ func (s *search) holders(i int, set *holderSet) bool {
 	return t.holders(k, set[:s.words])
 }
 
-// clamp makes set lie between the larger set before it and the smaller one behind it.
+// clamp makes set a subset of the set of an earlier block and a superset of that of a later one.
 func (s *search) clamp(set, before, behind *holderSet) {
 	for w := range s.words {
 		set[w] = set[w]&before[w] | behind[w]
 	}
 }
 
-// between finds where the holders at block a leave, of which those in the second set still hold block b.
+// between gives a length to each endpoint that holds block a and not block b. atA and atB are the holders of the two.
 func (s *search) between(a int, atA *holderSet, b int, atB *holderSet) {
 	if slices.Equal(atA[:s.words], atB[:s.words]) {
 		return
@@ -86,7 +87,7 @@ func (s *search) between(a int, atA *holderSet, b int, atB *holderSet) {
 	s.between(mid, &atMid, b, atB)
 }
 
-// give writes the length for those that are in the first set and not in the second.
+// give writes a length to out for each slot that is in the first set and not in the second.
 func (s *search) give(in, notIn *holderSet, length int) {
 	for w := range s.words {
 		for left := in[w] &^ notIn[w]; left != 0; left &= left - 1 {

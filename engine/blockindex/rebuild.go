@@ -2,8 +2,8 @@ package blockindex
 
 import "math/bits"
 
-// rebuilt returns a table with what is alive in t, with room for as much again, for some more rows, and for slots below
-// 64*rowWords. t itself stays as it is, for what still reads it.
+// rebuilt returns a table with the live entries of t, with room for as many again, for some more rows, and for slots
+// below 64*rowWords. t itself stays as it is, for goroutines that still read it.
 func (t *table) rebuilt(rowWords int) *table {
 	rowWords = max(rowWords, t.rowWords)
 	rows := 0
@@ -22,7 +22,7 @@ func (t *table) rebuilt(rowWords int) *table {
 	return n
 }
 
-// adopt takes over a pair of an older table, unless it is dead. Nothing reads t yet.
+// adopt copies a pair of an older table, unless it is dead. No reader has t yet.
 func (t *table) adopt(key, h uint64, from *table) {
 	switch h >> countShift {
 	case 0:
@@ -45,6 +45,7 @@ func (t *table) adopt(key, h uint64, from *table) {
 	t.live++
 }
 
+// population returns the number of slots in a row.
 func population(row []uint64) (count int) {
 	for _, w := range row {
 		count += bits.OnesCount64(w)
@@ -52,7 +53,7 @@ func population(row []uint64) (count int) {
 	return count
 }
 
-// inline returns the word for the slots of a row that has few.
+// inline returns a word that holds the slots of a row, which has at most inlineSlots.
 func inline(row []uint64) (h uint64) {
 	count := uint64(0)
 	for i, w := range row {

@@ -2,24 +2,24 @@ package blockindex
 
 import "sync/atomic"
 
-// table maps keys to the slots that hold them, by open addressing. One goroutine writes, any number read.
+// table maps keys to the slots that hold them, by open addressing. One goroutine writes it, and any number read it.
 //
-// Readers are safe because a place is never used twice: a key, once written, stays where it is until the whole table is
-// replaced, and so does the row of an entry that outgrew its word. An entry without holders is a dead one
-// until then. So a reader sees the holders of its own key, or none, but never those of another key.
+// Readers are safe because memory is never reused: a key, once written, stays where it is until the whole table is
+// replaced, and so does the row of a pair that outgrew its word. A pair without holders is dead, but stays until then.
+// So a reader sees the holders of its own key, or none, but never those of another key.
 type table struct {
-	words []uint64 // pairs: key, holders. Key 0 = free. Readers and the writer use atomic loads and stores
-	rows  []uint64 // bitmaps of rowWords words each
-	mask  uint64   // pairs - 1
+	words []uint64 // pairs of key and holders; key 0 = free. Readers load and the writer stores them atomically
+	rows  []uint64 // bitmaps of rowWords words each, likewise
+	mask  uint64   // number of pairs - 1
 
-	rowWords int // of one row; slots from 64*rowWords on do not fit
+	rowWords int // words of one row; slots from 64*rowWords on do not fit
 	used     int // pairs with a key, dead ones included; writer only
-	usedRows int // writer only
+	usedRows int // rows in use; writer only
 	live     int // pairs with holders; writer only
 }
 
-// Holders are one word: up to inlineSlots slots of slotBits each, their number in the top bits; or, if those say isRow,
-// the number of a row.
+// Holders are one word. Its top bits are the number of slots, up to inlineSlots, and the slots follow, slotBits each.
+// Or the top bits are isRow, and the number of a row follows.
 const (
 	slotBits    = 12
 	inlineSlots = 5
@@ -29,7 +29,7 @@ const (
 	rowMask     = 1<<countShift - 1
 )
 
-// MaxSlots is how many slots the index can tell apart. What is entered for a slot beyond is not kept.
+// MaxSlots is how many slots the index has. What is entered for a slot beyond is not kept.
 const MaxSlots = 1 << slotBits
 
 const maxWords = MaxSlots / 64
@@ -43,7 +43,8 @@ func newTable(pairs, rows, rowWords int) *table {
 	}
 }
 
-// find returns the index of the key's pair, or of the free one where it would stand. There is always a free one.
+// find returns the index of the key's pair and true, or that of the free pair where it would stand and false. There is
+// always a free pair.
 func (t *table) find(key uint64) (i uint64, ok bool) {
 	for i = key & t.mask; ; i = (i + 1) & t.mask {
 		switch atomic.LoadUint64(&t.words[2*i]) {
@@ -55,7 +56,7 @@ func (t *table) find(key uint64) (i uint64, ok bool) {
 	}
 }
 
-// holders copies the set of slots that hold the key, cut to len(set) words, and reports whether there are any.
+// holders sets set to the slots that hold the key, cut to len(set) words, and reports whether there are any.
 func (t *table) holders(key uint64, set []uint64) (some bool) {
 	clear(set)
 	i, ok := t.find(key)
@@ -86,7 +87,7 @@ func (t *table) row(h uint64) []uint64 {
 	return t.rows[r : r+t.rowWords]
 }
 
-// add enters a holder. It reports false if the table has no room for it. The slot does not hold the key yet.
+// add adds a holder to a key, which it must not hold yet. It returns false if the table has no room for it.
 func (t *table) add(key uint64, slot uint32) bool {
 	i, ok := t.find(key)
 	if !ok {
@@ -123,7 +124,7 @@ func (t *table) add(key uint64, slot uint32) bool {
 	return true
 }
 
-// spill moves the holders of a full word, and one more, to a row of their own.
+// spill moves the holders of a full word, and one more, to a row. It returns false if the table has no room for it.
 func (t *table) spill(i, h uint64, slot uint32) bool {
 	if (t.usedRows+1)*t.rowWords > len(t.rows) {
 		return false
@@ -140,7 +141,7 @@ func (t *table) spill(i, h uint64, slot uint32) bool {
 	return true
 }
 
-// remove takes a holder out, if it is one.
+// remove removes a holder of a key, if it is one.
 func (t *table) remove(key uint64, slot uint32) {
 	i, ok := t.find(key)
 	if !ok {
@@ -172,7 +173,7 @@ func (t *table) remove(key uint64, slot uint32) {
 	}
 }
 
-// fill sets the bits of the slots that are in a word. It reports false if one does not fit.
+// fill sets the bits of the slots in a word. It returns false if one does not fit.
 func fill(row []uint64, h uint64) bool {
 	for n := h >> countShift; n > 0; n-- {
 		s := h & slotMask

@@ -7,15 +7,15 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 )
 
-// answers are the newest picks of an endpoint that were answered well, in unix nanoseconds; 0 = none. All loops write
-// them.
+// answers holds the times of the newest picks of an endpoint that were answered well, in unix nanoseconds; 0 = none.
+// All loops write them. outlier.Answers has their meaning.
 type answers struct {
-	began  atomic.Int64 // with a good status
-	proved atomic.Int64 // with a body
-	shown  atomic.Int64 // with a body that was visible to us
+	began  atomic.Int64
+	proved atomic.Int64
+	shown  atomic.Int64
 }
 
-// Answers returns what the endpoint has done well so far.
+// Answers returns what the endpoint has answered well so far.
 func (e *Endpoint) Answers() outlier.Answers {
 	at := func(v *atomic.Int64) time.Time {
 		if nanos := v.Load(); nanos != 0 {
@@ -28,6 +28,7 @@ func (e *Endpoint) Answers() outlier.Answers {
 	}
 }
 
+// latest sets v to at, unless v is later already.
 func latest(v *atomic.Int64, at int64) {
 	for {
 		old := v.Load()

@@ -1,6 +1,6 @@
-// Package endpoints holds what many read and few write: the snapshot of the pool, and of each endpoint the newest
+// Package endpoints holds what many read and few write: the snapshot of the pool and, of each endpoint, the newest
 // sample, the load, and the status as an outlier. A snapshot never changes, but its endpoints do. Each kind of writer
-// has a handle type of its own in writers.go, and whatever has no handle reads. It decides nothing.
+// has a handle type of its own in writers.go; code without a handle can only read. The package decides nothing.
 package endpoints
 
 import (
@@ -12,37 +12,38 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Sample holds what one scrape said. It is immutable.
+// Sample holds what one scrape said. It is immutable. A count that the page does not have is 0.
 type Sample struct {
 	At       time.Time     // when the scrape began
-	Interval time.Duration // to the next one; after three of them, or the threshold if longer, the sample is stale
+	Interval time.Duration // to the next scrape, as planned; see FreshUntil
 	Number   uint32        // of the scrape
 
-	Engine       string
-	Waiting      int
-	Running      int
-	KVUsed       float64 // 0 to 1; messages.Unknown (below 0) = the page does not say
-	ActiveLoRAs  []string
-	WaitingLoRAs []string
-	MaxLoRAs     int
-	BlockTokens  int
-	Blocks       int
-	StartedAt    float64 // unix seconds
-	Models       []string
+	Engine       string   // as in messages.Reading
+	Waiting      int      // requests in the server's queue
+	Running      int      // requests in the server's batch
+	KVUsed       float64  // share of the KV cache in use, 0 to 1; messages.Unknown (below 0) = the page does not say
+	ActiveLoRAs  []string // adapters in use
+	WaitingLoRAs []string // adapters that requests wait for
+	MaxLoRAs     int      // adapter slots
+	BlockTokens  int      // tokens in one KV block
+	Blocks       int      // KV blocks in all
+	StartedAt    float64  // when the server's process started, in unix seconds; 0 = unknown
+	Models       []string // of the newest model list
 }
 
-// Fresh reports whether the sample still counts at now.
+// Fresh reports whether the sample is fresh at now.
 func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 	return s != nil && !now.After(s.FreshUntil(threshold))
 }
 
-// FreshUntil returns the last moment at which the sample counts.
+// FreshUntil returns the last moment at which the sample is fresh: after threshold or three intervals, whichever is
+// longer, it is stale.
 func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
 	return s.At.Add(max(threshold, 3*s.Interval))
 }
 
-// Endpoint is one incarnation of a model server address. Identity and labels never change. Any goroutine reads the
-// rest, and only through a writer's handle does it change: SampleWriter, LoadWriter, OutlierWriter.
+// Endpoint is one incarnation of an endpoint. Its identity and labels never change. Any goroutine may read the rest,
+// which changes only through the handle that stands at each field.
 type Endpoint struct {
 	ID     messages.EndpointID
 	Spec   messages.EndpointSpec
@@ -53,8 +54,8 @@ type Endpoint struct {
 	outlier atomic.Pointer[outlier.Status] // OutlierWriter
 	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
 	answers answers                        // LoadWriter
-	picks   atomic.Uint64                  // LoadWriter: since its incarnation
-	models  Tally                          // LoadWriter: the same picks, by model
+	picks   atomic.Uint64                  // LoadWriter: requests sent to this incarnation
+	models  Tally                          // LoadWriter: the same requests, by model
 }
 
 // New returns an endpoint without a sample.
@@ -66,7 +67,7 @@ func New(id messages.EndpointID, spec messages.EndpointSpec) *Endpoint {
 	return &Endpoint{ID: id, Spec: spec, Labels: labels}
 }
 
-// Sample returns the newest sample, nil before the first.
+// Sample returns the newest sample; nil = there is none yet.
 func (e *Endpoint) Sample() *Sample { return e.sample.Load() }
 
 // Failing reports whether the newest scrape failed.
@@ -78,8 +79,8 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 // Inflight returns how many requests were sent to the endpoint and have not ended.
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
-// Counters returns what the endpoint carries at the moment. The three are read one after the other: a pick may be in
-// some of them.
+// Counters returns the endpoint's load. The three numbers are read one after the other, so that a pick made meanwhile
+// may be in some of them only.
 func (e *Endpoint) Counters() Counters {
 	return Counters{Inflight: e.load.inflight(), Tokens: e.load.promptTokens(), Since: e.load.since()}
 }
@@ -87,15 +88,15 @@ func (e *Endpoint) Counters() Counters {
 // Picks returns how many requests were sent to this incarnation.
 func (e *Endpoint) Picks() uint64 { return e.picks.Load() }
 
-// Models yields the models for which the endpoint was picked, and how often, in no order.
+// Models ranges over the models for which the endpoint was picked, with the number of picks, in no particular order.
 func (e *Endpoint) Models() iter.Seq2[string, uint64] { return e.models.All() }
 
 // Snapshot is the endpoint set at one version.
 type Snapshot struct {
 	Version   uint64
-	Endpoints []*Endpoint // dense, in the order of discovery
+	Endpoints []*Endpoint // in the order of discovery
 	byAddress map[messages.Address]*Endpoint
-	maxSlot   int
+	maxSlot   int // highest slot in use; -1 = no endpoints
 }
 
 // NewSnapshot returns a snapshot of es, which it keeps.
@@ -109,10 +110,10 @@ func NewSnapshot(version uint64, es []*Endpoint) *Snapshot {
 	return s
 }
 
-// ByAddress returns the endpoint of an address, nil if the pool has none.
+// ByAddress returns the endpoint with an address; nil = the snapshot has none.
 func (s *Snapshot) ByAddress(a messages.Address) *Endpoint { return s.byAddress[a] }
 
-// ByID returns the endpoint of an incarnation, nil if the snapshot does not have it.
+// ByID returns the endpoint of an incarnation; nil = the snapshot does not have it.
 func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {
 	for _, e := range s.Endpoints {
 		if e.ID == id {
@@ -123,13 +124,14 @@ func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {
 }
 
 const (
-	// shownBytes is what the endpoints' series may take of the metrics page, those by model aside.
+	// shownBytes is how much of the metrics page the series of endpoints may take, without those by model.
 	shownBytes = 2 << 20
-	// seriesBytes is what the series of one endpoint take there, without its names.
+	// seriesBytes is how much of it the series of one endpoint take, without its names.
 	seriesBytes = 1100
 )
 
-// Shown returns the endpoints that have series of their own on the metrics page: the first ones, some two thousand.
+// Shown returns the endpoints that have series of their own on the metrics page: as many of the first as the page has
+// room for, which are some two thousand.
 func (s *Snapshot) Shown() []*Endpoint {
 	room := shownBytes
 	for i, e := range s.Endpoints {
@@ -144,7 +146,7 @@ func (s *Snapshot) Shown() []*Endpoint {
 // Slots returns one more than the highest slot in use.
 func (s *Snapshot) Slots() int { return s.maxSlot + 1 }
 
-// Pool is where the newest snapshot stands. Only PoolWriter changes it.
+// Pool holds the snapshot in force. It changes only through a PoolWriter.
 type Pool struct {
 	snapshot atomic.Pointer[Snapshot]
 	names    atomic.Pointer[map[messages.EndpointID]messages.Address]
@@ -158,16 +160,16 @@ func NewPool() *Pool {
 	return p
 }
 
-// Snapshot returns the newest one, never nil.
+// Snapshot returns the snapshot in force, never nil.
 func (p *Pool) Snapshot() *Snapshot { return p.snapshot.Load() }
 
 // Names returns the addresses of all incarnations that a record may name. The map is for reading only.
 func (p *Pool) Names() map[messages.EndpointID]messages.Address { return *p.names.Load() }
 
-// Address returns the address of an incarnation, also of one that is gone; "" if it is no longer known.
+// Address returns the address of an incarnation, also of one that has left; "" = it is no longer known.
 func (p *Pool) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }
 
-// Incarnations returns all that had an address, in no order, as far as they are known.
+// Incarnations returns the incarnations that have or had an address, as far as they are known, in no particular order.
 func (p *Pool) Incarnations(a messages.Address) []messages.EndpointID {
 	var ids []messages.EndpointID
 	for id, address := range *p.names.Load() {

@@ -2,18 +2,18 @@ package endpoints
 
 import "sync/atomic"
 
-// Counters are what an endpoint carries by our own account.
+// Counters are the load of an endpoint as this process counts it.
 type Counters struct {
-	Inflight int // requests that were sent there and have not ended
-	Tokens   int // prompt tokens of those, estimated
-	Since    int // of those requests, how many the sample in force does not know of
+	Inflight int // requests that were sent to the endpoint and have not ended
+	Tokens   int // prompt tokens of those requests, estimated
+	Since    int // those of the requests that were sent after the scrape of the sample in force began
 }
 
-// load is the cell behind Counters. Many actors write it: single words, changed by compare-and-swap, in a cache line of
-// their own. Whatever adds a Pick keeps it and removes it.
+// load holds what Counters are read from. Cycles of all loops write it: single words, changed by atomic operations, in
+// a cache line of their own. A cycle that adds a Pick keeps it and removes it once.
 type load struct {
 	_        [64]byte
-	word     atomic.Uint64 // see scrapes
+	word     atomic.Uint64 // a scrapes, packed
 	requests atomic.Int64
 	tokens   atomic.Int64
 	_        [40]byte
@@ -21,18 +21,17 @@ type load struct {
 
 // Pick is what one request added to the load of an endpoint.
 type Pick struct {
-	Scrape uint32 // the newest scrape that had begun
+	Scrape uint32 // number of the newest scrape that had begun
 	Tokens int    // prompt tokens, estimated
 }
 
-// scrapes is the word: the number of the newest scrape that began, how far behind it the scrape is whose sample is in
-// force, and the live picks since each of the two began. Numbers wrap after 16 million scrapes and compare by
-// difference.
+// scrapes counts the live picks that samples do not include, in one word. The scrape in force is the one whose sample
+// is. Numbers of scrapes wrap after 16 million and are compared by their difference.
 type scrapes struct {
-	newest  uint32 // 24 bits
-	behind  uint32 // 8 bits, stops at 255
-	inForce uint32 // 16 bits: live picks since the scrape in force began
-	begun   uint32 // 16 bits: live picks since the newest scrape began
+	newest  uint32 // 24 bits: number of the newest scrape that began
+	behind  uint32 // 8 bits: newest minus the number of the scrape in force; stops at 255
+	inForce uint32 // 16 bits: live picks since the scrape in force began; stops at 65535
+	begun   uint32 // 16 bits: live picks since the newest scrape began; stops at 65535
 }
 
 const (
@@ -49,7 +48,7 @@ func unpack(w uint64) scrapes {
 	return scrapes{uint32(w >> 40), uint32(w>>32) & behindMax, uint32(w>>16) & countMax, uint32(w) & countMax}
 }
 
-// notBefore reports whether scrape a began with b or after it.
+// notBefore reports whether scrape a is b or began after it.
 func notBefore(a, b uint32) bool { return (a-b)&scrapeMask < 1<<23 }
 
 func (l *load) change(f func(scrapes) scrapes) scrapes {
@@ -73,7 +72,7 @@ func (l *load) add(tokens int) Pick {
 	return Pick{Scrape: s.newest, Tokens: tokens}
 }
 
-// remove takes a pick back, also out of the counts that still include it.
+// remove takes a pick back, and out of those of the two counts that include it.
 func (l *load) remove(p Pick) {
 	l.requests.Add(-1)
 	l.tokens.Add(-int64(p.Tokens))

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// TallyLabels is how many labels a Tally tells apart; what is counted under a further one goes to "other".
+// TallyLabels is how many labels a Tally tells apart. Any further label is counted as "other".
 const TallyLabels = 64
 
-// Tally counts by label. Any loop may count and any goroutine may read: labels stand in a map that is replaced, never
-// changed, when one is added. Counting under a known label is a lookup and an addition. The zero Tally is empty.
+// Tally counts by label. Any goroutine may count and read: when a label is added, the map of the labels is replaced,
+// never changed. Counting under a known label is a lookup and an addition. The zero Tally is empty.
 type Tally struct {
 	counts atomic.Pointer[map[string]*atomic.Uint64]
 }
 
-// Add counts one.
+// Add adds one to the count of a label.
 func (t *Tally) Add(label string) {
 	for {
 		known := t.counts.Load()
@@ -34,11 +34,11 @@ func (t *Tally) Add(label string) {
 			more = maps.Clone(*known)
 		}
 		more[label] = new(atomic.Uint64)
-		t.counts.CompareAndSwap(known, &more) // what was faster is seen in the next round
+		t.counts.CompareAndSwap(known, &more) // the next round adds to this map, or to that of a faster goroutine
 	}
 }
 
-// All yields every label with its count, in no order.
+// All ranges over the labels with their counts, in no particular order.
 func (t *Tally) All() iter.Seq2[string, uint64] {
 	return func(yield func(string, uint64) bool) {
 		known := t.counts.Load()

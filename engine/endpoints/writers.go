@@ -7,47 +7,48 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// SampleWriter is the handle of an endpoint's scraper, its only holder: the newest sample, and which scrape the load
-// counts from.
+// SampleWriter is the handle by which an endpoint's scraper, its only holder, writes the newest sample, and the scrape
+// from which the load counts.
 type SampleWriter struct{ *Endpoint }
 
 // BeginScrape notes that a scrape begins, and returns its number.
 func (w SampleWriter) BeginScrape() uint32 { return w.load.beginScrape() }
 
-// Publish puts a sample in the place of the one before. SampleInForce follows: between the two a reader counts some
-// picks twice, and never misses one.
+// Publish replaces the sample. Call SampleInForce after it: a reader between the two counts some picks twice, but never
+// misses one.
 func (w SampleWriter) Publish(s *Sample) { w.sample.Store(s) }
 
-// SampleInForce notes that the sample of a scrape is what readers see now, with the picks from before that scrape in
-// it.
+// SampleInForce notes that readers now see the sample of a scrape, which includes the picks made before that scrape
+// began.
 func (w SampleWriter) SampleInForce(number uint32) {
 	w.load.sampleInForce(number)
 	w.failing.Store(false)
 }
 
-// ScrapeFailed notes that the newest scrape brought no sample. The one before stays.
+// ScrapeFailed notes that the newest scrape brought no sample. The sample of an earlier one stays in force.
 func (w SampleWriter) ScrapeFailed() { w.failing.Store(true) }
 
-// LoadWriter is the handle of cycles, of any number on all loops at once: what their requests add to an endpoint, and
-// how it answered them.
+// LoadWriter is the handle by which cycles write what their requests add to an endpoint, and how it answered them. Any
+// number of them on all loops hold it at once.
 type LoadWriter struct{ *Endpoint }
 
-// Add makes a request with so many prompt tokens part of the load. The caller removes the pick, once.
+// Add makes a request with so many prompt tokens part of the load. The caller must remove the pick once.
 func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 
-// CountPick counts a request that was sent there.
+// CountPick counts a request that is sent to the endpoint.
 func (w LoadWriter) CountPick() { w.picks.Add(1) }
 
-// CountModel counts a request that was sent there under its model.
+// CountModel counts a request that is sent to the endpoint by its model.
 func (w LoadWriter) CountModel(model string) { w.models.Add(model) }
 
-// Answered notes that the endpoint began to answer a request well that was picked then.
+// Answered notes that a request was answered with a good status. picked is when it was picked.
 func (w LoadWriter) Answered(picked time.Time) { latest(&w.answers.began, picked.UnixNano()) }
 
-// Proved notes that the body of such an answer came, and was visible, or only told of.
+// Proved notes that the body of a good answer came. picked is when its request was picked, and visible says whether the
+// body was visible.
 func (w LoadWriter) Proved(picked time.Time, visible bool) {
 	latest(&w.answers.proved, picked.UnixNano())
 	if visible {
@@ -55,17 +56,17 @@ func (w LoadWriter) Proved(picked time.Time, visible bool) {
 	}
 }
 
-// OutlierWriter is the handle of the outlier actor, its only holder.
+// OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.
 type OutlierWriter struct{ *Endpoint }
 
 // SetOutlier puts a status in force; nil = healthy.
 func (w OutlierWriter) SetOutlier(s *outlier.Status) { w.outlier.Store(s) }
 
-// PoolWriter is the handle of the pool actor, its only holder.
+// PoolWriter is the handle by which the pool actor, its only holder, publishes snapshots.
 type PoolWriter struct{ *Pool }
 
-// Publish puts a snapshot in force. names are the addresses of all incarnations that a record may still name; the pool
-// keeps the map.
+// Publish puts a snapshot in force. names has the addresses of all incarnations that a record may name; Publish takes
+// the map over.
 func (w PoolWriter) Publish(s *Snapshot, names map[messages.EndpointID]messages.Address) {
 	w.names.Store(&names)
 	w.snapshot.Store(s)

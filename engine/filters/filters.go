@@ -1,11 +1,11 @@
-// Package filters holds every filter: one file each, and a line in Types. A filter says which candidates stay: it keeps
-// nothing between requests, and never scores or picks.
+// Package filters holds every filter: each has a file, and a line in Types. A filter says which candidates stay. It
+// keeps no memory between requests, and never scores or picks.
 package filters
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// Types maps the name used in configuration to the filter with its defaults. Parameters decode onto the value; what it
-// cannot accept, its Validate says.
+// Types maps the type name in configuration to a constructor of the filter with its defaults. Parameters are decoded
+// onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Filter{
 	"decode-filter":         func() schedule.Filter { return new(Decode) },
 	"label-selector-filter": func() schedule.Filter { return new(LabelSelector) },

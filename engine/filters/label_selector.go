@@ -26,7 +26,7 @@ type Requirement struct {
 	Values   []string `json:"values"`   // at least one for In and NotIn, else none
 }
 
-// Validate returns what makes this no selector.
+// Validate returns what is wrong with the selector.
 func (f *LabelSelector) Validate() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(f.MatchLabels)) {
@@ -107,7 +107,7 @@ func (r *Requirement) met(e schedule.Candidate) bool {
 	return !ok // DoesNotExist
 }
 
-// validKey reports whether Kubernetes takes a label key: an optional DNS name and a slash, then a name.
+// validKey reports whether Kubernetes accepts a label key: an optional DNS name and a slash, then a name.
 func validKey(key string) bool {
 	prefix, name, found := strings.Cut(key, "/")
 	if !found {
@@ -143,5 +143,5 @@ func validValue(s string) bool {
 	return true
 }
 
-// clip bounds what an error repeats.
+// clip bounds, in bytes, what an error repeats of the configuration.
 func clip(s string) string { return s[:min(len(s), 80)] }

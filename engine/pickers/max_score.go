@@ -9,7 +9,7 @@ import (
 // MaxScore picks the endpoints with the highest totals, best first. Endpoints with equal totals are ordered at random.
 type MaxScore struct{ Destinations }
 
-// Pick selects the best that is left, as often as there are destinations.
+// Pick moves the best candidate that is left to the front, once for each destination.
 func (p *MaxScore) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
 	ranked, start, n := p.begin(len(totals), ranked)
 	left := ranked[start:]
@@ -21,7 +21,7 @@ func (p *MaxScore) Pick(in *schedule.Input, totals []float32, ranked []int) []in
 	return ranked[:start+n]
 }
 
-// best returns the position in left of the highest total, one of several at random.
+// best returns the position in left of the highest total; of several equal ones it draws one.
 func best(in *schedule.Input, totals []float32, left []int) int {
 	at, top, ties := 0, ordered(totals[left[0]]), 1
 	for j, i := range left[1:] {
@@ -30,7 +30,7 @@ func best(in *schedule.Input, totals []float32, left []int) int {
 			at, top, ties = j+1, total, 1
 		case total == top:
 			ties++
-			if in.Rand.IntN(ties) == 0 { // so each of the ties is as likely as the others
+			if in.Rand.IntN(ties) == 0 { // reservoir sampling: each of the ties is equally likely
 				at = j + 1
 			}
 		}
@@ -38,7 +38,7 @@ func best(in *schedule.Input, totals []float32, left []int) int {
 	return at
 }
 
-// ordered returns a total that can be compared: NaN is below every number.
+// ordered returns a total that can be compared: NaN becomes minus infinity.
 func ordered(total float32) float32 {
 	if math.IsNaN(float64(total)) {
 		return float32(math.Inf(-1))

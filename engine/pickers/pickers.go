@@ -1,5 +1,5 @@
-// Package pickers holds every picker: one file each, and a line in Types. A picker orders candidates by their totals:
-// it keeps nothing between requests, and never scores or filters.
+// Package pickers holds every picker: each has a file, and a line in Types. A picker orders candidates by their totals.
+// It keeps no memory between requests, and never scores or filters.
 package pickers
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// Types maps the name used in configuration to the picker with its defaults. Parameters decode onto the value; what it
-// cannot accept, its Validate says.
+// Types maps the type name in configuration to a constructor of the picker with its defaults. Parameters are decoded
+// onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Picker{
 	"max-score-picker":       func() schedule.Picker { return new(MaxScore) },
 	"random-picker":          func() schedule.Picker { return new(Random) },
@@ -44,8 +44,8 @@ func (d *Destinations) Validate() error {
 	return nil
 }
 
-// begin appends the indexes of all candidates to ranked. Those from start on are to be ordered; the first n of them
-// will be kept.
+// begin appends the indexes of all candidates to ranked, from index start on. The picker orders them and keeps the
+// first n of them.
 func (d *Destinations) begin(candidates int, ranked []int) (all []int, start, n int) {
 	start = len(ranked)
 	for i := range candidates {

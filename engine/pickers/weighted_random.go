@@ -10,7 +10,7 @@ import (
 // are left are 0 it picks among them as random-picker does.
 type WeightedRandom struct{ Destinations }
 
-// Pick draws without putting back.
+// Pick draws endpoints without replacement.
 func (p *WeightedRandom) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
 	ranked, start, n := p.begin(len(totals), ranked)
 	left := ranked[start:]
@@ -22,7 +22,7 @@ func (p *WeightedRandom) Pick(in *schedule.Input, totals []float32, ranked []int
 	return ranked[:start+n]
 }
 
-// draw returns a position in left.
+// draw returns a position in left, with a probability in proportion to the weight that stands there.
 func draw(in *schedule.Input, totals []float32, left []int) int {
 	sum := 0.0
 	for _, i := range left {
@@ -42,10 +42,10 @@ func draw(in *schedule.Input, totals []float32, left []int) int {
 		}
 		point, last = point-w, j
 	}
-	return last // rounding left a rest behind the last weight
+	return last // rounding errors let point pass the last weight
 }
 
-// weight returns a total that can be summed: never negative, never infinite, NaN as 0.
+// weight returns a total as a weight: negative ones and NaN become 0, and infinity becomes finite.
 func weight(total float32) float64 {
 	if total > 0 {
 		return min(float64(total), math.MaxFloat32)

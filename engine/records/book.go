@@ -1,5 +1,5 @@
-// Package records holds what one loop remembers of requests: the cycles that run on it, and a ring of what became of
-// those that ended. Everything in it belongs to its loop; others ask the loop's shard. It never holds text of a prompt.
+// Package records holds what is remembered of requests: in the Book of each loop its running cycles and the records of
+// requests that have ended, and what answers have taught of tokens. It never holds text of a prompt.
 package records
 
 import (
@@ -8,18 +8,19 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Book is the memory of one loop.
+// Book holds the running cycles and the newest records of one loop. Only that loop may use it; others ask the loop's
+// shard.
 type Book struct {
 	running map[messages.RequestID]messages.Sink[messages.CycleMsg]
-	ring    []messages.Record
-	next    uint64
-	first   uint64 // of the oldest that is kept; next if none is
-	bytes   int
-	limit   int
-	lost    uint64
+	ring    []messages.Record // record i stands at i modulo the length
+	next    uint64            // number of the next record
+	first   uint64            // number of the oldest record that is kept; next if there is none
+	bytes   int               // of the records that are kept
+	limit   int               // of bytes
+	lost    uint64            // records that made way for newer ones
 }
 
-// NewBook remembers at most entries records of at most limit bytes together.
+// NewBook returns a book that keeps at most entries records, of at most limit bytes together.
 func NewBook(entries, limit int) *Book {
 	return &Book{
 		running: map[messages.RequestID]messages.Sink[messages.CycleMsg]{},
@@ -33,7 +34,7 @@ func (b *Book) Begin(id messages.RequestID, cycle messages.Sink[messages.CycleMs
 	b.running[id] = cycle
 }
 
-// End puts the record of a request in the place of its cycle.
+// End replaces the running cycle of a request by its record. The oldest records make way if there is no room.
 func (b *Book) End(r messages.Record) {
 	delete(b.running, r.Request)
 	bytes := size(&r)
@@ -45,7 +46,7 @@ func (b *Book) End(r messages.Record) {
 	b.next++
 }
 
-// Forget ends a request without a record.
+// Forget removes the running cycle of a request, without a record.
 func (b *Book) Forget(id messages.RequestID) { delete(b.running, id) }
 
 func (b *Book) at(i uint64) *messages.Record { return &b.ring[i%uint64(len(b.ring))] }
@@ -58,16 +59,16 @@ func (b *Book) dropOldest() {
 	b.lost++
 }
 
-// Lost is how many records made way for newer ones.
+// Lost returns how many records made way for newer ones.
 func (b *Book) Lost() uint64 { return b.lost }
 
-// Live is how many cycles run.
+// Live returns how many cycles run.
 func (b *Book) Live() int { return len(b.running) }
 
-// Running is the cycle of a request, nil if none runs.
+// Running returns the running cycle of a request; nil = none runs.
 func (b *Book) Running(id messages.RequestID) messages.Sink[messages.CycleMsg] { return b.running[id] }
 
-// RunningIDs are the requests whose cycles run, in no order.
+// RunningIDs returns the requests whose cycles run, in no particular order.
 func (b *Book) RunningIDs() []messages.RequestID {
 	ids := make([]messages.RequestID, 0, len(b.running))
 	for id := range b.running {
@@ -76,7 +77,7 @@ func (b *Book) RunningIDs() []messages.RequestID {
 	return ids
 }
 
-// Newest gives the newest records that match, newest first, at most n.
+// Newest returns the newest records that match, newest first, at most n.
 func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Record {
 	var out []messages.Record
 	for i := b.next; i > b.first && len(out) < n; i-- {
@@ -87,7 +88,7 @@ func (b *Book) Newest(n int, match func(*messages.Record) bool) []messages.Recor
 	return out
 }
 
-// size is what a record takes, in bytes, by its lists.
+// size returns the memory that a record takes with its strings and lists, in bytes.
 func size(r *messages.Record) int {
 	n := int(unsafe.Sizeof(*r)) + len(r.ClientID) + len(r.ResponseID) + len(r.Model) + len(r.Flow.Fairness) +
 		len(r.Local) + len(r.Elsewhere)

@@ -9,57 +9,58 @@ import (
 )
 
 const (
-	maxForms     = 1000 // models and forms that are told apart; the one that was learned from longest ago makes way
-	memory       = 128  // answers after which an older one weighs a third
-	fewest       = 6    // answers of a form before anything is said of it
-	trusted      = 64   // answers after which one in sparseEvery is enough
+	maxForms     = 1000 // pairs of model and form that are kept; the one that was learned from longest ago makes way
+	memory       = 128  // answers after which the weight of an older one has fallen to a third
+	fewest       = 6    // answers of a form before there are estimates
+	trusted      = 64   // answers of a form after which only one in sparseEvery is learned from
 	sparseEvery  = 4
-	worstShare   = 0.15 // of the estimate, that the fit alone may make it wrong by: one standard error
-	worstTokens  = 1    // likewise, in tokens, for short answers
-	worstOff     = 0.5  // of the truth, that estimates of answers that told it were wrong by, in the mean
+	worstShare   = 0.15 // standard error of an estimate, as a share of it, up to which it is given
+	worstTokens  = 1    // the same in tokens, which counts if it is more
+	worstOff     = 0.5  // mean relative error of estimates of answers that told their tokens, up to which one is given
 	farOff       = 3    // standard deviations beyond which an answer is an outlier
-	leastNoise   = 0.1  // of the bytes of a token: what is taken for the noise where answers show less
-	farOffInARow = 6    // outliers in a row are a change of the model server's ways: all before is forgotten
+	leastNoise   = 0.1  // the noise is taken to be at least this share of the bytes of a token
+	farOffInARow = 6    // outliers in a row that mean that the model server has changed: all before is forgotten
 )
 
-// Answer is what decides an estimate.
+// Answer is what an estimate depends on.
 type Answer struct {
 	Model string
 	Form  messages.AnswerForm
 	Usage bool  // the request asked for token usage
-	Bytes int64 // of the body that passed; 0 = unknown
-	Whole bool  // that is all of it
+	Bytes int64 // of the body, that passed; 0 = unknown
+	Whole bool  // Bytes are those of the whole body
 }
 
-// Estimates tell output tokens from the bytes of a response that did not say how many it has, or was not read. They
-// learn from responses that did: for each model and form a constant and the bytes of a token.
+// Estimates estimates the output tokens of a response from its bytes, if it did not report them or was not read. It
+// learns from responses that report them: for each model and form a constant, and the bytes of a token.
 //
-// All loops share one Estimates, for the answers that are seen in full are few. What is known of a form is an immutable
-// value behind an atomic pointer. An answer whose update meets another one's is not learned from: there will be more.
+// All loops share one Estimates, because few answers are seen in full. What is known of a form is an immutable value
+// behind an atomic pointer. If two answers update it at once, only one of them is learned from.
 type Estimates struct {
 	forms atomic.Pointer[map[form]*cell]
-	clock atomic.Uint64 // answers learned from
+	clock atomic.Uint64 // answers learned from so far
 }
 
-// form is what must be alike in two answers for their bytes to compare.
+// form is what two answers must have in common for their bytes to be compared.
 type form struct {
 	model string
 	messages.AnswerForm
 }
 
+// cell is what is known of one form.
 type cell struct {
-	fit  atomic.Pointer[fit]
-	seen atomic.Uint64 // answers of the form that told their tokens
+	fit  atomic.Pointer[fit] // nil = nothing yet
+	seen atomic.Uint64       // answers of the form that told their tokens
 }
 
-// NewEstimates knows nothing.
+// NewEstimates returns Estimates that have learned nothing.
 func NewEstimates() *Estimates {
 	e := &Estimates{}
 	e.forms.Store(&map[form]*cell{})
 	return e
 }
 
-// Learn takes a whole answer whose tokens the model server reported.
+// Learn learns from an answer, if it is whole and the model server reported its tokens.
 func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 	if u.Source != messages.UsageReported || u.OutputTokens <= 0 || a.Bytes <= 0 || !a.Whole || !estimable(a) {
 		return
@@ -69,7 +70,7 @@ func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 		return
 	}
 	known, now := c.fit.Load(), e.clock.Add(1)
-	turn := c.seen.Add(1) // of this form: forms that take turns must not hide from each other
+	turn := c.seen.Add(1) // counted by form: forms that alternate must not always be left out
 	if known != nil && known.answers >= trusted && known.odd == 0 && turn%sparseEvery != 0 {
 		return
 	}
@@ -87,8 +88,7 @@ func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 	c.fit.CompareAndSwap(known, next)
 }
 
-// Usage is the usage of an answer whose model server did not report it to us: estimated,
-// or unknown for a reason that it names.
+// Usage returns the usage of an answer of which none was reported: an estimate, or the reason why there is none.
 func (e *Estimates) Usage(a *Answer) messages.Usage {
 	switch {
 	case !estimable(a):
@@ -125,11 +125,11 @@ func estimable(a *Answer) bool {
 	return a.Form.API != messages.UnknownAPI && !a.Form.RepeatsMore
 }
 
-// separate reports whether usage has an event of its own: it does not count,
-// so that streams with usage teach of those without.
+// separate reports whether usage comes in an event of its own. Its bytes are not counted, so that streams with and
+// without usage can be compared.
 func separate(a *Answer) bool { return a.Form.Stream && a.Usage && !a.Form.UsageInEach }
 
-// cell is where a form is kept; nil if another loop has just added one.
+// cell returns what is known of a form, and adds it if it is new; nil = another loop has just added a form.
 func (e *Estimates) cell(f form) *cell {
 	known := e.forms.Load()
 	if c := (*known)[f]; c != nil {
@@ -147,7 +147,7 @@ func (e *Estimates) cell(f form) *cell {
 	return c
 }
 
-// oldest is the form that was learned from longest ago.
+// oldest returns the form that was learned from longest ago.
 func oldest(forms map[form]*cell) (found form) {
 	at := uint64(math.MaxUint64)
 	for f, c := range forms {

@@ -2,7 +2,7 @@ package records
 
 import "github.com/signalbox-epp/signalbox/messages"
 
-// MeetsAny reports whether every record meets a filter: nothing in it is set.
+// MeetsAny reports whether every record meets a filter, because nothing in it is set.
 func MeetsAny(f *messages.RecordFilter) bool {
 	return f.Model == "" && f.Status == (messages.StatusRange{}) && f.Reasons.Len() == 0 && anywhere(f)
 }
@@ -23,8 +23,8 @@ func Meets(r *messages.Record, f *messages.RecordFilter) bool {
 // anywhere reports whether a filter takes requests of all endpoints.
 func anywhere(f *messages.RecordFilter) bool { return f.Endpoints.Len() == 0 && f.Elsewhere == "" }
 
-// servedAt reports whether a request was served where the filter says. What it was picked for counts while nothing else
-// is known: it may wait there, or nothing may have answered.
+// servedAt reports whether a request was served where the filter says. If it is not known what served it, the endpoints
+// count that were picked for it.
 func servedAt(r *messages.Record, f *messages.RecordFilter) bool {
 	switch {
 	case r.Served.Generation != 0:

@@ -2,33 +2,38 @@ package records
 
 import "math"
 
-// fit is a line through the answers of one form: bytes = constant + perToken × tokens, by least squares with the weight
-// 1/tokens, for a token adds noise as it adds bytes. With these weights the residuals of all answers add up to nothing,
-// so that a sum of estimates is right even where single ones are not. Older answers weigh less and less.
+// fit is a line through the answers of one form: bytes = constant + perToken × tokens. It is fitted by least squares
+// with the weight 1/tokens, because each token adds noise as well as bytes. With these weights the residuals of all
+// answers add up to 0, so that a sum of estimates is right even if single ones are not. The weight of older answers
+// decays.
 type fit struct {
-	answers float64 // sum of weights × tokens, which are 1 each: how many answers count, at most memory
+	answers float64 // sum of weights × tokens, which is 1 for each answer: the number of answers, at most memory
 	inverse float64 // sum of 1/tokens
 	total   float64 // sum of tokens
 	rate    float64 // sum of bytes/tokens
 	bytes   float64 // sum of bytes
 	squares float64 // sum of bytes²/tokens
-	off     float64 // mean of |estimate - truth| / truth, of answers that were estimated before they taught
-	tried   float64 // answers in that mean, at most memory
-	own     float64 // mean of the bytes of the event that carries usage alone
-	owned   float64 // answers in that mean, at most memory
-	odd     uint8   // outliers in a row
-	at      uint64  // when it learned last, in answers of all forms
+	// mean of |estimate - tokens| / tokens, of answers that were estimated before they were learned from
+	off   float64
+	tried float64 // answers in off, at most memory
+	own   float64 // mean bytes of the event that carries usage alone
+	owned float64 // answers in own, at most memory
+	odd   uint8   // outliers in a row
+	at    uint64  // Estimates.clock when it last learned
 }
 
-// line is the solution: what an answer takes besides its tokens, what a token takes,
-// and the standard deviation of an answer of one token.
-type line struct{ constant, perToken, noise, det float64 }
+// line is the line that solve finds.
+type line struct {
+	constant float64 // bytes of an answer besides those of its tokens
+	perToken float64 // bytes of a token; > 0
+	noise    float64 // standard deviation, in bytes, of an answer of one token
+	det      float64 // determinant of the normal equations; > 0
+}
 
-// leastSpread is the least relative variance of the tokens with which a slope means anything;
-// 1 % of standard deviation.
+// leastSpread is the least relative variance of the tokens from which a slope is taken: 1 % of standard deviation.
 const leastSpread = 1e-4
 
-// solve gives the line; false if the answers are too few, or too much alike in tokens, for one.
+// solve returns the line; false = the answers are too few, or too much alike in tokens, for one.
 func (f *fit) solve() (line, bool) {
 	det := f.inverse*f.total - f.answers*f.answers
 	if f.answers < fewest-0.5 || det < leastSpread*f.answers*f.answers {
@@ -47,7 +52,7 @@ func (f *fit) solve() (line, bool) {
 	return l, true
 }
 
-// learn takes an answer. An outlier counts as if it were just within the bounds, so that a single one moves little.
+// learn adds an answer. An outlier counts as if it were just within the bounds, so that a single one changes little.
 func (f *fit) learn(bytes, tokens float64) {
 	if l, ok := f.solve(); ok {
 		f.try(&l, bytes, tokens)
@@ -70,19 +75,21 @@ func (f *fit) learn(bytes, tokens float64) {
 	f.squares = f.squares*keep + bytes*bytes/tokens
 }
 
-// try notes how wrong the line would have been. One answer counts as wrong by its whole length at most.
+// try notes the error of the line's estimate for an answer whose tokens are known. The relative error of one answer
+// counts as 1 at most.
 func (f *fit) try(l *line, bytes, tokens float64) {
 	estimate := max((bytes-l.constant)/l.perToken, 1)
 	f.tried = min(f.tried+1, memory)
 	f.off += (min(math.Abs(estimate-tokens)/tokens, 1) - f.off) / f.tried
 }
 
+// noteOwn adds the bytes of an event that carries usage alone.
 func (f *fit) noteOwn(bytes float64) {
 	f.owned = min(f.owned+1, memory)
 	f.own += (bytes - f.own) / f.owned
 }
 
-// tokens estimates how many tokens an answer of so many bytes has; false = not enough is known for that.
+// tokens returns an estimate of the tokens of an answer of so many bytes; false = not enough is known for one.
 func (f *fit) tokens(bytes float64) (float64, bool) {
 	l, ok := f.solve()
 	if !ok {
@@ -93,7 +100,8 @@ func (f *fit) tokens(bytes float64) (float64, bool) {
 	}
 	tokens := (bytes - l.constant) / l.perToken
 	at := max(tokens, 1)
-	variance := (f.total - 2*f.answers*at + f.inverse*at*at) / l.det // of the line at that point, for a noise of 1
+	// of the line at this number of tokens, for noise 1
+	variance := (f.total - 2*f.answers*at + f.inverse*at*at) / l.det
 	wrong := max(l.noise, leastNoise*l.perToken) * math.Sqrt(max(variance, 0)) / l.perToken
 	if wrong > max(worstShare*at, worstTokens) {
 		return f.usual(bytes)
@@ -101,8 +109,7 @@ func (f *fit) tokens(bytes float64) (float64, bool) {
 	return tokens, true
 }
 
-// usual is the number of tokens that all answers had, if they all had about the same,
-// for an answer that is as long as those.
+// usual returns the mean number of tokens, if all answers had about the same, for an answer about as long as those.
 func (f *fit) usual(bytes float64) (float64, bool) {
 	spread := f.inverse*f.total/(f.answers*f.answers) - 1
 	if f.answers < fewest-0.5 || spread > worstShare*worstShare {
@@ -116,5 +123,6 @@ func (f *fit) usual(bytes float64) (float64, bool) {
 	return f.answers / f.inverse, true
 }
 
-// leastDeviation is by how many bytes answers differ that are alike: numbers and ids in them have more or fewer digits.
+// leastDeviation is by how many bytes answers may differ that are alike, because numbers and ids in them have more or
+// fewer digits.
 const leastDeviation = 4

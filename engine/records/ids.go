@@ -8,11 +8,11 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// responsePrefixes are what an id of a response begins with. vLLM puts each but resp_ before the request's
-// x-request-id; the id behind resp_ is its own, and so are all of llama.cpp.
+// responsePrefixes are the prefixes of response ids. vLLM puts each of them but resp_ before the request's
+// x-request-id. What follows resp_, and all of llama.cpp's ids, the server makes by itself.
 var responsePrefixes = []string{"chatcmpl-", "cmpl-", "embd-", "resp_"}
 
-// CutResponsePrefix gives what follows the prefix of a response's id; false = it has none.
+// CutResponsePrefix returns an id without the prefix of response ids; false = it has none.
 func CutResponsePrefix(id string) (string, bool) {
 	for _, p := range responsePrefixes {
 		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
@@ -22,7 +22,7 @@ func CutResponsePrefix(id string) (string, bool) {
 	return id, false
 }
 
-// IsResponseID reports whether an id begins as that of a response does.
+// IsResponseID reports whether an id has the prefix of a response id.
 func IsResponseID(id []byte) bool {
 	for _, p := range responsePrefixes {
 		if len(id) > len(p) && string(id[:len(p)]) == p {
@@ -32,7 +32,7 @@ func IsResponseID(id []byte) bool {
 	return false
 }
 
-// IsMadeOf reports whether the id of a response is what vLLM makes of a request's x-request-id.
+// IsMadeOf reports whether the id of a response is a prefix and the request's x-request-id, as vLLM makes it.
 func IsMadeOf(id []byte, clientID string) bool {
 	return len(id) > len(clientID) && string(id[len(id)-len(clientID):]) == clientID &&
 		slices.Contains(responsePrefixes, string(id[:len(id)-len(clientID)]))
@@ -41,9 +41,9 @@ func IsMadeOf(id []byte, clientID string) bool {
 // engineSuffix is what vLLM's engine appends to an id in its log: the number of the prompt, and eight random digits.
 var engineSuffix = regexp.MustCompile(`^(.+?)(?:[-_][0-9]+)?-[0-9a-f]{8}$|^(.+)[-_][0-9]+$`)
 
-// IDReadings are what an id may be of a request that it names, as labels: those of the first list mean it as it stands,
-// or as the id of a response; the second is for an id of vLLM's log, which may be another's,
-// and counts only if the first finds nothing.
+// IDReadings returns the labels under which the request that an id names may be found. In the first list the id is
+// taken as it stands, and as the id of a response. In the second it is taken as an id in vLLM's log, which may belong
+// to another request, so that the second list counts only if the first finds nothing.
 func IDReadings(id string) (first, second []string) {
 	first = []string{Label(id)}
 	bare, prefixed := CutResponsePrefix(id)
@@ -59,14 +59,13 @@ func IDReadings(id string) (first, second []string) {
 	return first, second
 }
 
-// HasID reports whether the client or the model server knows a request by one of the ids.
-// Every record meets an empty list.
+// HasID reports whether one of the ids is the client's or the response's. It is true for an empty list.
 func HasID(r *messages.Record, ids messages.List[string]) bool {
 	return ids.Len() == 0 || r.ClientID != "" && holds(ids, r.ClientID) || r.ResponseID != "" &&
 		holds(ids, r.ResponseID)
 }
 
-// OfFirstReading keeps the records that the first readings of an id find, or, if they find none, all.
+// OfFirstReading returns the records that have an id of the first list of IDReadings, or all if none has.
 func OfFirstReading(found []messages.Record, first []string) []messages.Record {
 	ids := messages.ListOf(first...)
 	if !slices.ContainsFunc(found, func(r messages.Record) bool { return HasID(&r, ids) }) {

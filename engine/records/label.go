@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// LabelBytes is what is kept of a client's text: a model's name, a flow's, a request id.
+// LabelBytes is how many bytes are kept of a client's text, such as the name of a model or flow, or a request id.
 const LabelBytes = 128
 
-// Label cuts a client's text to what is kept of it, at a character, and makes it clean UTF-8. What it cuts is not kept
-// in memory by what it gives.
+// Label returns a client's text as valid UTF-8, cut between characters to at most LabelBytes. If it cuts or changes the
+// text it returns a copy, which does not keep the rest in memory.
 func Label(s string) string {
 	if len(s) <= LabelBytes && utf8.ValidString(s) {
 		return s

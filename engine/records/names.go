@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// Names is a set of labels that only grows, up to a limit. Any loop may add and anyone may ask: the labels stand in a
-// map that is replaced, never changed, when some are added. Asking is a lookup.
+// Names is a set of labels that only grows, up to a limit. Any goroutine may add and ask: when labels are added, the
+// map that holds them is replaced, never changed.
 type Names struct {
 	limit int
 	known atomic.Pointer[map[string]struct{}] // nil = none
 }
 
-// NewNames is a set of at most limit labels. It is empty.
+// NewNames returns an empty set for at most limit labels.
 func NewNames(limit int) *Names { return &Names{limit: limit} }
 
-// Has reports whether a label is in the set. It must be a label already: see Label.
+// Has reports whether a label is in the set. label must be what Label returns.
 func (n *Names) Has(label string) bool {
 	known := n.known.Load()
 	if known == nil {
@@ -25,7 +25,7 @@ func (n *Names) Has(label string) bool {
 	return ok
 }
 
-// Add adds the labels of texts of clients or servers, in one step. What the set has no room for is left out.
+// Add adds the labels of texts that come from clients or servers. Labels for which the set has no room are left out.
 func (n *Names) Add(texts ...string) {
 	for {
 		old := n.known.Load()
@@ -36,7 +36,7 @@ func (n *Names) Add(texts ...string) {
 	}
 }
 
-// with is the set old and what is new in texts; nil if nothing is, or the set is full.
+// with returns the set old with the new labels of texts; nil = there are none, or the set is full.
 func (n *Names) with(old *map[string]struct{}, texts []string) *map[string]struct{} {
 	var known, more map[string]struct{}
 	if old != nil {
@@ -56,6 +56,6 @@ func (n *Names) with(old *map[string]struct{}, texts []string) *map[string]struc
 	if more == nil {
 		return nil
 	}
-	replaced := more // more itself would be allocated where nothing is new
+	replaced := more // returning &more would allocate more even if nothing is new
 	return &replaced
 }

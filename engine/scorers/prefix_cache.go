@@ -64,7 +64,7 @@ func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
 	}
 }
 
-// leastRequests returns what the least loaded candidate has in flight; 0 where that does not matter.
+// leastRequests returns how many requests the least loaded candidate has in flight; 0 if YieldAboveRequests is off.
 func (s *PrefixCache) leastRequests(in *schedule.Input) int {
 	if s.YieldAboveRequests == 0 {
 		return 0
@@ -76,7 +76,7 @@ func (s *PrefixCache) leastRequests(in *schedule.Input) int {
 	return least
 }
 
-// yields reports whether a server with so many requests in flight is too busy for its prefixes to count.
+// yields reports whether a server with so many requests in flight scores 0, however much of the prompt it holds.
 func (s *PrefixCache) yields(requests, least int) bool {
 	more := requests - least
 	return s.YieldAboveRequests > 0 && more > s.YieldAboveRequests && more > least

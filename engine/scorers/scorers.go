@@ -1,13 +1,13 @@
-// Package scorers holds every scorer: one file each, and a line in Types. A scorer computes from its input only: it
-// keeps nothing between requests, and never filters or picks.
+// Package scorers holds every scorer: each has a file, and a line in Types. A scorer computes from its input only. It
+// keeps no memory between requests, and never filters or picks.
 package scorers
 
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
-// Types maps the name used in configuration to the scorer with its defaults. Parameters decode onto the value; what
-// it cannot accept, its Validate says: errors joined, each beginning with the parameter's path and a colon. On a
-// field, the tag names gives the plugin type that its value must name, and effect:"none" says that only its default
-// is accepted.
+// Types maps the type name in configuration to a constructor of the scorer with its defaults. Parameters are decoded
+// onto that value, and its Validate returns what is wrong with them: errors joined, each beginning with the parameter's
+// path and a colon. On a field, the tag names has the type of the plugin that the value must name, and effect:"none"
+// means that only the default is accepted.
 var Types = map[string]func() schedule.Scorer{
 	"active-request-scorer":       func() schedule.Scorer { return &ActiveRequest{IdleThreshold: 0, MaxBusyScore: 1} },
 	"kv-cache-utilization-scorer": func() schedule.Scorer { return new(KVCacheUtilization) },

@@ -1,8 +1,8 @@
-// Package spelling finds the name that was probably meant by one that is not known.
-// It never decides what names there are.
+// Package spelling finds the known name that was probably meant by a misspelled one. It never decides which names there
+// are.
 package spelling
 
-// Nearest is the known name that differs from name in the fewest letters, or "" if none is near.
+// Nearest returns the known name with the fewest different letters; "" = none is near.
 func Nearest(name string, known []string) string {
 	if len(name) > 80 {
 		return ""
@@ -16,7 +16,7 @@ func Nearest(name string, known []string) string {
 	return found
 }
 
-// distance counts the letters to insert, remove or replace.
+// distance returns how many letters have to be inserted, removed or replaced to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
