@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/signalbox-epp/signalbox/engine/protofield"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -134,9 +135,9 @@ func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccess
 // identity is what a stream's first message says of its proxy.
 func identity(message []byte) (node, version string) {
 	var e entry
-	e.walk(message, func(c cursor) {
+	e.walk(message, func(c protofield.Cursor) {
 		var i accesslogv3.StreamAccessLogsMessage_Identifier
-		if c.is(1) && proto.Unmarshal(c.bytes, &i) == nil {
+		if c.Is(1) && proto.Unmarshal(c.Bytes, &i) == nil {
 			node, version = i.GetNode().GetId(), ""
 			if v := i.GetNode().GetUserAgentBuildVersion().GetVersion(); v != nil {
 				version = fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/signalbox-epp/signalbox/engine/protofield"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -84,12 +85,12 @@ func eachEntry(message []byte, visit func(*entry)) bool {
 // httpLogs is the part of a message whose http_logs count: tcp_logs take the place of those before them.
 func httpLogs(e *entry, message []byte) []byte {
 	logs := message
-	e.walk(message, func(c cursor) {
+	e.walk(message, func(c protofield.Cursor) {
 		switch {
-		case c.is(2): // http_logs
-			e.walk(c.bytes, func(cursor) {})
-		case c.is(3): // tcp_logs
-			logs = c.rest
+		case c.Is(2): // http_logs
+			e.walk(c.Bytes, func(protofield.Cursor) {})
+		case c.Is(3): // tcp_logs
+			logs = c.Rest
 		}
 	})
 	return logs
@@ -97,13 +98,13 @@ func httpLogs(e *entry, message []byte) []byte {
 
 // eachLog calls each with the bytes of every entry.
 func eachLog(e *entry, logs []byte, each func([]byte)) {
-	e.walk(logs, func(c cursor) {
-		if !c.is(2) {
+	e.walk(logs, func(c protofield.Cursor) {
+		if !c.Is(2) {
 			return
 		}
-		e.walk(c.bytes, func(c cursor) {
-			if c.is(1) {
-				each(c.bytes)
+		e.walk(c.Bytes, func(c protofield.Cursor) {
+			if c.Is(1) {
+				each(c.Bytes)
 			}
 		})
 	})
@@ -141,103 +142,103 @@ func (e *entry) served() messages.Address {
 }
 
 // walk reads the fields of a message, and notes whether it is malformed.
-func (e *entry) walk(b []byte, field func(cursor)) {
-	c := cursor{rest: b}
-	for c.next() {
+func (e *entry) walk(b []byte, field func(protofield.Cursor)) {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
 		field(c)
 	}
-	e.malformed = e.malformed || c.malformed
+	e.malformed = e.malformed || c.Bad
 }
 
-func (e *entry) entry(c cursor) {
+func (e *entry) entry(c protofield.Cursor) {
 	switch {
-	case c.is(1):
-		e.walk(c.bytes, e.common)
-	case c.is(4):
-		e.walk(c.bytes, e.response)
+	case c.Is(1):
+		e.walk(c.Bytes, e.common)
+	case c.Is(4):
+		e.walk(c.Bytes, e.response)
 	}
 }
 
-func (e *entry) common(c cursor) {
-	if c.typ == protowire.VarintType && c.num == 27 {
-		e.intermediate = c.varint != 0
+func (e *entry) common(c protofield.Cursor) {
+	if c.Typ == protowire.VarintType && c.Num == 27 {
+		e.intermediate = c.Varint != 0
 	}
-	if c.typ != protowire.BytesType {
+	if c.Typ != protowire.BytesType {
 		return
 	}
-	switch c.num {
+	switch c.Num {
 	case 5:
-		e.span(&e.started, c.bytes)
+		e.span(&e.started, c.Bytes)
 	case 9:
-		e.span(&e.headers, c.bytes)
+		e.span(&e.headers, c.Bytes)
 	case 10:
-		e.span(&e.lasted[1], c.bytes)
+		e.span(&e.lasted[1], c.Bytes)
 	case 12:
-		e.span(&e.lasted[2], c.bytes)
+		e.span(&e.lasted[2], c.Bytes)
 	case 13:
-		e.walk(c.bytes, e.address)
+		e.walk(c.Bytes, e.address)
 	case 16:
-		e.walk(c.bytes, e.flag)
+		e.walk(c.Bytes, e.flag)
 	case 17:
-		e.walk(c.bytes, e.metadata)
+		e.walk(c.Bytes, e.metadata)
 	case 22:
-		e.tag(c.bytes)
+		e.tag(c.Bytes)
 	case 23:
-		e.span(&e.lasted[0], c.bytes)
+		e.span(&e.lasted[0], c.Bytes)
 	}
 }
 
 func (e *entry) span(s *span, b []byte) {
-	e.walk(b, func(c cursor) {
+	e.walk(b, func(c protofield.Cursor) {
 		switch {
-		case c.typ != protowire.VarintType:
-		case c.num == 1:
-			s.seconds = int64(c.varint)
-		case c.num == 2:
-			s.nanos = int32(c.varint)
+		case c.Typ != protowire.VarintType:
+		case c.Num == 1:
+			s.seconds = int64(c.Varint)
+		case c.Num == 2:
+			s.nanos = int32(c.Varint)
 		}
 	})
 }
 
-func (e *entry) flag(c cursor) {
-	if c.typ != protowire.VarintType || c.num > 63 {
+func (e *entry) flag(c protofield.Cursor) {
+	if c.Typ != protowire.VarintType || c.Num > 63 {
 		return
 	}
-	if e.flags &^= 1 << c.num; c.varint != 0 {
-		e.flags |= 1 << c.num
+	if e.flags &^= 1 << c.Num; c.Varint != 0 {
+		e.flags |= 1 << c.Num
 	}
 }
 
 // address reads an Address: a socket's, or another kind's, which takes its place.
-func (e *entry) address(c cursor) {
+func (e *entry) address(c protofield.Cursor) {
 	switch {
-	case c.is(1):
-		e.walk(c.bytes, e.socket)
-	case c.is(2), c.is(3):
+	case c.Is(1):
+		e.walk(c.Bytes, e.socket)
+	case c.Is(2), c.Is(3):
 		e.host, e.port = nil, 0
 	}
 }
 
-func (e *entry) socket(c cursor) {
+func (e *entry) socket(c protofield.Cursor) {
 	switch {
-	case c.is(2):
-		e.host = c.bytes
-	case c.is(4): // named_port
+	case c.Is(2):
+		e.host = c.Bytes
+	case c.Is(4): // named_port
 		e.port = 0
-	case c.typ == protowire.VarintType && c.num == 3:
-		e.port = uint32(c.varint)
+	case c.Typ == protowire.VarintType && c.Num == 3:
+		e.port = uint32(c.Varint)
 	}
 }
 
 // tag reads an entry of custom_tags if it tells when the body began.
 func (e *entry) tag(b []byte) {
 	var key, value []byte
-	e.walk(b, func(c cursor) {
+	e.walk(b, func(c protofield.Cursor) {
 		switch {
-		case c.is(1):
-			key = c.bytes
-		case c.is(2):
-			value = c.bytes
+		case c.Is(1):
+			key = c.Bytes
+		case c.Is(2):
+			value = c.Bytes
 		}
 	})
 	if string(key) == bodyBegan {
@@ -260,41 +261,41 @@ func microseconds(text []byte) (n uint64) {
 }
 
 // metadata looks for the namespace among filter_metadata.
-func (e *entry) metadata(c cursor) {
-	if c.is(1) && string(e.key(c.bytes)) == namespace {
+func (e *entry) metadata(c protofield.Cursor) {
+	if c.Is(1) && string(e.key(c.Bytes)) == namespace {
 		e.id, e.connection = nil, nil
-		e.values(c.bytes, e.fields)
+		e.values(c.Bytes, e.fields)
 	}
 }
 
 // fields looks for the id and the connection in a Struct.
-func (e *entry) fields(c cursor) {
-	if !c.is(1) {
+func (e *entry) fields(c protofield.Cursor) {
+	if !c.Is(1) {
 		return
 	}
-	switch string(e.key(c.bytes)) {
+	switch string(e.key(c.Bytes)) {
 	case idKey:
-		e.id = e.text(c.bytes)
+		e.id = e.text(c.Bytes)
 	case connectionKey:
-		e.connection = e.text(c.bytes)
+		e.connection = e.text(c.Bytes)
 	}
 }
 
 // key is that of a map's entry.
 func (e *entry) key(b []byte) (key []byte) {
-	e.walk(b, func(c cursor) {
-		if c.is(1) {
-			key = c.bytes
+	e.walk(b, func(c protofield.Cursor) {
+		if c.Is(1) {
+			key = c.Bytes
 		}
 	})
 	return key
 }
 
 // values reads the value of a map's entry: a later entry of a key takes the place of an earlier one.
-func (e *entry) values(b []byte, value func(cursor)) {
-	e.walk(b, func(c cursor) {
-		if c.is(2) {
-			e.walk(c.bytes, value)
+func (e *entry) values(b []byte, value func(protofield.Cursor)) {
+	e.walk(b, func(c protofield.Cursor) {
+		if c.Is(2) {
+			e.walk(c.Bytes, value)
 		}
 	})
 }
@@ -307,26 +308,26 @@ var valueTypes = [...]protowire.Type{
 
 // text reads the Value of a map's entry: a string, or another kind, which takes its place.
 func (e *entry) text(b []byte) (text []byte) {
-	e.values(b, func(c cursor) {
-		if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
+	e.values(b, func(c protofield.Cursor) {
+		if int(c.Num) >= len(valueTypes) || valueTypes[c.Num] != c.Typ {
 			return
 		}
-		if text = nil; c.num == 3 {
-			text = c.bytes
+		if text = nil; c.Num == 3 {
+			text = c.Bytes
 		}
 	})
 	return text
 }
 
-func (e *entry) response(c cursor) {
+func (e *entry) response(c protofield.Cursor) {
 	switch {
-	case c.is(1): // a UInt32Value
-		e.walk(c.bytes, func(c cursor) {
-			if c.num == 1 && c.typ == protowire.VarintType {
-				e.status = uint32(c.varint)
+	case c.Is(1): // a UInt32Value
+		e.walk(c.Bytes, func(c protofield.Cursor) {
+			if c.Num == 1 && c.Typ == protowire.VarintType {
+				e.status = uint32(c.Varint)
 			}
 		})
-	case c.num == 3 && c.typ == protowire.VarintType:
-		e.bytes = c.varint
+	case c.Num == 3 && c.Typ == protowire.VarintType:
+		e.bytes = c.Varint
 	}
 }

@@ -4,69 +4,9 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/signalbox-epp/signalbox/engine/protofield"
 )
-
-// cursor walks the fields of one encoded message. Groups and fixed-width fields are skipped over; callers look only at
-// num, typ, varint and bytes.
-type cursor struct {
-	rest   []byte
-	bytes  []byte // content of a length-delimited field; it ends where rest begins
-	varint uint64
-	num    protowire.Number
-	typ    protowire.Type
-	bad    bool
-}
-
-// next reads one field. It gives false at the end and at the first malformed field, which sets bad.
-func (c *cursor) next() bool {
-	if len(c.rest) == 0 {
-		return false
-	}
-	tag, n := readVarint(c.rest)
-	if n < 0 || tag>>3 < 1 || tag>>3 > uint64(protowire.MaxValidNumber) {
-		return c.fail()
-	}
-	c.num, c.typ = protowire.Number(tag>>3), protowire.Type(tag&7)
-	b := c.rest[n:]
-	switch c.typ {
-	case protowire.BytesType:
-		var size uint64
-		size, n = readVarint(b)
-		if n < 0 || size > uint64(len(b)-n) {
-			return c.fail()
-		}
-		c.bytes, c.rest = b[n:n+int(size)], b[n+int(size):]
-		return true
-	case protowire.VarintType:
-		c.varint, n = readVarint(b)
-	default:
-		n = protowire.ConsumeFieldValue(c.num, c.typ, b)
-	}
-	if n < 0 {
-		return c.fail()
-	}
-	c.rest = b[n:]
-	return true
-}
-
-// readVarint is protowire.ConsumeVarint with the common case of one byte inlined; a negative n is an error.
-func readVarint(b []byte) (v uint64, n int) {
-	if len(b) > 0 && b[0] < 0x80 {
-		return uint64(b[0]), 1
-	}
-	return protowire.ConsumeVarint(b)
-}
-
-func (c *cursor) fail() bool {
-	c.bad, c.rest = true, nil
-	return false
-}
-
-// is tells whether the field is length-delimited and has number num.
-// A known number with another wire type is an unknown field.
-func (c *cursor) is(num protowire.Number) bool {
-	return c.num == num && c.typ == protowire.BytesType
-}
 
 // shape names a message type; rules says what its length-delimited fields hold.
 // Fields without a rule need no check beyond their length.
@@ -131,29 +71,29 @@ func check(s shape, b []byte, depth int) bool {
 	if depth < 0 {
 		return false
 	}
-	c := cursor{rest: b}
-	for c.next() {
-		if c.num < maxFields && !rules[s][c.num].holds(&c, depth) {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Num < maxFields && !rules[s][c.Num].holds(&c, depth) {
 			return false
 		}
 	}
-	return !c.bad
+	return !c.Bad
 }
 
-func (r rule) holds(c *cursor, depth int) bool {
+func (r rule) holds(c *protofield.Cursor, depth int) bool {
 	if r.content == entries && depth < 1 {
 		return false
 	}
-	if c.typ != protowire.BytesType {
+	if c.Typ != protowire.BytesType {
 		return true
 	}
 	switch r.content {
 	case text:
-		return utf8.Valid(c.bytes)
+		return utf8.Valid(c.Bytes)
 	case message:
-		return check(r.shape, c.bytes, depth)
+		return check(r.shape, c.Bytes, depth)
 	case entries:
-		return checkEntry(r.shape, c.bytes, depth-1)
+		return checkEntry(r.shape, c.Bytes, depth-1)
 	default:
 		return true
 	}
@@ -161,14 +101,14 @@ func (r rule) holds(c *cursor, depth int) bool {
 
 // checkEntry is check for one entry of a map.
 func checkEntry(s shape, b []byte, depth int) bool {
-	c := cursor{rest: b}
-	for c.next() {
-		if c.is(1) && !utf8.Valid(c.bytes) {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Is(1) && !utf8.Valid(c.Bytes) {
 			return false
 		}
-		if c.is(2) && !check(s, c.bytes, depth) {
+		if c.Is(2) && !check(s, c.Bytes, depth) {
 			return false
 		}
 	}
-	return !c.bad
+	return !c.Bad
 }

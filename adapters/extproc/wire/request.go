@@ -3,6 +3,8 @@ package wire
 import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/signalbox-epp/signalbox/engine/protofield"
 )
 
 // Request is one received ProcessingRequest. The zero value is ready for Recv; reuse one per stream.
@@ -123,20 +125,20 @@ var memberKinds = [...]Kind{
 	2: RequestHeaders, 3: ResponseHeaders, 4: RequestBody, 5: ResponseBody, 6: RequestTrailers, 7: ResponseTrailers,
 }
 
-func memberKind(c *cursor) Kind {
-	if c.typ != protowire.BytesType || int(c.num) >= len(memberKinds) {
+func memberKind(c *protofield.Cursor) Kind {
+	if c.Typ != protowire.BytesType || int(c.Num) >= len(memberKinds) {
 		return None
 	}
-	return memberKinds[c.num]
+	return memberKinds[c.Num]
 }
 
 // extract reads the top-level fields of a checked frame. Of the oneof the last member wins,
 // and a repeated member merges with itself.
 func (r *Request) extract() {
-	c := cursor{rest: r.frame}
+	c := protofield.Cursor{Rest: r.frame}
 	for {
-		at := len(r.frame) - len(c.rest)
-		if !c.next() {
+		at := len(r.frame) - len(c.Rest)
+		if !c.Next() {
 			return
 		}
 		kind := memberKind(&c)
@@ -145,11 +147,11 @@ func (r *Request) extract() {
 			if kind != r.Kind {
 				r.Kind, r.member, r.EndOfStream, r.Message, r.bodyOff, r.bodyLen = kind, at, false, Message{}, 0, 0
 			}
-			r.extractMember(c.bytes, len(r.frame)-len(c.rest)-len(c.bytes))
-		case c.num == 10 && c.typ == protowire.VarintType:
-			r.observability = c.varint != 0
-		case c.is(11):
-			r.extractModes(c.bytes)
+			r.extractMember(c.Bytes, len(r.frame)-len(c.Rest)-len(c.Bytes))
+		case c.Num == 10 && c.Typ == protowire.VarintType:
+			r.observability = c.Varint != 0
+		case c.Is(11):
+			r.extractModes(c.Bytes)
 		}
 	}
 }
@@ -166,45 +168,45 @@ func (r *Request) extractMember(b []byte, at int) {
 	default:
 		return
 	}
-	c := cursor{rest: b}
-	for c.next() {
-		if c.num == eos && c.typ == protowire.VarintType {
-			r.EndOfStream = c.varint != 0
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Num == eos && c.Typ == protowire.VarintType {
+			r.EndOfStream = c.Varint != 0
 		}
 		if isBody {
 			r.Message.read(&c)
 		}
-		if isBody && c.is(1) {
-			r.bodyOff, r.bodyLen = at+len(b)-len(c.rest)-len(c.bytes), len(c.bytes)
+		if isBody && c.Is(1) {
+			r.bodyOff, r.bodyLen = at+len(b)-len(c.Rest)-len(c.Bytes), len(c.Bytes)
 		}
 	}
 }
 
 // read takes a field of an HttpBody.
-func (m *Message) read(c *cursor) {
-	if c.typ != protowire.VarintType {
+func (m *Message) read(c *protofield.Cursor) {
+	if c.Typ != protowire.VarintType {
 		return
 	}
-	switch c.num {
+	switch c.Num {
 	case 3:
-		m.None = c.varint != 0
+		m.None = c.Varint != 0
 	case 4:
-		m.Compressed = c.varint != 0
+		m.Compressed = c.Varint != 0
 	}
 }
 
 func (r *Request) extractModes(b []byte) {
 	r.hasModes = true
-	c := cursor{rest: b}
-	for c.next() {
-		if c.typ != protowire.VarintType {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Typ != protowire.VarintType {
 			continue
 		}
-		switch c.num {
+		switch c.Num {
 		case 1:
-			r.modes.RequestBody = BodyMode(c.varint)
+			r.modes.RequestBody = BodyMode(c.Varint)
 		case 2:
-			r.modes.ResponseBody = BodyMode(c.varint)
+			r.modes.ResponseBody = BodyMode(c.Varint)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package wire
 import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/signalbox-epp/signalbox/engine/protofield"
 )
 
 // bodyHead is where the parts of a body message stand in its frame, in bytes from the frame's start.
@@ -102,11 +104,11 @@ func around(before, after []byte) []byte {
 
 // bodyFlags reads an HttpBody's fields beside the body.
 func bodyFlags(httpBody []byte) (end bool, about Message) {
-	c := cursor{rest: httpBody}
-	for c.next() {
+	c := protofield.Cursor{Rest: httpBody}
+	for c.Next() {
 		about.read(&c)
-		if c.num == 2 && c.typ == protowire.VarintType {
-			end = c.varint != 0
+		if c.Num == 2 && c.Typ == protowire.VarintType {
+			end = c.Varint != 0
 		}
 	}
 	return end, about
@@ -135,9 +137,9 @@ func (r *Request) behind(data mem.BufferSlice, at int) []byte {
 
 // hasBody tells whether a second body would overwrite the first.
 func hasBody(httpBody []byte) bool {
-	c := cursor{rest: httpBody}
-	for c.next() {
-		if c.is(1) {
+	c := protofield.Cursor{Rest: httpBody}
+	for c.Next() {
+		if c.Is(1) {
 			return true
 		}
 	}
@@ -146,8 +148,8 @@ func hasBody(httpBody []byte) bool {
 
 // hasMember tells whether a later member of the oneof would replace the body or merge with it.
 func hasMember(frame []byte) bool {
-	c := cursor{rest: frame}
-	for c.next() {
+	c := protofield.Cursor{Rest: frame}
+	for c.Next() {
 		if memberKind(&c) != None {
 			return true
 		}

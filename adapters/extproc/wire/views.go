@@ -1,6 +1,10 @@
 package wire
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/signalbox-epp/signalbox/engine/protofield"
+)
 
 // attributesKey is the key under which Envoy sends the attributes of an ext_proc filter.
 const attributesKey = "envoy.filters.http.ext_proc"
@@ -34,12 +38,12 @@ func (r *Request) Headers(visit func(key, value []byte) bool) {
 	}
 	member := merged(r.frame[r.member:], num)
 	list := merged(member, 1)
-	c := cursor{rest: list}
-	for c.next() {
-		if !c.is(1) {
+	c := protofield.Cursor{Rest: list}
+	for c.Next() {
+		if !c.Is(1) {
 			continue
 		}
-		if key, value := readHeader(c.bytes); !visit(key, value) {
+		if key, value := readHeader(c.Bytes); !visit(key, value) {
 			return
 		}
 	}
@@ -47,18 +51,18 @@ func (r *Request) Headers(visit func(key, value []byte) bool) {
 
 func readHeader(b []byte) (key, value []byte) {
 	var raw []byte
-	c := cursor{rest: b}
-	for c.next() {
-		if c.typ != protowire.BytesType {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Typ != protowire.BytesType {
 			continue
 		}
-		switch c.num {
+		switch c.Num {
 		case 1:
-			key = c.bytes
+			key = c.Bytes
 		case 2:
-			value = c.bytes
+			value = c.Bytes
 		case 3:
-			raw = c.bytes
+			raw = c.Bytes
 		}
 	}
 	if len(raw) > 0 {
@@ -99,12 +103,12 @@ func visitValue(v []byte, visit func(value []byte) bool) MetaKind {
 		visit(content)
 		return MetaString
 	case 6:
-		c := cursor{rest: content}
-		for c.next() {
-			if !c.is(1) {
+		c := protofield.Cursor{Rest: content}
+		for c.Next() {
+			if !c.Is(1) {
 				continue
 			}
-			if num, s := readValue(c.bytes); num == 3 && !visit(s) {
+			if num, s := readValue(c.Bytes); num == 3 && !visit(s) {
 				break
 			}
 		}
@@ -130,18 +134,18 @@ func (r *Request) Attr(key string) string {
 func merged(b []byte, num protowire.Number) []byte {
 	var content []byte
 	pieces := 0
-	c := cursor{rest: b}
-	for c.next() {
-		if !c.is(num) {
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if !c.Is(num) {
 			continue
 		}
 		switch pieces++; pieces {
 		case 1:
-			content = c.bytes
+			content = c.Bytes
 		case 2: // what follows in the frame is not ours to write over
-			content = append(content[:len(content):len(content)], c.bytes...)
+			content = append(content[:len(content):len(content)], c.Bytes...)
 		default:
-			content = append(content, c.bytes...)
+			content = append(content, c.Bytes...)
 		}
 	}
 	return content
@@ -150,10 +154,10 @@ func merged(b []byte, num protowire.Number) []byte {
 // entry gives the value of key in the map field num of b; the last entry of a key wins.
 func entry(b []byte, num protowire.Number, key string) (content []byte, ok bool) {
 	var found []byte
-	c := cursor{rest: b}
-	for c.next() {
-		if c.is(num) && string(entryKey(c.bytes)) == key {
-			found, ok = c.bytes, true
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Is(num) && string(entryKey(c.Bytes)) == key {
+			found, ok = c.Bytes, true
 		}
 	}
 	content = merged(found, 2)
@@ -161,10 +165,10 @@ func entry(b []byte, num protowire.Number, key string) (content []byte, ok bool)
 }
 
 func entryKey(b []byte) (key []byte) {
-	c := cursor{rest: b}
-	for c.next() {
-		if c.is(1) {
-			key = c.bytes
+	c := protofield.Cursor{Rest: b}
+	for c.Next() {
+		if c.Is(1) {
+			key = c.Bytes
 		}
 	}
 	return key
@@ -180,19 +184,19 @@ var valueTypes = [...]protowire.Type{
 // a struct or a list.
 func readValue(b []byte) (num protowire.Number, content []byte) {
 	run := 0
-	c := cursor{rest: b}
+	c := protofield.Cursor{Rest: b}
 	for {
-		at := len(b) - len(c.rest)
-		if !c.next() {
+		at := len(b) - len(c.Rest)
+		if !c.Next() {
 			break
 		}
-		if int(c.num) >= len(valueTypes) || valueTypes[c.num] != c.typ {
+		if int(c.Num) >= len(valueTypes) || valueTypes[c.Num] != c.Typ {
 			continue
 		}
-		if c.num != num {
-			num, run = c.num, at
+		if c.Num != num {
+			num, run = c.Num, at
 		}
-		content = c.bytes
+		content = c.Bytes
 	}
 	if num == 5 || num == 6 {
 		content = merged(b[run:], num)

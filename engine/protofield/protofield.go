@@ -1,0 +1,67 @@
+// Package protofield reads the fields of an encoded protobuf message one after the other, without a generated type for
+// it and without an allocation. It does not know what a field means.
+package protofield
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// Cursor walks the fields of one encoded message. Groups and fixed-width fields are skipped over; callers look only at
+// Num, Typ, Varint and Bytes, which are those of the field that Next has read.
+type Cursor struct {
+	Rest   []byte // what has not been read
+	Bytes  []byte // content of a length-delimited field; it ends where Rest begins
+	Varint uint64 // of a varint
+	Num    protowire.Number
+	Typ    protowire.Type
+	Bad    bool // a field could not be read: nothing follows
+}
+
+// Next reads one field. It returns false at the end and at the first malformed field, which sets Bad.
+func (c *Cursor) Next() bool {
+	if len(c.Rest) == 0 {
+		return false
+	}
+	tag, n := readVarint(c.Rest)
+	if n < 0 || tag>>3 < 1 || tag>>3 > uint64(protowire.MaxValidNumber) {
+		return c.fail()
+	}
+	c.Num, c.Typ = protowire.Number(tag>>3), protowire.Type(tag&7)
+	b := c.Rest[n:]
+	switch c.Typ {
+	case protowire.BytesType:
+		var size uint64
+		size, n = readVarint(b)
+		if n < 0 || size > uint64(len(b)-n) {
+			return c.fail()
+		}
+		c.Bytes, c.Rest = b[n:n+int(size)], b[n+int(size):]
+		return true
+	case protowire.VarintType:
+		c.Varint, n = readVarint(b)
+	default:
+		n = protowire.ConsumeFieldValue(c.Num, c.Typ, b)
+	}
+	if n < 0 {
+		return c.fail()
+	}
+	c.Rest = b[n:]
+	return true
+}
+
+// readVarint is protowire.ConsumeVarint with the common case of one byte inlined; a negative n is an error.
+func readVarint(b []byte) (v uint64, n int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
+}
+
+func (c *Cursor) fail() bool {
+	c.Bad, c.Rest = true, nil
+	return false
+}
+
+// Is reports whether the field is length-delimited and has number num. A known number with another wire type is an
+// unknown field.
+func (c *Cursor) Is(num protowire.Number) bool {
+	return c.Num == num && c.Typ == protowire.BytesType
+}
