@@ -73,9 +73,9 @@ type ResponseStarted struct {
 	Status int     // HTTP
 	Served Address // the server that answered, as Envoy says; "" = Envoy did not say: assume the first destination
 	// Local is why Envoy answered by itself, in its words; "" = a model server answered, or Envoy did not say.
-	Local  string
-	At     time.Time
-	Passes bool // the body bypasses us: the response outlives the stream, and the access log tells its end
+	Local    string
+	At       time.Time
+	Bypasses bool // the body bypasses us: the response outlives the stream, and the access log tells its end
 }
 
 // FirstTokenSeen says that the first byte of the response body passed.

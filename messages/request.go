@@ -26,7 +26,7 @@ type Request struct {
 	Salt     string // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool   // the answer will be server-sent events
 	Usage    bool   // the answer will carry token usage, also when streamed
-	Shown    bool   // the body of the answer will be visible: the proxy shows it to the stream
+	Visible  bool   // the body of the answer will be visible: the proxy shows it to the stream
 	Form     AnswerForm
 
 	BodyBytes    int64 // 0 = no body

@@ -40,11 +40,11 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 	for name, then := range map[string][]messages.CycleMsg{
 		"served": {messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, full},
 		"in the light lane": {
-			messages.ResponseStarted{Status: 200, Passes: true},
+			messages.ResponseStarted{Status: 200, Bypasses: true},
 			messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen},
 		},
 		"of a silent proxy": {
-			messages.ResponseStarted{Status: 200, Passes: true},
+			messages.ResponseStarted{Status: 200, Bypasses: true},
 			messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited},
 		},
 		"headers not shown": {messages.StreamGone{Logged: true, Log: messages.LogSeen}},

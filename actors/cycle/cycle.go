@@ -50,7 +50,7 @@ type Cycle struct {
 	arrival
 	held holdings
 	response
-	trial
+	observation
 	log accessLog
 	deadlines
 	account account
@@ -204,7 +204,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	c.began = ctx.Now()
 	c.patient = c.patient || m.Status >= 400
 	c.waitFor(ctx, c.patience())
-	if c.phase == picked && !m.Passes {
+	if c.phase == picked && !m.Bypasses {
 		c.enter(responding)
 	}
 	if c.served == nil {
@@ -224,7 +224,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		m := messages.PromptServed{Request: c.req.ID, Endpoint: where}
 		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)
 	}
-	if c.phase == picked && m.Passes {
+	if c.phase == picked && m.Bypasses {
 		c.detach(ctx)
 	}
 }

@@ -163,7 +163,7 @@ func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
 	}
 }
 
-// A log that says nothing while responses run would leave an endpoint on trial for as long as its answer takes.
+// A log that says nothing while responses run would leave an endpoint half-open for as long as its answer takes.
 func TestHeadersDoForAnAnswerIfTheLogIsSilent(t *testing.T) {
 	for name, heard := range map[string]bool{"silent": false, "it speaks": true} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestLoadEndsWithTheLog(t *testing.T) {
 func lingers(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
 	s.cycle.Advance(time.Second)
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited})
@@ -306,7 +306,7 @@ func TestRequestThatLingersIsLoadAgainOnceItsProxySpeaks(t *testing.T) {
 	s.flow.Got()
 }
 
-// Evidence of an entry counts, and its endpoint, though nothing is held there any more.
+// What an entry says of success, failure and endpoint counts, though nothing is held there any more.
 func TestEntryMovesARequestThatLingers(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogAwaited}) // its response's headers are not shown
@@ -326,7 +326,7 @@ func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 		started messages.CycleMsg
 		why     messages.Reason
 	}{
-		"after the headers": {messages.ResponseStarted{Status: 200, Passes: true}, messages.NoReason},
+		"after the headers": {messages.ResponseStarted{Status: 200, Bypasses: true}, messages.NoReason},
 		"before the response": {
 			messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](t)}, messages.ClientGone,
 		},
@@ -345,7 +345,7 @@ func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 // An entry that came while the stream lived proves that there is a log.
 func TestEntryBeforeTheStreamsEndProvesTheLog(t *testing.T) {
 	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited})
 	s.inFlight(1)
@@ -396,7 +396,7 @@ func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 // counts.
 func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.cycle.Advance(idleLimit + tokenLimit)
 	s.outlier.Got()
 	s.stream.Got()

@@ -71,7 +71,7 @@ func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	for _, e := range l.pool.Snapshot().Shown() {
+	for _, e := range l.pool.Snapshot().WithSeries() {
 		address, load := string(e.Spec.Address), e.Counters()
 		gauge(l.inflight, load.Inflight, address)
 		to := target{name{e.Spec.Name, e.Spec.Namespace}, address[strings.LastIndexByte(address, ':')+1:]}

@@ -11,9 +11,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// trial is what is learned of endpoints from the request. A probe that was taken is given back once: by a success or a
+// observation is what the request shows of its endpoint. A probe that was taken is given back once: by a success or a
 // failure of chosen that is reported with its incident, or by ProbeAbandoned, at the latest from Stopped.
-type trial struct {
+type observation struct {
 	chosen     *endpoints.Endpoint // the first destination; nil before the pick
 	picked     time.Time           // when chosen was picked; zero before
 	incident   uint64              // of chosen at the pick, which a good answer to the request ends; 0 = none
@@ -36,7 +36,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 
 // conclusive reports whether a good answer to the request shows that an endpoint is healthy again.
 func (c *Cycle) conclusive(ctx runtime.Context[messages.CycleMsg], s *outlier.Status) bool {
-	return c.req.Shown || !s.Cause.InBody() || s.Due(ctx.Now(), false)
+	return c.req.Visible || !s.Cause.InBody() || s.Due(ctx.Now(), false)
 }
 
 // patience returns how long a response may be silent: first until silence is a failure of its endpoint, and later until
@@ -86,7 +86,7 @@ func (c *Cycle) reportSuccess() {
 		return
 	}
 	c.proved = true
-	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, c.req.Shown)
+	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, c.req.Visible)
 	if c.served == c.chosen && c.incident != 0 {
 		c.probe = false
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.chosen.ID, Incident: c.incident})

@@ -61,7 +61,7 @@ var plays = map[string]func(*walk){
 	"Evicted":                   tells(messages.Evicted{Reason: messages.TTLExpired}),
 	"Revoked":                   tells(messages.Revoked{Reason: messages.NoCapacity}),
 	"ResponseStarted":           tells(messages.ResponseStarted{Status: 200}),
-	"ResponseStarted/bypasses":  tells(messages.ResponseStarted{Status: 200, Passes: true}),
+	"ResponseStarted/bypasses":  tells(messages.ResponseStarted{Status: 200, Bypasses: true}),
 	"ResponseStarted/elsewhere": tells(messages.ResponseStarted{Status: 200, Served: addresses[second]}),
 	"ResponseStarted/stranger":  tells(messages.ResponseStarted{Status: 200, Served: "10.9.9.9:1"}),
 	"ResponseStarted/local": tells(messages.ResponseStarted{

@@ -151,16 +151,16 @@ func TestWhoWasTriedIsToldOf(t *testing.T) {
 func TestWhoseGoodAnswerHeals(t *testing.T) {
 	well := []messages.OutlierMsg{succeeded}
 	for name, c := range map[string]struct {
-		shown bool
-		until time.Duration
-		want  []messages.OutlierMsg
+		visible bool
+		until   time.Duration
+		want    []messages.OutlierMsg
 	}{
-		"shown": {true, time.Hour, well}, "not shown": {false, time.Hour, nil},
-		"not shown for long": {false, -time.Hour, well},
+		"visible": {true, time.Hour, well}, "not visible": {false, time.Hour, nil},
+		"not visible for long": {false, -time.Hour, well},
 	} {
 		t.Run("all are ejected for what they say within an answer: "+name, func(t *testing.T) {
 			s := newScene(t)
-			s.asked.Shown = c.shown
+			s.asked.Visible = c.visible
 			s.arrive(24 * time.Hour)
 			for _, e := range s.pool.Snapshot().Endpoints {
 				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{

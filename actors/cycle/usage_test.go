@@ -10,7 +10,7 @@ import (
 // streamedChat asks for a streamed answer whose bytes tell its tokens.
 func streamedChat(s *scene) {
 	s.asked.Form = messages.AnswerForm{API: messages.ChatAPI, Stream: true, Choices: 1}
-	s.asked.Shown = true
+	s.asked.Visible = true
 }
 
 // life plays one request: what it asks for, its response, how it ends.
@@ -43,7 +43,7 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	}
 	unread := func(s *scene) { streamedChat(s); s.asked.Form = messages.AnswerForm{} }
 	other := func(s *scene) { streamedChat(s); s.asked.Form.LogProbs = 6 }
-	passes := messages.ResponseStarted{Status: 200, Passes: true}
+	passes := messages.ResponseStarted{Status: 200, Bypasses: true}
 	logged := messages.ResponseEnded{ResponseBytes: 700, Logged: messages.Logged{Status: 200, Headers: 1}}
 	for name, c := range map[string]struct {
 		change func(*scene)
@@ -58,7 +58,7 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
 		"cut": {streamedChat, []messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}},
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 10}},
-		"shown, for the proxy was asked": {other, []messages.CycleMsg{
+		"visible, for the proxy was asked": {other, []messages.CycleMsg{
 			passes, messages.FirstTokenSeen{}, messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)},
 		}, reported(33)},
 		"another form": {
@@ -116,7 +116,7 @@ func TestAnswersWithErrorsTeachNothing(t *testing.T) {
 		s.life(t, streamedChat, messages.ResponseStarted{Status: 200}, messages.ErrorSeen{Status: 500},
 			messages.ResponseEnded{ResponseBytes: 900, Usage: reported(20)})
 	}
-	got := s.life(t, streamedChat, messages.ResponseStarted{Status: 200, Passes: true},
+	got := s.life(t, streamedChat, messages.ResponseStarted{Status: 200, Bypasses: true},
 		messages.ResponseEnded{ResponseBytes: 900, Logged: messages.Logged{Status: 200, Headers: 1}})
 	if got.Usage.Source != messages.UsageNotLearned {
 		t.Errorf("usage %+v, want none that was learned", got.Usage)

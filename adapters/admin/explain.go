@@ -78,7 +78,7 @@ func after(at *seconds) string {
 // firstToken returns when the first byte of the response's body came, as far as that is known.
 func firstToken(r *requestView) string {
 	switch {
-	case r.FirstTokenSeconds != nil || r.Shown || r.HeadersSeconds == nil || r.Local != "" || r.Status >= 400:
+	case r.FirstTokenSeconds != nil || r.Visible || r.HeadersSeconds == nil || r.Local != "" || r.Status >= 400:
 		return after(r.FirstTokenSeconds)
 	case r.Running:
 		return "not known yet: the response's body bypasses Signalbox, and Envoy's access log tells it at the end"
@@ -167,7 +167,7 @@ var unknownUsage = map[messages.UsageSource]string{
 func used(r *requestView) string {
 	u, response := r.Usage, "response "+size(r.ResponseBytes)
 	seen := ""
-	if !r.Shown && r.HeadersSeconds != nil {
+	if !r.Visible && r.HeadersSeconds != nil {
 		seen = "; the response's body bypassed Signalbox"
 	}
 	switch u.source {

@@ -49,8 +49,8 @@ type requestView struct {
 	Beyond string    `json:"served_outside_pool"` // address of what served, if the pool does not know it; "" = it does
 	Local  string    `json:"answered_by_envoy"`   // why Envoy answered by itself; "" = it did not, or did not say so
 	Usage  usageView `json:"usage"`
-	// Shown says that the response's body was visible. It is false if the body bypassed us, or there was no response.
-	Shown bool `json:"body_shown"`
+	// Visible says that the response's body was visible. It is false if the body bypassed us, or there was no response.
+	Visible bool `json:"body_visible"`
 
 	Messages        []messageView `json:"messages,omitempty"`
 	Hops            []hopView     `json:"hops,omitempty"`   // those that the rings still have
@@ -163,7 +163,7 @@ func (h *handler) summary(r *messages.Record) requestView {
 		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,
 		Reason: r.Reason.String(), why: r.Reason, Status: r.Status, Beyond: string(r.Elsewhere), Local: r.Local,
-		Usage: usage(r.Usage), Shown: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
+		Usage: usage(r.Usage), Visible: !r.Bypassed && r.Headers != 0, MessagesDropped: r.Dropped,
 	}
 	if r.Served.Generation != 0 {
 		served := h.endpoint(r.Served)

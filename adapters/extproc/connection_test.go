@@ -50,7 +50,7 @@ func halfClosed(ctx context.Context, frames ...*ask) *tape {
 func TestStreamNamesItsConnection(t *testing.T) {
 	type told struct {
 		Connection messages.ConnectionID
-		Shown      []bool
+		Visible    []bool
 		Logged     bool
 		Log        messages.LogState
 		Metadata   any // of the pick: the connection's name

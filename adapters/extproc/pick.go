@@ -23,7 +23,7 @@ func (st *stream) ask(last event) error {
 	facts := &st.request.facts
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path),
-		BodyBytes: st.request.body.came, Subset: facts.subset, Shown: st.modes.ResponseBody != wire.BodyNone,
+		BodyBytes: st.request.body.came, Subset: facts.subset, Visible: st.modes.ResponseBody != wire.BodyNone,
 	}
 	err := st.parse(last, body, &req)
 	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
@@ -74,7 +74,7 @@ func (st *stream) startCycle(req messages.Request) bool {
 	}
 	if st.conn != nil {
 		first.Connection = st.conn.ID()
-		st.conn.Asked(req.Shown)
+		st.conn.Asked(req.Visible)
 	}
 	cycle, ok := st.srv.deps.Start(first)
 	if ok {

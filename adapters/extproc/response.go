@@ -50,7 +50,7 @@ func (st *stream) onResponseHeaders(e event) error {
 	if st.cycle != nil {
 		st.response.told.alive = st.srv.deps.Now()
 		st.cycle.Post(messages.ResponseStarted{
-			Status: status, Served: served, Local: local, At: st.response.told.alive, Passes: bypass,
+			Status: status, Served: served, Local: local, At: st.response.told.alive, Bypasses: bypass,
 		})
 		if status < 400 {
 			st.response.scan = st.srv.deps.Scan(contentType)

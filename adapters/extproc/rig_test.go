@@ -59,7 +59,7 @@ func (c *cycle) lines() []string {
 		switch m := m.(type) {
 		case messages.ResponseStarted:
 			line := strings.TrimSpace(fmt.Sprintf("started %d %s", m.Status, m.Served))
-			if m.Passes {
+			if m.Bypasses {
 				line += " passes"
 			}
 			if m.Local != "" {

@@ -150,7 +150,7 @@ func TestRequestSaysWhetherItsAnswerIsShown(t *testing.T) {
 	for mode, want := range map[modes]bool{none: false, streamed: true, fds: true} {
 		r := newRig(setup{})
 		converse(t, r.serve(t), withModes(qH(last), fds, mode), rH(last, ":status: 200"))
-		if got := r.only(t).arrived.Request.Shown; got != want {
+		if got := r.only(t).arrived.Request.Visible; got != want {
 			t.Errorf("%v: shown %v, want %v", mode, got, want)
 		}
 	}

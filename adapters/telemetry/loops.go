@@ -20,7 +20,7 @@ type collector struct {
 	stale time.Duration // age from which a sample does not count for the pool
 
 	messages, dropped, panics, refused, handoffs, waited, inbox                      *prometheus.Desc
-	ready, unshown                                                                   *prometheus.Desc
+	ready, withoutSeries                                                             *prometheus.Desc
 	queue, running, kv                                                               spread
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
 }
@@ -56,7 +56,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 		inbox:    loop("inbox_items", "Items in the inbox."),
 
 		ready: of("llm_d_epp_ready_endpoints", "Endpoints in the pool.", "name"),
-		unshown: of("signalbox_endpoints_without_series",
+		withoutSeries: of("signalbox_endpoints_without_series",
 			"Endpoints that have no series of their own, because there are too many."),
 		queue:   spreadOf("queue_size", "waiting requests"),
 		running: spreadOf("running_requests", "running requests"),
@@ -75,7 +75,7 @@ func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.messages, c.dropped, c.panics, c.refused, c.handoffs, c.waited, c.inbox,
-		c.ready, c.unshown, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
+		c.ready, c.withoutSeries, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
 		c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
 	} {
@@ -107,8 +107,8 @@ func (c *collector) loop(ch chan<- prometheus.Metric, i int) {
 func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	snap, now := c.pool.Snapshot(), c.sys.Now()
 	var queue, running, kv moments
-	shown := snap.Shown()
-	for _, e := range shown {
+	listed := snap.WithSeries()
+	for _, e := range listed {
 		c.endpoint(ch, e)
 	}
 	for _, e := range snap.Endpoints {
@@ -124,7 +124,8 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, c.name)
 	}
 	gauge(c.ready, float64(len(snap.Endpoints)))
-	ch <- prometheus.MustNewConstMetric(c.unshown, prometheus.GaugeValue, float64(len(snap.Endpoints)-len(shown)))
+	ch <- prometheus.MustNewConstMetric(c.withoutSeries, prometheus.GaugeValue,
+		float64(len(snap.Endpoints)-len(listed)))
 	for _, of := range []struct {
 		spread
 		moments

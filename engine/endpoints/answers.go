@@ -10,9 +10,9 @@ import (
 // answers holds the times of the newest picks of an endpoint that were answered well, in unix nanoseconds; 0 = none.
 // All loops write them. outlier.Answers has their meaning.
 type answers struct {
-	began  atomic.Int64
-	proved atomic.Int64
-	shown  atomic.Int64
+	began   atomic.Int64
+	proved  atomic.Int64
+	visible atomic.Int64
 }
 
 // Answers returns what the endpoint has answered well so far.
@@ -24,7 +24,7 @@ func (e *Endpoint) Answers() outlier.Answers {
 		return time.Time{}
 	}
 	return outlier.Answers{
-		Began: at(&e.answers.began), Proved: at(&e.answers.proved), Shown: at(&e.answers.shown), Picks: e.Picks(),
+		Began: at(&e.answers.began), Proved: at(&e.answers.proved), Visible: at(&e.answers.visible), Picks: e.Picks(),
 	}
 }
 

@@ -124,16 +124,16 @@ func (s *Snapshot) ByID(id messages.EndpointID) *Endpoint {
 }
 
 const (
-	// shownBytes is how much of the metrics page the series of endpoints may take, without those by model.
-	shownBytes = 2 << 20
+	// pageBytes is how much of the metrics page the series of endpoints may take, without those by model.
+	pageBytes = 2 << 20
 	// seriesBytes is how much of it the series of one endpoint take, without its names.
 	seriesBytes = 1100
 )
 
-// Shown returns the endpoints that have series of their own on the metrics page: as many of the first as the page has
-// room for, which are some two thousand.
-func (s *Snapshot) Shown() []*Endpoint {
-	room := shownBytes
+// WithSeries returns the endpoints that have series of their own on the metrics page: as many of the first as the page
+// has room for, which are some two thousand.
+func (s *Snapshot) WithSeries() []*Endpoint {
+	room := pageBytes
 	for i, e := range s.Endpoints {
 		room -= seriesBytes + 3*(len(e.Spec.Name)+len(e.Spec.Namespace))
 		if room < 0 {

@@ -52,7 +52,7 @@ func (w LoadWriter) Answered(picked time.Time) { latest(&w.answers.began, picked
 func (w LoadWriter) Proved(picked time.Time, visible bool) {
 	latest(&w.answers.proved, picked.UnixNano())
 	if visible {
-		latest(&w.answers.shown, picked.UnixNano())
+		latest(&w.answers.visible, picked.UnixNano())
 	}
 }
 

@@ -103,10 +103,10 @@ const (
 
 // Answers says what the endpoint has answered well, to any request. Times are those of the picks; zero = never.
 type Answers struct {
-	Began  time.Time // the newest pick that was answered with a good status
-	Proved time.Time // the newest pick whose answer's body began well
-	Shown  time.Time // the newest pick whose answer's body was visible and began well
-	Picks  uint64    // number of requests that were sent to the endpoint
+	Began   time.Time // the newest pick that was answered with a good status
+	Proved  time.Time // the newest pick whose answer's body began well
+	Visible time.Time // the newest pick whose answer's body was visible and began well
+	Picks   uint64    // number of requests that were sent to the endpoint
 }
 
 // Effect says what an event has led to.
@@ -220,7 +220,7 @@ func (m *Machine) tried(now time.Time, e Event) Effect {
 	}
 	good := e.Answers.Proved // not Began: the failed probe's own answer may have begun well
 	if e.Kind.InBody() {
-		good = e.Answers.Shown
+		good = e.Answers.Visible
 	}
 	// again means that the endpoint failed before, and has answered nothing well since. Otherwise it fails only now and
 	// then, or only refused for overload so far.
@@ -237,7 +237,7 @@ func (m *Machine) tried(now time.Time, e Event) Effect {
 func (m *Machine) count(now time.Time, e Event, picked time.Time) bool {
 	good := e.Answers.Began
 	if e.Kind.InBody() {
-		good = e.Answers.Shown
+		good = e.Answers.Visible
 	}
 	if good.After(m.row.newest) || now.Sub(m.row.newest) > memory {
 		m.row.points = 0

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 //	success INCIDENT, abandon INCIDENT      the result of a request that tried under it; now = the one in force
 //	refused                                 the endpoint took no connection
 //	wait DURATION
-//	picks N, began, proved, shown [AGO]     what the endpoint did well otherwise
+//	picks N, began, proved, visible [AGO]     what the endpoint did well otherwise
 //	probe [hidden]                          waits until a request may be the probe, whose response is hidden or
 //	                                        not, and takes it
 //	full, room                              of the pool, for ejected endpoints
@@ -148,8 +148,8 @@ func (s *scene) do(words []string) string {
 		s.answers.Began = s.ago(words)
 	case "proved":
 		s.answers.Proved = s.ago(words)
-	case "shown":
-		s.answers.Proved, s.answers.Shown = s.ago(words), s.ago(words)
+	case "visible":
+		s.answers.Proved, s.answers.Visible = s.ago(words), s.ago(words)
 	case "full", "room":
 		s.full = words[0] == "full"
 	default:

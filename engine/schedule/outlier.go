@@ -38,7 +38,7 @@ func (r *profileRun) dropOutliers(now time.Time) {
 		return
 	}
 	for _, o := range r.view.outliers {
-		if r.due.at >= 0 || !o.Due(now, r.in.Request.Shown) {
+		if r.due.at >= 0 || !o.Due(now, r.in.Request.Visible) {
 			continue
 		}
 		if _, here := r.candidate(o.at); here {

@@ -131,25 +131,25 @@ func TestOneRequestProbesADegradedEndpoint(t *testing.T) {
 	}
 }
 
-// Only a request whose answer is shown sees what an endpoint says within its answers; if none comes for a minute, any
+// Only a request whose answer is visible sees what an endpoint says within its answers; if none comes for a minute, any
 // may probe.
 func TestProbeThatHasToBeSeen(t *testing.T) {
 	for name, c := range map[string]struct {
-		why   messages.FailureKind
-		ago   time.Duration
-		shown bool
-		want  bool
+		why     messages.FailureKind
+		ago     time.Duration
+		visible bool
+		want    bool
 	}{
-		"shown":                 {messages.OverloadInStream, 0, true, true},
-		"not shown":             {messages.ErrorInStream, 0, false, false},
-		"not shown for long":    {messages.ErrorInStream, time.Minute, false, true},
-		"told by its headers":   {messages.ServerError, 0, false, true},
-		"shown, but not so far": {messages.OverloadInStream, -time.Second, true, false},
+		"visible":                 {messages.OverloadInStream, 0, true, true},
+		"not visible":             {messages.ErrorInStream, 0, false, false},
+		"not visible for long":    {messages.ErrorInStream, time.Minute, false, true},
+		"told by its headers":     {messages.ServerError, 0, false, true},
+		"visible, but not so far": {messages.OverloadInStream, -time.Second, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
 			s.scorer("s", 1, 0, fixed(.5, .4))
-			s.req.Shown = c.shown
+			s.req.Visible = c.visible
 			s.degrade(1, c.why, -c.ago)
 			if out := s.run(); out.Probe != c.want {
 				t.Errorf("probe %v, want %v", out.Probe, c.want)

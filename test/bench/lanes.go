@@ -53,7 +53,7 @@ func (b *bench) modes() error {
 		return err
 	}
 	b.head(fmt.Sprintf("Other body modes, closed loop, %d streams, server on one core", b.streams),
-		"mode, both lanes", "request body", "server", "CPU µs/request", "÷ floor (min–max)", "requests/s",
+		"mode, both directions", "request body", "server", "CPU µs/request", "÷ floor (min–max)", "requests/s",
 		"allocations", "pick p50 µs", "p99")
 	for _, mode := range []struct {
 		name string

@@ -27,7 +27,7 @@ func lineOf(m conformance.Modes) string {
 	case m.WithoutWaiting:
 		return m.Name
 	case m.Request.Body != m.Response.Body:
-		return "lanes of different modes"
+		return "directions of different modes"
 	case m.Name != m.Request.Body.String():
 		return "trailers SKIP, or SEND in NONE"
 	}

@@ -62,7 +62,7 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		request: messages.Request{
 			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)),
 			Path:   "/v1/completions",
-			Stream: c.dice.IntN(2) == 0, Shown: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000),
+			Stream: c.dice.IntN(2) == 0, Visible: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000),
 			Blocks: c.prompt(), Salt: c.salt(),
 		},
 	}

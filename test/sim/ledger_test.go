@@ -119,7 +119,7 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 	}
 	switch m := m.(type) {
 	case messages.ResponseStarted:
-		f.passes = m.Passes
+		f.passes = m.Bypasses
 		f.model.moved(f.line, m.Served)
 	case messages.FirstTokenSeen:
 		f.passes = false

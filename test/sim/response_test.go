@@ -37,7 +37,7 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 	passes := status == 200 && c.chance(.3)
 	started := scene{after: c.upTo(500 * time.Millisecond), step: steps[4],
 		says: func(now time.Time) messages.CycleMsg {
-			return messages.ResponseStarted{Status: status, Served: served, At: now, Passes: passes}
+			return messages.ResponseStarted{Status: status, Served: served, At: now, Bypasses: passes}
 		}}
 	scenes := []scene{started}
 	if passes && c.line.id%20 != 0 { // else its body is shown nevertheless, for it was asked for

@@ -38,7 +38,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d rows, want 68", n)
 	}
 	for _, m := range AllModes() {
-		c := trial{runner: &runner{}, modes: m}
+		c := checkRun{runner: &runner{}, modes: m}
 		if err := c.config().Validate(); err != nil {
 			t.Errorf("%s: Envoy refuses it: %v", m.Name, err)
 		}

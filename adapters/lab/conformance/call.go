@@ -16,7 +16,7 @@ import (
 
 // call is one ext_proc stream: one HTTP request as a proxy sees it.
 type call struct {
-	*trial
+	*checkRun
 	id     string // x-request-id
 	stream *exchange.Stream
 	over   chan struct{} // closed when the EPP's side has ended
@@ -50,10 +50,10 @@ type counts struct {
 	bodySent                   int // body messages
 }
 
-// open starts a call that lives as long as ctx does, or until the trial is closed.
-func (t *trial) open(ctx context.Context) (*call, error) {
+// open starts a call that lives as long as ctx does, or until the run of its check is closed.
+func (t *checkRun) open(ctx context.Context) (*call, error) {
 	id := "conformance-" + strconv.FormatInt(t.salt, 36) + "-" + strconv.FormatInt(t.numbers.Add(1), 10)
-	c := &call{trial: t, id: id, over: make(chan struct{}), changed: make(chan struct{})}
+	c := &call{checkRun: t, id: id, over: make(chan struct{}), changed: make(chan struct{})}
 	config := t.config()
 	config.OnViolation = func(v exchange.Violation) {
 		c.mu.Lock()
@@ -255,7 +255,7 @@ func (c *call) ended(good func(Ending) error) error {
 }
 
 // released waits until nothing is counted as running. Only for checks that run alone.
-func (t *trial) released() error {
+func (t *checkRun) released() error {
 	if t.Inside.Load == nil {
 		return nil
 	}

@@ -89,7 +89,7 @@ type Check struct {
 
 	in    func(Modes) bool // where it makes sense
 	alone bool             // it looks at figures of the whole EPP
-	run   func(*trial) error
+	run   func(*checkRun) error
 }
 
 // Modes are the names of modes in which the check makes sense.

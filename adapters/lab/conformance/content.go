@@ -35,7 +35,7 @@ var contentChecks = []Check{
 		Number: 37, Name: "invalid JSON", in: awaited,
 		Sends: "text that is no JSON; JSON cut short",
 		Wants: "400 with an error object as application/json; a pick where the body may be a part",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			for _, body := range []string{"Say hello.", t.prompt("Say hello.")[:30]} {
 				if err := t.invalid(body); err != nil {
 					return fmt.Errorf("%.20q: %w", body, err)
@@ -49,7 +49,7 @@ var contentChecks = []Check{
 		Sends: "an array, null, a string, a number, depth 10000, a key twice, NUL, half a surrogate, bytes that are " +
 			"not UTF-8",
 		Wants: "a pick, or 400; depth 100000 takes no more than 10 times as long as a flat body of that size",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			for _, body := range t.oddities() {
 				if err := t.pickOr(post(chatPath, body), 400); err != nil {
 					return fmt.Errorf("%.20q: %w", body, err)
@@ -62,7 +62,7 @@ var contentChecks = []Check{
 		Number: 39, Name: "model missing or unknown", in: headed,
 		Sends: "no model, a number as model, a model that nobody has",
 		Wants: "routed by load, or 400, 404 where the EPP documents it",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			for _, body := range []string{`{"messages":[]}`, `{"model":7,"messages":[]}`,
 				`{"model":"nobody-has-it","messages":[]}`} {
 				if t.RoutesAll {
@@ -85,7 +85,7 @@ var contentChecks = []Check{
 	{
 		Number: 41, Name: "multipart form", in: bodied,
 		Sends: "an audio upload as multipart/form-data", Wants: "a pick, the bytes untouched",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			body := "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\n" + t.Model +
 				"\r\n--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" +
 				"RIFF\x00\xff\xfe\r\n--b--\r\n"
@@ -98,7 +98,7 @@ var contentChecks = []Check{
 		Number: 42, Name: "Unicode", in: bodied,
 		Sends: "an emoji prompt; a model name in another script",
 		Wants: "byte for byte; 400 or 404 for the model at most",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if err := t.pick(post(chatPath, t.prompt("\U0001F6A6 \U0001F469\u200D\U0001F4BB \u0000"))); err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ var contentChecks = []Check{
 }
 
 // sized is a chat body of exactly n bytes; a single byte is a cut one.
-func (t *trial) sized(n int) string {
+func (t *checkRun) sized(n int) string {
 	frame := t.prompt("")
 	if n < len(frame) {
 		return frame[:n]
@@ -129,7 +129,7 @@ func inChunks(body string) []string {
 }
 
 // sizes looks at memory too, where that can be seen: at what is counted as held, and at what is left when all is over.
-func sizes(t *trial) error {
+func sizes(t *checkRun) error {
 	const left = 12 << 20 // bytes by which memory may grow for other reasons: less than a large body
 	before := t.heap()
 	held := t.watchHeld()
@@ -148,7 +148,7 @@ func sizes(t *trial) error {
 	return nil
 }
 
-func (t *trial) playSizes(held *heldPeak) error {
+func (t *checkRun) playSizes(held *heldPeak) error {
 	for _, n := range []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, 20 << 20} {
 		m := post(chatPath, inChunks(t.sized(n))...)
 		statuses := []int{413}
@@ -175,7 +175,7 @@ func (t *trial) playSizes(held *heldPeak) error {
 	return t.heldFor(int(t.BodyLimit), held)
 }
 
-func falseLength(t *trial) error {
+func falseLength(t *checkRun) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func falseLength(t *trial) error {
 	return errors.Join(err, t.pick(t.chat()))
 }
 
-func endless(t *trial) error {
+func endless(t *checkRun) error {
 	t.impatient()
 	c, err := t.open(t.ctx)
 	if err != nil {
@@ -231,7 +231,7 @@ func endless(t *trial) error {
 
 // invalid plays a body that cannot be read. Only where the EPP cannot tell a part from the whole it is to be routed all
 // the same.
-func (t *trial) invalid(body string) error {
+func (t *checkRun) invalid(body string) error {
 	m := post(chatPath, body)
 	if t.modes.Request.Body == exchange.BufferedPartial {
 		m.cut = len(body) - 1
@@ -249,7 +249,7 @@ func (t *trial) invalid(body string) error {
 
 // deepAsFlat compares the best of some times, which a busy machine does not change much. Work that grows with the
 // square of the depth is thousands of times slower.
-func (t *trial) deepAsFlat() error {
+func (t *checkRun) deepAsFlat() error {
 	const depth = 100_000
 	best := [2]time.Duration{time.Hour, time.Hour}
 	for range 3 {
@@ -270,7 +270,7 @@ func (t *trial) deepAsFlat() error {
 	return nil
 }
 
-func (t *trial) oddities() []string {
+func (t *checkRun) oddities() []string {
 	return []string{
 		"[]", "null", `"x"`, "12", "1e999", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000),
 		`{"a":` + strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_001),
@@ -279,7 +279,7 @@ func (t *trial) oddities() []string {
 	}
 }
 
-func compressed(t *trial) error {
+func compressed(t *checkRun) error {
 	plain := t.prompt("Say hello.")
 	bodies := []struct {
 		encoding, body string

@@ -19,7 +19,7 @@ var endingChecks = []Check{
 		Number: 9, Name: "body never comes", in: awaited,
 		Sends: "headers, then nothing",
 		Wants: "an immediate response 408, 503 or 504 at the EPP's own deadline, nothing before",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			t.impatient()
 			c, err := t.open(t.ctx)
 			if err != nil {
@@ -38,12 +38,12 @@ var endingChecks = []Check{
 		Number: 10, Name: "half-close amid the body", in: headed, alone: true,
 		Sends: "headers, part of the body, half-close",
 		Wants: "the stream ends; no pick where it waits for the body; nothing stays counted",
-		run:   func(t *trial) error { return t.brokenOff((*call).finishAnyhow) },
+		run:   func(t *checkRun) error { return t.brokenOff((*call).finishAnyhow) },
 	},
 	{
 		Number: 11, Name: "reset amid the body", in: headed, alone: true,
 		Sends: "headers, part of the body, reset", Wants: "as 10, and no load is left",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Ended == nil {
 				return needsInside
 			}
@@ -58,7 +58,7 @@ var endingChecks = []Check{
 	{
 		Number: 13, Name: "reset after all is answered", in: both(headed, replied),
 		Sends: "a whole exchange, reset", Wants: "counted as served",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Ended == nil {
 				return needsInside
 			}
@@ -78,7 +78,7 @@ var endingChecks = []Check{
 	{
 		Number: 14, Name: "half-close after all is answered", in: replied,
 		Sends: "a whole exchange, half-close", Wants: "the stream ends without an error within a second",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.whole(completion())
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ var endingChecks = []Check{
 	{
 		Number: 15, Name: "response never comes", in: headed, alone: true,
 		Sends: "a whole request, reset", Wants: "the load is given back, the request is not counted as served",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Ended == nil {
 				return needsInside
 			}
@@ -121,7 +121,7 @@ var endingChecks = []Check{
 		Number: 63, Name: "deadline of the proxy", in: headed, alone: true,
 		Sends: "headers, part of the body, on a call with a deadline of 100 ms",
 		Wants: "the stream is gone with the deadline, nothing stays counted",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Open == nil {
 				return needsInside
 			}
@@ -158,7 +158,7 @@ func (c *call) part() error {
 }
 
 // brokenOff is a client that leaves amid its body.
-func (t *trial) brokenOff(leave func(*call) error) error {
+func (t *checkRun) brokenOff(leave func(*call) error) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func aborted(e Ending) error {
 	return nil
 }
 
-func resetInLine(t *trial) error {
+func resetInLine(t *checkRun) error {
 	q := t.Inside.Queue
 	if q == nil {
 		return notRun("needs an EPP in which requests wait")
@@ -225,7 +225,7 @@ func resetInLine(t *trial) error {
 	return errors.Join(c.clean(), t.eventually("its place is given up", func() bool { return q.Waiting() == 0 }))
 }
 
-func shutdown(t *trial) error {
+func shutdown(t *checkRun) error {
 	if t.Inside.Fresh == nil {
 		return notRun("needs an EPP that may be stopped: it serves nobody afterwards")
 	}
@@ -253,7 +253,7 @@ func shutdown(t *trial) error {
 	return errors.Join(err, epp.Wait())
 }
 
-func (t *trial) heap() int64 {
+func (t *checkRun) heap() int64 {
 	if t.Inside.Heap == nil {
 		return 0
 	}
@@ -267,7 +267,7 @@ type heldPeak struct {
 }
 
 // watchHeld looks at what is held, 1 ms between looks.
-func (t *trial) watchHeld() *heldPeak {
+func (t *checkRun) watchHeld() *heldPeak {
 	p, done := &heldPeak{}, make(chan struct{})
 	var watching sync.WaitGroup
 	p.stop = func() { close(done); watching.Wait() }
@@ -287,7 +287,7 @@ func (t *trial) watchHeld() *heldPeak {
 }
 
 // heldFor checks what was held for one body, which must be given back.
-func (t *trial) heldFor(bytes int, p *heldPeak) error {
+func (t *checkRun) heldFor(bytes int, p *heldPeak) error {
 	if t.Inside.Held == nil {
 		return nil
 	}

@@ -25,7 +25,7 @@ func canonical(endpoint string) (string, error) {
 }
 
 // start opens a call and plays its request.
-func (t *trial) start(m message) (*call, error) {
+func (t *checkRun) start(m message) (*call, error) {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (c *call) errorObject() error {
 }
 
 // pick plays a request that must be picked for.
-func (t *trial) pick(m message) error {
+func (t *checkRun) pick(m message) error {
 	c, err := t.start(m)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (t *trial) pick(m message) error {
 }
 
 // refuse plays a request that must be refused.
-func (t *trial) refuse(m message, statuses ...int) error {
+func (t *checkRun) refuse(m message, statuses ...int) error {
 	c, err := t.start(m)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (t *trial) refuse(m message, statuses ...int) error {
 }
 
 // pickOr plays a request that may be refused, but only with one of the statuses.
-func (t *trial) pickOr(m message, statuses ...int) error {
+func (t *checkRun) pickOr(m message, statuses ...int) error {
 	c, err := t.start(m)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (c *call) servedOr(statuses ...int) error {
 
 // begin plays a request up to where its response may come. It must be picked for. Where its headers are not shown it
 // cannot be, and an EPP may refuse what it is shown: then the request is one of which nothing is shown.
-func (t *trial) begin(m message) (*call, error) {
+func (t *checkRun) begin(m message) (*call, error) {
 	c, err := t.start(m)
 	switch {
 	case err != nil:
@@ -235,7 +235,7 @@ func (t *trial) begin(m message) (*call, error) {
 }
 
 // whole plays a request, and its response.
-func (t *trial) whole(response message) (*call, error) {
+func (t *checkRun) whole(response message) (*call, error) {
 	c, err := t.begin(t.chat())
 	if err != nil {
 		return c, err

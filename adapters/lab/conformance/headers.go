@@ -25,7 +25,7 @@ var headerChecks = []Check{
 	{
 		Number: 45, Name: "values not in raw_value", in: headed,
 		Sends: "headers whose values stand in value", Wants: "read as if they stood in raw_value",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			t.plain = true
 			if err := t.pick(t.chat()); err != nil || !read(t.modes) {
 				return err
@@ -36,7 +36,7 @@ var headerChecks = []Check{
 	{
 		Number: 46, Name: "destination from the client", in: headed,
 		Sends: "a request with " + destinationKey, Wants: "a pick of the EPP's own in its place",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			m := t.chat().with(destinationKey, "192.0.2.66:1").with(destinationKey, "192.0.2.67:1")
 			return t.pick(m)
 		},
@@ -45,7 +45,7 @@ var headerChecks = []Check{
 		Number: 58, Name: "what may be changed", in: replied,
 		Sends: "a whole exchange", Wants: "no change of :method, :authority, :scheme, host, content-length, " +
 			"transfer-encoding, connection, x-envoy-*; 10 changes at most",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.whole(completion())
 			if err != nil {
 				return err
@@ -65,7 +65,7 @@ var headerChecks = []Check{
 	},
 }
 
-func oddHeaders(t *trial) error {
+func oddHeaders(t *checkRun) error {
 	lines := func(n int) message {
 		m := t.chat()
 		for i := len(m.headers) + 1; i < n; i++ { // and x-request-id
@@ -115,7 +115,7 @@ func count(h exchange.Headers, line exchange.Field) int {
 	return n
 }
 
-func oddPaths(t *trial) error {
+func oddPaths(t *checkRun) error {
 	absolute := t.chat()
 	absolute.headers[1].Value = "http://models.example" + chatPath
 	for name, m := range map[string]message{
@@ -172,7 +172,7 @@ func permitted(a exchange.Answer) error {
 	return nil
 }
 
-func repeatedHeaders(t *trial) error {
+func repeatedHeaders(t *checkRun) error {
 	m := completion().with("set-cookie", "a=1; Path=/").with("set-cookie", "b=2").with("set-cookie", "b=2").with("vary",
 		"accept").with("vary", "origin")
 	c, err := t.whole(m)

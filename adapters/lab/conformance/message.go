@@ -76,10 +76,10 @@ func bare(method, path string) message {
 }
 
 // chat is a plain chat request in one chunk.
-func (t *trial) chat() message { return post(chatPath, t.prompt("Say hello.")) }
+func (t *checkRun) chat() message { return post(chatPath, t.prompt("Say hello.")) }
 
 // prompt is a chat request's body.
-func (t *trial) prompt(text string) string {
+func (t *checkRun) prompt(text string) string {
 	return `{"model":` + quote(t.Model) + `,"messages":[{"role":"user","content":` + quote(text) + `}],"max_tokens":8}`
 }
 

@@ -17,7 +17,7 @@ var pickChecks = []Check{
 	{
 		Number: 31, Name: "no body: headers decide", in: request(exchange.Mode{Body: exchange.None}),
 		Sends: "headers of a request that has a body", Wants: "a pick, and nothing more",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.start(t.chat())
 			if err != nil {
 				return err
@@ -34,7 +34,7 @@ var pickChecks = []Check{
 	{
 		Number: 47, Name: "subset of the pool", in: headed,
 		Sends: "a subset of one endpoint, of all in another order", Wants: "a pick within the subset",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			for _, e := range t.Endpoints {
 				if err := t.pickWithin(subset(e), e); err != nil {
 					return err
@@ -48,18 +48,18 @@ var pickChecks = []Check{
 	{
 		Number: 48, Name: "empty subset", in: headed,
 		Sends: "an empty list", Wants: "an immediate response 503",
-		run: func(t *trial) error { return t.refuse(t.limited(subset()), 503) },
+		run: func(t *checkRun) error { return t.refuse(t.limited(subset()), 503) },
 	},
 	{
 		Number: 49, Name: "subset of strangers", in: headed,
 		Sends: "a list of unknown endpoints", Wants: "an immediate response 503",
-		run: func(t *trial) error { return t.refuse(t.limited(subset("192.0.2.1:80", "[2001:db8::1]:80")), 503) },
+		run: func(t *checkRun) error { return t.refuse(t.limited(subset("192.0.2.1:80", "[2001:db8::1]:80")), 503) },
 	},
 	{
 		Number: 50, Name: "subset with junk", in: headed,
 		Sends: "numbers, null, objects, text, IPv6, spaces beside one endpoint; a string with commas; junk alone",
 		Wants: "the endpoint; 503 for junk alone",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			e := t.Endpoints[0]
 			host, _, _ := strings.Cut(e, ":")
 			junk := []any{7, nil, map[string]any{"a": 1}, []any{"x"}, "", "not an address", "[2001:db8::1]:80", host,
@@ -82,7 +82,7 @@ var pickChecks = []Check{
 	{
 		Number: 52, Name: "no endpoints", in: headed,
 		Sends: "a request", Wants: "an immediate response 503, no gRPC error",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Empty == nil {
 				return notRun("needs an EPP without endpoints")
 			}
@@ -93,7 +93,7 @@ var pickChecks = []Check{
 	{
 		Number: 53, Name: "no room", in: headed,
 		Sends: "a request", Wants: "an immediate response 429 with retry-after",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.Inside.Saturated == nil {
 				return notRun("needs an EPP that is saturated")
 			}
@@ -134,7 +134,7 @@ var pickChecks = []Check{
 	{
 		Number: 66, Name: "list of destinations", in: headed,
 		Sends: "20 requests", Wants: "no endpoint twice, not more than configured, IPv6 in brackets",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			for range 20 {
 				if err := t.pick(t.chat()); err != nil {
 					return err
@@ -154,18 +154,18 @@ func list(endpoints []string) []any {
 }
 
 // limited is a chat request with this context on all its messages.
-func (t *trial) limited(c exchange.Context) message {
+func (t *checkRun) limited(c exchange.Context) message {
 	m := t.chat()
 	m.context = c
 	return m
 }
 
 // pickWithin plays a chat request that is limited to some endpoints.
-func (t *trial) pickWithin(c exchange.Context, endpoints ...string) error {
+func (t *checkRun) pickWithin(c exchange.Context, endpoints ...string) error {
 	return t.within(t.limited(c), endpoints)
 }
 
-func (t *trial) within(m message, endpoints []string) error {
+func (t *checkRun) within(m message, endpoints []string) error {
 	c, err := t.start(m)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (t *trial) within(m message, endpoints []string) error {
 	return c.served()
 }
 
-func subsetAlone(t *trial) error {
+func subsetAlone(t *checkRun) error {
 	e := t.Endpoints[len(t.Endpoints)-1]
 	limit := subset(e)
 	m := t.limited(limit)
@@ -212,7 +212,7 @@ func subsetAlone(t *trial) error {
 	return nil
 }
 
-func shape(t *trial) error {
+func shape(t *checkRun) error {
 	c, err := t.start(t.limited(subset()))
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func shape(t *trial) error {
 
 // refusedAmid keeps sending until the EPP has answered. A body that is awaited is refused for its size,
 // the others for their subset.
-func refusedAmid(t *trial) error {
+func refusedAmid(t *checkRun) error {
 	m, want, limit := t.limited(subset()), 503, int64(8<<20)
 	if awaited(t.modes) {
 		if t.BodyLimit == 0 {
@@ -256,7 +256,7 @@ func refusedAmid(t *trial) error {
 	return c.turnedAway(want)
 }
 
-func metadata(t *trial) error {
+func metadata(t *checkRun) error {
 	c, err := t.start(t.chat())
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ var protocolChecks = []Check{
 		Number: 28, Name: "buffered: headers are let go", alone: true,
 		in:    request(exchange.Mode{Body: exchange.Buffered}, exchange.Mode{Body: exchange.BufferedPartial}),
 		Sends: "headers", Wants: "an empty headers answer at once, before any body",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.open(t.ctx)
 			if err != nil {
 				return err
@@ -47,7 +47,7 @@ var protocolChecks = []Check{
 		Number: 29, Name: "buffered: the body is answered",
 		in:    func(m Modes) bool { return headed(m) && m.Request.Buffers() },
 		Sends: "headers, the body", Wants: "one body answer with header and metadata, without a body",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.start(t.chat())
 			if err != nil {
 				return err
@@ -61,7 +61,7 @@ var protocolChecks = []Check{
 	{
 		Number: 30, Name: "streamed: an answer a chunk", in: request(exchange.Mode{Body: exchange.Streamed}),
 		Sends: "headers, 10 chunks", Wants: "a pick, 10 body answers, no streamed_response",
-		run: func(t *trial) error { return t.pick(post(chatPath, pieces(t.prompt("Say hello."), 10)...)) },
+		run: func(t *checkRun) error { return t.pick(post(chatPath, pieces(t.prompt("Say hello."), 10)...)) },
 	},
 	{
 		Number: 61, Name: "1000 slow readers", in: plain(repliedBody), alone: true,
@@ -87,7 +87,7 @@ const (
 	notServing = healthpb.HealthCheckResponse_NOT_SERVING
 )
 
-func healthy(t *trial) error {
+func healthy(t *checkRun) error {
 	if t.Health == nil {
 		return notRun("needs the health service")
 	}
@@ -137,7 +137,7 @@ const slowOnes, heldOnes = 1000, 4
 // loads are a short response, whose answers the smallest windows take, and a long one, whose answers the largest of
 // gRPC do not. Where a chunk is answered by a few bytes, that takes many chunks; where the body is one message,
 // nothing can hold back its answer.
-func (t *trial) loads() (short, long load) {
+func (t *checkRun) loads() (short, long load) {
 	switch mode := t.modes.Response; {
 	case mode.Buffers():
 		return load{8 << 10, 8 << 10, true}, load{1 << 20, 1 << 20, true}
@@ -148,7 +148,7 @@ func (t *trial) loads() (short, long load) {
 }
 
 // slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
-func slowReaders(t *trial) error {
+func slowReaders(t *checkRun) error {
 	if t.Narrow == nil {
 		return notRun("needs a connection with small windows")
 	}
@@ -196,7 +196,7 @@ func slowReaders(t *trial) error {
 }
 
 // ignored plays an exchange up to the response body, whose answers nobody is to read.
-func (t *trial) ignored(ctx context.Context) (*exchange.Stream, error) {
+func (t *checkRun) ignored(ctx context.Context) (*exchange.Stream, error) {
 	s, err := exchange.Open(ctx, t.Narrow, t.config())
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (r *slowReader) fill() {
 
 // beside plays exchanges until the readers' streams stand still meanwhile,
 // which they must do before they are at their end.
-func (t *trial) beside(readers []*slowReader) error {
+func (t *checkRun) beside(readers []*slowReader) error {
 	for before := int64(-1); before != taken(readers); {
 		if err := t.still(readers); err != nil {
 			return err
@@ -248,7 +248,7 @@ func (t *trial) beside(readers []*slowReader) error {
 }
 
 // still waits until nothing more is taken for 200 ms.
-func (t *trial) still(readers []*slowReader) error {
+func (t *checkRun) still(readers []*slowReader) error {
 	looks, before := 0, int64(-1)
 	err := t.eventually("what nobody reads is taken no more", func() bool {
 		now := taken(readers)

@@ -16,12 +16,12 @@ var requestChecks = []Check{
 	{
 		Number: 1, Name: "chat request", in: headed,
 		Sends: "headers, one body message with the end", Wants: "a pick, the body byte for byte, one end",
-		run: func(t *trial) error { return t.pick(t.chat()) },
+		run: func(t *checkRun) error { return t.pick(t.chat()) },
 	},
 	{
 		Number: 2, Name: "20 chunks, split anywhere", in: bodied,
 		Sends: "headers, 20 chunks split inside UTF-8 and escapes", Wants: "as 1",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			m := post(chatPath, pieces(t.prompt("naïve 日本語 🚦 \"quoted\" \\ \u2028 and \n"), 20)...)
 			m.cut = len(m.body()) / 2
 			return t.pick(m)
@@ -30,33 +30,33 @@ var requestChecks = []Check{
 	{
 		Number: 3, Name: "empty last chunk", in: bodied,
 		Sends: "headers, the body, an empty message with the end", Wants: "as 1",
-		run: func(t *trial) error { return t.pick(post(chatPath, t.prompt("Say hello."), "")) },
+		run: func(t *checkRun) error { return t.pick(post(chatPath, t.prompt("Say hello."), "")) },
 	},
 	{
 		Number: 4, Name: "GET /v1/models", in: headed,
 		Sends: "headers with the end", Wants: "one answer: a pick, or an immediate response 200; no body message",
-		run: func(t *trial) error { return t.pickOr(bare("GET", "/v1/models"), 200) },
+		run: func(t *checkRun) error { return t.pickOr(bare("GET", "/v1/models"), 200) },
 	},
 	{
 		Number: 5, Name: "POST without a body", in: headed,
 		Sends: "headers with the end", Wants: "a pick, or 400; never silence",
-		run: func(t *trial) error { return t.pickOr(bare("POST", chatPath), 400) },
+		run: func(t *checkRun) error { return t.pickOr(bare("POST", chatPath), 400) },
 	},
 	{
 		Number: 6, Name: "empty body", in: bodied,
 		Sends: "headers, an empty body message with the end", Wants: "a pick, or 400; never silence",
-		run: func(t *trial) error { return t.pickOr(post(chatPath, ""), 400) },
+		run: func(t *checkRun) error { return t.pickOr(post(chatPath, ""), 400) },
 	},
 	{
 		Number: 7, Name: "body and trailers", in: headed,
 		Sends: "headers, body without the end, trailers", Wants: "a pick, no end on any chunk, one trailers answer",
-		run: func(t *trial) error { return t.pick(t.chat().ending(checksum)) },
+		run: func(t *checkRun) error { return t.pick(t.chat().ending(checksum)) },
 	},
 	{
 		Number: 8, Name: "trailers without a body", in: both(headed, requestTrailers),
 		Sends: "headers, trailers",
 		Wants: "a pick, one trailers answer, no body message; a refusal where no message is left for a pick",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if t.modes.Request.Buffers() {
 				return t.pickOr(bare("POST", chatPath).ending(checksum))
 			}
@@ -77,7 +77,7 @@ var requestChecks = []Check{
 		},
 		Sends: "body messages first",
 		Wants: "the direction's answers without a pick, which would come too late; or a refusal",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.start(t.chat())
 			switch {
 			case err != nil:
@@ -95,7 +95,7 @@ var requestChecks = []Check{
 		},
 		Sends: "a whole request, then another body message with the end",
 		Wants: "nothing more: no second pick, no second end",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			return t.twice(t.chat(), &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
 				RequestBody: &extprocv3.HttpBody{Body: []byte(t.prompt("Again.")), EndOfStream: true},
 			}})
@@ -109,7 +109,7 @@ var requestChecks = []Check{
 	{
 		Number: 25, Name: "trailers twice", in: both(headed, requestTrailers),
 		Sends: "headers, body, trailers, trailers", Wants: "one trailers answer",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			return t.twice(t.chat().ending(checksum),
 				&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{
 					RequestTrailers: &extprocv3.HttpTrailers{},
@@ -120,7 +120,7 @@ var requestChecks = []Check{
 		Number: 26, Name: "messages without a request", in: headed,
 		Sends: "headers, a message with metadata alone, a window update, the body",
 		Wants: "no answer to either; the rest as 1",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			return t.amid(t.chat(),
 				&extprocv3.ProcessingRequest{MetadataContext: &corev3.Metadata{}},
 				&extprocv3.ProcessingRequest{ClientWindowUpdate: &extprocv3.ProcessingRequest_ClientWindowUpdate{}})
@@ -135,7 +135,7 @@ var requestChecks = []Check{
 	{
 		Number: 67, Name: "HEAD, OPTIONS, DELETE", in: headed,
 		Sends: "each method, DELETE with a body", Wants: "an answer to each",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			remove := post("/v1/files/1", "{}")
 			remove.headers[0].Value = "DELETE"
 			for _, m := range []message{bare("HEAD", "/v1/models"), bare("OPTIONS", chatPath), bare("OPTIONS", "*"),
@@ -150,7 +150,7 @@ var requestChecks = []Check{
 }
 
 // twice plays a request, then sends a message that no proxy should, which must change nothing.
-func (t *trial) twice(m message, again *extprocv3.ProcessingRequest) error {
+func (t *checkRun) twice(m message, again *extprocv3.ProcessingRequest) error {
 	c, err := t.start(m)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (t *trial) twice(m message, again *extprocv3.ProcessingRequest) error {
 }
 
 // amid plays a request with further messages between its headers and its body.
-func (t *trial) amid(m message, further ...*extprocv3.ProcessingRequest) error {
+func (t *checkRun) amid(m message, further ...*extprocv3.ProcessingRequest) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (t *trial) amid(m message, further ...*extprocv3.ProcessingRequest) error {
 	return c.served()
 }
 
-func headersTwice(t *trial) error {
+func headersTwice(t *checkRun) error {
 	lines := &corev3.HeaderMap{}
 	for _, f := range t.chat().headers {
 		lines.Headers = append(lines.Headers, &corev3.HeaderValue{Key: f.Name, RawValue: []byte(f.Value)})
@@ -208,7 +208,7 @@ func headersTwice(t *trial) error {
 }
 
 // earlyResponse is an upstream that answers before it has the whole request.
-func earlyResponse(t *trial) error {
+func earlyResponse(t *checkRun) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
@@ -251,7 +251,7 @@ func pieces(text string, n int) []string {
 }
 
 // grpcMessages compares message by message what came back.
-func grpcMessages(t *trial) error {
+func grpcMessages(t *checkRun) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err

@@ -17,19 +17,19 @@ var responseChecks = []Check{
 		Number: 16, Name: "response in chunks", in: replied,
 		Sends: "response headers, chunks, the last with the end",
 		Wants: "the headers answer, each byte in order, one end",
-		run:   func(t *trial) error { return t.respond(completion()) },
+		run:   func(t *checkRun) error { return t.respond(completion()) },
 	},
 	{
 		Number: 17, Name: "response without a body", in: repliedHeaders,
 		Sends: "response headers with the end", Wants: "one headers answer, no body message",
-		run: func(t *trial) error { return t.respond(reply(204, "text/plain")) },
+		run: func(t *checkRun) error { return t.respond(reply(204, "text/plain")) },
 	},
 	{
 		Number: 18, Name: "response with trailers", in: both(replied, responseTrailers),
 		Sends: "response headers, chunks without an end, trailers; then the same without chunks",
 		Wants: "each byte, no end on a chunk, one trailers answer; no body message where none came; in NONE the EPP " +
 			"may end its stream instead",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			if err := t.respond(completion().ending(checksum)); err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ var responseChecks = []Check{
 	{
 		Number: 19, Name: "response 503", in: repliedHeaders,
 		Sends: "response headers with :status 503 and a body", Wants: "passed on; counted once, with that status",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.whole(reply(503, "text/plain", "overloaded"))
 			if err != nil {
 				return err
@@ -64,7 +64,7 @@ var responseChecks = []Check{
 				!m.Response.SkipHeaders
 		},
 		Sends: "a response, but no request", Wants: "the response direction's answers",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, err := t.open(t.ctx)
 			if err != nil {
 				return err
@@ -81,7 +81,7 @@ var responseChecks = []Check{
 				m.Response.Body == exchange.None
 		},
 		Sends: "a request, response headers", Wants: "one headers answer in the response direction",
-		run: func(t *trial) error { return t.respond(completion()) },
+		run: func(t *checkRun) error { return t.respond(completion()) },
 	},
 	{
 		Number: 54, Name: "who served", in: both(headed, repliedHeaders), alone: true,
@@ -92,7 +92,7 @@ var responseChecks = []Check{
 	{
 		Number: 55, Name: "a stranger served", in: both(headed, repliedHeaders), alone: true,
 		Sends: "an address outside the pool as served", Wants: "passed on; nothing stays counted at the pick",
-		run: func(t *trial) error {
+		run: func(t *checkRun) error {
 			c, _, err := t.servedBy(servedBy("192.0.2.77:8000"))
 			if err != nil {
 				return err
@@ -115,7 +115,7 @@ var responseChecks = []Check{
 }
 
 // respond plays a whole exchange with this response.
-func (t *trial) respond(m message) error {
+func (t *checkRun) respond(m message) error {
 	c, err := t.whole(m)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (t *trial) respond(m message) error {
 }
 
 // watched plays a whole exchange that is only shown.
-func watched(t *trial) error {
+func watched(t *checkRun) error {
 	c, err := t.open(t.ctx)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func watched(t *trial) error {
 }
 
 // servedBy plays an exchange up to the response headers, which say who served.
-func (t *trial) servedBy(context exchange.Context) (*call, []string, error) {
+func (t *checkRun) servedBy(context exchange.Context) (*call, []string, error) {
 	c, err := t.start(t.chat())
 	if err != nil {
 		return nil, nil, err
@@ -157,7 +157,7 @@ func (t *trial) servedBy(context exchange.Context) (*call, []string, error) {
 }
 
 // whoServed looks at the load between the response's headers and its end.
-func whoServed(t *trial) error {
+func whoServed(t *checkRun) error {
 	if t.Inside.Load == nil || t.Inside.Ended == nil {
 		return needsInside
 	}
@@ -214,11 +214,11 @@ func upstreamAddress(address string) exchange.Context {
 }
 
 // other is an endpoint that is not e.
-func (t *trial) other(e string) string {
+func (t *checkRun) other(e string) string {
 	return t.Endpoints[(slices.Index(t.Endpoints, e)+1)%len(t.Endpoints)]
 }
 
-func events(t *trial) error {
+func events(t *checkRun) error {
 	text := "data: {\"choices\":[{\"delta\":{\"content\":\"na\u00efve\"}}]}\r\n\r\n" +
 		"data: {\"choices\":[{\"delta\":{\"content\":\"\U0001F6A6\"}}]}\n\n" +
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2,\"total_tokens\":6}}"
@@ -230,7 +230,7 @@ func events(t *trial) error {
 }
 
 // oneByOne plays a response of which each chunk must come back before the next is sent, and times them.
-func (t *trial) oneByOne(m message) ([]time.Duration, error) {
+func (t *checkRun) oneByOne(m message) ([]time.Duration, error) {
 	c, err := t.begin(t.chat())
 	if err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func (t *trial) oneByOne(m message) ([]time.Duration, error) {
 
 // interleavings plays random exchanges from one seed. The response begins as soon as the mode can have released the
 // headers.
-func interleavings(t *trial) error {
+func interleavings(t *checkRun) error {
 	const seed = 5
 	dice := rand.New(rand.NewPCG(seed, seed))
 	for i := range 30 {
@@ -278,7 +278,7 @@ func interleavings(t *trial) error {
 	return nil
 }
 
-func (t *trial) interleaved(q, r message) error {
+func (t *checkRun) interleaved(q, r message) error {
 	if !eager(t.modes) {
 		c, err := t.begin(q)
 		if err != nil {

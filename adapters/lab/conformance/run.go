@@ -175,7 +175,7 @@ func (n notRun) Error() string { return string(n) }
 
 func (r *runner) play(ctx context.Context, j job) {
 	began := time.Now()
-	t := &trial{runner: r, ctx: ctx, modes: j.modes, client: r.Client}
+	t := &checkRun{runner: r, ctx: ctx, modes: j.modes, client: r.Client}
 	err := ctx.Err()
 	if err == nil {
 		err = j.check.run(t)
@@ -197,8 +197,8 @@ func (r *runner) play(ctx context.Context, j job) {
 	r.Report(result)
 }
 
-// trial is one check in one mode while it is played.
-type trial struct {
+// checkRun is one run of a check, in one mode.
+type checkRun struct {
 	*runner
 	ctx    context.Context
 	modes  Modes
@@ -211,13 +211,13 @@ type trial struct {
 }
 
 // impatient turns to the EPP whose deadline for bodies comes sooner, if there is one.
-func (t *trial) impatient() {
+func (t *checkRun) impatient() {
 	if t.Inside.Impatient != nil {
 		t.client = t.Inside.Impatient
 	}
 }
 
-func (t *trial) close() {
+func (t *checkRun) close() {
 	for _, c := range t.calls {
 		c.stream.Close()
 	}
@@ -228,7 +228,7 @@ func (t *trial) close() {
 
 // soon takes times in up to three rounds, and wants the median of one of them within a limit: one answer that comes
 // late on a busy machine says nothing about the EPP.
-func (t *trial) soon(what string, limit time.Duration, round func() ([]time.Duration, error)) error {
+func (t *checkRun) soon(what string, limit time.Duration, round func() ([]time.Duration, error)) error {
 	for range 3 {
 		took, err := round()
 		if err != nil {
@@ -245,7 +245,7 @@ func (t *trial) soon(what string, limit time.Duration, round func() ([]time.Dura
 }
 
 // headersAnswers times the answer to the headers of 21 requests, which then leave.
-func (t *trial) headersAnswers() ([]time.Duration, error) {
+func (t *checkRun) headersAnswers() ([]time.Duration, error) {
 	var all []time.Duration
 	for range 21 {
 		c, err := t.open(t.ctx)
@@ -262,7 +262,7 @@ func (t *trial) headersAnswers() ([]time.Duration, error) {
 	return all, nil
 }
 
-func (t *trial) config() exchange.Config {
+func (t *checkRun) config() exchange.Config {
 	return exchange.Config{
 		Request: t.modes.Request, Response: t.modes.Response, WithoutWaiting: t.modes.WithoutWaiting,
 		Observe:     t.modes.Observe,
@@ -271,7 +271,7 @@ func (t *trial) config() exchange.Config {
 }
 
 // eventually waits for what the EPP does on its own, 2 ms between looks.
-func (t *trial) eventually(what string, holds func() bool) error {
+func (t *checkRun) eventually(what string, holds func() bool) error {
 	deadline := time.NewTimer(t.Patience)
 	defer deadline.Stop()
 	look := time.NewTicker(2 * time.Millisecond)

@@ -186,8 +186,8 @@ func asEndpointsFile(servers [][2]string) []byte {
 // portsFree opens and closes all ports, so that every port that is taken is reported before anything starts. For a port
 // 0 of Envoy it chooses a free one, so that an Envoy that is started again has the same port.
 func (o *upOptions) portsFree() error {
-	trial := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
-	listeners, err := trial.listen()
+	attempt := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
+	listeners, err := attempt.listen()
 	defer closeAll(listeners)
 	problems := []error{err}
 	for _, p := range o.places() {

@@ -7,11 +7,11 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// shown is a scene whose response was thought to pass by, until its body was shown: the proxy was asked for it.
-func shown(t *testing.T) *scene {
+// visible is a scene whose response was thought to pass by, until its body was visible: the proxy was asked for it.
+func visible(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
 	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
 	s.load(1, 0)
@@ -21,25 +21,25 @@ func shown(t *testing.T) *scene {
 	return s
 }
 
-// What is shown ends with its stream, like any response that is seen: its client or its proxy is gone.
-func TestShownResponseEndsWithItsStream(t *testing.T) {
-	s := shown(t)
+// What is visible ends with its stream, like any response that is seen: its client or its proxy is gone.
+func TestVisibleResponseEndsWithItsStream(t *testing.T) {
+	s := visible(t)
 	s.cycle.Tell(messages.StreamGone{ResponseBytes: 30})
 	s.inFlight(0)
 	if r := s.over(messages.ClientGone); r.Bypassed || r.ResponseBytes != 30 {
-		t.Errorf("record %+v, want what was shown", r)
+		t.Errorf("record %+v, want what was visible", r)
 	}
 
 	s = serving(t) // its first piece was empty
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Passes: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.cycle.Tell(messages.StreamGone{})
 	s.inFlight(0)
 	s.over(messages.ClientGone)
 }
 
-// Neither doubt of the log nor its deadline ends a response that is shown, but silence does, and so does Revoked.
-func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
-	s := shown(t)
+// Neither doubt of the log nor its deadline ends a response that is visible, but silence does, and so does Revoked.
+func TestVisibleResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
+	s := visible(t)
 	s.cycle.Tell(messages.EntriesDoubted{})
 	for range 3 {
 		s.cycle.Advance(idleLimit - 1)
@@ -50,7 +50,7 @@ func TestShownResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
 	s.over(messages.ResponseIdle)
 
-	s = shown(t)
+	s = visible(t)
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
 	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
 	s.over(messages.NoCapacity)
