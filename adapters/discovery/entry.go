@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -72,7 +73,7 @@ func (p *parser) name(s strictyaml.Text, path string) string {
 func (p *parser) port(s, path string) uint16 {
 	port, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || port == 0 {
-		p.Fail(path, "got %q, want 1 to 65535", strictyaml.Clip(s))
+		p.Fail(path, "got %q, want 1 to 65535", clip.Value(s))
 	}
 	return uint16(port)
 }
@@ -86,15 +87,15 @@ func (p *parser) address(e *Entry, s, path string) {
 	ip = ip.Unmap()
 	switch {
 	case err == nil && ip.Zone() != "":
-		p.Fail(path, "got %q, want no zone: Envoy cannot reach it", strictyaml.Clip(s))
+		p.Fail(path, "got %q, want no zone: Envoy cannot reach it", clip.Value(s))
 	case err == nil && (ip.IsUnspecified() || ip.IsMulticast()):
-		p.Fail(path, "got %q, want the address of one server", strictyaml.Clip(s))
+		p.Fail(path, "got %q, want the address of one server", clip.Value(s))
 	case err == nil:
 		e.IP = ip
 	case IsHostName(s):
 		e.Host = strings.ToLower(strings.TrimSuffix(s, "."))
 	default:
-		p.Fail(path, "got %q, want an IPv4 or IPv6 address or a host name, without port", strictyaml.Clip(s))
+		p.Fail(path, "got %q, want an IPv4 or IPv6 address or a host name, without port", clip.Value(s))
 	}
 }
 

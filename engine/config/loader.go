@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
@@ -72,12 +73,12 @@ func (l *loader) header(doc *document) {
 	case "":
 		l.Fail("apiVersion", "missing, want %s", v1)
 	default:
-		l.Fail("apiVersion", "got %q, want %s", strictyaml.Clip(doc.APIVersion), v1)
+		l.Fail("apiVersion", "got %q, want %s", clip.Value(doc.APIVersion), v1)
 	}
 	if doc.Kind == "" {
 		l.Fail("kind", "missing, want EndpointPickerConfig")
 	} else if doc.Kind != "EndpointPickerConfig" {
-		l.Fail("kind", "got %q, want EndpointPickerConfig", strictyaml.Clip(doc.Kind))
+		l.Fail("kind", "got %q, want EndpointPickerConfig", clip.Value(doc.Kind))
 	}
 }
 
@@ -92,9 +93,9 @@ func (l *loader) gates(list []string) {
 		switch {
 		case !known:
 			l.Fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true",
-				strictyaml.Clip(name))
+				clip.Value(name))
 		case given && value != "true" && value != "false":
-			l.Fail(at, "got %q, want %s=true or %s=false", strictyaml.Clip(gate), name, name)
+			l.Fail(at, "got %q, want %s=true or %s=false", clip.Value(gate), name, name)
 		case !given && !want || given && (value == "true") != want:
 			l.Fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, want)
 		}
@@ -138,7 +139,7 @@ func (l *loader) instantiate(sections []pluginSection) {
 			l.Warn(at+".type", "%s is deprecated, write %s", s.Type, now)
 			s.Type = now
 		}
-		x := &instance{name: strictyaml.Clip(s.Name), typ: s.Type, path: at}
+		x := &instance{name: clip.Value(s.Name), typ: s.Type, path: at}
 		l.instances = append(l.instances, x)
 		if first, taken := l.named[s.Name]; taken {
 			l.Fail(at+".name", "%s stands twice, first as %s; give one of them another name", x.name, first.path)
@@ -167,7 +168,7 @@ func (l *loader) construct(typ, path string) any {
 	case slices.Contains(unsupported, typ):
 		l.Fail(path, "%s is not supported yet", typ)
 	default:
-		l.Fail(path, "unknown plugin type %q, %s", strictyaml.Clip(typ), l.didYouMean(typ, knownTypes(), unsupported))
+		l.Fail(path, "unknown plugin type %q, %s", clip.Value(typ), l.didYouMean(typ, knownTypes(), unsupported))
 	}
 	return plugin
 }
@@ -250,7 +251,7 @@ func (l *loader) find(path, name string, wanted ...string) *instance {
 		l.Fail(path, "missing")
 		return nil
 	case x == nil:
-		l.Fail(path, "no plugin is named %q, %s", strictyaml.Clip(name), l.didYouMeanPlugin(name))
+		l.Fail(path, "no plugin is named %q, %s", clip.Value(name), l.didYouMeanPlugin(name))
 		return nil
 	case x.plugin == nil:
 		return nil // its type has a problem already

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 // others maps the names of plugins that are built into the server to their parameters with defaults. They are no
@@ -85,10 +85,10 @@ type HTTPSource struct {
 func (p *HTTPSource) Validate() error {
 	var errs []error
 	if p.Scheme != "http" && p.Scheme != "https" {
-		errs = append(errs, fmt.Errorf("scheme: got %q, want http or https", strictyaml.Clip(p.Scheme)))
+		errs = append(errs, fmt.Errorf("scheme: got %q, want http or https", clip.Value(p.Scheme)))
 	}
 	if !strings.HasPrefix(p.Path, "/") {
-		errs = append(errs, fmt.Errorf("path: got %q, want a path that begins with /", strictyaml.Clip(p.Path)))
+		errs = append(errs, fmt.Errorf("path: got %q, want a path that begins with /", clip.Value(p.Path)))
 	}
 	if p.Port < 0 || p.Port > 65535 {
 		errs = append(errs, fmt.Errorf("port: got %d, want 1 to 65535, or 0 for the endpoint's", p.Port))

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 const (
@@ -31,7 +31,7 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 		case s.Name == "":
 			l.Fail(at+".name", "missing")
 		case seen[s.Name]:
-			l.Fail(at+".name", "%s stands twice; give one of them another name", strictyaml.Clip(s.Name))
+			l.Fail(at+".name", "%s stands twice; give one of them another name", clip.Value(s.Name))
 		}
 		seen[s.Name] = true
 		profiles = append(profiles, l.profile(s, at))
@@ -45,7 +45,7 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 		}
 		if len(p.Scorers) == 0 {
 			l.Warn("schedulingProfiles", "profile %s has no scorer, so all endpoints are equally good to it",
-				strictyaml.Clip(p.Name))
+				clip.Value(p.Name))
 		}
 	}
 	return profiles

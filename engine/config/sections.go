@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -214,7 +215,7 @@ func (l *loader) ttl(path string, d time.Duration) {
 // only accepts values that say the same as the default, the last of them is the one to name.
 func (l *loader) only(path, got string, accepted ...string) {
 	if !slices.Contains(accepted, got) {
-		l.Fail(path, "got %s, which has no effect yet; only %s does", strictyaml.Clip(got), accepted[len(accepted)-1])
+		l.Fail(path, "got %s, which has no effect yet; only %s does", clip.Value(got), accepted[len(accepted)-1])
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -132,7 +133,7 @@ func knownVersion(root *yaml.Node) *strictyaml.Problem {
 		return &strictyaml.Problem{Line: 1, Path: "apiVersion", Text: "missing, want " + v1alpha1}
 	case n.Value != v1 && n.Value != v1alpha1 && n.Value != oldGroup:
 		return &strictyaml.Problem{Line: n.Line, Path: "apiVersion",
-			Text: fmt.Sprintf("got %q, want %s", strictyaml.Clip(n.Value), v1alpha1)}
+			Text: fmt.Sprintf("got %q, want %s", clip.Value(n.Value), v1alpha1)}
 	}
 	return nil
 }

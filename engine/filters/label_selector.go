@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -32,10 +33,10 @@ func (f *LabelSelector) Validate() error {
 	for _, key := range slices.Sorted(maps.Keys(f.MatchLabels)) {
 		if !validKey(key) {
 			errs = append(errs, fmt.Errorf("matchLabels.%s: want a label key such as app or example.com/app",
-				clip(key)))
+				clip.Value(key)))
 		}
 		if v := f.MatchLabels[key]; !validValue(v) {
-			errs = append(errs, fmt.Errorf("matchLabels.%s: got %q, %s", clip(key), clip(v), wantValue))
+			errs = append(errs, fmt.Errorf("matchLabels.%s: got %q, %s", clip.Value(key), clip.Value(v), wantValue))
 		}
 	}
 	for i := range f.MatchExpressions {
@@ -50,7 +51,7 @@ const wantValue = "want a label value: at most 63 letters, digits, '-', '_' or '
 func (r *Requirement) validate(path string) (errs []error) {
 	if !validKey(r.Key) {
 		errs = append(errs, fmt.Errorf("%s.key: got %q, want a label key such as app or example.com/app", path,
-			clip(r.Key)))
+			clip.Value(r.Key)))
 	}
 	switch r.Operator {
 	case "In", "NotIn":
@@ -63,11 +64,11 @@ func (r *Requirement) validate(path string) (errs []error) {
 		}
 	default:
 		errs = append(errs, fmt.Errorf("%s.operator: got %q, want In, NotIn, Exists or DoesNotExist", path,
-			clip(r.Operator)))
+			clip.Value(r.Operator)))
 	}
 	for i, v := range r.Values {
 		if !validValue(v) {
-			errs = append(errs, fmt.Errorf("%s.values[%d]: got %q, %s", path, i, clip(v), wantValue))
+			errs = append(errs, fmt.Errorf("%s.values[%d]: got %q, %s", path, i, clip.Value(v), wantValue))
 		}
 	}
 	return errs
@@ -144,4 +145,3 @@ func validValue(s string) bool {
 }
 
 // clip bounds, in bytes, what an error repeats of the configuration.
-func clip(s string) string { return s[:min(len(s), 80)] }

@@ -3,6 +3,8 @@ package records
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 // LabelBytes is how many bytes are kept of a client's text, such as the name of a model or flow, or a request id.
@@ -15,12 +17,5 @@ func Label(s string) string {
 		return s
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), LabelBytes+utf8.UTFMax)], "\uFFFD")
-	if len(s) > LabelBytes {
-		end := LabelBytes
-		for !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end]
-	}
-	return strings.Clone(s)
+	return strings.Clone(clip.Bytes(s, LabelBytes))
 }

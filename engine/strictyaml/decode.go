@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 var (
@@ -70,7 +72,7 @@ func (r *Reader) object(n *yaml.Node, path string, into reflect.Value) {
 	}
 	fields := FieldsOf(into.Type())
 	for _, p := range r.pairs(n, path, 0) {
-		at := join(path, Clip(p.name))
+		at := join(path, clip.Value(p.name))
 		r.lines[at] = p.line
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == p.name })
 		if i < 0 {
@@ -107,7 +109,7 @@ func (r *Reader) mapping(n *yaml.Node, path string, into reflect.Value) {
 	}
 	into.Set(reflect.MakeMap(into.Type()))
 	for _, p := range r.pairs(n, path, 0) {
-		at := join(path, Clip(p.name))
+		at := join(path, clip.Value(p.name))
 		r.lines[at] = p.line
 		value := reflect.New(into.Type().Elem()).Elem()
 		r.Decode(p.value, at, value)
@@ -203,9 +205,9 @@ func Describe(n *yaml.Node) string {
 		return "a list"
 	}
 	if tag := n.ShortTag(); tag == "!!str" || tag == "!!timestamp" {
-		return strconv.Quote(Clip(n.Value))
+		return strconv.Quote(clip.Value(n.Value))
 	}
-	return Clip(n.Value)
+	return clip.Value(n.Value)
 }
 
 // Field is one key of a struct.

@@ -51,14 +51,6 @@ func sorted(list []Problem) []Problem {
 	return list
 }
 
-// Clip bounds what a problem repeats of the file, in bytes.
-func Clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:77], "") + "..."
-	}
-	return s
-}
-
 // oneLine keeps a problem on its line, whatever the file holds.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {

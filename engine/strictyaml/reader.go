@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 const (
@@ -215,7 +217,7 @@ func (r *Reader) pairs(n *yaml.Node, path string, depth int) []pair {
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, r.merge(value, path, depth+1)...)
 		case seen[key.Value] > 0:
-			r.duplicate(join(path, Clip(key.Value)), key.Line, seen[key.Value])
+			r.duplicate(join(path, clip.Value(key.Value)), key.Line, seen[key.Value])
 		default:
 			seen[key.Value] = key.Line
 			list = append(list, pair{key.Value, n.Content[i].Line, value})
