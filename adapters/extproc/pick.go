@@ -46,7 +46,7 @@ func (st *stream) ask(last event) error {
 	return errOver // the client left, or was refused
 }
 
-// parse reads the facts of the body. It returns an error, which blames the client, only for a body that claims a
+// parse reads the facts of the body. It returns an error, which is the client's, only for a body that claims a
 // format that is known, and only if all of it is here.
 func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 	switch last {

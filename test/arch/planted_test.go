@@ -51,6 +51,16 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// TestEachWordIsPlanted proves that the planted tree holds every word that was replaced, and that each is found there.
+func TestEachWordIsPlanted(t *testing.T) {
+	list := checkWords(planted(t, filepath.Join("testdata", "words")))
+	for _, w := range replaced {
+		if !slices.ContainsFunc(list, func(v Violation) bool { return strings.HasSuffix(v.Text, w.advice) }) {
+			t.Errorf("%v: got nothing found in testdata/words, want a planted case", w.pattern)
+		}
+	}
+}
+
 // TestPlantedLab proves that the lab is imported by commands, tests of the whole and itself,
 // and by nothing that serves.
 func TestPlantedLab(t *testing.T) {

@@ -23,16 +23,23 @@ type word struct {
 var replaced = []word{
 	{regexp.MustCompile(`(?i)suspici(on|ous)`), nil, "an endpoint that comes last because of failures is degraded"},
 	{regexp.MustCompile(`(?i)avoided`), nil, "an endpoint that gets no requests because of failures is ejected"},
-	{regexp.MustCompile(`(?i)\baccus`), nil, "a request reports a failure of an endpoint"},
+	{regexp.MustCompile(`(?i)\baccus|\bblam(e|ing)|culprit`), nil, "a request reports a failure of an endpoint"},
 	{regexp.MustCompile(`(?i)acquit|innocen`), nil, "a request reports a success of an endpoint"},
-	{regexp.MustCompile(`(?i)evidence`), []string{".", "messages", "engine", "adapters", "cmd", "test"},
-		"what is reported of an endpoint is a failure or a success, of a kind in a closed set"},
+	{regexp.MustCompile(`(?i)evidence`), nil,
+		"what is reported of an endpoint is a failure or a success, of a kind in a closed " +
+			"set"},
+	{regexp.MustCompile(`(?i)\btrials?\b`), nil, "one request that tries an endpoint is its probe"},
 	{regexp.MustCompile(`(?i)forg[ia]ve`), nil, "an endpoint whose probe succeeds is healthy; Envoy fails open"},
 	{regexp.MustCompile(`(?i)wonder|believ`), nil, "components do things; say what this one does"},
 	{regexp.MustCompile(`\bScratch\b`), nil, "what holds the working memory of scheduling is schedule.Scheduler"},
 	{regexp.MustCompile(`(?i)profile cycle`), nil, "one run of a profile is a profile run"},
 	{regexp.MustCompile(`(?i)scheduling cycle`), nil, "a cycle is the life of a request; its decision is a scheduling"},
-	{regexp.MustCompile(`(?i)(request|response|side)[ -]?lane\b`), nil, "a side of a stream is its direction"},
+	{regexp.MustCompile(`(?i)(request|response|side|wrong)[ -]?lane\b|LaneMode|LaneEnded`), nil,
+		"a side of a stream is its direction"},
+	{regexp.MustCompile(`\bShown\b|body_shown`), nil, "a response's body that Signalbox sees is visible"},
+	{regexp.MustCompile(`\bPasses\b`), nil, "a response's body that Signalbox does not see bypasses it"},
+	{regexp.MustCompile(`(?i)\b(mock|stub)(s|ed)?\b`), []string{".", "messages", "engine", "actors", "adapters", "cmd"},
+		"a test double is a fake"},
 }
 
 // selfPaths hold the words as data. The changelog tells what was renamed.

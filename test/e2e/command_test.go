@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestCommandRefuses: what cannot work ends at once, with a code other than 0 and a sentence that names the culprit.
+// TestCommandRefuses: what cannot work ends at once, with a code other than 0 and a sentence that names what is wrong.
 func TestCommandRefuses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
