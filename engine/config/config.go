@@ -1,6 +1,6 @@
-// Package config turns the bytes of a configuration file into plugins and plain values, or into every problem at once,
-// each with its line. It owns the file's format, its defaults and the parameters of what has no plugin of its own. It
-// never reads files, and never starts or runs what it configures.
+// Package config turns the bytes of a configuration file into plugins and plain values, or into a list of all problems,
+// each with its line. It owns the file's format, its defaults, and the parameters of plugins that are built into the
+// server. It never reads files, and never starts or runs what it configures.
 package config
 
 import (
@@ -10,50 +10,50 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// maxValues bounds the values of a file.
+// maxValues is how many values a file may have, aliases counted as what they stand for.
 const maxValues = 100_000
 
-// Settings are what the command line decides where the file says nothing.
+// Settings holds what the command line decides if the file does not.
 type Settings struct {
 	Destinations int           // how many endpoints a picker picks, at least 1
 	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
 }
 
-// Config is a configuration in force: checked, complete, and never changed.
+// Config is a checked and complete configuration. It never changes.
 type Config struct {
-	Plan    *schedule.Plan // of at least one profile, each step with type, name and reads; meters are left 0
+	Plan    *schedule.Plan // of at least one profile; each step has Type, Name and Reads, and Meter 0
 	Handler Handler        // of the plan
 
 	Discovery       Discovery
 	Metrics         Source
 	Models          Source
-	EngineLabelKeys []string // labels that may name an endpoint's engine, the first present one counts
+	EngineLabelKeys []string // labels that may name an endpoint's engine; the first that an endpoint has counts
 	ParseOpenAI     bool     // false = no request body is parsed
 
-	Warnings []strictyaml.Problem // what the file says without effect, in the order of its lines
+	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
 }
 
-// Handler is what the profile handler is called.
+// Handler names the profile handler.
 type Handler struct{ Type, Name string }
 
-// Discovery is a file of endpoints.
+// Discovery says in which file the endpoints are.
 type Discovery struct {
 	Path  string             // "" = the configuration names no file
-	Watch bool               // changes on disk take effect
-	At    strictyaml.Problem // of the path, without a text; of use to a problem of the file that it names
+	Watch bool               // changes of the file take effect
+	At    strictyaml.Problem // line and path of Path, without a text, for a problem with the file that it names
 }
 
-// Source is a page that every model server has.
+// Source says how a page of the model servers is read.
 type Source struct {
 	Enabled            bool // false = it is not read
 	Scheme             string
 	Path               string
 	Port               int           // 0 = the endpoint's
-	Interval           time.Duration // 0 = not set here
+	Interval           time.Duration // between two readings; 0 = not set here
 	InsecureSkipVerify bool          // with https any certificate is accepted
 }
 
-// builtIn is the configuration without a file.
+// builtIn is the default configuration.
 const builtIn = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
@@ -70,12 +70,12 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 `
 
-// Default is the configuration without a file: queue-scorer 2, kv-cache-utilization-scorer 2, prefix-cache-scorer 3.
-// The error is a *strictyaml.Error, and there is none unless the settings are wrong.
+// Default returns the configuration that holds without a file: queue-scorer with weight 2, kv-cache-utilization-scorer
+// with 2, prefix-cache-scorer with 3. The error is a *strictyaml.Error, and nil unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), defaults) }
 
-// Load reads a configuration file, YAML or JSON. A file that says nothing is a problem: it may have been cut, and would
-// otherwise replace a configuration by the default without a word. The error is a *strictyaml.Error with every problem.
+// Load reads a configuration file, YAML or JSON. An empty file is a problem, because it may have been truncated, and
+// would otherwise silently replace a configuration by the default. The error is a *strictyaml.Error with every problem.
 func Load(data []byte, defaults Settings) (*Config, error) {
 	l, err := load(data, defaults)
 	if err != nil {

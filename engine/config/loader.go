@@ -21,28 +21,28 @@ import (
 type loader struct {
 	*strictyaml.Reader
 	defaults  Settings
-	instances []*instance // in the order of the file
-	named     map[string]*instance
+	instances []*instance          // in the order of the file
+	named     map[string]*instance // by name; of several with one name the first
 	config    *Config
 	from      origins
 }
 
-// origins are the plugins that the parts of a Config come from: those of the file, and the defaults for what it leaves
-// out.
+// origins says from which plugins the parts of a Config come: those of the file, or a default if the file has none.
 type origins struct {
-	discovery, metrics, models *instance // nil = there is none
-	core                       *instance // the extractor of the metrics page
-	list                       *instance // the extractor of the model list; nil = no source names one
-	picker                     *instance // of profiles that list none
-	handler                    *instance
-	parsers                    []*instance // that have an effect; empty = the default
+	discovery, metrics, models *instance   // nil = there is none
+	core                       *instance   // the extractor of the metrics page
+	list                       *instance   // the extractor of the model list; nil = no source names one
+	picker                     *instance   // the picker of profiles that list none
+	handler                    *instance   // nil = there is a problem with it
+	parsers                    []*instance // those that have an effect; empty = the default
 }
 
-// instance is one entry of plugins.
+// instance is one entry of plugins, or a default.
 type instance struct {
-	name, typ, path string
-	plugin          any // nil = its type is missing, unknown or not supported
-	used            bool
+	name, typ string
+	path      string // in the file; "" = a default
+	plugin    any    // nil = its type is missing, unknown or not supported
+	used      bool   // something names it, or it always has an effect
 }
 
 func (l *loader) load(root *yaml.Node) {
@@ -82,7 +82,7 @@ func (l *loader) header(doc *document) {
 	}
 }
 
-// gates are the feature gates with the only value that each may have.
+// gates has the feature gates, with the only value that each may have.
 var gates = map[string]bool{"flowControl": false, "haPopulateNonLeaderDatastore": true}
 
 func (l *loader) gates(list []string) {
@@ -102,7 +102,7 @@ func (l *loader) gates(list []string) {
 	}
 }
 
-// construct makes a plugin with its defaults; nil = the type is not known.
+// construct returns a plugin with its defaults; nil = the type is unknown.
 func construct(typ string) any {
 	if f, ok := scorers.Types[typ]; ok {
 		return f()
@@ -157,6 +157,7 @@ func (l *loader) instantiate(sections []pluginSection) {
 	}
 }
 
+// construct returns a plugin with its defaults; nil = the type at path has a problem.
 func (l *loader) construct(typ, path string) any {
 	plugin := construct(typ)
 	switch {
@@ -188,11 +189,12 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	}
 	switch x.plugin.(type) {
 	case *ApproxPrefixCache, *InflightLoad, *UtilizationDetector, *OpenAIParser:
-		x.used = true // always there
+		x.used = true // it has an effect without being named
 	}
 }
 
-// invalid enters what a Validate says: errors joined, each beginning with the parameter's path and a colon.
+// invalid enters the error of a Validate as problems. It is one error or several that are joined, each beginning with
+// the parameter's path and a colon.
 func (l *loader) invalid(path string, err error) {
 	if err == nil {
 		return
@@ -207,7 +209,8 @@ func (l *loader) invalid(path string, err error) {
 	}
 }
 
-// effects compares a section with its defaults where other values mean nothing.
+// effects enters a problem or a warning for each field of a section that has no effect (tag effect) and is not at its
+// default.
 func (l *loader) effects(path string, got, standard reflect.Value) {
 	for _, f := range strictyaml.FieldsOf(got.Type()) {
 		g, s := got.FieldByIndex(f.Index), standard.FieldByIndex(f.Index)
@@ -227,8 +230,7 @@ func (l *loader) effects(path string, got, standard reflect.Value) {
 	}
 }
 
-// checkNames looks for the plugins that a plugin's parameters name.
-// The default producers are there without being named.
+// checkNames checks that the plugins exist that a plugin's parameters name. The default producers always do.
 func (l *loader) checkNames(x *instance) {
 	plugin := reflect.ValueOf(x.plugin).Elem()
 	for _, f := range strictyaml.FieldsOf(plugin.Type()) {
@@ -243,7 +245,8 @@ func (l *loader) checkNames(x *instance) {
 	}
 }
 
-// find is the plugin that a reference names, or nil after entering why there is none of one of the wanted types.
+// find returns the plugin that a reference names, and marks it as used. wanted are the types that it may have; none =
+// any. If there is no such plugin, find enters the problem and returns nil.
 func (l *loader) find(path, name string, wanted ...string) *instance {
 	x := l.named[name]
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
-// others maps the names of plugins that are built into the server to their parameters with defaults. They are no
-// objects: what they configure is always there, or is switched on by naming them.
+// others maps the types of plugins that are built into the server to their parameters with defaults. What they
+// configure is always there, or is switched on by naming it.
 var others = map[string]func() any{
 	"approx-prefix-cache-producer": func() any {
 		return &ApproxPrefixCache{AutoTune: true, BlockSizeTokens: 16, MaxPrefixBlocksToMatch: 2048,
@@ -35,8 +35,8 @@ var others = map[string]func() any{
 	},
 }
 
-// LeastInterval is the shortest time between two readings of a page. A page of a real server takes it milliseconds to
-// write, which its requests wait for.
+// LeastInterval is the shortest time between two readings of a page. A real server takes milliseconds to write a page,
+// and its requests wait meanwhile.
 const LeastInterval = 10 * time.Millisecond
 
 const (
@@ -52,7 +52,7 @@ type FileDiscovery struct {
 	WatchFile bool `json:"watchFile"`
 }
 
-// Validate says which parameters are missing.
+// Validate returns which parameters are missing.
 func (p *FileDiscovery) Validate() error {
 	if p.Path == "" {
 		return errors.New("path: missing; name the file of endpoints")
@@ -81,7 +81,7 @@ type HTTPSource struct {
 	Interval time.Duration `json:"interval"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (p *HTTPSource) Validate() error {
 	var errs []error
 	if p.Scheme != "http" && p.Scheme != "https" {
@@ -143,7 +143,7 @@ type CustomSeries struct {
 	MetricSpec   string `json:"metricSpec"`
 }
 
-// Validate says which parameters are missing.
+// Validate returns which parameters are missing.
 func (p *CoreMetrics) Validate() error {
 	if p.EngineLabelKey == "" {
 		return errors.New("engineLabelKey: got none, want a label key")
@@ -151,12 +151,12 @@ func (p *CoreMetrics) Validate() error {
 	return nil
 }
 
-// OpenAIParser reads the model and the prompt of chat completions and completions.
-// Requests of other forms pass without.
+// OpenAIParser reads the model and the prompt of chat completions and completions. Requests of other forms pass
+// without.
 type OpenAIParser struct{}
 
-// PassthroughParser reads nothing: requests are routed without model and prompt.
-// Parsers listed after it have no effect.
+// PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no
+// effect.
 type PassthroughParser struct{}
 
 // ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about
@@ -176,7 +176,7 @@ type ApproxPrefixCache struct {
 	LRUCapacityPerServer int `json:"lruCapacityPerServer" effect:"warning"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (p *ApproxPrefixCache) Validate() error {
 	var errs []error
 	for _, c := range []struct {
@@ -221,7 +221,7 @@ type UtilizationDetector struct {
 	Headroom float64 `json:"headroom" effect:"none"`
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (p *UtilizationDetector) Validate() error {
 	var errs []error
 	if p.QueueDepthThreshold < 1 {

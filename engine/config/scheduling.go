@@ -13,7 +13,7 @@ const (
 	defaultHandler = "single-profile-handler"
 )
 
-// schedule builds the plan.
+// schedule makes the plan from the profiles of a file.
 func (l *loader) schedule(sections []profileSection) {
 	profiles := l.profiles(sections)
 	l.config.Plan = schedule.NewPlan(profiles, l.handler(len(profiles)), l.defaults.Stale)
@@ -51,7 +51,7 @@ func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 	return profiles
 }
 
-// onlyProfile is the profile of a file that has none: every filter, scorer and picker in the order of the file.
+// onlyProfile returns the profile of a file that has none: every filter, scorer and picker in the order of the file.
 func (l *loader) onlyProfile() schedule.Profile {
 	p := schedule.Profile{Name: "default"}
 	for _, x := range l.instances {
@@ -90,7 +90,7 @@ func (l *loader) profile(s *profileSection, path string) schedule.Profile {
 	return p
 }
 
-// runsInProfile says whether a plugin is a filter, scorer or picker.
+// runsInProfile reports whether a plugin is a filter, scorer or picker.
 func (x *instance) runsInProfile() bool {
 	switch x.plugin.(type) {
 	case schedule.Filter, schedule.Scorer, schedule.Picker:
@@ -99,7 +99,7 @@ func (x *instance) runsInProfile() bool {
 	return false
 }
 
-// add appends a plugin to a profile as all that it is.
+// add adds a plugin to a profile, as a filter, a scorer and a picker if it is several of these.
 func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float64) {
 	x.used = true
 	step := schedule.Step{Type: x.typ, Name: x.name}
@@ -128,7 +128,7 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 	}
 }
 
-// firstPicker is the picker of profiles that list none: the first of the file, or the default.
+// firstPicker returns the picker of profiles that list none: the first of the file, or the default.
 func (l *loader) firstPicker() *instance {
 	for _, x := range l.instances {
 		if _, ok := x.plugin.(schedule.Picker); ok {
@@ -140,8 +140,8 @@ func (l *loader) firstPicker() *instance {
 	return &instance{name: defaultPicker, typ: defaultPicker, plugin: plugin}
 }
 
-// handler finds the profile handler, or gives a single profile its default.
-// It returns nil if there is a problem with it.
+// handler returns the file's profile handler, or the default one if there is a single profile; nil = there is a problem
+// with it.
 func (l *loader) handler(profiles int) schedule.Handler {
 	var found *instance
 	var plugin schedule.Handler
@@ -149,7 +149,7 @@ func (l *loader) handler(profiles int) schedule.Handler {
 		h, ok := x.plugin.(schedule.Handler)
 		switch {
 		case x.plugin == nil:
-			return nil // it may have been meant as one, and its type is a problem already
+			return nil // its type has a problem, and may have been meant to be a handler
 		case ok && found != nil:
 			l.Fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
 		case ok:
@@ -172,5 +172,5 @@ func (l *loader) handler(profiles int) schedule.Handler {
 	return plugin
 }
 
-// item extends a path by a position.
+// item returns the path of an item of a list.
 func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// dataLayer finds out where endpoints and their numbers come from.
+// dataLayer sets the discovery, the sources and the engine labels of the Config.
 func (l *loader) dataLayer(doc *document) {
 	s := &doc.DataLayer
 	if from := s.Discovery.Endpoints; from != nil {
@@ -48,7 +48,7 @@ func (l *loader) dataLayer(doc *document) {
 	}
 }
 
-// oneOf is the first plugin of a type in the file, or one with the defaults.
+// oneOf returns the first plugin of a type in the file, or one with the defaults.
 func (l *loader) oneOf(typ string) *instance {
 	for _, x := range l.instances {
 		if x.typ == typ {
@@ -59,7 +59,7 @@ func (l *loader) oneOf(typ string) *instance {
 	return &instance{name: typ, typ: typ, plugin: construct(typ)}
 }
 
-// source switches on what an entry of dataLayer.sources names.
+// source turns on the page that an entry of dataLayer.sources names.
 func (l *loader) source(s *sourceSection, path string) {
 	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "models-data-source")
 	extractor := ""
@@ -102,13 +102,13 @@ func (l *loader) enable(into *Source, page Source, path string) {
 	*into = page
 }
 
-// page is a source that is read.
+// page returns the parameters as a Source that is read.
 func (p *HTTPSource) page() Source {
 	return Source{Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
 		InsecureSkipVerify: p.InsecureSkipVerify}
 }
 
-// parsers finds out whether request bodies are parsed.
+// parsers sets whether request bodies are parsed.
 func (l *loader) parsers(doc *document) {
 	l.effects("requestHandler", reflect.ValueOf(doc.RequestHandler), reflect.ValueOf(newDocument().RequestHandler))
 	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
@@ -145,7 +145,7 @@ func (l *loader) parserList(list []pluginRef, path func(int) string) {
 	}
 }
 
-// flowControl accepts what says the same as the default: first come, first served, one band, no limit of its own.
+// flowControl accepts only values that mean the same as the default: one band without limits, first come, first served.
 func (l *loader) flowControl(doc *document) {
 	s := &doc.FlowControl
 	l.nonNegative("flowControl.maxBytes", s.MaxBytes)
@@ -195,7 +195,7 @@ func (l *loader) band(path string, b *bandSection) {
 
 func (l *loader) detector(path string, ref *pluginRef) {
 	if ref == nil || ref.PluginRef == "utilization-detector" && l.named["utilization-detector"] == nil {
-		return // the default one is there without being listed
+		return // the default one exists without being listed
 	}
 	l.find(path+".pluginRef", ref.PluginRef, "utilization-detector")
 }
@@ -212,14 +212,15 @@ func (l *loader) ttl(path string, d time.Duration) {
 	}
 }
 
-// only accepts values that say the same as the default, the last of them is the one to name.
+// only enters a problem unless got is one of accepted, which all mean the same as the default. The problem names the
+// last of them.
 func (l *loader) only(path, got string, accepted ...string) {
 	if !slices.Contains(accepted, got) {
 		l.Fail(path, "got %s, which has no effect yet; only %s does", clip.Value(got), accepted[len(accepted)-1])
 	}
 }
 
-// show prints a default the way a file has it.
+// show returns a default as a file has it.
 func show(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:

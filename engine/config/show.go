@@ -15,9 +15,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// Show returns what a configuration file comes to, as a file of version v1 in which nothing is left to a default: every
-// plugin that has an effect with all its parameters, every profile with its picker, every source. Equal effects are
-// equal bytes, but for names. Load takes the result, to the same effect. The error is a *strictyaml.Error.
+// Show returns a file of version v1 with the same effect as a configuration file, in which nothing is left to a
+// default: it has every plugin that has an effect with all its parameters, every profile with its picker, and every
+// source. Two files with the same effect give the same bytes, but for names. The error is a *strictyaml.Error.
 func Show(data []byte, defaults Settings) ([]byte, error) {
 	l, err := load(data, defaults)
 	if err != nil {
@@ -33,8 +33,8 @@ func Show(data []byte, defaults Settings) ([]byte, error) {
 	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
 }
 
-// Diff lists what differs between two files that Show has printed, one value a line, in their order. The order of
-// plugins counts within a profile, where it has an effect.
+// Diff returns the differences between two results of Show, one value a line, in their order. The order of plugins
+// counts only within a profile, for only there it has an effect.
 func Diff(a, b []byte) []string {
 	var sides [2]flat
 	for i, shown := range [][]byte{a, b} {
@@ -46,9 +46,10 @@ func Diff(a, b []byte) []string {
 	return sides[0].diff(&sides[1])
 }
 
-// flat is a document as paths with plain values, in its order. Items of a list are named by their name or reference.
+// flat is a document as a list of paths with plain values. In a path, an item of a list has its name or reference in
+// place of its position.
 type flat struct {
-	paths  []string
+	paths  []string            // in the order of the document
 	values map[string]string   // by path
 	orders map[string][]string // names of a profile's plugins, by the path of their list
 }
@@ -108,10 +109,10 @@ func itemName(item *yaml.Node, position int) string {
 // shower prints what a loader has found.
 type shower struct {
 	*loader
-	names map[*instance]string // under which the printed file has a plugin
+	names map[*instance]string // of the plugins in the printed file
 }
 
-// plugins lists those of the file that have an effect, in its order, and then those that it leaves to the default.
+// plugins returns the plugins of the file that have an effect, in its order, and then the defaults that it leaves out.
 func (s *shower) plugins() *yaml.Node {
 	all := slices.Clone(s.instances)
 	from := &s.from
@@ -150,7 +151,7 @@ func (s *shower) picks(x *instance) bool {
 		func(p schedule.Profile) bool { return p.Picker.Picker == x.plugin })
 }
 
-// named returns a reference to a plugin.
+// named returns the pair that refers to a plugin.
 func (s *shower) named(plugin any) pair {
 	for x, name := range s.names {
 		if x.plugin == plugin {
@@ -207,7 +208,7 @@ func (s *shower) requestHandler() *yaml.Node {
 	return mapping(pairOf("parsers", list))
 }
 
-// value prints parameters as Load reads them. Nil pointers, which are parameters that are not set, are left out.
+// value returns parameters as Load reads them. Parameters that are not set, which are nil pointers, are left out.
 func value(v reflect.Value) *yaml.Node {
 	switch x := v.Interface().(type) {
 	case time.Duration:
@@ -258,7 +259,7 @@ type pair struct{ key, value *yaml.Node }
 
 func pairOf(key string, value *yaml.Node) pair { return pair{text(key), value} }
 
-// mapping is printed in one line if it is empty.
+// mapping returns a mapping of pairs.
 func mapping(pairs ...pair) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, p := range pairs {
@@ -271,13 +272,13 @@ func sequence(items ...*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: items}
 }
 
-// text is a string, in quotes where it would be read as something else.
+// text returns a string, which is printed in quotes if it would otherwise be read as another kind of value.
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
-// plain is a number or a truth value.
+// plain returns a number or a truth value.
 func plain(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
 
-// encode prints a document with lists that are not indented, as files of Kubernetes mostly have them.
+// encode returns a document as bytes, with lists that are not indented, as most files of Kubernetes have them.
 func encode(document *yaml.Node) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)

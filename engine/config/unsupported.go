@@ -38,12 +38,12 @@ var unsupported = []string{
 	"priority-then-time-eviction-order-policy",
 }
 
-// renamed maps plugin types that have another name by now, with parameters that mean the same, to that name.
+// renamed maps former names of plugin types to the present ones. Their parameters mean the same.
 var renamed = map[string]string{
 	"by-label-selector": "label-selector-filter",
 }
 
-// removed maps plugin types that the format had once to what is to be written instead.
+// removed maps plugin types that the format no longer has to what to write instead.
 var removed = map[string]string{
 	"by-label":                    "write label-selector-filter with matchExpressions",
 	"disagg-headers-handler":      "leave it out, the profile handler sets these headers",

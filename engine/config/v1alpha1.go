@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// The versions of the file's format. All but this file know v1 alone: a file of v1alpha1 is decoded by
-// its own keys, and its document then says the same in those of v1.
+// The versions of the file's format. Only this file knows v1alpha1: it decodes a file by the keys of that version, and
+// turns the result into a document of v1.
 const (
 	v1       = "llm-d.ai/v1"
 	v1alpha1 = "llm-d.ai/v1alpha1"
@@ -52,8 +52,8 @@ func newV1Alpha1() documentV1Alpha1 {
 	}
 }
 
-// read decodes a file by the keys of its version, v1 if it names none that is known.
-// It reports whether there is a document.
+// read decodes a file by the keys of its version, or by those of v1 if it names no known version. It reports whether
+// there is a document.
 func (l *loader) read(root *yaml.Node) (document, bool) {
 	version := ""
 	if n := strictyaml.Find(root, "apiVersion"); n != nil {
@@ -74,7 +74,7 @@ func (l *loader) read(root *yaml.Node) (document, bool) {
 	return doc, !l.Failed("")
 }
 
-// inV1 is the same file in v1. Of what has no effect, which read has entered, nothing is taken over.
+// inV1 returns the same document in v1. It leaves out what has no effect, of which read has entered the problems.
 func (d *documentV1Alpha1) inV1() document {
 	doc := newDocument()
 	doc.sections = d.sections
@@ -84,13 +84,13 @@ func (d *documentV1Alpha1) inV1() document {
 	return doc
 }
 
-// older is what a file of v1alpha1 says at places that v1 has not.
+// older holds what a file of v1alpha1 says under keys that v1 does not have.
 type older struct {
-	version          bool // the file is one; the others are nil unless it is
-	detector, parser *pluginRef
+	version          bool       // the file is of v1alpha1
+	detector, parser *pluginRef // nil = the file does not have the key
 }
 
-// discovery is the path under which the file names the source of its endpoints.
+// discovery returns the path under which the file names the source of its endpoints.
 func (o older) discovery() string {
 	if o.version {
 		return "dataLayer.discovery"
@@ -117,7 +117,7 @@ func Convert(data []byte) ([]byte, error) {
 	if strictyaml.Find(root, "apiVersion").Value == v1 {
 		return data, nil
 	}
-	var document yaml.Node // parse gives no node of the document, which has the comments around the mapping
+	var document yaml.Node // Parse returns only the mapping, and the comments around it belong to the document
 	if err := yaml.Unmarshal(data, &document); err != nil {
 		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*strictyaml.SyntaxProblem(data, err)}}
 	}
@@ -138,7 +138,8 @@ func knownVersion(root *yaml.Node) *strictyaml.Problem {
 	return nil
 }
 
-// moves pairs each key of v1alpha1 with where v1 has it. A value that v1 has already stays, as Load prefers it.
+// moves pairs each key of v1alpha1 that v1 has elsewhere with its new path. A value that already stands at the new path
+// stays, because Load prefers it.
 var moves = []struct{ from, to []string }{
 	{[]string{"dataLayer", "discovery"}, []string{"dataLayer", "discovery", "endpoints"}},
 	{[]string{"dataLayer", "peerDiscovery"}, []string{"dataLayer", "discovery", "peers"}},
@@ -148,7 +149,7 @@ var moves = []struct{ from, to []string }{
 	{[]string{"parser"}, []string{"requestHandler", "parsers"}},
 }
 
-// convert makes a mapping of v1alpha1 one of v1.
+// convert turns a mapping of v1alpha1 into one of v1, in place.
 func convert(root *yaml.Node) *strictyaml.Problem {
 	if problem := writtenOut(root); problem != nil {
 		return problem
@@ -174,7 +175,7 @@ func convert(root *yaml.Node) *strictyaml.Problem {
 	return nil
 }
 
-// take removes a key and returns it with its value; nil = the mapping has it not.
+// take removes a key and returns it with its value; nil = the mapping does not have it.
 func take(n *yaml.Node, path []string) (key, value *yaml.Node) {
 	for _, name := range path[:len(path)-1] {
 		if n = strictyaml.Find(n, name); n == nil {
@@ -191,7 +192,8 @@ func take(n *yaml.Node, path []string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// put enters a value, and the mappings on the way to it, unless something stands there. The key keeps its comments.
+// put adds a value at a path, with the mappings on the way to it, unless the path has a value. The key keeps its
+// comments.
 func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 	last := len(path) - 1
 	for _, name := range path[:last] {
@@ -216,8 +218,8 @@ func put(n *yaml.Node, path []string, key, value *yaml.Node) {
 	n.Content = append(n.Content, key, value)
 }
 
-// writtenOut says which of the mappings that keys move between is none, or is one by aliases or merge keys: what such a
-// key stands for may stand elsewhere as well.
+// writtenOut returns a problem if one of the mappings between which keys move is no mapping, or uses aliases or merge
+// keys: moving a key there could change other places that share the value.
 func writtenOut(root *yaml.Node) *strictyaml.Problem {
 	for _, name := range []string{"", "dataLayer", "flowControl", "requestHandler"} {
 		n := root
@@ -237,8 +239,8 @@ func writtenOut(root *yaml.Node) *strictyaml.Problem {
 	return nil
 }
 
-// rename gives a plugin the name that its type has by now. References keep finding it:
-// without a name it had that of its type.
+// rename gives a plugin the present name of its type. If it has no name of its own it gets the former type as its name,
+// so that references to it still hold.
 func rename(plugin *yaml.Node) {
 	typ := strictyaml.Find(plugin, "type")
 	if typ == nil || renamed[typ.Value] == "" {

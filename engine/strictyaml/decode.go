@@ -20,12 +20,12 @@ var (
 	nodeType     = reflect.TypeFor[*yaml.Node]()
 )
 
-// Text is a string, or a number or truth value as it is written: 8000 and "8000" are the same text. Unlike other values
-// it may not be null.
+// Text is a string, or a number or truth value as it is written: 8000 and "8000" are the same Text. Unlike other values
+// it must not be null.
 type Text string
 
-// Decode reads a node onto a value that holds its defaults: what is absent or null stays. Keys that the value's type
-// has not are problems, and so is every value of another kind.
+// Decode decodes a node onto a value that holds the defaults, which stay where the node has nothing or null. Keys that
+// the type of the value does not have are problems, and so are values of another kind.
 func (r *Reader) Decode(n *yaml.Node, path string, into reflect.Value) {
 	n = r.follow(n)
 	if n == nil {
@@ -64,7 +64,7 @@ func (r *Reader) Decode(n *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// object reads a mapping onto a struct.
+// object decodes a mapping onto a struct.
 func (r *Reader) object(n *yaml.Node, path string, into reflect.Value) {
 	if n.Kind != yaml.MappingNode {
 		r.Fail(path, "got %s, want a mapping", Describe(n))
@@ -101,7 +101,7 @@ func knownKeys(name string, fields []Field) string {
 	return DidYouMean(name, names, without)
 }
 
-// mapping reads a mapping onto a map from string.
+// mapping decodes a mapping onto a map from string.
 func (r *Reader) mapping(n *yaml.Node, path string, into reflect.Value) {
 	if n.Kind != yaml.MappingNode {
 		r.Fail(path, "got %s, want a mapping", Describe(n))
@@ -193,7 +193,7 @@ func (r *Reader) text(n *yaml.Node, path string, into reflect.Value) {
 
 func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// Describe says what a node is, in the words of a problem.
+// Describe returns what a node is, in the words of a problem.
 func Describe(n *yaml.Node) string {
 	if null(n) {
 		return "nothing"
@@ -219,7 +219,7 @@ type Field struct {
 	Names  string // type of the plugin that the value names; "" = it names none
 }
 
-// FieldsOf lists the keys of a struct in their order, those of embedded structs included.
+// FieldsOf returns the keys of a struct in their order, including those of embedded structs.
 func FieldsOf(t reflect.Type) []Field {
 	var list []Field
 	for _, f := range reflect.VisibleFields(t) {

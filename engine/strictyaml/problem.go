@@ -28,10 +28,10 @@ func (p Problem) String() string {
 	return fmt.Sprintf("line %d: %s", p.Line, text)
 }
 
-// Error is everything that is wrong with a file, one problem a line.
+// Error lists everything that is wrong with a file, one problem a line.
 type Error struct {
-	Problems []Problem // at least one, in the order of their lines
-	More     int       // problems that were found beyond those, and are not listed
+	Problems []Problem // at least one and at most MaxProblems, in the order of their lines
+	More     int       // number of further problems, which are not listed
 }
 
 func (e *Error) Error() string {
@@ -45,13 +45,13 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted orders by line; what stands on one line keeps the order in which it was found.
+// sorted sorts a list by line; problems on the same line stay in the order in which they were found.
 func sorted(list []Problem) []Problem {
 	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 	return list
 }
 
-// oneLine keeps a problem on its line, whatever the file holds.
+// oneLine replaces control characters, so that a problem stays on one line whatever the file holds.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -61,8 +61,8 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// DidYouMean names the nearest known name, or lists all if none is near. What nears a name without effect is told so: a
-// suggestion that leads to the next problem is none.
+// DidYouMean returns a hint that names the nearest known name, or all if none is near. If the nearest one is among
+// without, which have no effect, the hint says so in place of suggesting it.
 func DidYouMean(name string, known, without []string) string {
 	switch n := spelling.Nearest(name, slices.Concat(known, without)); {
 	case n == "" && len(known) == 1:

@@ -28,7 +28,7 @@ func parseQuantity(s string) (Quantity, error) {
 			break
 		}
 	}
-	if strings.Trim(s, "+-.0123456789eE") != "" { // so that hexadecimal numbers, underscores, inf and nan are none
+	if strings.Trim(s, "+-.0123456789eE") != "" { // ParseFloat takes hexadecimal numbers, underscores, inf and nan too
 		return 0, errNoQuantity
 	}
 	if factor == 1 {

@@ -1,6 +1,6 @@
-// Package strictyaml reads YAML and JSON strictly: every key must be known and stand once, every value must be of its
-// kind, and all that is not so is told at once, each problem with line and path. It owns the limits of what is read of
-// a file from outside. It never reads files, and never decides what a value means.
+// Package strictyaml decodes YAML and JSON strictly: every key must be known and stand once, and every value must be of
+// the right kind. It reports all problems of a file together, each with line and path. It owns the limits that protect
+// from files from outside. It never reads files, and never decides what a value means.
 package strictyaml
 
 import (
@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	MaxBytes    = 1 << 20 // of a file
-	MaxProblems = 100     // that are listed
-	maxMerges   = 10      // depth of merge keys
+	MaxBytes    = 1 << 20 // size of a file, at most
+	MaxProblems = 100     // listed problems and warnings of a file, at most of each
+	maxMerges   = 10      // depth of nested merge keys, at most
 )
 
-// Parse finds the mapping that a file holds; nil = the file is empty.
+// Parse returns the one value of a file, which should be a mapping; nil = the file is empty.
 func Parse(data []byte) (root *yaml.Node, problem *Problem) {
 	if len(data) > MaxBytes {
 		return nil, &Problem{Text: fmt.Sprintf("more than %d bytes, the limit", MaxBytes)}
 	}
 	defer func() {
-		if cause := recover(); cause != nil { // of the YAML reader, which bytes from outside must not end us with
+		if cause := recover(); cause != nil { // a panic of the YAML library, which bytes from outside must not provoke
 			root, problem = nil, &Problem{Text: fmt.Sprintf("not readable as YAML: %v", cause)}
 		}
 	}()
@@ -52,14 +52,14 @@ func Parse(data []byte) (root *yaml.Node, problem *Problem) {
 	return root, nil
 }
 
-// SyntaxProblem is an error of the YAML reader as a problem.
+// SyntaxProblem returns an error of the YAML library as a problem.
 func SyntaxProblem(data []byte, err error) *Problem {
 	line, text := syntax(data, err)
 	return &Problem{Line: line, Text: "not readable as YAML: " + text}
 }
 
-// syntax says where and why data is not YAML; err is what the YAML reader said of it. Lines count from 1; 0 is the
-// whole file, where the reader does not say more.
+// syntax returns where and why data is not YAML. err is the error of the YAML library, whose parts name lines in
+// different ways. Lines count from 1; 0 = the library names none.
 func syntax(data []byte, err error) (line int, text string) {
 	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -85,7 +85,7 @@ func syntax(data []byte, err error) (line int, text string) {
 	return 1, text // its scanner and its parser name every line but the first
 }
 
-// unreadable finds the first byte that YAML in UTF-8 may not have; line 0 = none is found, or the data is UTF-16.
+// unreadable finds the first byte that YAML in UTF-8 may not have; line 0 = there is none, or the data is UTF-16.
 func unreadable(data []byte) (line int, text string) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return 0, ""
@@ -106,15 +106,15 @@ func unreadable(data []byte) (line int, text string) {
 	return 0, ""
 }
 
-// Reader collects what is found in a file, and remembers where each value stands.
+// Reader decodes one file. It collects problems and warnings, and keeps the line of each value.
 type Reader struct {
-	lines    map[string]int // path -> line
-	failed   map[string]bool
-	problems []Problem
-	warnings []Problem
-	more     int
-	limit    int // of values that are looked at, each alias counted as what it stands for
-	nodes    int // that may still be looked at, 0 <= nodes <= limit
+	lines    map[string]int  // by path
+	failed   map[string]bool // paths that have a problem
+	problems []Problem       // at most MaxProblems
+	warnings []Problem       // at most MaxProblems
+	more     int             // problems beyond those that are listed
+	limit    int             // values that are looked at, at most, each alias counted as what it stands for
+	nodes    int             // values that may still be looked at; 0 <= nodes <= limit
 }
 
 // NewReader returns a reader of one file of at most so many values, each alias counted as what it stands for.
@@ -122,7 +122,7 @@ func NewReader(values int) *Reader {
 	return &Reader{lines: map[string]int{"": 1}, failed: map[string]bool{}, limit: values, nodes: values}
 }
 
-// Err returns what Fail has entered, as an *Error in the order of lines; nil if that is nothing.
+// Err returns the problems so far as an *Error; nil = there are none.
 func (r *Reader) Err() error {
 	if len(r.problems) == 0 {
 		return nil
@@ -130,7 +130,7 @@ func (r *Reader) Err() error {
 	return &Error{Problems: sorted(r.problems), More: r.more}
 }
 
-// Warnings returns what Warn has entered, in the order of lines.
+// Warnings returns the warnings so far, in the order of lines.
 func (r *Reader) Warnings() []Problem { return sorted(r.warnings) }
 
 // Failed reports whether the value at path has a problem.
@@ -142,10 +142,10 @@ func (r *Reader) Written(path string) bool {
 	return written
 }
 
-// Full reports whether no further problem will be listed, so that words for one need not be looked for.
+// Full reports whether no further problem will be listed, so that hints for one need not be computed.
 func (r *Reader) Full() bool { return len(r.problems) == MaxProblems }
 
-// Fail enters a problem of the value at path. One value has one problem: the first.
+// Fail enters a problem of the value at path, unless the value has one already.
 func (r *Reader) Fail(path, format string, args ...any) {
 	if r.failed[path] {
 		return
@@ -158,14 +158,14 @@ func (r *Reader) Fail(path, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
 }
 
-// Warn enters something that has no effect.
+// Warn enters that the value at path has no effect, or is deprecated.
 func (r *Reader) Warn(path, format string, args ...any) {
 	if len(r.warnings) < MaxProblems {
 		r.warnings = append(r.warnings, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
 	}
 }
 
-// Line is where the value at path stands, or, if it was not written, where the value stands that should hold it.
+// Line returns the line of the value at path or, if the file does not have it, of the innermost value around it.
 func (r *Reader) Line(path string) int {
 	for {
 		if line, ok := r.lines[path]; ok {
@@ -175,7 +175,7 @@ func (r *Reader) Line(path string) int {
 	}
 }
 
-// exhausted reports, and enters, that the file has more values than are looked at.
+// exhausted reports whether the limit of values is reached, and enters that as a problem.
 func (r *Reader) exhausted() bool {
 	if r.nodes == 0 {
 		r.Fail("", "got more than %d values, aliases counted as what they stand for", r.limit)
@@ -183,7 +183,7 @@ func (r *Reader) exhausted() bool {
 	return r.nodes == 0
 }
 
-// follow is the node that an alias stands for; nil once too many were looked at.
+// follow counts a value and returns its node, or the one that an alias stands for; nil = the limit is reached.
 func (r *Reader) follow(n *yaml.Node) *yaml.Node {
 	if r.exhausted() {
 		return nil
@@ -202,7 +202,7 @@ type pair struct {
 	value *yaml.Node
 }
 
-// pairs lists a mapping, merge keys included. A key that stands twice is a problem.
+// pairs returns the pairs of a mapping, with those of its merge keys. A key that stands twice is a problem.
 func (r *Reader) pairs(n *yaml.Node, path string, depth int) []pair {
 	var list, merged []pair
 	seen := map[string]int{} // key -> line
@@ -237,7 +237,7 @@ func (r *Reader) duplicate(path string, line, first int) {
 	r.Fail(path, "this key stands twice, first in line %d", first)
 }
 
-// merge lists what a merge key brings.
+// merge returns the pairs that a merge key adds.
 func (r *Reader) merge(n *yaml.Node, path string, depth int) []pair {
 	n = r.follow(n)
 	switch {
@@ -259,7 +259,7 @@ func (r *Reader) merge(n *yaml.Node, path string, depth int) []pair {
 	return nil
 }
 
-// join extends a path by a key.
+// join returns the path of a key of the mapping at path.
 func join(path, key string) string {
 	if path == "" {
 		return key
@@ -267,7 +267,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// Keys lists the keys of a mapping, merge keys followed; none if root is no mapping.
+// Keys returns the keys of a mapping, with those of its merge keys; none if root is no mapping.
 func (r *Reader) Keys(root *yaml.Node) []string {
 	var names []string
 	if root.Kind == yaml.MappingNode {
