@@ -130,7 +130,7 @@ func (s *stand) await(what string, so func() bool) {
 	s.t.Fatalf("never: %s", what)
 }
 
-// answer answers the next page: failure "" is a page.
+// answer answers the next request for a page: with a page if failure is "", or else with that failure.
 func (s *stand) answer(failure string) {
 	s.t.Helper()
 	s.await("a page is asked for", func() bool { return len(s.asked) > 0 })
@@ -145,10 +145,10 @@ func (s *stand) answer(failure string) {
 	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 }
 
-// endpoint is the first that was told of.
+// endpoint returns the first endpoint that was discovered.
 func (s *stand) endpoint() *endpoints.Endpoint { return s.Pool().Snapshot().ByAddress("127.0.0.1:1") }
 
-// counted is the sum of a metric over the series that have a label of this value; "" = over all.
+// counted returns the sum of a metric over the series that have a label of this value; "" = over all.
 func (s *stand) counted(name, label string) (sum float64) {
 	s.t.Helper()
 	families, err := s.registry.Gather()
@@ -192,7 +192,7 @@ func (s *stand) begin(id messages.RequestID) messages.Port[messages.CycleMsg] {
 	return c
 }
 
-// What a scrape says reaches the load cell, the mark of the endpoint, the outlier actor, and World.Turned.
+// What comes of a scrape reaches the endpoint's load and failing mark, the outlier actor, and World.Turned.
 func TestScrapeIsToldToAllThatCountOnIt(t *testing.T) {
 	s := newStand(t, 1)
 	const failures = "signalbox_endpoint_failures_total"
@@ -244,7 +244,7 @@ func TestModelsOfEndpointsAreLabels(t *testing.T) {
 	}
 }
 
-// What pages may cost is shared by all scrapers: an endpoint among many is asked less often.
+// All scrapers share what pages may cost us: each of many endpoints is scraped less often.
 func TestScrapersKnowHowManyTheyAre(t *testing.T) {
 	s := newStand(t, 1)
 	s.answer("")

@@ -9,10 +9,10 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// learned is the form of a check's answer, of which one more would teach what its tokens weigh.
+// learned is the form of a check's answer. One more answer of it would be enough for an estimate.
 var learned = messages.AnswerForm{API: messages.ChatAPI, Stream: true, Choices: 1}
 
-// checked is a scene whose request is a conformance checker's, picked for the first endpoint.
+// checked returns a scene whose request is a conformance checker's, picked for the first endpoint.
 func checked(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
@@ -31,8 +31,8 @@ func checked(t *testing.T) *scene {
 	return s
 }
 
-// A conformance checker plays answers that no model server gave: its requests are picked for, are load while their
-// streams last, and leave nothing behind.
+// A conformance checker plays answers that no model server gave. Its requests get a pick, are load while their streams
+// last, and leave nothing behind.
 func TestCheckLeavesNothingBehind(t *testing.T) {
 	full := messages.ResponseEnded{
 		ResponseBytes: 1000, Usage: messages.Usage{OutputTokens: 100, Source: messages.UsageReported},
@@ -105,7 +105,7 @@ func (s *scene) leftNothing() {
 	}
 }
 
-// A refused one is answered, and forgotten.
+// A check that is refused is answered, and leaves no record.
 func TestCheckThatIsRefused(t *testing.T) {
 	s := checked(t)
 	s.cycle.Tell(messages.Rejected{Reason: messages.NoCapacity})
@@ -113,7 +113,7 @@ func TestCheckThatIsRefused(t *testing.T) {
 	s.leftNothing()
 }
 
-// One that tries an ejected endpoint proves nothing, and gives the probe back.
+// A check that tries an ejected endpoint proves nothing, and gives the probe back.
 func TestCheckGivesTheProbeBack(t *testing.T) {
 	s := checked(t)
 	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }

@@ -262,7 +262,7 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
-// responding is a scene whose client has the first token.
+// responding returns a scene whose client has the first token.
 func responding(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// outlived is a detached scene whose stream is gone after the response's headers.
+// outlived returns a detached scene whose stream is gone after the response's headers.
 func outlived(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
@@ -24,7 +24,7 @@ func TestResponseOutlivesItsStream(t *testing.T) {
 	s.cycle.Advance(logLimit - 1)
 	s.load(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
-		// where it was served was known before
+		// The stream saw which endpoint served: what the log names does not change it.
 		Status: 200, Served: addresses[second], Headers: 20 * time.Millisecond, FirstToken: 30 * time.Millisecond,
 	}})
 	s.prefix.Got(messages.PromptEnded{Request: 7})
@@ -102,7 +102,7 @@ func TestStreamThatGoesBeforeThePickIsNotOutlived(t *testing.T) {
 	s.over(messages.ClientGone)
 }
 
-// A stream that goes before the response began is most often that of a client that left; its entry may lack our id.
+// A stream that ends before the response began is most often that of a client that left; its entry may lack our id.
 func TestRequestThatEndsBeforeItsResponseWaitsAMoment(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogSeen})
@@ -130,7 +130,7 @@ func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 	s.over(messages.NoReason)
 }
 
-// The log tells every few seconds how far a response is: of one without a byte, that its server went silent.
+// The log says every few seconds how far a response has come. If it has no bytes, its server is silent.
 func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
 	silent := []messages.OutlierMsg{seen(first, messages.NoFirstToken)}
 	ongoing := func(n int64) messages.CycleMsg { return messages.ResponseOngoing{ResponseBytes: n} }
@@ -163,7 +163,8 @@ func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
 	}
 }
 
-// A log that says nothing while responses run would leave an endpoint half-open for as long as its answer takes.
+// Some logs have no entries while responses run. Without the headers as proof, an ejected endpoint would stay half-open
+// for as long as its answer takes.
 func TestHeadersDoForAnAnswerIfTheLogIsSilent(t *testing.T) {
 	for name, heard := range map[string]bool{"silent": false, "it speaks": true} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestLoadEndsWithTheProxy(t *testing.T) {
 	}
 }
 
-// Some proxy's log ended. Whose proxy lives is told of again within five seconds.
+// A proxy's log ended. Requests of other proxies have an entry within five seconds.
 func TestLoadEndsWithTheLog(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Tell(messages.EntriesDoubted{})
@@ -220,8 +221,8 @@ func TestLoadEndsWithTheLog(t *testing.T) {
 	s.load(1, 0)
 }
 
-// lingers is a scene whose stream is gone after the response's headers, and whose proxy has not sent an entry so far.
-// Nothing is in flight.
+// lingers returns a scene whose stream is gone after the response's headers, and whose proxy has not sent an entry so
+// far. Nothing is in flight.
 func lingers(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
@@ -306,7 +307,8 @@ func TestRequestThatLingersIsLoadAgainOnceItsProxySpeaks(t *testing.T) {
 	s.flow.Got()
 }
 
-// What an entry says of success, failure and endpoint counts, though nothing is held there any more.
+// What an entry tells of a failure or of the endpoint that served still counts, though the request no longer holds
+// load.
 func TestEntryMovesARequestThatLingers(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.StreamGone{Logged: true, Log: messages.LogAwaited}) // its response's headers are not shown
@@ -320,7 +322,7 @@ func TestEntryMovesARequestThatLingers(t *testing.T) {
 	}
 }
 
-// Of a proxy that is known to send no entries none is waited for.
+// The cycle waits for no entry of a proxy that is known to send none.
 func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 	for name, c := range map[string]struct {
 		started messages.CycleMsg
@@ -351,7 +353,7 @@ func TestEntryBeforeTheStreamsEndProvesTheLog(t *testing.T) {
 	s.inFlight(1)
 }
 
-// The end of a connection is doubt of its own requests only.
+// The end of a connection puts only its own requests in doubt.
 func TestLoadEndsWithTheConnection(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Tell(messages.EntriesDoubted{Connection: 2})
@@ -392,8 +394,8 @@ func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 	s.outlier.Got(seen(first, messages.NoFirstToken))
 }
 
-// A proxy may keep the stream although it shows it nothing of the response's body: that is no silence, and no deadline
-// counts.
+// A proxy may keep the stream open although it does not show the response's body. That is no silence, and the deadline
+// of the request does not count.
 func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
@@ -408,7 +410,7 @@ func TestResponseThatPassesByIsNotCut(t *testing.T) {
 	s.over(messages.NoReason)
 }
 
-// The client has its answer, or will: nothing went wrong that a shutdown ends our knowledge of it.
+// A detached request that a shutdown ends has not failed, for its client gets its answer without us.
 func TestShutdownOfAnOutlivedResponse(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Stop()
@@ -426,7 +428,7 @@ func TestLostEntryIsNoFailureOfThePrompt(t *testing.T) {
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 }
 
-// A proxy that does not tell when the body began told of no first token, and none is made up from the headers.
+// If the proxy does not say when the body began, the record has no first token: the headers' time does not replace it.
 func TestHeadersAreNoFirstToken(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Tell(messages.ResponseEnded{
@@ -441,8 +443,8 @@ func TestHeadersAreNoFirstToken(t *testing.T) {
 	}
 }
 
-// A doubt may come between what the stream sees of the log and the stream's end: it counts from then on, unless it is
-// old, or an entry has come since.
+// A doubt may come after the stream has looked at the log and before the stream ends. It counts from its own time on,
+// unless it is old, or an entry has come since.
 func TestDoubtThatCrossesTheStreamsEnd(t *testing.T) {
 	type told = []messages.CycleMsg
 	mine, others := messages.EntriesDoubted{Connection: 1}, messages.EntriesDoubted{Connection: 2}

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// page is the metrics page in Prometheus' text format.
+// page returns the metrics page in Prometheus' text format.
 func (b *bench) page() string {
 	b.Helper()
 	families, err := b.reg.Gather()
@@ -29,7 +29,7 @@ func (b *bench) page() string {
 	return out.String()
 }
 
-// asked is a request of a model and a flow that was answered with a status.
+// asked returns a request of a model and a flow that was answered with a status.
 func asked(model, flow string, status int) *messages.Record {
 	r := streamed
 	r.Model, r.Flow.Fairness, r.Status = model, flow, status
@@ -130,7 +130,7 @@ func TestRequestsInFlightMoveWhenTheirNamesBecomeKnown(t *testing.T) {
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|real|": "3"})
 }
 
-// worst is a pool of n endpoints with the longest names that discovery takes.
+// worst returns a pool of n endpoints with the longest names that discovery takes.
 func worst(n int) []messages.EndpointSpec {
 	specs := make([]messages.EndpointSpec, n)
 	for i := range specs {
@@ -169,7 +169,7 @@ func TestPageHasABound(t *testing.T) {
 	}
 }
 
-// TestCostOfASetIsWhatItTakes compares what a set of labels is reckoned at with what it adds to the page.
+// TestCostOfASetIsWhatItTakes compares the computed cost of a set of labels with what the set adds to the page.
 func TestCostOfASetIsWhatItTakes(t *testing.T) {
 	b := newBench(t, spec)
 	e := b.pool.Snapshot().Endpoints[0]
@@ -187,7 +187,7 @@ func TestCostOfASetIsWhatItTakes(t *testing.T) {
 	}
 }
 
-// TestFlowsLeaveRoomForModels: flows that a client makes up for a model that is served must not hide models.
+// TestFlowsLeaveRoomForModels: flows that a client invents for a served model must not take the room of models.
 func TestFlowsLeaveRoomForModels(t *testing.T) {
 	b := newBench(t, spec)
 	e := b.pool.Snapshot().Endpoints[0]

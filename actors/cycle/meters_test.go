@@ -51,7 +51,7 @@ func (b *bench) gather() map[string]*dto.MetricFamily {
 	return all
 }
 
-// values are a family's series, each by its label values, in the order of the label names; a histogram's is "count
+// values returns a family's series, each by its label values, in the order of the label names; a histogram's is "count
 // sum".
 func (b *bench) values(family string) map[string]string {
 	b.Helper()

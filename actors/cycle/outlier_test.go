@@ -66,7 +66,7 @@ func TestStatusesThatAreFailures(t *testing.T) {
 	}
 }
 
-// What an event of an answer says weighs as what headers say, but it comes later.
+// An error that an event of an answer names counts like one that the headers name, but comes later.
 func TestErrorInAnAnswerIsAFailure(t *testing.T) {
 	for name, c := range map[string]struct {
 		served messages.Address
@@ -104,7 +104,7 @@ func TestErrorInAnAnswerIsAFailure(t *testing.T) {
 	}
 }
 
-// What Envoy's own limits turned away says nothing of an endpoint.
+// A request that Envoy's own limits turned away tells nothing about an endpoint.
 func TestOverflowIsNoFailure(t *testing.T) {
 	for details, want := range map[string][]messages.OutlierMsg{
 		"upstream_reset_before_response_started{overflow}":           nil,
@@ -116,8 +116,8 @@ func TestOverflowIsNoFailure(t *testing.T) {
 	}
 }
 
-// An error behind the first token is news, whenever the endpoint was picked, and takes back that a probe was answered
-// well.
+// An error after the first token is newer than the success that was reported, whenever the endpoint was picked, and
+// takes that success of a probe back.
 func TestErrorBehindTheFirstTokenIsNews(t *testing.T) {
 	late := []messages.CycleMsg{
 		messages.ResponseStarted{Status: 200}, messages.FirstTokenSeen{}, messages.ErrorSeen{Status: 500},

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// moves is where each message takes a request from each phase; a dot is that it stays. The runtime sees to it that
-// RequestArrived comes first and once. A move over two arrows is named by its end.
+// moves says to which phase each message takes a request from each phase; a dot means that it stays. The runtime makes
+// sure that RequestArrived comes first and once. A move over two arrows is named by the phase at its end.
 const moves = `
 	message                    queued  picked      responding  detached    lingering
 	Dispatched                 picked  .           .           .           .
@@ -51,7 +51,7 @@ const moves = `
 	stopped                    done    done        done        done        done
 `
 
-// plays are how the messages of moves come.
+// plays has a function for each message of moves, which sends it.
 var plays = map[string]func(*walk){
 	"Dispatched":                tells(messages.Dispatched{}),
 	"Dispatched/late":           onLateDispatch,
@@ -113,7 +113,7 @@ func onEmptyPool(w *walk) {
 	endpoints.PoolWriter{Pool: w.pool}.Publish(full, nil)
 }
 
-// walk is a request that is the probe of an ejected endpoint, and an account of all that others are told.
+// walk is a request that is the probe of an ejected endpoint, with counts of all that other actors are told.
 type walk struct {
 	*scene
 	places, prompts, answers, revoked int // taken or given so far
@@ -122,7 +122,7 @@ type walk struct {
 	abandoned, tested                 int  // what became of the probe: nothing, and results
 }
 
-// begun is a walk whose request is queued.
+// begun returns a walk whose request is queued.
 func begun(t *testing.T) *walk {
 	w := &walk{scene: newScene(t)}
 	w.arrive(24 * time.Hour)
@@ -236,7 +236,7 @@ func (w *walk) step(name string) (wrong []string) {
 	return wrong
 }
 
-// left reports whether a message told that no answer is waited for.
+// left reports whether a message said that no answer is waited for.
 func (w *walk) left(name string) bool { return strings.HasPrefix(name, "StreamGone") }
 
 // settled returns what a request that ended has left behind, or gave back twice.
@@ -325,7 +325,7 @@ func TestWalks(t *testing.T) {
 	})
 }
 
-// A move that the picture has not is a fault, which ends the cycle.
+// A move that is not in the picture is a fault, which ends the cycle.
 func TestMoveThatThePictureHasNot(t *testing.T) {
 	w := begun(t)
 	w.step("Dispatched")

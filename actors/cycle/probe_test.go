@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// trying is a scene whose first endpoint is ejected, and whose request is the probe.
+// trying returns a scene whose first endpoint is ejected, and whose request is the probe.
 func trying(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
@@ -107,7 +107,8 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// Who was tried is well again by any good answer, also a late one, and a probe that was taken is given back.
+// Any good answer of the endpoint that was tried, even a late one, ends its incident, and a probe that was taken is
+// given back.
 func TestWhoWasTriedIsToldOf(t *testing.T) {
 	t.Run("it answers after it was doubted", func(t *testing.T) {
 		s := trying(t)
@@ -147,7 +148,7 @@ func TestWhoWasTriedIsToldOf(t *testing.T) {
 	})
 }
 
-// Whether a good answer of a request counts that is no probe, and if its endpoint was degraded.
+// A good answer to a request that is no probe may end an incident too.
 func TestWhoseGoodAnswerHeals(t *testing.T) {
 	well := []messages.OutlierMsg{succeeded}
 	for name, c := range map[string]struct {

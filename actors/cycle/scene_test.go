@@ -109,7 +109,7 @@ func (s *scene) arrive(limit time.Duration) {
 	})
 }
 
-// waiting is a scene whose cycle has asked for admission.
+// waiting returns a scene whose cycle has asked for admission.
 func waiting(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
@@ -121,7 +121,7 @@ func waiting(t *testing.T) *scene {
 	return s
 }
 
-// serving is a scene whose cycle has picked the first endpoint.
+// serving returns a scene whose cycle has picked the first endpoint.
 func serving(t *testing.T) *scene {
 	t.Helper()
 	s := waiting(t)
@@ -142,7 +142,7 @@ func (s *scene) load(want ...int) {
 	}
 }
 
-// over checks that everything was given back, once, and gives the record. Dead cycles take nothing.
+// over checks that everything was given back once, and that the ended cycle takes no message. It returns the record.
 func (s *scene) over(why messages.Reason) messages.Record {
 	s.Helper()
 	s.flow.Got(messages.RequestEnded{Request: 7})
@@ -169,7 +169,7 @@ func (s *scene) recorded(why messages.Reason) messages.Record {
 	return r
 }
 
-// metric is the sum of a family's counters and gauges.
+// metric returns the sum of a family's counters and gauges.
 func (s *scene) metric(name string) float64 {
 	s.Helper()
 	families, err := s.reg.Gather()
@@ -187,7 +187,7 @@ func (s *scene) metric(name string) float64 {
 	return sum
 }
 
-// status is a made-up HTTP status.
+// status returns a made-up HTTP status.
 func status(why messages.Reason) int { return 700 + int(why) }
 
 type once struct{}

@@ -30,8 +30,8 @@ func reported(tokens int) messages.Usage {
 	return messages.Usage{Source: messages.UsageReported, PromptTokens: 7, OutputTokens: tokens}
 }
 
-// TestOutputIsEstimatedFromBytes: what is seen in full teaches what the rest is worth, and each way of not knowing has
-// its name.
+// TestOutputIsEstimatedFromBytes: answers that are seen in full are learned from, the tokens of others are estimated,
+// and each reason for having no estimate has its name.
 func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	s := newScene(t)
 	began := messages.ResponseStarted{Status: 200}
@@ -109,7 +109,7 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 	}
 }
 
-// TestAnswersWithErrorsTeachNothing: an answer that names an error is no measure.
+// TestAnswersWithErrorsTeachNothing: an answer that names an error is not learned from.
 func TestAnswersWithErrorsTeachNothing(t *testing.T) {
 	s := newScene(t)
 	for range 20 {

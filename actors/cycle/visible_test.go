@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// visible is a scene whose response was thought to pass by, until its body was visible: the proxy was asked for it.
+// visible returns a scene whose response was thought to pass by, until its body came: the proxy was asked for it.
 func visible(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)
@@ -21,7 +21,7 @@ func visible(t *testing.T) *scene {
 	return s
 }
 
-// What is visible ends with its stream, like any response that is seen: its client or its proxy is gone.
+// A response that is visible ends with its stream, for its client or its proxy is gone.
 func TestVisibleResponseEndsWithItsStream(t *testing.T) {
 	s := visible(t)
 	s.cycle.Tell(messages.StreamGone{ResponseBytes: 30})
@@ -37,7 +37,7 @@ func TestVisibleResponseEndsWithItsStream(t *testing.T) {
 	s.over(messages.ClientGone)
 }
 
-// Neither doubt of the log nor its deadline ends a response that is visible, but silence does, and so does Revoked.
+// Neither a doubt of the log nor its deadline ends a visible response, but silence and Revoked do.
 func TestVisibleResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s := visible(t)
 	s.cycle.Tell(messages.EntriesDoubted{})

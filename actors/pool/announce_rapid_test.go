@@ -81,7 +81,7 @@ func (w *world) pass(loop int) {
 	w.actor.Tell(messages.LoopPassed{Loop: loop, Version: m.Version})
 }
 
-// look takes what was told, and holds it against what is picked.
+// look takes what the proxies were told, and compares it with what is picked.
 func (w *world) look() {
 	for _, m := range w.proxies.Told() {
 		w.told = append(w.told, m.(messages.EndpointsAnnounced))
@@ -116,7 +116,7 @@ func (w *world) look() {
 	}
 }
 
-// known is what an announcement says, with whether it is leaving.
+// known returns what an announcement says, with whether it is leaving.
 func (w *world) known(number uint64) map[messages.Address]bool {
 	all := map[messages.Address]bool{}
 	if number > 0 {
@@ -137,8 +137,8 @@ func (w *world) added(address messages.Address, now time.Time) {
 	}
 }
 
-// removed holds what is not in the snapshot any more against the loops: it is known for two seconds after the last one
-// has passed, and no longer. A loop that takes two minutes hangs, which is seen within two seconds.
+// removed checks endpoints that have left the snapshot: the proxies know them until two seconds after the last loop has
+// passed, and no longer. A loop that takes two minutes hangs, which is noticed within two seconds.
 func (w *world) removed(address messages.Address, last uint64, now time.Time) {
 	if _, noted := w.left[address]; !noted {
 		w.left[address] = now

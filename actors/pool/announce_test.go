@@ -31,7 +31,7 @@ func newAnnouncing(t *testing.T) *announcing {
 	return s
 }
 
-// announced says what the proxies heard, and nothing else; an address with a minus is leaving.
+// announced checks that the proxies were told these addresses and nothing else; one with a minus is leaving.
 func (s *announcing) announced(want ...messages.Address) {
 	s.Helper()
 	s.number++

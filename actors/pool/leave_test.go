@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// hangs says which loops were waited for in vain so far.
+// hangs checks which loops have been passed over so far.
 func (s *announcing) hangs(want ...int) {
 	s.Helper()
 	if !slices.Equal(s.hung, want) {

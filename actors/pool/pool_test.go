@@ -90,7 +90,7 @@ func (s *scene) left(ids ...messages.EndpointID) {
 	s.prefix.Got(want...)
 }
 
-// listed checks what prefix is told at once of who has left, and of whom it is asked.
+// listed checks which endpoints prefix is told at once to have left, and which of them it is asked to clear.
 func (s *scene) listed(left []messages.EndpointID, asked ...messages.EndpointID) {
 	s.Helper()
 	want := []messages.PrefixMsg{messages.DeparturesListed{Endpoints: messages.ListOf(left...)}}
@@ -285,7 +285,7 @@ func TestNamesOfGoneIncarnationsAreBounded(t *testing.T) {
 	}
 }
 
-// last is the incarnation that prefix was asked to clear last.
+// last returns the incarnation that prefix was asked to clear last.
 func (s *scene) last() messages.EndpointID {
 	told := s.prefix.Told()
 	return told[len(told)-1].(messages.EndpointLeft).Endpoint

@@ -113,8 +113,8 @@ func TestNewcomerInASlotThatIsBeingClearedFindsItClear(t *testing.T) {
 	}
 }
 
-// A slot that is freed by a restart of its clearer may have an endpoint that comes and goes while an older one's blocks
-// are cleared.
+// A restart of the prefix actor frees all slots. A new endpoint may then come to a slot and leave it while the blocks
+// of an older one are being cleared.
 func TestEndpointThatLeavesWhileItsSlotIsBeingClearedIsGone(t *testing.T) {
 	next := messages.EndpointID{Slot: a1.Slot, Generation: a1.Generation + 1}
 	pool := new(cleared)

@@ -232,7 +232,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene { return newSceneOf(t, 0) }
 
-// newSceneOf is a scene with so many blocks for each endpoint.
+// newSceneOf returns a scene with so many blocks for each endpoint.
 func newSceneOf(t *testing.T, capacity int) *scene {
 	s := &scene{
 		t:        t,

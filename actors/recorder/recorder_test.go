@@ -54,7 +54,7 @@ func record(id messages.RequestID, client string) messages.Record {
 	return messages.Record{Request: id, ClientID: client}
 }
 
-// found is shard 1's answer.
+// found returns shard 1's answer.
 func (s *scene) found(query messages.QueryID, asked []messages.RequestID, lost uint64,
 	r ...messages.Record) messages.RecordsFound {
 	return messages.RecordsFound{
@@ -62,7 +62,7 @@ func (s *scene) found(query messages.QueryID, asked []messages.RequestID, lost u
 	}
 }
 
-// cycle is a running cycle's answer.
+// cycle returns a running cycle's answer.
 func cycle(query messages.QueryID, r messages.Record) messages.RecordsFound {
 	return messages.RecordsFound{Query: query, Records: messages.ListOf(r)}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// handing is a fetcher that hands the test what it was asked, for the test to answer: it is no actor either.
+// handing is a fetcher that hands the test what it was asked to fetch. The test answers, which is no actor,
+// like a fetcher.
 type handing struct{ asked chan asked }
 
 type asked struct {
@@ -50,7 +51,7 @@ func within[T any](t *testing.T, c chan T) T {
 	}
 }
 
-// A fetcher is no actor: what it tells must reach the loop without anybody else's help.
+// A fetcher is no actor: what it posts must run the loop, without a message from anything else.
 func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 	system := runtime.New(runtime.Config{})
 	t.Cleanup(func() { shutdown(t, system) })

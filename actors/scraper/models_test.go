@@ -12,7 +12,7 @@ import (
 
 var both = scraper.Config{Metrics: true, Models: true}
 
-// lists is how often the model list was asked for.
+// lists checks how often the model list was asked for, and returns the number of the newest fetch.
 func (s *scene) lists(want int) (number uint32) {
 	s.t.Helper()
 	if got := len(s.fetcher.lists); got != want {

@@ -102,7 +102,7 @@ func (s *scene) asksAfter(want time.Duration) (number uint32) {
 	return number
 }
 
-// answer is a page of 1000 bytes with this load.
+// answer returns a page of 1000 bytes with this load.
 func answer(number uint32, waiting float64) messages.ScrapeFinished {
 	return messages.ScrapeFinished{Number: number, Took: 20 * time.Millisecond, PageBytes: 1000,
 		Reading: messages.Reading{
@@ -115,7 +115,7 @@ func failure(number uint32) messages.ScrapeFinished {
 	return messages.ScrapeFinished{Number: number, Failure: "status 500"}
 }
 
-// settled is past the first page and past the random moment of the second.
+// settled runs the scraper past the first page and past the random time of the second.
 func (s *scene) settled() {
 	s.t.Helper()
 	for range 2 {
@@ -124,7 +124,7 @@ func (s *scene) settled() {
 	}
 }
 
-// counts holds a counter against want. labels are its values, in the order of their names.
+// counts compares a counter with want. labels are the values of its labels, in the order of their names.
 func (s *scene) counts(name string, want float64, labels ...string) {
 	s.t.Helper()
 	families, err := s.metrics.Gather()

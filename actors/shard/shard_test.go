@@ -24,8 +24,8 @@ type scene struct {
 	registry *prometheus.Registry
 }
 
-// newScene is a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s and 1 was answered 503, and
-// runs 4 to 6.
+// newScene returns a shard that remembers requests 1 to 3, of which 1 and 3 are client "x"'s and 1 was answered 503,
+// and runs 4 to 6.
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.ShardMsg](t), asker: runtimetest.NewProbe[messages.RecorderMsg](t),
@@ -45,7 +45,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// asked checks whom the shard asked, and what it answered itself.
+// asked checks which cycles the shard asked, and which records it answered by itself.
 func (s *scene) asked(running []messages.RequestID, ended ...messages.RequestID) {
 	s.Helper()
 	for _, id := range running {
@@ -197,7 +197,7 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	pool.Got(messages.LoopPassed{Loop: 3, Version: 7})
 }
 
-// Of many that run not all are asked, and the answer says so: it is not complete then.
+// Of very many running requests not all are asked, and the answer says that it is not complete.
 func TestCyclesThatAreNotAskedAreCounted(t *testing.T) {
 	const running, most = 1500, 1024
 	for name, c := range map[string]struct {

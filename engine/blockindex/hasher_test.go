@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// naiveHashes is the definition: hash i covers hash i-1 and block i.
+// naiveHashes returns the definition: hash i covers hash i-1 and block i.
 func naiveHashes(seed uint64, prompt string, maxBlocks int) []uint64 {
 	var out []uint64
 	before := seed

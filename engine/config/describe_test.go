@@ -252,7 +252,7 @@ func typeDocs(docs map[string]string, g *ast.GenDecl) {
 	}
 }
 
-// sentence is a comment without the Go name that it begins with, paragraphs on one line each.
+// sentence returns a comment without the Go name that it begins with, paragraphs on one line each.
 func sentence(text, name string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {

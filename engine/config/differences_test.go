@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Whoever comes with a file of the reference finds in deploy/docs/differences.md what is refused in it.
+// deploy/docs/differences.md names everything that Load refuses in a file of the reference.
 func TestDifferencesNameEveryRefusedPlugin(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/docs/differences.md")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 
 var three = Settings{Destinations: 3}
 
-// shape is a configuration in few words.
+// shape returns a configuration in few words.
 func shape(c *Config) string {
 	var b strings.Builder
 	for _, p := range c.Plan.Profiles() {
@@ -50,8 +50,8 @@ func TestLoad(t *testing.T) {
 		"profile in order of file": {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, " +
 			"{type: decode-filter}]",
 			"default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
-		"JSON": {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n\t\"kind\": " +
-			"\"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}",
+		"JSON": {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n" +
+			"\t\"kind\": \"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}",
 			"default: queue-scorer*1 > max-score-picker; single-profile-handler"},
 		"weight defaults to 1": {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, " +
 			"plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
@@ -64,8 +64,8 @@ func TestLoad(t *testing.T) {
 			"default: > max-score-picker; h"},
 		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
 			"default: > max-score-picker; single-profile-handler"},
-		"older name of a type": {newHead + "plugins: [{type: by-label-selector}]\nschedulingProfiles: [{name: " +
-			"p, plugins: [{pluginRef: by-label-selector}]}]",
+		"older name of a type": {newHead + "plugins: [{type: by-label-selector}]\n" +
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: by-label-selector}]}]",
 			"p: by-label-selector > max-score-picker; single-profile-handler"},
 		"gates with their defaults": {head + "featureGates: [flowControl=false, haPopulateNonLeaderDatastore]",
 			"default: > max-score-picker; single-profile-handler"},
@@ -75,8 +75,8 @@ func TestLoad(t *testing.T) {
 			"[{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], " +
 			"saturationDetector: {pluginRef: utilization-detector}}",
 			"default: > max-score-picker; single-profile-handler"},
-		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\nsaturationDetector: " +
-			"{pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
+		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
+			"saturationDetector: {pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Load([]byte(c.data), three)
@@ -189,18 +189,18 @@ func TestLoadWarns(t *testing.T) {
 			"line 3: plugins[0].type: by-label-selector is deprecated, write label-selector-filter"},
 		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
 			"line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
-		"block size": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n    " +
-			"blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
+		"block size": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n" +
+			"    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
 		"LRU capacity": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: " +
 			"{lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
 		"unused": {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]",
 			"line 4: plugins[0]: nothing names queue-scorer"},
 		"flow control": {head + "flowControl: {}", "line 3: flowControl: the feature gate flowControl is off"},
-		"weight of a filter": {head + "plugins: [{type: decode-filter}]\nschedulingProfiles: [{name: p, plugins: " +
-			"[{pluginRef: decode-filter, weight: 2}]}]",
+		"weight of a filter": {head + "plugins: [{type: decode-filter}]\n" +
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]",
 			"line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
-		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\nschedulingProfiles: " +
-			"[{name: p, plugins: [{pluginRef: x}]}]",
+		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\n" +
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]",
 			"line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
 		"no metrics": {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false",
 			"line 5: dataLayer.injectDefaults: no metrics page is read"},
@@ -208,8 +208,8 @@ func TestLoadWarns(t *testing.T) {
 			"line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
 		"older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
 			"line 4: parser: deprecated"},
-		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\nrequestHandler: " +
-			"{parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}",
+		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\n" +
+			"requestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}",
 			"line 4: requestHandler.parsers[1].pluginRef: openai-parser stands after"},
 	} {
 		t.Run(name, func(t *testing.T) {

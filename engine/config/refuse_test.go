@@ -128,25 +128,25 @@ func TestLoadRefuses(t *testing.T) {
 		"discovery path": {plugin("file-discovery", "watchFile: true"),
 			"line 5: plugins[0].parameters.path: missing"},
 		"discovery type": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: " +
-			"queue-scorer}}", "line 4: dataLayer.discovery.pluginRef: queue-scorer is of type queue-scorer, want " +
-			"file-discovery"},
+			"queue-scorer}}", "line 4: dataLayer.discovery.pluginRef: queue-scorer is of type queue-scorer, " +
+			"want file-discovery"},
 		"peers": {head + "dataLayer: {peerDiscovery: {pluginRef: x}}",
 			"line 3: dataLayer.peerDiscovery: has no effect yet"},
 		"sync interval": {head + "dataLayer: {crossReplicaSyncInterval: 1s}",
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
-			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, want " +
-			"metrics-data-source or models-data-source"},
-		"no extractor": {head + "plugins: [{type: metrics-data-source}]\ndataLayer: {sources: [{pluginRef: " +
-			"metrics-data-source, extractors: [{pluginRef: e}]}]}",
+			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
+			"want metrics-data-source or models-data-source"},
+		"no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
+			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
 		"wrong extractor": {head + "plugins: [{type: metrics-data-source}, {type: models-data-extractor}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, " +
 			"extractors: [{pluginRef: models-data-extractor}]}]}",
 			"line 4: dataLayer.sources[0].extractors[0].pluginRef: models-data-extractor is of type " +
 				"models-data-extractor, want core"},
-		"extractor twice": {head + "plugins: [{type: metrics-data-source, name: m}, {type: " +
-			"core-metrics-extractor, name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
+		"extractor twice": {head + "plugins: [{type: metrics-data-source, name: m}, {type: core-metrics-extractor, " +
+			"name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
 			"{pluginRef: e}]}]}",
 			"line 4: dataLayer.sources[0].extractors[1].pluginRef: a second core-metrics-extractor"},
 		"source twice": {head + "plugins: [{type: metrics-data-source, name: m}]\ndataLayer: {sources: " +
@@ -161,14 +161,14 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: schedulingProfiles[1].name: a stands twice"},
 		"two profiles": {head + "schedulingProfiles: [{name: a}, {name: b}]",
 			"line 3: schedulingProfiles: got 2 profiles and no profile handler"},
-		"two for a single": {head + "plugins: [{type: single-profile-handler, name: h}]\nschedulingProfiles: " +
-			"[{name: a}, {name: b}]", "line 4: schedulingProfiles: got 2 profiles, h wants one"},
-		"two handlers": {head + "plugins:\n- {type: single-profile-handler}\n- {type: single-profile-handler, " +
-			"name: h}", "line 5: plugins[1]: h is a second profile handler"},
+		"two for a single": {head + "plugins: [{type: single-profile-handler, name: h}]\n" +
+			"schedulingProfiles: [{name: a}, {name: b}]", "line 4: schedulingProfiles: got 2 profiles, h wants one"},
+		"two handlers": {head + "plugins:\n- {type: single-profile-handler}\n" +
+			"- {type: single-profile-handler, name: h}", "line 5: plugins[1]: h is a second profile handler"},
 		"two pickers": {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}",
 			"line 5: plugins[1]: max-score-picker is a second picker"},
-		"detector as filter": {head + "plugins: [{type: utilization-detector, name: u}]\nschedulingProfiles: [{name: " +
-			"a, plugins: [{pluginRef: u}]}]",
+		"detector as filter": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
+			"schedulingProfiles: [{name: a, plugins: [{pluginRef: u}]}]",
 			"line 4: schedulingProfiles[0].plugins[0]: utilization-detector as a filter is not supported yet"},
 		"detector undefined": {head + "flowControl: {saturationDetector: {pluginRef: x}}",
 			`line 3: flowControl.saturationDetector.pluginRef: no plugin is named "x"`},
@@ -194,8 +194,8 @@ func TestLoadRefuses(t *testing.T) {
 			"line 5: flowControl.priorityBands[0].priority: has no effect yet, only 0 does"},
 		"fairness": {head +
 			"flowControl: {priorityBands: [{fairnessPolicyRef: round-robin-fairness-policy}]}",
-			"line 3: flowControl.priorityBands[0].fairnessPolicyRef: got round-robin-fairness-policy, which has no " +
-				"effect yet"},
+			"line 3: flowControl.priorityBands[0].fairnessPolicyRef: got round-robin-fairness-policy, " +
+				"which has no effect yet"},
 		"TTL": {head + "flowControl: {defaultRequestTTL: 5s}",
 			"line 3: flowControl.defaultRequestTTL: has no effect yet, only 1m0s does"},
 		"no-endpoint TTL": {head + "flowControl: {noEndpointRequestTTL: 5s}",
@@ -247,8 +247,8 @@ func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		"", builtIn, head, head + "plugins: [&a {type: queue-scorer}, {<<: *a, name: b}]",
 		head + "flowControl: {maxBytes: 1Gi}",
-		head + "plugins: [{type: label-selector-filter, parameters: {matchLabels: {a: b}, matchExpressions: [{key: " +
-			"a, operator: In, values: [b]}]}}]",
+		head + "plugins: [{type: label-selector-filter, parameters: {matchLabels: {a: b}, " +
+			"matchExpressions: [{key: a, operator: In, values: [b]}]}}]",
 		`{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig","featureGates":["flowControl=false"]}`,
 		"a: b: c", "- &a [*a]",
 	} {

@@ -60,7 +60,7 @@ func Schema() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// gateValues are the entries of featureGates that have an effect, or ask for what is there anyway.
+// gateValues returns the entries of featureGates that Load accepts.
 func gateValues() []any {
 	var values []any
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
@@ -73,7 +73,7 @@ func gateValues() []any {
 	return values
 }
 
-// pluginSchema is an entry of plugins, whose parameters go by its type.
+// pluginSchema returns the schema of an entry of plugins, whose parameters depend on its type.
 func pluginSchema() *jsonschema.Schema {
 	s := schemaOf(reflect.ValueOf(pluginSection{}), sectionDoc)
 	types := s.Properties["type"]
@@ -93,7 +93,7 @@ func pluginSchema() *jsonschema.Schema {
 	return s
 }
 
-// typeNames are a plugin's type and the older names that it is read by.
+// typeNames returns a plugin's type and its former names, which Load accepts too.
 func typeNames(typ string) []any {
 	names := []any{typ}
 	for _, older := range slices.Sorted(maps.Keys(renamed)) {
@@ -104,7 +104,7 @@ func typeNames(typ string) []any {
 	return names
 }
 
-// parametersSchema is the schema of an entry of plugins, as far as it goes by the plugin's type.
+// parametersSchema returns the part of the schema of an entry of plugins that depends on the plugin's type.
 func parametersSchema(p Plugin) *jsonschema.Schema {
 	docs := map[string]string{}
 	for _, q := range p.Parameters {
@@ -120,13 +120,13 @@ func parametersSchema(p Plugin) *jsonschema.Schema {
 	return s
 }
 
-// sectionDoc is the documentation of one key of a section.
+// sectionDoc returns the documentation of one key of a section.
 func sectionDoc(owner reflect.Type, path string) string {
 	return sectionDocs[owner.Name()+"."+path[strings.LastIndex(path, ".")+1:]]
 }
 
-// schemaOf is the schema of a struct with these defaults. A doc is asked for the struct that has a key, and for the key
-// under its path from the outermost struct.
+// schemaOf returns the schema of a struct, whose fields hold the defaults. doc returns the documentation of a key, from
+// the type of the struct that has it and from its path in the outermost struct.
 func schemaOf(v reflect.Value, doc func(owner reflect.Type, path string) string) *jsonschema.Schema {
 	b := schemaBuilder{doc}
 	s := b.object(v, "")
@@ -140,7 +140,7 @@ type schemaBuilder struct {
 	doc func(owner reflect.Type, path string) string
 }
 
-// object is the schema of a struct: no key but its own.
+// object returns the schema of a struct, which allows no other keys.
 func (b schemaBuilder) object(v reflect.Value, prefix string) *jsonschema.Schema {
 	s := &jsonschema.Schema{Types: orNull("object"), Properties: map[string]*jsonschema.Schema{},
 		Required: required[v.Type()], AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
@@ -170,7 +170,7 @@ func (b schemaBuilder) object(v reflect.Value, prefix string) *jsonschema.Schema
 	return s
 }
 
-// value is the schema of one value. Null stands for the default everywhere.
+// value returns the schema of one value. Null is allowed everywhere, and stands for the default.
 func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
 	t := v.Type()
 	switch {
@@ -207,7 +207,7 @@ func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
 
 func orNull(types ...string) []string { return append(types, "null") }
 
-// standard is a default as JSON; nil = there is none to show.
+// standard returns a default as JSON; nil = there is none to show.
 func standard(v reflect.Value) json.RawMessage {
 	switch x := v.Interface().(type) {
 	case time.Duration:
@@ -228,7 +228,7 @@ func standard(v reflect.Value) json.RawMessage {
 func encoded(x any) json.RawMessage {
 	text, err := json.Marshal(x)
 	if err != nil {
-		return nil // a number that JSON has not
+		return nil // a number that JSON does not have, such as infinity
 	}
 	return text
 }

@@ -35,7 +35,7 @@ func resolvedSchema(t *testing.T) *jsonschema.Resolved {
 	return resolved
 }
 
-// schemaFiles are files that Load takes, by name, as values of JSON.
+// schemaFiles returns files that Load takes, by name, as values of JSON.
 func schemaFiles(t *testing.T) map[string]any {
 	t.Helper()
 	texts := map[string][]byte{"the default": []byte(builtIn), "every key": []byte(everyKey)}
@@ -133,7 +133,7 @@ func TestSchemaIsTheLoaders(t *testing.T) {
 	}
 }
 
-// schemaProblem is the first problem of keys and kinds, "" = there is none.
+// schemaProblem returns the first problem of keys and kinds, "" = there is none.
 func schemaProblem(t *testing.T, err error) string {
 	if err == nil {
 		return ""
@@ -150,7 +150,7 @@ func schemaProblem(t *testing.T, err error) string {
 	return ""
 }
 
-// mutants are copies of a value in which one value is another, or one key is gone or new, by what was done.
+// mutants returns copies of a value in which one value is another, or one key is gone or new, by what was done.
 func mutants(file any) map[string]any {
 	out := map[string]any{}
 	var visit func(path string, v any, set func(any) any)

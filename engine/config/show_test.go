@@ -61,8 +61,8 @@ func TestDiff(t *testing.T) {
 		"a parameter": {scorers, strings.Replace(scorers, "9", "8", 1),
 			[]string{"plugins[load-aware-scorer].parameters.threshold: 9 -> 8"}},
 		"a weight": {
-			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer}, {pluginRef: " +
-				"load-aware-scorer}]}]",
+			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer}, " +
+				"{pluginRef: load-aware-scorer}]}]",
 			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer, weight: 2}, " +
 				"{pluginRef: load-aware-scorer}]}]",
 			[]string{"schedulingProfiles[p].plugins[queue-scorer].weight: 1 -> 2"}},

@@ -51,7 +51,7 @@ func TestVersionsAreTwins(t *testing.T) {
 	}
 }
 
-// effect is all that a file comes to, in words: values, and the parameters of the plugins that run.
+// effect returns all that a file comes to, in words: values, and the parameters of the plugins that run.
 func effect(t *testing.T, data []byte) string {
 	c, err := Load(data, three)
 	if err != nil {

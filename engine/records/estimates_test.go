@@ -70,7 +70,7 @@ func TestNoEstimateBeforeEnoughIsKnown(t *testing.T) {
 	}
 }
 
-// TestFormsAreApart: what was learned of one form says nothing of another, each way in which forms differ.
+// TestFormsAreApart: what was learned of one form is not used for another, in whatever way the two differ.
 func TestFormsAreApart(t *testing.T) {
 	e := learned()
 	for name, differ := range map[string]func(*Answer){
@@ -157,7 +157,7 @@ func TestEstimatesFollowAChange(t *testing.T) {
 	}
 }
 
-// TestAnswersThatDifferTooMuch: where estimates were wrong all the time, none is made.
+// TestAnswersThatDifferTooMuch: if estimates of a form were often wrong, no further ones are made.
 func TestAnswersThatDifferTooMuch(t *testing.T) {
 	e, r := NewEstimates(), rand.New(rand.NewPCG(1, 1))
 	for range 100 {
@@ -276,7 +276,7 @@ func TestEstimatesAllocateNothing(t *testing.T) {
 	}
 }
 
-// recorded are real answers, by form.
+// recorded returns real answers, by form.
 func recorded(t *testing.T) map[string][]recordedAnswer {
 	t.Helper()
 	file, err := os.Open("testdata/vllm-0.32.0.txt")
@@ -339,7 +339,7 @@ func TestEstimatesOfRealAnswers(t *testing.T) {
 	}
 }
 
-// held are estimates beside the truth.
+// held has estimates beside the tokens that were reported.
 type held struct {
 	said, truth float64   // tokens in all
 	errors      []float64 // of each, as a share of the truth

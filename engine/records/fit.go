@@ -13,13 +13,12 @@ type fit struct {
 	rate    float64 // sum of bytes/tokens
 	bytes   float64 // sum of bytes
 	squares float64 // sum of bytes²/tokens
-	// mean of |estimate - tokens| / tokens, of answers that were estimated before they were learned from
-	off   float64
-	tried float64 // answers in off, at most memory
-	own   float64 // mean bytes of the event that carries usage alone
-	owned float64 // answers in own, at most memory
-	odd   uint8   // outliers in a row
-	at    uint64  // Estimates.clock when it last learned
+	off     float64 // mean relative error of the estimates that try made
+	tried   float64 // answers in off, at most memory
+	own     float64 // mean bytes of the event that carries usage alone
+	owned   float64 // answers in own, at most memory
+	odd     uint8   // outliers in a row
+	at      uint64  // Estimates.clock when it last learned
 }
 
 // line is the line that solve finds.
@@ -100,7 +99,7 @@ func (f *fit) tokens(bytes float64) (float64, bool) {
 	}
 	tokens := (bytes - l.constant) / l.perToken
 	at := max(tokens, 1)
-	// of the line at this number of tokens, for noise 1
+	// variance is that of the line at this number of tokens, for a noise of 1.
 	variance := (f.total - 2*f.answers*at + f.inverse*at*at) / l.det
 	wrong := max(l.noise, leastNoise*l.perToken) * math.Sqrt(max(variance, 0)) / l.perToken
 	if wrong > max(worstShare*at, worstTokens) {

@@ -17,7 +17,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// A label that was cut holds on to no more than itself.
+// A label that was cut does not keep the rest of its text in memory.
 func TestLabelLetsGo(t *testing.T) {
 	long := strings.Repeat("x", 60<<10)
 	if unsafe.StringData(Label(long)) == unsafe.StringData(long) {

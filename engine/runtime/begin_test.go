@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
-// Items begin one after the other, and none before it was posted, however many post: the clock is not read for each of
-// them.
+// The clock is not read for each item. Still items begin one after the other, and none before it was posted, however
+// many goroutines post.
 func TestItemsBeginInOrder(t *testing.T) {
 	s := start(t, runtime.Config{Loops: 2, Ring: 1 << 16})
 	var posters sync.WaitGroup

@@ -32,7 +32,8 @@ func (life) Stopped(runtime.Context[noteMsg]) {}
 
 var lifeRole = runtime.Role[noteMsg]{Name: "life", New: func() runtime.Actor[noteMsg] { return life{} }}
 
-// live is one life: born with a message, five more, the last of which stops it; it returns when that one was handled.
+// live plays one life: an actor is started with a message and gets five more, of which the last stops it. It returns
+// when that one was handled.
 func live(s *runtime.System, done chan struct{}) {
 	a, _ := runtime.Start(s.Root(0), lifeRole, noteMsg(step{}))
 	for range 4 {

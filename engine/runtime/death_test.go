@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
-// watcher is an actor on loop 0 that watches target at birth and on each "watch".
+// watcher returns an actor on loop 0 that watches target when it begins and on each "watch".
 func watcher(s *runtime.System, log *journal, target runtime.Target) runtime.Ref[noteMsg] {
 	a, _ := runtime.Spawn(s.Root(0), role(log, runtime.RestartOnPanic, func(ctx runtime.Context[noteMsg], n note) {
 		if n.verb == "watch" {
@@ -107,7 +107,7 @@ func TestAllBelowADeadParentEnd(t *testing.T) {
 	}
 }
 
-// TestSpawnOnItsWayWhenTheParentDies is taken by the inbox, and then there is no parent.
+// TestSpawnOnItsWayWhenTheParentDies: the inbox has taken the spawn when its parent ends.
 func TestSpawnOnItsWayWhenTheParentDies(t *testing.T) {
 	s, log, deaths := stepped(t), new(journal), new(journal)
 	parent, _ := runtime.Spawn(s.Root(0), role(new(journal), runtime.StopOnPanic, nil), noteMsg(note{}))
@@ -154,8 +154,8 @@ func TestEachIncarnationThatIsWatchedIsTold(t *testing.T) {
 	same(t, log.take(), "watch0", "died0", "watch1", "died1", "watch2", "died2", "watch3", "died3")
 }
 
-// TestNoticeForAnEarlierIncarnationIsDropped has a notice on its way to a watcher that restarts and watches again: what
-// the first incarnation asked for must not tell the second that the living are dead.
+// TestNoticeForAnEarlierIncarnationIsDropped has a notice on its way to a watcher that restarts and watches again. The
+// notice that the first incarnation asked for must not tell the second that its target has ended.
 func TestNoticeForAnEarlierIncarnationIsDropped(t *testing.T) {
 	for seed := range uint64(50) { // the order between the two loops is the seed's
 		s := start(t, runtime.Config{Mode: runtime.Stepped, Loops: 2, Seed: seed})
@@ -206,8 +206,8 @@ func TestNoticeDoesNotReachTheIncarnationAfterASuspendedOne(t *testing.T) {
 // heavy is an actor that can be seen to be collected.
 type heavy struct{ logger }
 
-// The place of an actor that ended may be known for long: protoactor's list of a parent's children keeps as many as
-// ever lived at a time. What the actor was does not stay with it.
+// protoactor's list of a parent's children may hold on to an actor that has ended, for it keeps as many places as there
+// ever were actors at a time. The value of the actor must be collected nevertheless.
 func TestEndedActorsAreForgotten(t *testing.T) {
 	const many = 50
 	var alive atomic.Int64

@@ -51,7 +51,7 @@ func TestPanicUnderRestartPolicyLosesTheMessageInHandOnly(t *testing.T) {
 	same(t, log.take(), "born0", "stopped", "born0", "next0")
 }
 
-// shy panics at its first message in the incarnations that fall, and writes down who heard what.
+// shy panics at its first message in some incarnations, and writes down which incarnation handled what.
 type shy struct {
 	log         *journal
 	incarnation int

@@ -45,7 +45,7 @@ func measure(b *testing.B, p lifePlayer) usage {
 	return u
 }
 
-// cpuNanos is the processor time of this process so far.
+// cpuNanos returns the processor time of this process so far.
 func cpuNanos(b *testing.B) int64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

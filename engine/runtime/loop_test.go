@@ -117,7 +117,7 @@ func TestPosterRunsAtMostItsBudget(t *testing.T) {
 	}
 }
 
-// calledBy says whether a function is on this goroutine's stack.
+// calledBy reports whether a function is on this goroutine's stack.
 func calledBy(name string) bool {
 	pcs := make([]uintptr, 64)
 	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(2, pcs)])

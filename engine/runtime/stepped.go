@@ -107,7 +107,7 @@ func foldEvent(h uint64, loop int, e Event) uint64 {
 	return mix(h, uint64(e.Waited))
 }
 
-// mix is one round of splitmix64 over two words.
+// mix returns one round of splitmix64 over two words.
 func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 ^ b
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 )
 
-// suspended is an actor, with its journal, whose third panic in a row has just happened: it restarts after a pause.
+// suspended returns an actor, with its journal, whose third panic in a row has just happened: it restarts after a
+// pause.
 func suspended(t *testing.T, s *runtime.System, on func(runtime.Context[noteMsg], note)) (runtime.Ref[noteMsg],
 	*journal) {
 	t.Helper()

@@ -43,7 +43,7 @@ func TestTimersCountInTheBudget(t *testing.T) {
 	}
 }
 
-// ballast is a message of some size, told by a timer.
+// ballast is a message of some size, which a timer tells.
 type ballast struct{ bytes *[1 << 16]byte }
 
 func (ballast) isNote() {}

@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// What a scheduler keeps of endpoints never shows: while pools, samples, loads, subsets and the threshold change,
-// plugins see what they would see with a scheduler that was never used.
+// What a scheduler keeps of endpoints has no effect on what plugins see: while pools, samples, loads, subsets and the
+// threshold change, they see the same as with a new scheduler.
 func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 	s := newScene(t, 5)
 	var seen []schedule.Endpoint
@@ -62,7 +62,8 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 	}
 }
 
-// The scheduler lives as long as its loop. Whatever became of a request, it may be collected.
+// The scheduler lives as long as its loop. However a request ended, the scheduler must not keep it from being
+// collected.
 func TestASchedulerHoldsNothingOfARequest(t *testing.T) {
 	tests := map[string]filterFunc{
 		"picked for":      func(*schedule.Input, []bool) {},

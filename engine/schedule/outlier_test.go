@@ -131,8 +131,8 @@ func TestOneRequestProbesADegradedEndpoint(t *testing.T) {
 	}
 }
 
-// Only a request whose answer is visible sees what an endpoint says within its answers; if none comes for a minute, any
-// may probe.
+// Only a request whose answer is visible can show what fails within answers. If none comes for a minute, any request
+// may be the probe.
 func TestProbeThatHasToBeSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		why     messages.FailureKind

@@ -18,8 +18,8 @@ const (
 	sharedBlocks = 19
 )
 
-// defaultPick is the default configuration over n endpoints, of which every second one holds the shared part of the
-// prompt.
+// defaultPick returns the default configuration over n endpoints, of which every second one holds the shared part of
+// the prompt.
 func defaultPick(t testing.TB, n int) *scene {
 	s := newScene(new(testing.T), n)
 	c, err := config.Default(config.Settings{Destinations: 3, Stale: 5 * time.Second})

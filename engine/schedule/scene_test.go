@@ -14,8 +14,8 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total. What changes the
-// profiles, the handler or the threshold sets plan to nil: the next run makes another one.
+// scene is a pool of n endpoints with fresh samples, and a plan of one profile that ranks by total. A test that changes
+// the profiles, the handler or the threshold sets plan to nil, so that the next run makes another one.
 type scene struct {
 	*testing.T
 	snap      *endpoints.Snapshot

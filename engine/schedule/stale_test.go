@@ -31,8 +31,8 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s.ranked(s.run(), 0)
 }
 
-// What a server was like a moment ago says little once its page cannot be read: others go first, and are served so
-// until it can.
+// Once the page of a server cannot be read, its last sample says little: other endpoints are preferred until the page
+// can be read again.
 func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	s := newScene(t, 3)
 	for i := range s.snap.Endpoints {
