@@ -28,7 +28,7 @@ type Picker struct {
 	cfg       Config
 	world     World
 	sys       *runtime.System
-	endpoints *endpoints.Pool
+	endpoints *endpoints.Published
 	index     *blockindex.Index
 	estimates *records.Estimates // of output tokens; all loops learn together
 	families  *cycle.Families
@@ -48,7 +48,7 @@ type refs struct {
 // started has been stopped, and world.Release has not been called.
 func New(cfg Config, world World) (*Picker, error) {
 	p := &Picker{
-		cfg: cfg, world: world, endpoints: endpoints.NewPool(), index: blockindex.NewIndex(cfg.PrefixBlocks),
+		cfg: cfg, world: world, endpoints: endpoints.NewPublished(), index: blockindex.NewIndex(cfg.PrefixBlocks),
 		estimates: records.NewEstimates(),
 	}
 	p.cfg.Runtime.OnPanic = p.panicked
@@ -111,7 +111,7 @@ func (p *Picker) spawnPool() error {
 		return err
 	}
 	deps := pool.Deps{
-		Pool: endpoints.PoolWriter{Pool: p.endpoints}, Prefix: p.refs.prefix, Scrape: scrapers.spawn,
+		Pool: endpoints.Publisher{Published: p.endpoints}, Prefix: p.refs.prefix, Scrape: scrapers.spawn,
 		Metrics:   pool.NewMetrics(p.world.Metrics),
 		Shards:    func() []messages.Sink[messages.ShardMsg] { return p.shards("pool") },
 		Announcer: p.world.Announcer, Hangs: p.world.Hangs,
@@ -134,7 +134,7 @@ func (p *Picker) Discovery() messages.Port[messages.PoolMsg] { return p.refs.poo
 func (p *Picker) Recorder() messages.Port[messages.RecorderMsg] { return p.refs.recorder.Port() }
 
 // Pool returns the endpoint pool, for readers.
-func (p *Picker) Pool() *endpoints.Pool { return p.endpoints }
+func (p *Picker) Pool() *endpoints.Published { return p.endpoints }
 
 // Prefixes returns the prefix index, for readers.
 func (p *Picker) Prefixes() *blockindex.Index { return p.index }

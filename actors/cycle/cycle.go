@@ -30,7 +30,7 @@ type Deps struct {
 	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
-	Pool      *endpoints.Pool
+	Pool      *endpoints.Published
 	Plan      func() *schedule.Plan     // the configuration in force
 	Scheduler *schedule.Scheduler       // the loop's
 	Book      *records.Book             // the loop's

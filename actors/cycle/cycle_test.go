@@ -98,7 +98,7 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 		want  messages.PickFailed
 	}{
 		"empty pool": {
-			func(s *scene) { endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil) },
+			func(s *scene) { endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil) },
 			messages.PickFailed{Reason: messages.NoEndpoints, Detail: "the pool has no endpoints"},
 		},
 		"filtered": {
@@ -220,7 +220,7 @@ func TestLoadIsGivenBackToTheIncarnationThatHadIt(t *testing.T) {
 	s := serving(t)
 	old := s.pool.Snapshot().Endpoints[0]
 	anew := endpoints.New(messages.EndpointID{Slot: 0, Generation: 9}, old.Spec)
-	endpoints.PoolWriter{Pool: s.pool}.Publish(
+	endpoints.Publisher{Published: s.pool}.Publish(
 		endpoints.NewSnapshot(4, []*endpoints.Endpoint{anew, s.pool.Snapshot().Endpoints[1]}), nil,
 	)
 	s.cycle.Tell(messages.ResponseEnded{})

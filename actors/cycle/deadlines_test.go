@@ -19,7 +19,7 @@ func TestWaitThatIsTooLongIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := waiting(t)
 			if c.pool != nil {
-				endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(4, c.pool), nil)
+				endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, c.pool), nil)
 			}
 			s.cycle.Advance(queueLimit - 1)
 			s.stream.Got()

@@ -17,13 +17,13 @@ import (
 // endpoint that has left: the endpoint's series end, and begin at 0 if it comes back. Endpoints with the same labels
 // share a series.
 type loads struct {
-	pool     *endpoints.Pool
+	pool     *endpoints.Published
 	failures *endpoints.Tally
 
 	attempts, requests, tokens, inflight *prometheus.Desc
 }
 
-func newLoads(pool *endpoints.Pool, failures *endpoints.Tally) *loads {
+func newLoads(pool *endpoints.Published, failures *endpoints.Tally) *loads {
 	// The reference splits what is in flight by flow. Our load counters do not: the last two labels stay empty.
 	inflight := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
 	return &loads{

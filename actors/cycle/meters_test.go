@@ -16,12 +16,12 @@ import (
 type bench struct {
 	*testing.T
 	reg  *prometheus.Registry
-	pool *endpoints.Pool
+	pool *endpoints.Published
 	all  *Families
 }
 
 func newBench(t *testing.T, specs ...messages.EndpointSpec) *bench {
-	b := &bench{T: t, reg: prometheus.NewRegistry(), pool: endpoints.NewPool()}
+	b := &bench{T: t, reg: prometheus.NewRegistry(), pool: endpoints.NewPublished()}
 	b.all = NewFamilies(b.reg, b.pool, "pool")
 	b.all.Served("m", "n")
 	b.all.labels.flows.Add("f")
@@ -35,7 +35,7 @@ func (b *bench) publish(generation uint32, specs ...messages.EndpointSpec) {
 	for i, s := range specs {
 		es = append(es, endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: generation}, s))
 	}
-	endpoints.PoolWriter{Pool: b.pool}.Publish(endpoints.NewSnapshot(uint64(generation), es), nil)
+	endpoints.Publisher{Published: b.pool}.Publish(endpoints.NewSnapshot(uint64(generation), es), nil)
 }
 
 func (b *bench) gather() map[string]*dto.MetricFamily {

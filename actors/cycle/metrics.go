@@ -52,7 +52,7 @@ var (
 const prefix = "llm_d_epp_"
 
 // NewFamilies creates the metrics and registers them. Endpoints are read from pool, and name is the pool's label.
-func NewFamilies(r prometheus.Registerer, pool *endpoints.Pool, name string) *Families {
+func NewFamilies(r prometheus.Registerer, pool *endpoints.Published, name string) *Families {
 	f := newFamilies(r, name)
 	f.checks = newMeter(newFamilies(prometheus.NewRegistry(), name), rest)
 	r.MustRegister(newLoads(pool, &f.failures))

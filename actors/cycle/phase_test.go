@@ -108,9 +108,9 @@ func onSlowPick(w *walk) {
 
 func onEmptyPool(w *walk) {
 	full := w.pool.Snapshot()
-	endpoints.PoolWriter{Pool: w.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
+	endpoints.Publisher{Published: w.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
 	w.cycle.Tell(messages.Dispatched{})
-	endpoints.PoolWriter{Pool: w.pool}.Publish(full, nil)
+	endpoints.Publisher{Published: w.pool}.Publish(full, nil)
 }
 
 // walk is a request that is the probe of an ejected endpoint, with counts of all that other actors are told.

@@ -48,7 +48,7 @@ type scene struct {
 	stream  *runtimetest.Probe[messages.StreamMsg]
 	prefix  *runtimetest.Probe[messages.PrefixMsg]
 	outlier *runtimetest.Probe[messages.OutlierMsg]
-	pool    *endpoints.Pool
+	pool    *endpoints.Published
 	book    *records.Book
 	reg     *prometheus.Registry
 	ended   []messages.Record
@@ -66,10 +66,10 @@ func newScene(t *testing.T) *scene {
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t),
-		pool:    endpoints.NewPool(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
+		pool:    endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
 		reg: prometheus.NewRegistry(), asked: hello,
 	}
-	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
 		endpoints.New(second, messages.EndpointSpec{Address: addresses[second]}),
 	}), nil)

@@ -29,7 +29,7 @@ type Config struct {
 // Outlier is the actor of the whole pool.
 type Outlier struct {
 	cfg       Config
-	pool      *endpoints.Pool
+	pool      *endpoints.Published
 	checker   Checker
 	metrics   *Metrics
 	endpoints map[messages.EndpointID]*endpoint // those that ever failed; some may have left the pool
@@ -45,7 +45,7 @@ type endpoint struct {
 const checkEvery = time.Second // least time between the starts of two checks of an endpoint
 
 // New returns an outlier actor to which every endpoint is healthy.
-func New(cfg Config, pool *endpoints.Pool, checker Checker, metrics *Metrics) *Outlier {
+func New(cfg Config, pool *endpoints.Published, checker Checker, metrics *Metrics) *Outlier {
 	known := map[messages.EndpointID]*endpoint{}
 	return &Outlier{cfg: cfg, pool: pool, checker: checker, metrics: metrics, endpoints: known}
 }

@@ -17,19 +17,19 @@ import (
 type scene struct {
 	*testing.T
 	actor  *runtimetest.Stage[messages.OutlierMsg]
-	pool   *endpoints.Pool
+	pool   *endpoints.Published
 	all    []*endpoints.Endpoint
 	checks []messages.EndpointID
 	full   bool
 }
 
 func newScene(t *testing.T, percent float64) *scene {
-	s := &scene{T: t, actor: runtimetest.NewStage[messages.OutlierMsg](t), pool: endpoints.NewPool()}
+	s := &scene{T: t, actor: runtimetest.NewStage[messages.OutlierMsg](t), pool: endpoints.NewPublished()}
 	for i := range uint32(4) {
 		id := messages.EndpointID{Slot: i, Generation: i + 1}
 		s.all = append(s.all, endpoints.New(id, messages.EndpointSpec{Address: messages.Address(rune('a' + i))}))
 	}
-	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(1, s.all), nil)
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(1, s.all), nil)
 	settings := outlier.Config{
 		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second,
 			LongestEjection: 4 * time.Second},
@@ -131,7 +131,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 		t.Errorf("%d of 4 are ejected, want 2", ejected)
 	}
 	alone := newScene(t, 50)
-	endpoints.PoolWriter{Pool: alone.pool}.Publish(endpoints.NewSnapshot(2, alone.all[:1]), nil)
+	endpoints.Publisher{Published: alone.pool}.Publish(endpoints.NewSnapshot(2, alone.all[:1]), nil)
 	alone.fails(0, messages.ServerError, 20)
 	alone.ejected(0, false)
 }
@@ -179,7 +179,7 @@ func TestGoneEndpointsAreForgotten(t *testing.T) {
 	s := newScene(t, 50)
 	s.fails(0, messages.ServerError, 3)
 	gone := s.all[0].ID
-	endpoints.PoolWriter{Pool: s.pool}.Publish(endpoints.NewSnapshot(2, s.all[1:]), nil)
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(2, s.all[1:]), nil)
 	s.actor.Tell(messages.FailureReported{Endpoint: gone, Kind: messages.ConnectFailed})
 	s.actor.Tell(messages.SuccessReported{Endpoint: gone, Incident: 1})
 	s.actor.Tell(messages.ProbeAbandoned{Endpoint: gone, Incident: 1})

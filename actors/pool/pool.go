@@ -28,7 +28,7 @@ type Scrape func(
 
 // Deps holds what the pool works with.
 type Deps struct {
-	Pool    endpoints.PoolWriter
+	Pool    endpoints.Publisher
 	Prefix  Prefix
 	Scrape  Scrape
 	Metrics *Metrics

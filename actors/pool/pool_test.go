@@ -18,7 +18,7 @@ type scene struct {
 	actor    *runtimetest.Stage[messages.PoolMsg]
 	prefix   *runtimetest.Probe[messages.PrefixMsg]
 	scrapers map[messages.EndpointID]*runtimetest.Probe[messages.ScraperMsg]
-	pool     *endpoints.Pool
+	pool     *endpoints.Published
 	deps     pool.Deps
 	registry *prometheus.Registry
 	version  uint64
@@ -28,11 +28,11 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, actor: runtimetest.NewStage[messages.PoolMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
-		pool:     endpoints.NewPool(),
+		pool:     endpoints.NewPublished(),
 		registry: prometheus.NewRegistry(),
 	}
 	s.deps = pool.Deps{
-		Pool: endpoints.PoolWriter{Pool: s.pool}, Prefix: s.prefix, Scrape: s.scrape,
+		Pool: endpoints.Publisher{Published: s.pool}, Prefix: s.prefix, Scrape: s.scrape,
 		Metrics: pool.NewMetrics(s.registry),
 	}
 	s.start()

@@ -25,8 +25,8 @@ func TestMeanKVUseIsOfThoseThatTellIt(t *testing.T) {
 		}
 		all = append(all, e)
 	}
-	pool := endpoints.NewPool()
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, all), nil)
+	pool := endpoints.NewPublished()
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, all), nil)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(sys, pool, "pool", time.Minute))
 	families, err := registry.Gather()

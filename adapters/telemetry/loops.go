@@ -15,7 +15,7 @@ import (
 // collector reads loops and pool when Prometheus asks.
 type collector struct {
 	sys   *runtime.System
-	pool  *endpoints.Pool
+	pool  *endpoints.Published
 	name  string        // of the pool
 	stale time.Duration // age from which a sample does not count for the pool
 
@@ -29,7 +29,9 @@ type collector struct {
 type spread struct{ mean, deviation *prometheus.Desc }
 
 // NewCollector makes metrics of the loops and of the pool named name, whose samples count up to the age stale.
-func NewCollector(sys *runtime.System, pool *endpoints.Pool, name string, stale time.Duration) prometheus.Collector {
+func NewCollector(
+	sys *runtime.System, pool *endpoints.Published, name string, stale time.Duration,
+) prometheus.Collector {
 	loop := func(n, help string) *prometheus.Desc {
 		return prometheus.NewDesc("signalbox_loop_"+n, help, []string{"loop"}, nil)
 	}

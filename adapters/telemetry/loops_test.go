@@ -22,7 +22,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	pool := endpoints.NewPool()
+	pool := endpoints.NewPublished()
 	var es []*endpoints.Endpoint
 	for i, s := range []*endpoints.Sample{
 		{At: sys.Now(), Waiting: 2, Running: 10, KVUsed: 0.25},
@@ -45,7 +45,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 			t.Errorf("of an empty pool: %s = %v, want %v", name, got, want)
 		}
 	}
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
 	for name, want := range map[string]float64{
 		"llm_d_epp_ready_endpoints": 4, "llm_d_epp_average_queue_size": 4, "llm_d_epp_std_dev_queue_size": 2,
 		"llm_d_epp_average_running_requests": 10, "llm_d_epp_std_dev_running_requests": 0,
@@ -77,8 +77,8 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		es = append(es, e)
 	}
-	pool := endpoints.NewPool()
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
+	pool := endpoints.NewPublished()
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
 	families, err := reg.Gather()

@@ -146,31 +146,31 @@ func (s *Snapshot) WithSeries() []*Endpoint {
 // Slots returns one more than the highest slot in use.
 func (s *Snapshot) Slots() int { return s.maxSlot + 1 }
 
-// Pool holds the snapshot in force. It changes only through a PoolWriter.
-type Pool struct {
+// Published holds the snapshot in force. It changes only through a Publisher.
+type Published struct {
 	snapshot atomic.Pointer[Snapshot]
 	names    atomic.Pointer[map[messages.EndpointID]messages.Address]
 }
 
-// NewPool returns an empty pool.
-func NewPool() *Pool {
-	p := &Pool{}
+// NewPublished returns one without endpoints.
+func NewPublished() *Published {
+	p := &Published{}
 	p.snapshot.Store(NewSnapshot(0, nil))
 	p.names.Store(&map[messages.EndpointID]messages.Address{})
 	return p
 }
 
 // Snapshot returns the snapshot in force, never nil.
-func (p *Pool) Snapshot() *Snapshot { return p.snapshot.Load() }
+func (p *Published) Snapshot() *Snapshot { return p.snapshot.Load() }
 
 // Names returns the addresses of all incarnations that a record may name. The map is for reading only.
-func (p *Pool) Names() map[messages.EndpointID]messages.Address { return *p.names.Load() }
+func (p *Published) Names() map[messages.EndpointID]messages.Address { return *p.names.Load() }
 
 // Address returns the address of an incarnation, also of one that has left; "" = it is no longer known.
-func (p *Pool) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }
+func (p *Published) Address(id messages.EndpointID) messages.Address { return (*p.names.Load())[id] }
 
 // Incarnations returns the incarnations that have or had an address, as far as they are known, in no particular order.
-func (p *Pool) Incarnations(a messages.Address) []messages.EndpointID {
+func (p *Published) Incarnations(a messages.Address) []messages.EndpointID {
 	var ids []messages.EndpointID
 	for id, address := range *p.names.Load() {
 		if address == a {

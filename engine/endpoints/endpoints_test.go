@@ -49,12 +49,12 @@ func TestSnapshotFindsAndCounts(t *testing.T) {
 }
 
 func TestPoolKeepsNamesOfWhatIsGone(t *testing.T) {
-	p := NewPool()
+	p := NewPublished()
 	id := messages.EndpointID{Slot: 0, Generation: 1}
 	if p.Snapshot() == nil || p.Address(id) != "" {
 		t.Error("a new pool has no snapshot, or knows an address")
 	}
-	PoolWriter{p}.Publish(NewSnapshot(1, nil), map[messages.EndpointID]messages.Address{id: "a"})
+	Publisher{p}.Publish(NewSnapshot(1, nil), map[messages.EndpointID]messages.Address{id: "a"})
 	if p.Address(id) != "a" || p.Snapshot().Version != 1 {
 		t.Errorf("version %d, address %q", p.Snapshot().Version, p.Address(id))
 	}

@@ -62,12 +62,12 @@ type OutlierWriter struct{ *Endpoint }
 // SetOutlier puts a status in force; nil = healthy.
 func (w OutlierWriter) SetOutlier(s *outlier.Status) { w.outlier.Store(s) }
 
-// PoolWriter is the handle by which the pool actor, its only holder, publishes snapshots.
-type PoolWriter struct{ *Pool }
+// Publisher is the handle by which the pool actor, its only holder, publishes snapshots.
+type Publisher struct{ *Published }
 
 // Publish puts a snapshot in force. names has the addresses of all incarnations that a record may name; Publish takes
 // the map over.
-func (w PoolWriter) Publish(s *Snapshot, names map[messages.EndpointID]messages.Address) {
+func (w Publisher) Publish(s *Snapshot, names map[messages.EndpointID]messages.Address) {
 	w.names.Store(&names)
 	w.snapshot.Store(s)
 }

@@ -11,7 +11,7 @@ import (
 
 // model is what must be so, kept by the plainest means: a line for each thing that a live request holds.
 type model struct {
-	pool  *endpoints.Pool
+	pool  *endpoints.Published
 	held  map[*line]holding
 	away  map[*line]*endpoints.Endpoint // whose load live requests were part of, while no entry of their proxy has come
 	picks uint64                        // so far; they number the holdings
@@ -35,7 +35,7 @@ type pages struct {
 	inForce uint64
 }
 
-func newModel(pool *endpoints.Pool, capacity int) *model {
+func newModel(pool *endpoints.Published, capacity int) *model {
 	return &model{
 		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{},
 		pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},

@@ -57,7 +57,7 @@ type world struct {
 	longest int // prompt, in blocks
 
 	picker   *signalbox.Picker
-	pool     *endpoints.Pool
+	pool     *endpoints.Published
 	index    *blockindex.Index
 	observed observer
 	flows    uint64 // seed of the flows' shards

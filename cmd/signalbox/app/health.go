@@ -71,7 +71,7 @@ func (t *tree) ready() error {
 }
 
 // known returns an error while discovery has told no endpoints yet.
-func known(pool *endpoints.Pool) error {
+func known(pool *endpoints.Published) error {
 	if pool.Snapshot().Version == 0 {
 		return errors.New("the endpoints are not known yet")
 	}

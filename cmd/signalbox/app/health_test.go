@@ -133,6 +133,6 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 
 func TestReadinessThatNeverComesEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	r := newReadiness(func() error { return known(endpoints.NewPool()) })
+	r := newReadiness(func() error { return known(endpoints.NewPublished()) })
 	r.Shutdown()
 }

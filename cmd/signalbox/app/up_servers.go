@@ -28,7 +28,7 @@ const (
 // serverWatch looks at each server of the pool until its pages could be read, and again when its metrics page fails.
 type serverWatch struct {
 	fetcher *modelserver.Fetcher
-	pool    *endpoints.Pool
+	pool    *endpoints.Published
 	say     func(format string, args ...any)
 	model   func(name string) // takes the first model that a server names; called once
 

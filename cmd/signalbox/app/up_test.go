@@ -252,9 +252,9 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fetcher.Close()
-	pool := endpoints.NewPool()
+	pool := endpoints.NewPublished()
 	e := endpoints.New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{Name: "a", Address: address})
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(1, []*endpoints.Endpoint{e}), nil)
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, []*endpoints.Endpoint{e}), nil)
 	var said, models []string
 	w := &serverWatch{fetcher: fetcher, pool: pool, seen: map[messages.EndpointID]*watched{},
 		say:   func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
@@ -281,14 +281,14 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 		}
 	}
 	again := endpoints.New(messages.EndpointID{Slot: 1, Generation: 2}, e.Spec)
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(2, []*endpoints.Endpoint{again}), nil)
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(2, []*endpoints.Endpoint{again}), nil)
 	said = nil
 	broken.Store(false)
 	if w.look(t.Context()); said != nil || lists.Load() != 3 || len(w.seen) != 1 {
 		t.Errorf("after a restart: said %q, %d lists, sees %d; want nothing said, 3 lists, 1 server", said,
 			lists.Load(), len(w.seen))
 	}
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(3, nil), nil)
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(3, nil), nil)
 	said = nil
 	if w.look(t.Context()); !slices.Equal(said, []string{name + "left the endpoints"}) || len(w.seen) > 0 {
 		t.Errorf("said %q, sees %d", said, len(w.seen))
@@ -298,7 +298,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	endpoints.PoolWriter{Pool: pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
 	said = nil
 	if w.look(done); said != nil {
 		t.Errorf("said in the end: %q", said)
