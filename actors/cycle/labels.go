@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/signalbox-epp/signalbox/engine/cow"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -38,13 +39,12 @@ type labelSet struct {
 // rest is the set under which all requests count that have no set of their own. The page always has room for it.
 var rest = labelSet{model: other, fairness: other}
 
-// labels holds the sets of labels that have series. Any loop may add one: the map of the sets is replaced, never
-// changed.
+// labels holds the sets of labels that have series. Any loop may add one.
 type labels struct {
 	served, models, flows *records.Names // known names: of models listed, of models answered, of flows answered
 	cost                  cost           // of the series of one set
 	taken                 atomic.Int64   // bytes of the page that the sets take, including those that are being added
-	sets                  atomic.Pointer[map[labelSet]*meter]
+	sets                  cow.Map[labelSet, *meter]
 }
 
 func newLabels() labels {
@@ -92,10 +92,8 @@ func (f *Families) meter(r *messages.Record) (*meter, bool) {
 }
 
 func (l *labels) find(set labelSet) *meter {
-	if sets := l.sets.Load(); sets != nil {
-		return (*sets)[set]
-	}
-	return nil
+	m, _ := l.sets.Get(set)
+	return m
 }
 
 // admit returns the meter of a set of labels, and adds it if it is new; nil if the page has no room for another one.
@@ -108,22 +106,19 @@ func (f *Families) admit(set labelSet) *meter {
 	if set != rest && !l.reserve(bytes, room(set)) {
 		return nil
 	}
-	added := newMeter(f, set)
-	for {
-		old := l.sets.Load()
-		more := map[labelSet]*meter{}
-		if old != nil {
-			if m := (*old)[set]; m != nil { // another loop was faster: its series are the same
-				l.taken.Add(-bytes)
-				return m
-			}
-			more = maps.Clone(*old)
+	m := newMeter(f, set)
+	l.sets.Change(func(now map[labelSet]*meter) map[labelSet]*meter {
+		if faster := now[set]; faster != nil { // of another loop: its series are the same
+			l.taken.Add(-bytes)
+			m = faster
+			return nil
 		}
-		more[set] = added
-		if l.sets.CompareAndSwap(old, &more) {
-			return added
-		}
-	}
+		next := make(map[labelSet]*meter, len(now)+1)
+		maps.Copy(next, now)
+		next[set] = m
+		return next
+	})
+	return m
 }
 
 // room returns how many bytes of the page may be taken, at most, for a set to be added.

@@ -156,7 +156,7 @@ func TestPageHasABound(t *testing.T) {
 			}
 			page := len(b.page())
 			t.Logf(
-				"%d bytes, %d sets of labels reckoned at %d", page, len(*b.all.labels.sets.Load()),
+				"%d bytes, %d sets of labels reckoned at %d", page, len(b.all.labels.sets.All()),
 				b.all.labels.taken.Load(),
 			)
 			if limit := requestPageBytes + attemptPageBytes + 2<<20 + 1<<20; page > limit {
@@ -214,7 +214,7 @@ func TestWhatIsTakenIsWhatTheSetsCost(t *testing.T) {
 		b.live(asked(fmt.Sprint("model-", i), fmt.Sprint("flow-", i%7), 200+200*(i%2)), b.pool.Snapshot().Endpoints[0])
 	}
 	cost := int64(0)
-	for set := range *b.all.labels.sets.Load() {
+	for set := range b.all.labels.sets.All() {
 		if set != rest {
 			cost += b.all.labels.cost.of(set)
 		}

@@ -220,7 +220,7 @@ func TestEndpointsThatGoLeaveNothing(t *testing.T) {
 	if n := series(); n != first {
 		t.Errorf("%d series after 1000 endpoints, %d after one", n, first)
 	}
-	if n := len(*b.all.labels.sets.Load()); n != 1 {
+	if n := len(b.all.labels.sets.All()); n != 1 {
 		t.Errorf("%d sets of labels, want one", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/signalbox-epp/signalbox/engine/cow"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -37,7 +38,7 @@ type Answer struct {
 // All loops share one Estimates, because few answers are seen in full. What is known of a form is an immutable value
 // behind an atomic pointer. If two answers update it at once, only one of them is learned from.
 type Estimates struct {
-	forms atomic.Pointer[map[form]*cell]
+	forms cow.Map[form, *cell]
 	clock atomic.Uint64 // answers learned from so far
 }
 
@@ -55,9 +56,7 @@ type cell struct {
 
 // NewEstimates returns Estimates that have learned nothing.
 func NewEstimates() *Estimates {
-	e := &Estimates{}
-	e.forms.Store(&map[form]*cell{})
-	return e
+	return new(Estimates)
 }
 
 // Learn learns from an answer, if it is whole and the model server reported its tokens.
@@ -66,9 +65,6 @@ func (e *Estimates) Learn(a *Answer, u *messages.Usage) {
 		return
 	}
 	c := e.cell(form{a.Model, a.Form})
-	if c == nil {
-		return
-	}
 	known, now := c.fit.Load(), e.clock.Add(1)
 	turn := c.seen.Add(1) // counted by form: forms that alternate must not always be left out
 	if known != nil && known.answers >= trusted && known.odd == 0 && turn%sparseEvery != 0 {
@@ -96,8 +92,8 @@ func (e *Estimates) Usage(a *Answer) messages.Usage {
 	case a.Bytes <= 0:
 		return messages.Usage{Source: messages.UsageNotMeasured}
 	}
-	c := (*e.forms.Load())[form{a.Model, a.Form}]
-	if c == nil {
+	c, known := e.forms.Get(form{a.Model, a.Form})
+	if !known {
 		return messages.Usage{Source: messages.UsageNotLearned}
 	}
 	f := c.fit.Load()
@@ -129,21 +125,25 @@ func estimable(a *Answer) bool {
 // without usage can be compared.
 func separate(a *Answer) bool { return a.Form.Stream && a.Usage && !a.Form.UsageInEach }
 
-// cell returns what is known of a form, and adds it if it is new; nil = another loop has just added a form.
+// cell returns what is known of a form, and adds it if it is new: in place of the oldest if there are too many.
 func (e *Estimates) cell(f form) *cell {
-	known := e.forms.Load()
-	if c := (*known)[f]; c != nil {
+	c, known := e.forms.Get(f)
+	if known {
 		return c
 	}
-	next := maps.Clone(*known)
-	if len(next) >= maxForms {
-		delete(next, oldest(next))
-	}
-	c := &cell{}
-	next[f] = c
-	if !e.forms.CompareAndSwap(known, &next) {
-		return nil
-	}
+	e.forms.Change(func(now map[form]*cell) map[form]*cell {
+		if c, known = now[f]; known { // another loop was faster
+			return nil
+		}
+		next := make(map[form]*cell, len(now)+1)
+		maps.Copy(next, now)
+		if len(next) >= maxForms {
+			delete(next, oldest(next))
+		}
+		c = new(cell)
+		next[f] = c
+		return next
+	})
 	return c
 }
 

@@ -185,7 +185,7 @@ func TestEstimatesLearnOnlyFromWholeAnswers(t *testing.T) {
 			spoil(a, u)
 			e.Learn(a, u)
 		}
-		if forms := *e.forms.Load(); len(forms) != 0 {
+		if forms := e.forms.All(); len(forms) != 0 {
 			t.Errorf("%s: learned %v", name, forms)
 		}
 	}
@@ -235,7 +235,7 @@ func TestFormsAreBounded(t *testing.T) {
 		e.Learn(answer("kept", int64(500+4*(4+n%60))), reported(4+n%60))
 		e.Learn(answer(strconv.Itoa(n), 100), reported(10))
 	}
-	if forms := *e.forms.Load(); len(forms) > maxForms {
+	if forms := e.forms.All(); len(forms) > maxForms {
 		t.Errorf("%d forms, want at most %d", len(forms), maxForms)
 	}
 	if got := e.Usage(answer("kept", 540)); got != estimated(10) {
