@@ -54,7 +54,7 @@ type Deps struct {
 	Ongoing func(messages.ExchangeOngoing)
 	// Silent is told that a proxy's log ended, unless Close ended it. It must not block.
 	Silent func()
-	// Opened gives what is to be told of the proxy behind a stream's context; nil, also as its answer = nothing is.
+	// Opened returns what is to be told of the proxy behind a stream's context; nil, also as its answer = nothing is.
 	Opened  func(context.Context) Proxy
 	Metrics *Metrics
 }

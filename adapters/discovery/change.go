@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Change is a set that the pool took, beside the one before. An endpoint whose labels changed is in neither list.
+// Change is what a set of endpoints that the pool took differs in from the set before. An endpoint of which only
+// labels changed is in neither list.
 type Change struct {
 	Endpoints      int      // addresses in the set
 	Added, Removed []string // "name (address)", sorted
@@ -38,7 +39,7 @@ func named(set []messages.EndpointSpec) map[messages.Address]string {
 	return texts
 }
 
-// noteDoubles tells which entries stand twice, once for each list of them.
+// noteDoubles reports the entries that stand twice, if they are others than the last time.
 func (f *File) noteDoubles(doubles Doubles) {
 	if len(doubles) > 0 && !slices.Equal(doubles, f.doubles) && f.cfg.Doubles != nil {
 		f.cfg.Doubles(doubles)

@@ -10,12 +10,12 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// document is a file as it is written.
+// document is the form of the file.
 type document struct {
 	Endpoints *[]section `json:"endpoints"` // nil = absent or null
 }
 
-// section is one entry as it is written.
+// section is the form of one entry.
 type section struct {
 	Name      strictyaml.Text            `json:"name"`
 	Namespace *strictyaml.Text           `json:"namespace"`
@@ -24,7 +24,7 @@ type section struct {
 	Labels    map[string]strictyaml.Text `json:"labels"`
 }
 
-// entries are those of a file; what is wrong with one is entered.
+// entries returns the entries of a file, and notes what is wrong with any of them.
 func (p *parser) entries(sections []section) []Entry {
 	out := make([]Entry, 0, len(sections))
 	for i := range sections {
@@ -36,7 +36,7 @@ func (p *parser) entries(sections []section) []Entry {
 func (p *parser) entry(s *section, path string) Entry {
 	e := Entry{Namespace: "default", line: p.Line(path)}
 	if p.Failed(path) {
-		return e // it is no mapping
+		return e // the reader has noted that it is no mapping
 	}
 	for _, key := range []string{"name", "address", "port"} {
 		if !p.Written(path + "." + key) {
@@ -61,7 +61,8 @@ func (p *parser) entry(s *section, path string) Entry {
 	return e
 }
 
-// Of a value that is missing, or of another kind, the reader has entered a problem, and enters no second one.
+// The methods below report a problem also for a value that is missing or of the wrong kind. The reader has noted a
+// problem of that value already, and drops the second one.
 
 func (p *parser) name(s strictyaml.Text, path string) string {
 	if s == "" || len(s) > maxNameBytes {
@@ -101,7 +102,8 @@ func (p *parser) address(e *Entry, s, path string) {
 
 var hostLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
-// IsHostName reports whether s has the form of a host name. What ends in a number is an IPv4 address with a mistake.
+// IsHostName reports whether s has the form of a host name. Its last label must not be a number, because such a text
+// is an IPv4 address with a mistake in it.
 func IsHostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > maxNameBytes {

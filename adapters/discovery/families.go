@@ -24,20 +24,20 @@ func familyOf(a netip.Addr) family {
 	return ipv6
 }
 
-// families are those by which a host is reached, by port. A host with addresses of both families is one server, or a
-// set of servers, that has two addresses each: as endpoints both would count it twice, and one that listens by one
-// family alone would stand among the endpoints a second time, never to answer. Envoy knows the addresses of both.
+// families holds by which family each port of a host is reached. A host with addresses of both families is one server,
+// or a set of servers, with two addresses each. If both became endpoints, the server would count twice, and one that
+// listens on one family alone would have an endpoint that never answers. Envoy knows the addresses of both.
 type families map[uint16]family
 
 const (
 	answerWithin  = time.Second // as long as Envoy waits for a connection
-	answersWanted = 4           // of a family, at most that many addresses are tried: one that answers is enough
-	triesAtOnce   = 32          // ports, of all hosts
+	answersWanted = 4           // addresses of a family that are tried: one that answers is enough
+	triesAtOnce   = 32          // ports that are tried at once, of all hosts
 )
 
-// choose returns the family of each port. Without a choice before it is IPv4, as far as there are such addresses. It
-// stays as long as one of its addresses takes a connection, or none of the other family does: a server that restarts
-// keeps its family.
+// choose returns the family of each port. The first choice is IPv4 if there are such addresses. A choice stays as long
+// as one of its addresses takes a connection, or none of the other family does, so that a server that restarts keeps
+// its family.
 func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint16, before families) families {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func (n *names) choose(ctx context.Context, addresses []netip.Addr, ports []uint
 	return chosen
 }
 
-// reached returns the family to reach a port by: the one before, unless the other alone answers.
+// reached returns the family by which a port is reached: the one before, unless only the other one answers.
 func (n *names) reached(ctx context.Context, before family, addresses map[family][]netip.Addr, port uint16) family {
 	other := ipv4 + ipv6 - before
 	if !n.anyAnswers(ctx, addresses[before], port) && n.anyAnswers(ctx, addresses[other], port) {
@@ -97,7 +97,7 @@ func connects(ctx context.Context, at netip.AddrPort) bool {
 	if err != nil {
 		return false
 	}
-	_ = conn.Close() // it was opened to see whether it could be
+	_ = conn.Close() // it was opened only to see whether that works
 	return true
 }
 
@@ -116,5 +116,5 @@ func (h *name) at(port uint16) []netip.Addr {
 	if some := ofFamily(h.addresses, h.families[port]); len(some) > 0 {
 		return some
 	}
-	return h.addresses // all of the other family, or the port was not looked at yet
+	return h.addresses // they are all of the other family, or no lookup was for this port so far
 }

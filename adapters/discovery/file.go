@@ -18,83 +18,86 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config is how a file is followed. The zero value of a field means its default.
+// Config says how a file is followed. The zero value of a field means its default.
 type Config struct {
 	Path         string        // of the file; required
-	Resolver     Resolver      // of host names; the system's by default
-	ResolveEvery time.Duration // host names are looked up again; 30 s by default
-	// Answers reports whether a server takes a connection; by default one is opened. It is asked where a name has
+	Resolver     Resolver      // of host names; that of the system by default
+	ResolveEvery time.Duration // time between two lookups of a host name; 30 s by default
+	// Answers reports whether a server takes a connection; by default one is opened. It is called where a name has
 	// addresses of IPv4 and of IPv6, to choose between the two.
 	Answers   func(context.Context, netip.AddrPort) bool
-	LookEvery time.Duration // the file is looked at for a change that no notice told of; 500 ms by default
-	Fixed     bool          // the file is read at start only; names are still looked up again
+	LookEvery time.Duration // time between two looks at the file, for a change without a notice; 500 ms by default
+	Fixed     bool          // the file is read at the start only; host names are still looked up again
 
-	// Problem, if not nil, hears of a bad file, of names that do not resolve, and of a system that gives no notices
-	// of changes, each once, and nil when no problem is left. It must not block.
+	// Problem, if not nil, is told of a bad file, of names that do not resolve, and of a system that gives no notices
+	// of changes: of each once, and nil when no problem is left. It must not block.
 	Problem func(error)
-	// Doubles, if not nil, hears of entries that a file names twice, whenever they are others. It must not block.
+	// Doubles, if not nil, is told of the entries that a file names twice, whenever they differ from the last ones. It
+	// must not block.
 	Doubles func(Doubles)
-	// Told, if not nil, hears of each set that the pool took. It must not block.
+	// Told, if not nil, is told of each set that the pool took. It must not block.
 	Told func(Change)
 }
 
-// settle is how long a changed file must stay as it is before it counts: it may be half written.
+// settle is how long the contents of a changed file must stay the same before they count, because the file may be half
+// written.
 const settle = 50 * time.Millisecond
 
-// namesWait is how long a changed set waits for names that were never looked up before; then it is told without them.
+// namesWait is how long a changed set waits for names that were never looked up before. Then the pool is told the set
+// without them.
 const namesWait = 500 * time.Millisecond
 
-// File tells a pool the endpoints of a file. All but life belongs to the goroutine of Run.
+// File tells a pool the endpoints of a file. All fields but life belong to the goroutine of Run.
 type File struct {
 	cfg   Config
-	pool  messages.Port[messages.PoolMsg] // of Run
+	pool  messages.Port[messages.PoolMsg] // given to Run
 	files *files.Follower[listing]
-	words chan word // of the follower, from its goroutine
+	words chan word // from the goroutine of files
 	names *names
 
 	entries  []Entry // of the last good file
 	next     pending
 	told     told
-	problems map[string]string // by what they are about: a host, or one of the constants below
-	doubles  Doubles           // what was said of them last
+	problems map[string]string // text of each problem, by what it is about: a host, or one of the constants below
+	doubles  Doubles           // those that were reported last
 
 	life life
 }
 
-// What problems are about, beside hosts.
+// What problems are about, apart from hosts.
 const (
 	aboutFile    = ""
 	aboutNotices = "notices of changes" // no host has this name
 )
 
-// listing is what a file holds.
+// listing is what a file says.
 type listing struct {
 	entries []Entry
 	doubles Doubles
 	began   time.Time // when it was read
 }
 
-// word is what the follower of the file tells: that another listing is in force, or a problem of about; nil = no
-// longer.
+// word is what the follower of the file reports. With aboutFile and no error, a new listing is in force. Otherwise err
+// is the problem of about, and nil says that the problem is over.
 type word struct {
 	about string
 	err   error
 }
 
-// pending is a set that the pool may not have.
+// pending reports whether the pool has yet to be told of a set.
 type pending struct {
 	dirty bool      // the set may differ from what was told
-	found time.Time // when it was there
+	found time.Time // when the change was found; it means something only while dirty
 }
 
-// told is what the pool took last.
+// told is the set that the pool took last.
 type told struct {
 	set     []messages.EndpointSpec
-	version uint64 // 0 = it took none
+	version uint64 // counts the sets; 0 = it took none
 	found   time.Time
 }
 
-// life is how Run and Close, on their goroutines, know of each other.
+// life coordinates Run and Close, which run on different goroutines.
 type life struct {
 	mu     sync.Mutex
 	ran    chan struct{} // closed when Run has returned; nil before Run
@@ -102,7 +105,7 @@ type life struct {
 	cancel context.CancelFunc
 }
 
-// Open reads the file once. A bad file is an error that names every problem with its line; so is none. Run tells a
+// Open reads the file once. If the file is missing or bad, the error names every problem with its line. Run tells a
 // pool what was read.
 func Open(cfg Config) (*File, error) {
 	if cfg.Path == "" {
@@ -134,7 +137,8 @@ func Open(cfg Config) (*File, error) {
 	return f, nil
 }
 
-// follower reads the file. Once it is started it tells the loop of Run of changes.
+// follower reads the file and returns its follower. Once the follower is started, it reports changes to the loop of
+// Run.
 func (f *File) follower(path string) (*files.Follower[listing], error) {
 	tell := func(about string) func(error) {
 		return func(err error) {
@@ -164,7 +168,8 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 	})
 }
 
-// Run tells the pool the set, and again whenever it changes, until ctx is done or Close is called. It runs once.
+// Run tells the pool the set of endpoints, and again whenever the set changes, until ctx is done or Close is called.
+// It runs once; a second call returns at once.
 func (f *File) Run(ctx context.Context, pool messages.Port[messages.PoolMsg]) {
 	ran := make(chan struct{})
 	if !f.life.begin(ran) {
@@ -186,12 +191,12 @@ func (f *File) Close() {
 	f.life.cancel()
 	ended := make(chan struct{})
 	close(ended)
-	if !f.life.begin(ended) { // else it shall not begin any more
+	if !f.life.begin(ended) { // if Run has not begun, it cannot begin any more
 		<-f.life.ran
 	}
 }
 
-// begin notes the one run that there is. It returns false if there was one already.
+// begin claims the only run. It returns false if it was claimed before.
 func (l *life) begin(ran chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +230,7 @@ func (f *File) follow(ctx context.Context) {
 			} else {
 				f.reportWord(w)
 			}
-		case <-again.C: // a pool that refused is told again
+		case <-again.C: // wakes the loop, so that a pool that refused is told again
 		case <-resolve.C:
 			f.names.again(ctx)
 			f.tellAgain()
@@ -259,7 +264,7 @@ func (f *File) reportWord(w word) {
 	}
 }
 
-// reload takes the file's listing in force.
+// reload puts the new listing of the file in force.
 func (f *File) reload(ctx context.Context) {
 	read := f.files.Value()
 	f.report(aboutFile, nil)
@@ -274,7 +279,8 @@ func (f *File) reload(ctx context.Context) {
 	}
 }
 
-// changed notes that the set may differ, from this time on. Of what the pool refused the first time counts.
+// changed notes that the set may differ from what the pool has. If the pool has refused the change, the time at which
+// it was first found stays.
 func (f *File) changed(at time.Time) {
 	if !f.next.dirty || !f.names.complete() {
 		f.next.found = at
@@ -282,8 +288,8 @@ func (f *File) changed(at time.Time) {
 	f.next.dirty = true
 }
 
-// tell tells the pool the set if it differs from what it took last. Names that were never looked up hold it back,
-// unless they were waited for. A pool that refuses is told again: every turn of the loop comes here.
+// tell tells the pool the set if it differs from the one that the pool took last. Names that were never looked up hold
+// it back, unless waited says that they had their time. If the pool refuses, the next turn of the loop tries again.
 func (f *File) tell(waited bool) {
 	if !f.next.dirty || !waited && !f.names.complete() {
 		return
@@ -306,7 +312,8 @@ func (t *told) message() messages.EndpointsDiscovered {
 	return messages.EndpointsDiscovered{Version: t.version, Found: t.found, Endpoints: messages.ListOf(t.set...)}
 }
 
-// tellAgain repeats what the pool took last. A pool that has it drops it; one that lost it in a panic gets it back.
+// tellAgain repeats the set that the pool took last. A pool that has it ignores it; a pool that lost it in a restart
+// gets it back.
 func (f *File) tellAgain() {
 	if f.told.version > 0 {
 		f.pool.Post(f.told.message())
@@ -331,7 +338,7 @@ func (f *File) set() []messages.EndpointSpec {
 	return set
 }
 
-// report tells of a problem, once; nil = it is gone.
+// report reports a problem, once; err is nil when the problem is over.
 func (f *File) report(about string, err error) {
 	before, known := f.problems[about]
 	if err == nil {

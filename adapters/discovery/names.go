@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Resolver finds the addresses of a host name. *net.Resolver is one.
+// Resolver looks up the addresses of a host name. *net.Resolver is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -21,29 +21,29 @@ const (
 	maxAddresses  = 256 // of one name
 )
 
-// names is what host names resolved to, and by which of IPv4 and IPv6 their servers are reached. It belongs to the
-// goroutine of Run; lookups run on their own and come back through found.
+// names holds the addresses of host names, and by which of IPv4 and IPv6 their servers are reached. It belongs to the
+// goroutine of Run. Lookups run on goroutines of their own and send what they found to found.
 type names struct {
 	resolver Resolver
 	answers  func(context.Context, netip.AddrPort) bool
 	known    map[string]*name
 	found    chan found
-	turns    chan struct{} // of lookups
-	tries    chan struct{} // of connections
+	turns    chan struct{} // holds one item for each lookup that runs
+	tries    chan struct{} // holds one item for each port that is tried
 	running  sync.WaitGroup
 }
 
 type name struct {
-	addresses []netip.Addr // sorted, of both families; what the last lookup that succeeded said
-	ports     []uint16     // of the entries that have this host; never written to, for a lookup reads it
-	families  families     // of all ports that a lookup was for; likewise
+	addresses []netip.Addr // of both families, sorted; result of the last lookup that succeeded
+	ports     []uint16     // of the entries with this host; replaced, never written to, because lookups read it
+	families  families     // of the ports of the last lookup; replaced, never written to, because lookups read it
 	looking   bool         // a lookup runs
 }
 
 type found struct {
 	host      string
 	addresses []netip.Addr
-	families  families // of all ports that the lookup was for
+	families  families // of the ports that the lookup was for
 	err       error
 }
 
@@ -55,7 +55,7 @@ func newNames(cfg *Config) *names {
 	}
 }
 
-// want forgets the hosts that no entry has any more, and looks up those that are new, or have a new port.
+// want drops the hosts that no entry has any more, and looks up those that are new or have a new port.
 func (n *names) want(ctx context.Context, entries []Entry) {
 	wanted := make(map[string][]uint16)
 	for _, e := range entries {
@@ -120,7 +120,7 @@ func (n *names) lookup(ctx context.Context, host string) (addresses []netip.Addr
 	defer cancel()
 	all, err := n.resolver.LookupNetIP(ctx, "ip", host)
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		// Envoy knows both, as RFC 6761 has it, whatever the files of the machine say.
+		// Envoy resolves it to both loopback addresses, as RFC 6761 says, whatever the machine's hosts file has.
 		all, err = append(all, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()), nil
 	}
 	if err != nil {
@@ -138,14 +138,14 @@ func (n *names) lookup(ctx context.Context, host string) (addresses []netip.Addr
 	return addresses[:min(len(addresses), maxAddresses)], nil
 }
 
-// take keeps what a lookup said; a failure keeps what the one before said.
+// take keeps the result of a lookup. If the lookup failed, the addresses before stay, and the error says so.
 func (n *names) take(ctx context.Context, f found) error {
 	known := n.known[f.host]
 	if known == nil {
 		return nil // no entry has it any more
 	}
 	known.looking, known.families = false, f.families
-	if !known.complete() { // a port is new since
+	if !known.complete() { // an entry with a new port came during the lookup
 		n.look(ctx, f.host)
 	}
 	if f.err != nil {

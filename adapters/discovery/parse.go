@@ -15,10 +15,10 @@ const (
 	maxEntries   = 10_000
 	maxLabels    = 64 // of one entry
 	maxNameBytes = 253
-	maxValues    = 2_000_000 // of a file; more than one of a MiB can have without aliases
+	maxValues    = 2_000_000 // of a file; more than 1 MiB can hold without aliases
 )
 
-// Entry is one endpoint as the file has it.
+// Entry is one endpoint of the file.
 type Entry struct {
 	Name      string
 	Namespace string
@@ -27,7 +27,7 @@ type Entry struct {
 	Port      uint16
 	Labels    map[string]string
 
-	line int // in the file, 1 is the first
+	line int // of the file where it begins, from 1
 }
 
 // Parse reads a file of endpoints: YAML or JSON of at most 1 MiB with one key, endpoints, a list of
@@ -84,10 +84,11 @@ func Recognise(file []byte) bool {
 // parser reads one file.
 type parser struct{ *strictyaml.Reader }
 
-// Doubles are entries that are left out, each with what stands again in a later one.
+// Doubles holds the entries that are left out, each with the later entry that takes its place.
 type Doubles []strictyaml.Problem
 
-// lastOfEach keeps the last entry of each key, in the order of the file, and enters the others as doubles in a field.
+// lastOfEach keeps the last entry of each key, in the order of the file. The others are added to doubles, with field
+// as their path.
 func lastOfEach(doubles *Doubles, field string, all []Entry, key func(Entry) string) []Entry {
 	last := make(map[string]int, len(all))
 	for i, e := range all {
@@ -112,7 +113,7 @@ func lastOfEach(doubles *Doubles, field string, all []Entry, key func(Entry) str
 	return kept
 }
 
-// target is the address and port of an entry.
+// target returns the address and port of an entry.
 func (e Entry) target() string {
 	host := e.Host
 	if e.IP.IsValid() {

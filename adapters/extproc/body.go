@@ -121,7 +121,7 @@ func (b *requestBody) stopTimer() {
 	}
 }
 
-// lend gives the whole body to the handler, until it is echoed or released. It returns false if the body was given up
+// lend returns the whole body to the handler, until it is echoed or released. It returns false if the body was given up
 // before.
 func (b *requestBody) lend() ([]byte, bool) {
 	b.mu.Lock()

@@ -198,7 +198,7 @@ func line(t *testing.T, m *answer) string {
 	return "?"
 }
 
-// picked gives the destinations of a pick, and holds them against the metadata: one namespace, and in it the header's
+// picked returns the destinations of a pick, and holds them against the metadata: one namespace, and in it the header's
 // string; with it the request's id where the access log is to bring that back.
 func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 	t.Helper()

@@ -203,7 +203,7 @@ func TestRevocationAtResponseEnd(t *testing.T) {
 	}
 }
 
-// revokeAt gives 1 if the client was refused, 0 if the response ended.
+// revokeAt returns 1 if the client was refused, 0 if the response ended.
 func revokeAt(t *testing.T, end *ask) int {
 	t.Helper()
 	r := newRig(setup{script: func(c *cycle) {

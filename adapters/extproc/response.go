@@ -83,7 +83,7 @@ func (st *stream) answerResponseHeaders(override bool) error {
 	return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
 }
 
-// onResponseBody gives the bytes back as they are, before the cycle is told of them. The phase moves after the scan,
+// onResponseBody returns the bytes back as they are, before the cycle is told of them. The phase moves after the scan,
 // because a scanner may panic: a response in whose last chunk it panics can then still be refused.
 func (st *stream) onResponseBody(e event) error {
 	before := st.response.phase
@@ -127,7 +127,7 @@ func (st *stream) onHeadlessResponse() {
 	}
 }
 
-// answerResponseBody gives the bytes back where the proxy keeps no copy; elsewhere it lets them pass.
+// answerResponseBody returns the bytes back where the proxy keeps no copy; elsewhere it lets them pass.
 func (st *stream) answerResponseBody() error {
 	var e wire.Echo
 	switch st.modes.ResponseBody {

@@ -208,7 +208,7 @@ func (st *stream) moveRequest(e event) verdict {
 	return v
 }
 
-// begin gives the request its id. The caller holds mu.
+// begin returns the request its id. The caller holds mu.
 func (st *stream) begin() {
 	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
 	st.name = FormatID(st.srv.cfg.Instance, st.id)

@@ -1,7 +1,7 @@
-// Package files follows files while they are in use, for every adapter whose facts stand in files, and keeps the
-// value of the last contents that were good.
+// Package files follows files while they are in use, and keeps the value that their last good contents were parsed to.
+// Every adapter that reads files which may change uses it.
 //
-// It owns when files are read, and which of their contents count. It never takes contents that it has seen only once,
-// for they may be half of what is being written, and never gives up a good value for a bad one. It does not know what
-// stands in a file.
+// It decides when files are read, and which of their contents count. It never takes contents that it has seen only
+// once, because the file may be half written, and never replaces a good value by a bad one. It does not know what a
+// file is about.
 package files

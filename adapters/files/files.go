@@ -13,23 +13,23 @@ import (
 
 // Config says which files are followed, and how. Its functions are called one at a time and must not block for long.
 type Config struct {
-	Paths    []string      // of files that make one value together
-	MaxBytes int64         // of one file
+	Paths    []string      // of the files, which together make one value
+	MaxBytes int64         // longest file that is read
 	Every    time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 	Settle   time.Duration // how long changed contents must stay as they are before they count; 0 = as long as Every
-	Notices  bool          // look, too, when the system gives notice of a change
+	Notices  bool          // look also when the system gives notice of a change
 
-	// Told, if not nil, hears of each change once its contents have settled: nil when their value is in force, else
+	// Told, if not nil, is told of each change once its contents have settled: nil when their value is in force, else
 	// why the value before stays in force.
 	Told func(error)
 	// Looked, if not nil, is called after each look.
 	Looked func()
-	// Deaf, if not nil, hears why the system gives no notices, as when its limit of watches is reached, and nil when
-	// it gives them again. Until then looks alone find changes.
+	// Deaf, if not nil, is told why the system gives no notices, for instance because its limit of watches is reached,
+	// and nil when it gives them again. Meanwhile only the regular looks find changes.
 	Deaf func(error)
 }
 
-// Text is what stands in a file: Data, unless Err says why it cannot be read.
+// Text is what a file says: Data, unless Err says why the file cannot be read.
 type Text struct {
 	Path string
 	Data []byte
@@ -49,17 +49,17 @@ type Follower[T any] struct {
 	value atomic.Pointer[T] // never nil
 
 	settled digest // of the contents that were parsed last, good or bad
-	seen    digest // of those of the last look; the files are changing while it is not settled
+	seen    digest // of the contents of the last look; while it differs from settled, the files are changing
 
 	notices     notices
 	stop, ended chan struct{} // nil = the follower does not run
 }
 
-// digest tells contents apart, and is no copy of a secret.
+// digest tells contents apart without keeping a copy of them, which may be secret.
 type digest [sha256.Size]byte
 
-// New reads the files, which must be good. parse makes a value of one text for each path, in their order, and must
-// keep none of their memory. Start follows the files.
+// New reads the files and returns their follower, or an error if parse rejects them. parse makes a value of one Text
+// for each path, in the order of the paths, and must keep none of their memory. Start follows the files.
 func New[T any](cfg Config, parse func([]Text) (T, error)) (*Follower[T], error) {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	cfg.Settle = cmp.Or(cfg.Settle, cfg.Every)
@@ -101,7 +101,7 @@ func (f *Follower[T]) run() {
 	defer close(f.ended)
 	defer f.notices.close()
 	f.listen()
-	pause := f.cfg.Settle // New may have been a while ago
+	pause := f.cfg.Settle // the first look is soon, because New may have been a while ago
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	due := time.Now().Add(pause)
@@ -113,7 +113,7 @@ func (f *Follower[T]) run() {
 		case <-changes:
 		case <-problems: // notices were lost
 		case <-timer.C:
-			f.listen() // before the look: what changes after it gives notice
+			f.listen() // before the look, so that a change after the look gives notice
 			f.Look()
 			if pause = f.cfg.Every; f.seen != f.settled {
 				pause = f.cfg.Settle
@@ -122,7 +122,7 @@ func (f *Follower[T]) run() {
 			due = time.Now().Add(pause)
 			continue
 		}
-		if soon := time.Now().Add(f.cfg.Settle); soon.Before(due) { // one look for many notices
+		if soon := time.Now().Add(f.cfg.Settle); soon.Before(due) { // many notices cause one look
 			timer.Reset(f.cfg.Settle)
 			due = soon
 		}
@@ -138,8 +138,8 @@ func (f *Follower[T]) listen() {
 	}
 }
 
-// Look reads the files once: contents that are not settled count when two looks in a row see them. It is for callers
-// that do not call Start.
+// Look reads the files once. Changed contents count when two looks in a row have seen them. It is for callers that do
+// not call Start.
 func (f *Follower[T]) Look() {
 	texts, contents := f.read()
 	switch contents {
@@ -166,14 +166,15 @@ func (f *Follower[T]) settle(texts []Text, contents digest) {
 	}
 }
 
-// read returns what stands in the files. Where one cannot be read, the digest is that of the error too.
+// read returns the contents of the files and their digest. The error of a file that cannot be read is part of the
+// digest.
 func (f *Follower[T]) read() ([]Text, digest) {
 	texts := make([]Text, len(f.cfg.Paths))
 	all := sha256.New()
 	for i, path := range f.cfg.Paths {
 		data, err := readFile(path, f.cfg.MaxBytes)
 		texts[i] = Text{path, data, err}
-		_, _ = fmt.Fprintf(all, "%d %v ", len(data), err) // no two sets look alike
+		_, _ = fmt.Fprintf(all, "%d %v ", len(data), err) // lengths keep the contents of two files apart
 		_, _ = all.Write(data)
 	}
 	return texts, digest(all.Sum(nil))
@@ -185,7 +186,7 @@ func readFile(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // a pipe would hold us
+	if !info.Mode().IsRegular() { // reading a pipe could block for ever
 		return nil, fmt.Errorf("%s: not a regular file", name)
 	}
 	file, err := os.Open(name)

@@ -8,20 +8,20 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// notices are what the system tells of changes: in the folders of the files, and in those that links lead to. Folders
-// are watched and not files, for a file that is replaced takes its watch along. Nothing depends on a notice: each
-// makes a look come sooner.
+// notices has the system report changes in the folders of the files, and in those that symbolic links lead to. It
+// watches folders and not files, because a file that is replaced takes its watch along. Nothing depends on a notice:
+// it only makes a look come sooner.
 type notices struct {
 	open    func() (*fsnotify.Watcher, error)
 	watcher *fsnotify.Watcher // nil = the system gave none yet
-	folders map[string]bool   // that are watched, or are missing; each is asked for again, for it may have come back
-	problem string            // why there are none, as it was told last; "" = there are
+	folders map[string]bool   // folders that are watched or missing; all are added again at each look
+	problem string            // why there are no notices, as it was reported last; "" = there are
 }
 
 func newWatcher() (*fsnotify.Watcher, error) { return fsnotify.NewWatcher() }
 
-// watch asks the system for notices of these files as their links lead now. It reports whether they can be had again,
-// or cannot for another reason, and gives the reason.
+// watch has the system report changes of these files, wherever their links lead now. changed says that err is not the
+// problem of the last call, or that the problem is over.
 func (n *notices) watch(paths []string) (changed bool, err error) {
 	text := ""
 	if err = n.ask(folders(paths)); err != nil {
@@ -48,7 +48,7 @@ func (n *notices) ask(wanted map[string]bool) error {
 	}
 	for folder := range n.folders {
 		if !wanted[folder] {
-			_ = n.watcher.Remove(folder) // it is gone already if it was removed
+			_ = n.watcher.Remove(folder) // fails if the folder was removed, and then there is no watch either
 		}
 	}
 	n.folders = wanted
@@ -66,7 +66,7 @@ func folders(paths []string) map[string]bool {
 	return all
 }
 
-// channels are where notices and problems with them come; none comes without a watcher.
+// channels returns the channels of notices and of their problems. Both are nil while there is no watcher.
 func (n *notices) channels() (<-chan fsnotify.Event, <-chan error) {
 	if n.watcher == nil {
 		return nil, nil

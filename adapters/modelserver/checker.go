@@ -11,27 +11,27 @@ import (
 
 const (
 	checkTimeout = time.Second
-	maxChecks    = 64 // at once
+	maxChecks    = 64 // checks that run at once
 )
 
-// Checker connects to model servers, to see whether anybody listens there.
+// Checker connects to model servers, to see whether anything listens there.
 type Checker struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	places chan struct{}
-	mu     sync.Mutex // of closed
+	places chan struct{} // holds one item for each check that runs
+	mu     sync.Mutex    // guards closed
 	closed bool
 	done   sync.WaitGroup
 }
 
-// NewChecker is a checker that works until Close.
+// NewChecker returns a checker that works until Close.
 func NewChecker() *Checker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Checker{ctx: ctx, cancel: cancel, places: make(chan struct{}, maxChecks)}
 }
 
-// Check connects, within a second, and tells the port whether that worked. False: it is full or closed,
-// and tells nothing.
+// Check connects within a second, and tells the port whether that worked. It returns false, and tells nothing, if too
+// many checks run or the checker is closed.
 func (c *Checker) Check(id messages.EndpointID, at messages.Address, to messages.Port[messages.OutlierMsg]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Checker) connect(address string) bool {
 	return true
 }
 
-// Close ends the checks that run, and waits for them.
+// Close cancels the checks that run, and waits for them.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	idleConnection = 30 * time.Second // longer than the slowest interval, the time-out of servers notwithstanding
-	headerBytes    = 64 << 10
-	failureBytes   = 200 // of the text that says why there is no page
-	largestKept    = 1 << 20
+	idleConnection = 30 * time.Second // longer than the longest interval of fetches, so that connections are kept
+	headerBytes    = 64 << 10         // longest headers of a response
+	failureBytes   = 200              // longest text that says why there is no page
+	largestKept    = 1 << 20          // largest buffer that is used for another page
 	redirects      = 3
 )
 
-// bodies are buffers for pages, so that a page of the usual size costs no allocation.
+// bodies holds buffers for pages, so that a page of the usual size costs no allocation.
 var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
 
 var errNoTurn = errors.New("no turn within the timeout: too many fetches at once")
 
-// newClient is a client that verifies certificates against the system's roots, or none at all. It keeps connections,
-// asks for no compression (model servers do not compress, and unpacking costs), goes through no proxy, and follows
-// redirects to the same host only.
+// newClient returns a client that verifies certificates against the system's roots or, with anyCertificate, not at
+// all. It keeps connections, asks for no compression (model servers do not compress, and unpacking costs), uses no
+// proxy, and follows redirects to the same host only.
 func newClient(cfg Config, anyCertificate bool) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -55,7 +55,7 @@ func newClient(cfg Config, anyCertificate bool) *http.Client {
 	}
 }
 
-// get waits for its turn and reads an endpoint's whole page, at most limit bytes, into body.
+// get waits for its turn, then reads the whole page of an endpoint, at most limit bytes, into body.
 func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte) error {
 	address, err := page.of(of)
 	if err != nil {
@@ -87,13 +87,13 @@ func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, answer.Body, headerBytes) // read to its end, the connection can be used again
+		_, _ = io.CopyN(io.Discard, answer.Body, headerBytes) // so that the connection can be used again
 		return fmt.Errorf("status %d", answer.StatusCode)
 	}
 	return readAll(answer, limit, body)
 }
 
-// readAll reads an answer into body, which it overwrites.
+// readAll reads the body of an answer into body, which it overwrites.
 func readAll(answer *http.Response, limit int64, body *[]byte) error {
 	if answer.ContentLength > limit {
 		return fmt.Errorf("%d bytes, limit %d", answer.ContentLength, limit)
@@ -103,7 +103,7 @@ func readAll(answer *http.Response, limit int64, body *[]byte) error {
 		b = nil
 	}
 	defer func() { *body = b }()
-	// one more, so that the last Read finds room to say that it is the last
+	// One byte more than announced lets the last Read, which returns io.EOF, find room.
 	b = slices.Grow(b, int(answer.ContentLength+1))
 	for {
 		b = slices.Grow(b, 1)
@@ -121,10 +121,10 @@ func readAll(answer *http.Response, limit int64, body *[]byte) error {
 	}
 }
 
-// reason is an error in one short line.
+// reason returns an error as one short line.
 func reason(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // without the address, which everybody knows who reads this
+		err = e.Err // without the address, which stands wherever this text is shown
 	}
 	text := []byte(err.Error())
 	text = text[:min(len(text), failureBytes)]

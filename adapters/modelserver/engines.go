@@ -2,18 +2,18 @@ package modelserver
 
 import "github.com/signalbox-epp/signalbox/messages"
 
-// quantity is what a series tells.
+// quantity is what a series reports.
 type quantity uint8
 
 const (
 	waiting quantity = iota
 	running
 	kvUsed
-	kvUsedOlder // under a name that newer versions of the engine dropped; counts if kvUsed is absent
+	kvUsedOlder // kvUsed under a name that newer versions of the engine do not have; it counts if kvUsed is absent
 	blockTokens
 	blocks
 	startedAt
-	lora // not a number: the newest of its series carries lists
+	lora // lists of adapters, in the labels of its newest sample
 	quantities
 )
 
@@ -21,17 +21,17 @@ const (
 type series struct {
 	name  string
 	tells quantity
-	from  string    // label that holds the number; "" = the sample's value does
-	only  condition // which samples of the name count; zero = all
+	from  string    // label that holds the number; "" = it is the value of the sample
+	only  condition // which samples of the name count
 }
 
-// condition is what the labels of a sample must say. A label that is absent reads as "".
+// condition is what the labels of a sample must say for the sample to count. A label that is absent reads as "".
 type condition uint8
 
 const (
 	always condition = iota
-	// firstRank: SGLang can report the same scheduler once per tensor and pipeline rank, and, beside the total, once
-	// per request priority. The total of rank 0 counts.
+	// firstRank holds for the total of rank 0. SGLang can report the same scheduler once for each tensor and pipeline
+	// rank and, beside the total, once for each request priority.
 	firstRank
 	typeWaiting    // request_type="waiting"
 	typeScheduled  // request_type="scheduled"
@@ -43,11 +43,11 @@ const (
 // engine is one kind of model server.
 type engine struct {
 	name   string // as the engine label spells it
-	prefix string // that all its series have
+	prefix string // of the names of all its series
 	series []series
 }
 
-// engines is every engine that is known. vllm and llamacpp were checked against pages of real servers (vLLM 0.32.0,
+// engines holds every engine that is known. vllm and llamacpp were checked against pages of real servers (vLLM 0.32.0,
 // llama.cpp); the others are written from their documented series and are unverified.
 var engines = [...]engine{
 	{"vllm", "vllm:", []series{
@@ -85,7 +85,7 @@ var engines = [...]engine{
 		{name: "trtllm_kv_cache_tokens_per_block", tells: blockTokens},
 		{name: "trtllm_kv_cache_max_blocks", tells: blocks},
 	}},
-	// Newer versions do not tell their KV usage.
+	// Newer versions do not report their KV usage.
 	{"llamacpp", "llamacpp:", []series{
 		{name: "llamacpp:requests_deferred", tells: waiting},
 		{name: "llamacpp:requests_processing", tells: running},
@@ -93,10 +93,10 @@ var engines = [...]engine{
 	}},
 }
 
-// process is what the client library of any engine may add to a page.
+// process holds the series that the client library of any engine may add to a page.
 var process = []series{{name: "process_start_time_seconds", tells: startedAt}}
 
-// engineNamed is nil for a name that is not known.
+// engineNamed returns an engine by its name; nil = there is none.
 func engineNamed(name string) *engine {
 	for i := range engines {
 		if engines[i].name == name {
@@ -106,7 +106,7 @@ func engineNamed(name string) *engine {
 	return nil
 }
 
-// EngineOf is the engine that an endpoint's labels name under the first of these keys that is set, "" if under none.
+// EngineOf returns the engine that the labels of an endpoint name: the value of the first of keys that is set, or "".
 func EngineOf(labels messages.Map[string, string], keys []string) string {
 	for _, key := range keys {
 		if name, _ := labels.Get(key); name != "" {
@@ -116,7 +116,7 @@ func EngineOf(labels messages.Map[string, string], keys []string) string {
 	return ""
 }
 
-// holds says whether a sample with these labels counts.
+// holds reports whether a sample with these labels counts.
 func (c condition) holds(l labels) bool {
 	switch c {
 	case always:

@@ -13,24 +13,24 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Config is how pages are fetched. The zero value of a field means its default.
+// Config says how pages are fetched. The zero value of a field means its default.
 type Config struct {
 	Want         Wanted
 	Metrics      Page          // path "/metrics" by default
 	Models       Page          // path "/v1/models" by default
-	EngineLabels []string      // keys of labels that may name an endpoint's engine, the first that is set counts
-	Timeout      time.Duration // of one fetch, waiting for its turn included; 1 s by default
-	PageBytes    int64         // the longest metrics page that is read; 8 MiB by default
-	ListBytes    int64         // the longest model list that is read; 1 MiB by default
-	Concurrent   int           // fetches at once; 64 by default. More wait for their turn
+	EngineLabels []string      // keys of labels that may name an endpoint's engine; the first that is set counts
+	Timeout      time.Duration // of one fetch, with the wait for its turn; 1 s by default
+	PageBytes    int64         // longest metrics page that is read; 8 MiB by default
+	ListBytes    int64         // longest model list that is read; 1 MiB by default
+	Concurrent   int           // fetches at once, 64 by default; others wait for their turn
 }
 
-// Page is where every endpoint has a page. The zero value of a field means its default.
+// Page says where each endpoint serves a page. The zero value of a field means its default.
 type Page struct {
 	Scheme         string // "http" by default, or "https"
 	Path           string
 	Port           int  // 0 = the endpoint's own
-	AnyCertificate bool // with https none is verified; else against the system's roots
+	AnyCertificate bool // with https: accept any certificate; false = verify it against the system's roots
 }
 
 func (c Config) withDefaults() Config {
@@ -72,7 +72,7 @@ func (p Page) check() error {
 	return nil
 }
 
-// of is the address of an endpoint's page.
+// of returns the URL of an endpoint's page.
 func (p Page) of(endpoint messages.Address) (string, error) {
 	if p.Port == 0 {
 		return p.Scheme + "://" + string(endpoint) + p.Path, nil
@@ -84,12 +84,12 @@ func (p Page) of(endpoint messages.Address) (string, error) {
 	return p.Scheme + "://" + netip.AddrPortFrom(at.Addr(), uint16(p.Port)).String() + p.Path, nil
 }
 
-// Fetcher fetches pages, each on a goroutine of its own, and tells what came of it. All endpoints share one.
+// Fetcher fetches pages, each on a goroutine of its own, and reports what came of it. All endpoints share one.
 type Fetcher struct {
 	cfg       Config
 	verifying *http.Client
 	trusting  *http.Client  // accepts any certificate
-	turns     chan struct{} // one place for each fetch at once
+	turns     chan struct{} // holds one item for each fetch that runs
 	ctx       context.Context
 	cancel    context.CancelFunc
 
@@ -98,7 +98,7 @@ type Fetcher struct {
 	running sync.WaitGroup
 }
 
-// NewFetcher is a fetcher with the settings of cfg.
+// NewFetcher returns a fetcher with the settings of cfg, or what is wrong with them.
 func NewFetcher(cfg Config) (*Fetcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -110,35 +110,34 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 	return f, nil
 }
 
-// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly
-// once, within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells
-// nothing. It does not block.
+// FetchMetrics begins a fetch of the metrics page of an endpoint, and does not block. The port is told ScrapeFinished
+// with this number exactly once, within the timeout, also if the fetcher is closed meanwhile. It returns false, and
+// tells nothing, if the fetcher is closed already.
 func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
 	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, to)
 }
 
-// FetchModels begins a fetch of an endpoint's model list. It tells the port ModelsListed as FetchMetrics does
-// ScrapeFinished.
+// FetchModels begins a fetch of the model list of an endpoint. It is as FetchMetrics, but tells ModelsListed.
 func (f *Fetcher) FetchModels(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
 	return f.run(func() messages.ScraperMsg { return f.models(of, number) }, to)
 }
 
-// Found is what a model server says of itself.
+// Found holds what a model server reports about itself.
 type Found struct {
 	Engine    string // as the engine label spells it; "" = not recognised
 	Models    []string
-	NoMetrics string // why its metrics page cannot be read; "" = it can
-	NoModels  string // likewise its model list
+	NoMetrics string // why its metrics page cannot be read; "" = it can be
+	NoModels  string // why its model list cannot be read; "" = it can be
 }
 
-// Look reads both pages of an endpoint, within the timeout each.
+// Look reads both pages of an endpoint. Each has the whole timeout.
 func (f *Fetcher) Look(of messages.EndpointSpec) Found {
 	metrics, models := f.metrics(of, 0), f.models(of, 0)
 	return Found{Engine: metrics.Reading.Engine, Models: models.Models.Append(nil), NoMetrics: metrics.Failure,
 		NoModels: models.Failure}
 }
 
-// Close ends all fetches, which are told as failed, waits for their goroutines, and closes idle connections.
+// Close ends all fetches, which report a failure, waits for their goroutines, and closes idle connections.
 func (f *Fetcher) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -155,7 +154,7 @@ func (f *Fetcher) run(fetch func() messages.ScraperMsg, to messages.Port[message
 	if f.closed {
 		return false
 	}
-	f.running.Go(func() { to.Post(fetch()) }) // false: the scraper has ended
+	f.running.Go(func() { to.Post(fetch()) }) // Post fails only if the scraper has ended
 	return true
 }
 
@@ -196,7 +195,7 @@ func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages
 	return messages.ModelsListed{Number: number, Models: messages.TakeList(names)}
 }
 
-// caught makes a failure of a panic.
+// caught turns a panic into a failure. It must be deferred.
 func caught(fail func(error)) {
 	if r := recover(); r != nil {
 		fail(fmt.Errorf("panic: %s", strconv.Quote(fmt.Sprint(r))))

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// sample is one line of a page in its parts. All are parts of the page.
+// sample is one line of a page, taken apart. Its fields refer to the page.
 type sample struct {
 	name   []byte
 	labels labels
-	value  []byte // as written; what follows it on the line is left out
+	value  []byte // as written, without what follows it on the line
 }
 
-// labels is what stands between the braces of a line.
+// labels is the text between the braces of a line.
 type labels []byte
 
-// parseSample takes a line apart; false if it is no sample. It accepts what the text format 0.0.4 and 1.0.0 and
-// OpenMetrics allow, and more: it only has to find its way to the value.
+// parseSample takes a line apart. It returns false if the line is no sample. It accepts what the text formats 0.0.4
+// and 1.0.0 and OpenMetrics allow, and more, because it only has to find its way to the value.
 func parseSample(line []byte) (s sample, ok bool) {
 	line = skipBlanks(line)
 	if len(line) == 0 || line[0] == '#' {
@@ -41,7 +41,8 @@ func parseSample(line []byte) (s sample, ok bool) {
 	return s, len(s.value) > 0
 }
 
-// takeQuotedName reads the form of text 1.0.0 that has the name inside the braces, quoted, before the labels.
+// takeQuotedName reads the form of text format 1.0.0 in which the name stands inside the braces, quoted, before the
+// labels.
 func (s *sample) takeQuotedName() bool {
 	l := skipBlanks(s.labels)
 	if len(l) == 0 || l[0] != '"' {
@@ -55,7 +56,7 @@ func (s *sample) takeQuotedName() bool {
 	return true
 }
 
-// label is the value of a label as it stands on the page; escaped says that it holds backslashes.
+// label returns the value of a label as it stands on the page; escaped says that it holds backslashes.
 func (l labels) label(key string) (value []byte, escaped, ok bool) {
 	rest := []byte(l)
 	for {
@@ -81,13 +82,13 @@ func (l labels) label(key string) (value []byte, escaped, ok bool) {
 	}
 }
 
-// is says whether a label has a value; one that is absent has "".
+// is reports whether a label has the value want. A label that is absent has the value "".
 func (l labels) is(key, want string) bool {
 	value, _, _ := l.label(key)
 	return string(value) == want
 }
 
-// text is the value of a label without escapes.
+// text returns the value of a label with its escapes resolved.
 func (l labels) text(key string) string {
 	value, escaped, _ := l.label(key)
 	if !escaped {
@@ -105,7 +106,7 @@ func skipBlanks(b []byte) []byte {
 	return b
 }
 
-// nameEnd is where the name at the start of a line ends.
+// nameEnd returns where the name at the start of a line ends.
 func nameEnd(line []byte) int {
 	for i, c := range line {
 		if c == '{' || c == ' ' || c == '\t' {
@@ -115,7 +116,8 @@ func nameEnd(line []byte) int {
 	return len(line)
 }
 
-// closingBrace is where the braces that b begins with end, -1 if they do not. A brace within quotes is text.
+// closingBrace returns the index of the brace that closes the one at the start of b, or -1. Braces within quotes do
+// not count.
 func closingBrace(b []byte) int {
 	quoted := false
 	for i := 1; i < len(b); i++ {
@@ -131,7 +133,7 @@ func closingBrace(b []byte) int {
 	return -1
 }
 
-// closingQuote is where the quotes that b begins with end, -1 if they do not.
+// closingQuote returns the index of the quote that closes the one at the start of b, or -1.
 func closingQuote(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {

@@ -12,8 +12,9 @@ const (
 	maxNameBytes = 512
 )
 
-// DecodeModels reads the answer of /v1/models: the ids of its list, base models and adapters alike, in its order, each
-// once. Entries without an id are left out. It refuses more than 4096 models and ids of more than 512 bytes.
+// DecodeModels reads the answer of /v1/models. It returns the ids of the list, those of base models and of adapters
+// alike, in the order of the list, each once. Entries without an id are left out. More than 4096 models, or an id of
+// more than 512 bytes, are an error.
 func DecodeModels(body []byte) ([]string, error) {
 	var list struct {
 		Data *[]struct {

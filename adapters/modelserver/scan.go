@@ -10,22 +10,22 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Wanted says what somebody reads. What nobody reads is not looked for.
+// Wanted says which quantities are read. Others are not looked for.
 type Wanted struct {
 	Load bool // waiting, running, KV usage and the cache's size
-	LoRA bool // adapters in use and waited for
+	LoRA bool // adapters that are in use, and that requests wait for
 }
 
 // maxAdapters bounds the adapters that one page can name.
 const maxAdapters = 1024
 
-// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the engine's name; one that is
-// not known, "" among them, means the first engine of which the page has a series. A server that runs several engines
-// behind one page (data parallel) has one sample of each series per engine: requests and blocks are summed,
-// KV usage is averaged.
+// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the name of the engine. If it
+// is unknown or "", the first engine of which the page has a series is taken. A server that runs several engines
+// behind one page (data parallel) has one sample of each series per engine: requests and blocks are summed, and KV
+// usage is averaged.
 //
-// A sample that is NaN, infinite, negative or no number counts as absent. So does a last line without an end: it may
-// have been cut. Scan allocates for nothing but lists of adapters, and keeps no part of page.
+// A sample that is negative, infinite, NaN or no number at all counts as absent. So does a last line without a line
+// end, because it may have been cut off. Scan allocates nothing but lists of adapters, and keeps no part of page.
 func Scan(page []byte, engine string, want Wanted) messages.Reading {
 	s := scan{engine: engineNamed(engine), want: want}
 	for len(page) > 0 {
@@ -42,14 +42,14 @@ func Scan(page []byte, engine string, want Wanted) messages.Reading {
 // scan is one pass over a page.
 type scan struct {
 	engine *engine // nil until the page has shown it
-	seen   bool    // a series of the engine was on the page
+	seen   bool    // the page has a series of the engine
 	want   Wanted
 	tally  [quantities]tally
-	lora   labels  // of the newest sample
-	loraAt float64 // its value, unix seconds
+	lora   labels  // of the newest LoRA sample; nil = there was none
+	loraAt float64 // value of that sample: when it was written, in Unix seconds
 }
 
-// tally is what the samples of one quantity came to.
+// tally sums up the samples of one quantity.
 type tally struct {
 	sum     float64
 	highest float64
@@ -86,7 +86,7 @@ func (s *scan) match(name, line []byte, e *engine) {
 	s.engine, s.seen = e, true
 }
 
-// look takes a line's number if its name is one of those wanted.
+// look takes a line if its name is that of one of the series and its quantity is wanted.
 func (s *scan) look(name, line []byte, of []series) (found bool) {
 	for i := range of {
 		if startsWith(name, of[i].name) && s.want.reads(of[i].tells) {
@@ -96,7 +96,7 @@ func (s *scan) look(name, line []byte, of []series) (found bool) {
 	return found
 }
 
-// startsWith says whether a line begins with this name, and not with a longer one.
+// startsWith reports whether a line begins with this name, and not with a longer one.
 func startsWith(line []byte, name string) bool {
 	if len(line) < len(name) || string(line[:len(name)]) != name {
 		return false
@@ -115,12 +115,12 @@ func (w Wanted) reads(q quantity) bool {
 	case lora:
 		return w.LoRA
 	case waiting:
-		return w.Load || w.LoRA // tells whether adapters can be waited for
+		return w.Load || w.LoRA // without waiting requests no adapter is waited for
 	}
 	return w.Load
 }
 
-// take counts a sample of a series; false if it counts as absent.
+// take counts a sample of a series. It returns false if the sample counts as absent.
 func (s *scan) take(of *series, line []byte) bool {
 	p, ok := parseSample(line)
 	if !ok || !of.only.holds(p.labels) {
@@ -172,9 +172,9 @@ func (s *scan) reading() messages.Reading {
 	return r
 }
 
-// readAdapters reads the newest of vllm:lora_requests_info: label sets stay on the page for ever, and the value is the
-// time at which one was last written. An adapter in use is left out of those waited for, and while no request waits
-// none is waited for: vLLM repeats the ones in use there.
+// readAdapters reads the newest sample of vllm:lora_requests_info. Samples stay on the page for ever, and the value of
+// one is the time at which it was last written. An adapter that is in use does not count as waited for, and while no
+// request waits none does: vLLM repeats there the ones in use.
 func (s *scan) readAdapters(r *messages.Reading) {
 	if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
 		r.MaxAdapters = float64(n)
@@ -186,7 +186,7 @@ func (s *scan) readAdapters(r *messages.Reading) {
 	}
 }
 
-// adapters splits a list at its commas and leaves out what is in without. nil if nothing is left.
+// adapters splits a list at its commas and leaves out what is in without. It returns nil if nothing is left.
 func adapters(text string, without []string) []string {
 	if text == "" {
 		return nil

@@ -220,7 +220,7 @@ func (w *workspace) decode(c coding, body []byte, limit int) ([]byte, bool) {
 	return nil, false
 }
 
-// withRoom gives a full buffer twice the room, up to most bytes.
+// withRoom returns a full buffer twice the room, up to most bytes.
 func withRoom(b []byte, most int) []byte {
 	if len(b) < cap(b) {
 		return b

@@ -15,7 +15,7 @@ const (
 	maxParts           = 1000
 )
 
-// isForm says whether a body of this content type is a form with parts.
+// isForm reports whether a body of this content type is a form with parts.
 func isForm(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(media), "multipart/form-data")
@@ -89,7 +89,7 @@ func (f *form) content() (content []byte, more, ok bool) {
 	}
 }
 
-// lineEnd gives what stands behind the line of a delimiter; false for ok = the line goes on, so it was none.
+// lineEnd returns what stands behind the line of a delimiter; false for ok = the line goes on, so it was none.
 func lineEnd(b []byte) (behind []byte, last, ok bool) {
 	if bytes.HasPrefix(b, []byte("--")) {
 		return nil, true, true

@@ -67,7 +67,7 @@ func formatOf(path string) format {
 	return completionFormat
 }
 
-// isJSON says whether a body of this content type is meant to be JSON; without one it is.
+// isJSON reports whether a body of this content type is meant to be JSON; without one it is.
 func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.TrimSpace(media)

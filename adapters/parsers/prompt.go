@@ -90,10 +90,10 @@ func (r *reader) feedObject() bool {
 	return r.want == ""
 }
 
-// isMarker says whether the value of a key in a message says what stands beside it, and is no text itself.
+// isMarker reports whether the value of a key in a message says what stands beside it, and is no text itself.
 func isMarker(key []byte) bool { return string(key) == "role" || string(key) == "type" }
 
-// isMedia says whether messages carry media under a key: image_url.url, input_audio.data, file.file_data.
+// isMedia reports whether messages carry media under a key: image_url.url, input_audio.data, file.file_data.
 func isMedia(key []byte) bool {
 	switch string(key) {
 	case "url", "data", "file_data", "image_url":

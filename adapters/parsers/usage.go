@@ -248,7 +248,7 @@ func (u *UsageScanner) keyIs(s string) bool {
 	return u.keyLen == len(s) && string(u.key[:u.keyLen]) == s
 }
 
-// set gives the number in hand to the field that its key names.
+// set returns the number in hand to the field that its key names.
 func (u *UsageScanner) set() {
 	u.named = false
 	if u.number < 0 {

@@ -2,15 +2,15 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Build is what a binary was made from. A field is "unknown" where the build does not say.
+// Build says what a binary was made from. A field is "unknown" where the build does not say.
 type Build struct {
-	Version string // as a tag has it, v1.2.3, or derived from the last one
+	Version string // a tag, such as v1.2.3, or derived from the last tag
 	Commit  string // in full
 	Date    string // of the commit, RFC 3339, UTC
 }
 
-// BuildInfo returns the metrics that say what was built: the reference's, with its two labels,
-// and one with all that is known.
+// BuildInfo returns the metrics that say what was built: that of the reference with its two labels, and one with all
+// that is known.
 func BuildInfo(b Build) []prometheus.Collector {
 	always1 := func(name, help string, labels prometheus.Labels) prometheus.Collector {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of the two families of plugin durations, in seconds: ours, and the reference's,
-// in which almost all plugins are alike.
+// Bounds in seconds of the two families of plugin durations: ours, and that of the reference, in whose first bucket
+// almost all calls fall.
 var (
 	fineBounds   = prometheus.ExponentialBucketsRange(100e-9, 0.1, 19)
 	coarseBounds = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1}
@@ -19,20 +19,21 @@ var (
 
 const pluginHelp = "Time in a plugin, for one profile run."
 
-// durations shows what each step took in two families. It is counted once, in buckets that both families' are made of.
+// durations exports the time of each step in two families. A call is counted once, in buckets from which those of both
+// families are summed.
 type durations struct {
 	fine, coarse *prometheus.Desc
 
-	mu    sync.Mutex // of steps
+	mu    sync.Mutex // guards steps
 	steps map[stepLabels]*tally
 }
 
 type stepLabels struct{ point, typ, name string }
 
-// tally counts one step's durations. For any loop.
+// tally counts one step's durations. Any loop may use it.
 type tally struct {
-	nanos  atomic.Uint64   // their sum
-	counts []atomic.Uint64 // by the first of allBounds that is not below; the last is above all
+	nanos  atomic.Uint64   // sum of the durations
+	counts []atomic.Uint64 // counts[i] is of durations up to allBounds[i]; the last is of those above every bound
 }
 
 func newDurations(labels []string) *durations {
@@ -43,7 +44,7 @@ func newDurations(labels []string) *durations {
 	}
 }
 
-// of is the tally of a step: one for all that have its labels.
+// of returns the tally of a step. Steps with the same labels share one.
 func (d *durations) of(s stepLabels) *tally {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +56,7 @@ func (d *durations) of(s stepLabels) *tally {
 	return t
 }
 
-// observe counts one call. Most take less than a microsecond, so that the search begins at the short end.
+// observe counts one call. The search begins at the short end because most calls take less than a microsecond.
 func (t *tally) observe(took time.Duration) {
 	i, seconds := 0, took.Seconds()
 	for i < len(allBounds) && seconds > allBounds[i] {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 )
 
-// LogOptions are the flags of the logger, by the reference's names.
+// LogOptions holds the flags of the logger, which have the reference's names.
 type LogOptions struct {
 	Verbosity  int
 	Devel      bool
@@ -27,17 +27,17 @@ type LogOptions struct {
 	TimeFormat string
 }
 
-// What each verbosity adds, in the reference's steps.
+// What each verbosity adds to the one before; the steps are those of the reference.
 const (
 	faultsOnly  = 0 // warnings and errors
 	processToo  = 1 // the life of the process
-	someRequest = 2 // a line for a request, sampled
-	allRequests = 3 // the line of every request
-	withScores  = 4 // in it, what every endpoint scored
-	withEvents  = 5 // in it, every message of the request
+	someRequest = 2 // a line for a sample of requests
+	allRequests = 3 // a line for every request
+	withScores  = 4 // the scores of every endpoint in that line
+	withEvents  = 5 // every message of the request in that line
 )
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (o *LogOptions) Register(f *pflag.FlagSet) {
 	f.IntVarP(&o.Verbosity, "v", "v", someRequest,
 		"verbosity: 0 warnings and errors, 1 start, stop and changes too, 2 a sampled line per request, "+
@@ -62,7 +62,7 @@ var timeEncoders = map[string]zapcore.TimeEncoder{
 	"rfc3339nano": zapcore.RFC3339NanoTimeEncoder,
 }
 
-// Check says what is wrong with the flags.
+// Check returns what is wrong with the flags.
 func (o *LogOptions) Check() error {
 	if o.Verbosity < faultsOnly || o.Verbosity > withEvents {
 		return fmt.Errorf("--v: got %d, want %d to %d", o.Verbosity, faultsOnly, withEvents)
@@ -83,7 +83,7 @@ func (o *LogOptions) Check() error {
 	return nil
 }
 
-// level is from which level on lines are written, and how much is said of requests.
+// level returns the lowest level that is written, and the verbosity, which says how much is logged of requests.
 func (o *LogOptions) level() (zapcore.Level, int, error) {
 	verbosity := o.Verbosity
 	if o.Devel {
@@ -111,9 +111,9 @@ func (o *LogOptions) level() (zapcore.Level, int, error) {
 	return zapcore.WarnLevel, verbosity, nil
 }
 
-// stacks is from which level on lines carry a stack. An error that is logged is one that was expected, such as a file
-// that cannot be read: where its line was written tells nothing. A panic's line has the stack of the panic in a field
-// of its own.
+// stacks returns the lowest level whose lines carry a stack. Errors carry none by default: an error that is logged was
+// expected, such as a file that cannot be read, and where its line was written tells nothing. The line of a panic has
+// the panic's stack in a field of its own.
 func (o *LogOptions) stacks() (zapcore.Level, error) {
 	if o.Stacktrace == "" {
 		if o.Devel {
@@ -128,16 +128,16 @@ func (o *LogOptions) stacks() (zapcore.Level, error) {
 	return l, nil
 }
 
-// Log is the process's logger. Lines that repeat are sampled: the first hundred of each second and text, then one in a
-// hundred. Writing never waits for the reader.
+// Log is the logger of the process. Lines that repeat are sampled: of each text the first hundred in a second are
+// written, then one in a hundred. Writing never waits for the reader.
 type Log struct {
 	*zap.Logger
 	Sink     *Sink
 	requests *zap.Logger // nil = requests are not logged
-	detail   int         // verbosity of their lines
+	detail   int         // verbosity of requests' lines
 }
 
-// New makes the logger, which writes to out until Close. The flags must have passed Check.
+// New returns the logger, which writes to out until Close. The flags must have passed Check.
 func (o *LogOptions) New(out io.Writer) (*Log, error) {
 	level, verbosity, err := o.level()
 	if err != nil {
@@ -165,10 +165,10 @@ func (o *LogOptions) New(out io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// Close writes what is left, for two seconds at most.
+// Close writes the lines that are left. It takes two seconds at most.
 func (l *Log) Close() error { return l.Sink.Close() }
 
-// encoder writes lines for people, or JSON for what collects logs.
+// encoder returns the encoder of lines: text for people, or JSON for what collects logs.
 func (o *LogOptions) encoder(terminal bool) zapcore.Encoder {
 	c := zap.NewProductionEncoderConfig()
 	console := o.Encoder == "console" || o.Encoder == "" && (terminal || o.Devel)
@@ -183,7 +183,7 @@ func (o *LogOptions) encoder(terminal bool) zapcore.Encoder {
 	}
 	c.ConsoleSeparator = "  "
 	if !o.Devel {
-		c.CallerKey = "" // of use to who has the code
+		c.CallerKey = "" // the place in the source helps only developers
 	}
 	return zapcore.NewConsoleEncoder(c)
 }
@@ -193,7 +193,7 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// notice is the line in the place of those that were lost.
+// notice returns the line that stands in the place of lines that were dropped.
 func notice(encoder zapcore.Encoder, lost uint64) []byte {
 	entry := zapcore.Entry{Level: zapcore.WarnLevel, Time: time.Now(),
 		Message: "log lines were dropped: the reader is too slow"}

@@ -29,7 +29,7 @@ var served = messages.Record{
 	},
 }
 
-// logged gives the lines of a log with these flags, each decoded.
+// logged returns the lines of a log with these flags, each decoded.
 func logged(t *testing.T, write func(*Log), flags ...string) []map[string]any {
 	t.Helper()
 	var o LogOptions

@@ -12,12 +12,12 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// collector reads loops and pool when Prometheus asks.
+// collector reads the loops and the pool each time Prometheus asks.
 type collector struct {
 	sys   *runtime.System
 	pool  *endpoints.Published
 	name  string        // of the pool
-	stale time.Duration // age from which a sample does not count for the pool
+	stale time.Duration // age from which on a sample does not count in the means of the pool
 
 	messages, dropped, panics, refused, handoffs, waited, inbox                      *prometheus.Desc
 	ready, withoutSeries                                                             *prometheus.Desc
@@ -25,10 +25,11 @@ type collector struct {
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
 }
 
-// spread is mean and standard deviation of what endpoints say.
+// spread describes the mean and the standard deviation of a number that endpoints report.
 type spread struct{ mean, deviation *prometheus.Desc }
 
-// NewCollector makes metrics of the loops and of the pool named name, whose samples count up to the age stale.
+// NewCollector returns a collector of metrics of the loops and of the pool called name. Samples younger than stale
+// count.
 func NewCollector(
 	sys *runtime.System, pool *endpoints.Published, name string, stale time.Duration,
 ) prometheus.Collector {
@@ -43,8 +44,7 @@ func NewCollector(
 			mean: prometheus.NewDesc("llm_d_epp_average_"+n, "Mean of sampled "+of+
 				", over the endpoints whose sample is not stale.", []string{"name"}, nil),
 			deviation: prometheus.NewDesc("llm_d_epp_std_dev_"+n, "Standard deviation of sampled "+of+
-				", over the endpoints whose sample is not stale.",
-				[]string{"name"}, nil),
+				", over the endpoints whose sample is not stale.", []string{"name"}, nil),
 		}
 	}
 	return &collector{
@@ -62,14 +62,14 @@ func NewCollector(
 			"Endpoints that have no series of their own, because there are too many."),
 		queue:   spreadOf("queue_size", "waiting requests"),
 		running: spreadOf("running_requests", "running requests"),
-		kv:      spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that tell it"),
+		kv:      spreadOf("kv_cache_utilization", "KV cache use, 0 to 1, of the endpoints that report it"),
 		endpointQueue: of("llm_d_epp_per_endpoint_queue_size", "Sampled waiting requests.", "name",
 			"model_server_endpoint"),
-		endpointPicks: of("signalbox_endpoint_picks_total", "Picks of an endpoint, since it came.", "endpoint"),
+		endpointPicks: of("signalbox_endpoint_picks_total", "Picks of an endpoint since it was added.", "endpoint"),
 		endpointEjected: of("signalbox_endpoint_ejected",
-			"1 if the endpoint gets no requests, and for which failure; else 0.", "endpoint", "cause"),
+			"1 if the endpoint is ejected, so that it gets no requests, with the cause; else 0.", "endpoint", "cause"),
 		endpointDegraded: of("signalbox_endpoint_degraded",
-			"1 if the endpoint comes last, and for which failure; else 0.", "endpoint", "cause"),
+			"1 if the endpoint is degraded, so that it comes last, with the cause; else 0.", "endpoint", "cause"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
@@ -117,7 +117,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 		if s := e.Sample(); s.Fresh(now, c.stale) {
 			queue.add(float64(s.Waiting))
 			running.add(float64(s.Running))
-			if s.KVUsed >= 0 { // it tells
+			if s.KVUsed >= 0 { // negative means unknown
 				kv.add(s.KVUsed)
 			}
 		}
@@ -137,7 +137,7 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 }
 
-// endpoint shows what is counted of one endpoint.
+// endpoint exports what is counted of one endpoint.
 func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
 	address, failing := string(e.Spec.Address), 0.0
 	if e.Failing() {
@@ -151,7 +151,7 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint)
 	}
 }
 
-// outlier shows whether an endpoint is ejected or degraded.
+// outlier exports whether an endpoint is ejected or degraded.
 func (c *collector) outlier(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
 	status := e.Outlier()
 	show := func(d *prometheus.Desc, ejected bool) {
@@ -165,8 +165,8 @@ func (c *collector) outlier(ch chan<- prometheus.Metric, e *endpoints.Endpoint) 
 	show(c.endpointDegraded, false)
 }
 
-// moments are count, mean and the sum of squared distances from it, kept so that no precision is lost.
-// Zero for no values.
+// moments holds a count, a mean and the sum of squared distances from the mean, updated by Welford's method so that no
+// precision is lost. All are zero for no values.
 type moments struct{ n, mean, squares float64 }
 
 func (m *moments) add(v float64) {
@@ -178,7 +178,7 @@ func (m *moments) add(v float64) {
 
 func (m *moments) deviation() float64 { return math.Sqrt(m.squares / max(m.n, 1)) }
 
-// PoolInfo says which pool this process picks for.
+// PoolInfo returns a metric that names the pool that this process picks for.
 func PoolInfo(name, namespace string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "signalbox_pool_info", Help: "Always 1; the pool that is picked for.",

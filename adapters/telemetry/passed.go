@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	passedLineEvery = time.Minute // for one server
-	passedServers   = 4096        // that are remembered
+	passedLineEvery = time.Minute // at most one line for one server in this time
+	passedServers   = 4096        // servers that are remembered
 )
 
-// passedOver warns of servers that are picked and that Envoy passes over: they are down, or Envoy does not know them.
+// passedOver warns of servers that are picked and that Envoy passes over, because they are down or because its cluster
+// does not have them.
 type passedOver struct {
 	log *zap.Logger
 
 	mu   sync.Mutex
-	told map[messages.Address]time.Time // by the server that was picked
+	told map[messages.Address]time.Time // when the last line was written, by the server that was picked
 }
 
-// look is called by all loops.
+// look warns if another server than the picked one served the request. Any loop may call it.
 func (p *passedOver) look(r *messages.Record, address func(messages.EndpointID) messages.Address) {
 	if r.Status == 0 || r.Reason != messages.NoReason || r.Local != "" {
 		return
@@ -44,6 +45,7 @@ func (p *passedOver) look(r *messages.Record, address func(messages.EndpointID) 
 		zap.String("served", string(served)), zap.Bool("served_is_in_pool", r.Elsewhere == ""))
 }
 
+// due reports whether a line about a server may be written now, and notes that it is.
 func (p *passedOver) due(picked messages.Address, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package telemetry is what Signalbox says of itself: plugin and loop metrics for Prometheus, and the log lines of
-// requests. It reads what others count, and never decides anything.
+// Package telemetry holds what Signalbox reports about itself: metrics of plugins and loops for Prometheus, and the log
+// lines of requests. It reads what others count, and never decides anything.
 package telemetry
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// Plugins are the metrics of plugins. Register once; each configuration gets an observer of its own.
+// Plugins holds the metrics of plugins. They are registered once; each configuration gets an observer of its own.
 type Plugins struct {
 	took   *durations
 	faults *prometheus.CounterVec
 	stale  staleRuns
 }
 
-// staleRuns are the profile runs in which all samples were stale: counted, and told of in the log once a second.
+// staleRuns counts the profile runs in which all samples were stale, and logs them at most once a second.
 type staleRuns struct {
 	counter prometheus.Counter
 	log     *zap.Logger
-	untold  atomic.Uint64 // since the last line
-	told    atomic.Int64  // when that was: nanoseconds since began; 0 = never
+	untold  atomic.Uint64 // runs since the last line
+	told    atomic.Int64  // when the last line was written, in nanoseconds since began; 0 = never
 	began   time.Time
 }
 
@@ -41,7 +41,7 @@ func (s *staleRuns) note() {
 		zap.Uint64("profile_runs", s.untold.Swap(0)))
 }
 
-// NewPlugins registers them. Warnings go to log.
+// NewPlugins returns the metrics, registered with r. Warnings go to log.
 func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
@@ -54,13 +54,14 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	p.stale.began, p.stale.log = time.Now(), log
 	p.stale.counter = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_all_samples_stale_total",
-		Help: "Profile runs in which in-flight load stood in, all samples being stale.",
+		Help: "Profile runs whose samples were all stale, so that in-flight load stood in for them.",
 	})
 	r.MustRegister(p.took, p.faults, p.stale.counter)
 	return p
 }
 
-// Observer observes the plugins of one plan, whose meters it numbers. Handles are looked up here, once.
+// Observer observes the plugins of one plan. It looks up their counters when it is made, and finds them by number
+// while plugins run.
 type Observer struct {
 	stale *staleRuns
 	steps []meters
@@ -71,7 +72,7 @@ type meters struct {
 	clamped, nan prometheus.Counter
 }
 
-// Observe numbers the steps of profiles and gives their observer.
+// Observe numbers the steps of profiles and returns their observer.
 func (p *Plugins) Observe(profiles []schedule.Profile) *Observer {
 	o := &Observer{stale: &p.stale}
 	for i := range profiles {
@@ -95,13 +96,13 @@ func (p *Plugins) meter(o *Observer, point string, s *schedule.Step) {
 	})
 }
 
-// PluginRan notes the time of one call.
+// PluginRan counts one call and its time.
 func (o *Observer) PluginRan(meter int, took time.Duration) { o.steps[meter].took.observe(took) }
 
 // ScoreClamped counts a score that was out of range.
 func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }
 
-// ScoreNaN counts a score that was none.
+// ScoreNaN counts a score that was not a number.
 func (o *Observer) ScoreNaN(meter int) { o.steps[meter].nan.Inc() }
 
 // AllStale counts a profile run without a fresh sample, and warns of it once a second.

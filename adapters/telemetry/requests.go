@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Requests writes one line for a request at its end.
+// Requests writes one line for each request when it has ended.
 type Requests struct {
 	log     *zap.Logger // nil = none is written
 	detail  int
@@ -16,7 +16,7 @@ type Requests struct {
 	passed  passedOver
 }
 
-// NewRequests logs to log, in the detail that its verbosity asks for.
+// NewRequests returns a writer of lines to log, as detailed as the verbosity of log.
 func NewRequests(log *Log, address func(messages.EndpointID) messages.Address,
 	id func(messages.RequestID) string) *Requests {
 	return &Requests{log: log.requests, detail: log.detail, address: address, id: id,
@@ -56,8 +56,8 @@ func (q *Requests) Report(r *messages.Record) {
 	line.Write(fields...)
 }
 
-// appendKnown appends what is known of some requests only. What is not known has no field,
-// so that 0 is a number and nothing else.
+// appendKnown appends what is known of some requests only. A number that is unknown has no field, so that 0 always
+// means zero.
 func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
 	if r.Headers > 0 {
 		fields = append(fields, zap.Duration("response_headers", r.Headers))
@@ -79,11 +79,11 @@ func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
 	return fields
 }
 
-// came is what a request came to.
+// came returns the text of the line, which says what became of the request.
 func came(r *messages.Record) string {
 	switch {
 	case r.Local != "" && (r.Reason == messages.NoReason || r.Reason == messages.ServerGone):
-		return "request answered by Envoy itself" // its log may say so before its answer's headers do
+		return "request answered by Envoy itself" // the access log may say so before the headers of the answer do
 	case r.Reason == messages.ClientGone:
 		return "request left by its client"
 	case r.Reason != messages.NoReason:
@@ -94,7 +94,7 @@ func came(r *messages.Record) string {
 	return "request served"
 }
 
-// servedBy is the server that answered, in the pool or not; "" = none did.
+// servedBy returns the server that answered, in the pool or not; "" = none did.
 func servedBy(r *messages.Record, address func(messages.EndpointID) messages.Address) messages.Address {
 	if r.Elsewhere != "" {
 		return r.Elsewhere
@@ -102,7 +102,7 @@ func servedBy(r *messages.Record, address func(messages.EndpointID) messages.Add
 	return address(r.Served)
 }
 
-// scores are the total of the pick, of the runner-up, and the difference; zero where there is none.
+// scores returns the total of the pick, that of the runner-up, and the difference; each is zero if it does not exist.
 func scores(r *messages.Record) (pick, runner, lead float32) {
 	p, ok := primary(r)
 	if !ok || p.Ranked.Len() == 0 {
@@ -116,7 +116,7 @@ func scores(r *messages.Record) (pick, runner, lead float32) {
 	return pick, runner, pick - runner
 }
 
-// primary returns the profile run whose pick served, false if the request was refused.
+// primary returns the profile run whose pick served. It returns false if there was no pick.
 func primary(r *messages.Record) (messages.ProfileRun, bool) {
 	d := &r.Decision
 	if d.Primary < 0 || d.Primary >= d.Profiles.Len() {
@@ -125,7 +125,7 @@ func primary(r *messages.Record) (messages.ProfileRun, bool) {
 	return d.Profiles.At(d.Primary), true
 }
 
-// totals are the scores of all endpoints that no filter took out.
+// totals encodes the scores of all endpoints that no filter dropped.
 type totals struct {
 	r       *messages.Record
 	address func(messages.EndpointID) messages.Address
@@ -145,7 +145,7 @@ func (t totals) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	return nil
 }
 
-// events are the messages of a request.
+// events encodes the messages of a request.
 type events struct {
 	list messages.List[messages.RecordEvent]
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	sinkBytes    = 1 << 20         // lines that wait to be written, all together
-	sinkPatience = 2 * time.Second // for a flush: a reader that is dead must not hold up the end of the process
-	pieceBytes   = 64 << 10        // written at a time
+	sinkBytes    = 1 << 20         // limit of all lines that wait to be written
+	sinkPatience = 2 * time.Second // limit of a flush: a dead reader must not hold up the end of the process
+	pieceBytes   = 64 << 10        // most that is written at a time
 )
 
 var errNotFlushed = errors.New("log: the reader took nothing in time; lines were left unwritten")
 
-// Sink is where log lines go: a buffer of limited size that one goroutine writes out, so that whoever logs never waits
-// for the reader. A line that finds the buffer full is dropped and counted;
-// one that says how many were lost takes their place.
+// Sink takes log lines into a buffer of limited size, which one goroutine writes out, so that logging never waits for
+// the reader. A line that finds the buffer full is dropped and counted; a notice of how many were lost takes the place
+// of such lines.
 type Sink struct {
 	out    io.Writer
 	limit  int
@@ -28,9 +28,9 @@ type Sink struct {
 
 	mu       sync.Mutex
 	buf      []byte // lines to be written
-	writing  int    // bytes that the goroutine holds
+	writing  int    // bytes that the goroutine has taken and not written
 	accepted uint64 // bytes that came in, since the start
-	written  uint64 // of those, how many have left, also those that the writer refused
+	written  uint64 // those of them that the goroutine is done with, also if the writer refused them; <= accepted
 	lost     uint64 // lines since the last notice
 	dropped  uint64 // lines since the start
 	closed   bool
@@ -40,7 +40,7 @@ type Sink struct {
 	done chan struct{}
 }
 
-// NewSink writes to out, which gets whole lines only, until Close.
+// NewSink returns a sink that writes whole lines to out until Close.
 func NewSink(out io.Writer, limit int, notice func(lost uint64) []byte) *Sink {
 	s := &Sink{
 		out: out, limit: limit, notice: notice,
@@ -72,7 +72,7 @@ func (s *Sink) nudge() {
 	}
 }
 
-// Sync waits until all that was logged before it is written, for two seconds at most.
+// Sync waits until everything that was logged before it is written, two seconds at most.
 func (s *Sink) Sync() error { return s.flush(sinkPatience) }
 
 func (s *Sink) flush(patience time.Duration) error {
@@ -83,7 +83,7 @@ func (s *Sink) flush(patience time.Duration) error {
 	defer s.mu.Unlock()
 	until := s.accepted
 	if s.lost > 0 {
-		until++ // what follows the lines before is the notice
+		until++ // the notice of lost lines follows, and is at least a byte long
 	}
 	for s.written < until {
 		progress := s.progress
@@ -99,8 +99,8 @@ func (s *Sink) flush(patience time.Duration) error {
 	return nil
 }
 
-// Close flushes and ends the goroutine; lines that come later are dropped.
-// A goroutine that the reader holds up is left behind.
+// Close flushes and ends the goroutine. Lines that come later are dropped. If the reader holds the goroutine up, Close
+// returns an error and leaves it behind.
 func (s *Sink) Close() error {
 	err := s.flush(sinkPatience)
 	s.mu.Lock()
@@ -120,14 +120,14 @@ func (s *Sink) Close() error {
 	}
 }
 
-// Dropped is how many lines were dropped since the start.
+// Dropped returns how many lines were dropped since the start.
 func (s *Sink) Dropped() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dropped
 }
 
-// Metric counts the lines that were dropped.
+// Metric returns the counter of lines that were dropped.
 func (s *Sink) Metric() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "signalbox_log_lines_dropped_total",
@@ -135,7 +135,7 @@ func (s *Sink) Metric() prometheus.Collector {
 	}, func() float64 { return float64(s.Dropped()) })
 }
 
-// drain writes what is there whenever there is something.
+// drain writes the buffer out whenever it is woken, until the sink is closed and empty.
 func (s *Sink) drain() {
 	defer close(s.done)
 	var batch []byte
@@ -154,8 +154,8 @@ func (s *Sink) drain() {
 	}
 }
 
-// take swaps the buffer against an empty one. What was lost came after all lines in it,
-// so the notice stands behind them.
+// take swaps the buffer for an empty one. A notice of lost lines is put at its end, because they came after every line
+// in it.
 func (s *Sink) take(empty []byte) (batch []byte, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Sink) take(empty []byte) (batch []byte, closed bool) {
 	return batch, s.closed
 }
 
-// piece writes the first lines of batch and gives the rest. What the writer refuses is lost.
+// piece writes the first lines of batch and returns the rest. Lines that the writer refuses count as dropped.
 func (s *Sink) piece(batch []byte) []byte {
 	n := len(batch)
 	if n > pieceBytes {

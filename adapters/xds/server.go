@@ -216,7 +216,7 @@ func (s *Server) StreamAggregatedResources(
 		"this xDS server is incremental only: set api_type to DELTA_GRPC in ads_config")
 }
 
-// byLane gives all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are
+// byLane returns all proxies of a lane the same, but for old ones of the light lane, which cannot read how bodies are
 // timed: they would refuse the listener.
 type byLane struct{}
 

@@ -91,7 +91,7 @@ type Namespace struct {
 // HeadersAnswer is an answer that changes the headers of a direction.
 type HeadersAnswer struct {
 	Direction Direction
-	// it answers the direction's body, which the proxy held together with the headers: mode BUFFERED
+	// OnBody makes it the answer to the body, which the proxy holds together with the headers (mode BUFFERED).
 	OnBody          bool
 	Set             []Header
 	Remove          []string
@@ -142,9 +142,9 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	return appendMetadata(dst, a.Metadata)
 }
 
-// room is how many bytes the encoding takes at most, unless a length is above 16 KiB or a name is no UTF-8.
+// room returns how many bytes the encoding takes at most, unless a length is above 16 KiB or a name is not UTF-8.
 func (a *HeadersAnswer) room() int {
-	const each = 24 // tags and lengths of whatever holds one or two texts, or modes
+	const each = 24 // tags and lengths of one entry: of one or two texts, or of the modes
 	n := 2 * each
 	for _, h := range a.Set {
 		n += each + len(h.Key) + len(h.Value)
@@ -180,7 +180,7 @@ func AppendImmediate(dst []byte, i *Immediate) []byte {
 	return appendMetadata(dst, i.Metadata)
 }
 
-// overwriteIfExistsOrAdd is the number of that append_action.
+// overwriteIfExistsOrAdd is the number of the append_action OVERWRITE_IF_EXISTS_OR_ADD.
 const overwriteIfExistsOrAdd = 2
 
 func appendMutation(dst []byte, num protowire.Number, set []Header, remove []string) []byte {

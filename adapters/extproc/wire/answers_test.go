@@ -245,7 +245,7 @@ func TestEmptyAnswers(t *testing.T) {
 	}
 }
 
-// chunk gives the streamed response of a direction, or fails.
+// chunk returns the streamed response of a direction, or fails.
 func chunk(t *testing.T, direction Direction, r *extprocv3.ProcessingResponse) *extprocv3.StreamedBodyResponse {
 	t.Helper()
 	body := r.GetRequestBody()

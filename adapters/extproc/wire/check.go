@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/protofield"
 )
 
-// shape names a message type; rules says what its length-delimited fields hold.
-// Fields without a rule need no check beyond their length.
+// shape names a message type. rules says what its length-delimited fields hold; fields without a rule need no check
+// beyond their length.
 type shape uint8
 
 const (
@@ -65,7 +65,7 @@ var rules = [shapes][maxFields]rule{
 // maxDepth is the nesting of messages that proto.Unmarshal accepts.
 const maxDepth = protowire.DefaultRecursionLimit
 
-// check tells whether proto.Unmarshal would accept b as a message of shape s with depth levels left.
+// check reports whether proto.Unmarshal would accept b as a message of shape s with depth levels left.
 func check(s shape, b []byte, depth int) bool {
 	depth--
 	if depth < 0 {

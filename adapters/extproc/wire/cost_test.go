@@ -196,7 +196,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// underRace tells whether the race detector slows everything down and makes pools forget.
+// underRace reports whether the race detector slows everything down and makes pools forget.
 func underRace() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

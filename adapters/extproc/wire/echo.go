@@ -8,28 +8,28 @@ import (
 // ChunkBytes is the largest body that Echo puts into one response; some proxies refuse messages above 64 KiB.
 const ChunkBytes = 62000
 
-// copyBytes is the largest chunk that is copied into its frame: up to here one small copy costs less than references to
+// copyBytes is the largest chunk that is copied into its frame: up to this size one copy costs less than references to
 // the parts.
 const copyBytes = 256
 
-// Echo turns a body into streamed responses. Start it, then call Next until it gives false, sending each response. The
-// zero value has nothing to give; one Echo can be started again and again.
+// Echo turns a body into streamed responses. Start it, then call Next until it returns false, and send each response.
+// The zero value has no response; one Echo can be started again and again.
 type Echo struct {
 	one       mem.Buffer      // an owned reference to the only part; nil = there are several
 	parts     mem.BufferSlice // owned references to several
 	at        int             // index of the part where the next chunk begins
-	skip      int             // bytes of that part that are done
-	left      int
+	skip      int             // bytes of that part that were taken
+	left      int             // bytes of the body that were not taken
 	direction Direction
-	eos       bool
+	eos       bool // the body ends the stream
 	about     Message
 	whole     bool // one response, however large
-	more      bool
+	more      bool // Next has another response
 }
 
-// StartRequest takes over the body of r, without a copy, and its end_of_stream: the same bytes back in the same
-// direction. It releases r, so read what is wanted of r before. A body that is empty and not the last needs no
-// response, and gives none.
+// StartRequest takes over the body of r and its end_of_stream without a copy, to send the same bytes back in the same
+// direction. It releases r, so whatever is needed of r must be read before. An empty body that is not the last has no
+// response.
 func (e *Echo) StartRequest(r *Request) {
 	e.Discard()
 	e.direction, e.eos, e.left, e.skip = r.Kind.Direction(), r.EndOfStream, r.bodyLen, r.bodyOff
@@ -43,15 +43,15 @@ func (e *Echo) StartRequest(r *Request) {
 	r.Release()
 }
 
-// StartMessage is StartRequest for mode GRPC: the one message of r comes back whole, also if it is empty.
+// StartMessage is StartRequest for mode GRPC: the one message of r is sent back whole, even if it is empty.
 func (e *Echo) StartMessage(r *Request) {
 	about, body := r.Message, r.Kind == RequestBody || r.Kind == ResponseBody
 	e.StartRequest(r)
 	e.about, e.whole, e.more = about, true, body
 }
 
-// StartBody takes over the buffer of b, which is empty afterwards.
-// It returns to the pool when the last chunk is written.
+// StartBody takes over the buffer of b, which is empty afterwards. The buffer returns to the pool when the last chunk
+// is written.
 func (e *Echo) StartBody(direction Direction, b *Body, endOfStream bool) {
 	e.start(direction, b.Len(), endOfStream)
 	if b.buf != nil {
@@ -65,7 +65,7 @@ func (e *Echo) start(direction Direction, size int, endOfStream bool) {
 	e.direction, e.eos, e.left, e.more = direction, endOfStream, size, size > 0 || endOfStream
 }
 
-// Discard drops what was not given out.
+// Discard drops what Next has not returned.
 func (e *Echo) Discard() {
 	if e.one != nil {
 		e.one.Free()
@@ -75,8 +75,8 @@ func (e *Echo) Discard() {
 	*e = Echo{parts: e.parts[:0]}
 }
 
-// Next sets out to the next response, with end_of_stream on the last one if the body ends the stream.
-// It gives false when there is none.
+// Next sets out to the next response. The last one has end_of_stream if the body ends the stream. Next returns false
+// when there is no response left.
 func (e *Echo) Next(out *Response) bool {
 	if !e.more {
 		return false
@@ -104,21 +104,21 @@ func (e *Echo) Next(out *Response) bool {
 	return true
 }
 
-// smallFrame keeps a frame of one plain buffer and its bytes in one allocation.
+// smallFrame holds a frame of one plain buffer, and the bytes of it, in one allocation.
 type smallFrame struct {
 	plainFrame
 	raw [maxHeadBytes + copyBytes]byte
 }
 
-// chunkFrame keeps the list of a frame's buffers and its first buffer in one allocation. It is never used twice: the
-// transport may read it long after Send.
+// chunkFrame holds the list of a frame's buffers and its first buffer in one allocation. It is never used twice,
+// because the transport may read it long after Send.
 type chunkFrame struct {
 	list [6]mem.Buffer
 	head mem.SliceBuffer
 	raw  [maxHeadBytes]byte
 }
 
-// cut makes the frame of one chunk that refers to the parts.
+// cut returns the frame of one chunk. The frame refers to the parts.
 func (e *Echo) cut(head chunkHead) mem.BufferSlice {
 	f := new(chunkFrame)
 	f.head = head.append(f.raw[:0])
@@ -161,9 +161,9 @@ type chunkHead struct {
 	about     Message
 }
 
-// append writes everything before the body: ProcessingResponse.{request,response}_body(3, 4), BodyResponse.response(1),
-// CommonResponse.body_mutation(3), BodyMutation.streamed_response(3), then the flags before the body,
-// so that nothing follows it.
+// append writes all fields that stand before the body: ProcessingResponse.{request,response}_body (3, 4),
+// BodyResponse.response (1), CommonResponse.body_mutation (3), BodyMutation.streamed_response (3), and the flags.
+// Flags stand before the body so that nothing follows it.
 func (h chunkHead) append(dst []byte) []byte {
 	streamed := 0
 	if h.size > 0 {
@@ -192,26 +192,27 @@ func (h chunkHead) append(dst []byte) []byte {
 	return dst
 }
 
-// flags are the fields 2 to 4 of a StreamedBodyResponse.
+// flags returns the fields 2 to 4 of a StreamedBodyResponse.
 func (h chunkHead) flags() [3]bool { return [3]bool{h.eos, h.about.None, h.about.Compressed} }
 
 func appendLength(dst []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(size))
 }
 
-// maxReserveBytes bounds what Reserve takes on the word of a header: a client that sends no more costs no more.
+// maxReserveBytes bounds what Reserve allocates because a header announced a length: a client that then sends nothing
+// costs no more.
 const maxReserveBytes = 64 << 10
 
 // Body gathers the body of one direction in one pooled buffer, so that it can be read as a whole and then echoed. The
-// buffer doubles as the body grows; it ends at the length that was told, once half of it has come.
-// The zero value is empty.
+// buffer doubles as the body grows. Once half of the length that was told has come, the buffer gets exactly that
+// length. The zero value is empty.
 type Body struct {
 	buf  *[]byte
 	told int // the length of the body, if a header told one, which may be wrong
 }
 
-// Reserve notes that the body will have size bytes, and makes room for them, at most 64 KiB of it: size may come from a
-// content-length and be anything.
+// Reserve notes that the body will have size bytes, and makes room for at most 64 KiB of them: size may come from a
+// content-length, which can be any number.
 func (b *Body) Reserve(size int) {
 	b.told = size
 	size = Reservable(size)
@@ -220,11 +221,11 @@ func (b *Body) Reserve(size int) {
 	}
 }
 
-// Reservable is how much of a length Reserve makes room for.
+// Reservable returns how much of a length Reserve makes room for.
 func Reservable(size int) int { return min(size, maxReserveBytes) }
 
-// Takes is the memory that the body takes once n more bytes are there, or reserved: that of its buffer, which is larger
-// than what it holds.
+// Takes returns the memory that the body takes once n more bytes have come or are reserved: the capacity of its
+// buffer.
 func (b *Body) Takes(n int) int {
 	if n == 0 && b.buf == nil {
 		return 0
@@ -232,7 +233,7 @@ func (b *Body) Takes(n int) int {
 	return b.room(b.Len() + n)
 }
 
-// room is the capacity of a buffer for need bytes.
+// room returns the capacity of the buffer for need bytes.
 func (b *Body) room(need int) int {
 	if b.buf == nil {
 		return capacity(need)
@@ -242,7 +243,7 @@ func (b *Body) room(need int) int {
 	}
 	twice := capacity(max(need, 2*cap(*b.buf)))
 	switch half := (b.told + 1) / 2; {
-	case b.told < need: // no length was told, or a wrong one
+	case b.told < need: // no length was told, or one that was wrong
 		return twice
 	case half <= need:
 		return capacity(b.told)
@@ -252,7 +253,7 @@ func (b *Body) room(need int) int {
 	return twice
 }
 
-// Append copies the body of r.
+// Append copies the body of r to the end of b.
 func (b *Body) Append(r *Request) {
 	need := b.Len() + r.bodyLen
 	if r.bodyLen == 0 {
@@ -264,12 +265,12 @@ func (b *Body) Append(r *Request) {
 	*b.buf = r.AppendBody(*b.buf)
 }
 
-// Len gives the bytes gathered.
+// Len returns how many bytes were gathered.
 func (b *Body) Len() int {
 	return len(b.Bytes())
 }
 
-// Bytes gives the body. The view dies at the next Append, Reserve, Release or Echo.StartBody.
+// Bytes returns the body. It is valid until the next Append, Reserve, Release or Echo.StartBody.
 func (b *Body) Bytes() []byte {
 	if b.buf == nil {
 		return nil
@@ -277,7 +278,7 @@ func (b *Body) Bytes() []byte {
 	return *b.buf
 }
 
-// Release gives the buffer back; the Body is empty and may be used again.
+// Release gives the buffer back to the pool. The Body is empty then, and may be used again.
 func (b *Body) Release() {
 	if b.buf != nil {
 		buffers.Put(b.buf)

@@ -10,10 +10,10 @@ import (
 // Request is one received ProcessingRequest. The zero value is ready for Recv; reuse one per stream.
 type Request struct {
 	Kind Kind
-	// EndOfStream is the end_of_stream of headers and bodies; false for trailers,
-	// which end their direction by themselves.
+	// EndOfStream is the end_of_stream of headers and bodies. It is false for trailers, which always end their
+	// direction.
 	EndOfStream bool
-	// Message is what a body in mode GRPC says of its message; the zero Message elsewhere.
+	// Message is what a body in mode GRPC says of the gRPC message in it. It is zero in other modes.
 	Message Message
 
 	observability bool
@@ -21,11 +21,11 @@ type Request struct {
 	modes         Modes
 
 	held    mem.BufferSlice // references kept until Release
-	frame   []byte          // the top-level fields; without the body member if that lies in several buffers
-	member  int             // offset in frame where the fields of the current oneof member begin
-	bodyOff int             // offset of the body in held, in bytes over all buffers
-	bodyLen int
-	tail    []byte // own memory for a frame that must be joined behind a split body
+	frame   []byte          // the top-level fields, without the body member if that lies in several buffers
+	member  int             // offset in frame at which the fields of the current oneof member begin
+	bodyOff int             // offset of the body in held, counted over all buffers
+	bodyLen int             // bytes of the body
+	tail    []byte          // memory of its own, for fields behind a split body that must be joined
 }
 
 // Message is what mode GRPC says of the one gRPC message that a body carries.
@@ -37,13 +37,13 @@ type Message struct {
 // maxTailBytes bounds the memory that a Request keeps from one message to the next.
 const maxTailBytes = 16 << 10
 
-// Observability tells whether the proxy only shows the message and takes no answer.
+// Observability reports whether the proxy only shows its messages and takes no answer.
 func (r *Request) Observability() bool { return r.observability }
 
-// Modes gives the stream's protocol_config; false if the message carries none.
+// Modes returns the stream's protocol_config. It returns false if the message carries none.
 func (r *Request) Modes() (Modes, bool) { return r.modes, r.hasModes }
 
-// Release gives the buffers back. All views die; the Request is empty and may be used again.
+// Release gives the buffers back. No view is valid after it; the Request is empty and may be used again.
 func (r *Request) Release() {
 	r.held.Free()
 	clear(r.held)
@@ -54,10 +54,10 @@ func (r *Request) Release() {
 	*r = Request{held: r.held[:0], tail: tail}
 }
 
-// BodyLen gives the bytes of the body; 0 for other kinds.
+// BodyLen returns how many bytes the body has; 0 for other kinds.
 func (r *Request) BodyLen() int { return r.bodyLen }
 
-// AppendBody appends the body to dst, the one copy it needs to become contiguous.
+// AppendBody appends the body to dst.
 func (r *Request) AppendBody(dst []byte) []byte {
 	r.BodyPieces(func(piece []byte) bool {
 		dst = append(dst, piece...)
@@ -66,8 +66,8 @@ func (r *Request) AppendBody(dst []byte) []byte {
 	return dst
 }
 
-// BodyPieces calls visit for each piece of the body in order, until visit gives false.
-// Pieces are never empty and die at Release.
+// BodyPieces calls visit for each piece of the body in order, until visit returns false. Pieces are never empty, and
+// are valid until Release.
 func (r *Request) BodyPieces(visit func(piece []byte) bool) {
 	skip, left := r.bodyOff, r.bodyLen
 	for _, b := range r.held {
@@ -87,8 +87,8 @@ func (r *Request) BodyPieces(visit func(piece []byte) bool) {
 	}
 }
 
-// unmarshal reads one frame. A body message that lies in several buffers is kept there if it has the usual form; any
-// other frame in several buffers is joined first, so that there is one reader for everything unusual.
+// unmarshal reads one frame. A body message in several buffers stays in them if it has the usual form. Any other frame
+// in several buffers is joined first, so that one reader handles everything unusual.
 func (r *Request) unmarshal(data mem.BufferSlice) error {
 	r.Release()
 	if len(data) == 0 {
@@ -109,7 +109,7 @@ func (r *Request) unmarshal(data mem.BufferSlice) error {
 	return nil
 }
 
-// join gives one buffer with the bytes of data and a reference of its own.
+// join returns one buffer with the bytes of data and a reference of its own.
 func join(data mem.BufferSlice) mem.Buffer {
 	if len(data) == 1 {
 		data[0].Ref()
@@ -132,8 +132,8 @@ func memberKind(c *protofield.Cursor) Kind {
 	return memberKinds[c.Num]
 }
 
-// extract reads the top-level fields of a checked frame. Of the oneof the last member wins,
-// and a repeated member merges with itself.
+// extract reads the top-level fields of a frame that passed check. As in protobuf, the last member of the oneof wins,
+// and a member that is repeated merges with itself.
 func (r *Request) extract() {
 	c := protofield.Cursor{Rest: r.frame}
 	for {
@@ -156,7 +156,7 @@ func (r *Request) extract() {
 	}
 }
 
-// extractMember reads what is wanted at once of headers and bodies; b stands at offset at of the held bytes.
+// extractMember reads what is wanted of headers and bodies at once. b stands at offset at of the held bytes.
 func (r *Request) extractMember(b []byte, at int) {
 	var eos protowire.Number
 	isBody := false

@@ -46,7 +46,7 @@ func (p *poisonPool) buffer(b []byte) mem.Buffer {
 	return mem.NewBuffer(&own, p)
 }
 
-// cut gives frame in pieces of at most size bytes.
+// cut returns frame in pieces of at most size bytes.
 func (p *poisonPool) cut(frame []byte, size int) (data mem.BufferSlice) {
 	for piece := range slices.Chunk(frame, size) {
 		data = append(data, p.buffer(piece))

@@ -7,18 +7,18 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/protofield"
 )
 
-// bodyHead is where the parts of a body message stand in its frame, in bytes from the frame's start.
+// bodyHead says where the parts of a body message stand in its frame, in bytes from the start of the frame.
 type bodyHead struct {
 	kind    Kind
-	msgTag  int // the HttpBody's tag; other top-level fields may stand before it
+	msgTag  int // tag of the HttpBody; other top-level fields may stand before it
 	bodyOff int
 	bodyEnd int
 	msgEnd  int // end of the HttpBody; other top-level fields may follow
 }
 
 // readHead reads the start of a frame whose first buffer holds everything before the body, and whose HttpBody begins
-// with the body, as generated encoders write it. Lengths are compared unsigned and before any conversion. It gives
-// false for every other form, also for malformed ones.
+// with the body, as generated encoders write it. It returns false for every other form, and for a malformed one.
+// Lengths are compared unsigned, before they are converted.
 func readHead(first []byte, total int) (h bodyHead, ok bool) {
 	h.kind, h.msgTag = findBody(first)
 	if h.kind == None {
@@ -43,7 +43,8 @@ func readHead(first []byte, total int) (h bodyHead, ok bool) {
 	return h, true
 }
 
-// findBody gives the offset of the first body member's tag, if all fields before it lie in first.
+// findBody returns the kind and the offset of the first body member's tag, or None if a field before it does not lie
+// in first as a whole.
 func findBody(first []byte) (Kind, int) {
 	at := 0
 	for at < len(first) {
@@ -62,8 +63,8 @@ func findBody(first []byte) (Kind, int) {
 	return None, 0
 }
 
-// readSplit reads a body message in several buffers without touching the body. It gives false, and leaves the Request
-// empty, for everything but the usual form: what is odd or malformed belongs to the joined path.
+// readSplit reads a body message in several buffers without touching the body. It returns false, and leaves the
+// Request empty, for every frame that has not the usual form; such frames are joined and read by unmarshal.
 func (r *Request) readSplit(data mem.BufferSlice) bool {
 	first := data[0].ReadOnlyData()
 	h, ok := readHead(first, data.Len())
@@ -89,8 +90,8 @@ func (r *Request) readSplit(data mem.BufferSlice) bool {
 	return true
 }
 
-// around gives the fields before the body member and those after it as one frame: in place if one side is empty,
-// which is the rule.
+// around returns the fields before and after the body member as one frame. It copies only if neither side is empty,
+// which is rare.
 func around(before, after []byte) []byte {
 	if len(before) == 0 {
 		return after
@@ -102,7 +103,7 @@ func around(before, after []byte) []byte {
 	return append(append(frame, before...), after...)
 }
 
-// bodyFlags reads an HttpBody's fields beside the body.
+// bodyFlags reads the fields of an HttpBody other than the body.
 func bodyFlags(httpBody []byte) (end bool, about Message) {
 	c := protofield.Cursor{Rest: httpBody}
 	for c.Next() {
@@ -114,8 +115,8 @@ func bodyFlags(httpBody []byte) (end bool, about Message) {
 	return end, about
 }
 
-// behind gives the bytes of data from offset at on: in place if they lie in the last buffer,
-// else joined in the Request's own memory.
+// behind returns the bytes of data from offset at on. If they lie in the last buffer it returns them in place,
+// otherwise joined in the Request's own memory.
 func (r *Request) behind(data mem.BufferSlice, at int) []byte {
 	for i, b := range data {
 		piece := b.ReadOnlyData()
@@ -135,7 +136,7 @@ func (r *Request) behind(data mem.BufferSlice, at int) []byte {
 	return nil
 }
 
-// hasBody tells whether a second body would overwrite the first.
+// hasBody reports whether a second body would replace the first.
 func hasBody(httpBody []byte) bool {
 	c := protofield.Cursor{Rest: httpBody}
 	for c.Next() {
@@ -146,7 +147,7 @@ func hasBody(httpBody []byte) bool {
 	return false
 }
 
-// hasMember tells whether a later member of the oneof would replace the body or merge with it.
+// hasMember reports whether a later member of the oneof would replace the body or merge with it.
 func hasMember(frame []byte) bool {
 	c := protofield.Cursor{Rest: frame}
 	for c.Next() {

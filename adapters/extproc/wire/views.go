@@ -9,7 +9,7 @@ import (
 // attributesKey is the key under which Envoy sends the attributes of an ext_proc filter.
 const attributesKey = "envoy.filters.http.ext_proc"
 
-// MetaKind says what a metadata path leads to.
+// MetaKind says what a path in the metadata leads to.
 type MetaKind uint8
 
 // The kinds of metadata values.
@@ -20,8 +20,8 @@ const (
 	MetaOther // present, but a number, a bool, null, a struct or nothing
 )
 
-// Headers calls visit for each entry of headers or trailers in the order received, until visit gives false. value is
-// raw_value, or value if that is empty. Both views die at Release, and value need not be UTF-8.
+// Headers calls visit for each entry of headers or trailers in the order received, until visit returns false. value is
+// the raw_value of the entry, or its value if that is empty; it need not be UTF-8. Both views are valid until Release.
 func (r *Request) Headers(visit func(key, value []byte) bool) {
 	var num protowire.Number
 	switch r.Kind {
@@ -71,9 +71,9 @@ func readHeader(b []byte) (key, value []byte) {
 	return key, value
 }
 
-// Meta looks up metadata_context.filter_metadata[namespace] and in it path, at least one key. It calls visit with the
-// string found there, or with each string of the list found there (other elements are skipped), until visit gives
-// false. The views die at Release.
+// Meta looks up path, which has at least one key, in metadata_context.filter_metadata[namespace]. It calls visit with
+// the string found there, or with each string of the list found there, until visit returns false; other elements of
+// the list are skipped. The views are valid until Release.
 func (r *Request) Meta(namespace string, path []string, visit func(value []byte) bool) MetaKind {
 	context := merged(r.frame, 8)
 	fields, ok := entry(context, 1, namespace)
@@ -118,7 +118,8 @@ func visitValue(v []byte, visit func(value []byte) bool) MetaKind {
 	}
 }
 
-// Attr gives the string attribute key of the ext_proc filter, copied; "" if it is absent or not a string.
+// Attr returns a copy of the string attribute key of the ext_proc filter. It returns "" if the attribute is absent or
+// not a string.
 func (r *Request) Attr(key string) string {
 	fields, _ := entry(r.frame, 9, attributesKey)
 	v, _ := entry(fields, 1, key)
@@ -128,9 +129,9 @@ func (r *Request) Attr(key string) string {
 	return ""
 }
 
-// merged gives the content of the message field num of b. If the field stands there several times the contents are
-// joined, since joining two encodings is how protobuf merges messages; only that allocates,
-// in proportion to what is joined.
+// merged returns the content of the message field num of b. If the field stands there several times the contents are
+// joined, since joining two encodings is how protobuf merges messages. Only joining allocates, in proportion to what
+// is joined.
 func merged(b []byte, num protowire.Number) []byte {
 	var content []byte
 	pieces := 0
@@ -142,7 +143,7 @@ func merged(b []byte, num protowire.Number) []byte {
 		switch pieces++; pieces {
 		case 1:
 			content = c.Bytes
-		case 2: // what follows in the frame is not ours to write over
+		case 2: // the capacity is cut, so that append does not overwrite the frame
 			content = append(content[:len(content):len(content)], c.Bytes...)
 		default:
 			content = append(content, c.Bytes...)
@@ -151,7 +152,7 @@ func merged(b []byte, num protowire.Number) []byte {
 	return content
 }
 
-// entry gives the value of key in the map field num of b; the last entry of a key wins.
+// entry returns the value of key in the map field num of b. The last entry of a key wins.
 func entry(b []byte, num protowire.Number, key string) (content []byte, ok bool) {
 	var found []byte
 	c := protofield.Cursor{Rest: b}
@@ -174,14 +175,14 @@ func entryKey(b []byte) (key []byte) {
 	return key
 }
 
-// valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
+// valueTypes holds the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
 var valueTypes = [...]protowire.Type{
 	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
 	5: protowire.BytesType, 6: protowire.BytesType,
 }
 
-// readValue gives the member that a google.protobuf.Value holds, 0 if none, and its content if it is a string,
-// a struct or a list.
+// readValue returns the number of the member that a google.protobuf.Value holds, 0 if none, and its content if it is a
+// string, a struct or a list.
 func readValue(b []byte) (num protowire.Number, content []byte) {
 	run := 0
 	c := protofield.Cursor{Rest: b}

@@ -31,7 +31,7 @@ var (
 	errNoFrame   = errors.New("wire: response has no frame: never set, or sent before")
 )
 
-// Direction is one of the two of an HTTP exchange: from the client, or to it.
+// Direction is one of the two directions of an HTTP exchange: from the client, or to it.
 type Direction uint8
 
 // The directions.
@@ -40,7 +40,7 @@ const (
 	ResponseDirection
 )
 
-// String gives "request" or "response".
+// String returns "request" or "response".
 func (d Direction) String() string {
 	if d == RequestDirection {
 		return "request"
@@ -51,8 +51,8 @@ func (d Direction) String() string {
 // Kind says which message of the exchange a Request carries.
 type Kind uint8
 
-// The kinds. None is a frame without a message of these six: only metadata, a window update,
-// or something newer than this codec.
+// The kinds. None is a frame without any of the six messages: only metadata, a window update, or something newer than
+// this codec.
 const (
 	None Kind = iota
 	RequestHeaders
@@ -68,10 +68,10 @@ var kindNames = [...]string{
 	ResponseHeaders: "response headers", ResponseBody: "response body", ResponseTrailers: "response trailers",
 }
 
-// String gives the kind in words.
+// String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
 
-// Direction gives the direction of k; None counts to the request direction.
+// Direction returns the direction of k; None counts to the request direction.
 func (k Kind) Direction() Direction {
 	if k >= ResponseHeaders {
 		return ResponseDirection
@@ -79,8 +79,8 @@ func (k Kind) Direction() Direction {
 	return RequestDirection
 }
 
-// BodyMode is how the proxy sends a body, by the numbers of ProcessingMode.BodySendMode.
-// Numbers without a name here are kept as received.
+// BodyMode says how the proxy sends a body, by the numbers of ProcessingMode.BodySendMode. Numbers without a name here
+// are kept as received.
 type BodyMode int32
 
 // The body modes of Envoy 1.40.
@@ -95,7 +95,7 @@ const (
 
 var modeNames = [...]string{"NONE", "STREAMED", "BUFFERED", "BUFFERED_PARTIAL", "FULL_DUPLEX_STREAMED", "GRPC"}
 
-// String gives the name that the mode has in Envoy's configuration.
+// String returns the name that the mode has in Envoy's configuration.
 func (m BodyMode) String() string {
 	if m < 0 || int(m) >= len(modeNames) {
 		return fmt.Sprintf("BodySendMode(%d)", int32(m))
@@ -103,7 +103,7 @@ func (m BodyMode) String() string {
 	return modeNames[m]
 }
 
-// Modes are the body modes of the protocol_config of a stream's first message.
+// Modes holds the body modes of the protocol_config of a stream's first message.
 type Modes struct {
 	RequestBody, ResponseBody BodyMode
 }
@@ -116,7 +116,7 @@ var _ encoding.CodecV2 = Codec{}
 
 var others = encoding.GetCodecV2(protocodec.Name)
 
-// Name is the content subtype of protobuf.
+// Name returns the content subtype of protobuf.
 func (Codec) Name() string { return protocodec.Name }
 
 // Marshal takes the frame out of a *Response.
@@ -133,8 +133,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return frame, nil
 }
 
-// Unmarshal reads one frame into a *Request, which takes its own references to data.
-// It fails exactly when proto.Unmarshal would.
+// Unmarshal reads one frame into a *Request, which takes references of its own to data. It fails exactly when
+// proto.Unmarshal would.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*Request)
 	if !ok {
@@ -145,7 +145,8 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 const serviceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 
-// Handler serves streams; Process is called on a goroutine of its own for each, and its return ends the stream.
+// Handler serves streams. Process is called on a goroutine of its own for each stream; the stream ends when it
+// returns.
 type Handler interface {
 	Process(Stream) error
 }
@@ -154,7 +155,7 @@ type Handler interface {
 type Stream interface {
 	// Context is done when the proxy resets the stream, the deadline passes or Process returns.
 	Context() context.Context
-	// Recv releases what r held and fills it with the next message. It gives io.EOF after the proxy's half-close.
+	// Recv releases what r held and fills it with the next message. It returns io.EOF after the proxy's half-close.
 	Recv(r *Request) error
 	// Send consumes the frame of r, whether it succeeds or fails.
 	// It blocks while the stream's flow control window is closed.
@@ -181,7 +182,7 @@ func Register(s grpc.ServiceRegistrar, h Handler) {
 				if err := srv.(Handler).Process(stream{ss}); err != nil {
 					return err
 				}
-				return status.FromContextError(ss.Context().Err()).Err() // no clean end for whoever's deadline passed
+				return status.FromContextError(ss.Context().Err()).Err() // a stream whose deadline passed has no clean end
 			},
 			ServerStreams: true,
 			ClientStreams: true,
@@ -190,8 +191,9 @@ func Register(s grpc.ServiceRegistrar, h Handler) {
 	}, h)
 }
 
-// ServerOptions gives the codec and the buffer pool to a gRPC server. Limits, windows and stream workers stay with the
-// caller; the receive limit must exceed the proxy's buffer limit, since one body message can be as large as that.
+// ServerOptions returns the options that give a gRPC server this package's codec and buffer pool. Limits, windows and
+// stream workers stay with the caller; the receive limit must exceed the proxy's buffer limit, because one body
+// message can be as large as that.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec{}), experimental.BufferPool(buffers)}
 }
@@ -203,18 +205,18 @@ const (
 	maxTierBits = 22
 )
 
-// buffers is shared by the server and the codec, so that what one puts back the other gets.
+// buffers is shared by the server and the codec, so that each can use what the other puts back.
 var buffers = new(bufferPool)
 
 // bufferPool hands out buffers with old content in them: grpc's own pool clears the whole capacity on each Get, which
-// costs more than all decoding at 64 KiB. Whoever gets a buffer must write each byte before reading it.
+// costs more than all decoding at 64 KiB. Each byte of a buffer must be written before it is read.
 type bufferPool struct {
 	tiers [maxTierBits - minTierBits + 1]sync.Pool
 }
 
 var _ mem.BufferPool = (*bufferPool)(nil)
 
-// Get gives a buffer of length bytes whose content is undefined.
+// Get returns a buffer of length bytes whose content is undefined.
 func (p *bufferPool) Get(length int) *[]byte {
 	if length > 1<<maxTierBits {
 		b := make([]byte, length)
@@ -229,7 +231,7 @@ func (p *bufferPool) Get(length int) *[]byte {
 	return &b
 }
 
-// capacity is that of the buffer that Get gives for length bytes.
+// capacity returns the capacity of the buffer that Get returns for length bytes.
 func capacity(length int) int {
 	if length > 1<<maxTierBits {
 		return length
