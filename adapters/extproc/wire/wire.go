@@ -182,7 +182,7 @@ func Register(s grpc.ServiceRegistrar, h Handler) {
 				if err := srv.(Handler).Process(stream{ss}); err != nil {
 					return err
 				}
-				return status.FromContextError(ss.Context().Err()).Err() // a stream whose deadline passed has no clean end
+				return status.FromContextError(ss.Context().Err()).Err() // an error if its deadline passed
 			},
 			ServerStreams: true,
 			ClientStreams: true,
