@@ -1,6 +1,6 @@
-// Package accesslog takes Envoy's gRPC access log, and tells of each request that ended, or runs on, whose response's
-// body ext_proc was not shown. It knows requests by the id that the pick put into the dynamic metadata. It never waits
-// for anybody, keeps nothing of an entry, and never decides what an end means.
+// Package accesslog serves Envoy's gRPC access log. It reports each request that has ended, or still runs, and whose
+// response body ext_proc was not shown. It recognises requests by the id that the pick put into the dynamic metadata.
+// It never blocks on what it reports to, keeps nothing of an entry, and never decides what an end means.
 package accesslog
 
 import (
@@ -23,38 +23,40 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Where the pick put the request's id, and the connection that the request came on.
+// Where the pick put the id of the request, and the number of the connection that the request came on.
 const (
 	namespace     = "envoy.lb"
 	idKey         = "x-signalbox-request-id"
 	connectionKey = "x-signalbox-connection"
 )
 
-// bodyBegan is the custom tag by which Envoy, from 1.37 on, tells when the first byte of a response's body came from
-// upstream: its entries have no field for that.
+// bodyBegan is the custom tag in which Envoy, from 1.37 on, reports when the first byte of a response's body came from
+// upstream. Access log entries have no field for that.
 const bodyBegan = "signalbox-body-began-us"
 
-// Proxy is told what a log says of the proxy that sends it, by the goroutine that reads the log.
+// Proxy is told what a log says about the proxy that sends it. The goroutine that reads the log calls it.
 type Proxy interface {
-	// Identified is told, at most once, what the proxy calls itself; "" = it does not say.
+	// Identified is told, at most once, the name and the version of the proxy; "" = it does not say.
 	Identified(node, version string)
-	// Spoke is told of each entry, with the connection that its request came on; 0 = another process's, or unknown.
+	// Spoke is told of each entry, with the connection that its request came on; 0 = it is unknown, or one of another
+	// process.
 	Spoke(messages.ConnectionID)
 	// Gone is told once, last.
 	Gone()
 }
 
-// Deps are what a Server works with.
+// Deps holds what a Server works with.
 type Deps struct {
-	// ParseID reads a request id; false if it is another instance's.
+	// ParseID reads a request id. It returns false if the id is another instance's.
 	ParseID func(string) (messages.RequestID, bool)
-	// Ended is told of each of our requests that ended. It must not block.
+	// Ended is told of each request of this process that ended. It must not block.
 	Ended func(messages.ExchangeLogged)
-	// Ongoing is told, now and then, of each of ours whose response has begun. It must not block.
+	// Ongoing is told, now and then, of each request of this process whose response has begun. It must not block.
 	Ongoing func(messages.ExchangeOngoing)
-	// Silent is told that a proxy's log ended, unless Close ended it. It must not block.
+	// Silent is told that the log of a proxy ended, except when Close ended it. It must not block.
 	Silent func()
-	// Opened returns what is to be told of the proxy behind a stream's context; nil, also as its answer = nothing is.
+	// Opened returns the Proxy to tell of the log on a stream's context. It may be nil, or return nil: then nothing is
+	// told.
 	Opened  func(context.Context) Proxy
 	Metrics *Metrics
 }
@@ -67,10 +69,10 @@ type Server struct {
 	close   sync.Once
 }
 
-// NewServer is a server that takes entries.
+// NewServer returns a server that takes entries.
 func NewServer(deps Deps) *Server { return &Server{deps: deps, closing: make(chan struct{})} }
 
-// Close ends all streams: a proxy keeps its stream for as long as it lives, so that nobody could wait for their end.
+// Close ends all streams. A proxy keeps its stream as long as it lives, so waiting for the end of one would not end.
 func (s *Server) Close() { s.close.Do(func() { close(s.closing) }) }
 
 // StreamAccessLogs takes entries until the proxy ends the stream, or Close does.
@@ -99,7 +101,7 @@ func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.
 	}
 }
 
-// unwatched is the Proxy of a stream of which nothing is to be told.
+// unwatched is the Proxy of a stream that nothing is told of.
 type unwatched struct{}
 
 func (unwatched) Identified(string, string)   {}
@@ -114,7 +116,7 @@ type reader struct {
 
 func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccessLogsMessage,
 	accesslogv3.StreamAccessLogsResponse]) error {
-	var m emptypb.Empty // it takes any message, and keeps its bytes: nothing is built of what nobody asks for
+	var m emptypb.Empty // an empty message keeps the bytes of any other as unknown fields, so that no objects are built
 	for first := true; ; first = false {
 		if err := stream.RecvMsg(&m); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -132,7 +134,7 @@ func (r *reader) take(stream grpc.ClientStreamingServer[accesslogv3.StreamAccess
 	}
 }
 
-// identity is what a stream's first message says of its proxy.
+// identity returns the name and the version that the first message of a stream says of its proxy.
 func identity(message []byte) (node, version string) {
 	var e entry
 	e.walk(message, func(c protofield.Cursor) {
@@ -168,7 +170,7 @@ func (r *reader) onEntry(e *entry) {
 	}
 }
 
-// cameOn is the connection of an entry's request. What another process wrote names none of ours.
+// cameOn returns the connection that an entry's request came on. An entry of another process names none of ours.
 func (e *entry) cameOn(ours bool) messages.ConnectionID {
 	if !ours {
 		return 0
@@ -180,13 +182,13 @@ func (e *entry) cameOn(ours bool) messages.ConnectionID {
 	return messages.ConnectionID(n)
 }
 
-// Metrics are those of all access log streams.
+// Metrics holds the metrics of all access log streams.
 type Metrics struct {
 	streams                prometheus.Gauge
 	ours, foreign, unnamed prometheus.Counter
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	entries := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "signalbox_access_log_entries_total",

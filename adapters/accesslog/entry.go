@@ -12,20 +12,20 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// entry is what is read of an HTTPAccessLogEntry: an entry has some sixty objects, and a dozen numbers say all. It
-// means what the generated types would: of a field that stands twice the last counts, and messages merge.
+// entry is what is read of an HTTPAccessLogEntry. The generated type would build some sixty objects for a dozen
+// numbers. entry has the same meaning as that type: of a field that stands twice the last counts, and messages merge.
 // Its texts are views into the message.
 type entry struct {
 	intermediate bool
 	id           []byte
 	connection   []byte  // that the request came on
-	started      span    // since 1970
-	headers      span    // from upstream
-	bodyBegan    uint64  // µs, the first byte of the response's body from upstream; 0 = not told
-	lasted       [3]span // the whole of it, to the last byte from upstream, and to the last byte sent downstream
-	host         []byte  // of who served
+	started      span    // start of the request, since 1970
+	headers      span    // from started to the response's first byte from upstream
+	bodyBegan    uint64  // microseconds from started to the first byte of the response's body; 0 = not reported
+	lasted       [3]span // from started to the end, the last byte from upstream, and the last byte sent downstream
+	host         []byte  // of the server
 	port         uint32
-	flags        uint64 // by number of the field
+	flags        uint64 // bit n is field n of ResponseFlags
 	status       uint32 // HTTP
 	bytes        uint64 // of the response's body
 	malformed    bool
@@ -41,7 +41,7 @@ func (s *span) duration() time.Duration {
 	return (&durationpb.Duration{Seconds: s.seconds, Nanos: s.nanos}).AsDuration()
 }
 
-// Flags of ResponseFlags.
+// Numbers of the fields of ResponseFlags.
 const (
 	noHealthyUpstream     = 2
 	upstreamRemoteReset   = 5
@@ -57,9 +57,9 @@ const (
 		1<<noHealthyUpstream | 1<<upstreamRetryLimit
 )
 
-// eachEntry reads the entries of a StreamAccessLogsMessage. False = it is malformed, and no entry was visited. Entries
-// are read twice, once to see that all can be: of a message of 2 MiB a million entries can be kept nowhere.
-// The entry dies with its visit.
+// eachEntry calls visit for the entries of a StreamAccessLogsMessage. It returns false, without a visit, if the
+// message is malformed. Entries are read twice, first to see that all are well-formed: a message of 2 MiB may have a
+// million entries, which are too many to keep. An entry is valid only during its visit.
 func eachEntry(message []byte, visit func(*entry)) bool {
 	var e entry
 	logs := httpLogs(&e, message)
@@ -82,7 +82,8 @@ func eachEntry(message []byte, visit func(*entry)) bool {
 	return true
 }
 
-// httpLogs is the part of a message whose http_logs count: tcp_logs take the place of those before them.
+// httpLogs returns the part of a message whose http_logs count. Both kinds of log are members of one oneof, so
+// tcp_logs discard the http_logs before them.
 func httpLogs(e *entry, message []byte) []byte {
 	logs := message
 	e.walk(message, func(c protofield.Cursor) {
@@ -110,13 +111,13 @@ func eachLog(e *entry, logs []byte, each func([]byte)) {
 	})
 }
 
-// read makes e another entry, and keeps in mind whether one was malformed.
+// read replaces the entry by another one. malformed stays set.
 func (e *entry) read(b []byte) {
 	*e = entry{malformed: e.malformed}
 	e.walk(b, e.entry)
 }
 
-// end is what an entry says.
+// end returns what an entry says of the end of its request.
 func (e *entry) end() messages.ResponseEnded {
 	lasted := max(e.lasted[0].duration(), e.lasted[1].duration(), e.lasted[2].duration())
 	return messages.ResponseEnded{
@@ -132,7 +133,7 @@ func (e *entry) end() messages.ResponseEnded {
 
 func (e *entry) bodyBytes() int64 { return int64(min(e.bytes, 1<<62)) }
 
-// served is an ip:port as the pool writes it; "" = it is none.
+// served returns the ip:port of the server as the pool writes it; "" = the entry has none.
 func (e *entry) served() messages.Address {
 	ip, err := netip.ParseAddr(string(e.host))
 	if err != nil || e.port > math.MaxUint16 {
@@ -141,7 +142,7 @@ func (e *entry) served() messages.Address {
 	return messages.Address(netip.AddrPortFrom(ip.Unmap(), uint16(e.port)).String())
 }
 
-// walk reads the fields of a message, and notes whether it is malformed.
+// walk calls field for the fields of a message, and notes whether the message is malformed.
 func (e *entry) walk(b []byte, field func(protofield.Cursor)) {
 	c := protofield.Cursor{Rest: b}
 	for c.Next() {
@@ -209,7 +210,7 @@ func (e *entry) flag(c protofield.Cursor) {
 	}
 }
 
-// address reads an Address: a socket's, or another kind's, which takes its place.
+// address reads an Address. One that is no socket address discards the socket address before it.
 func (e *entry) address(c protofield.Cursor) {
 	switch {
 	case c.Is(1):
@@ -230,7 +231,7 @@ func (e *entry) socket(c protofield.Cursor) {
 	}
 }
 
-// tag reads an entry of custom_tags if it tells when the body began.
+// tag reads an entry of custom_tags, if it is the one that says when the body began.
 func (e *entry) tag(b []byte) {
 	var key, value []byte
 	e.walk(b, func(c protofield.Cursor) {
@@ -246,7 +247,7 @@ func (e *entry) tag(b []byte) {
 	}
 }
 
-// microseconds reads a number; 0 = it is none.
+// microseconds returns a number in decimal digits; 0 = the text is none.
 func microseconds(text []byte) (n uint64) {
 	if len(text) > 18 { // digits that surely fit
 		return 0
@@ -281,7 +282,7 @@ func (e *entry) fields(c protofield.Cursor) {
 	}
 }
 
-// key is that of a map's entry.
+// key returns the key of an entry of a map.
 func (e *entry) key(b []byte) (key []byte) {
 	e.walk(b, func(c protofield.Cursor) {
 		if c.Is(1) {
@@ -291,7 +292,7 @@ func (e *entry) key(b []byte) (key []byte) {
 	return key
 }
 
-// values reads the value of a map's entry: a later entry of a key takes the place of an earlier one.
+// values reads the value of an entry of a map. A later entry with the same key replaces an earlier one.
 func (e *entry) values(b []byte, value func(protofield.Cursor)) {
 	e.walk(b, func(c protofield.Cursor) {
 		if c.Is(2) {
@@ -306,7 +307,7 @@ var valueTypes = [...]protowire.Type{
 	5: protowire.BytesType, 6: protowire.BytesType,
 }
 
-// text reads the Value of a map's entry: a string, or another kind, which takes its place.
+// text reads the Value of an entry of a map. It returns the string, or nil if the Value is of another kind.
 func (e *entry) text(b []byte) (text []byte) {
 	e.values(b, func(c protofield.Cursor) {
 		if int(c.Num) >= len(valueTypes) || valueTypes[c.Num] != c.Typ {

@@ -20,9 +20,9 @@ const Howto = "set $ENVOY to one, or put one on PATH " +
 // pinned is where make envoy leaves its binary, below the source folder.
 var pinned = filepath.Join(".envoy", "envoy")
 
-// Find returns the path of the Envoy to start: $ENVOY, else the one on PATH, else the pinned one below the working
-// directory, beside the binary self, or in the folder above it, for self is in a folder bin of the source. self may
-// be "". An $ENVOY that cannot be run is an error, for it was asked for.
+// Find returns the path of the Envoy to start. It takes $ENVOY, else the one on PATH, else the pinned one: below the
+// working directory, beside the binary self, or in the folder above it, because self is in the folder bin of the
+// source. self may be "". An $ENVOY that cannot be run is an error, because it was asked for.
 func Find(self string) (string, error) {
 	if asked := os.Getenv("ENVOY"); asked != "" {
 		path, err := exec.LookPath(asked)
@@ -64,7 +64,7 @@ func causeOf(err error) error {
 	return err
 }
 
-// versionText is what Envoy says of itself: "envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
+// versionText matches what Envoy prints of itself: "envoy version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
 var versionText = regexp.MustCompile(`version: [^/\s]*/(\d+\.\d+\.\d+)`)
 
 // Version returns the version that the binary gives, such as "1.40.0".

@@ -10,19 +10,19 @@ import (
 const (
 	firstPause   = 250 * time.Millisecond // before Envoy is started again
 	longestPause = 8 * time.Second
-	// A run shorter than this counts as a death at once.
+	// shortRun is the length below which a run counts as short.
 	shortRun = 5 * time.Second
-	// So many short runs in a row, and it is not started again.
+	// shortRuns in a row end the attempts: Envoy is not started again.
 	shortRuns = 5
 )
 
 // Event is something that happened to an Envoy that is kept running.
 type Event struct {
-	Process int           // its id
-	URL     string        // where clients come, once it serves; "" = it has ended
-	Admin   string        // URL of its admin page, likewise
-	How     string        // it ended, such as "signal: killed"
-	Pause   time.Duration // until it is started again
+	Process int           // id of the process
+	URL     string        // where clients connect, once Envoy serves; "" = it has ended
+	Admin   string        // URL of the admin page, once Envoy serves; "" = it has ended
+	How     string        // how it ended, such as "signal: killed"; "" = it serves
+	Pause   time.Duration // until it is started again; 0 = it serves
 }
 
 // Keeper keeps one Envoy running: one that dies is started again, after a pause that doubles from run to short run.
@@ -45,7 +45,7 @@ type Keeper struct {
 	current *Process // written by run alone, read after its end; nil = none runs
 }
 
-// Keep starts Envoy. told hears each event, one after the other.
+// Keep starts Envoy. told is called with each event, one after the other.
 func Keep(cfg Config, told func(Event)) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Keeper{cfg: cfg, told: told, failed: make(chan error, 1), cancel: cancel, ended: make(chan struct{})}
@@ -53,11 +53,11 @@ func Keep(cfg Config, told func(Event)) *Keeper {
 	return k
 }
 
-// Failed returns the channel of the error with which the keeper gave up, if it does.
+// Failed returns a channel that gets the error with which the keeper gave up, if it does.
 func (k *Keeper) Failed() <-chan error { return k.failed }
 
-// Settle ends the keeping: from now on Envoy is not started again. It returns the process that runs, nil if there is
-// none; the caller ends it.
+// Settle stops the keeper: from now on Envoy is not started again. It returns the process that runs, which the caller
+// ends; nil = there is none.
 func (k *Keeper) Settle() *Process {
 	k.cancel()
 	<-k.ended
@@ -76,7 +76,7 @@ func (k *Keeper) run(ctx context.Context) {
 		}
 		k.current = p
 		if k.follow(ctx, p); !p.Gone() {
-			return // ctx is done: it is left to Settle
+			return // ctx is done, and Settle returns the process
 		}
 		k.current = nil
 		if short++; time.Since(began) >= shortRun {
@@ -95,7 +95,7 @@ func (k *Keeper) run(ctx context.Context) {
 // follow waits until the process is gone or ctx is done, and tells when it serves.
 func (k *Keeper) follow(ctx context.Context, p *Process) {
 	if url, err := p.Ready(ctx); err == nil {
-		admin, _ := p.admin() // it was asked there just now
+		admin, _ := p.admin() // it is known, for Ready has asked it
 		k.told(Event{Process: p.ID(), URL: url, Admin: admin})
 	}
 	select {

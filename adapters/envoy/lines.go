@@ -8,10 +8,10 @@ import (
 
 const (
 	keptLines = 20
-	lineBytes = 1000 // of a line; the rest is cut
+	lineBytes = 1000 // longest line that is kept; the rest is cut off
 )
 
-// lines takes the output of a process apart, hands on each line, and keeps the last ones.
+// lines splits the output of a process into lines, hands each on, and keeps the last ones.
 type lines struct {
 	each func(string) // nil = nothing is handed on
 

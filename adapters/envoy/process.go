@@ -18,13 +18,13 @@ import (
 // endWithin is how long a process may take to end after SIGTERM, before it is killed.
 const endWithin = 2 * time.Second
 
-// Config is how an Envoy is started.
+// Config says how an Envoy is started.
 type Config struct {
 	Binary    string
 	Bootstrap string       // path of the file
-	Folder    string       // for a file in which Envoy says where its admin page is; it may hold other things too
-	Flags     []string     // further ones of Envoy
-	Line      func(string) // gets each line of Envoy's log, from warnings on; nil = they are only kept for errors
+	Folder    string       // for the file in which Envoy says where its admin page is; it may have other files
+	Flags     []string     // further flags of Envoy
+	Line      func(string) // is called with each line of Envoy's log, warnings and above; may be nil
 }
 
 // Process is one run of Envoy.
@@ -37,8 +37,8 @@ type Process struct {
 	how       error // valid after ended; nil = exit status 0
 }
 
-// Start starts Envoy and does not wait until it serves: Ready says so. Its process group is its own, so that the
-// Ctrl-C of a terminal does not reach it: what it holds may be drained first.
+// Start starts Envoy, and does not wait until it serves, which Ready does. Envoy has a process group of its own, so
+// that a terminal's Ctrl-C does not reach it, and the requests that it holds can be drained first.
 func Start(cfg Config) (*Process, error) {
 	file, err := os.CreateTemp(cfg.Folder, "admin-")
 	if err != nil {
@@ -63,8 +63,8 @@ func Start(cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for its end. It keeps its thread: the system's signal at the parent's death is one
-// at the death of the thread that started the child.
+// run starts the process and waits for its end. It keeps its thread locked, because the system ends the child when the
+// thread that started it ends, not when the process does.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,11 +81,11 @@ func (p *Process) run(started chan<- error) {
 	close(p.ended)
 }
 
-// running are the processes that have not ended.
+// running holds the processes that have not ended.
 var running sync.Map
 
-// KillAll kills every process that was started and does not wait for their ends. It is for a process that ends at
-// once, on a system that does not end its children with it.
+// KillAll kills every process that was started, and does not wait for their ends. It is for a program that ends at
+// once on a system that does not end its children with it.
 func KillAll() {
 	running.Range(func(p, _ any) bool {
 		_ = p.(*Process).cmd.Process.Kill() // fails for one that is gone
@@ -93,8 +93,8 @@ func KillAll() {
 	})
 }
 
-// endsWithUs has the system end a child whose parent was killed, where the system can (Linux), and keeps the
-// terminal's signals from it. A system without these fields does neither.
+// endsWithUs returns attributes by which the system ends a child whose parent was killed, where the system can
+// (Linux), and keeps the terminal's signals from it. A system without these fields does neither.
 func endsWithUs() *syscall.SysProcAttr {
 	attributes := new(syscall.SysProcAttr)
 	fields := reflect.ValueOf(attributes).Elem()
@@ -135,8 +135,8 @@ func (p *Process) How() string {
 // LastLines returns the last lines of Envoy's log.
 func (p *Process) LastLines() []string { return p.said.tail() }
 
-// End asks with SIGTERM, at which Envoy cuts what it holds, kills after two seconds, and returns when the process is
-// gone.
+// End sends SIGTERM, at which Envoy cuts its requests off, and kills the process after two seconds. It returns when
+// the process is gone.
 func (p *Process) End() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err == nil {
 		patience := time.NewTimer(endWithin)
@@ -155,7 +155,7 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// admin returns the URL of the admin page; false until Envoy has one.
+// admin returns the URL of the admin page. It returns false until Envoy has one.
 func (p *Process) admin() (string, bool) {
 	address, err := os.ReadFile(filepath.Clean(p.adminFile))
 	if address = bytes.TrimSpace(address); err != nil || len(address) == 0 {

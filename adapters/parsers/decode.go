@@ -69,8 +69,8 @@ func appendDecoded(dst, raw []byte) []byte {
 	return dst
 }
 
-// copyText is the text of raw as a string of its own. A byte that is not UTF-8 becomes U+FFFD,
-// as encoding/json does it.
+// copyText returns the text of raw as a string of its own. A byte that is not UTF-8 becomes U+FFFD, as in
+// encoding/json.
 func copyText(raw []byte, escaped bool) string {
 	if escaped {
 		raw = appendDecoded(make([]byte, 0, len(raw)), raw)

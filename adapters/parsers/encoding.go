@@ -15,11 +15,11 @@ import (
 
 // Limits of decoding. What goes beyond one of them stays unread, so they bound what a body can cost and nothing else.
 const (
-	// maxCodings of one body: clients apply one, and each costs a pass.
+	// maxCodings is how many codings one body may have: clients apply one, and each costs a pass.
 	maxCodings = 4
-	// maxRatio is how many times longer than the body that came its text may be. JSON text reaches 3 to 20.
+	// maxRatio is how many times longer than the encoded body its text may be. JSON text reaches 3 to 20.
 	maxRatio = 100
-	// freeBytes may come out of any body: a short one may well repeat itself.
+	// freeBytes may come out of any body, whatever its ratio: a short one may well repeat itself.
 	freeBytes = 64 << 10
 	// leadBytes is how far what went in may be ahead of what came out. Decoders read a block ahead, 128 KiB at most;
 	// past that the body is made of blocks and frames that hold nothing,
@@ -27,14 +27,14 @@ const (
 	leadBytes = 256 << 10
 	// windowBytes is the window that RFC 9659 lets a zstd body ask for.
 	windowBytes = 8 << 20
-	// keptBytes is the longest buffer that waits for the next body.
+	// keptBytes is the longest buffer that is kept for the next body.
 	keptBytes = 1 << 20
-	// chunkBytes come out at a time, so that lead is seen early.
+	// chunkBytes are decoded at a time, so that a body past its limits is noticed early.
 	chunkBytes = 32 << 10
-	// maxDecoding bodies at a time bound the memory, whatever the number of cores.
+	// maxDecoding bodies are decoded at a time, which bounds the memory whatever the number of cores.
 	maxDecoding = 8
-	// decoderWait is the longest wait for one of these places. Decoding only computes,
-	// so a longer queue is an overload.
+	// decoderWait is the longest wait for one of these places. Decoding only computes, so a longer queue is an
+	// overload.
 	decoderWait = 100 * time.Millisecond
 	// decodeTime of one body. It stands above all others: a body can be cut into blocks so small that each byte costs
 	// ten times what it costs elsewhere.
@@ -50,14 +50,14 @@ const (
 	codingKinds
 )
 
-// codingList are the codings of a body in the order in which they were applied.
+// codingList holds the codings of a body in the order in which they were applied.
 type codingList struct {
 	items [maxCodings]coding
 	n     int
 }
 
-// codings reads a content-encoding, which may be a list. Identity and empty items count for nothing. False = there is a
-// coding that we do not know, or too many.
+// codings reads a content-encoding, which may be a list. Identity and empty items do not count. It returns false if a
+// coding is unknown, or there are too many.
 func codings(header string) (l codingList, ok bool) {
 	for header != "" {
 		var name string
@@ -90,7 +90,7 @@ var (
 	errLead       = errors.New("too much went in for what came out")
 )
 
-// decoders decode bodies for whoever reads them, few at a time.
+// decoders decodes bodies, few at a time.
 type decoders struct {
 	maxBytes int           // of one decoded body
 	within   time.Duration // decodeTime
@@ -98,14 +98,15 @@ type decoders struct {
 	spaces   sync.Pool     // of *workspace
 }
 
-// newDecoders leaves half of the cores to requests that are not compressed. There are two places at least, or every
-// body would wait for the one that the kernel has put aside.
+// newDecoders leaves half of the cores to requests that are not compressed. There are at least two places, or every
+// body would wait for one whose goroutine the kernel has put aside.
 func newDecoders(maxBytes int) *decoders {
 	places := min(max(runtime.GOMAXPROCS(0)/2, 2), maxDecoding)
 	return &decoders{maxBytes: maxBytes, within: decodeTime, places: make(chan struct{}, places)}
 }
 
-// read calls use with the text of a body; the text dies when use returns. errNotDecoded = use was not called.
+// read calls use with the text of a body, which is valid until use returns. It returns errNotDecoded if use was not
+// called.
 func (d *decoders) read(l codingList, body []byte, use func(text []byte) error) error {
 	if !d.enter() {
 		return errNotDecoded
@@ -129,7 +130,7 @@ func (d *decoders) read(l codingList, body []byte, use func(text []byte) error) 
 	return use(text)
 }
 
-// enter takes a place; false = none became free in time.
+// enter takes a place. It returns false if none became free in time.
 func (d *decoders) enter() bool {
 	select {
 	case d.places <- struct{}{}:

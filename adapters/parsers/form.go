@@ -6,15 +6,15 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// answerForm gathers what a body asks of the form of its answer.
+// answerForm gathers what a request asks of the form of its answer.
 type answerForm struct {
 	usageInEach, structured       bool
-	logProbs                      bool // the member says true, of chat, or a number, of completions
-	echo, promptLogProbs, withIDs bool // each repeats the prompt in the answer
+	logProbs                      bool // the member is true (chat), or a number (completions)
+	echo, promptLogProbs, withIDs bool // each of these makes the answer repeat the prompt or more
 	top, choices, prompts         int
 }
 
-// formMember reads a member of the top object that decides the form of the answer; another one is skipped.
+// formMember reads a member of the top object that decides the form of the answer. It skips any other member.
 func (r *reader) formMember(key []byte) (ok bool) {
 	switch string(key) {
 	case "n":
@@ -42,7 +42,7 @@ func (r *reader) formMember(key []byte) (ok bool) {
 	return ok
 }
 
-// logProbs reads true or false, of chat, or how many, of completions.
+// logProbs reads the member logprobs: a bool in chat completions, a number in completions.
 func (r *reader) logProbs() (ok bool) {
 	if r.format == chatFormat {
 		r.form.logProbs, ok = r.isTrue()
@@ -54,7 +54,7 @@ func (r *reader) logProbs() (ok bool) {
 	return ok
 }
 
-// isGiven reports whether the value ahead is there at all: neither null nor an empty array.
+// isGiven reports whether the next value is neither null nor an empty array.
 func (r *reader) isGiven() bool {
 	if r.peek() == '[' {
 		ahead := r.scanner
@@ -63,7 +63,7 @@ func (r *reader) isGiven() bool {
 	return r.peek() != 'n'
 }
 
-// answer is the form of the answer. A server that is told less than it needs takes 1 of a choice, and of a prompt.
+// answer returns the form of the answer. A missing number of choices, or of prompts, counts as 1, as servers take it.
 func (r *reader) answer() messages.AnswerForm {
 	f := r.form
 	out := messages.AnswerForm{

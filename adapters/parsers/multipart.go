@@ -21,8 +21,9 @@ func isForm(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), "multipart/form-data")
 }
 
-// formModel is the value of a form's field model, "" if it has none that names something. A file is no field. A field
-// that stands twice counts with its last value. What is broken, cut or past a limit ends the form.
+// formModel returns the value of the field model of a form, or "" if the form has none that names something. A file is
+// no field. Of a field that stands twice the last value counts. Reading ends where the form is broken, cut off or past
+// a limit.
 func formModel(contentType string, body []byte) string {
 	if len(contentType) > maxFormTypeBytes {
 		return ""
@@ -55,12 +56,12 @@ func formModel(contentType string, body []byte) string {
 // form walks the parts of a body without a copy of what is in them.
 type form struct {
 	rest      []byte
-	delimiter []byte // with the line break before it, which is no part of what it ends
+	delimiter []byte // with the line break before it, which does not belong to the content that it ends
 	bytes     bytes.Reader
 	lines     *bufio.Reader
 }
 
-// begin steps over what stands before the first part; false = there is none.
+// begin steps over what stands before the first part. It returns false if there is no part.
 func (f *form) begin() bool {
 	if bytes.HasPrefix(f.rest, f.delimiter[2:]) {
 		if behind, last, ok := lineEnd(f.rest[len(f.delimiter)-2:]); ok {
@@ -72,8 +73,8 @@ func (f *form) begin() bool {
 	return ok && more
 }
 
-// content steps over the content of a part and the delimiter that ends it. more = another part begins; false for ok =
-// no delimiter ends it.
+// content steps over the content of a part and the delimiter that ends it. more says that another part begins; ok is
+// false if no delimiter ends the content.
 func (f *form) content() (content []byte, more, ok bool) {
 	at := 0
 	for {
@@ -89,7 +90,8 @@ func (f *form) content() (content []byte, more, ok bool) {
 	}
 }
 
-// lineEnd returns what stands behind the line of a delimiter; false for ok = the line goes on, so it was none.
+// lineEnd returns what stands behind the line of a delimiter. ok is false if the line goes on, because then it was no
+// delimiter.
 func lineEnd(b []byte) (behind []byte, last, ok bool) {
 	if bytes.HasPrefix(b, []byte("--")) {
 		return nil, true, true
@@ -99,7 +101,8 @@ func lineEnd(b []byte) (behind []byte, last, ok bool) {
 	return behind, false, ok
 }
 
-// header reads the header of a part, and says whether the part is the model. False for ok = it is broken or too long.
+// header reads the header of a part, and returns whether the part is the model. ok is false if the header is broken or
+// too long.
 func (f *form) header() (isModel, ok bool) {
 	n := 0
 	if !bytes.HasPrefix(f.rest, []byte("\r\n")) {

@@ -16,12 +16,13 @@ import (
 // maxNameBytes is the longest model name and salt that is kept as it is, as written in the body.
 const maxNameBytes = 1024
 
-// byteOrderMark is what some clients write before JSON. Model servers read past it, vLLM among them.
+// byteOrderMark stands before the JSON of some clients. Model servers read past it, vLLM among them.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Config of an OpenAI parser.
+// Config holds the settings of an OpenAI parser.
 type Config struct {
-	// Seed of the block hashes: one for the whole process, or prompts do not compare.
+	// Seed is the seed of the block hashes. It is one for the whole process, because hashes with different seeds do
+	// not compare.
 	Seed uint64
 	// MaxDecodedBytes is how long the text of a body with a content encoding may be: as long as a body without one, or
 	// encoding would be a way around that limit. 0 = 32 MiB.
@@ -35,7 +36,7 @@ type OpenAI struct {
 	decoders *decoders
 }
 
-// NewOpenAI makes a parser.
+// NewOpenAI returns a parser.
 func NewOpenAI(c Config) *OpenAI {
 	if c.MaxDecodedBytes <= 0 {
 		c.MaxDecodedBytes = 32 << 20
@@ -178,7 +179,7 @@ type text struct {
 	escaped bool
 }
 
-// name is the text if it is one that names something. What is longer names no model.
+// name returns the text if it can name a model. A longer one names none.
 func (t text) name() string {
 	if len(t.raw) > maxNameBytes {
 		return ""
@@ -186,7 +187,7 @@ func (t text) name() string {
 	return copyText(t.raw, t.escaped)
 }
 
-// secret is the text, or what stands for it: a salt keeps prompts apart however long it is.
+// secret returns the text or, if it is long, what stands for it: a salt keeps prompts apart however long it is.
 func (t text) secret(seed uint64) string {
 	if len(t.raw) <= maxNameBytes {
 		return copyText(t.raw, t.escaped)

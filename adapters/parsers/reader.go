@@ -14,10 +14,10 @@ type reader struct {
 	limit         int // max_tokens
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
-	promptBytes int  // of text in the prompt
-	tokens      int  // of token arrays
-	fed         bool // messages, or prompt, was there
-	countKeys   bool // keys are prompt text, too
+	promptBytes int  // bytes of text in the prompt
+	tokens      int  // tokens of the prompt's token arrays
+	fed         bool // the body has messages, or a prompt
+	countKeys   bool // keys count as prompt text too
 	chunk       [256]byte
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ResponseScanner looks for all that the body of a response says about itself. It never allocates.
-// Not for concurrent use.
+// ResponseScanner looks for everything that the body of a response says about itself. It never allocates. It is not
+// for concurrent use.
 type ResponseScanner struct {
 	usage  UsageScanner
 	err    ErrorScanner
@@ -16,7 +16,7 @@ type ResponseScanner struct {
 	events bool // server-sent: elsewhere a client could have a server say anything
 }
 
-// NewResponseScanner is a scanner for a body of this content type; "" = unknown.
+// NewResponseScanner returns a scanner for a body of this content type; "" = unknown.
 func NewResponseScanner(contentType string) *ResponseScanner {
 	kind, _, _ := strings.Cut(contentType, ";")
 	r := &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")}
@@ -33,13 +33,13 @@ func (r *ResponseScanner) Write(p []byte) {
 	}
 }
 
-// Usage is what the last whole usage object said.
+// Usage returns what the last complete usage object said.
 func (r *ResponseScanner) Usage() messages.Usage { return r.usage.Usage() }
 
-// ID is what the body calls the response, nil if it has not said so yet. It must not be written to.
+// ID returns the id that the body gives the response, or nil if it has given none so far. It must not be written to.
 func (r *ResponseScanner) ID() []byte { return r.id.ID() }
 
-// ErrorStatus is the HTTP status that an event of the body names; 0 = none.
+// ErrorStatus returns the HTTP status that an error event of the body names; 0 = there was none.
 func (r *ResponseScanner) ErrorStatus() int { return r.err.Status() }
 
 // errorBegin is what an event begins with that tells of an error, blanks left out.
@@ -68,7 +68,7 @@ const (
 	inError
 )
 
-// Status is the HTTP status that the error names; 0 = none was found.
+// Status returns the HTTP status that the error names; 0 = none was found.
 func (e *ErrorScanner) Status() int { return e.status }
 
 // Write looks at the next piece of the body, and keeps nothing of it.

@@ -32,7 +32,7 @@ const (
 // toolPrefix is that of a call of a tool, which stands in a response of vLLM too.
 const toolPrefix = "chatcmpl-tool-"
 
-// ID is the id, nil if none was found yet. It must not be written to.
+// ID returns the id, or nil if none was found so far. It must not be written to.
 func (s *IDScanner) ID() []byte {
 	if s.state != idFound {
 		return nil

@@ -30,7 +30,7 @@ func (s *scanner) fail(want string) bool {
 	return false
 }
 
-// problem is the failure as one clause.
+// problem returns the failure as one clause.
 func (s *scanner) problem() error {
 	switch {
 	case s.depth > maxDepth:
@@ -43,7 +43,8 @@ func (s *scanner) problem() error {
 	return fmt.Errorf("body is not JSON: byte %d: got %q, want %s", s.pos, s.body[s.pos:s.pos+1], s.want)
 }
 
-// peek is the next byte that is not white space, 0 at the end. A NUL in the body is 0 too: both fail whoever reads on.
+// peek returns the next byte that is not white space, or 0 at the end. A NUL in the body is 0 too; either makes the
+// reader fail that goes on.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.body) {
 		switch c := s.body[s.pos]; c {
@@ -56,7 +57,8 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// open steps into the object or array at pos, which ends with the byte end; false = it is empty, or too deep.
+// open steps into the object or array at pos, which ends with the byte end. It returns false if the value is empty or
+// nested too deep.
 func (s *scanner) open(end byte) bool {
 	s.pos++
 	s.depth++
@@ -71,7 +73,7 @@ func (s *scanner) open(end byte) bool {
 	return false
 }
 
-// next steps to the next member; false = there is none, or a failure.
+// next steps to the next member. It returns false if there is none, or after a failure.
 func (s *scanner) next(end byte) bool {
 	switch s.peek() {
 	case ',':
@@ -145,8 +147,9 @@ func (s *scanner) str() (raw []byte, escaped, ok bool) {
 	}
 }
 
-// control is the position of the first control character; -1 = there is none. Eight bytes at a time: a byte is found
-// where a subtraction borrows from its highest bit. A borrow marks wrongly only above the first one that is right.
+// control returns the position of the first control character; -1 = there is none. It looks at eight bytes at a time:
+// a control character is one whose subtraction borrows from its highest bit. A borrow can mark a byte wrongly only
+// above the first one that is marked rightly.
 func control(p []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0

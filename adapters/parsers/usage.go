@@ -45,7 +45,8 @@ const (
 	inNumber
 )
 
-// Usage is what the last whole usage object said. Zero fields were not there; NoUsage = there was none.
+// Usage returns what the last complete usage object said. A field that was missing is zero; NoUsage = there was no
+// object.
 func (u *UsageScanner) Usage() messages.Usage {
 	usage := u.usage
 	usage.OwnBytes = u.lines.own

@@ -17,9 +17,9 @@ import (
 //	                                              ▼                                            │
 //	                                           missing ──an entry of one of its requests───────┘
 //
-// The log of another connection from the same address counts for it while that is open, and no entry is missing: an
-// Envoy has one for each of its workers, and what one of them sends, the others will. A proxy without a log that
-// shares the address is taken for one with it.
+// While the log of another connection from the same address is open, it counts for this connection too, and no entry
+// counts as missing: an Envoy has a log for each of its workers, and if one worker sends entries the others will. A
+// proxy without a log is therefore taken for one with a log if it shares the address of such a proxy.
 type Connection struct {
 	table *Table
 	id    messages.ConnectionID
@@ -27,12 +27,12 @@ type Connection struct {
 	host  string // address of the proxy, without its port
 
 	light, full atomic.Uint64       // requests, by the lane of their response
-	log         atomic.Pointer[Log] // that had the newest entry of one of its requests; nil = none
+	log         atomic.Pointer[Log] // that sent the newest entry of one of its requests; nil = none did
 
 	// The table's mutex guards the rest.
 	proxy   *proxy      // nil before its first request, and after its end
 	awaited *time.Timer // runs while entries are awaited
-	waits   int         // how many times they were
+	waits   int         // how many times entries were awaited
 	missing bool
 	ended   bool
 }
@@ -44,7 +44,7 @@ const entryWithin = 10 * time.Second
 // ID returns the connection's number.
 func (c *Connection) ID() messages.ConnectionID { return c.id }
 
-// Name returns the connection's number as the access log brings it back.
+// Name returns the connection's number in the form that the access log brings back.
 func (c *Connection) Name() string { return c.name }
 
 // Asked counts a request. shown says that the body of its response will be shown to its stream.
@@ -58,7 +58,7 @@ func (c *Connection) Asked(shown bool) {
 	}
 }
 
-// Log returns what has come of the access log, and awaits it.
+// Log returns what has come of the access log, and begins to wait for it if nothing has.
 func (c *Connection) Log() messages.LogState {
 	if c.seen() {
 		return messages.LogSeen
@@ -74,7 +74,7 @@ func (c *Connection) seen() bool {
 
 func (c *Connection) end() { c.table.disconnected(c) }
 
-// lanes returns the lanes of so many requests; "" = there were none.
+// lanes returns the lanes that these numbers of requests came in; "" = there were none.
 func lanes(light, full uint64) string {
 	switch {
 	case light > 0 && full > 0:

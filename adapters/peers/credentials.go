@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Credentials returns inner's, for a server whose connections the table shall know. A handshake is the one place where
-// grpc-go lets a server see the begin of a connection, hand something down to each of its streams, and learn of its
-// end, at no cost for each message: a stats.Handler is called for every one.
+// Credentials wraps the credentials of a server whose connections the table shall know. A handshake is the one place
+// where grpc-go lets a server see a connection begin, pass something to each of its streams, and see its end, at no
+// cost for each message. A stats.Handler, the other way, is called for every message.
 func (t *Table) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
 	return watching{inner, t}
 }
@@ -36,7 +36,7 @@ func (w watching) Clone() credentials.TransportCredentials {
 	return watching{w.TransportCredentials.Clone(), w.table}
 }
 
-// watchedConn tells of its end.
+// watchedConn tells the table when the connection ends.
 type watchedConn struct {
 	net.Conn
 	known *Connection
@@ -50,7 +50,7 @@ func (c *watchedConn) Close() error {
 	return err
 }
 
-// authInfo is what each stream of a connection finds in its context.
+// authInfo carries the connection to the context of each of its streams.
 type authInfo struct {
 	credentials.AuthInfo
 	connection *Connection

@@ -13,7 +13,7 @@ type Log struct {
 	host   string
 	closed atomic.Bool
 
-	// The reader's own.
+	// The goroutine that reads the stream owns these.
 	last  *Connection // that the newest entry named; nil = none
 	heard bool        // an entry came
 
@@ -33,7 +33,7 @@ func (t *Table) Opened(ctx context.Context) *Log {
 // Identified notes what the proxy calls itself.
 func (l *Log) Identified(node, version string) { l.table.identified(l, node, version) }
 
-// Spoke notes an entry, and of the connection that its request came on; 0 = it is not known.
+// Spoke notes an entry, and the connection that its request came on; 0 = it is unknown.
 func (l *Log) Spoke(of messages.ConnectionID) {
 	if of == 0 && l.heard {
 		return

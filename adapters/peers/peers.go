@@ -15,31 +15,32 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Deps are what a Table works with.
+// Deps holds what a Table works with.
 type Deps struct {
 	// Doubted is told of each connection whose requests the access log may never tell of. It must not block.
 	Doubted func(messages.ConnectionID)
 	Log     *zap.Logger
 }
 
-// Table is all proxies that are connected.
+// Table holds all proxies that are connected.
 type Table struct {
 	deps Deps
-	last atomic.Uint64 // connection
+	last atomic.Uint64 // number of the newest connection
 
 	mu          sync.Mutex
 	connections map[messages.ConnectionID]*Connection // that have asked, until their end
 	proxies     map[name]*proxy                       // none is empty
 }
 
-// name is what proxies are told apart by. Several that share it are one to us.
+// name is what proxies are told apart by. Proxies with the same name count as one.
 type name struct {
 	host string
 	node string // "" = the proxy has not said
 }
 
-// proxy is one proxy, as far as it can be told from others. A connection whose log has not come is taken for the only
-// proxy at its address that has said its name, or for one without a name; its first entry puts it where it belongs.
+// proxy is one proxy, as far as it can be told from others. A connection whose log has not come is assigned to the
+// only proxy at its address that has said its name, or else to one without a name. The first entry assigns it for
+// certain.
 type proxy struct {
 	name
 	version     string // "" = unknown
@@ -71,7 +72,7 @@ func hostOf(from string) string {
 	return from
 }
 
-// at returns the proxy of a name, which it makes if there is none.
+// at returns the proxy of a name. It makes one if there is none.
 func (t *Table) at(n name) *proxy {
 	p := t.proxies[n]
 	if p == nil {
@@ -95,7 +96,7 @@ func (t *Table) likely(host string) *proxy {
 	return t.at(name{host: host})
 }
 
-// asked takes in a connection with its first request in a lane.
+// asked notes the first request of a connection in a lane.
 func (t *Table) asked(c *Connection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +111,7 @@ func (t *Table) asked(c *Connection) {
 	}
 }
 
-// disconnected forgets a connection. Requests whose responses run on may never be told of.
+// disconnected forgets a connection, and reports that no log may ever tell of its requests whose responses still run.
 func (t *Table) disconnected(c *Connection) {
 	t.mu.Lock()
 	c.ended = true
@@ -127,12 +128,12 @@ func (t *Table) disconnected(c *Connection) {
 	}
 }
 
-// await returns what has come of the log of a connection none of whose requests is told of by a log that is open.
+// await returns what has come of the log of a connection of whose requests no open log has told.
 func (t *Table) await(c *Connection) messages.LogState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case c.seen(): // just now
+	case c.seen(): // an entry came since the caller looked
 		return messages.LogSeen
 	case c.missing:
 		return messages.LogMissing
@@ -149,7 +150,7 @@ func (t *Table) await(c *Connection) messages.LogState {
 	return messages.LogAwaited
 }
 
-// hears reports whether an entry came by a log from an address that is open.
+// hears reports whether an open log from an address has sent an entry.
 func (t *Table) hears(host string) bool {
 	for n, p := range t.proxies {
 		if n.host == host && p.speaks() {
@@ -159,11 +160,11 @@ func (t *Table) hears(host string) bool {
 	return false
 }
 
-// overdue ends a wait for the first entry. It is in vain only if no log of the address has spoken: of a response that
-// takes longer, a proxy whose log has final entries only need not have told.
+// overdue ends a wait for the first entry. The access log counts as missing only if no log from the address has sent
+// an entry: a proxy whose log has final entries only cannot have sent one for a response that takes longer.
 func (t *Table) overdue(c *Connection, number int) {
 	t.mu.Lock()
-	if c.awaited == nil || c.waits != number { // it was stopped while it fired
+	if c.awaited == nil || c.waits != number { // the timer was stopped while it fired
 		t.mu.Unlock()
 		return
 	}
@@ -191,7 +192,7 @@ func (c *Connection) stopAwaiting() {
 	}
 }
 
-// identified makes a log the one of a proxy.
+// identified assigns a log to its proxy.
 func (t *Table) identified(l *Log, node, version string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,7 +236,7 @@ func (t *Table) named(l *Log, c *Connection) {
 	}
 }
 
-// logEnded forgets a log. Connections of which it told are awaited again.
+// logEnded forgets a log. Entries of the connections that it told of are awaited again.
 func (t *Table) logEnded(l *Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,7 +246,7 @@ func (t *Table) logEnded(l *Log) {
 	}
 }
 
-// Configured takes in an xDS stream of a proxy. What it returns is to be called once, at the stream's end.
+// Configured notes an xDS stream of a proxy. The caller calls gone once, when the stream ends.
 func (t *Table) Configured(from, node, version string) (gone func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,7 +261,7 @@ func (t *Table) Configured(from, node, version string) (gone func()) {
 	}
 }
 
-// left forgets a proxy that has nothing any more.
+// left forgets a proxy that has no connection, log or xDS stream any more.
 func (t *Table) left(p *proxy) {
 	if !p.empty() {
 		return
@@ -276,7 +277,7 @@ func (t *Table) left(p *proxy) {
 
 func (p *proxy) empty() bool { return len(p.connections)+len(p.logs)+p.streams == 0 }
 
-// speaks reports whether an entry came by a log of it that is open.
+// speaks reports whether one of its open logs has sent an entry.
 func (p *proxy) speaks() bool {
 	for l := range p.logs {
 		if l.spoke {
@@ -286,7 +287,7 @@ func (p *proxy) speaks() bool {
 	return false
 }
 
-// requests returns how many came on all connections, by lane.
+// requests returns how many requests came on all connections, by lane.
 func (p *proxy) requests() (light, full uint64) {
 	light, full = p.light, p.full
 	for c := range p.connections {
@@ -305,7 +306,7 @@ func (p *proxy) fields() []zap.Field {
 	}
 }
 
-// View is what is shown of a proxy.
+// View is what /debug/proxies shows of a proxy.
 type View struct {
 	From        string // address, without a port
 	Node        string // as its access log or xDS names it; "" = unknown
@@ -368,7 +369,7 @@ func (t *Table) Views() []View {
 	return out
 }
 
-// Close forgets all timers. Connections end with their server.
+// Close stops all timers. Connections end with their server.
 func (t *Table) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

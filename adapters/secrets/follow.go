@@ -12,10 +12,10 @@ import (
 
 const (
 	lookEvery = time.Second
-	fileBytes = 1 << 20 // of one file
+	fileBytes = 1 << 20 // longest file that is read
 )
 
-// Watch is how files are followed. The zero value follows them and tells of nothing.
+// Watch says how files are followed. The zero value follows them and reports nothing.
 type Watch struct {
 	Every time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// checkPEM returns what shows that a file is half written: a block that is cut or damaged, and text behind the last
-// block. Go's readers pass over both, so that half of a bundle would be a bundle. Text before a block is its
-// description; a file without a block is not judged here.
+// checkPEM returns an error if a file seems to be half written: if a block is cut off or damaged, or text follows the
+// last block. Go's readers skip both, so that half of a bundle would pass as a bundle. Text before a block is its
+// description. A file without any block is not judged here.
 func checkPEM(text []byte) error {
 	rest := text
 	line := func() int { return 1 + bytes.Count(text[:len(text)-len(rest)], []byte{'\n'}) }
@@ -41,7 +41,7 @@ func checkPEM(text []byte) error {
 	return nil
 }
 
-// nextBlock returns where the next block begins, at the start of a line; -1 = nowhere.
+// nextBlock returns where the next block begins, at the start of a line; -1 = there is none.
 func nextBlock(text []byte) int {
 	begin := []byte("\n-----BEGIN ")
 	if bytes.HasPrefix(text, begin[1:]) {

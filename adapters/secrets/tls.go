@@ -19,10 +19,10 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
-// Config is the TLS of one port. The zero value is a self-signed certificate, for every client.
+// Config says how one port uses TLS. The zero value is a self-signed certificate, and takes every client.
 type Config struct {
-	Directory string // with tls.crt and tls.key; "" = self-signed
-	ClientCA  string // file of the authorities that sign clients' certificates; "" = clients show none
+	Directory string // with tls.crt and tls.key; "" = a self-signed certificate
+	ClientCA  string // file of the authorities that sign clients' certificates; "" = clients need none
 	Flags     Flags
 	Protocols []string // of ALPN, in the order of preference
 	Parameters
@@ -40,14 +40,14 @@ type Parameters struct {
 // Port is the TLS of a port whose files may be replaced at any time.
 type Port struct {
 	Config
-	own     *tls.Certificate // self-signed; nil = the directory's
+	own     *tls.Certificate // self-signed; nil = that of the directory is used
 	sources []source
 	files   *files.Follower[*inForce]
-	doubt   func(error) // nil = nothing hears
-	doubted string      // what was told of last
+	doubt   func(error) // may be nil
+	doubted string      // what was reported last
 }
 
-// inForce is what the files of a port hold.
+// inForce holds what was read from the files of a port.
 type inForce struct {
 	tls         *tls.Config
 	authorities []*x509.Certificate // of clients
@@ -80,7 +80,7 @@ func NewPort(c Config, w Watch) (*Port, error) {
 	return p, nil
 }
 
-// Server returns the configuration of a listener. Each handshake is by the files as they were good last.
+// Server returns the configuration of a listener. Each handshake uses the last good contents of the files.
 func (p *Port) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: p.Protocols,
@@ -88,7 +88,7 @@ func (p *Port) Server() *tls.Config {
 	}
 }
 
-// Certificate returns the one in force.
+// Certificate returns the certificate in force.
 func (p *Port) Certificate() *x509.Certificate { return p.files.Value().tls.Certificates[0].Leaf }
 
 // Close ends the watch over the files. What was read last stays in force.
@@ -100,7 +100,7 @@ func (p *Port) parse(texts [][]byte) (*inForce, error) {
 	}
 	c := &tls.Config{
 		MinVersion: max(p.MinVersion, tls.VersionTLS12), CipherSuites: p.Suites, NextProtos: p.Protocols,
-		// A ticket would carry a client past an authority that was replaced since.
+		// With a session ticket a client would pass although its authority was replaced since.
 		SessionTicketsDisabled: p.ClientCA != "",
 	}
 	if c.CipherSuites == nil {
@@ -129,7 +129,7 @@ func (p *Port) parse(texts [][]byte) (*inForce, error) {
 	return &inForce{c, authorities}, nil
 }
 
-// certificates returns those of PEM text, without blocks of other kinds and certificates that cannot be read.
+// certificates returns the certificates of PEM text, without those that cannot be read.
 func certificates(text []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -143,8 +143,8 @@ func certificates(text []byte) []*x509.Certificate {
 	return all
 }
 
-// judge tells of certificates in force outside their validity, once. Peers that verify them refuse a handshake, and
-// nothing else would say why.
+// judge reports, once, certificates in force that are outside their validity. Peers that verify them refuse a
+// handshake, and nothing else would say why.
 func (p *Port) judge() {
 	if p.doubt == nil {
 		return
@@ -160,8 +160,8 @@ func (p *Port) judge() {
 	}
 }
 
-// validity returns what is wrong with the dates of the certificates in force. Of the clients' authorities one that is
-// valid is enough.
+// validity returns what is wrong with the dates of the certificates in force. Of the authorities of clients one valid
+// one is enough.
 func (p *Port) validity(f *inForce, now time.Time) error {
 	var problems []error
 	if err := dates(f.tls.Certificates[0].Leaf, now); err != nil && p.own == nil {
@@ -202,8 +202,8 @@ func (p *Port) checkForm(texts [][]byte) error {
 	return errors.Join(problems...)
 }
 
-// suitesForHTTP2 returns the suites without those that RFC 9113, appendix A, forbids: of what Go thinks safe, all
-// that is not authenticated encryption.
+// suitesForHTTP2 returns the suites that Go considers safe, without those that RFC 9113, appendix A, forbids: all that
+// have no authenticated encryption.
 func suitesForHTTP2() []uint16 {
 	var all []uint16
 	for _, s := range tls.CipherSuites() {

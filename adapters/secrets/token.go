@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/files"
 )
 
-// Tokens are bearer tokens from a file that may be replaced at any time: one a line, so that a token and its
-// successor are good together for a while.
+// Tokens holds bearer tokens from a file that may be replaced at any time. The file has one token a line, so that a
+// token and its successor can both be valid for a while.
 type Tokens struct {
 	file *files.Follower[[][sha256.Size]byte]
 }
@@ -58,7 +58,8 @@ func parseTokens(text string) ([][sha256.Size]byte, error) {
 	return sums, nil
 }
 
-// Accept reports whether an Authorization header carries one of the tokens. How long it takes tells nothing of them.
+// Accept reports whether an Authorization header carries one of the tokens. The time that it takes does not depend on
+// the tokens.
 func (t *Tokens) Accept(authorization string) bool {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))

@@ -17,9 +17,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// clients are the proxies' streams, and what each has yet to acknowledge. They are the callbacks of the stream
-// server: each stream calls from a goroutine of its own. The pool and the log are told
-// without the lock.
+// clients holds the proxies' streams, and what each has yet to acknowledge. Its methods are the callbacks of the
+// stream server, which each stream calls from a goroutine of its own. The pool and the log are told after the lock is
+// released.
 type clients struct {
 	log     *zap.Logger
 	metrics *Metrics
@@ -49,8 +49,8 @@ type response struct {
 	at             time.Time
 }
 
-// expect notes which endpoints come into force with an announcement, and reports whether they are others than before.
-// Then all streams that ask for endpoints owe an acknowledgement.
+// expect notes which endpoints an announcement puts in force, and reports whether they differ from those before. If
+// they do, all streams that ask for endpoints owe an acknowledgement.
 func (c *clients) expect(m messages.EndpointsAnnounced, version string, each map[string]string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *clients) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) err
 	return nil
 }
 
-// OnDeltaStreamClosed forgets a stream: nothing waits for it any more.
+// OnDeltaStreamClosed forgets a stream, so that nothing waits for it any more.
 func (c *clients) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 	c.mu.Lock()
 	s := c.streams[id]

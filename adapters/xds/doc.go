@@ -1,4 +1,4 @@
-// Package xds owns what Envoy is told of itself: the bootstrap files, and the resources that an aggregated discovery
-// service hands out: endpoints, and on demand listener, route and clusters, all of them from one template. It never
-// decides which endpoints there are, or which one serves a request.
+// Package xds owns the configuration of Envoy: the bootstrap files, and the resources that an aggregated discovery
+// service hands out. Those are endpoints and, if asked for, the listener, the route and the clusters. All come from one
+// template. The package never decides which endpoints there are, or which one serves a request.
 package xds

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of the discovery service.
+// Metrics holds the metrics of the discovery service.
 type Metrics struct {
 	streams                          prometheus.Gauge
 	responses, acknowledged, refused *prometheus.CounterVec
@@ -14,7 +14,7 @@ type Metrics struct {
 	faults                           prometheus.Counter
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics, registered with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	count := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"type"})
@@ -45,5 +45,5 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// kindOf returns the label of a resource type, of a closed set.
+// kindOf returns the label of a resource type, which is one of a closed set.
 func kindOf(typeURL string) string { return cmp.Or(kinds[typeURL], "other") }

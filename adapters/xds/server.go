@@ -19,10 +19,11 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// laneKey is where a proxy's node says which lane it shall be configured for; without it that is the light one.
+// laneKey is the key of the metadata in which the node of a proxy says for which lane it shall be configured; without
+// it that is the light lane.
 const laneKey = "signalbox_lane"
 
-// Config is what a Server serves.
+// Config says what a Server serves.
 type Config struct {
 	// Serve makes it hand out listener, route and clusters too, in the lane of each proxy; nil = endpoints alone. Its
 	// Lane, Cluster and Servers do not count.
@@ -105,7 +106,8 @@ func (s *Server) Close() {
 	<-s.ended
 }
 
-// Tell takes an announcement. Of several that wait the newest counts. It never blocks; false = the server is closed.
+// Tell takes an announcement. If several wait, the newest counts. It never blocks. It returns false if the server is
+// closed.
 func (s *Server) Tell(m messages.XdsMsg) bool {
 	switch m := m.(type) {
 	case messages.EndpointsAnnounced:
@@ -131,7 +133,7 @@ func (w *waiting) put(m messages.EndpointsAnnounced) bool {
 	return true
 }
 
-// earlier returns the first of two times; one that is zero does not count.
+// earlier returns the first of two times. A zero time does not count.
 func earlier(a, b time.Time) time.Time {
 	if b.IsZero() || !a.IsZero() && a.Before(b) {
 		return a

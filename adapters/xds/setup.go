@@ -62,7 +62,7 @@ func quoteAddress(s string) string {
 	return strconv.Quote(s)
 }
 
-// Version is an Envoy's, as far as configurations differ.
+// Version is the version of an Envoy, as far as configurations differ by it.
 type Version struct{ Major, Minor int }
 
 // The oldest Envoy that takes the files, and the first that tells when a response's body began, and which server
@@ -93,7 +93,7 @@ func (v Version) before(w Version) bool {
 	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
 }
 
-// Setup is what a configuration of Envoy depends on. DefaultSetup is that of Signalbox's default flags.
+// Setup holds what a configuration of Envoy depends on. DefaultSetup returns that of Signalbox's default flags.
 type Setup struct {
 	Cluster, Lane string
 	Version       Version
@@ -117,7 +117,7 @@ type Places struct {
 	Servers []Place // of override-host
 }
 
-// Trust says what guards the connections from Envoy to Signalbox.
+// Trust says how the connections from Envoy to Signalbox are secured.
 type Trust struct {
 	Secure         bool   // TLS to the picker
 	XdsSecure      bool   // TLS to the xDS port

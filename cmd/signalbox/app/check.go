@@ -29,8 +29,8 @@ func newConfigCheck() *cobra.Command {
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
 		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with " +
-			"file, line and path. The content tells which of both a file is; - is standard input. Of good files, " +
-			"print what they come to.\n\n" +
+			"file, line and path. The content tells which kind a file is; - is standard input. For a good file, " +
+			"print what it comes to.\n\n" +
 			"The exit status is 0 if all files are good, else 1. Warnings do not count.",
 		Example: "  signalbox config check config.yaml endpoints.yaml\n" +
 			"  helm template . | signalbox config check -",

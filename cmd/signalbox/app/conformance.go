@@ -34,8 +34,8 @@ func newConformance() *cobra.Command {
 			"status is 0 if all that is applicable passed, else 1.\n\n" +
 			"A picker that serves can be checked: each stream carries the gRPC metadata " + extproc.CheckMark + ", " +
 			"and Signalbox keeps no load, failure, prompt, record or count of such a request once its stream " +
-			"ends. While the checks run, they are load. Another picker may not know the mark; it then counts what " +
-			"is played as answers of its servers.",
+			"ends. While the checks run they count as load. Another picker may not know that metadata; it then " +
+			"takes what is played for answers of its servers.",
 		Example: "  signalbox conformance --endpoints 127.0.0.1:8001,127.0.0.1:8002 --model my-model\n" +
 			"  signalbox conformance --list",
 		Args: cobra.NoArgs,
@@ -52,10 +52,10 @@ func newConformance() *cobra.Command {
 	f.Int64Var(&o.BodyLimit, "body-limit", 0, "bytes of a request body that the picker takes; 0 is unknown")
 	f.IntVar(&o.Destinations, "destinations", 0, "most destinations in a pick; 0 is unknown")
 	f.DurationVar(&o.BodyWait, "body-wait", 35*time.Second,
-		"time after which the picker has given up a body that does not come")
+		"time after which the picker has refused a request whose body does not come")
 	f.DurationVar(&o.Patience, "patience", 5*time.Second, "time for every other answer")
 	f.DurationVar(&o.AtOnce, "at-once", 50*time.Millisecond, "what counts as at once")
-	f.BoolVar(&o.RoutesAll, "routes-all", false, "a model that is unknown must be routed, not refused")
+	f.BoolVar(&o.RoutesAll, "routes-all", false, "requests for an unknown model must be routed, not refused")
 	f.BoolVar(&o.list, "list", false, "print the table, and run nothing")
 	c.MarkFlagsMutuallyExclusive("tls", "insecure")
 	return c

@@ -48,7 +48,7 @@ func newDemo() *cobra.Command {
 	f.DurationVar(&o.Length, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
 	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, PATH or .envoy/envoy) instead of the built-in proxy")
 	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml",
-		"what --envoy starts Envoy with, addresses aside")
+		"bootstrap that --envoy starts Envoy with; its addresses are replaced")
 	f.BoolVar(&o.serve, "serve", false, "no load: stay up for requests of yours, until interrupted")
 	f.BoolVar(&o.Plain, "plain", false, "plain lines on a terminal too")
 	return c

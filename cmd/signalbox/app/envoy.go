@@ -35,7 +35,7 @@ type xdsOptions struct {
 func (o *xdsOptions) on() bool { return o.port != 0 || o.anyPort }
 
 func (o *xdsOptions) register(f *pflag.FlagSet) {
-	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool, as those of a "+
+	f.IntVar(&o.port, "xds-port", 0, "port of xDS, which tells Envoy the endpoints of the pool as those of the "+
 		"cluster model_servers; 0 is none")
 	f.StringVar(&o.listen, "xds-listen", "", "tell Envoy by xDS to listen here too, such as :8080 (loopback) or "+
 		"0.0.0.0:8080 (every address), with all that belongs to it; empty is endpoints alone")
@@ -182,7 +182,7 @@ func newEnvoyConfig() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&w.cluster, "cluster", xds.OverrideHost,
 		"how Envoy knows the servers: override-host (a list), original-dst (by the pick alone) or xds (from Signalbox)")
-	f.StringVar(&w.lane, "lane", xds.Light, "light: responses pass Signalbox by; full: they go through it")
+	f.StringVar(&w.lane, "lane", xds.Light, "light: response bodies bypass Signalbox; full: they go through it")
 	f.StringVar(&w.version, "envoy-version", "1.40", "Envoy that the file is for, 1.36 or newer")
 	f.StringVar(&w.listen, "listen", "127.0.0.1:8080",
 		"where Envoy's clients come; not with --cluster xds, where --xds-listen of serve says it")

@@ -21,7 +21,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// options are the flags of serve. Names and defaults are the reference's where it has the flag.
+// options holds the flags of serve. Names and defaults are those of the reference where it has the flag.
 type options struct {
 	sourceOptions
 	portOptions
@@ -37,10 +37,10 @@ type options struct {
 	hooks  hooks
 }
 
-// hooks are for a command that serves beside other things, and speaks for itself. Zero is none.
+// hooks are for a command that serves and writes its own output. The zero value has no effect.
 type hooks struct {
 	log     io.Writer                        // takes the log; nil = standard error
-	say     func(format string, args ...any) // says what the user must hear at any verbosity; nil = the log has it
+	say     func(format string, args ...any) // prints what the user must see at any verbosity; nil = it is logged
 	servers bool                             // the command says which metrics pages can be read, so the log does not
 }
 
@@ -168,7 +168,7 @@ func (o *portOptions) addresses() ([]netip.Addr, error) {
 	return good, errors.Join(problems...)
 }
 
-// poolOptions are labels of metrics, in UTF-8.
+// poolOptions holds labels of metrics, which are UTF-8.
 type poolOptions struct {
 	poolName, poolNamespace string
 }
@@ -191,11 +191,11 @@ func (o *poolOptions) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }
 
-// pickOptions says how endpoints are judged and how many a pick names.
+// pickOptions says how endpoints are judged, and how many a pick names.
 type pickOptions struct {
 	singleDestination  bool
 	maxEjection        float64       // percent
-	refresh, staleness time.Duration // of samples; a refresh of 0 follows their cost
+	refresh, staleness time.Duration // of samples; with a refresh of 0 the interval follows their cost
 }
 
 func (o *pickOptions) register(f *pflag.FlagSet) {
@@ -273,8 +273,8 @@ func limit(d time.Duration) time.Duration {
 	return d
 }
 
-// drainOptions are the times of the shutdown. The delay is within the timeout, unless it was not given:
-// see options.delay.
+// drainOptions holds the times of the shutdown. The delay is at most the timeout, unless it was not given: see
+// options.delay.
 type drainOptions struct {
 	drainTimeout, drainDelay time.Duration
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin/client"
 )
 
-// overview is what top shows of a process, as of one moment.
+// overview is what top shows of a process at one moment.
 type overview struct {
 	addr      string
 	hint      string // how to end; "" = there is nothing to end

@@ -12,10 +12,8 @@ func newConfigShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show FILE",
 		Short: "Print what a configuration comes to, with all defaults",
-		Long: "Print what a configuration file comes to, as a file of llm-d.ai/v1 with all defaults written out and " +
-			"in an order that is " +
-			"stable; - is standard input. It is a configuration to the same effect. Without effect, and left out, " +
-			"are plugins that " +
+		Long: "Print what a configuration file comes to: a file of llm-d.ai/v1 to the same effect, with all defaults " +
+			"written out and in a stable order. - is standard input. What has no effect is left out: plugins that " +
 			"nothing names, and flow control, whose feature gate is off.",
 		Example:           "  signalbox config show config.yaml",
 		ValidArgsFunction: completeYAML,
@@ -40,8 +38,7 @@ func newConfigDiff() *cobra.Command {
 		Use:   "diff A B",
 		Short: "Print what changes from one configuration to another",
 		Long: "Print what changes if configuration file B takes the place of A: one value a line, defaults included, " +
-			"named by plugin and " +
-			"profile. What is written in another way and means the same is no change.\n\n" +
+			"named by plugin and profile. What is only written in another way is no change.\n\n" +
 			"The exit status is 0 if nothing changes, else 1.",
 		Example:           "  signalbox config diff old.yaml new.yaml",
 		ValidArgsFunction: completeYAML,
@@ -75,12 +72,11 @@ func newConfigSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of configuration files, for editors",
-		Long: "Print the JSON schema (draft 7) of configuration files of llm-d.ai/v1 and of v1alpha1. Editors " +
-			"complete " +
-			"and check a file by it that begins with a line such as\n\n" +
+		Long: "Print the JSON schema (draft 7) of configuration files of llm-d.ai/v1 and of v1alpha1. By it, editors " +
+			"complete and check a file that begins with a line such as\n\n" +
 			"  # yaml-language-server: $schema=signalbox.schema.json\n\n" +
-			"It has the keys, the kinds of their values and the types of plugins. Ranges, and plugins that name each " +
-			"other, are left to config check.",
+			"The schema has the keys, the kinds of their values and the types of plugins. It does not check ranges, " +
+			"and plugins that name each other; config check does.",
 		Example: "  signalbox config schema > signalbox.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

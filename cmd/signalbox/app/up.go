@@ -45,11 +45,11 @@ func newUp() *cobra.Command {
 	o := &upOptions{options: newOptions()}
 	c := &cobra.Command{
 		Use:   "up [HOST:PORT...]",
-		Short: "Start Envoy and Signalbox before your model servers, in one terminal",
-		Long: "Start Envoy and, in this process, Signalbox before model servers, until interrupted; then finish " +
-			"the answers that run. Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, " +
-			"as make envoy leaves it. It is told everything by xDS, so that servers may come and go in the file " +
-			"of --endpoints; one that dies is started again. Signalbox takes the flags of serve.",
+		Short: "Start Envoy and Signalbox in front of your model servers, in one terminal",
+		Long: "Start Envoy and, in this process, Signalbox in front of model servers, until interrupted; then let " +
+			"running answers finish. Envoy is the one that $ENVOY names, else the one on PATH, else .envoy/envoy, " +
+			"where make envoy puts it. It is configured over xDS, so that servers may come and go in the file of " +
+			"--endpoints. If Envoy dies it is started again. Signalbox takes the flags of serve.",
 		Example: "  signalbox up 127.0.0.1:8001 127.0.0.1:8002\n" +
 			"  signalbox up --endpoints endpoints.yaml\n" +
 			"  signalbox up --sim 2",
