@@ -38,10 +38,10 @@ func With(commands ...*cobra.Command) Option {
 
 const ownName = "signalbox"
 
-// program is the command as a main names and extends it.
+// program is the command, with the name and the additions of the main that runs it.
 type program struct {
-	name, version string           // ownName, without a version, unless the main says otherwise
-	commands      []*cobra.Command // beside ours
+	name, version string           // ownName and no version, unless the main sets them
+	commands      []*cobra.Command // commands of the main, beside our own
 }
 
 func newProgram(opts []Option) *program {

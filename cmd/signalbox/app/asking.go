@@ -18,8 +18,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin/client"
 )
 
-// portFlags are the flags of every command that asks a running Signalbox: where its metrics port is, and the token and
-// certificates that the port wants.
+// portFlags holds the flags of every command that asks a running Signalbox: where its metrics port is, and the token
+// and certificates that the port wants.
 type portFlags struct {
 	addr, token, authority, certPath string
 }

@@ -151,8 +151,8 @@ func (k *checker) warn(name string, w fmt.Stringer) {
 	_, _ = fmt.Fprintf(k.problems, "%s: warning: %s\n", name, w)
 }
 
-// inputBytes is how many bytes of a file are read: more than any format takes, so that the format's reader can report
-// a file that is too long.
+// inputBytes is how much of a file is read. It is more than any format takes, so that the reader of the format can
+// report a file that is too long.
 const inputBytes = 2 << 20
 
 // readInput reads a file, or stdin for the name -.

@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-// flagValues are the values that a shell offers for flags of these names, of any command.
+// flagValues returns the values that a shell offers for flags of these names, whatever the command.
 func flagValues() map[string][]string {
 	return map[string][]string{
 		"cluster":         {xds.OverrideHost, xds.OriginalDst, xds.Served},

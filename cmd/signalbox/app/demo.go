@@ -76,13 +76,13 @@ func (o *demoOptions) run(ctx context.Context) error {
 	return err
 }
 
-// demoPicker is a running Signalbox as the demo's Picker.
+// demoPicker makes a running Signalbox the Picker of the demo.
 type demoPicker struct {
 	prometheus.Gatherer
 	*server
 }
 
-// startForDemo brings Signalbox up with its flags at their defaults, but for ports, logs and the way it ends.
+// startForDemo starts Signalbox with default flags, apart from ports, the log and the times of the shutdown.
 func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, error) {
 	o := newOptions()
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
@@ -108,10 +108,10 @@ func (p demoPicker) Endpoints() int       { return len(p.tree.picker.Pool().Snap
 func (p demoPicker) Failed() <-chan error { return p.failed }
 func (p demoPicker) Stop() error          { return p.stop(0) }
 
-// envoyOptions are what a demo with a real Envoy needs.
+// envoyOptions holds what a demo with a real Envoy needs.
 type envoyOptions struct {
 	binary    string
-	bootstrap string // text
+	bootstrap string // its text
 }
 
 // subsetFilter is the Envoy filter that turns the demo's header into a subset hint. It stands before ext_proc.

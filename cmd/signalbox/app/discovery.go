@@ -26,7 +26,7 @@ func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discove
 	return file, nil
 }
 
-// namedEndpoints is the most endpoints that one line of the log names.
+// namedEndpoints is how many endpoints one line of the log names at most.
 const namedEndpoints = 20
 
 // endpointsLog logs what becomes of the file of endpoints.

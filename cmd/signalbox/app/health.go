@@ -14,8 +14,8 @@ import (
 // healthServices holds the names that gRPC health answers for: the whole server, Kubernetes' two probes, and ext_proc.
 var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
-// readiness is gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun. Clients
-// that watch get each change.
+// readiness serves gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun.
+// Clients that watch it get each change.
 type readiness struct {
 	*health.Server
 	cancel context.CancelFunc

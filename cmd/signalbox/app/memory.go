@@ -14,14 +14,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// gcRoom is how much garbage may gather between two collections, in bytes, where the heap is small: at Go's default of
-// as much as is live, a small heap under load is collected many times a second.
-// The memory that it costs does not grow with the heap.
+// gcRoom is how many bytes of garbage may gather between two collections where the heap is small. By Go's default it
+// may be as much as is live, so that a small heap under load would be collected many times a second. The memory that
+// this costs does not grow with the heap.
 const gcRoom = 64 << 20
 
-// roomyGC keeps to gcRoom after each collection, or to as much as there is to look into: bodies may be most of what is
-// live, but have no pointers, so that garbage as large as they are would cost memory and save nothing. $GOGC wins;
-// the memory limit holds as ever.
+// roomyGC sets, after each collection, how much garbage may gather until the next one: gcRoom, or as much as the
+// collector has to scan. Bodies may be most of what is live, but have no pointers: to let garbage grow as large as
+// they are would cost memory and save no work. $GOGC wins over this, and the memory limit still holds.
 func roomyGC() {
 	if os.Getenv("GOGC") == "" {
 		setGC(100)
@@ -43,12 +43,13 @@ func setGC(percent int) {
 		debug.SetGCPercent(want)
 		percent = want
 	}
-	collected := new(struct{ _ *byte }) // by the next collection
+	collected := new(struct{ _ *byte }) // its finalizer runs after the next collection
 	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
 }
 
-// cgroupShare is how much of the cgroup's memory limit the Go runtime keeps to, in percent: the rest is for what it
-// does not count, such as the binary's pages. Near the limit it collects garbage more often, in place of being killed.
+// cgroupShare is the share of the cgroup's memory limit, in percent, that the Go runtime keeps within. The rest is for
+// memory that the runtime does not count, such as the binary's pages. Near the limit the runtime collects garbage more
+// often, so that the process is not killed.
 const cgroupShare = 90
 
 // limitMemory tells the garbage collector of the memory limit of the cgroup, and logs which limit is in force.
@@ -115,10 +116,10 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// heap is what the Go runtime says of its heap, in bytes.
+// heap holds sizes of the Go heap, in bytes.
 type heap struct {
 	allocated uint64 // since the start of the process
-	resident  uint64 // what is in use, garbage included, and what is free but was not returned
+	resident  uint64 // in use, garbage included, or free and not given back to the system
 }
 
 func readHeap() heap {

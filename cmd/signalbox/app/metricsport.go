@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// proxyViews are the connected proxies as /debug/proxies shows them.
+// proxyViews returns the connected proxies as /debug/proxies shows them.
 func (t *tree) proxyViews() []admin.ProxyView {
 	known := func(s string) *string {
 		if s == "" {
@@ -44,7 +44,7 @@ func (t *tree) serveAdmin(c *config.Config) {
 	})
 }
 
-// endpointViews is the pool as /debug/endpoints shows it.
+// endpointViews returns the pool as /debug/endpoints shows it.
 func (t *tree) endpointViews() []admin.EndpointView {
 	return admin.Views(t.picker.Pool().Snapshot(), t.picker.System().Now(), t.opts.staleness)
 }

@@ -19,24 +19,24 @@ import (
 // overview is what top shows of a process at one moment.
 type overview struct {
 	addr      string
-	hint      string // how to end; "" = there is nothing to end
+	hint      string // how to end the view; "" = it is printed once
 	at        time.Time
 	endpoints admin.EndpointsPage
-	newest    admin.RequestsPage // requests, of which rate and times are made
-	unserved  admin.RequestsPage
-	problem   error     // why there is nothing newer; nil = there is
-	since     time.Time // of the problem
+	newest    admin.RequestsPage // the newest requests, from which rate and times are computed
+	unserved  admin.RequestsPage // the newest requests that were not served
+	problem   error              // why there is no newer view; nil = this is the newest
+	since     time.Time          // when the problem began
 }
 
 const (
-	countedRequests = 200 // of the newest ones, for rate and times
+	countedRequests = 200 // newest requests that rate and times are computed from
 	rateWindow      = 10 * time.Second
 	timesWindow     = time.Minute
 	shownUnserved   = 5
 	leastUnserved   = 2 // if the screen is small
 )
 
-// look asks for all of it.
+// look asks the process for all pages of the view.
 func look(ctx context.Context, c *client.Client) (*overview, error) {
 	v := &overview{addr: c.Addr(), at: time.Now()}
 	refusals := client.Page{Path: []string{"requests"},
@@ -52,7 +52,7 @@ func look(ctx context.Context, c *client.Client) (*overview, error) {
 	return v, nil
 }
 
-// without is the same view with the reason why there is no newer one.
+// without returns the same view with the reason why there is no newer one.
 func (v *overview) without(problem error) *overview {
 	old := *v
 	if old.problem == nil {
@@ -62,7 +62,7 @@ func (v *overview) without(problem error) *overview {
 	return &old
 }
 
-// lines are the view in lines of at most so many columns, at most so many rows; 0 rows = as many as there are.
+// lines returns the view, cut to so many columns and rows; 0 rows = as many as there are.
 func (v *overview) lines(columns, rows int) []string {
 	head := append(v.head(columns), "")
 	unserved := []string{"", "not served, newest first:"}
@@ -90,7 +90,7 @@ func (v *overview) lines(columns, rows int) []string {
 
 func tableLines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// head says whose view it is, of when, and what the sums are.
+// head returns the lines that name the process and the time, and summarise endpoints and requests.
 func (v *overview) head(columns int) []string {
 	lines := wrapped([]string{fmt.Sprintf("signalbox at %s, %s", v.addr, v.at.Format(time.TimeOnly)), v.hint}, columns)
 	if v.problem != nil {
@@ -117,8 +117,8 @@ func wrapped(items []string, columns int) []string {
 	return lines
 }
 
-// sums are how many endpoints there are, in which states those are that are not healthy,
-// and how many requests are in flight.
+// sums returns how many endpoints there are, how many of them are in each state other than healthy, and how many
+// requests are in flight.
 func (v *overview) sums() []string {
 	states, unread, inflight := map[string]int{}, 0, 0
 	for i := range v.endpoints.Endpoints {
@@ -148,7 +148,7 @@ func counted(n int, what string) string {
 	return strconv.Itoa(n) + " " + what
 }
 
-// rate is how many requests came lately, by the records of the newest.
+// rate returns how many requests a second came within rateWindow, counted from the newest records.
 func (v *overview) rate() string {
 	n, span := 0, rateWindow
 	for i := range v.newest.Requests {
@@ -164,7 +164,7 @@ func (v *overview) rate() string {
 	return fmt.Sprintf("%.3g requests/s", float64(n)/span.Seconds())
 }
 
-// firstToken is how long clients waited lately, as far as it was seen.
+// firstToken returns how long clients waited for the first token within timesWindow, as far as it was seen.
 func (v *overview) firstToken() string {
 	var waits []time.Duration
 	for i := range v.newest.Requests {
@@ -181,8 +181,8 @@ func (v *overview) firstToken() string {
 	return fmt.Sprintf("first token after %s, 95 %% within %s", admin.Short(rank(0.5)), admin.Short(rank(0.95)))
 }
 
-// endpointLines are the table of endpoints. If it has more than so many rows, those come first that need to be seen:
-// what is not healthy, and then what has most to do.
+// endpointLines returns the table of endpoints. If it has more rows than there is room for, it shows first the
+// endpoints that are not healthy, and then the busiest ones.
 func (v *overview) endpointLines(columns, rows int) []string {
 	page := v.endpoints
 	all := tableLines(page.Table(columns))
@@ -201,7 +201,7 @@ func (v *overview) endpointLines(columns, rows int) []string {
 		fmt.Sprintf("… and %d more, which signalbox endpoints lists", more))
 }
 
-// trouble is 2 for an endpoint that is an outlier, 1 for one whose metrics cannot be read, 0 for others.
+// trouble returns 2 for an endpoint that is an outlier, 1 for one whose metrics cannot be read, 0 for others.
 func trouble(e *admin.EndpointView) int {
 	switch {
 	case e.Outlier != nil:

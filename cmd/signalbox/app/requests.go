@@ -35,7 +35,7 @@ func (f *filterFlags) register(c *cobra.Command, port *portFlags) {
 
 func (f *filterFlags) set() bool { return *f != filterFlags{} }
 
-// page is the list of the newest requests that are meant.
+// page returns the page of the newest requests that meet the filter.
 func (f *filterFlags) page(limit int) client.Page {
 	p := newestPage(limit)
 	for name, value := range map[string]string{"model": f.model, "status": f.status, "endpoint": f.endpoint,
@@ -51,7 +51,7 @@ func newestPage(limit int) client.Page {
 	return client.Page{Path: []string{"requests"}, Values: url.Values{"limit": {strconv.Itoa(limit)}}}
 }
 
-// completedRequests are looked through for names that a shell offers.
+// completedRequests is how many requests are searched for the names that a shell offers.
 const completedRequests = 200
 
 func modelNames(p *admin.RequestsPage) []string {

@@ -53,13 +53,14 @@ func serve(ctx context.Context, o *options) error {
 		s.log.Info("shutting down; a second signal ends at once", zap.Duration("drain_delay", o.delay()),
 			zap.Duration("drain_timeout", o.drainTimeout))
 		return s.stop(o.delay())
-	case err = <-s.failed: // nothing is accepted any more, so nobody is waited for
+	case err = <-s.failed: // nothing is accepted any more, so there is nothing to wait for
 		return errors.Join(err, s.stop(0))
 	}
 }
 
-// startBounded starts the server that the process is there for, and keeps the process to the memory that it may have:
-// garbage has room, what a burst took is given back until ctx is done, and the limit of the cgroup holds.
+// startBounded starts the server of a process that does nothing else, and bounds the memory of the process: garbage
+// may gather up to gcRoom, memory that a burst took is given back until ctx is done, and the limit of the cgroup
+// holds.
 func startBounded(ctx context.Context, o *options) (*server, error) {
 	signal.Ignore(syscall.SIGPIPE) // a reader of our output may leave: requests go on
 	roomyGC()
@@ -72,7 +73,7 @@ func startBounded(ctx context.Context, o *options) (*server, error) {
 	return s, nil
 }
 
-// start brings everything up, or nothing.
+// start brings everything up. If it fails, nothing stays up.
 func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -224,7 +225,8 @@ const (
 	cutWithin = 2 * time.Second
 )
 
-// stop is the one order of shutdown: say so, let Envoy notice, let streams end, cut the rest, then end the actors.
+// stop shuts down, in this order: it reports that it shuts down, gives Envoy the delay to notice, lets streams end,
+// cuts the rest, then ends the actors.
 func (s *server) stop(delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.drainTimeout)
 	defer cancel()
@@ -241,11 +243,12 @@ func (s *server) stop(delay time.Duration) error {
 	err := errors.Join(s.tree.close(last), s.closeHTTP())
 	s.locks.close()
 	s.log.Info("stopped")
-	_ = s.log.Close() // a reader that is gone is no fault of the shutdown
+	_ = s.log.Close() // that the reader of the log is gone does not make the shutdown fail
 	return err
 }
 
-// drain sends GOAWAY and waits for the streams. At the deadline what waits is refused, and the rest is cut.
+// drain sends GOAWAY and waits for the streams. At the deadline, requests that still wait are refused, and the other
+// streams are cut.
 func (s *server) drain(ctx context.Context) {
 	graceful := inBackground(s.grpc.GracefulStop)
 	patience := idleConnections
@@ -265,8 +268,9 @@ func (s *server) drain(ctx context.Context) {
 	}
 }
 
-// requestsEnd waits until the last stream has ended, and the access log has told the end of the last response that
-// passes by, or ctx is done: false if a stream is open then. Connections without a stream are not waited for.
+// requestsEnd waits until the last stream has ended and the access log has reported the end of the last response that
+// bypasses us. It returns false if ctx is done before and a stream is still open. It does not wait for connections
+// without a stream.
 func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -285,7 +289,7 @@ func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool
 	return true
 }
 
-// closeHTTP lets answers in flight end; a connection on which nothing was ever asked is no fault.
+// closeHTTP lets answers in flight end. A connection on which nothing was ever asked is closed, and is no error.
 func (s *server) closeHTTP() error {
 	ctx, cancel := context.WithTimeout(context.Background(), idleConnections)
 	defer cancel()
@@ -304,7 +308,7 @@ func inBackground(f func()) <-chan struct{} {
 	return done
 }
 
-// within says whether done is closed in time.
+// within reports whether done is closed in time.
 func within(limit time.Duration, done <-chan struct{}) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -328,7 +332,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// remedy is what to do about a port that cannot be had.
+// remedy returns what to do about a port that cannot be opened.
 func remedy(err error, flag string) string {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return "; another process has it: end that, or choose another port with --" + flag

@@ -10,10 +10,12 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/envoy"
 )
 
-// orders are the signals that end the command. A command may have more signals come here than SIGINT and SIGTERM.
+// orders receives the signals that end the command. A command may have further signals than SIGINT and SIGTERM sent
+// here.
 var orders = make(chan os.Signal, 2)
 
-// leftovers are paths of folders to remove at the end, whichever it is: a process that ends at once runs nothing else.
+// leftovers holds the paths of folders to remove at the end, however the process ends: one that ends at once runs no
+// deferred functions.
 var leftovers sync.Map
 
 func removeLeftovers() {

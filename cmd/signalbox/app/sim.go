@@ -19,7 +19,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm"
 )
 
-// faultHelp is what the command says of vllm.Faults.
+// faultHelp documents vllm.Faults in the help of the command.
 const faultHelp = `
   error_rate, error_status     requests answered 500, or this 5xx
   overload_rate                requests answered 503, without Retry-After

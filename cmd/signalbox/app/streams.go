@@ -51,7 +51,7 @@ func (t *tree) serveLogs() {
 	})
 }
 
-// connectionOf is the connection that a stream came on.
+// connectionOf returns the connection that a stream came on.
 func connectionOf(ctx context.Context) extproc.Connection {
 	if c := peers.Of(ctx); c != nil {
 		return c

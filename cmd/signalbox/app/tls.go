@@ -74,7 +74,7 @@ func (o *options) checkTLS() []error {
 	return all
 }
 
-// locks are what guards the ports.
+// locks holds the certificates and tokens that guard the ports.
 type locks struct {
 	ports  map[string]*secrets.Port // by the names below; those without TLS are left out
 	tokens *secrets.Tokens          // of the metrics port; nil = it asks for none
@@ -86,13 +86,13 @@ const (
 	metricsPort = "metrics"
 )
 
-// lockedPort is the TLS of one port.
+// lockedPort says how one port uses TLS.
 type lockedPort struct {
 	name string
 	secrets.Config
 }
 
-// flags are those that name the files.
+// flags returns the flags that name the files.
 func (p lockedPort) flags() string { return p.Flags.Directory + ", " + p.Flags.ClientCA }
 
 func (o *options) lockedPorts() []lockedPort {
@@ -113,8 +113,8 @@ func (o *options) lockedPorts() []lockedPort {
 	return all
 }
 
-// lock reads certificates and tokens, and follows them. All that is wrong with them is said at once.
-// The flags have been checked.
+// lock reads certificates and tokens, and follows them. Its error has everything that is wrong with them. The flags
+// have been checked.
 func (o *options) lock(log *telemetry.Log) (*locks, error) {
 	l := &locks{ports: map[string]*secrets.Port{}}
 	var problems []error
@@ -180,7 +180,7 @@ func (l *locks) close() {
 	}
 }
 
-// metrics are those of the certificates in force.
+// metrics returns the metrics of the certificates in force.
 func (l *locks) metrics() []prometheus.Collector {
 	var all []prometheus.Collector
 	for name, p := range l.ports {
@@ -189,7 +189,7 @@ func (l *locks) metrics() []prometheus.Collector {
 	return all
 }
 
-// credentials are those of a gRPC port.
+// credentials returns the credentials of a gRPC port.
 func (l *locks) credentials(port string) credentials.TransportCredentials {
 	p := l.ports[port]
 	if p == nil {

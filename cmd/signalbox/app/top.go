@@ -100,7 +100,7 @@ func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *
 	return nil
 }
 
-// widthOfPages is the width in columns of a view that does not go to a terminal.
+// widthOfPages is how many columns a view has that does not go to a terminal.
 const widthOfPages = 140
 
 func printLines(out io.Writer, lines []string) error {

@@ -31,8 +31,8 @@ const (
 	streamWorkers = 64
 )
 
-// serverOptions are those of every gRPC port. The number of streams on a connection has no limit: Envoy resets each one
-// that it has done with, and a limit would hold back requests while those are cleared away.
+// serverOptions returns the options of every gRPC port. The number of streams on a connection has no limit: Envoy
+// resets each stream that it is done with, and a limit would hold requests back until those are cleared away.
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds), grpc.ConnectionTimeout(handshakeWithin),
@@ -41,7 +41,7 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	}
 }
 
-// pickerOptions are those of the ext_proc port.
+// pickerOptions returns the options of the ext_proc port.
 func pickerOptions(creds credentials.TransportCredentials, maxBody int64) []grpc.ServerOption {
 	// One message can be as large as Envoy's buffer, whatever the body limit is.
 	return append(append(serverOptions(creds), wire.ServerOptions()...), grpc.MaxRecvMsgSize(int(maxBody)+1<<20),

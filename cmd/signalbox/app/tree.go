@@ -48,8 +48,8 @@ type tree struct {
 
 // randomNumbers are drawn at the start.
 type randomNumbers struct {
-	instance uint64 // in request ids, which clients see
-	seed     uint64 // of hashes, which nobody sees
+	instance uint64 // stands in request ids, which clients see
+	seed     uint64 // seeds hashes, which clients must not see
 }
 
 // modelServers ask the model servers, on behalf of the actors, which need both until the last of them has ended.
@@ -109,7 +109,7 @@ func (t *tree) assemble(cfg *config.Config) (err error) {
 	return err
 }
 
-// values are those of the flags and of the configuration.
+// values returns the settings of the picker: those of the flags and of the configuration.
 func (t *tree) values(cfg *config.Config) signalbox.Config {
 	o := t.opts
 	return signalbox.Config{
@@ -133,7 +133,7 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 	}
 }
 
-// world is what the picker meets.
+// world returns the interfaces through which the picker reaches the outside.
 func (t *tree) world(cfg *config.Config) signalbox.World {
 	requests := telemetry.NewRequests(t.log,
 		func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)

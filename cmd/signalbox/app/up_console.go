@@ -21,9 +21,9 @@ const plainStatus = 10 * time.Second
 type console struct {
 	mu     sync.Mutex
 	out    io.Writer
-	width  func() int // columns of the terminal; nil = out is none
-	status string     // that was shown last
-	shown  time.Time  // when that was, if there is no terminal
+	width  func() int // columns of the terminal; nil = out is no terminal
+	status string     // status that was shown last
+	shown  time.Time  // when it was shown, if out is no terminal
 }
 
 func newConsole(out io.Writer) *console {

@@ -141,7 +141,7 @@ func (u *up) watchServers(ctx context.Context) error {
 	return nil
 }
 
-// onEnvoy says what happened to Envoy.
+// onEnvoy prints what happened to Envoy.
 func (u *up) onEnvoy(e envoy.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -203,7 +203,7 @@ func (u *up) follow(ctx context.Context) error {
 	}
 }
 
-// notServing says that Envoy runs and does not serve.
+// notServing prints that Envoy runs and does not serve.
 func (u *up) notServing() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

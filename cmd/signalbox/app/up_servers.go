@@ -36,11 +36,11 @@ type serverWatch struct {
 	told bool // model was called
 }
 
-// watched is a server as it was seen last.
+// watched is what was last seen of a server.
 type watched struct {
 	name  string
-	text  string // the description that was said last
-	looks int    // since it was well last
+	text  string // the description that was printed last
+	looks int    // looks since it was last well
 	well  bool   // all its pages could be read at the last look
 	found modelserver.Found
 }

@@ -29,7 +29,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
 }
 
-// wantsCommand is the run of a command that does nothing by itself.
+// wantsCommand is the RunE of a command that does nothing by itself. It lists the subcommands.
 func wantsCommand(cmd *cobra.Command, _ []string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -58,7 +58,7 @@ func near(names []string) string {
 	return ", did you mean " + strings.Join(names, " or ") + "?"
 }
 
-// flagError says what is wrong with a flag in the words of the other problems.
+// flagError returns the error of a flag in the form of all other problems.
 func flagError(cmd *cobra.Command, err error) error {
 	see := "; see " + cmd.CommandPath() + " --help"
 	var unknown *pflag.NotExistError
@@ -106,9 +106,9 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return errors.New(unknown.Error() + see)
 }
 
-// nearFlags are those of the known names that differ little from name, as flags.
+// nearFlags returns those of the known names that differ little from name, as flags.
 func nearFlags(name string, known []string) []string {
-	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows how to find what is near
+	all := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra finds similar names of commands
 	for _, k := range known {
 		all.AddCommand(&cobra.Command{Use: k, Run: func(*cobra.Command, []string) {}})
 	}
@@ -121,7 +121,7 @@ func nearFlags(name string, known []string) []string {
 
 const engineMetrics = "leave it out: the engine is found from its metrics page, which metrics-data-source configures"
 
-// absentFlags are the reference's flags that serve has not, with what to do instead.
+// absentFlags holds the flags of the reference that serve does not have, with what to do instead.
 var absentFlags = map[string]string{
 	"grpc-max-recv-msg-size":              "--max-body-bytes bounds request bodies, and the messages that carry them",
 	"grpc-max-send-msg-size":              "leave it out: what is sent is never longer than what came",
@@ -146,7 +146,8 @@ var absentFlags = map[string]string{
 	"cache-info-metric":                engineMetrics,
 }
 
-// absent says what to do instead of a flag of the reference; "" = it is none, or the command has none of serve's flags.
+// absent returns what to do instead of a flag of the reference. It returns "" for other flags, and for commands
+// without serve's flags.
 func absent(flags *pflag.FlagSet, name string) string {
 	if flags.Lookup("grpc-port") == nil {
 		return ""

@@ -26,7 +26,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// versionLine is what the program's version command prints.
+// versionLine returns what the version command prints.
 func (p *program) versionLine() string {
 	b, info := built(), buildInfo()
 	line := fmt.Sprintf("%s %s, commit %s of %s, %s %s/%s", ownName, b.Version, b.Commit, b.Date, goruntime.Version(),
@@ -46,12 +46,12 @@ func buildInfo() *debug.BuildInfo {
 	return &debug.BuildInfo{}
 }
 
-// built is what Signalbox in this binary was made from.
+// built returns what the Signalbox in this binary was built from.
 func built() telemetry.Build {
 	return builtFrom(telemetry.Build{Version: linkedVersion, Commit: linkedCommit, Date: linkedDate}, buildInfo())
 }
 
-// ownModule is the module that this package is of.
+// ownModule is the path of the module that this package belongs to.
 const ownModule = "github.com/signalbox-epp/signalbox"
 
 // builtFrom takes what the linker was told, and the rest from what the go command stamps in. In the program of another
