@@ -20,27 +20,40 @@ const (
 
 // Recorder is the actor.
 type Recorder struct {
-	shards  []messages.Sink[messages.ShardMsg]
-	queries map[messages.QueryID]*query
-	rings   map[messages.QueryID]*rings
-	next    messages.QueryID
+	shards []messages.Sink[messages.ShardMsg]
+	open   map[messages.QueryID]question
+	next   messages.QueryID
 }
 
+// question is what was asked of shards: for records, or for rings.
+type question interface {
+	progress() *gathering
+	answer() // tells the admin adapter what has come
+}
+
+// gathering is how far the answers of shards have come.
+type gathering struct {
+	silent  int           // shards that have not answered
+	partial bool          // a shard did not take the question, or time is up
+	timer   runtime.Timer // nil = not set
+}
+
+func (g *gathering) progress() *gathering { return g }
+
+// query is a question for records.
 type query struct {
+	gathering
 	asked   messages.RequestQueried
-	silent  int                             // shards that have not answered
 	missing map[messages.RequestID]struct{} // requests whose cycles were asked and have not answered
 	heard   map[messages.RequestID]struct{} // requests whose records have come
 	got     []messages.Record               // those that match
 	unasked int                             // as in messages.RecordsAnswered
 	lost    uint64                          // as in messages.RecordsAnswered
-	partial bool                            // a shard did not take the question, or time is up
-	timer   runtime.Timer                   // nil = not set
 }
 
 // New returns a recorder over the shards of all loops.
 func New(shards []messages.Sink[messages.ShardMsg]) *Recorder {
-	return &Recorder{shards: shards, queries: map[messages.QueryID]*query{}, rings: map[messages.QueryID]*rings{}}
+	return &Recorder{shards: shards, open: map[messages.QueryID]question{}}
 }
 
 // Receive takes queries and the answers of shards and cycles.
@@ -63,34 +76,46 @@ func (r *Recorder) Receive(ctx runtime.Context[messages.RecorderMsg], m messages
 	}
 }
 
-func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RequestQueried) {
-	if len(r.queries)+len(r.rings) >= maxQueries {
-		m.Admin.Tell(messages.RecordsAnswered{Partial: true})
-		return
-	}
+// ask puts a question to shards, and answers it at once if none takes it. put reports whether a shard has taken it.
+func (r *Recorder) ask(
+	ctx runtime.Context[messages.RecorderMsg], q question, shards []messages.Sink[messages.ShardMsg],
+	put func(messages.QueryID, messages.Sink[messages.ShardMsg]) bool,
+) {
 	r.next++
-	q := &query{asked: m, missing: map[messages.RequestID]struct{}{}, heard: map[messages.RequestID]struct{}{}}
-	r.queries[r.next] = q
-	for _, s := range r.shards {
-		ok := s.Tell(messages.RecordsQueried{
-			Query: r.next, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest, Recorder: ctx.Self(),
-		})
-		if !ok {
-			q.partial = true
-			continue
+	r.open[r.next] = q
+	g := q.progress()
+	for _, s := range shards {
+		if put(r.next, s) {
+			g.silent++
+		} else {
+			g.partial = true
 		}
-		q.silent++
 	}
-	if q.silent == 0 {
+	if g.silent == 0 {
 		r.finish(r.next)
 		return
 	}
-	q.timer = ctx.After(patience, messages.RecorderDeadlinePassed{Query: r.next})
+	g.timer = ctx.After(patience, messages.RecorderDeadlinePassed{Query: r.next})
+}
+
+func (r *Recorder) full() bool { return len(r.open) >= maxQueries }
+
+func (r *Recorder) onRequestQueried(ctx runtime.Context[messages.RecorderMsg], m messages.RequestQueried) {
+	if r.full() {
+		m.Admin.Tell(messages.RecordsAnswered{Partial: true})
+		return
+	}
+	q := &query{asked: m, missing: map[messages.RequestID]struct{}{}, heard: map[messages.RequestID]struct{}{}}
+	r.ask(ctx, q, r.shards, func(id messages.QueryID, s messages.Sink[messages.ShardMsg]) bool {
+		return s.Tell(messages.RecordsQueried{
+			Query: id, Request: m.Request, IDs: m.IDs, Filter: m.Filter, Newest: m.Newest, Recorder: ctx.Self(),
+		})
+	})
 }
 
 func (r *Recorder) onRecordsFound(ctx runtime.Context[messages.RecorderMsg], m messages.RecordsFound) {
-	q := r.queries[m.Query]
-	if q == nil {
+	q, ok := r.open[m.Query].(*query)
+	if !ok {
 		return
 	}
 	q.take(m.Records)
@@ -100,12 +125,12 @@ func (r *Recorder) onRecordsFound(ctx runtime.Context[messages.RecorderMsg], m m
 		q.unasked += m.Unasked
 		q.miss(ctx, m.Query, m.Shard, m.Asked)
 	}
-	r.finishComplete(m.Query)
+	r.finishComplete(m.Query, q)
 }
 
 func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m messages.MissedFound) {
-	q := r.queries[m.Query]
-	if q == nil {
+	q, ok := r.open[m.Query].(*query)
+	if !ok {
 		return
 	}
 	q.take(m.Records)
@@ -113,7 +138,7 @@ func (r *Recorder) onMissedFound(ctx runtime.Context[messages.RecorderMsg], m me
 		delete(q.missing, id)
 	}
 	q.miss(ctx, m.Query, m.Shard, m.Running)
-	r.finishComplete(m.Query)
+	r.finishComplete(m.Query, q)
 }
 
 // take keeps the records that match the query, for a cycle answers without looking at it. A request that answered and
@@ -156,30 +181,30 @@ func (q *query) miss(
 }
 
 // finishComplete answers a query if no further answer is to come.
-func (r *Recorder) finishComplete(id messages.QueryID) {
-	if q := r.queries[id]; q.silent <= 0 && len(q.missing) == 0 {
+func (r *Recorder) finishComplete(id messages.QueryID, q *query) {
+	if q.silent <= 0 && len(q.missing) == 0 {
 		r.finish(id)
 	}
 }
 
 func (r *Recorder) onRecorderDeadlinePassed(m messages.RecorderDeadlinePassed) {
-	if q := r.queries[m.Query]; q != nil {
-		q.partial = true
+	if q := r.open[m.Query]; q != nil {
+		q.progress().partial = true
 		r.finish(m.Query)
-	}
-	if q := r.rings[m.Query]; q != nil {
-		q.partial = true
-		r.finishRings(m.Query)
 	}
 }
 
-// finish answers a query with what has come, and forgets it.
+// finish answers a question with what has come, and forgets it.
 func (r *Recorder) finish(id messages.QueryID) {
-	q := r.queries[id]
-	delete(r.queries, id)
-	if q.timer != nil {
-		q.timer.Cancel()
+	q := r.open[id]
+	delete(r.open, id)
+	if timer := q.progress().timer; timer != nil {
+		timer.Cancel()
 	}
+	q.answer()
+}
+
+func (q *query) answer() {
 	slices.SortFunc(q.got, func(a, b messages.Record) int { return cmp.Compare(b.Request, a.Request) })
 	got := q.got
 	if q.asked.Request == 0 && q.asked.IDs.Len() == 0 {
@@ -190,17 +215,11 @@ func (r *Recorder) finish(id messages.QueryID) {
 	})
 }
 
-// Stopped answers the open queries with what has come.
+// Stopped answers the open questions with what has come, in the order in which they were asked.
 func (r *Recorder) Stopped(runtime.Context[messages.RecorderMsg]) {
-	for _, id := range sorted(r.queries) {
-		r.queries[id].partial = true
-		r.queries[id].timer = nil
+	for _, id := range slices.Sorted(maps.Keys(r.open)) {
+		g := r.open[id].progress()
+		g.partial, g.timer = true, nil
 		r.finish(id)
 	}
-	r.cutRings()
-}
-
-// sorted returns the open queries in the order in which they came.
-func sorted[Q any](open map[messages.QueryID]Q) []messages.QueryID {
-	return slices.Sorted(maps.Keys(open))
 }
