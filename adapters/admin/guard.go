@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// guard passes on requests of peers that may see debug paths, and refuses others.
+// guard passes on requests of peers that may see debug paths, and refuses all others.
 func (h *handler) guard(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -27,8 +27,8 @@ func (h *handler) guard(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// Authenticated asks for an Authorization header that accept takes, for all but the two paths of health: what probes a
-// process has no token.
+// Authenticated asks for an Authorization header that accept takes. The two health paths need none, because probes
+// have no token.
 func Authenticated(next http.Handler, accept func(authorization string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !accept(r.Header.Get("Authorization")) {
@@ -51,7 +51,7 @@ func (h *handler) profiles(mux *http.ServeMux) {
 	mux.Handle("GET /debug/pprof/cmdline", h.guard(pprof.Cmdline))
 	mux.Handle("GET /debug/pprof/profile", h.guard(pprof.Profile))
 	mux.Handle("GET /debug/pprof/symbol", h.guard(pprof.Symbol))
-	mux.Handle("POST /debug/pprof/symbol", h.guard(pprof.Symbol)) // tools ask so
+	mux.Handle("POST /debug/pprof/symbol", h.guard(pprof.Symbol)) // go tool pprof uses POST
 	mux.Handle("GET /debug/pprof/trace", h.guard(pprof.Trace))
 }
 
@@ -124,8 +124,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(escapeUnseen(b.Bytes())) // fails only if the client left, and then needs no answer
 }
 
-// escapeUnseen writes what a terminal would obey or hide as JSON escapes, so that the value stays exact. encoding/json
-// does so below U+0020 only, and such characters stand in strings only.
+// escapeUnseen writes characters that a terminal would obey or hide as JSON escapes, so that the value stays exact.
+// encoding/json does so only for those below U+0020. Such characters can stand only within strings.
 func escapeUnseen(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {

@@ -53,7 +53,7 @@ func sortedKeys(values url.Values) []string {
 	return names
 }
 
-// unknown returns that there is no such thing, which one is near, and which there are.
+// unknown returns a text which says that there is no such thing, which name is similar, and which there are.
 func unknown(what, name string, known []string) string {
 	text := fmt.Sprintf("unknown %s %s", what, clip(clean(strconv.Quote(name)), 80))
 	if near := spelling.Nearest(name, known); near != "" {
@@ -65,14 +65,14 @@ func unknown(what, name string, known []string) string {
 	return text + "; known are " + strings.Join(known, ", ")
 }
 
-// limits of how many of something a page shows.
+// limits says how many of something a page shows.
 type limits struct {
 	usual int // if the client does not say
 	most  int
 }
 
-// howMany reads the parameter of one of the names. It returns false if that is not a number within the limits, and then
-// has refused the request.
+// howMany returns the number in the first of these parameters that is given. If it is not a number within the limits,
+// howMany refuses the request and returns false.
 func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) (int, bool) {
 	query := r.URL.Query()
 	for _, name := range names {
@@ -90,10 +90,10 @@ func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) 
 	return l.usual, true
 }
 
-// listParameters are those of a list of requests. n is short for limit.
+// listParameters holds the parameters of a list of requests. n is short for limit.
 var listParameters = []string{"endpoint", "limit", "model", "n", "reason", "status", "x-request-id"}
 
-// filter reads which requests a list shows. It returns false if that cannot be read, and then has refused the request.
+// filter returns which requests a list shows. If that cannot be read, filter refuses the request and returns false.
 func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.RecordFilter, bool) {
 	query := r.URL.Query()
 	f := messages.RecordFilter{Model: records.Label(query.Get("model"))}
@@ -159,7 +159,7 @@ func reasons(text string) ([]messages.Reason, bool) {
 	return list, len(list) > 0
 }
 
-// place reads an endpoint: a name of the pool, or an address, be it in the pool or not.
+// place reads an endpoint into f: a name in the pool, or any address. It returns false if the text is neither.
 func (h *handler) place(text string, f *messages.RecordFilter) bool {
 	addresses := map[messages.Address]bool{}
 	if at, err := netip.ParseAddrPort(text); err == nil {
@@ -181,7 +181,7 @@ func (h *handler) place(text string, f *messages.RecordFilter) bool {
 	return len(addresses) > 0
 }
 
-// endpointNames returns names and addresses of the pool's endpoints, not all of a large pool.
+// endpointNames returns names and addresses of endpoints, of a large pool only the first.
 func (h *handler) endpointNames() []string {
 	const most = 20
 	var names []string

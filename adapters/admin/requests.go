@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// answer is the one message that the recorder owes for a query.
+// answer receives the one message with which the recorder answers a query.
 type answer chan messages.AdminMsg
 
 // Tell keeps the first message. There is no second one, and none would be read.
@@ -25,8 +25,8 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 	}
 }
 
-// query puts a query to the recorder, whose answer comes to a. It returns false if the HTTP request is answered
-// already, or its client is gone.
+// query sends a query to the recorder, and returns the answer that comes to a. It returns false if it has refused the
+// HTTP request, or the client is gone.
 func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg,
 	bool) {
 	if !h.Recorder.Post(q) {
@@ -46,7 +46,7 @@ func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q mess
 	return nil, false
 }
 
-// ask gets records. It returns false if the HTTP request is answered already, or its client is gone.
+// ask returns records. It returns false if it has refused the HTTP request, or the client is gone.
 func (h *handler) ask(w http.ResponseWriter, r *http.Request, q messages.RequestQueried) (messages.RecordsAnswered,
 	bool) {
 	a := make(answer, 1)
@@ -170,13 +170,12 @@ func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
 			"client sent it as x-request-id"
 	case strings.HasPrefix(id, "resp_"):
 		text = "no record of a request whose response has the id " + clean(id) +
-			": model servers make such ids by themselves, and Signalbox" +
-			" knows one only if it saw the response's body, in the full lane; " + instead
+			": model servers make such ids by themselves, and Signalbox knows one only if it saw the response's " +
+			"body, in the full lane; " + instead
 	case prefixed:
 		text = "no record of a request with x-request-id " + clean(bare) + ", of which vLLM would have made " +
-			clean(id) + ": other model" +
-			" servers make such ids by themselves, and Signalbox knows one only if it saw the response's body, in " +
-			"the full lane; " + instead
+			clean(id) + ": other model servers make such ids by themselves, and Signalbox knows one only if it saw " +
+			"the response's body, in the full lane; " + instead
 	default:
 		text = "no record of a request with x-request-id " + clean(id) + "; ids of ours look like 0123456789abcdef-42"
 	}
@@ -194,7 +193,7 @@ func notFound(id string, ours bool, got *messages.RecordsAnswered) string {
 	return text
 }
 
-// notAsked says that there may be more.
+// notAsked returns the line which says that more requests may exist.
 func notAsked(n int) string {
 	return fmt.Sprintf("incomplete: %s that run were not looked at, for more run than are looked at in one go\n",
 		plural(n, "request"))
@@ -220,7 +219,7 @@ const (
 	outcomeColumns = 20
 	modelColumns   = 40
 	modelLeast     = 8
-	sentTo         = "→"         // before an endpoint of which nothing came yet
+	sentTo         = "→"         // stands before an endpoint that has not answered yet
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
 

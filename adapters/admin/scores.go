@@ -55,7 +55,7 @@ func dropped(b *strings.Builder, label, text string, list []endpoint, all bool) 
 	field(b, label, text+"; dropped "+names(of, all))
 }
 
-// names are a line of endpoints, the first few of them unless all are asked for.
+// names joins a line of endpoints: the first few of them, unless all are asked for.
 func names(list []string, all bool) string {
 	if !all && len(list) > fewNames+1 {
 		list = append(list[:fewNames:fewNames], fmt.Sprintf("and %d more (?all)", len(list)-fewNames))
@@ -98,7 +98,7 @@ func scores(b *strings.Builder, p *profileView, rows []*candidateView) {
 	part(b, lead, columns)
 }
 
-// leading are the columns that every part of the table has: what was chosen, the endpoint, its total.
+// leading returns the columns that every part of the table has: what was chosen, the endpoint, its total.
 func leading(p *profileView, rows []*candidateView) [][]string {
 	out := [][]string{{"", "endpoint", "total"}, {"", "", ""}}
 	for _, c := range rows {
@@ -124,7 +124,7 @@ func mark(c *candidateView) string {
 	return ""
 }
 
-// scorer is one column: the name, the weight, then score and weighted score of each row.
+// scorer returns one column: the name, the weight, then score and weighted score of each row.
 func scorer(p *profileView, i int, rows []*candidateView) []string {
 	s := p.Scorers[i]
 	out := []string{clip(strings.TrimSuffix(clean(s.Plugin), "-scorer"), scorerColumns), "× " + weight(s.Weight)}
@@ -138,7 +138,7 @@ func scorer(p *profileView, i int, rows []*candidateView) []string {
 	return out
 }
 
-// widest is the width of column i of rows; -1 takes all cells.
+// widest returns the width of column i of rows; with -1 that of the widest cell.
 func widest(rows [][]string, i int) int {
 	most := 0
 	for _, row := range rows {
@@ -187,7 +187,7 @@ func verdict(b *strings.Builder, p *profileView) {
 	}
 }
 
-// number has three decimals; smaller ones show their first digits.
+// number returns v with three decimals, or with two significant digits if it is smaller than 0.001.
 func number(v float32) string {
 	if v != 0 && v < 0.001 {
 		return strconv.FormatFloat(float64(v), 'g', 2, 32)

