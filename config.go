@@ -16,9 +16,9 @@ import (
 // Config holds the settings of a picker.
 type Config struct {
 	Runtime      runtime.Config // loops, mode and seed; New sets OnPanic, from World.Panicked
-	Plan         *schedule.Plan
+	Plan         *schedule.Plan // of the first configuration
 	Limits       cycle.Limits
-	Scraper      scraper.Config // Endpoints, Turned and Served are set by New
+	Scraper      scraper.Config // of the first configuration; Number, Endpoints, Turned and Served are set by New
 	Outlier      outlier.Config
 	Records      Records
 	PrefixBlocks int    // blocks that the prefix index keeps for each endpoint; 0 = the index's default
@@ -35,10 +35,9 @@ type Records struct {
 // World holds what a picker reaches outside itself. Its functions are called on the loops, several at once, and must
 // not block.
 type World struct {
-	Metrics  prometheus.Registerer
-	Fetcher  scraper.Fetcher // never called, and may be nil, if Config.Scraper turns on neither pages nor lists
-	Checker  outlier.Checker
-	Observer schedule.Observer
+	Metrics prometheus.Registerer
+	Fetcher scraper.Fetcher // never called, and may be nil, if Config.Scraper turns on neither pages nor lists
+	Checker outlier.Checker
 
 	// Announcer tells the proxies which endpoints there are; nil = they know by themselves, and picks never wait.
 	Announcer messages.Sink[messages.XdsMsg]

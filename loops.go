@@ -17,7 +17,7 @@ type loop struct {
 	shard     runtime.Ref[messages.ShardMsg]
 	flow      runtime.Ref[messages.FlowMsg]
 	admission messages.Sink[messages.FlowMsg] // the sink of flow that cycles tell
-	cycle     runtime.Role[messages.CycleMsg] // of the cycles that are children of shard
+	deps      *cycle.Deps                     // of the cycles that are children of shard
 	book      *records.Book
 }
 
@@ -45,7 +45,7 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 		return err
 	}
 	l.admission = runtime.Handed[messages.FlowMsg](p.sys, "cycle", "flow", l.flow)
-	l.cycle = cycle.Role(p.cycleDeps(i, l.book))
+	l.deps = p.cycleDeps(i, l.book)
 	p.loops = append(p.loops, l)
 	return nil
 }
@@ -56,9 +56,9 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 		Flow: p.flowOf, Pool: p.endpoints,
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
-		Plan:    func() *schedule.Plan { return p.cfg.Plan }, Book: book,
+		Book:    book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: p.sys, Observer: p.world.Observer, Matcher: p.index, Rand: p.sys.Rand(i),
+			Clock: p.sys, Matcher: p.index, Rand: p.sys.Rand(i),
 		}),
 		Estimates: p.estimates, Status: p.world.Status, Metrics: p.families,
 		Report: p.world.Report, Limits: p.cfg.Limits,
@@ -86,9 +86,9 @@ func flowShard(k messages.FlowKey, seed uint64, shards int) int {
 
 // loopOf returns the loop that runs a request's cycle. The request's number alone decides, so that everything that
 // comes for the request finds it.
-func (p *Picker) loopOf(id messages.RequestID) *loop {
-	return &p.loops[uint64(id)%uint64(len(p.loops))]
-}
+func (p *Picker) loopOf(id messages.RequestID) *loop { return &p.loops[p.loopIndex(id)] }
+
+func (p *Picker) loopIndex(id messages.RequestID) int { return int(uint64(id) % uint64(len(p.loops))) }
 
 // shards returns the sinks of all shards, by loop, for an actor of the kind from.
 func (p *Picker) shards(from string) []messages.Sink[messages.ShardMsg] {
@@ -104,14 +104,6 @@ func (p *Picker) postAll(m messages.ShardMsg) {
 	for i := range p.loops {
 		p.loops[i].shard.Port().Post(m)
 	}
-}
-
-// Start spawns the cycle of a request and returns its port. It returns false if the request's loop has no room: then no
-// answer will come.
-func (p *Picker) Start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
-	l := p.loopOf(first.Request.ID)
-	ref, ok := runtime.Start(l.shard, l.cycle, messages.CycleMsg(first))
-	return ref.Port(), ok
 }
 
 // Refused delivers the record of a request that never had a cycle.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,6 +35,7 @@ type Picker struct {
 	families  *cycle.Families
 	refs      refs
 	loops     []loop
+	inForce   atomic.Pointer[Configuration] // never nil once New has returned; Bring alone replaces it
 }
 
 // refs holds the references to the actors of which the picker has exactly one.
@@ -72,6 +74,7 @@ func (p *Picker) begin() error {
 			return err
 		}
 	}
+	p.inForce.Store(p.Prepare(1, p.cfg.Plan, p.cfg.Scraper.Scraping))
 	return nil
 }
 

@@ -76,6 +76,7 @@ func (s *stand) settings(seed uint64) Config {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	cfg.Plan.Observe(s)
 	return Config{
 		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: seed,
 			Start: time.Unix(1_800_000_000, 0)},
@@ -83,14 +84,15 @@ func (s *stand) settings(seed uint64) Config {
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},
-		Scraper: scraper.Config{Metrics: true}, Records: Records{Entries: remembered, Bytes: 3 << 20},
+		Scraper:  scraper.Config{Scraping: messages.Scraping{Metrics: true}},
+		Records:  Records{Entries: remembered, Bytes: 3 << 20},
 		PoolName: "pool", FlowSeed: seed,
 	}
 }
 
 func (s *stand) world() World {
 	return World{
-		Metrics: s.registry, Fetcher: s, Checker: s, Observer: s,
+		Metrics: s.registry, Fetcher: s, Checker: s,
 		Report: func(r *messages.Record) { s.ended = append(s.ended, *r) },
 		Status: func(messages.Reason) int { return 503 },
 		Turned: func(_ messages.EndpointSpec, failure string) { s.turned = append(s.turned, failure) },
@@ -178,7 +180,7 @@ func (s *told) Tell(m messages.StreamMsg) bool {
 func (s *stand) begin(id messages.RequestID) messages.Port[messages.CycleMsg] {
 	s.t.Helper()
 	now, stream := s.System().Now(), &told{}
-	c, ok := s.Start(messages.RequestArrived{
+	c, ok := s.InForce().Start(messages.RequestArrived{
 		Request: messages.Request{ID: id, Model: "m", PromptTokens: 10}, ArrivedAt: now, Deadline: now.Add(time.Hour),
 		Stream: stream,
 	})
@@ -348,5 +350,49 @@ func TestPickerThatCannotBeginLeavesNothing(t *testing.T) {
 	cfg.Runtime.Mode = runtime.Combining
 	if p, err := New(cfg, w); err == nil || p != nil {
 		t.Errorf("a registry that has the metrics already gives %v, %v, want an error", p, err)
+	}
+}
+
+// tally counts the plugins of one plan.
+type tally struct{ ran int }
+
+func (c *tally) PluginRan(int, time.Duration) { c.ran++ }
+func (*tally) ScoreClamped(int)               {}
+func (*tally) ScoreNaN(int)                   {}
+func (*tally) AllStale()                      {}
+
+// A request runs under the configuration that it began with, and scrapers go by the one in force.
+func TestRequestsKeepTheirConfiguration(t *testing.T) {
+	s := newStand(t, 1)
+	s.answer("")
+	cfg, err := config.Default(config.Settings{Destinations: 1, Stale: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later tally
+	cfg.Plan.Observe(&later)
+	before := s.InForce()
+	s.Bring(s.Prepare(2, cfg.Plan, messages.Scraping{}))
+	s.begin(1)
+	plugins := later.ran
+	if plugins == 0 || s.InForce() == before {
+		t.Fatalf("%d plugins ran under the configuration in force, want some", plugins)
+	}
+	now, stream := s.System().Now(), &told{}
+	if _, ok := before.Start(messages.RequestArrived{
+		Request: messages.Request{ID: 2, Model: "m"}, Configuration: 1, ArrivedAt: now, Deadline: now.Add(time.Hour),
+		Stream: stream,
+	}); !ok {
+		t.Fatal("the request was refused")
+	}
+	s.await("an answer", func() bool { return len(*stream) > 0 })
+	if later.ran != plugins {
+		t.Errorf("%d plugins of the later configuration ran for a request of the one before", later.ran-plugins)
+	}
+	asked := len(s.asked)
+	s.discover(3) // their scrapers start under the configuration in force, which reads no pages
+	runtimetest.Inspect(s.System()).StepUntil(time.Minute)
+	if n := len(s.asked) - asked; n != 0 {
+		t.Errorf("%d pages were asked for, want none", n)
 	}
 }

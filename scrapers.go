@@ -9,7 +9,7 @@ import (
 
 // scrapers holds what all scrapers have in common.
 type scrapers struct {
-	settings scraper.Config
+	settings func() scraper.Config // of the configuration in force: a scraper that restarts may have missed it
 	fetcher  scraper.Fetcher
 	metrics  *scraper.Metrics
 	outlier  messages.Sink[messages.OutlierMsg]
@@ -21,12 +21,19 @@ func (p *Picker) newScrapers() (*scrapers, error) {
 		return nil, err
 	}
 	s := &scrapers{
-		settings: p.cfg.Scraper, fetcher: p.world.Fetcher, metrics: metrics,
+		settings: p.scraping, fetcher: p.world.Fetcher, metrics: metrics,
 		outlier: runtime.Handed[messages.OutlierMsg](p.sys, "scraper", "outlier", p.refs.outlier),
 	}
-	s.settings.Endpoints = func() int { return len(p.endpoints.Snapshot().Endpoints) }
-	s.settings.Turned, s.settings.Served = p.world.Turned, p.families.Served
 	return s, nil
+}
+
+// scraping is how a scraper that starts scrapes.
+func (p *Picker) scraping() scraper.Config {
+	cfg, c := p.cfg.Scraper, p.inForce.Load()
+	cfg.Scraping, cfg.Number = c.scraping, c.number
+	cfg.Endpoints = func() int { return len(p.endpoints.Snapshot().Endpoints) }
+	cfg.Turned, cfg.Served = p.world.Turned, p.families.Served
+	return cfg
 }
 
 // spawn starts the scraper of an endpoint as a child of parent, which is the pool.
@@ -36,7 +43,8 @@ func (s *scrapers) spawn(
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
-			return scraper.New(s.settings, target{endpoints.SampleWriter{Endpoint: e}, s.outlier}, s.fetcher, s.metrics)
+			to := target{endpoints.SampleWriter{Endpoint: e}, s.outlier}
+			return scraper.New(s.settings(), to, s.fetcher, s.metrics)
 		},
 	}
 	return runtime.Spawn(parent.(runtime.Parent), role, messages.ScraperMsg(first))

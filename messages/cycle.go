@@ -13,13 +13,14 @@ type CycleMsg interface{ cycleMsg() }
 //	To:    cycle, once, as its first message
 //	Reply: exactly one of PickMade, PickFailed to Stream, by the last AnswerDue
 type RequestArrived struct {
-	Request    Request
-	Flow       FlowKey
-	ArrivedAt  time.Time // when the request's headers came
-	Deadline   time.Time // of the whole request; never zero: no limit is carried as 24 h
-	Connection ConnectionID
-	Check      bool // a conformance checker sent it: it gets a pick, and leaves no load, record or metric
-	Stream     Sink[StreamMsg]
+	Request       Request
+	Configuration uint64 // number of the configuration that the request runs under, from 1
+	Flow          FlowKey
+	ArrivedAt     time.Time // when the request's headers came
+	Deadline      time.Time // of the whole request; never zero: no limit is carried as 24 h
+	Connection    ConnectionID
+	Check         bool // a conformance checker sent it: it gets a pick, and leaves no load, record or metric
+	Stream        Sink[StreamMsg]
 }
 
 // Dispatched ends the wait: the request may run now.

@@ -35,6 +35,13 @@ type EndpointsDiscovered struct {
 	Endpoints List[EndpointSpec]
 }
 
+// ConfigurationReplaced says that another configuration is in force. The endpoints stay as they are.
+//
+//	From:  runtime root
+//	To:    pool
+//	Reply: none
+type ConfigurationReplaced struct{ Scraping ScrapingReplaced }
+
 // EndpointRestarted says that a model server has restarted: its caches, queues and LoRA adapters are gone.
 //
 //	From:  scraper
@@ -97,6 +104,7 @@ type RemovalDue struct {
 
 func (PoolStarted) poolMsg()            {}
 func (EndpointsDiscovered) poolMsg()    {}
+func (ConfigurationReplaced) poolMsg()  {}
 func (EndpointRestarted) poolMsg()      {}
 func (SlotCleared) poolMsg()            {}
 func (PrefixLost) poolMsg()             {}

@@ -104,13 +104,14 @@ type RecorderDeadlinePassed struct{ Query QueryID }
 
 // Record says what became of one request. It holds numbers and short labels, never text of a prompt.
 type Record struct {
-	Request    RequestID
-	ClientID   string // x-request-id, cut to 128 bytes; "" = none
-	ResponseID string // the id in the response's body, if the model server made it and the body was seen; "" = unknown
-	Model      string // as the body names it, cut to 128 bytes
-	Flow       FlowKey
-	Stream     bool
-	Running    bool // it has not ended yet
+	Request       RequestID
+	Configuration uint64 // number of the configuration that the request ran under; 0 = its headers were not read
+	ClientID      string // x-request-id, cut to 128 bytes; "" = none
+	ResponseID    string // in the response's body, if the model server made it and the body was seen; "" = unknown
+	Model         string // as the body names it, cut to 128 bytes
+	Flow          FlowKey
+	Stream        bool
+	Running       bool // it has not ended yet
 
 	ArrivedAt time.Time
 	Ended     time.Duration // since ArrivedAt; 0 = it has not

@@ -68,6 +68,26 @@ type ModelsListed struct {
 	Models  List[string]
 }
 
+// Scraping is what a configuration asks of scrapers.
+type Scraping struct {
+	Metrics     bool          // ask for the metrics page
+	Models      bool          // ask for the model list
+	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
+	ModelsEvery time.Duration // between two model lists; 0 = the default
+	// what is read of pages and lists, or where, differs from the configuration before: read them soon
+	Anew bool
+}
+
+// ScrapingReplaced says that another configuration is in force.
+//
+//	From:  pool
+//	To:    scraper
+//	Reply: none
+type ScrapingReplaced struct {
+	Number   uint64 // of the configuration, from 2; one that is not newer is dropped
+	Scraping Scraping
+}
+
 // EndpointWithdrawn ends a scraper: its endpoint left the pool.
 //
 //	From:  pool
@@ -79,4 +99,5 @@ func (EndpointAssigned) scraperMsg()  {}
 func (ScrapeDue) scraperMsg()         {}
 func (ScrapeFinished) scraperMsg()    {}
 func (ModelsListed) scraperMsg()      {}
+func (ScrapingReplaced) scraperMsg()  {}
 func (EndpointWithdrawn) scraperMsg() {}

@@ -31,7 +31,6 @@ type Deps struct {
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
 	Pool      *endpoints.Published
-	Plan      func() *schedule.Plan     // the configuration in force
 	Scheduler *schedule.Scheduler       // the loop's
 	Book      *records.Book             // the loop's
 	Estimates *records.Estimates        // of all loops
@@ -44,7 +43,7 @@ type Deps struct {
 // Cycle is the actor of one request.
 type Cycle struct {
 	deps *Deps
-	plan *schedule.Plan // the one in force when the cycle began; never replaced
+	plan *schedule.Plan // of the configuration that the request came under, whatever comes into force meanwhile
 
 	phase phase
 	arrival
@@ -74,11 +73,11 @@ type response struct {
 	whole  bool      // its end was seen; true only in the phase done
 }
 
-// Role returns the role of the cycles of one loop. In the rings a cycle has the number of its request.
-func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
+// Role returns the role of the cycles of one loop and one plan. In the rings a cycle has the number of its request.
+func Role(deps *Deps, plan *schedule.Plan) runtime.Role[messages.CycleMsg] {
 	return runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic,
-		New: func() runtime.Actor[messages.CycleMsg] { return New(deps) },
+		New: func() runtime.Actor[messages.CycleMsg] { return New(deps, plan) },
 		Number: func(first messages.CycleMsg) uint64 {
 			arrived, _ := first.(messages.RequestArrived)
 			return uint64(arrived.Request.ID)
@@ -87,7 +86,7 @@ func Role(deps *Deps) runtime.Role[messages.CycleMsg] {
 }
 
 // New returns a cycle before its first message.
-func New(deps *Deps) *Cycle { return &Cycle{deps: deps, plan: deps.Plan()} }
+func New(deps *Deps, plan *schedule.Plan) *Cycle { return &Cycle{deps: deps, plan: plan} }
 
 // Receive follows a request from its arrival to its end. The cases stand in the order of a request's life.
 func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
@@ -132,7 +131,8 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 	c.arrival = arrival{req: m.Request, stream: m.Stream, connection: m.Connection, check: m.Check}
 	c.limit, c.deadline = m.Deadline, m.Deadline
 	c.rec = messages.Record{
-		Request: m.Request.ID, ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow,
+		Request: m.Request.ID, Configuration: m.Configuration,
+		ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow,
 		Stream: m.Request.Stream, ArrivedAt: m.ArrivedAt,
 		PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}

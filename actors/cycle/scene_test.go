@@ -87,16 +87,15 @@ func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Status: status,
-		Plan: func() *schedule.Plan { return s.plan },
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: &s.clock, Observer: deaf{}, Rand: rand.New(rand.NewPCG(1, 1)),
+			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)),
 		}),
 		Limits: cycle.Limits{
 			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit,
 		},
 		Metrics: s.families,
 		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
-	})
+	}, s.plan)
 	s.cycle.Play(s.actor)
 }
 
@@ -224,10 +223,3 @@ func (c *steps) Nanos() int64 {
 	c.now += c.step
 	return c.now
 }
-
-type deaf struct{}
-
-func (deaf) PluginRan(int, time.Duration) {}
-func (deaf) ScoreClamped(int)             {}
-func (deaf) ScoreNaN(int)                 {}
-func (deaf) AllStale()                    {}

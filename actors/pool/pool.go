@@ -102,6 +102,8 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 		p.onPoolStarted(ctx)
 	case messages.EndpointsDiscovered:
 		p.onEndpointsDiscovered(ctx, m)
+	case messages.ConfigurationReplaced:
+		p.onConfigurationReplaced(m)
 	case messages.EndpointRestarted:
 		p.onEndpointRestarted(ctx, m)
 	case messages.SlotCleared:
@@ -161,6 +163,16 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 		next = append(next, p.admit(specs[a]))
 	}
 	p.publish(ctx, next, m.Found)
+}
+
+// onConfigurationReplaced tells the scrapers that run. One that starts, or restarts, is given the configuration in
+// force.
+func (p *Pool) onConfigurationReplaced(m messages.ConfigurationReplaced) {
+	for _, e := range p.next {
+		if s := p.scrapers[e.ID]; s != nil {
+			s.Tell(m.Scraping) // it drops what is not newer
+		}
+	}
 }
 
 func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m messages.EndpointRestarted) {

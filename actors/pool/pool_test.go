@@ -290,3 +290,14 @@ func (s *scene) last() messages.EndpointID {
 	told := s.prefix.Told()
 	return told[len(told)-1].(messages.EndpointLeft).Endpoint
 }
+
+func TestAnotherConfigurationIsToldToTheScrapersThatRun(t *testing.T) {
+	s := newScene(t)
+	s.discover(spec(a), spec(b))
+	s.discover(spec(a))
+	replaced := messages.ScrapingReplaced{Number: 2, Scraping: messages.Scraping{Metrics: true, Interval: time.Second}}
+	s.actor.Tell(messages.ConfigurationReplaced{Scraping: replaced})
+	s.scrapers[id(0, 1)].Got(replaced)
+	s.scrapers[id(1, 2)].Got(messages.EndpointWithdrawn{})
+	s.holds(2, id(0, 1))
+}

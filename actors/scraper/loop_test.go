@@ -63,7 +63,7 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 	fetches := handing{make(chan asked, 100)}
 	role := runtime.Role[messages.ScraperMsg]{Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
-			return scraper.New(scraper.Config{Metrics: true}, to, fetches, metrics)
+			return scraper.New(scraper.Config{Scraping: messages.Scraping{Metrics: true}}, to, fetches, metrics)
 		}}
 	var first messages.ScraperMsg = messages.EndpointAssigned{Endpoint: id, Spec: spec,
 		Pool: runtimetest.NewProbe[messages.PoolMsg](t)}

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-var both = scraper.Config{Metrics: true, Models: true}
+var both = scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: true}}
 
 // lists checks how often the model list was asked for, and returns the number of the newest fetch.
 func (s *scene) lists(want int) (number uint32) {
@@ -89,7 +89,7 @@ func TestAdapterThatTheListDoesNotHaveBringsTheNextListForward(t *testing.T) {
 }
 
 func TestModelListThatIsLostIsAskedForAgain(t *testing.T) {
-	s := newScene(t, scraper.Config{Models: true})
+	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Models: true}})
 	s.stage.Advance(2050 * time.Millisecond)
 	first := s.lists(1)
 	s.stage.Advance(100 * time.Millisecond)

@@ -150,7 +150,7 @@ func (s *scene) counts(name string, want float64, labels ...string) {
 }
 
 func TestMetricsFollowTheRulesOfPrometheus(t *testing.T) {
-	s := newScene(t, scraper.Config{Metrics: true})
+	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Metrics: true}})
 	problems, err := testutil.GatherAndLint(s.metrics,
 		"signalbox_fetches_total", "signalbox_fetch_duration_seconds", "signalbox_metrics_page_bytes_total",
 		"signalbox_endpoint_restarts_total")

@@ -24,6 +24,7 @@ const (
 	loadedFloor = 500 * time.Millisecond // between two scrapes while requests are in flight
 	idleFloor   = time.Second            // between two scrapes while none is
 	startSpread = 100 * time.Millisecond // the first scrape comes within this time
+	modelsEvery = 30 * time.Second       // between two model lists, unless the configuration says otherwise
 
 	// backoffCap is the longest pause between two scrapes of a server that fails, and so bounds how long one that is
 	// back gets no requests because its page has not been read. In a large pool a pause is at least the interval, which

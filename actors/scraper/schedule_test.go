@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestIntervalIsWhatThePageCosts(t *testing.T) {
@@ -20,7 +21,7 @@ func TestIntervalIsWhatThePageCosts(t *testing.T) {
 		"fixed below the floor": {50 * time.Millisecond, 300 << 10, 50 * time.Millisecond, 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, scraper.Config{Metrics: true, Interval: c.fixed})
+			s := newScene(t, scraper.Config{Scraping: messages.Scraping{Metrics: true, Interval: c.fixed}})
 			s.settled()
 			tell := func(n uint32, interval time.Duration) {
 				m := answer(n, 0)
@@ -56,7 +57,9 @@ func TestIntervalGrowsWithThePool(t *testing.T) {
 		"a hundred, huge page": {100, 1 << 20, 10240 * time.Millisecond, 10240 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, scraper.Config{Metrics: true, Endpoints: func() int { return c.endpoints }})
+			s := newScene(t, scraper.Config{
+				Scraping: messages.Scraping{Metrics: true}, Endpoints: func() int { return c.endpoints },
+			})
 			tell := func(n uint32, want time.Duration) {
 				m := answer(n, 0)
 				m.PageBytes = c.pageBytes

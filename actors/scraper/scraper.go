@@ -34,14 +34,12 @@ type Fetcher interface {
 	FetchModels(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
 }
 
-// Config holds what all scrapers have in common.
+// Config holds what all scrapers have in common. ScrapingReplaced replaces its first two fields.
 type Config struct {
-	Metrics     bool          // ask for the metrics page
-	Models      bool          // ask for the model list
-	Interval    time.Duration // between two metrics pages; 0 = by what a page costs its server and us
-	ModelsEvery time.Duration // between two model lists; 0 = 30 s
-	Timeout     time.Duration // of a fetch, as the fetcher has it; 0 = 1 s
-	Endpoints   func() int    // number of endpoints that are scraped, this one included; nil = 1
+	messages.Scraping               // of the configuration in force; a ModelsEvery of 0 = 30 s
+	Number            uint64        // of that configuration
+	Timeout           time.Duration // of a fetch, as the fetcher has it; 0 = 1 s
+	Endpoints         func() int    // number of endpoints that are scraped, this one included; nil = 1
 
 	// Turned, if not nil, is called at the first of several failures in a row to get an endpoint's metrics page
 	// (failure says why), and at the success that ends them (failure is ""). It must not block.
@@ -77,7 +75,7 @@ type server struct {
 
 // New returns a scraper that waits for EndpointAssigned.
 func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
-	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, 30*time.Second)
+	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, modelsEvery)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	if cfg.Endpoints == nil {
 		cfg.Endpoints = func() int { return 1 }
@@ -100,6 +98,8 @@ func (s *Scraper) Receive(ctx runtime.Context[messages.ScraperMsg], m messages.S
 		s.onScrapeFinished(ctx, m)
 	case messages.ModelsListed:
 		s.onModelsListed(ctx, m)
+	case messages.ScrapingReplaced:
+		s.onScrapingReplaced(ctx, m)
 	case messages.EndpointWithdrawn:
 		ctx.Stop()
 	}
@@ -121,6 +121,21 @@ func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m
 		s.server.startedAt = known.StartedAt // a panic must not hide a restart of the server
 	}
 	s.arm(ctx)
+}
+
+// onScrapingReplaced goes on by another configuration: with the sample, the failures, the interval and the server that
+// it knows. Pages that are read otherwise from now on are read soon, for the sample lacks what is new.
+func (s *Scraper) onScrapingReplaced(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapingReplaced) {
+	if m.Number <= s.cfg.Number {
+		return
+	}
+	s.cfg.Number, s.cfg.Scraping = m.Number, m.Scraping
+	s.cfg.ModelsEvery = cmp.Or(s.cfg.ModelsEvery, modelsEvery)
+	if m.Scraping.Anew {
+		soon := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
+		s.page.due, s.list.due = soon, soon
+	}
+	s.step(ctx)
 }
 
 func (s *Scraper) onScrapeDue(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeDue) {

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-var pages = scraper.Config{Metrics: true}
+var pages = scraper.Config{Scraping: messages.Scraping{Metrics: true}}
 
 func TestPageBecomesTheSample(t *testing.T) {
 	s := newScene(t, pages)
@@ -224,7 +224,7 @@ func TestWithdrawnScraperAsksNoMore(t *testing.T) {
 }
 
 func TestClosedFetcherIsAFailure(t *testing.T) {
-	s := newScene(t, scraper.Config{Metrics: true, Models: true})
+	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: true}})
 	s.fetcher.closed = true
 	s.stage.Advance(500 * time.Millisecond)
 	s.counts("signalbox_fetches_total", 1, "failed", "metrics-data-source")

@@ -42,6 +42,9 @@ func identity(b *strings.Builder, r *requestView) {
 		form = "streamed"
 	}
 	field(b, "model", orNone(clean(r.Model))+", "+form)
+	if r.Configuration != 0 {
+		field(b, "configuration", fmt.Sprintf("number %d", r.Configuration))
+	}
 	field(b, "flow", fmt.Sprintf("%s, priority %d", clean(r.FairnessID), r.Priority))
 	body := size(r.BodyBytes)
 	if r.PromptTokensGuessed > 0 {

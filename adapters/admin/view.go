@@ -23,11 +23,13 @@ type requestView struct {
 	ID         string `json:"id"`
 	XRequestID string `json:"x_request_id"`
 	ResponseID string `json:"response_id,omitempty"` // made by the model server; known if the body was visible
-	Model      string `json:"model"`
-	FairnessID string `json:"fairness_id"`
-	Priority   int    `json:"priority"`
-	Stream     bool   `json:"stream"`
-	Running    bool   `json:"running"` // it has not ended; false for a request that Envoy answered by itself
+	// Configuration is the number of the configuration that the request ran under; 0 = it had not got so far.
+	Configuration uint64 `json:"configuration,omitempty"`
+	Model         string `json:"model"`
+	FairnessID    string `json:"fairness_id"`
+	Priority      int    `json:"priority"`
+	Stream        bool   `json:"stream"`
+	Running       bool   `json:"running"` // it has not ended; false for a request that Envoy answered by itself
 
 	ArrivedAt          time.Time `json:"arrived_at"`
 	AgeSeconds         seconds   `json:"age_seconds"`          // since it arrived
@@ -156,7 +158,9 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
-		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream, Running: r.Running && r.Local == "",
+		Configuration: r.Configuration,
+		FairnessID:    r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,
+		Running:   r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)),
 		QueueWaitSeconds:   seconds(r.QueueWait),
 		PickedAfterSeconds: known(r.Decided, r.Decided != 0), HeadersSeconds: known(r.Headers, r.Headers != 0),

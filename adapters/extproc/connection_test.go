@@ -136,8 +136,8 @@ func TestNoLogIsAwaitedWithoutAPick(t *testing.T) {
 			p := newTape(ctx, withModes(qH(last), fds, none))
 			p.sendOK = 0
 			if before {
-				start := r.srv.deps.Start
-				r.srv.deps.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+				start := r.inForce.Start
+				r.inForce.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 					port, ok := start(m)
 					<-m.Stream.(*stream).inbox.answer // the pick is not made yet
 					leave()

@@ -66,7 +66,7 @@ func BenchmarkStream(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			made := messages.PickMade{Destinations: messages.ListOf[messages.Address]("10.0.0.1:8000", "10.0.0.2:8000")}
 			r := newRig(setup{})
-			r.srv.deps.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+			r.inForce.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 				m.Stream.Tell(made)
 				return deaf{}, true
 			}

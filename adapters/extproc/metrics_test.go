@@ -77,7 +77,7 @@ func TestHeldBodiesAreShownBesideTheirLimit(t *testing.T) {
 	r := newRig(setup{config: func(c *Config) { c.MaxHeldBytes = 5000 }})
 	r.registry.MustRegister(HeldMetrics(r.srv)...)
 	var during float64
-	r.srv.deps.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+	r.inForce.Start = func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 		during = r.gauge(t, "signalbox_held_body_bytes")
 		m.Stream.Tell(messages.PickMade{Destinations: messages.ListOf[messages.Address]("10.0.0.1:8000")})
 		return &cycle{}, true

@@ -25,7 +25,7 @@ var teaching = weighty{messages.AnswerForm{API: messages.ChatAPI, Choices: 1}}
 // asked for the body.
 func ask20(t *testing.T, r *rig, request, response modes, rest ...*ask) (asked bool, answers []string) {
 	t.Helper()
-	r.srv.deps.Parser = teaching
+	r.inForce.Parser = teaching
 	r.srv.last.Store(overrideEvery - 1)
 	all := converse(t, r.serve(t), with(withModes(qH(more), request, response),
 		append([]*ask{qB("{}", last)}, rest...)...)...)
@@ -64,7 +64,7 @@ func TestOneInTwentyIsAskedFor(t *testing.T) {
 // them none is asked for.
 func TestAProxyThatIgnoresIt(t *testing.T) {
 	r := newRig(setup{})
-	r.srv.deps.Parser = teaching
+	r.inForce.Parser = teaching
 	client := r.serve(t)
 	for i := range 2 * ignoredInRow {
 		r.srv.last.Store(uint64(overrideEvery*(i+1) - 1))
@@ -119,7 +119,7 @@ func TestShownResponseIsSeen(t *testing.T) {
 			c.arrived.Stream.Tell(messages.ServingRevoked{Reason: messages.ResponseIdle})
 		}
 	}})
-	r.srv.deps.Parser = teaching
+	r.inForce.Parser = teaching
 	l := &link{log: messages.LogSeen}
 	r.srv.deps.Connection = func(context.Context) Connection { return l }
 	for _, revoked = range []bool{false, true} {
@@ -150,7 +150,7 @@ func TestShownResponseIsSeen(t *testing.T) {
 func TestOneDeafProxySilencesNoOther(t *testing.T) {
 	deaf, hears := &link{id: 1, log: messages.LogSeen}, &link{id: 2, log: messages.LogSeen}
 	r := over(nil)
-	r.srv.deps.Parser = teaching
+	r.inForce.Parser = teaching
 	now := time.Now()
 	r.srv.deps.Now = func() time.Time { return now }
 	asks := func(l *link, frames ...*ask) (asked bool) {

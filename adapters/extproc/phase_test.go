@@ -182,7 +182,7 @@ func TestStreamsFollowTheirPhases(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig(setup{})
-		r.srv.deps.Parser = teaching
+		r.inForce.Parser = teaching
 		r.srv.last.Store(overrideEvery - 1)
 		p := &tape{ctx: context.Background(), half: true, sendOK: -1}
 		st := newStream(r.srv, p)

@@ -58,7 +58,7 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 		}
 	}
 	unread, facts := *req, &st.request.facts
-	err := st.srv.deps.Parser.Parse(facts.path, facts.contentType, facts.contentEncoding, body, req)
+	err := st.under.Parser.Parse(facts.path, facts.contentType, facts.contentEncoding, body, req)
 	if err != nil && last == chunkCame && st.modes.RequestBody == wire.BodyBufferedPartial {
 		*req = unread // what came may be a part of the body
 		return nil
@@ -69,14 +69,14 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
 	first := messages.RequestArrived{
-		Request: req, Flow: st.request.facts.flow(),
+		Request: req, Configuration: st.under.Number, Flow: st.request.facts.flow(),
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
 	}
 	if st.conn != nil {
 		first.Connection = st.conn.ID()
 		st.conn.Asked(req.Visible)
 	}
-	cycle, ok := st.srv.deps.Start(first)
+	cycle, ok := st.under.Start(first)
 	if ok {
 		st.cycle = cycle
 	}

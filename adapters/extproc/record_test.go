@@ -21,7 +21,8 @@ func TestRequestWithoutACycleLeavesARecord(t *testing.T) {
 	broken := setup{parser: func(string, []byte) error { return errors.New("no") }}
 	want := func(why messages.Reason, after time.Duration, bodyBytes int64) *messages.Record {
 		return &messages.Record{
-			Request: 1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why),
+			Configuration: 1,
+			Request:       1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why),
 			Ended: after, BodyBytes: bodyBytes,
 		}
 	}

@@ -53,7 +53,7 @@ func (st *stream) onResponseHeaders(e event) error {
 			Status: status, Served: served, Local: local, At: st.response.told.alive, Bypasses: bypass,
 		})
 		if status < 400 {
-			st.response.scan = st.srv.deps.Scan(contentType)
+			st.response.scan = st.under.Scan(contentType)
 		}
 	}
 	switch {
@@ -123,7 +123,7 @@ func (st *stream) onHeadlessResponse() {
 	if st.cycle != nil {
 		st.response.told.alive = st.srv.deps.Now()
 		st.cycle.Post(messages.ResponseStarted{Served: readServed(&st.in), At: st.response.told.alive})
-		st.response.scan = st.srv.deps.Scan("")
+		st.response.scan = st.under.Scan("")
 	}
 }
 

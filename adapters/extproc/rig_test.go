@@ -119,6 +119,7 @@ func elsewhere(script func(*cycle)) func(*cycle) { return func(c *cycle) { go sc
 // rig is a Server with scripted cycles.
 type rig struct {
 	srv      *Server
+	inForce  *Configuration
 	registry *prometheus.Registry
 
 	mu       sync.Mutex
@@ -146,7 +147,8 @@ func newRig(s setup) *rig {
 	if s.scan == nil {
 		s.scan = func(string) Scanner { return nil }
 	}
-	r.srv = NewServer(cfg, Deps{
+	r.inForce = &Configuration{
+		Number: 1, Parser: s.parser, Scan: s.scan,
 		Start: func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 			if s.full {
 				return nil, false
@@ -158,12 +160,15 @@ func newRig(s setup) *rig {
 			s.script(c)
 			return c, true
 		},
+	}
+	r.srv = NewServer(cfg, Deps{
+		InForce: func() *Configuration { return r.inForce },
 		Refused: func(m messages.RequestRefused) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.refused = append(r.refused, m.Record)
 		},
-		Parser: s.parser, Scan: s.scan, Now: time.Now,
+		Now: time.Now,
 		Panicked: func(v any, _ []byte) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -74,15 +74,23 @@ type Config struct {
 	Metrics      *Metrics
 }
 
-// Deps holds what a Server works with.
-type Deps struct {
-	// Start begins a cycle for a request. It returns false if the loop of the request has no room.
-	Start func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
-	// Refused is told of each request that ended without a cycle, except those that Start had no room for.
-	Refused func(messages.RequestRefused)
-	Parser  Parser
+// Configuration is what a configuration says of streams. It is immutable, and lives as long as a stream has it.
+type Configuration struct {
+	Number uint64 // from 1
+	// Start begins a cycle for a request, which runs under this configuration. It returns false if the loop of the
+	// request has no room.
+	Start  func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
+	Parser Parser
 	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
 	Scan func(contentType string) Scanner
+}
+
+// Deps holds what a Server works with.
+type Deps struct {
+	// InForce returns the configuration in force. Each request takes it with its headers, and keeps it to its end.
+	InForce func() *Configuration
+	// Refused is told of each request that ended without a cycle, except those that Start had no room for.
+	Refused func(messages.RequestRefused)
 	// Connection returns the connection of a stream's context; nil = it is unknown, and its access log is assumed to
 	// come.
 	Connection func(context.Context) Connection

@@ -56,6 +56,7 @@ type identity struct {
 	id      messages.RequestID
 	name    string // id in the form that answers carry
 	arrived time.Time
+	under   *Configuration // which was in force when its headers came
 }
 
 // request holds what is known of the request.
@@ -208,8 +209,9 @@ func (st *stream) moveRequest(e event) verdict {
 	return v
 }
 
-// begin returns the request its id. The caller holds mu.
+// begin gives the request its id and its configuration. The caller holds mu.
 func (st *stream) begin() {
+	st.under = st.srv.deps.InForce()
 	st.id, st.arrived = st.srv.nextID(), st.srv.deps.Now()
 	st.name = FormatID(st.srv.cfg.Instance, st.id)
 }
@@ -342,7 +344,8 @@ func (st *stream) record(said messages.Reason) messages.Record {
 	}
 	facts := &st.request.facts
 	return messages.Record{
-		Request: st.id, ClientID: records.Label(facts.clientID), Model: records.Label(st.request.model),
+		Request: st.id, Configuration: st.under.Number,
+		ClientID: records.Label(facts.clientID), Model: records.Label(st.request.model),
 		Flow: facts.flow(), ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived),
 		BodyBytes: st.request.body.came, Reason: said, Status: status, ResponseBytes: st.response.bytes,
 	}

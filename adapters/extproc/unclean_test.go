@@ -133,7 +133,7 @@ func TestHeadersOfTheBody(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r, got := newRig(setup{}), new(seen)
-			r.srv.deps.Parser = got
+			r.inForce.Parser = got
 			if diff := cmp.Diff(served(), transcript(t, converse(t, r.serve(t), qH(more, tc.lines...),
 				qB("{}", last)))); diff != "" {
 				t.Errorf("answers, want -, got +:\n%s", diff)

@@ -56,7 +56,14 @@ func (d *durations) of(s stepLabels) *tally {
 	return t
 }
 
-// observe counts one call. The search begins at the short end because most calls take less than a microsecond.
+// forget ends the series of a step.
+func (d *durations) forget(s stepLabels) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.steps, s)
+}
+
+// observe counts one call. Most take less than a microsecond, so that the search begins at the short end.
 func (t *tally) observe(took time.Duration) {
 	i, seconds := 0, took.Seconds()
 	for i < len(allBounds) && seconds > allBounds[i] {

@@ -233,7 +233,7 @@ func TestStaleSamplesAreToldOfOnceASecond(t *testing.T) {
 	lines := logged(t, func(log *Log) {
 		reg = prometheus.NewRegistry()
 		p := NewPlugins(reg, log.Logger)
-		o := p.Observe(nil)
+		o := p.Observe(planOf(nil))
 		for range 5 {
 			o.AllStale()
 		}

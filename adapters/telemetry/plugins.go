@@ -3,6 +3,8 @@
 package telemetry
 
 import (
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +14,16 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// Plugins holds the metrics of plugins. They are registered once; each configuration gets an observer of its own.
+// Plugins are the metrics of plugins. Register once; each plan gets an observer of its own. Plans that name the same
+// step count in the same series. A series lasts as long as a plan that names its step: one that was replaced counts on
+// until the last request that began under it has ended.
 type Plugins struct {
 	took   *durations
 	faults *prometheus.CounterVec
 	stale  staleRuns
+
+	mu    sync.Mutex         // of plans, and of the series that come and go by it
+	plans map[stepLabels]int // steps of living plans, by series; > 0
 }
 
 // staleRuns counts the profile runs in which all samples were stale, and logs them at most once a second.
@@ -45,7 +52,7 @@ func (s *staleRuns) note() {
 func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
-		took: newDurations(labels),
+		plans: map[stepLabels]int{}, took: newDurations(labels),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total",
 			Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
@@ -72,28 +79,58 @@ type meters struct {
 	clamped, nan prometheus.Counter
 }
 
-// Observe numbers the steps of profiles and returns their observer.
-func (p *Plugins) Observe(profiles []schedule.Profile) *Observer {
+// Observe numbers the steps of a plan, which has not run yet, and observes them. The series of its steps go when the
+// plan is garbage and no other plan names them: no request has to count who uses which plan.
+func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	o := &Observer{stale: &p.stale}
+	var series []stepLabels
+	meter := func(point string, s *schedule.Step) {
+		labels := stepLabels{point, s.Type, s.Name}
+		s.Meter = len(o.steps)
+		o.steps = append(o.steps, p.meters(labels))
+		series = append(series, labels)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	profiles := plan.Profiles()
 	for i := range profiles {
 		for j := range profiles[i].Filters {
-			p.meter(o, "Filter", &profiles[i].Filters[j].Step)
+			meter("Filter", &profiles[i].Filters[j].Step)
 		}
 		for j := range profiles[i].Scorers {
-			p.meter(o, "Scorer", &profiles[i].Scorers[j].Step)
+			meter("Scorer", &profiles[i].Scorers[j].Step)
 		}
-		p.meter(o, "Picker", &profiles[i].Picker.Step)
+		meter("Picker", &profiles[i].Picker.Step)
 	}
+	for _, labels := range series {
+		p.plans[labels]++
+	}
+	runtime.AddCleanup(o, p.release, series)
+	plan.Observe(o)
 	return o
 }
 
-func (p *Plugins) meter(o *Observer, point string, s *schedule.Step) {
-	s.Meter = len(o.steps)
-	o.steps = append(o.steps, meters{
-		took:    p.took.of(stepLabels{point, s.Type, s.Name}),
-		clamped: p.faults.WithLabelValues(point, s.Type, s.Name, "clamped"),
-		nan:     p.faults.WithLabelValues(point, s.Type, s.Name, "nan"),
-	})
+func (p *Plugins) meters(s stepLabels) meters {
+	return meters{
+		took:    p.took.of(s),
+		clamped: p.faults.WithLabelValues(s.point, s.typ, s.name, "clamped"),
+		nan:     p.faults.WithLabelValues(s.point, s.typ, s.name, "nan"),
+	}
+}
+
+// release ends the series that no plan names any more.
+func (p *Plugins) release(series []stepLabels) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range series {
+		if p.plans[s]--; p.plans[s] > 0 {
+			continue
+		}
+		delete(p.plans, s)
+		p.took.forget(s)
+		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "clamped")
+		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "nan")
+	}
 }
 
 // PluginRan counts one call and its time.

@@ -1,11 +1,14 @@
 package telemetry
 
 import (
+	"maps"
 	"math"
+	goruntime "runtime"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
@@ -18,7 +21,7 @@ func TestObservingAPluginAllocatesNothing(t *testing.T) {
 		Name: "default", Scorers: []schedule.ScorerStep{{Step: schedule.Step{Type: "queue-scorer", Name: "q"}}},
 		Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}},
 	}}
-	o := NewPlugins(reg, zap.NewNop()).Observe(profiles)
+	o := NewPlugins(reg, zap.NewNop()).Observe(planOf(profiles))
 	meter := profiles[0].Scorers[0].Meter
 	n := testing.AllocsPerRun(99, func() {
 		o.PluginRan(meter, time.Microsecond)
@@ -49,7 +52,7 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	for range 2 { // a second configuration with the same plugin counts on
 		profiles := []schedule.Profile{{Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker",
 			Name: "p"}}}}
-		o := p.Observe(profiles)
+		o := p.Observe(planOf(profiles))
 		for _, bound := range allBounds {
 			for d := time.Duration(-1); d <= 1; d++ {
 				took := time.Duration(bound*1e9) + d
@@ -75,6 +78,80 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 			}
 		}
 	}
+}
+
+func planOf(profiles []schedule.Profile) *schedule.Plan { return schedule.NewPlan(profiles, nil, 0) }
+
+// TestSeriesLastAsLongAsAPlanNamesThem has two plans at once, which share a step, and counts on in the first after the
+// second has replaced it.
+func TestSeriesLastAsLongAsAPlanNamesThem(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	p := NewPlugins(reg, zap.NewNop())
+	plan := func(scorer string) *schedule.Plan {
+		return planOf([]schedule.Profile{{
+			Scorers: []schedule.ScorerStep{{Step: schedule.Step{Type: scorer, Name: scorer}}},
+			Picker:  schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}},
+		}})
+	}
+	second := plan("b")
+	after := p.Observe(second)
+	runs := func(want map[string]uint64) func() bool {
+		return func() bool { return maps.Equal(countsByName(t, reg), want) }
+	}
+	func() {
+		first := plan("a")
+		before := p.Observe(first)
+		for _, o := range []*Observer{before, after, before} { // the last of a request that began before the second
+			o.PluginRan(0, time.Microsecond)
+			o.PluginRan(1, time.Microsecond)
+		}
+		goruntime.GC()
+		if got := countsByName(t, reg); !maps.Equal(got, map[string]uint64{"a": 2, "b": 1, "p": 3}) {
+			t.Fatalf("runs %v, want 2 of a, 1 of b, 3 of p", got)
+		}
+		goruntime.KeepAlive(first)
+	}()
+	awaitGarbage(t, runs(map[string]uint64{"b": 1, "p": 3}))
+	if n := testutil.CollectAndCount(p.faults); n != 4 { // two of each step that is left
+		t.Errorf("%d series of bad scores, want 4", n)
+	}
+	again := p.Observe(plan("a"))
+	again.PluginRan(0, time.Microsecond)
+	if !runs(map[string]uint64{"a": 1, "b": 1, "p": 3})() {
+		t.Errorf("runs %v, want a to begin anew", countsByName(t, reg))
+	}
+	goruntime.KeepAlive(second)
+}
+
+// awaitGarbage collects garbage until something is so.
+func awaitGarbage(t *testing.T, so func() bool) {
+	t.Helper()
+	for range 1000 {
+		goruntime.GC()
+		if so() {
+			return
+		}
+	}
+	t.Fatal("what garbage should end has not ended")
+}
+
+// countsByName are the calls of each plugin.
+func countsByName(t *testing.T, r *prometheus.Registry) map[string]uint64 {
+	t.Helper()
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, f := range all {
+		if f.GetName() != "signalbox_plugin_duration_seconds" {
+			continue
+		}
+		for _, m := range f.Metric { // its labels are in alphabetical order, the name before the type
+			counts[m.Label[1].GetValue()] = m.GetHistogram().GetSampleCount()
+		}
+	}
+	return counts
 }
 
 // histogram is the only one of a family.

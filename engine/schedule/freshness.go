@@ -12,7 +12,7 @@ func (r *profileRun) freshen(p *Profile) bool {
 		left = r.keepIf(func(e *Endpoint) bool { return e.Fresh })
 	}
 	if left == 0 {
-		r.tools.Observer.AllStale()
+		r.observer.AllStale()
 		return true
 	}
 	if left < len(r.cand) {

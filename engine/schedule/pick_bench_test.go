@@ -27,6 +27,7 @@ func defaultPick(t testing.TB, n int) *scene {
 		t.Fatal(err)
 	}
 	s.plan = c.Plan
+	s.plan.Observe(&s.counts)
 	index, r := blockindex.NewIndex(0), rand.New(rand.NewPCG(3, 4))
 	blocks := make([]uint64, promptBlocks)
 	for i := range blocks {

@@ -12,13 +12,14 @@ type Plan struct {
 	profiles []Profile
 	handler  Handler
 	stale    time.Duration
-	reads    Reads // what the plugins of all profiles look at
+	reads    Reads    // what the plugins of all profiles look at
+	observer Observer // of its steps
 }
 
 // NewPlan returns a plan, which takes profiles over. A sample is stale once it is older than the duration stale and
 // than three of its intervals.
 func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
-	plan := &Plan{profiles: profiles, handler: handler, stale: stale}
+	plan := &Plan{profiles: profiles, handler: handler, stale: stale, observer: unheard{}}
 	for i := range profiles {
 		p := &profiles[i]
 		p.ranks = 0
@@ -38,6 +39,10 @@ func (p *Plan) Reads() Reads { return p.reads }
 
 // Profiles returns the plan's own list. Before the plan runs, its owner may number the meters in it, or wrap plugins.
 func (p *Plan) Profiles() []Profile { return p.profiles }
+
+// Observe sets what hears of the plan's steps, by the meters that they have; nothing does without it. The owner of the
+// plan calls it before the plan runs.
+func (p *Plan) Observe(by Observer) { p.observer = by }
 
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
@@ -96,13 +101,22 @@ type Clock interface {
 	Nanos() int64 // monotonic
 }
 
-// Observer is told how long plugins take and what they do wrong. The loop supplies it. Its methods must not block.
+// Observer is told how long the plugins of one plan take and what they do wrong. All loops call it. Its methods must
+// not block.
 type Observer interface {
 	PluginRan(meter int, took time.Duration)
 	ScoreClamped(meter int) // a score was out of [0,1]
 	ScoreNaN(meter int)
 	AllStale() // in a profile run whose scorers read samples
 }
+
+// unheard is the observer of a plan that none observes.
+type unheard struct{}
+
+func (unheard) PluginRan(int, time.Duration) {}
+func (unheard) ScoreClamped(int)             {}
+func (unheard) ScoreNaN(int)                 {}
+func (unheard) AllStale()                    {}
 
 // Matcher finds how much of a prompt each endpoint holds.
 type Matcher interface {

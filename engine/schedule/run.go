@@ -14,9 +14,10 @@ import (
 //	               │           └ without a healthy one the degraded stay, and without one of those the ejected
 //	               └ none is left: NoEndpoints
 type profileRun struct {
-	tools *Tools
-	view  *view
-	in    Input // what plugins are shown; zero between runs; Earlier is set before each
+	tools    *Tools
+	observer Observer // of the plan that runs; nil between requests
+	view     *view
+	in       Input // what plugins are shown; zero between runs; Earlier is set before each
 
 	candidates
 	scores []float32 // of the scorer that runs; scores[i] belongs to cand[i]
@@ -84,7 +85,7 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 		r.in.Candidates = Candidates{r.cand}
 		began := r.tools.Clock.Nanos()
 		f.Filter.Filter(&r.in, r.keep)
-		r.tools.Observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+		r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
 		r.compact()
 		mine := kept[i*len(r.view.all) : (i+1)*len(r.view.all)]
 		for _, at := range r.place {
@@ -172,16 +173,16 @@ func (r *profileRun) spread(list []float32) {
 func (r *profileRun) ask(sc *ScorerStep) {
 	began := r.tools.Clock.Nanos()
 	sc.Scorer.Score(&r.in, r.scores)
-	r.tools.Observer.PluginRan(sc.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	r.observer.PluginRan(sc.Meter, time.Duration(r.tools.Clock.Nanos()-began))
 	for i, v := range r.scores {
 		switch {
 		case v >= 0 && v <= 1:
 		case v != v:
 			r.scores[i] = 0
-			r.tools.Observer.ScoreNaN(sc.Meter)
+			r.observer.ScoreNaN(sc.Meter)
 		default:
 			r.scores[i] = min(max(v, 0), 1)
-			r.tools.Observer.ScoreClamped(sc.Meter)
+			r.observer.ScoreClamped(sc.Meter)
 		}
 	}
 }
@@ -190,7 +191,7 @@ func (r *profileRun) ask(sc *ScorerStep) {
 func (r *profileRun) pick(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
 	began := r.tools.Clock.Nanos()
 	r.ranked = p.Picker.Picker.Pick(&r.in, r.totals, r.ranked[:0])
-	r.tools.Observer.PluginRan(p.Picker.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	r.observer.PluginRan(p.Picker.Meter, time.Duration(r.tools.Clock.Nanos()-began))
 	if fault := r.faulty(); fault != "" {
 		return messages.Internal, fmt.Sprintf("picker %s %s", p.Picker.Name, fault)
 	}

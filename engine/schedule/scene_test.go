@@ -40,7 +40,7 @@ func newScene(t *testing.T, n int) *scene {
 	s.snap = endpoints.NewSnapshot(5, es)
 	s.handler, s.stale = once{}, 5*time.Second
 	s.profiles = []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}
-	s.tools = schedule.Tools{Clock: &ticks{}, Observer: &s.counts, Rand: rand.New(rand.NewPCG(1, 2))}
+	s.tools = schedule.Tools{Clock: &ticks{}, Rand: rand.New(rand.NewPCG(1, 2))}
 	s.scheduler = schedule.NewScheduler(s.tools)
 	return s
 }
@@ -52,6 +52,7 @@ func (s *scene) run() schedule.Outcome { return s.scheduler.Run(s.planned(), &s.
 func (s *scene) planned() *schedule.Plan {
 	if s.plan == nil {
 		s.plan = schedule.NewPlan(s.profiles, s.handler, s.stale)
+		s.plan.Observe(&s.counts)
 	}
 	return s.plan
 }

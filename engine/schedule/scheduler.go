@@ -12,10 +12,9 @@ import (
 
 // Tools holds what a loop supplies to its scheduler.
 type Tools struct {
-	Clock    Clock
-	Observer Observer
-	Matcher  Matcher // nil = no prefix index
-	Rand     *rand.Rand
+	Clock   Clock
+	Matcher Matcher // nil = no prefix index
+	Rand    *rand.Rand
 }
 
 // Scheduler picks for the requests of one loop. It owns buffers, which grow to the largest pool seen. From one request
@@ -56,7 +55,9 @@ type Outcome struct {
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
 func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
 	began := s.tools.Clock.Nanos()
+	s.run.observer = p.observer
 	out := s.schedule(p, req, snap, now)
+	s.run.observer = nil // an idle loop must not keep the observer of a plan that has gone
 	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
 	return out
 }

@@ -90,10 +90,11 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.picker, err = signalbox.New(r.values(cfg, seed), signalbox.World{
+	values := r.values(cfg, seed)
+	telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(values.Plan)
+	r.picker, err = signalbox.New(values, signalbox.World{
 		Metrics: r.registry, Fetcher: r.farm, Checker: r.farm,
-		Observer: telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan.Profiles()),
-		Report:   func(*messages.Record) {}, Status: extproc.Status, Panicked: r.onPanic, Release: r.farm.rest.Wait,
+		Report: func(*messages.Record) {}, Status: extproc.Status, Panicked: r.onPanic, Release: r.farm.rest.Wait,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +114,9 @@ func (r *rig) values(cfg *config.Config, seed uint64) signalbox.Config {
 		Plan:    r.faults.plan(cfg.Plan),
 		Limits:  limits,
 		Scraper: scraper.Config{
-			Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
+			Scraping: messages.Scraping{
+				Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
+			},
 			Timeout: 100 * time.Millisecond,
 		},
 		Outlier: outlier.Config{MaxEjectionPercent: 50, Config: machine.Config{
@@ -132,14 +135,17 @@ func (r *rig) onPanic(p runtime.Panic, _ []string) {
 
 // serve makes a server as the command does: windows, codec and all.
 func (r *rig) serve(bodyWait time.Duration) {
+	inForce := &extproc.Configuration{
+		Number: 1, Start: r.start, Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults},
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: instance, MaxBodyBytes: bodyLimit, MaxHeldBytes: heldLimit, BodyTimeout: bodyWait,
 		AnswerWithin: limits.Queue + limits.Pick, ResponseIdle: limits.ResponseIdle, WholeRequest: time.Hour,
 		Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
-		Start: r.start, Refused: r.picker.Refused, Now: r.picker.System().Now,
-		Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults},
-		Scan:   func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		InForce: func() *extproc.Configuration { return inForce },
+		Refused: r.picker.Refused, Now: r.picker.System().Now,
 		Panicked: func(value any, stack []byte) {
 			if _, drawn := value.(fault); !drawn {
 				r.Errorf("a stream panicked: %v\n%s", value, stack)
@@ -167,7 +173,7 @@ func (r *rig) start(first messages.RequestArrived) (messages.Port[messages.Cycle
 	if n, ok := numberOf(first.Request.ClientID); ok {
 		first.Stream = overheard{first.Stream, r.ledger.line(n)}
 	}
-	port, ok := r.picker.Start(first)
+	port, ok := r.picker.InForce().Start(first)
 	if !ok {
 		r.faults.met("inbox full")
 	}

@@ -68,10 +68,10 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 	if err != nil {
 		t.Fatal(err)
 	}
+	telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan)
 	r.picker, err = signalbox.New(values(cfg, instead), signalbox.World{
 		Metrics: r.registry, Checker: r.checker,
-		Observer: telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan.Profiles()),
-		Report:   r.remember, Status: extproc.Status, Release: r.checker.Close,
+		Report: r.remember, Status: extproc.Status, Release: r.checker.Close,
 		Panicked: func(p runtime.Panic, _ []string) {
 			t.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)
 		},
@@ -110,14 +110,17 @@ func (r *rig) remember(m *messages.Record) {
 
 func (r *rig) serve(t *testing.T, bodyWait time.Duration) {
 	t.Helper()
+	inForce := &extproc.Configuration{
+		Number: 1, Start: r.picker.InForce().Start, Parser: parsers.NewOpenAI(parsers.Config{Seed: 1}),
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: bodyWait,
 		AnswerWithin: 15 * time.Second, ResponseIdle: time.Minute, WholeRequest: time.Hour,
 		Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
-		Start: r.picker.Start, Refused: r.picker.Refused, Now: r.picker.System().Now,
-		Parser:   parsers.NewOpenAI(parsers.Config{Seed: 1}),
-		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		InForce: func() *extproc.Configuration { return inForce },
+		Refused: r.picker.Refused, Now: r.picker.System().Now,
 		Panicked: func(value any, stack []byte) { t.Errorf("a stream panicked: %v\n%s", value, stack) },
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -78,7 +78,8 @@ var simFaults = map[string]fault{
 		complaint: "no endpoint was ever ejected",
 	},
 	"scrapers are given no settings": {
-		file: "scrapers.go", was: "settings: p.cfg.Scraper,", is: "settings: scraper.Config{Metrics: true},",
+		file: "scrapers.go", was: "cfg.Scraping, cfg.Number = c.scraping, c.number",
+		is:        "cfg.Scraping, cfg.Number = messages.Scraping{Metrics: true}, c.number",
 		complaint: "no list of models was ever asked for",
 	},
 	"refused requests are told to nothing": {

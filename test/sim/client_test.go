@@ -103,7 +103,7 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 		c.leave(ctx)
 		return
 	}
-	cycle, ok := c.picker.Start(messages.RequestArrived{
+	cycle, ok := c.picker.InForce().Start(messages.RequestArrived{
 		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline),
 		Stream:     mouth{c.line, ctx.Self()},
 		Connection: messages.ConnectionID(1 + c.request.ID%connections),

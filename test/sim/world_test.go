@@ -96,7 +96,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	w.ledger = newLedger()
 	w.faults, w.farm = newFaults(w.dice, w.ledger), newFarm(w)
 	picker, err := signalbox.New(w.settings(seed), signalbox.World{
-		Metrics: w.reg, Fetcher: w.farm, Checker: coin{w}, Announcer: proxies{w}, Observer: &w.observed,
+		Metrics: w.reg, Fetcher: w.farm, Checker: coin{w}, Announcer: proxies{w},
 		Report: w.ledger.reported, Status: func(messages.Reason) int { return 0 }, Panicked: w.onPanic,
 	})
 	if err != nil {
@@ -114,14 +114,19 @@ func (w *world) settings(seed uint64) signalbox.Config {
 	if err != nil {
 		w.Fatal(err)
 	}
+	plan := w.faults.plan(cfg.Plan)
+	plan.Observe(&w.observed)
 	return signalbox.Config{
 		Runtime: runtime.Config{
 			Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start,
 			Intercept: intercept{w},
 		},
-		Plan:    w.faults.plan(cfg.Plan),
-		Limits:  limits,
-		Scraper: scraper.Config{Metrics: true, Models: true, ModelsEvery: 5 * time.Second, Timeout: time.Second},
+		Plan:   plan,
+		Limits: limits,
+		Scraper: scraper.Config{
+			Scraping: messages.Scraping{Metrics: true, Models: true, ModelsEvery: 5 * time.Second},
+			Timeout:  time.Second,
+		},
 		Outlier: outlier.Config{
 			MaxEjectionPercent: 50, Config: machine.Config{FirstEjection: time.Second,
 				LongestEjection: 4 * time.Second},

@@ -130,7 +130,7 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	tt.Helper()
 	now, answer, id := t.picker.System().Now(), make(listener, 1), r.ID
 	r.Stream, r.Blocks = true, messages.ListOf[uint64](1)
-	c, ok := t.picker.Start(messages.RequestArrived{
+	c, ok := t.picker.InForce().Start(messages.RequestArrived{
 		Request: r, Flow: messages.FlowKey{Fairness: flow}, ArrivedAt: now, Deadline: now.Add(time.Hour),
 		Stream: answer,
 	})

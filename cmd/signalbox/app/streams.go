@@ -19,6 +19,10 @@ func (t *tree) serveStreams(cfg *config.Config) {
 	if cfg.ParseOpenAI {
 		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	}
+	inForce := &extproc.Configuration{
+		Number: 1, Start: t.picker.InForce().Start, Parser: parser,
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld,
 		BodyTimeout:  limit(t.opts.bodyTimeout),
@@ -26,9 +30,9 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		WholeRequest: limit(t.opts.requestTimeout),
 		Metrics:      extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		Start: t.picker.Start, Refused: t.picker.Refused, Parser: parser, Now: t.picker.System().Now,
+		InForce: func() *extproc.Configuration { return inForce },
+		Refused: t.picker.Refused, Now: t.picker.System().Now,
 		Connection: connectionOf,
-		Scan:       func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},

@@ -105,7 +105,8 @@ func (t *tree) assemble(cfg *config.Config) (err error) {
 		return err
 	}
 	t.checker = modelserver.NewChecker()
-	t.picker, err = signalbox.New(t.values(cfg), t.world(cfg))
+	telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan)
+	t.picker, err = signalbox.New(t.values(cfg), t.world())
 	return err
 }
 
@@ -121,9 +122,10 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 			Logged:       limit(o.logTimeout),
 		},
 		Scraper: scraper.Config{
-			Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled, Interval: cmp.Or(max(cfg.Metrics.Interval, 0),
-				o.refresh),
-			ModelsEvery: cfg.Models.Interval,
+			Scraping: messages.Scraping{
+				Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
+				Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh), ModelsEvery: cfg.Models.Interval,
+			},
 		},
 		Outlier: outlier.Config{
 			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection,
@@ -134,13 +136,12 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 }
 
 // world returns the interfaces through which the picker reaches the outside.
-func (t *tree) world(cfg *config.Config) signalbox.World {
+func (t *tree) world() signalbox.World {
 	requests := telemetry.NewRequests(t.log,
 		func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
 	w := signalbox.World{
 		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker,
-		Observer: telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan.Profiles()),
-		Report:   requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
+		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
 	}
 	if t.xds != nil { // a nil *xds.Server would be an announcer
 		w.Announcer, w.Hangs = t.xds, t.hangs

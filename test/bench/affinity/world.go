@@ -120,7 +120,7 @@ func Play(load Load, plan *schedule.Plan) []Answer {
 	}
 	w.now = w.began
 	w.scheduler = schedule.NewScheduler(schedule.Tools{
-		Clock: still{}, Observer: still{}, Matcher: w.index, Rand: rand.New(rand.NewPCG(load.Seed, 2)),
+		Clock: still{}, Matcher: w.index, Rand: rand.New(rand.NewPCG(load.Seed, 2)),
 	})
 	for range load.Servers {
 		w.servers = append(w.servers, &server{})
