@@ -7,6 +7,8 @@
 package admin
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -35,11 +37,16 @@ type Config struct {
 	MessageName func(kind uint16) string // of a message type, "" = unknown
 	ActorName   func(kind uint16) string
 
-	Ready         func() error          // nil error = ready; the error's text is the answer. nil = always ready
-	Endpoints     func() []EndpointView // in any order. nil = none are shown
-	NotScraped    string                // why no endpoint's metrics page is read; "" = they are read
-	Proxies       func() []ProxyView    // in the order in which they are shown. nil = none are shown
-	Configuration func() string         // the configuration in force, as text. nil = it is not shown
+	Ready      func() error          // nil error = ready; the error's text is the answer. nil = always ready
+	Concern    func() string         // what a ready process has to say; "" = nothing. nil = nothing
+	Endpoints  func() []EndpointView // in any order. nil = none are shown
+	NotScraped func() string         // why no endpoint's metrics page is read; "" = they are read. nil = they are
+	Proxies    func() []ProxyView    // in the order in which they are shown. nil = none are shown
+	// Configuration returns the configuration in force. nil = it is not shown
+	Configuration func() ConfigurationView
+	// Reload brings into force what the source of the configuration holds now, and Restore what was in force before.
+	// An error says why nothing changed. nil = the configuration never changes
+	Reload, Restore func() error
 
 	Profiles     bool          // show profiles of the process
 	OpenDebug    bool          // answer /debug to every peer; false = to loopback peers only
@@ -72,6 +79,9 @@ func NewHandler(cfg Config) http.Handler {
 		case r.path != profilesPath:
 			mux.Handle("GET "+r.path, h.guard(strict(r.takes, r.serve)))
 		}
+	}
+	for _, c := range h.changes() {
+		mux.Handle("POST "+c.path, h.guard(h.change(c.do)))
 	}
 	h.profiles(mux)
 	mux.Handle("/debug/", h.guard(h.noSuchPath))
@@ -118,6 +128,21 @@ func (h *handler) routes() []route {
 	return all
 }
 
+// change is a path that takes a POST.
+type change struct {
+	path  string
+	about string
+	do    func() error
+}
+
+// changes returns all of them.
+func (h *handler) changes() []change {
+	return []change{
+		{"/debug/config/reload", "brings into force what the configuration's source holds now", h.Reload},
+		{"/debug/config/restore", "brings back the configuration that was in force before", h.Restore},
+	}
+}
+
 // indexView is the JSON form of the list of paths.
 type indexView struct {
 	Paths []pathView `json:"paths"`
@@ -153,6 +178,12 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 			rows = append(rows, []string{"", "?" + strings.Join(p.Parameters, " ?")})
 		}
 	}
+	for _, c := range h.changes() {
+		if c.do != nil && hidden == "" {
+			v.Paths = append(v.Paths, pathView{"POST " + c.path, c.about, []string{"format"}})
+			rows = append(rows, []string{"POST " + c.path, c.about}, []string{"", "?format"})
+		}
+	}
 	if wantsJSON(r) {
 		writeJSON(w, http.StatusOK, v)
 		return
@@ -167,6 +198,11 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 
 // noSuchPath answers requests to debug paths that do not exist.
 func (h *handler) noSuchPath(w http.ResponseWriter, r *http.Request) {
+	if slices.ContainsFunc(h.changes(), func(c change) bool { return c.path == r.URL.Path }) {
+		w.Header().Set("Allow", "POST")
+		fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "this path answers POST only")
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		fail(w, http.StatusMethodNotAllowed, "method-not-allowed", "debug paths answer GET only")
@@ -194,20 +230,11 @@ func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 	}
-	plain(w, http.StatusOK, "ok\n")
-}
-
-func (h *handler) configuration(w http.ResponseWriter, r *http.Request) {
-	if h.Configuration == nil {
-		fail(w, http.StatusNotFound, "not-shown", "this process does not show its configuration")
-		return
-	}
-	text := h.Configuration()
-	if wantsJSON(r) {
-		writeJSON(w, http.StatusOK, struct {
-			Config string `json:"config"`
-		}{text})
-		return
+	text := "ok\n"
+	if h.Concern != nil {
+		if concern := h.Concern(); concern != "" {
+			text += clean(concern) + "\n"
+		}
 	}
 	plain(w, http.StatusOK, text)
 }
@@ -217,4 +244,104 @@ func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text) // fails only if the client left, and then needs no answer
+}
+
+// ConfigurationView is the configuration in force, as /debug/config shows it.
+type ConfigurationView struct {
+	Config   string    `json:"config"` // with its defaults, as config check prints it
+	Number   uint64    `json:"number"` // from 1, by the order in which configurations came into force
+	Since    time.Time `json:"since"`
+	Source   string    `json:"source"` // the file, or what else it was read from
+	SHA256   string    `json:"sha256"` // of its text
+	Restored uint64    `json:"restored_from,omitempty"`
+	Before   uint64    `json:"before,omitempty"` // the number that restore brings back; 0 = there is none
+	// Waits names what the configuration says and only the next start does.
+	Waits   []string              `json:"waits_for_restart"`
+	Problem *ConfigurationProblem `json:"problem"` // null = the source holds what is in force, or is not followed
+}
+
+// ConfigurationProblem is why what the source holds is not in force.
+type ConfigurationProblem struct {
+	Since time.Time `json:"since"`
+	Text  string    `json:"text"`
+}
+
+// NotPossible is an error of Reload or Restore: there is nothing that it could bring into force. Any other error is
+// what is wrong with the text that was read.
+type NotPossible string
+
+func (e NotPossible) Error() string { return string(e) }
+
+func (v *ConfigurationView) text() string {
+	var b strings.Builder
+	b.WriteString(v.Config + "\n")
+	field(&b, "number", fmt.Sprintf("%d, in force since %s", v.Number, stamp(v.Since)))
+	source := clean(v.Source)
+	if v.Restored != 0 {
+		source += fmt.Sprintf(", brought back from number %d", v.Restored)
+	}
+	field(&b, "source", source)
+	field(&b, "sha256", v.SHA256)
+	if v.Before != 0 {
+		field(&b, "before", fmt.Sprintf("%d, which POST /debug/config/restore brings back", v.Before))
+	}
+	for _, w := range v.Waits {
+		field(&b, "at next start", clean(w))
+	}
+	if v.Problem != nil {
+		field(&b, "problem", "since "+stamp(v.Problem.Since)+", nothing changed:")
+		for line := range strings.SplitSeq(v.Problem.Text, "\n") {
+			b.WriteString("  " + clean(line) + "\n")
+		}
+	}
+	return b.String()
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 MST") }
+
+func (h *handler) configuration(w http.ResponseWriter, r *http.Request) {
+	if h.Configuration == nil {
+		fail(w, http.StatusNotFound, "not-shown", "this process does not show its configuration")
+		return
+	}
+	v := h.Configuration()
+	if v.Waits == nil {
+		v.Waits = []string{}
+	}
+	if wantsJSON(r) {
+		writeJSON(w, http.StatusOK, v)
+		return
+	}
+	plain(w, http.StatusOK, v.text())
+}
+
+// change answers a request that changes the configuration in force, with what is in force afterwards. Peers on this
+// machine alone may ask for it, whatever may see debug pages, and no web page may that a browser here shows.
+func (h *handler) change(do func() error) http.HandlerFunc {
+	return strict(nil, func(w http.ResponseWriter, r *http.Request) {
+		why := notLocal(r)
+		if why == "" && r.Header.Get("Origin") != "" {
+			why = "a web page sent this request"
+		}
+		switch {
+		case why != "":
+			fail(w, http.StatusForbidden, "not-loopback", "the configuration is changed by loopback peers only: "+why)
+		case do == nil:
+			fail(w, http.StatusNotFound, "not-shown", "the configuration of this process does not change")
+		default:
+			h.changed(w, r, do())
+		}
+	})
+}
+
+func (h *handler) changed(w http.ResponseWriter, r *http.Request, err error) {
+	var none NotPossible
+	switch {
+	case err == nil:
+		h.configuration(w, r)
+	case errors.As(err, &none):
+		fail(w, http.StatusConflict, "not-possible", err.Error())
+	default:
+		fail(w, http.StatusUnprocessableEntity, "refused", "nothing changed: "+err.Error())
+	}
 }

@@ -156,7 +156,7 @@ func TestDebugAnswersLoopbackPeersOnly(t *testing.T) {
 				cfg := config(answering(messages.Record{Request: 1}))
 				cfg.OpenDebug = c.open
 				cfg.Endpoints = func() []EndpointView { return nil }
-				cfg.Configuration = func() string { return "plugins: []\n" }
+				cfg.Configuration = func() ConfigurationView { return troubled() }
 				w := get(cfg, path, c.change)
 				if w.Code != c.status {
 					t.Errorf("GET %s = %d, want %d: %s", path, w.Code, c.status, w.Body)
@@ -361,7 +361,8 @@ func TestUnknownNamesAreAnsweredWithTheKnown(t *testing.T) {
 func TestPathsAreListed(t *testing.T) {
 	full := config(answering())
 	full.Endpoints = func() []EndpointView { return nil }
-	full.Configuration = func() string { return "" }
+	full.Configuration = func() ConfigurationView { return troubled() }
+	full.Reload, full.Restore = func() error { return nil }, func() error { return nil }
 	full.Profiles = true
 	for name, c := range map[string]struct {
 		cfg    Config
@@ -396,7 +397,7 @@ func TestPathsAreListed(t *testing.T) {
 func TestListedPathsAnswer(t *testing.T) {
 	cfg := config(answering(messages.Record{Request: 1}))
 	cfg.Endpoints = func() []EndpointView { return nil }
-	cfg.Configuration = func() string { return "" }
+	cfg.Configuration = func() ConfigurationView { return troubled() }
 	cfg.Profiles = true
 	var list indexView
 	if err := json.Unmarshal(get(cfg, "/?format=json").Body.Bytes(), &list); err != nil || len(list.Paths) < 8 {

@@ -105,7 +105,7 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
 	slices.SortFunc(list, func(a, b EndpointView) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Slot, b.Slot))
 	})
-	p := EndpointsPage{list, h.NotScraped}
+	p := EndpointsPage{list, h.notScraped()}
 	if wantsJSON(r) {
 		writeJSON(w, http.StatusOK, p)
 		return
@@ -127,9 +127,17 @@ func (h *handler) views() []EndpointView {
 	}
 	list := h.Endpoints()
 	for i := range list {
-		list[i].Scraped = h.NotScraped == ""
+		list[i].Scraped = h.notScraped() == ""
 	}
 	return list
+}
+
+// notScraped returns why no endpoint's metrics page is read; "" = they are read.
+func (h *handler) notScraped() string {
+	if h.NotScraped == nil {
+		return ""
+	}
+	return h.NotScraped()
 }
 
 func (p *EndpointsPage) text() string { return p.Table(math.MaxInt) }

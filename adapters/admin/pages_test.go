@@ -227,7 +227,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(answering(c.records...))
 			cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second) }
-			cfg.Configuration = func() string { return "plugins: []\n" }
+			cfg.Configuration = func() ConfigurationView { return troubled() }
 			transcript(t, name, get(cfg, c.path))
 		})
 	}
@@ -257,7 +257,7 @@ func TestProxies(t *testing.T) {
 func TestEndpointsThatAreNotScrapedAreShownAsSuch(t *testing.T) {
 	cfg := config(answering())
 	cfg.Endpoints = func() []EndpointView { return Views(poolOfThree(), noon, 2*time.Second)[2:] }
-	cfg.NotScraped = "no plugin reads samples"
+	cfg.NotScraped = func() string { return "no plugin reads samples" }
 	transcript(t, "not-scraped", get(cfg, "/debug/endpoints"))
 	transcript(t, "not-scraped-json", get(cfg, "/debug/endpoints?format=json"))
 }
@@ -418,5 +418,14 @@ func TestTornRecordsEndNothing(t *testing.T) {
 		if w := get(config(answering(torn)), "/debug/requests/x?format="+form); w.Code != 200 {
 			t.Errorf("%s: %d %s", form, w.Code, w.Body)
 		}
+	}
+}
+
+// troubled is a configuration that was brought back and whose file holds a bad one.
+func troubled() ConfigurationView {
+	return ConfigurationView{
+		Config: "profile default\n", Number: 7, Since: noon, Source: "/etc/signalbox/config.yaml", SHA256: "0a1b2c",
+		Restored: 5, Before: 6, Waits: []string{"the endpoints file"},
+		Problem: &ConfigurationProblem{Since: noon, Text: "config.yaml:\nline 3: plugins[0].type: unknown"},
 	}
 }

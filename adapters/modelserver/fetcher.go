@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
@@ -15,14 +17,46 @@ import (
 
 // Config says how pages are fetched. The zero value of a field means its default.
 type Config struct {
+	Pages
+	Timeout    time.Duration // of one fetch, waiting for its turn included; 1 s by default
+	PageBytes  int64         // the longest metrics page that is read; 8 MiB by default
+	ListBytes  int64         // the longest model list that is read; 1 MiB by default
+	Concurrent int           // fetches at once; 64 by default. More wait for their turn
+}
+
+// Pages are what is read of endpoints, and where. A Fetcher that runs takes others. The zero value of a field means its
+// default.
+type Pages struct {
 	Want         Wanted
-	Metrics      Page          // path "/metrics" by default
-	Models       Page          // path "/v1/models" by default
-	EngineLabels []string      // keys of labels that may name an endpoint's engine; the first that is set counts
-	Timeout      time.Duration // of one fetch, with the wait for its turn; 1 s by default
-	PageBytes    int64         // longest metrics page that is read; 8 MiB by default
-	ListBytes    int64         // longest model list that is read; 1 MiB by default
-	Concurrent   int           // fetches at once, 64 by default; others wait for their turn
+	Metrics      Page     // path "/metrics" by default
+	Models       Page     // path "/v1/models" by default
+	EngineLabels []string // keys of labels that may name an endpoint's engine, the first that is set counts
+}
+
+// Equal reports whether both read the same.
+func (p Pages) Equal(other Pages) bool {
+	return p.Want == other.Want && p.Metrics == other.Metrics && p.Models == other.Models &&
+		slices.Equal(p.EngineLabels, other.EngineLabels)
+}
+
+// Check returns an error if no fetcher can read such pages.
+func (p Pages) Check() error {
+	p = p.withDefaults()
+	for _, of := range []struct {
+		name string
+		page Page
+	}{{"metrics", p.Metrics}, {"models", p.Models}} {
+		if err := of.page.check(); err != nil {
+			return fmt.Errorf("model servers: %s %w", of.name, err)
+		}
+	}
+	return nil
+}
+
+func (p Pages) withDefaults() Pages {
+	p.Metrics.Scheme, p.Metrics.Path = cmp.Or(p.Metrics.Scheme, "http"), cmp.Or(p.Metrics.Path, "/metrics")
+	p.Models.Scheme, p.Models.Path = cmp.Or(p.Models.Scheme, "http"), cmp.Or(p.Models.Path, "/v1/models")
+	return p
 }
 
 // Page says where each endpoint serves a page. The zero value of a field means its default.
@@ -34,8 +68,7 @@ type Page struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Metrics.Scheme, c.Metrics.Path = cmp.Or(c.Metrics.Scheme, "http"), cmp.Or(c.Metrics.Path, "/metrics")
-	c.Models.Scheme, c.Models.Path = cmp.Or(c.Models.Scheme, "http"), cmp.Or(c.Models.Path, "/v1/models")
+	c.Pages = c.Pages.withDefaults()
 	c.Timeout = cmp.Or(c.Timeout, time.Second)
 	c.PageBytes = cmp.Or(c.PageBytes, 8<<20)
 	c.ListBytes = cmp.Or(c.ListBytes, 1<<20)
@@ -44,16 +77,11 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) check() error {
-	for _, of := range []struct {
-		name string
-		page Page
-	}{{"metrics", c.Metrics}, {"models", c.Models}} {
-		if err := of.page.check(); err != nil {
-			return fmt.Errorf("%s %w", of.name, err)
-		}
+	if err := c.Pages.Check(); err != nil {
+		return err
 	}
 	if c.Timeout < 0 || c.PageBytes < 0 || c.ListBytes < 0 || c.Concurrent < 0 {
-		return fmt.Errorf("timeout %v, page bytes %d, list bytes %d, concurrent %d: want none below 0",
+		return fmt.Errorf("model servers: timeout %v, page bytes %d, list bytes %d, concurrent %d: want none below 0",
 			c.Timeout, c.PageBytes, c.ListBytes, c.Concurrent)
 	}
 	return nil
@@ -86,7 +114,8 @@ func (p Page) of(endpoint messages.Address) (string, error) {
 
 // Fetcher fetches pages, each on a goroutine of its own, and reports what came of it. All endpoints share one.
 type Fetcher struct {
-	cfg       Config
+	cfg       Config                // its Pages are those of the start
+	pages     atomic.Pointer[Pages] // in force; each fetch takes them once
 	verifying *http.Client
 	trusting  *http.Client  // accepts any certificate
 	turns     chan struct{} // holds one item for each fetch that runs
@@ -102,17 +131,25 @@ type Fetcher struct {
 func NewFetcher(cfg Config) (*Fetcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("model servers: %w", err)
+		return nil, err
 	}
 	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true),
 		turns: make(chan struct{}, cfg.Concurrent)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.pages.Store(&cfg.Pages)
 	return f, nil
 }
 
-// FetchMetrics begins a fetch of the metrics page of an endpoint, and does not block. The port is told ScrapeFinished
-// with this number exactly once, within the timeout, also if the fetcher is closed meanwhile. It returns false, and
-// tells nothing, if the fetcher is closed already.
+// Read has fetches that begin from now on read other pages, which Check finds good. Those that run read what they
+// began with.
+func (f *Fetcher) Read(pages Pages) {
+	pages = pages.withDefaults()
+	f.pages.Store(&pages)
+}
+
+// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly
+// once, within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells
+// nothing. It does not block.
 func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
 	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, to)
 }
@@ -166,13 +203,14 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 	defer caught(fail)
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
-	if err := f.get(f.cfg.Metrics, of.Address, f.cfg.PageBytes, body); err != nil {
+	pages := f.pages.Load()
+	if err := f.get(pages.Metrics, of.Address, f.cfg.PageBytes, body); err != nil {
 		fail(err)
 		return told
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	told.Reading = Scan(*body, EngineOf(of.Labels, f.cfg.EngineLabels), f.cfg.Want)
-	if r := told.Reading; f.cfg.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
+	told.Reading = Scan(*body, EngineOf(of.Labels, pages.EngineLabels), pages.Want)
+	if r := told.Reading; pages.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
 		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
 	}
 	return told
@@ -184,7 +222,7 @@ func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
 	var names []string
-	err := f.get(f.cfg.Models, of.Address, f.cfg.ListBytes, body)
+	err := f.get(f.pages.Load().Models, of.Address, f.cfg.ListBytes, body)
 	if err == nil {
 		names, err = DecodeModels(*body)
 	}

@@ -187,8 +187,8 @@ func TestPortAndPathFromConfiguration(t *testing.T) {
 		say(map[string]string{"/prom": "vllm:num_requests_waiting 9\n"}[r.URL.Path])(w, r)
 	}))
 	defer other.Close()
-	s := newScene(t, Config{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"},
-		Models: Page{Path: "/list"}},
+	s := newScene(t, Config{Pages: Pages{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"},
+		Models: Page{Path: "/list"}}},
 		func(w http.ResponseWriter, r *http.Request) { say(`{"data":[{"id":"at `+r.URL.Path+`"}]}`)(w, r) })
 	if got := s.scrape(1); got.Reading.Waiting != 9 {
 		t.Errorf("got %+v", got)
@@ -289,9 +289,9 @@ func TestPanicIsToldAsAFailure(t *testing.T) {
 
 func TestConfigThatCannotWork(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		`metrics scheme: got "ftp"`: {Metrics: Page{Scheme: "ftp"}},
-		"models port: got 70000":    {Models: Page{Port: 70000}},
-		`metrics path: got "m"`:     {Metrics: Page{Path: "m"}},
+		`metrics scheme: got "ftp"`: {Pages: Pages{Metrics: Page{Scheme: "ftp"}}},
+		"models port: got 70000":    {Pages: Pages{Models: Page{Port: 70000}}},
+		`metrics path: got "m"`:     {Pages: Pages{Metrics: Page{Path: "m"}}},
 		"concurrent -1":             {Concurrent: -1},
 	} {
 		if _, err := NewFetcher(cfg); err == nil || !strings.Contains(err.Error(), want) {

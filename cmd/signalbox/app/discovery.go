@@ -9,12 +9,11 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
-	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 // openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file
 // changes nothing.
-func openEndpoints(o *options, cfg *config.Config, log *telemetry.Log) (*discovery.File, error) {
+func openEndpoints(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
 		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,

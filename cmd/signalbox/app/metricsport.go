@@ -5,7 +5,6 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
-	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -31,16 +30,18 @@ func (t *tree) proxyViews() []admin.ProxyView {
 }
 
 // serveAdmin makes the metrics port's side.
-func (t *tree) serveAdmin(c *config.Config) {
+func (t *tree) serveAdmin() {
 	t.admin = admin.NewHandler(admin.Config{
 		Gatherer: t.registry, Recorder: t.picker.Recorder(), FormatID: t.formatID,
 		ParseID: func(s string) (messages.RequestID, bool) { return extproc.ParseID(t.instance, s) },
 		Address: t.picker.Pool().Address, Incarnations: t.picker.Pool().Incarnations,
 		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) },
 		ActorName:   t.picker.System().ActorName,
-		Ready:       t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews, NotScraped: notScraped(c),
-		OpenDebug: t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
-		Configuration: func() string { return describe(c) },
+		Ready:       t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews,
+		NotScraped: func() string { return notScraped(t.configuration.current.Load().Config) },
+		OpenDebug:  t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
+		Concern:       t.configuration.concern,
+		Configuration: t.configuration.view, Reload: t.configuration.reload, Restore: t.configuration.restore,
 	})
 }
 

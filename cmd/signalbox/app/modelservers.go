@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
@@ -9,14 +11,26 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// newFetcher makes what reads model servers' pages. What no plugin reads is not scraped. The prefix index must hear of
-// restarts, which only metrics pages tell, though it needs no load.
-func newFetcher(cfg *config.Config) (*modelserver.Fetcher, error) {
+// wanted is what the plugins of a configuration read of metrics pages. The prefix index must hear of restarts, which
+// only these pages tell, though it needs no load.
+func wanted(cfg *config.Config) modelserver.Wanted {
 	reads := cfg.Plan.Reads()
-	return modelserver.NewFetcher(modelserver.Config{
-		Want:    modelserver.Wanted{Load: reads&schedule.ReadsSample != 0, LoRA: reads&schedule.ReadsLoRA != 0},
-		Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
-	})
+	return modelserver.Wanted{Load: reads&schedule.ReadsSample != 0, LoRA: reads&schedule.ReadsLoRA != 0}
+}
+
+// pages are those of model servers, as a configuration has them.
+func pages(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
+	return modelserver.Pages{
+		Want: want, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
+	}
+}
+
+// scraping is what a configuration has scrapers do. What no plugin reads is not scraped.
+func (o *options) scraping(cfg *config.Config) messages.Scraping {
+	return messages.Scraping{
+		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
+		Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh), ModelsEvery: cfg.Models.Interval,
+	}
 }
 
 // notScraped says why no metrics page is read; "" = they are read.

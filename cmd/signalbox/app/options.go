@@ -324,16 +324,25 @@ func (o *sourceOptions) check() error {
 	return nil
 }
 
-// load reads the configuration. A file of --endpoints takes the place of its discovery.
-func (o *options) load(ctx context.Context) (*config.Config, error) {
-	data, name := []byte(o.configText), "--config-text"
-	if o.configFile != "" {
-		var err error
-		if data, err = readInput(ctx, o.configFile, os.Stdin); err != nil {
+// load reads the configuration that the command line names.
+func (o *options) load(ctx context.Context) (*loaded, error) {
+	from := source{name: "the default configuration"}
+	switch {
+	case o.configText != "":
+		from = source{name: "--config-text", text: []byte(o.configText)}
+	case o.configFile != "":
+		text, err := readInput(ctx, o.configFile, os.Stdin)
+		if err != nil {
 			return nil, fmt.Errorf("--config-file: %w", err)
 		}
-		name = o.configFile
+		info, err := os.Stat(o.configFile)
+		from = source{name: o.configFile, text: text, file: err == nil && info.Mode().IsRegular()}
 	}
+	return o.parse(from)
+}
+
+// parse makes a configuration of a text, beside the flags. A file of --endpoints takes the place of its discovery.
+func (o *options) parse(from source) (*loaded, error) {
 	destinations := 3
 	if o.singleDestination {
 		destinations = 1
@@ -342,9 +351,9 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(data, config.Settings{Destinations: destinations, Stale: o.staleness})
+	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness})
 	if err != nil {
-		return nil, fmt.Errorf("%s:\n%w", name, err)
+		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}
 	if o.endpointsFile != "" {
 		if c.Discovery.Path != "" {
@@ -357,5 +366,5 @@ func (o *options) load(ctx context.Context) (*config.Config, error) {
 	if c.Discovery.Path == "" {
 		return nil, errors.New("no endpoints: name a file with --endpoints, or configure file-discovery")
 	}
-	return c, nil
+	return &loaded{c, from}, nil
 }

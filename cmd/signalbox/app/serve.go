@@ -91,9 +91,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range cfg.Warnings {
-		log.Warn("configuration", zap.String("warning", w.String()))
-	}
+	cfg.warn(log)
 	s := &server{opts: o, log: log, failed: make(chan error, 1), addrs: map[string][]netip.AddrPort{}}
 	listeners, portsErr := s.listen()
 	defer func() {
@@ -115,6 +113,9 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 		return nil, err
 	}
 	s.tree.follow(ctx, file)
+	if err = s.tree.configuration.follow(); err != nil {
+		return nil, errors.Join(err, s.tree.close(ctx))
+	}
 	s.tree.registry.MustRegister(s.locks.metrics()...)
 	if all := listeners["xds-port"]; all != nil {
 		s.xds = s.serveXds(all)

@@ -7,22 +7,12 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
-	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/peers"
-	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // serveStreams makes the ext_proc side.
-func (t *tree) serveStreams(cfg *config.Config) {
-	var parser extproc.Parser = noParser{}
-	if cfg.ParseOpenAI {
-		parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
-	}
-	inForce := &extproc.Configuration{
-		Number: 1, Start: t.picker.InForce().Start, Parser: parser,
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
-	}
+func (t *tree) serveStreams() {
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld,
 		BodyTimeout:  limit(t.opts.bodyTimeout),
@@ -30,7 +20,7 @@ func (t *tree) serveStreams(cfg *config.Config) {
 		WholeRequest: limit(t.opts.requestTimeout),
 		Metrics:      extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
-		InForce: func() *extproc.Configuration { return inForce },
+		InForce: t.configuration.streams,
 		Refused: t.picker.Refused, Now: t.picker.System().Now,
 		Connection: connectionOf,
 		Panicked: func(value any, stack []byte) {

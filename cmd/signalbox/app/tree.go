@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -25,7 +24,6 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/peers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
-	"github.com/signalbox-epp/signalbox/engine/config"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -36,14 +34,15 @@ type tree struct {
 	randomNumbers
 	modelServers
 	handlers
-	opts     *options
-	log      *telemetry.Log
-	registry *prometheus.Registry
-	picker   *signalbox.Picker
-	file     *discovery.File // nil before it is followed
-	peers    *peers.Table
-	xds      *xds.Server // nil without --xds-port
-	draining atomic.Bool
+	opts          *options
+	log           *telemetry.Log
+	registry      *prometheus.Registry
+	picker        *signalbox.Picker
+	file          *discovery.File // nil before it is followed
+	peers         *peers.Table
+	xds           *xds.Server // nil without --xds-port
+	configuration *inForce    // nil before there is a picker
+	draining      atomic.Bool
 }
 
 // randomNumbers are drawn at the start.
@@ -75,7 +74,7 @@ const (
 )
 
 // buildTree makes what the picker needs, the picker, and then what tells it things.
-func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemetry.Log, picker netip.AddrPort) (*tree,
+func buildTree(ctx context.Context, o *options, cfg *loaded, log *telemetry.Log, picker netip.AddrPort) (*tree,
 	error) {
 	t := &tree{opts: o, log: log, randomNumbers: randomNumbers{rand.Uint64(), rand.Uint64()},
 		registry: prometheus.NewRegistry()}
@@ -93,25 +92,30 @@ func buildTree(ctx context.Context, o *options, cfg *config.Config, log *telemet
 	sys := t.picker.System()
 	t.registry.MustRegister(telemetry.NewCollector(sys, t.picker.Pool(), o.poolName, o.staleness),
 		telemetry.PoolInfo(o.poolName, o.namespace()))
-	t.serveStreams(cfg)
+	t.serveStreams()
 	t.serveLogs()
-	t.serveAdmin(cfg)
+	t.serveAdmin()
 	return t, nil
 }
 
 // assemble puts the picker together from the flags, the configuration and the adapters that it needs.
-func (t *tree) assemble(cfg *config.Config) (err error) {
-	if t.fetcher, err = newFetcher(cfg); err != nil {
+func (t *tree) assemble(cfg *loaded) (err error) {
+	read := pages(cfg.Config, wanted(cfg.Config))
+	if t.fetcher, err = modelserver.NewFetcher(modelserver.Config{Pages: read}); err != nil {
 		return err
 	}
 	t.checker = modelserver.NewChecker()
-	telemetry.NewPlugins(t.registry, t.log.Logger).Observe(cfg.Plan)
-	t.picker, err = signalbox.New(t.values(cfg), t.world())
-	return err
+	plugins := telemetry.NewPlugins(t.registry, t.log.Logger)
+	plugins.Observe(cfg.Plan)
+	if t.picker, err = signalbox.New(t.values(cfg), t.world()); err != nil {
+		return err
+	}
+	t.configuration = newInForce(t, plugins, cfg)
+	return nil
 }
 
-// values returns the settings of the picker: those of the flags and of the configuration.
-func (t *tree) values(cfg *config.Config) signalbox.Config {
+// values are those of the flags and of the configuration.
+func (t *tree) values(cfg *loaded) signalbox.Config {
 	o := t.opts
 	return signalbox.Config{
 		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
@@ -122,10 +126,7 @@ func (t *tree) values(cfg *config.Config) signalbox.Config {
 			Logged:       limit(o.logTimeout),
 		},
 		Scraper: scraper.Config{
-			Scraping: messages.Scraping{
-				Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
-				Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh), ModelsEvery: cfg.Models.Interval,
-			},
+			Scraping: o.scraping(cfg.Config),
 		},
 		Outlier: outlier.Config{
 			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection,
@@ -159,6 +160,9 @@ func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(
 
 // close ends what tells the picker things, and then the picker.
 func (t *tree) close(ctx context.Context) error {
+	if t.configuration != nil {
+		t.configuration.close()
+	}
 	if t.file != nil {
 		t.file.Close()
 	}

@@ -123,8 +123,7 @@ func (u *up) watchServers(ctx context.Context) error {
 		return err
 	}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Want: modelserver.Wanted{Load: true}, Metrics: page(cfg.Metrics), Models: page(cfg.Models),
-		EngineLabels: cfg.EngineLabelKeys,
+		Pages: pages(cfg.Config, modelserver.Wanted{Load: true}),
 	})
 	if err != nil {
 		return err

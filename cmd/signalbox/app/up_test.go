@@ -247,7 +247,9 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	var broken atomic.Bool
 	var lists atomic.Int64
 	address := halfServer(t, &broken, &lists)
-	fetcher, err := modelserver.NewFetcher(modelserver.Config{Want: modelserver.Wanted{Load: true}})
+	fetcher, err := modelserver.NewFetcher(modelserver.Config{
+		Pages: modelserver.Pages{Want: modelserver.Wanted{Load: true}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,310 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox"
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/files"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// source is a text of a configuration, and where it came from.
+type source struct {
+	name string // as problems have it
+	file bool   // it is a file that can be read again
+	text []byte // empty = the default configuration
+}
+
+func (s source) sum() string {
+	sum := sha256.Sum256(s.text)
+	return hex.EncodeToString(sum[:])
+}
+
+// loaded is a configuration that was read and found good.
+type loaded struct {
+	*config.Config
+	source source
+}
+
+// configuration is one that came into force: everything that it says, built. It is immutable. Streams keep it as long
+// as they last, and nothing else does once another one is in force.
+type configuration struct {
+	*loaded
+	number   uint64
+	since    time.Time
+	restored uint64 // the number of the one that it brought back; 0 = none
+	picks    *signalbox.Configuration
+	streams  extproc.Configuration
+	pages    modelserver.Pages
+	scraping messages.Scraping
+}
+
+// inForce owns the configuration in force. It alone replaces it, one at a time, and only by one that is built whole.
+type inForce struct {
+	tree    *tree
+	plugins *telemetry.Plugins
+	parser  *parsers.OpenAI // of all configurations that parse: what it decodes at once is bounded for the process
+	current atomic.Pointer[configuration]
+	metrics *reloadMetrics
+	follows *files.Follower[files.Text] // nil = the source is no file, or is not followed yet
+
+	mu      sync.Mutex // of all below, and of what stores current
+	started *loaded    // what cannot change live stays as it is here
+	before  *previous  // nil = there is none
+	read    []byte     // what the source held when it was read last; nil = it could not be read
+	problem *admin.ConfigurationProblem
+}
+
+// previous is a configuration that was replaced. It keeps the text and nothing that was built of it.
+type previous struct {
+	number uint64
+	source source
+}
+
+// newInForce brings the first configuration into force, for the picker that was made with its plan.
+func newInForce(t *tree, plugins *telemetry.Plugins, first *loaded) *inForce {
+	f := &inForce{tree: t, plugins: plugins, started: first, read: first.source.text}
+	f.metrics = newReloadMetrics(t.registry)
+	f.parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
+	f.put(f.compose(first, 1, t.picker.InForce()))
+	return f
+}
+
+// streams returns what a request that arrives runs under.
+func (f *inForce) streams() *extproc.Configuration { return &f.current.Load().streams }
+
+func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configuration) *configuration {
+	c := &configuration{
+		loaded: l, number: number, since: time.Now(), picks: picks,
+		pages: pages(l.Config, wanted(l.Config)), scraping: f.tree.opts.scraping(l.Config),
+	}
+	c.streams = extproc.Configuration{
+		Number: number, Start: picks.Start, Parser: noParser{},
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
+	if l.ParseOpenAI {
+		c.streams.Parser = f.parser
+	}
+	return c
+}
+
+// put is the one place where a configuration comes into force.
+func (f *inForce) put(c *configuration) {
+	f.current.Store(c)
+	f.metrics.inForce(c)
+}
+
+// build makes a configuration of a text, or says everything that is wrong with it. It changes nothing.
+func (f *inForce) build(s source) (c *configuration, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a constructor of a plugin, perhaps
+			err = fmt.Errorf("%s: it cannot be built: panic: %v", s.name, r)
+		}
+	}()
+	l, err := f.tree.opts.parse(s)
+	if err != nil {
+		return nil, err
+	}
+	now, number := f.current.Load(), f.current.Load().number+1
+	read := pages(l.Config, wanted(l.Config))
+	if err := read.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	scraping := f.tree.opts.scraping(l.Config)
+	scraping.Anew = !read.Equal(now.pages) || scraping.Metrics != now.scraping.Metrics ||
+		scraping.Models != now.scraping.Models
+	f.plugins.Observe(l.Plan)
+	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, scraping)), nil
+}
+
+// take brings a text into force, unless it is what is in force. An error says why nothing changed. Its caller has mu.
+func (f *inForce) take(s source, restored uint64) error {
+	if f.tree.draining.Load() {
+		return admin.NotPossible("shutting down")
+	}
+	now := f.current.Load()
+	if bytes.Equal(s.text, now.source.text) {
+		f.well()
+		f.metrics.reloads.WithLabelValues("unchanged").Inc()
+		return nil
+	}
+	c, err := f.build(s)
+	if err != nil {
+		return f.refuse(err)
+	}
+	c.restored = restored
+	f.tree.fetcher.Read(c.pages)
+	f.tree.picker.Bring(c.picks)
+	f.put(c)
+	f.before = &previous{now.number, now.source}
+	f.well()
+	f.metrics.reloads.WithLabelValues("changed").Inc()
+	f.tree.log.Info("configuration in force", zap.Uint64("number", c.number), zap.String("source", s.name),
+		zap.String("sha256", s.sum()), zap.Uint64("restored_from", restored))
+	c.warn(f.tree.log)
+	for _, w := range f.waits(c) {
+		f.tree.log.Warn("configuration", zap.String("warning", w))
+	}
+	return nil
+}
+
+// warn logs what a configuration says without effect.
+func (l *loaded) warn(log *telemetry.Log) {
+	for _, w := range l.Warnings {
+		log.Warn("configuration", zap.String("warning", w.String()))
+	}
+}
+
+// refuse notes why what the source holds is not in force.
+func (f *inForce) refuse(err error) error {
+	f.problem = &admin.ConfigurationProblem{Since: time.Now(), Text: err.Error()}
+	f.metrics.refused()
+	f.tree.log.Error("configuration refused; the one before stays in force",
+		zap.Uint64("number", f.current.Load().number), zap.String("problem", err.Error()))
+	return err
+}
+
+// well notes that the source holds nothing bad.
+func (f *inForce) well() {
+	if f.problem != nil {
+		f.tree.log.Info("configuration: all is well again")
+	}
+	f.problem = nil
+	f.metrics.successful.Set(1)
+}
+
+// waits names what a configuration says and only the next start does.
+func (f *inForce) waits(c *configuration) []string {
+	if c.Discovery.Path == f.started.Discovery.Path && c.Discovery.Watch == f.started.Discovery.Watch {
+		return nil
+	}
+	followed := map[bool]string{true: ", followed", false: ", not followed"}
+	const text = "the endpoints file of file-discovery: %s%s stays in use until the next start, not %s%s"
+	return []string{fmt.Sprintf(text,
+		f.started.Discovery.Path, followed[f.started.Discovery.Watch], c.Discovery.Path, followed[c.Discovery.Watch])}
+}
+
+// reload reads the source and brings into force what it holds.
+func (f *inForce) reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.current.Load().source
+	if !s.file {
+		return admin.NotPossible("the configuration came from " + s.name + ", which cannot be read again")
+	}
+	text, err := readFile(context.Background(), s.name)
+	return f.came(files.Text{Data: text, Err: err})
+}
+
+// came takes what was read of the source. Its caller has mu.
+func (f *inForce) came(text files.Text) error {
+	s := f.current.Load().source
+	f.read = text.Data
+	if text.Err != nil {
+		return f.refuse(fmt.Errorf("--config-file: %w", text.Err))
+	}
+	s.text = text.Data
+	return f.take(s, 0)
+}
+
+// restore brings the configuration back that was in force before. Once it has, there is none before, so that a call
+// that is made twice does not bring back what the first one took out of force.
+func (f *inForce) restore() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before == nil {
+		return admin.NotPossible("no configuration was in force before this one, or it was brought back already")
+	}
+	err := f.take(f.before.source, f.before.number)
+	if err == nil {
+		f.before = nil
+	}
+	return err
+}
+
+const (
+	lookForConfiguration   = 500 * time.Millisecond
+	settleForConfiguration = 100 * time.Millisecond
+)
+
+// follow follows the source if it is a file, until close: contents that have settled come into force, or are refused.
+func (f *inForce) follow() error {
+	s := f.started.source
+	if !s.file {
+		return nil
+	}
+	log := f.tree.log
+	follower, err := files.New(files.Config{
+		Paths: []string{s.name}, MaxBytes: inputBytes, Every: lookForConfiguration, Settle: settleForConfiguration,
+		Notices: true, Told: func(error) { f.followed() },
+		Deaf: func(err error) {
+			if err != nil {
+				log.Warn("configuration: no notices of changes, looks alone find them", zap.Error(err))
+			}
+		},
+	}, func(texts []files.Text) (files.Text, error) { return texts[0], nil })
+	if err != nil {
+		return err
+	}
+	f.follows = follower
+	f.followed() // it may have changed since it was read
+	follower.Start()
+	return nil
+}
+
+func (f *inForce) followed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := f.follows.Value()
+	if text.Err == nil && f.read != nil && bytes.Equal(text.Data, f.read) {
+		return // a reload was quicker; what is in force by now may be what a restore brought back
+	}
+	_ = f.came(text) // it is noted, and logged
+}
+
+func (f *inForce) close() {
+	if f.follows != nil {
+		f.follows.Close()
+	}
+}
+
+// view is the configuration in force, as /debug/config shows it.
+func (f *inForce) view() admin.ConfigurationView {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.current.Load()
+	v := admin.ConfigurationView{
+		Config: describe(c.Config), Number: c.number, Since: c.since.UTC(), Source: c.source.name,
+		SHA256: c.source.sum(), Restored: c.restored, Waits: f.waits(c), Problem: f.problem,
+	}
+	if f.before != nil {
+		v.Before = f.before.number
+	}
+	return v
+}
+
+// concern is what readiness says of the configuration: what the source holds is not in force.
+func (f *inForce) concern() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem == nil {
+		return ""
+	}
+	return fmt.Sprintf("configuration %d stays in force, for what the file holds now is bad: see /debug/config",
+		f.current.Load().number)
+}

@@ -1,0 +1,261 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/signalbox-epp/signalbox/adapters/admin"
+)
+
+// pickingBy is a configuration whose only scorer, of this name, reads nothing that a server tells.
+func pickingBy(name string) string {
+	return `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- {type: active-request-scorer, name: ` + name + `}
+- {type: max-score-picker}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: ` + name + `, weight: 1}, {pluginRef: max-score-picker}]}
+`
+}
+
+const badConfiguration = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins: [{type: no-such-scorer}]\n"
+
+// configFile writes a configuration to a new file.
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	rewrite(t, path, text)
+	return path
+}
+
+func rewrite(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitTrue waits until something is so.
+func awaitTrue(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !so(); <-look.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestABadConfigurationChangesNothing(t *testing.T) {
+	var log bytes.Buffer
+	file := configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, &log, "--config-file", file)
+	f := tr.configuration
+	first := f.current.Load()
+
+	rewrite(t, file, badConfiguration)
+	if err := f.reload(); err == nil || !strings.Contains(err.Error(), "line 3: plugins[0].type") {
+		t.Errorf("a bad file gives %v, want its line", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.reload(); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("no file gives %v", err)
+	}
+	v := f.view()
+	if f.current.Load() != first || v.Number != 1 || v.Problem == nil || v.Before != 0 {
+		t.Errorf("after bad files %+v is shown, want number 1 with a problem", v)
+	}
+	if c := f.concern(); !strings.Contains(c, "configuration 1 stays in force") {
+		t.Errorf("readiness says %q", c)
+	}
+	if n := testutil.ToFloat64(f.metrics.successful); n != 0 {
+		t.Errorf("the last reload counts as %v, want 0", n)
+	}
+
+	rewrite(t, file, pickingBy("a"))
+	if err := f.reload(); err != nil || f.current.Load() != first || f.concern() != "" || f.view().Problem != nil {
+		t.Errorf("the file as it was: %v, number %d, %q", err, f.view().Number, f.concern())
+	}
+	rewrite(t, file, pickingBy("b"))
+	if err := f.reload(); err != nil || f.view().Number != 2 || f.view().Before != 1 {
+		t.Errorf("a good file: %v, %+v", err, f.view())
+	}
+	for result, want := range map[string]float64{"refused": 2, "unchanged": 1, "changed": 1} {
+		if n := testutil.ToFloat64(f.metrics.reloads.WithLabelValues(result)); n != want {
+			t.Errorf("%v reloads are %s, want %v", n, result, want)
+		}
+	}
+	end()
+	for _, want := range []string{"configuration refused", "configuration in force", "all is well again"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, &log)
+		}
+	}
+}
+
+func TestTheConfigurationBeforeIsBroughtBackOnce(t *testing.T) {
+	file := configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	defer end()
+	f := tr.configuration
+	var none admin.NotPossible
+	if err := f.restore(); !errors.As(err, &none) {
+		t.Errorf("restored from nothing: %v", err)
+	}
+	rewrite(t, file, pickingBy("b"))
+	if err := f.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.restore(); err != nil {
+		t.Fatal(err)
+	}
+	v := f.view()
+	if v.Number != 3 || v.Restored != 1 || !strings.Contains(v.Config, "scorer  a ") {
+		t.Errorf("in force is %+v, want number 3, restored from 1", v)
+	}
+	if err := f.restore(); !errors.As(err, &none) || f.view().Number != 3 {
+		t.Errorf("restored a second time: %v, number %d", err, f.view().Number)
+	}
+	if err := f.reload(); err != nil || f.view().Number != 4 || !strings.Contains(f.view().Config, "scorer  b ") {
+		t.Errorf("what the file still holds: %v, %+v", err, f.view())
+	}
+}
+
+func TestWhatCannotChangeIsNamed(t *testing.T) {
+	discovery := func(path string) string {
+		plugin := "- {type: file-discovery, parameters: {path: " + path + ", watchFile: true}}\n"
+		return strings.Replace(pickingBy("a"), "plugins:\n", "plugins:\n"+plugin, 1) +
+			"dataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}\n"
+	}
+	endpoints := configFile(t, "endpoints: [{name: a, address: 127.0.0.1, port: 9}]\n")
+	file := configFile(t, discovery(endpoints))
+	tr, end := quietTree(t, io.Discard, "--config-file", file, "--endpoints", "")
+	defer end()
+	rewrite(t, file, discovery("elsewhere.yaml"))
+	if err := tr.configuration.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if w := strings.Join(tr.configuration.view().Waits, "\n"); !strings.Contains(w, endpoints) ||
+		!strings.Contains(w, "elsewhere.yaml") {
+		t.Errorf("%q waits for the next start, want both endpoints files", w)
+	}
+	text, endText := quietTree(t, io.Discard, "--config-text", pickingBy("a"))
+	defer endText()
+	var none admin.NotPossible
+	if err := text.configuration.reload(); !errors.As(err, &none) || !strings.Contains(err.Error(), "--config-text") {
+		t.Errorf("a text of the command line is read again: %v", err)
+	}
+}
+
+// TestFilesAreFollowed changes the file in the three ways of editors, tools and ConfigMaps.
+func TestFilesAreFollowed(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "config.yaml")
+	place := func(version, text string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(folder, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, filepath.Join(folder, version, "config.yaml"), text)
+		next := filepath.Join(folder, "next")
+		if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(folder, "data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place("1", pickingBy("mounted"))
+	if err := os.Symlink(filepath.Join("data", "config.yaml"), file); err != nil {
+		t.Fatal(err)
+	}
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	defer end()
+	if err := tr.configuration.follow(); err != nil {
+		t.Fatal(err)
+	}
+	shows := func(name string) {
+		t.Helper()
+		began := time.Now()
+		awaitTrue(t, name+" in force", func() bool {
+			return strings.Contains(tr.configuration.view().Config, "scorer  "+name+" ")
+		})
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s came into force after %v, want 2 s at most", name, took)
+		}
+	}
+	place("2", pickingBy("swapped"))
+	shows("swapped")
+	aside := filepath.Join(folder, "aside")
+	rewrite(t, aside, pickingBy("renamed"))
+	if err := os.Rename(aside, file); err != nil {
+		t.Fatal(err)
+	}
+	shows("renamed")
+	rewrite(t, file, pickingBy("written"))
+	shows("written")
+	rewrite(t, file, badConfiguration)
+	awaitTrue(t, "the problem is shown", func() bool { return tr.configuration.view().Problem != nil })
+	rewrite(t, file, pickingBy("written"))
+	awaitTrue(t, "it is gone", func() bool { return tr.configuration.view().Problem == nil })
+	if n := tr.configuration.view().Number; n != 4 {
+		t.Errorf("number %d, want 4", n)
+	}
+}
+
+func TestTheConfigurationChangesByPost(t *testing.T) {
+	file := configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, io.Discard, "--config-file", file, "--open-debug")
+	defer end()
+	ask := func(method, path string, change ...func(*http.Request)) (int, string) {
+		r := httptest.NewRequest(method, path, nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:50000", "localhost:9090"
+		for _, c := range change {
+			c(r)
+		}
+		w := httptest.NewRecorder()
+		tr.admin.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	rewrite(t, file, pickingBy("b"))
+	for name, c := range map[string]func(*http.Request){
+		"another machine": func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" },
+		"a web page":      func(r *http.Request) { r.Header.Set("Origin", "https://example.com") },
+		"a proxy":         func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") },
+	} {
+		if code, body := ask("POST", "/debug/config/reload", c); code != 403 || tr.configuration.view().Number != 1 {
+			t.Errorf("%s: %d %s, number %d", name, code, body, tr.configuration.view().Number)
+		}
+	}
+	for _, c := range []struct {
+		method, path, text string
+		want               int
+		says               string
+	}{
+		{"GET", "/debug/config/reload", pickingBy("b"), 405, "POST only"},
+		{"POST", "/debug/config/restore", pickingBy("b"), 409, "not-possible"},
+		{"POST", "/debug/config/reload", badConfiguration, 422, "no-such-scorer"},
+		{"GET", "/readyz", badConfiguration, 200, "configuration 1 stays in force"},
+		{"GET", "/debug/config", badConfiguration, 200, "no-such-scorer"},
+		{"POST", "/debug/config/reload", pickingBy("b"), 200, "number        2"},
+		{"GET", "/readyz", pickingBy("b"), 200, "ok\n"},
+		{"POST", "/debug/config/restore?format=json", pickingBy("b"), 200, `"restored_from": 1`},
+		{"GET", "/debug/config", pickingBy("b"), 200, "brought back from number 1"},
+	} {
+		rewrite(t, file, c.text)
+		if code, body := ask(c.method, c.path); code != c.want || !strings.Contains(body, c.says) {
+			t.Errorf("%s %s: %d\n%s\nwant %d and %q", c.method, c.path, code, body, c.want, c.says)
+		}
+	}
+}
