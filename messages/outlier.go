@@ -45,7 +45,7 @@ type ProbeAbandoned struct {
 	Incident uint64 // under which the request tried the endpoint; never 0
 }
 
-// EndpointChecked says whether an endpoint accepted a TCP connection.
+// EndpointChecked reports whether an endpoint accepted a TCP connection.
 //
 //	From:  checker
 //	To:    outlier, once for each check that it began

@@ -126,7 +126,7 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 		Help: "Requests that left the line, by outcome.",
 	}, []string{"outcome", "priority"})
 	f.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in line.",
+		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in the queue.",
 		Buckets: queueBuckets, ConstLabels: labels,
 	}, append(requestLabels[:4:4], "outcome"))
 	f.labels.cost.histogram("flow_control_request_queue_duration_seconds", queueBuckets, "outcome", "inference_pool")
@@ -144,7 +144,7 @@ func (f *Families) picking(r prometheus.Registerer) {
 	})
 	f.processing = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: prefix + "request_processing_duration_seconds", Buckets: processBuckets,
-		Help: "From the request's headers to the pick: the body's arrival and the time in line are in it.",
+		Help: "From the request's headers to the pick: the body's arrival and the time in the queue are in it.",
 	})
 	f.hitRatio = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: prefix + "prefix_indexer_hit_ratio", Buckets: ratioBuckets, ConstLabels: index,

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// visible returns a scene whose response was thought to pass by, until its body came: the proxy was asked for it.
+// visible returns a scene whose response was thought to bypass us, until its body came: the proxy was asked for it.
 func visible(t *testing.T) *scene {
 	t.Helper()
 	s := serving(t)

@@ -1,6 +1,6 @@
-// Package outlier is the actor of passive health: from the failures and successes of requests it has endpoints ejected
-// and returned. It owns one state machine of engine/outlier for each endpoint that ever failed, and publishes their
-// statuses. It never decides (the machine does), never looks at a request, and never connects to anything itself.
+// Package outlier is the actor of outlier detection: from the failures and successes of requests it has endpoints
+// ejected and returned. It owns one state machine of engine/outlier for each endpoint that ever failed, and publishes
+// their statuses. It never decides (the machine does), never looks at a request, and never connects to anything itself.
 package outlier
 
 import (

@@ -97,7 +97,7 @@ var because = [...]string{
 	messages.BodyTimeout:    "the body did not come in time",
 	messages.NoEndpoints:    "no endpoint was left to choose from",
 	messages.NoCapacity:     "the pool is full",
-	messages.TTLExpired:     "it waited in line for too long",
+	messages.TTLExpired:     "it waited in the queue for too long",
 	messages.PickTimeout:    "no pick was made in time",
 	messages.ResponseIdle:   "the model server went silent",
 	messages.RequestTimeout: "the whole request took too long",
@@ -234,7 +234,7 @@ func decision(b *strings.Builder, r *requestView, all bool) {
 	}
 }
 
-// outliers names the candidates that were not healthy, and says whether the request was the probe of one of them.
+// outliers names the candidates that were not healthy, and reports whether the request was the probe of one of them.
 func outliers(b *strings.Builder, d *decisionView, all bool) {
 	var out, last []string
 	for i := range d.Outliers {

@@ -45,8 +45,8 @@ func halfClosed(ctx context.Context, frames ...*ask) *tape {
 	return p
 }
 
-// A request names its connection: to its cycle, and, where its response passes by, to the access log. Its stream's end
-// says what has come of that log.
+// A request names its connection: to its cycle, and, where its response bypasses us, to the access log. Its stream's
+// end says what has come of that log.
 func TestStreamNamesItsConnection(t *testing.T) {
 	type told struct {
 		Connection messages.ConnectionID

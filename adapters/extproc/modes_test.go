@@ -181,11 +181,11 @@ func TestResponseModes(t *testing.T) {
 func TestStreamEndsWhenTheResponsePassesBy(t *testing.T) {
 	// The last message is the one after which nothing waits for an answer.
 	for name, sent := range map[string][]*ask{
-		"a request without a body":       with(withModes(qH(last), fds, none), rH(more)),
-		"a request with a body":          with(withModes(qH(more), fds, none), qB("{}", last), rH(more)),
-		"a request with trailers":        with(withModes(qH(more), fds, none), qB("{}", more), qT(), rH(more)),
-		"a request whose body passes by": with(withModes(qH(more), none, none), rH(more)),
-		"a request whose body was cut":   with(withModes(qH(more), partial, none), qB("{", more), rH(more)),
+		"a request without a body":         with(withModes(qH(last), fds, none), rH(more)),
+		"a request with a body":            with(withModes(qH(more), fds, none), qB("{}", last), rH(more)),
+		"a request with trailers":          with(withModes(qH(more), fds, none), qB("{}", more), qT(), rH(more)),
+		"a request whose body bypasses us": with(withModes(qH(more), none, none), rH(more)),
+		"a request whose body was cut":     with(withModes(qH(more), partial, none), qB("{", more), rH(more)),
 		"a request that ends later": with(withModes(qH(more), streamed, none), qB("{", more), rH(more),
 			qB("}", last)),
 		"a request that ends later, picked": with(withModes(qH(more), framed, none), rH(more),

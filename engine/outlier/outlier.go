@@ -1,6 +1,6 @@
-// Package outlier is passive health as a pure state machine: from the failures and successes of an endpoint's requests
-// it decides whether the endpoint gets further ones. It never looks at a request, never connects to anything, and never
-// reads a clock.
+// Package outlier is outlier detection as a pure state machine: from the failures and successes of an endpoint's
+// requests it decides whether the endpoint gets further ones. It never looks at a request, never connects to anything,
+// and never reads a clock.
 //
 //	               a failure, or a refusal for overload
 //	  ┌─────────┐ ────────────────────────────────────► ┌──────────┐

@@ -33,7 +33,7 @@ func (m *Machine) Status() *Status {
 	}
 }
 
-// Due reports whether a request may be the probe now. visible says whether the request's response will be visible.
+// Due reports whether a request may be the probe now. visible reports whether the request's response will be visible.
 func (s *Status) Due(now time.Time, visible bool) bool {
 	if s.Cause.InBody() && !visible {
 		now = now.Add(-unseen)

@@ -143,7 +143,7 @@ func (p *Package) code(root string) []*ast.File {
 	return list
 }
 
-// under says whether dir is the folder or lies below it.
+// under reports whether dir is the folder or lies below it.
 func under(dir, folder string) bool {
 	return dir == folder || strings.HasPrefix(dir, folder+"/")
 }

@@ -253,8 +253,8 @@ func (r *report) units(m *message) {
 	}
 }
 
-// bareNumber says whether a field is of a predeclared number type or a duration. Named numbers say at their type what
-// they are.
+// bareNumber reports whether a field is of a predeclared number type or a duration. Named numbers say at their type
+// what they are.
 func bareNumber(n *types.Named, f *ast.Field) bool {
 	if len(f.Names) == 0 {
 		return false

@@ -208,7 +208,7 @@ func (f *family) plugin(file *File, ts *ast.TypeSpec, doc *ast.CommentGroup) {
 	}
 }
 
-// fulfils says whether an exported type that is no interface implements what the table's constructors return.
+// fulfils reports whether an exported type that is no interface implements what the table's constructors return.
 func (f *family) fulfils(name string) bool {
 	obj := f.Types.Scope().Lookup(name)
 	if obj == nil || !obj.Exported() || f.contract == nil || f.contract.NumMethods() == 0 ||

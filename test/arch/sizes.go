@@ -243,7 +243,7 @@ func Allow(list []Violation, file, text string) []Violation {
 	return rest
 }
 
-// excepts says whether a line of the allow-list names this violation.
+// excepts reports whether a line of the allow-list names this violation.
 func excepts(line string, v Violation) bool {
 	words := strings.Fields(line)
 	if len(words) < 3 || words[0] != v.Rule || !slices.Contains(Exceptable, v.Rule) {

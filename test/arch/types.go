@@ -61,7 +61,7 @@ func (t *Tree) stdImports() []string {
 	return slices.Compact(list)
 }
 
-// isStd says whether an import path belongs to the standard library: its first element has no dot.
+// isStd reports whether an import path belongs to the standard library: its first element has no dot.
 func isStd(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

@@ -57,7 +57,7 @@ func (b *bench) shape(bodyBytes int) load.Shape {
 	return load.Shape{Mode: b.mode, BodyBytes: bodyBytes, Chunks: 4}
 }
 
-// bar says whether a figure is within its bar, and counts if it is not.
+// bar reports whether a figure is within its bar, and counts if it is not.
 func (b *bench) bar(got, limit float64) string {
 	if got <= limit {
 		return fmt.Sprintf("≤ %s", figure(limit))

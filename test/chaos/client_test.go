@@ -87,7 +87,7 @@ func (*wireline) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	w.local = append(w.local, out.LocalAddr.String())
 }
 
-// tore says whether a connection was torn that a stream took.
+// tore reports whether a connection was torn that a stream took.
 func (l *wireline) tore(w *way) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +198,7 @@ func play(r *rig, l *wireline, s *script) []string {
 	return c.judge(whole)
 }
 
-// brokenSince says whether the connection was broken since then,
+// brokenSince reports whether the connection was broken since then,
 // or so little before that the stream may have begun on it.
 func (l *wireline) brokenSince(t time.Time) bool {
 	return l.broken.Load() > t.Add(-time.Second).UnixNano()

@@ -70,7 +70,7 @@ func diceOf(seed uint64, what string, n uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed^h, n))
 }
 
-// falls panics if it is to. It tells whether the panic came, which it does by not returning.
+// falls panics if it is to. It reports whether the panic came, which it does by not returning.
 func (f *faults) falls(actor, message, when string) {
 	f.met("panic of " + actor + " " + when + " a message")
 	panic(fault{actor + " " + when + " " + message})

@@ -36,7 +36,7 @@ type script struct {
 
 func (s *script) light() bool { return s.config.Response.Body == exchange.None && !s.config.Observe }
 
-// leaves says whether the client goes before its exchange is over.
+// leaves reports whether the client goes before its exchange is over.
 func (s *script) leaves() bool { return s.fate != stays && s.fate != deaf }
 
 // write draws a script. A patient client never waits for a deadline.

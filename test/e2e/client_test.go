@@ -105,7 +105,7 @@ func (c *client) stream(ctx context.Context, prompt string, maxTokens int) answe
 	return c.do(ctx, http.MethodPost, "/v1/chat/completions", chatBody(model, prompt, maxTokens, true), nil)
 }
 
-// whole says whether a streamed answer came to its proper end, or a plain one arrived complete.
+// whole reports whether a streamed answer came to its proper end, or a plain one arrived complete.
 func (a *answer) whole() bool {
 	if a.err != nil || a.status != http.StatusOK {
 		return false

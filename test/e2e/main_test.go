@@ -132,7 +132,7 @@ func versionOf(path string) (string, error) {
 	return string(found[1]), nil
 }
 
-// reportsServed says whether Envoy has selected_host_key, and can log every server that it tried: from 1.38 on.
+// reportsServed reports whether Envoy has selected_host_key, and can log every server that it tried: from 1.38 on.
 func reportsServed() bool { return envoyVersion != "1.36" && envoyVersion != "1.37" }
 
 func underCI() bool {

@@ -15,7 +15,7 @@ const (
 	byIPv6 = "::1"
 )
 
-// hasIPv6 says whether this machine has a loopback of IPv6.
+// hasIPv6 reports whether this machine has a loopback of IPv6.
 func hasIPv6(t *testing.T) bool {
 	t.Helper()
 	for _, address := range loopbacks(t) {

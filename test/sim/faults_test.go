@@ -46,7 +46,7 @@ func newFaults(dice *rand.Rand, g *ledger) *faults {
 // drew writes down a fault that comes now.
 func (f *faults) drew(kind string) { f.ledger.drawn[kind]++ }
 
-// strikes says whether a fault comes now.
+// strikes reports whether a fault comes now.
 func (f *faults) strikes(where string, p float64) bool {
 	if f.off || p == 0 {
 		return false
@@ -58,7 +58,7 @@ func (f *faults) strikes(where string, p float64) bool {
 	return f.streak[where]
 }
 
-// aimed says whether the fault of this kind that was aimed at one of its occurrences comes now.
+// aimed reports whether the fault of this kind that was aimed at one of its occurrences comes now.
 func (f *faults) aimed(kind string) bool {
 	if f.off {
 		return false
@@ -67,7 +67,7 @@ func (f *faults) aimed(kind string) bool {
 	return f.aims[kind] == f.seen[kind]
 }
 
-// panicked says whether an actor panics at a message, and when.
+// panicked reports whether an actor panics at a message, and when.
 func (f *faults) panicked(actor, message string) string {
 	early, late := panicAt(actor, message, before), panicAt(actor, message, after)
 	hitEarly, hitLate, struck := f.aimed(early), f.aimed(late), f.strikes(actor, rates[actor])

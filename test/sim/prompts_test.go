@@ -110,7 +110,7 @@ func (m *promptModel) withdraw(id messages.RequestID) {
 	}
 }
 
-// has says whether an endpoint may hold blocks, after what was heard of it.
+// has reports whether an endpoint may hold blocks, after what was heard of it.
 func (m *promptModel) has(e messages.EndpointID) bool { return e.Generation > 0 && !m.left[e] }
 
 func (m *promptModel) heard(msg messages.PrefixMsg) {

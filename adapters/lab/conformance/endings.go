@@ -51,8 +51,8 @@ var endingChecks = []Check{
 		},
 	},
 	{
-		Number: 12, Name: "reset while it waits in line", in: headed, alone: true,
-		Sends: "a whole request, reset before its answer", Wants: "its place in line is given up",
+		Number: 12, Name: "reset while it waits in the queue", in: headed, alone: true,
+		Sends: "a whole request, reset before its answer", Wants: "its place in the queue is given up",
 		run: resetInLine,
 	},
 	{
@@ -213,7 +213,7 @@ func resetInLine(t *checkRun) error {
 	m := t.chat()
 	played := make(chan error, 1)
 	go func() { played <- c.play(exchange.Request, m) }()
-	err = t.eventually("the request waits in line", func() bool { return q.Waiting() == 1 })
+	err = t.eventually("the request waits in the queue", func() bool { return q.Waiting() == 1 })
 	c.reset()
 	<-played // it was cut off
 	if err != nil {

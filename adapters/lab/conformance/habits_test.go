@@ -22,7 +22,7 @@ var habitFaults = map[string]habitual{
 	"half a body counts as served": {10, fds, habits{countsAll: true}, "counted as served"},
 	"load stays after a reset":     {11, stream, habits{keepsLoad: true}, "load is given back"},
 	"a reset counts as served":     {11, fds, habits{countsAll: true}, "counted as served"},
-	"place in line stays":          {12, fds, habits{keepsPlace: true}, "place is given up"},
+	"place in queue stays":         {12, fds, habits{keepsPlace: true}, "place is given up"},
 	"a late reset is an abort":     {13, fds, habits{countsNone: true}, "want served"},
 	"no response, but served":      {15, fds, habits{countsAll: true}, "counted as served"},
 	"no response: load stays":      {15, buffers, habits{keepsLoad: true}, "load is given back"},

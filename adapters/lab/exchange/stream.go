@@ -39,7 +39,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Stream is one exchange: one HTTP request, one gRPC stream. Any goroutine may send; one goroutine receives.
+// Stream is the ext_proc stream of one exchange. Any goroutine may send; one goroutine receives.
 type Stream struct {
 	config Config
 	client extprocv3.ExternalProcessor_ProcessClient

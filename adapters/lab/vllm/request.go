@@ -107,7 +107,7 @@ func wrongType(loc, kind, msg string, raw json.RawMessage) *failure {
 		shown(raw)))
 }
 
-// has says whether a field is there and not null.
+// has reports whether a field is there and not null.
 func (o object) has(field string) bool {
 	raw, ok := o[field]
 	return ok && !bytes.Equal(raw, []byte("null"))

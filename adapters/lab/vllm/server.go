@@ -208,7 +208,7 @@ func (s *Server) submit(a *answer, requests []batch.Request) bool {
 	return true
 }
 
-// full says whether so many further sequences are too many, and counts that. The caller holds the lock.
+// full reports whether so many further sequences are too many, and counts that. The caller holds the lock.
 func (s *Server) full(more int) bool {
 	if st := s.core.Stats(); s.cfg.MaxQueued == 0 || st.Running+st.Waiting+more <= s.cfg.MaxQueued {
 		return false

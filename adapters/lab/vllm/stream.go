@@ -81,7 +81,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *answer) {
 	}
 }
 
-// events appends what came out since the last call, and says whether that was all.
+// events appends what came out since the last call, and reports whether that was all.
 func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 const (
 	// A proxy may ask this often whether we live, also on an idle connection: grpc-go's own limit of five minutes makes
 	// it close the connection, with every stream on it, at the third question of an Envoy that asks each 30 s.
-	pingsApart = time.Second
+	keepaliveMinTime = time.Second
 
 	// A proxy whose machine has vanished is noticed after both, and its requests are taken for gone.
-	askWhether  = 30 * time.Second
-	answerUntil = 10 * time.Second
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 10 * time.Second
 
 	// GOAWAY waits for handshakes that have begun.
 	handshakeWithin = 5 * time.Second
@@ -36,8 +36,9 @@ const (
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds), grpc.ConnectionTimeout(handshakeWithin),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsApart, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: askWhether, Timeout: answerUntil}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime,
+			PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 	}
 }
 

@@ -90,7 +90,7 @@ func TestKeepalivesOfAProxyPass(t *testing.T) {
 	for _, flag := range []string{"grpc-port", "grpc-health-port", "xds-port"} {
 		c := dialRaw(t, s.at(flag))
 		all.Go(func() {
-			apart := time.NewTicker(pingsApart + 50*time.Millisecond)
+			apart := time.NewTicker(keepaliveMinTime + 50*time.Millisecond)
 			defer apart.Stop()
 			for n := range byte(5) {
 				c.send(t, framePing, []byte{n, 1, 2, 3, 4, 5, 6, 7})

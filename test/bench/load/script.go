@@ -16,7 +16,7 @@ type Mode struct {
 	request, response extprocfilterv3.ProcessingMode_BodySendMode
 }
 
-// The modes. In the light lane the response's body passes by the server,
+// The modes. In the light lane the response's body bypasses the server,
 // and the access log tells the end of the request.
 var (
 	FullDuplex = Mode{extprocfilterv3.ProcessingMode_FULL_DUPLEX_STREAMED,

@@ -30,14 +30,15 @@ func newLoRASlots(slots int) *loraSlots {
 	return &loraSlots{max: slots, running: make(map[string]int), waiting: make(map[string]int), changed: true}
 }
 
-// fits says whether a sequence with this adapter can join the batch.
+// fits reports whether a sequence with this adapter can join the batch.
 func (l *loraSlots) fits(adapter string) bool {
 	return adapter == "" || l.running[adapter] > 0 || len(l.running) < l.max
 }
 
 func (l *loraSlots) wait(adapter string, by int) { l.count(l.waiting, adapter, by) }
 
-// run counts sequences that join or leave the batch, and says whether the adapter had to be moved into a slot for it.
+// run counts sequences that join or leave the batch, and reports whether the adapter had to be moved into a slot for
+// it.
 func (l *loraSlots) run(adapter string, by int) (loaded bool) {
 	l.count(l.running, adapter, by)
 	if adapter == "" || by < 0 {
