@@ -1,9 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,13 +132,12 @@ func TestPipesAreGivenUpAtTheFirstSignal(t *testing.T) {
 				root.SetArgs(c.args)
 				ended <- root.ExecuteContext(ctx)
 			}()
+			var writer *os.File
 			if c.writer {
 				within10s(t, "opening the pipe", func() bool {
 					// fails until the command has opened it
-					w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-					if err == nil {
-						t.Cleanup(func() { w.Close() })
-					}
+					var err error
+					writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 					return err == nil
 				})
 			}
@@ -149,11 +150,17 @@ func TestPipesAreGivenUpAtTheFirstSignal(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatal("it does not end within 10 s")
 			}
-			unblock, err := os.OpenFile(pipe, os.O_RDWR, 0) // what waits to open the pipe goes on, and reads to its end
-			if err != nil {
-				t.Fatal(err)
-			}
-			unblock.Close()
+			writer.Close()
+			within10s(t, "the end of what reads the pipe", func() bool {
+				// What waits to open the pipe goes on, and reads to its end. It may begin to wait only now.
+				unblock, err := os.OpenFile(pipe, os.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				unblock.Close()
+				stacks := make([]byte, 1<<20)
+				return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("app.readAll.func"))
+			})
 		})
 	}
 }
