@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // width is how many columns a page takes at most.
@@ -46,31 +48,16 @@ func Clip(s string, n int) string { return clip(s, n) }
 // Short returns a duration in at most seven columns, as all pages show it.
 func Short(d time.Duration) string { return short(d) }
 
-// columns returns how many columns a character takes: two from the first wide script on, which is never too few.
-func columns(r rune) int {
-	if r >= 0x1100 {
-		switch {
-		case r >= 0x2000 && r <= 0x22ff: // punctuation, arrows, operators
-			return 1
-		}
-		return 2
-	}
-	return 1
-}
+// terminal is one whose locale is not East Asian: characters of ambiguous width take one column.
+var terminal = &runewidth.Condition{}
 
-func columnsOf(s string) int {
-	n := 0
-	for _, r := range s {
-		n += columns(r)
-	}
-	return n
-}
+func columnsOf(s string) int { return terminal.StringWidth(s) }
 
 // split cuts s where it reaches n columns. The head is empty only if s is.
 func split(s string, n int) (head, tail string) {
 	used := 0
 	for i, r := range s {
-		used += columns(r)
+		used += terminal.RuneWidth(r)
 		if used > n && i > 0 {
 			return s[:i], s[i:]
 		}
@@ -79,16 +66,7 @@ func split(s string, n int) (head, tail string) {
 }
 
 // clip shortens s to n columns and shows that it did.
-func clip(s string, n int) string {
-	if columnsOf(s) <= n {
-		return s
-	}
-	if n <= 1 {
-		return "…"
-	}
-	head, _ := split(s, n-1)
-	return head + "…"
-}
+func clip(s string, n int) string { return terminal.Truncate(s, n, "…") }
 
 // field writes a "label  text" line; long text goes on below itself, at a space if there is one near.
 func field(b *strings.Builder, label, text string) {

@@ -21,6 +21,8 @@ var errNotFlushed = errors.New("log: the reader took nothing in time; lines were
 // Sink takes log lines into a buffer of limited size, which one goroutine writes out, so that logging never waits for
 // the reader. A line that finds the buffer full is dropped and counted; a notice of how many were lost takes the place
 // of such lines.
+//
+// zap's BufferedWriteSyncer would not do: a line that finds its buffer full waits for the reader, and so does its end.
 type Sink struct {
 	out    io.Writer
 	limit  int
