@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -43,6 +44,7 @@ func (entryComes) clientMsg()    {}
 type client struct {
 	*world
 	line     *line
+	under    *signalbox.Configuration // in force when its headers came
 	request  messages.Request
 	flow     messages.FlowKey
 	deadline time.Duration
@@ -103,8 +105,9 @@ func (c *client) onClientCame(ctx runtime.Context[clientMsg]) {
 		c.leave(ctx)
 		return
 	}
-	cycle, ok := c.picker.InForce().Start(messages.RequestArrived{
-		Request: c.request, Flow: c.flow, ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline),
+	cycle, ok := c.under.Start(messages.RequestArrived{
+		Request: c.request, Configuration: c.line.configuration, Flow: c.flow,
+		ArrivedAt: ctx.Now(), Deadline: ctx.Now().Add(c.deadline),
 		Stream:     mouth{c.line, ctx.Self()},
 		Connection: messages.ConnectionID(1 + c.request.ID%connections),
 	})

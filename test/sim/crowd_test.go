@@ -57,7 +57,7 @@ func (c *crowd) send() {
 // newClient draws who comes and with what.
 func (c *crowd) newClient(id messages.RequestID) *client {
 	one := &client{
-		world: c.world, line: c.ledger.open(id), deadline: 24 * time.Hour,
+		world: c.world, line: c.ledger.open(id), under: c.picker.InForce(), deadline: 24 * time.Hour,
 		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(2)},
 		request: messages.Request{
 			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)),
@@ -66,6 +66,7 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 			Blocks: c.prompt(), Salt: c.salt(),
 		},
 	}
+	one.line.configuration = c.configurations
 	one.line.tokens = one.request.PromptTokens
 	if c.faults.off {
 		return one

@@ -8,23 +8,24 @@ import (
 
 // line is what the ledger says of one request.
 type line struct {
-	id      messages.RequestID
-	picked  int
-	failed  int
-	reason  messages.Reason // of the newest refusal
-	revoked int
-	refused bool // at the door: there was never a cycle
-	gone    bool // the stream has ended, for whatever reason
-	late    bool // the stream answered by itself, after its own deadline
-	excused bool // ... and nobody could have answered: the cycle died before it had heard of the request
-	begun   int  // cycles that heard of the request
-	ends    int  // of these, how many ended
-	reports int
-	faulty  string
-	partial bool            // it left before its request was whole: there was never to be a cycle
-	expect  messages.Reason // what its client must be told, for a plugin went wrong with it
-	tokens  int
-	first   messages.Address // of the newest pick
+	id            messages.RequestID
+	configuration uint64 // in force when its headers came
+	picked        int
+	failed        int
+	reason        messages.Reason // of the newest refusal
+	revoked       int
+	refused       bool // at the door: there was never a cycle
+	gone          bool // the stream has ended, for whatever reason
+	late          bool // the stream answered by itself, after its own deadline
+	excused       bool // ... and nobody could have answered: the cycle died before it had heard of the request
+	begun         int  // cycles that heard of the request
+	ends          int  // of these, how many ended
+	reports       int
+	faulty        string
+	partial       bool            // it left before its request was whole: there was never to be a cycle
+	expect        messages.Reason // what its client must be told, for a plugin went wrong with it
+	tokens        int
+	first         messages.Address // of the newest pick
 }
 
 func (l *line) answers() int { return l.picked + l.failed }
@@ -84,7 +85,17 @@ func (g *ledger) open(id messages.RequestID) *line {
 func (g *ledger) of(id messages.RequestID) *line { return g.lines[id-1] }
 
 // reported hears of the end of a request, from its cycle.
-func (g *ledger) reported(r *messages.Record) { g.of(r.Request).reports++ }
+// reported is called with the record of each request, which ran under the configuration that it came with.
+func (g *ledger) reported(r *messages.Record) {
+	l := g.of(r.Request)
+	l.reports++
+	for _, p := range r.Decision.Profiles.All() {
+		if r.Configuration != l.configuration || p.Profile != profileOf(l.configuration) {
+			g.broken("request %d came under configuration %d, and ran profile %q under %d", r.Request, l.configuration,
+				p.Profile, r.Configuration)
+		}
+	}
+}
 
 // met writes down an incarnation of an endpoint. No two endpoints may have the same id.
 func (g *ledger) met(e *endpoints.Endpoint) {

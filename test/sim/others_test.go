@@ -16,11 +16,15 @@ type othersCame struct{}
 // setChanges is discovery's timer.
 type setChanges struct{}
 
+// fileChanges is the timer of the configuration's file.
+type fileChanges struct{}
+
 // somebodyAsks is the admin side's timer.
 type somebodyAsks struct{}
 
 func (othersCame) othersMsg()   {}
 func (setChanges) othersMsg()   {}
+func (fileChanges) othersMsg()  {}
 func (somebodyAsks) othersMsg() {}
 
 // others stand in for discovery and for the admin side.
@@ -40,9 +44,12 @@ func (o *others) Receive(ctx runtime.Context[othersMsg], m othersMsg) {
 	case othersCame:
 		o.found(servers)
 		ctx.After(time.Second, setChanges{})
+		ctx.After(time.Second, fileChanges{})
 		ctx.After(time.Second, somebodyAsks{})
 	case setChanges:
 		o.onSetChanges(ctx)
+	case fileChanges:
+		o.onFileChanges(ctx)
 	case somebodyAsks:
 		o.onSomebodyAsks(ctx)
 	}
@@ -99,6 +106,17 @@ func (o *others) onSetChanges(ctx runtime.Context[othersMsg]) {
 		o.found(0)
 	}
 	ctx.After(o.upTo(2*time.Second), setChanges{})
+}
+
+// onFileChanges brings another configuration into force, under the requests that run.
+func (o *others) onFileChanges(ctx runtime.Context[othersMsg]) {
+	if o.faults.off {
+		return
+	}
+	plan, changed := o.plan(), scraping
+	changed.Anew = o.chance(.5)
+	o.picker.Bring(o.picker.Prepare(o.configurations, plan, changed))
+	ctx.After(o.upTo(2*time.Second), fileChanges{})
 }
 
 // busiest is the server with the most requests on it.

@@ -8,6 +8,7 @@ package sim_test
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -61,6 +63,8 @@ type world struct {
 	index    *blockindex.Index
 	observed observer
 	flows    uint64 // seed of the flows' shards
+
+	configurations uint64 // so many were made; the newest is in force
 
 	announced int // sets of endpoints
 
@@ -108,23 +112,36 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	return w
 }
 
-func (w *world) settings(seed uint64) signalbox.Config {
+// plan is that of the next configuration. Its profile has the configuration's number in its name, so that records show
+// by which plan a request was scheduled.
+func (w *world) plan() *schedule.Plan {
 	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]),
 		config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.configurations++
 	plan := w.faults.plan(cfg.Plan)
+	plan.Profiles()[0].Name = profileOf(w.configurations)
 	plan.Observe(&w.observed)
+	return plan
+}
+
+func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(configuration, 10) }
+
+// scraping is what a configuration asks of scrapers.
+var scraping = messages.Scraping{Metrics: true, Models: true, ModelsEvery: 5 * time.Second}
+
+func (w *world) settings(seed uint64) signalbox.Config {
 	return signalbox.Config{
 		Runtime: runtime.Config{
 			Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start,
 			Intercept: intercept{w},
 		},
-		Plan:   plan,
+		Plan:   w.plan(),
 		Limits: limits,
 		Scraper: scraper.Config{
-			Scraping: messages.Scraping{Metrics: true, Models: true, ModelsEvery: 5 * time.Second},
+			Scraping: scraping,
 			Timeout:  time.Second,
 		},
 		Outlier: outlier.Config{
