@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// call is one ext_proc stream: one HTTP request as a proxy sees it.
+// call is one exchange, with its ext_proc stream.
 type call struct {
 	*checkRun
 	id     string // x-request-id
@@ -166,7 +166,7 @@ func (c *call) ending(during string) error {
 	return fmt.Errorf("%w, %s", c.err, during)
 }
 
-// finish ends the proxy's side, waits for the EPP's, and gives what is wrong: a broken rule, or an error at the end.
+// finish ends the proxy's side, waits for the EPP's, and returns what is wrong: a broken rule, or an error at the end.
 func (c *call) finish() error {
 	if err := c.stream.HalfClose(); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -210,7 +210,7 @@ func (c *call) refused() bool {
 	return c.immediate != nil
 }
 
-// look gives what a direction has brought.
+// look returns what a direction has brought.
 func (c *call) look(id exchange.Direction) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()

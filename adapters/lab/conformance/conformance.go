@@ -40,10 +40,10 @@ type Options struct {
 	RoutesAll    bool          // a model that is missing or unknown is routed by load, not refused
 
 	Inside Inside
-	Report func(Result) // of each result, in the order in which they come; nil = nobody
+	Report func(Result) // of each result, in the order in which they come; nil = none is reported
 }
 
-// Inside is what only whoever runs the EPP knows. What is nil leaves out the checks that need it.
+// Inside is what only the process of the EPP knows. What is nil leaves out the checks that need it.
 type Inside struct {
 	Load  func(endpoint string) int             // requests that run there
 	Open  func() int                            // ext_proc streams
@@ -52,7 +52,7 @@ type Inside struct {
 	Ended func(requestID string) (Ending, bool) // what became of a request, by the x-request-id it came with
 
 	Empty     extprocv3.ExternalProcessorClient // an EPP without endpoints
-	Saturated extprocv3.ExternalProcessorClient // an EPP that has no room for anybody
+	Saturated extprocv3.ExternalProcessorClient // an EPP that has no room for any request
 	Impatient extprocv3.ExternalProcessorClient // an EPP that gives bodies up sooner; nil = Client is asked
 	Queue     *Queue                            // an EPP in which every request waits
 	Fresh     func() (*Instance, error)         // starts an EPP that may be stopped
@@ -239,22 +239,22 @@ func AllModes() []Modes {
 // makesSense leaves observed streams to the checks that ask for them.
 func (c *Check) makesSense(m Modes) bool { return c.in(m) }
 
-// headed is a request that can be picked for: its headers are shown. Without them nothing can carry a pick,
-// as Envoy sends them on at once.
+// headed holds for modes in which a request can be picked for: its headers are shown. Without them nothing can carry a
+// pick, as Envoy sends them on at once.
 func headed(m Modes) bool { return !m.Observe && !m.Request.SkipHeaders }
 
-// bodied is a request direction that shows the body.
+// bodied holds for modes that show the body of the request.
 func bodied(m Modes) bool { return headed(m) && m.Request.Body != exchange.None }
 
-// awaited is a request direction in which the pick can wait for the body.
+// awaited holds for modes in which the pick can wait for the body.
 func awaited(m Modes) bool {
 	return headed(m) && (m.Request.Body == exchange.Duplex || m.Request.Buffers())
 }
 
-// read is a request direction in which the pick can wait for the whole body.
+// read holds for modes in which the pick can wait for the whole body.
 func read(m Modes) bool { return awaited(m) && m.Request.Body != exchange.BufferedPartial }
 
-// eager is a request direction in which the pick goes with the headers answer.
+// eager holds for modes in which the pick goes with the headers answer.
 func eager(m Modes) bool { return headed(m) && !awaited(m) }
 
 func request(body ...exchange.Mode) func(Modes) bool {
@@ -268,10 +268,10 @@ func request(body ...exchange.Mode) func(Modes) bool {
 	}
 }
 
-// replied is a response direction that shows anything, whether or not its request could be picked for.
+// replied holds for modes that show anything of the response, whether or not its request could be picked for.
 func replied(m Modes) bool { return repliedHeaders(m) || repliedBody(m) }
 
-// repliedHeaders is a response direction that begins with its headers.
+// repliedHeaders holds for modes in which the response begins with its headers.
 func repliedHeaders(m Modes) bool { return !m.Observe && !m.Response.SkipHeaders }
 
 func repliedBody(m Modes) bool { return !m.Observe && m.Response.Body != exchange.None }

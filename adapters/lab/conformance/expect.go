@@ -269,7 +269,7 @@ func watchHealth(ctx context.Context, h healthpb.HealthClient, names ...string) 
 	return w, w.hear(serving)
 }
 
-// hear waits until each has heard this. That a watch ends says nothing about health: whoever listens must be told.
+// hear waits until each has heard this. That a watch ends says nothing about health: its client must be told.
 func (w watches) hear(want healthpb.HealthCheckResponse_ServingStatus) error {
 	for name, stream := range w {
 		for got := healthpb.HealthCheckResponse_UNKNOWN; got != want; {

@@ -171,8 +171,8 @@ func (c *call) play(id exchange.Direction, m message) error {
 	return err
 }
 
-// left says that the EPP ended the stream, without an error, once it had answered the headers of a response whose body
-// it is not shown: it may, and the trailers pass it by as the bodies do.
+// left reports whether the EPP ended the stream, without an error, once it had answered the headers of a response whose
+// body it is not shown: it may, and the trailers bypass it as the bodies do.
 func (c *call) left(id exchange.Direction) bool {
 	select {
 	case <-c.over:

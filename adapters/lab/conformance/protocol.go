@@ -118,7 +118,7 @@ func healthy(t *checkRun) error {
 	return errors.Join(err, epp.Wait())
 }
 
-// slowReader is a stream of which nobody reads anything at first.
+// slowReader is a stream of which nothing is read at first.
 type slowReader struct {
 	load
 	stream *exchange.Stream
@@ -126,7 +126,7 @@ type slowReader struct {
 	over   chan struct{} // closed when all is sent, or nothing more can be
 }
 
-// load is a response of which nobody reads the answers.
+// load is a response whose answers are not read.
 type load struct {
 	bytes, chunk int
 	end          bool // it comes
@@ -147,7 +147,7 @@ func (t *checkRun) loads() (short, long load) {
 	return load{8 << 10, 8 << 10, false}, load{20 << 20, 256, true}
 }
 
-// slowReaders needs a client whose windows are so small that answers nobody reads make the EPP wait.
+// slowReaders needs a client whose windows are so small that answers that are not read make the EPP wait.
 func slowReaders(t *checkRun) error {
 	if t.Narrow == nil {
 		return notRun("needs a connection with small windows")
@@ -195,7 +195,7 @@ func slowReaders(t *checkRun) error {
 	return errors.Join(all...)
 }
 
-// ignored plays an exchange up to the response body, whose answers nobody is to read.
+// ignored plays an exchange up to the response body, whose answers are not to be read.
 func (t *checkRun) ignored(ctx context.Context) (*exchange.Stream, error) {
 	s, err := exchange.Open(ctx, t.Narrow, t.config())
 	if err != nil {

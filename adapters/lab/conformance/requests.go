@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// requestChecks are about the request direction: how a request ends, and what a proxy may send besides.
+// requestChecks are about the request: how it ends, and what a proxy may send besides.
 var requestChecks = []Check{
 	{
 		Number: 1, Name: "chat request", in: headed,

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// responseChecks are about the response direction, by itself and beside the request direction.
+// responseChecks are about the response, by itself and beside the request.
 var responseChecks = []Check{
 	{
 		Number: 16, Name: "response in chunks", in: replied,

@@ -104,7 +104,7 @@ type job struct {
 	modes Modes
 }
 
-// Run plays the table against an EPP, and gives a result for each check in each mode in which it makes sense. What
+// Run plays the table against an EPP, and returns a result for each check in each mode in which it makes sense. What
 // looks at the whole EPP comes last, alone. It ends early only with ctx; what was not played by then is not run.
 func Run(ctx context.Context, o Options) ([]Result, error) {
 	o, err := o.withDefaults()

@@ -2,7 +2,7 @@
 // compares how soon the answers begin with the default configuration and with random picking.
 //
 // It owns the servers, the load, the built-in proxy and what is shown of a run. It never makes the picker, nor an
-// Envoy: whoever runs a demo brings them.
+// Envoy: its caller brings them.
 package demo
 
 import (

@@ -69,7 +69,7 @@ func (d *directionState) sentTrailers() {
 	}
 }
 
-// complete says that the EPP owes nothing more in this direction.
+// complete reports whether the EPP owes nothing more in this direction.
 func (d *directionState) complete() bool {
 	if d.replaced {
 		return true
@@ -91,7 +91,7 @@ func (d *directionState) complete() bool {
 	return d.mode.Buffers() && d.bodySent && (!d.mode.Trailers || d.mode.Body == BufferedPartial)
 }
 
-// owesBody says that body bytes are with the EPP and would be lost if the stream ended now.
+// owesBody reports whether body bytes are with the EPP and would be lost if the stream ended now.
 func (d *directionState) owesBody() bool { return d.mode.Duplex() && d.bodySent && !d.outputEnded }
 
 func (d *directionState) fatal(r Rule, format string, args ...any) *Violation {

@@ -23,7 +23,7 @@ type Mode struct {
 	Trailers    bool
 }
 
-// FullDuplex is the direction mode the endpoint picker protocol asks for.
+// FullDuplex returns the mode that the endpoint picker protocol asks for.
 func FullDuplex() Mode { return Mode{Body: Duplex, Trailers: true} }
 
 // Duplex reports whether body messages go out without waiting for answers, and the EPP gives every byte back.

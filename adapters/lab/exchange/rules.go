@@ -40,7 +40,7 @@ const (
 	StreamedBody Rule = "streamed-body"
 	// AfterEnd is a body answer after the direction's end of stream.
 	AfterEnd Rule = "after-end"
-	// TrailersNotSent is a trailers answer that nobody asked for.
+	// TrailersNotSent is a trailers answer that nothing asked for.
 	// It is tolerated when the direction is complete and it is empty.
 	TrailersNotSent Rule = "trailers-not-sent"
 	// TrailersBeforeHeaders is a trailers answer while the headers answer is outstanding.

@@ -23,7 +23,7 @@ type Config struct {
 	OnViolation       func(Violation) // called from Recv and Apply, may be nil
 }
 
-// Validate reports the first direction mode that Envoy refuses.
+// Validate returns an error for the first mode that Envoy refuses.
 func (c Config) Validate() error {
 	if err := c.Request.Validate(); err != nil {
 		return fmt.Errorf("request direction: %w", err)

@@ -25,7 +25,7 @@ type Config struct {
 	// TLS is used towards the EPP unless Plaintext; nil accepts any certificate. ALPN h2 is always offered.
 	TLS *tls.Config
 
-	// Request and Response are the direction modes; the zero value of both means FULL_DUPLEX_STREAMED in both.
+	// Request and Response are the modes of both directions; the zero value of both means FULL_DUPLEX_STREAMED in both.
 	Request, Response exchange.Mode
 
 	// FailureModeAllow lets a request go on to a fallback endpoint when the EPP fails and has seen no body of it.
@@ -51,7 +51,8 @@ type Config struct {
 	Limits          exchange.Limits // of header maps the EPP changes
 	MaxMessageBytes int             // largest message taken from the EPP, default unlimited, as Envoy
 
-	// OnViolation is told of every answer that broke a rule. It is called from many goroutines. Nil means nobody.
+	// OnViolation is told of every answer that broke a rule. It is called from many goroutines.
+	// Nil means that nothing is told.
 	OnViolation func(exchange.Violation)
 }
 

@@ -2,7 +2,7 @@
 // as strict about the answers as Envoy is.
 //
 // It owns the way of one HTTP request: to the EPP, to the endpoint the EPP named or the next of its list, and back
-// through the response direction. Every answer that breaks a rule is counted and reported.
+// past the EPP to the client. Every answer that breaks a rule is counted and reported.
 //
 // It never picks by itself: without an EPP it uses a random fallback endpoint, and only where fail-open allows it. It
 // does no health checks, no routing by path, and no upgrades.

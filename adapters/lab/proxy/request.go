@@ -126,8 +126,8 @@ func (t *transaction) readBody() {
 	}()
 }
 
-// noticed closes done when the body has been read to its end or to an error, before anybody can act on it: from then on
-// the connection must not be touched any more.
+// noticed closes done when the body has been read to its end or to an error, before anything can act on it: from then
+// on the connection must not be touched any more.
 type noticed struct {
 	io.Reader
 	done  chan struct{}
@@ -167,7 +167,7 @@ func (t *transaction) pump(id exchange.Direction, body io.Reader, trailers func(
 			t.passTrailers(id, last, through)
 		}
 		if errors.Is(err, io.EOF) || t.ctx.Err() != nil {
-			return nil //nolint:nilerr // who cancelled knows why
+			return nil //nolint:nilerr // the caller that cancelled knows why
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
 
-// respond takes the upstream's response through the response direction to the client.
+// respond takes the upstream's response past the EPP to the client.
 func (t *transaction) respond(response *http.Response, by served) error {
 	mode := t.p.config.Response
 	t.ways[exchange.Request].body.lift()

@@ -38,7 +38,7 @@ func newSpool(keep, limit int64) *spool {
 	return s
 }
 
-// push takes ownership of chunk. It is dropped when nobody will read it.
+// push takes ownership of chunk. It is dropped when nothing will read it.
 func (s *spool) push(chunk []byte) {
 	if len(chunk) == 0 {
 		return

@@ -197,7 +197,7 @@ func (t *transaction) attachTrailers(request *http.Request, reader *spoolReader)
 	}
 }
 
-// responseHeaders is the header map of the response direction.
+// responseHeaders returns the header map of the response, as the EPP sees it.
 func responseHeaders(r *http.Response) exchange.Headers {
 	h := exchange.Headers{{Name: ":status", Value: strconv.Itoa(r.StatusCode)}}
 	return appendFields(h, r.Header, noField)

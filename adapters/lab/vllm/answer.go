@@ -95,7 +95,7 @@ func (a *answer) refuse(w http.ResponseWriter, f *failure, inStream bool) {
 		return
 	}
 	w.Header().Set("Content-Type", eventStream)
-	_, _ = w.Write(f.lastEvents(nil)) // a client that left has nobody to tell
+	_, _ = w.Write(f.lastEvents(nil)) // nothing is left to tell a client that left
 }
 
 // complete waits until an answer can be written as a whole; false = the client has left.
@@ -201,7 +201,7 @@ func (s *Server) whole(w http.ResponseWriter, a *answer) {
 	b = append(b, a.format.tail...)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, _ = w.Write(b) // a client that left has nobody to tell
+	_, _ = w.Write(b) // nothing is left to tell a client that left
 }
 
 // head begins an object of the answer, up to and with the bracket that opens its choices.

@@ -9,8 +9,8 @@ import (
 // Clock tells the time and calls back at a later one.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f once, on another goroutine or from whoever moves the clock, never before it returns. stop takes
-	// the call back if it has not begun.
+	// AfterFunc calls f once, on another goroutine or on that which moves the clock, never before it returns. stop
+	// takes the call back if it has not begun.
 	AfterFunc(d time.Duration, f func()) (stop func())
 }
 

@@ -50,7 +50,7 @@ type Config struct {
 	BatchSlowdown float64
 	// FrontEndBusy is how long a request keeps the front end, which takes one after the other. Default 0.
 	FrontEndBusy time.Duration
-	// FrontEndLatency is how long a request then takes to reach the engine, and keeps nobody. Default 0.
+	// FrontEndLatency is how long a request then takes to reach the engine; it delays no other request. Default 0.
 	FrontEndLatency time.Duration
 	// LoRALoad is how long it takes to move an adapter into a slot. Default 50 ms; negative: no time.
 	LoRALoad time.Duration

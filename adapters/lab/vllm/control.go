@@ -32,7 +32,8 @@ func (s *Server) SetFaults(f Faults) error {
 	return nil
 }
 
-// setFaults puts faults in force and wakes up everybody who waits under the former ones. The caller holds the lock.
+// setFaults puts faults in force and wakes up every request that waits under the former ones.
+// The caller holds the lock.
 func (s *Server) setFaults(f Faults) {
 	if f.ErrorStatus == 0 {
 		f.ErrorStatus = http.StatusInternalServerError
@@ -77,8 +78,8 @@ func (s *Server) die() {
 	clear(s.answers)
 }
 
-// refusal is what a request for so many sequences is refused with at the door, nil if it is taken; inStream says that a
-// stream tells it in an event. Each request draws once for each rate,
+// refusal is what a request for so many sequences is refused with at the door, nil if it is taken; inStream reports
+// that a stream tells it in an event. Each request draws once for each rate,
 // so that one rate does not move the draws of another.
 func (s *Server) refusal(a *answer, sequences int) (fail *failure, inStream bool) {
 	s.mu.Lock()

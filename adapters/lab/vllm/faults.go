@@ -44,7 +44,7 @@ type Faults struct {
 
 	// PageDelay is how long the metrics page takes.
 	PageDelay Span `json:"page_delay"`
-	// PageBytes makes the metrics page at least so long, at most 64 MiB, with series that nobody knows.
+	// PageBytes makes the metrics page at least so long, at most 64 MiB, with series that no reader knows.
 	PageBytes int `json:"page_bytes"`
 	// PageBroken is "cut" (half a page, then the connection ends), "garbled" (bytes that are no page), "error" (500),
 	// or "": the page is whole.

@@ -124,7 +124,7 @@ func badRequest(message, param string) *failure {
 	return &failure{http.StatusBadRequest, "BadRequestError", message, param}
 }
 
-// missing says that none of these fields is there, in an object of so many others.
+// missing is the error that none of these fields is there, in an object of so many others.
 func missing(among int, fields ...string) *failure {
 	var details []string
 	for _, f := range fields {
@@ -204,7 +204,7 @@ func (s *Server) onMetrics(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(b[:len(b)/2])
 		panic(http.ErrAbortHandler) // closes the connection before the promised length
 	}
-	_, _ = w.Write(b) // a client that left has nobody to tell
+	_, _ = w.Write(b) // nothing is left to tell a client that left
 }
 
 // pause waits; false = the client has left.

@@ -21,7 +21,7 @@ type Request struct {
 	Variant uint64
 }
 
-// Progress says that a sequence has come forward.
+// Progress is how far a sequence has come in a step.
 type Progress struct {
 	ID uint64
 	// Generated is the length of the answer up to now, in tokens.
