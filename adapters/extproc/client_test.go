@@ -112,7 +112,7 @@ func open(t *testing.T, client extprocv3.ExternalProcessorClient) *call {
 	return &call{t: t, stream: stream, cancel: cancel}
 }
 
-// send sends messages; what the server no longer takes is the business of whoever receives.
+// send sends messages; what the server no longer takes shows where it is received.
 func (c *call) send(list ...*ask) {
 	c.t.Helper()
 	for _, m := range list {

@@ -146,7 +146,7 @@ func TestPhasesMoveAsDrawn(t *testing.T) {
 	}
 }
 
-// TestWhatPhasesSay: who waits in which phase, and what is too late in which.
+// TestWhatPhasesSay: what waits in which phase, and what is too late in which.
 func TestWhatPhasesSay(t *testing.T) {
 	for what, c := range map[string]struct{ got, want string }{
 		"waits":        {that(requestPhaseNames[:], requestPhase.waits), "gathering asking"},

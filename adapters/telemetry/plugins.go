@@ -80,7 +80,7 @@ type meters struct {
 }
 
 // Observe numbers the steps of a plan, which has not run yet, and observes them. The series of its steps go when the
-// plan is garbage and no other plan names them: no request has to count who uses which plan.
+// plan is garbage and no other plan names them: requests need not count the uses of a plan.
 func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	o := &Observer{stale: &p.stale}
 	var series []stepLabels

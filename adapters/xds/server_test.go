@@ -52,7 +52,7 @@ func TestEveryProxyMustAcknowledge(t *testing.T) {
 	r.announce("-[::1]:80", "10.0.0.1:80")
 	proxies[0].ack(proxies[0].gets("10.0.0.1:80", "-[::1]:80"))
 	r.quiet()
-	proxies[1].end() // whoever is gone is not waited for
+	proxies[1].end() // a proxy that is gone is not waited for
 	r.acknowledged()
 	r.announce("10.0.0.1:80", "-[::1]:80") // another order is the same
 	r.acknowledged()

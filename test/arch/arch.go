@@ -1,4 +1,4 @@
-// Package arch holds the rules of the house as checks over the source of a whole module: who may import whom, what a
+// Package arch holds the rules of the house as checks over the source of a whole module: what may import what, what a
 // message may be made of, how large things may grow, and which parts of ARCHITECTURE.md are written from the code.
 //
 // It owns the rules, the allow-list and the messages that say what to do instead. Its checks read source only: they

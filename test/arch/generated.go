@@ -102,7 +102,7 @@ func firstDifference(a, b string) int {
 	return min(len(as), len(bs)) + 1
 }
 
-// documentLimit is the length, in lines, up to which everybody reads ARCHITECTURE.md.
+// documentLimit is the length, in lines, up to which ARCHITECTURE.md is read whole.
 const documentLimit = 300
 
 // CheckLength says when a document has grown past what is read.

@@ -14,7 +14,7 @@ func checkImmutable(t *Tree) []Violation {
 	}
 	for _, m := range v.structs {
 		if container(m.typ) != "" {
-			continue // List and Map hold what nobody else reaches
+			continue // List and Map hold what nothing else reaches
 		}
 		fields := m.typ.Underlying().(*types.Struct)
 		for f := range fields.Fields() {

@@ -115,7 +115,7 @@ func declarations(file *ast.File, kind token.Token) []*ast.GenDecl {
 	return list
 }
 
-// untouched wants nobody to add to the table at run time.
+// untouched wants nothing to be added to the table at run time.
 func (f *family) untouched() {
 	for _, file := range f.Files {
 		ast.Inspect(file.AST, func(n ast.Node) bool {

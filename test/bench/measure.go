@@ -73,7 +73,7 @@ func alternate(targets []*target, rounds int, run loading) (shots, error) {
 	all := make(shots, len(targets))
 	for round := range rounds + 1 {
 		for i := range targets {
-			at := (i + round) % len(targets) // nobody always comes after the same one
+			at := (i + round) % len(targets) // none always comes after the same one
 			s, err := targets[at].shoot(run)
 			if err != nil {
 				return nil, err

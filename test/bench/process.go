@@ -120,7 +120,7 @@ func (p *process) series(name string) (float64, error) {
 	return 0, fmt.Errorf("no series %s on the page of %s", name, p.metrics)
 }
 
-// freePorts are ports that nobody listens on at this moment.
+// freePorts are ports on which nothing listens at this moment.
 func freePorts(n int) ([]string, error) {
 	var out []string
 	for range n {

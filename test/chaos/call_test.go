@@ -22,7 +22,7 @@ const (
 	idKey          = "x-signalbox-request-id"
 	lbNamespace    = "envoy.lb"
 
-	// patience is far above every deadline of the server: who waits longer was forgotten.
+	// patience is far above every deadline of the server: a call that waits longer was forgotten.
 	patience = 15 * time.Second
 )
 
@@ -59,7 +59,7 @@ func open(ctx context.Context, on *wireline, s *script) (*call, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
-		case v.Rule == exchange.EndedEarly: // who is cut off sees that
+		case v.Rule == exchange.EndedEarly: // a call that is cut off sees that
 		case slices.Contains(unsentRules, v.Rule):
 			c.unsent = append(c.unsent, v.Error())
 		default:

@@ -43,7 +43,7 @@ func TestChaosLeavesNothing(t *testing.T) {
 	run(t, *requestsFlag, impatient, kinds(*requestsFlag))
 }
 
-// TestChaosLeavesNoTimer: bodies may take an hour, and nobody waits for that;
+// TestChaosLeavesNoTimer: bodies may take an hour, and no test waits for that;
 // so whatever timer is left keeps its stream.
 func TestChaosLeavesNoTimer(t *testing.T) {
 	run(t, max(*requestsFlag/10, min(*requestsFlag, 1000)), time.Hour, nil)
@@ -159,7 +159,7 @@ func (s *session) storm() {
 	s.faults.off.Store(true)
 }
 
-// latecomers leave where nobody has left so far: in a crowd on a busy machine,
+// latecomers leave where no client has left so far: in a crowd on a busy machine,
 // clients are refused before they come to their point.
 func (s *session) latecomers() {
 	n := s.requests + calmRequests

@@ -110,7 +110,7 @@ func (s *session) until(what string, so func() bool) {
 	}
 }
 
-// calm comes when the faults have ended: whoever comes is served, and leaves nothing.
+// calm comes when the faults have ended: each client that comes is served, and leaves nothing.
 func (s *session) calm() {
 	s.Helper()
 	s.discover(all()...)
@@ -245,7 +245,7 @@ func stacks() string {
 	return b.String()
 }
 
-// String says what a request was, for whoever looks into a complaint.
+// String says what a request was, for the reader of a complaint.
 func (s *script) String() string {
 	return strings.Join([]string{
 		"request " + s.config.Request.Body.String(), "response " + s.config.Response.Body.String(),

@@ -13,7 +13,7 @@ const servers = 6 // model servers that discovery may find
 
 func addressOf(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)) }
 
-// farm stands in for the model servers and those who fetch from them.
+// farm stands in for the model servers and what fetches from them.
 type farm struct {
 	*faults
 	rest sync.WaitGroup // answers on their way

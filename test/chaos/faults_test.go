@@ -106,7 +106,7 @@ func shaken[M any](f *faults, name string, a runtime.Actor[M]) runtime.Actor[M] 
 func (s *shaky[M]) Receive(ctx runtime.Context[M], m M) {
 	message, rate := reflect.TypeOf(m).Name(), rates[s.name]
 	when := s.draw(s.next(s.name), rate)
-	// a restart loses the message in hand, and who is told to end does nothing that fails
+	// a restart loses the message in hand, and an actor that is told to end does nothing that fails
 	if when == before && message != "EndpointWithdrawn" {
 		lose(m)
 		s.falls(s.name, message, before)

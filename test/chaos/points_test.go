@@ -51,7 +51,7 @@ var shares = []struct {
 
 // deal says what becomes of a request's client, and where. Each fate has its share, and within it the points take
 // turns, so that each comes as often as any other. 953 has no factor of the deck, so that each card comes once; and
-// neighbours in the deck are 617 requests apart, so that one who breaks a connection seldom does it to another one.
+// neighbours in the deck are 617 requests apart, so that one that breaks a connection seldom does it to another one.
 func deal(seed uint64, n int) (fate, at string) {
 	number := n / deck
 	card := (n%deck*953 + diceOf(seed, "deck", uint64(number)).IntN(deck)) % deck
@@ -64,7 +64,7 @@ func deal(seed uint64, n int) (fate, at string) {
 	return stays, ""
 }
 
-// leavers are the fates of those who leave at a point.
+// leavers are the fates of clients that leave at a point.
 var leavers = []string{cancels, halfCloses, stalls, breaks}
 
 const (

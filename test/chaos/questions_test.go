@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	curious = 3  // who ask the recorder at a time
+	curious = 3  // clients that ask the recorder at a time
 	kept    = 64 // records of the last answer, which is held while streams are counted
 )
 

@@ -133,7 +133,7 @@ func (s *script) direction(l exchange.Direction, m exchange.Mode, pieces []strin
 	return all
 }
 
-// respond sends the response's headers, with who served.
+// respond sends the response's headers, with the endpoint that served.
 func (s *script) respond(c *call) bool {
 	h := exchange.Headers{{Name: ":status", Value: s.status}, {Name: "content-type", Value: "text/event-stream"}}
 	c.mu.Lock()

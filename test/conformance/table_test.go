@@ -17,7 +17,7 @@ import (
 
 var addresses = []string{"127.0.0.1:18001", "127.0.0.1:18002", "127.0.0.1:18003", "[::1]:18004"}
 
-// scripted puts flow shards in the place of the picker's that let nobody go: requests wait, or are rejected.
+// scripted puts flow shards in the place of the picker's that let no request go: requests wait, or are rejected.
 type scripted struct {
 	rejects bool
 	waiting *atomic.Int64

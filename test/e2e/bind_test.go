@@ -13,7 +13,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// loopbacks are the addresses of this machine on which nobody else can reach a test: not every machine has IPv6.
+// loopbacks are the addresses of this machine on which no other machine can reach a test: not every machine has IPv6.
 func loopbacks(t *testing.T) []string {
 	t.Helper()
 	var all []string

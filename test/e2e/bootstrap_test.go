@@ -135,7 +135,7 @@ func free(port int) bool {
 
 var user = regexp.MustCompile(`users:\(\("([^"]+)",pid=(\d+)`)
 
-// holder is who listens on a port, as far as the system says.
+// holder is the process that listens on a port, as far as the system says.
 func holder(port int) string {
 	out, err := exec.Command("ss", "-Hltnp", fmt.Sprintf("sport = :%d", port)).Output()
 	if m := user.FindSubmatch(out); err == nil && m != nil {

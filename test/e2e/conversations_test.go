@@ -35,8 +35,8 @@ type turn struct {
 }
 
 // TestEnvoyConversationsReturn: conversations run on all servers, the first goes away and comes back, and so do
-// conversations. It prints who served them, how soon, and how much of their prompts was cached; the same for the
-// configuration files of $CONFIGS (paths with spaces between), in turns, $ROUNDS times. $STOP and $START are shell
+// conversations. It prints which servers served them, how soon, and how much of their prompts was cached; the same for
+// the configuration files of $CONFIGS (paths with spaces between), in turns, $ROUNDS times. $STOP and $START are shell
 // commands that end the first of $ENDPOINTS and start it again.
 func TestEnvoyConversationsReturn(t *testing.T) {
 	seenElsewhere(t)

@@ -26,7 +26,7 @@ func deafStream(t *testing.T, p *picker) *exchange {
 }
 
 // TestCommandSlowReaderHoldsOnlyItsStream: others on the same server go on,
-// and a shutdown does not wait for who reads nothing.
+// and a shutdown does not wait for a client that reads nothing.
 func TestCommandSlowReaderHoldsOnlyItsStream(t *testing.T) {
 	p := serve(t, simulated(t, 1, quick...), "--secure-serving=false", "--drain-timeout", "1s")
 	p.pooled(t, 1)

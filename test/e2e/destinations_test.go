@@ -32,7 +32,7 @@ func replaced(t *testing.T, old, replacement string) func(string) string {
 // randomly picks without looking at the servers, so that those that are dead are picked too; no server is ejected.
 var randomly = []string{"--config-text", pickerOnly("random-picker"), "--max-ejection-percent", "0"}
 
-// refusing gives addresses at which connections are refused, and that nobody else takes meanwhile.
+// refusing gives addresses at which connections are refused, and that no other process takes meanwhile.
 func refusing(t *testing.T, count int) []string {
 	t.Helper()
 	addresses := make([]string, 0, count)

@@ -167,7 +167,7 @@ func TestEnvoyOverloadEjectsNothing(t *testing.T) {
 				t.Error("a server was ejected")
 			}
 			t.Logf("%d picks for the faulty server, %d for the other", s.picks(0), s.picks(1))
-			// who stalls has what its clients bear every two seconds
+			// a server that stalls has what its clients bear every two seconds
 			if most := max(5*clients, s.picks(1)/4); s.picks(0) > most {
 				t.Errorf("%d picks for the faulty server, want %d at most", s.picks(0), most)
 			}

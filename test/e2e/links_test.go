@@ -19,7 +19,7 @@ func slowLink(t *testing.T, to int, late time.Duration) int {
 }
 
 // deadLink listens on a port that leads to another one until it is cut: from then on nothing arrives on either side,
-// and nobody is told of anything.
+// and no client is told of anything.
 func deadLink(t *testing.T, to int) (port int, cut func()) {
 	t.Helper()
 	var dead atomic.Bool

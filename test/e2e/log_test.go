@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// fullPipe is a pipe that nobody reads and that has no room left.
+// fullPipe is a pipe that is not read and has no room left.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -36,7 +36,7 @@ func fullPipe(t *testing.T) *os.File {
 	return w
 }
 
-// unread starts Signalbox with a standard error that nobody reads.
+// unread starts Signalbox with a standard error that is not read.
 func unread(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{name: "signalbox", cmd: exec.Command(binary, args...), log: &lineLog{grew: make(chan struct{})},

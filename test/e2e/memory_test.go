@@ -31,11 +31,11 @@ type stall struct {
 	head  []string // further headers of the request
 	chunk int      // bytes of a body message
 	bytes int      // of the body
-	whole bool     // the request ends, and nobody reads that it is picked for
-	fits  bool     // within the limit, all of it: nobody is refused, and no more is held than came
+	whole bool     // the request ends, and its pick is not read
+	fits  bool     // within the limit, all of it: no request is refused, and no more is held than came
 }
 
-// atOnce is how long half of those who are refused may wait for it, from the first byte that they send.
+// atOnce is how long half of the refused requests may wait for it, from the first byte that they send.
 func atOnce() time.Duration {
 	if raceEnabled() {
 		return time.Second
@@ -194,7 +194,7 @@ func refusedAtOnce(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// refusals are how long those who were refused waited, from the first byte that they sent.
+// refusals are how long refused requests waited, from the first byte that they sent.
 type refusals struct {
 	mu    sync.Mutex
 	waits []time.Duration

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// fleet is the model servers of TestEnvoyModelServers: real ones that somebody else runs, or simulated ones.
+// fleet is the model servers of TestEnvoyModelServers: real ones that run already, or simulated ones.
 type fleet struct {
 	servers  []string
 	model    string
 	adapters []string
-	// nobody gave any servers
+	// no servers were given
 	simulated bool
-	stop      func(t *testing.T) // ends the first server under load; nil = nobody may
-	start     func(t *testing.T) // starts it again, at the same address; nil = nobody can
+	stop      func(t *testing.T) // ends the first server under load; nil = it may not be ended
+	start     func(t *testing.T) // starts it again, at the same address; nil = it cannot be started
 }
 
 // TestEnvoyModelServers runs against the vLLMs of $ENDPOINTS (host:port,host:port; IP addresses), or two simulated

@@ -27,7 +27,7 @@ var shown = []modes{
 }
 
 // TestEnvoyOnlyShows: in observability mode Signalbox reads, and neither picks, nor answers,
-// nor counts anything against anybody.
+// nor counts anything against a server.
 func TestEnvoyOnlyShows(t *testing.T) {
 	servers := mirrors(t, 2)
 	p := serve(t, servers)

@@ -131,7 +131,7 @@ func (p *process) linesAfter(t *testing.T, prefix string, n int, within time.Dur
 	}
 }
 
-// lineLog keeps a child's output and tells whoever waits that there is more.
+// lineLog keeps a child's output and wakes what waits for more of it.
 type lineLog struct {
 	mu    sync.Mutex
 	bytes []byte
@@ -182,10 +182,10 @@ func eventually(t *testing.T, within time.Duration, what string, holds func() bo
 	return time.Since(began)
 }
 
-// nextPort is below the ports that systems give to whoever connects, and begins somewhere else in each run.
+// nextPort is below the ports that systems give to clients, and begins somewhere else in each run.
 var nextPort atomic.Int32
 
-// freePorts returns ports that nobody listens on, and that no other call returns soon.
+// freePorts returns ports on which nothing listens, and that no other call returns soon.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	const first, count = 20_000, 10_000

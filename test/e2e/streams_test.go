@@ -19,7 +19,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// dial connects to Signalbox as Envoy does: TLS whose certificate nobody checks.
+// dial connects to Signalbox as Envoy does: TLS whose certificate is not checked.
 func dial(t *testing.T, port int) *grpc.ClientConn {
 	t.Helper()
 	return dialWith(t, fmt.Sprintf("127.0.0.1:%d", port),
@@ -34,7 +34,7 @@ func dialPlain(t *testing.T, port int) *grpc.ClientConn {
 func dialWith(t *testing.T, address string, how credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(how),
-		// they grow by default, and take in what nobody reads
+		// they grow by default, and take in what is not read
 		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(1<<20))
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func listenOn(t *testing.T, text, address string) string {
 	return text[:at] + strings.Replace(text[at:], "port_value: 0", "port_value: "+port, 1)
 }
 
-// refusedDials counts the requests that were sent to nobody.
+// refusedDials counts the requests that were sent to a server that is gone.
 func refusedDials(answers []answer) int {
 	n := 0
 	for _, a := range answers {

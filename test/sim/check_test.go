@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// answered checks that each request got exactly one answer, or nobody waited for one.
+// answered checks that each request got exactly one answer, or that no client waited for one.
 func (w *world) answered(lines []*line) {
 	w.Helper()
 	for _, l := range lines {

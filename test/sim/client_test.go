@@ -13,7 +13,7 @@ import (
 // patience is how long a stream waits for its answer: a second more than the limits allow.
 var patience = limits.Queue + limits.Pick + time.Second
 
-// clientMsg is what a client is told: the stream of one request, and who is behind it.
+// clientMsg is what a client is told: the stream of one request, and the client behind it.
 type clientMsg interface{ clientMsg() }
 
 type clientCame struct{}
@@ -65,7 +65,7 @@ type scene struct {
 	wish  bool   // it leaves by its own wish
 }
 
-// mouth is the address that the cycle tells. It writes down every word before anybody can lose it.
+// mouth is the address that the cycle tells. It notes every message before anything can lose it.
 type mouth struct {
 	line *line
 	self messages.Sink[clientMsg]
@@ -159,7 +159,7 @@ func (c *client) onClientTold(ctx runtime.Context[clientMsg], m clientTold) {
 	switch m := m.what.(type) {
 	case messages.PickMade:
 		c.step = steps[3]
-		c.generation++ // whoever left before the answer would have left by now
+		c.generation++ // a client that was to leave before the answer has left by now
 		c.onPickMade(ctx, m)
 	case messages.PickFailed, messages.ServingRevoked:
 		c.hangUp(ctx, messages.StreamGone{})

@@ -54,7 +54,7 @@ func (c *crowd) send() {
 	c.ledger.present++
 }
 
-// newClient draws who comes and with what.
+// newClient draws a client and its request.
 func (c *crowd) newClient(id messages.RequestID) *client {
 	one := &client{
 		world: c.world, line: c.ledger.open(id), under: c.picker.InForce(), deadline: 24 * time.Hour,

@@ -83,7 +83,7 @@ func (f *faults) panicked(actor, message string) string {
 	return ""
 }
 
-// spared are messages before which nobody panics. A restart loses the message in hand; who is told to end does
+// spared are messages before which nothing panics. A restart loses the message in hand; what is told to end does
 // nothing that could fail before he does.
 var spared = map[string]bool{"EndpointWithdrawn": true}
 

@@ -17,7 +17,7 @@ type line struct {
 	refused       bool // at the door: there was never a cycle
 	gone          bool // the stream has ended, for whatever reason
 	late          bool // the stream answered by itself, after its own deadline
-	excused       bool // ... and nobody could have answered: the cycle died before it had heard of the request
+	excused       bool // ... and nothing could have answered: the cycle died before it had heard of the request
 	begun         int  // cycles that heard of the request
 	ends          int  // of these, how many ended
 	reports       int

@@ -46,7 +46,7 @@ func newModel(pool *endpoints.Published, capacity int) *model {
 // picked follows the pick to the endpoint that it named first.
 func (m *model) picked(l *line) { m.hold(l, m.pool.Snapshot().ByAddress(l.first)) }
 
-// moved follows the response headers: the load goes with whoever served.
+// moved follows the response headers: the load goes to the endpoint that served.
 func (m *model) moved(l *line, to messages.Address) {
 	if h, ok := m.held[l]; ok && to != "" && to != h.endpoint.Spec.Address {
 		m.hold(l, m.pool.Snapshot().ByAddress(to))
@@ -129,7 +129,7 @@ func (w *world) exact() {
 		return
 	}
 	w.quiet++
-	if w.faults.down["pool"] == 0 { // else it has yet to tell prefix who left
+	if w.faults.down["pool"] == 0 { // else it has yet to tell prefix which endpoints left
 		w.prompts()
 	}
 	if w.quiet%20 == 0 || w.faults.off { // to gather all metrics takes its time

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// A stale generation is accepted: what is meant for an endpoint that has left goes to whoever has its slot.
+// A stale generation is accepted: what is meant for an endpoint that has left goes to the one that has its slot.
 func init() {
 	tagged = mutation{tag: "mutation_stale",
 		prefix: func(a runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg] {

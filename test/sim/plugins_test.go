@@ -27,7 +27,7 @@ func (f *faults) slip(family string, of *messages.Request) string {
 	f.drew(pluginFault(family, what))
 	l := f.ledger.of(of.ID)
 	switch what {
-	case "scores NaN", "scores out of range": // put right by who asked
+	case "scores NaN", "scores out of range": // put right by the scheduler
 	case "keeps nothing":
 		l.expect = messages.NoEndpoints
 	default:

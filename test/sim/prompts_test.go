@@ -11,7 +11,7 @@ import (
 
 // promptModel is the prefix index as one would write it down: for each incarnation of an endpoint a list of blocks,
 // the most recently used first. It hears what the prefix actor handles, knows each incarnation by its id and not by
-// its slot, and remembers who has left for ever.
+// its slot, and remembers for ever which endpoints have left.
 type promptModel struct {
 	capacity int
 	blocks   map[messages.EndpointID][]block
@@ -90,7 +90,7 @@ func (m *promptModel) enter(at messages.EndpointID, p *placed) {
 	p.stamp, p.used = m.stamp, m.used[at]
 }
 
-// withdraw forgets a request, and takes its own blocks out from the end, up to the first that somebody used since.
+// withdraw forgets a request, and takes its own blocks out from the end, up to the first that was used since.
 func (m *promptModel) withdraw(id messages.RequestID) {
 	p := m.placed[id]
 	delete(m.placed, id)
@@ -177,7 +177,7 @@ func (h *heeded) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 	h.model.heard(m)
 }
 
-// Stopped loses everything but who has left.
+// Stopped loses everything but which endpoints have left.
 func (h *heeded) Stopped(ctx runtime.Context[messages.PrefixMsg]) {
 	h.Actor.Stopped(ctx)
 	clear(h.model.blocks)

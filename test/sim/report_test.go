@@ -30,7 +30,7 @@ func repeat(seed uint64, requests int) string {
 	return fmt.Sprintf("go test %s./test/sim -seed %d -requests %d", tags, seed, requests)
 }
 
-// announce prints to whoever named a seed and wants to read what came of it. The go command keeps the output of a
+// announce prints for a reader who named a seed and wants to see what came of it. The go command keeps the output of a
 // package that passes to itself unless it was told -v, so without that the text goes to the go command's own standard
 // error. Where the system has no way there, -v is needed.
 func announce(t *testing.T, o outcome, requests int) {

@@ -50,7 +50,7 @@ func TestFixedSeedsLoseNothingAndMeetEveryFault(t *testing.T) {
 	}
 }
 
-// TestSeedOfTheDay plays a seed that nobody has seen before: the date, in UTC.
+// TestSeedOfTheDay plays a seed that is new: the date, in UTC.
 func TestSeedOfTheDay(t *testing.T) {
 	day, err := strconv.ParseUint(time.Now().UTC().Format("20060102"), 10, 64)
 	if err != nil {

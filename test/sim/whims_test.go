@@ -90,7 +90,7 @@ func (f *whimsical) comes(ctx runtime.Context[messages.FlowMsg], w *whim) {
 	}
 }
 
-// admit writes down the place that the flow actor gives to whoever is there to take it.
+// admit writes down the place that the flow actor gives to a cycle that is there to take it.
 func (f *whimsical) admit(ctx runtime.Context[messages.FlowMsg], m messages.AdmissionRequested) {
 	alive := m.Cycle.(runtime.Target).Alive()
 	f.Actor.Receive(ctx, m)
@@ -99,7 +99,7 @@ func (f *whimsical) admit(ctx runtime.Context[messages.FlowMsg], m messages.Admi
 	}
 }
 
-// Stopped answers who waits. Whoever holds a place keeps running without it.
+// Stopped answers requests that wait. One that holds a place keeps running without it.
 func (f *whimsical) Stopped(ctx runtime.Context[messages.FlowMsg]) {
 	f.Actor.Stopped(ctx)
 	maps.DeleteFunc(f.model.places, func(_ messages.RequestID, shard int) bool { return shard == f.shard })

@@ -199,7 +199,7 @@ func (c counter) Tell(m messages.FlowMsg) bool {
 	return ok
 }
 
-// onPanic tells the panics that the test drew from those that nobody did.
+// onPanic tells the panics that the test drew from all others.
 func (w *world) onPanic(p runtime.Panic, _ []string) {
 	if _, drawn := p.Value.(fault); !drawn {
 		w.Errorf("%s panicked at %s: %v\n%s", p.Actor, p.Message, p.Value, p.Stack)

@@ -14,9 +14,9 @@ import (
 // habits are faults of the scripted EPP that show in no answer, or only to whom it keeps waiting.
 type habits struct {
 	oneLock     bool   // one lock for all streams is held over each send
-	hoards      bool   // what nobody reads is queued without end
+	hoards      bool   // what is not read is queued without end
 	keepsLoad   bool   // load is not given back
-	keepsPlace  bool   // who leaves the line keeps its place
+	keepsPlace  bool   // a request that leaves the queue keeps its place
 	holdsOn     bool   // bodies stay counted as held
 	holdsMore   bool   // bodies are held three times
 	keepsCopies bool   // bodies stay in memory
@@ -24,7 +24,7 @@ type habits struct {
 	countsAll   bool   // every request is counted as served
 	countsNone  bool   // none is counted as served
 	countsTwice bool   // each is counted twice
-	deaf        bool   // who served is not read
+	deaf        bool   // the endpoint that served is not read
 	mute        bool   // health does not hear of the end
 	unnamed     string // health does not know this service
 	cuts        bool   // the end cuts streams
@@ -113,7 +113,7 @@ func (e *epp) hold(s *session) {
 	s.holds = holds
 }
 
-// hearResponse reads the status, and who served.
+// hearResponse reads the status, and the endpoint that served.
 func (e *epp) hearResponse(s *session) {
 	s.whole = s.ended[exchange.Response] || s.modes[exchange.Response].Body == exchange.None
 	for _, line := range s.in.GetResponseHeaders().GetHeaders().GetHeaders() {
@@ -191,7 +191,7 @@ func newHoard(stream extprocv3.ExternalProcessor_ProcessServer) *hoard {
 		for more := true; more; {
 			_, more = <-q.wake
 			for _, m := range q.take() {
-				_ = stream.Send(m) // who is gone misses it
+				_ = stream.Send(m) // a stream that is gone misses it
 			}
 		}
 	}()

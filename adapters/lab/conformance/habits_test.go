@@ -106,7 +106,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestEveryRowHasAPlantedFault keeps the table honest: a check of which nobody has seen that it can fail is none.
+// TestEveryRowHasAPlantedFault keeps the table honest: a check that was never seen to fail is none.
 func TestEveryRowHasAPlantedFault(t *testing.T) {
 	var checks []int
 	for _, part := range allFaults {

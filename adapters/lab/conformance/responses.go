@@ -141,7 +141,7 @@ func watched(t *checkRun) error {
 	return c.finish()
 }
 
-// servedBy plays an exchange up to the response headers, which say who served.
+// servedBy plays an exchange up to the response headers, which name the endpoint that served.
 func (t *checkRun) servedBy(context exchange.Context) (*call, []string, error) {
 	c, err := t.start(t.chat())
 	if err != nil {

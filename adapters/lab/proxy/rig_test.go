@@ -65,7 +65,7 @@ func startUpstream(t *testing.T, h http.HandlerFunc) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// deadAddress is an address nobody listens on.
+// deadAddress is an address on which nothing listens.
 func deadAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

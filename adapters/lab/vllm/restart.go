@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/page"
 )
 
-// portRetry is how long a restarting server waits when somebody else has its port.
+// portRetry is how long a restarting server waits when another process has its port.
 const portRetry = 100 * time.Millisecond
 
 // boot makes engine, counters and page as a process has them that has just begun. The caller holds the lock.

@@ -32,7 +32,8 @@ func TestDemoPlaysTheLoad(t *testing.T) {
 	o := newDemoOptions(&out, 1500*time.Millisecond)
 	o.Seed = 5
 	var quiet exitError
-	if err := o.run(t.Context()); err != nil && !errors.As(err, &quiet) { // so short a load need not show who is better
+	// so short a load need not show which is better
+	if err := o.run(t.Context()); err != nil && !errors.As(err, &quiet) {
 		t.Fatal(err)
 	}
 	numbers := func(pattern string) (all []int) {

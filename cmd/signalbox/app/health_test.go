@@ -19,7 +19,7 @@ import (
 
 const notServing = healthpb.HealthCheckResponse_NOT_SERVING
 
-// watcher is what somebody hears who watches one name at one port.
+// watcher is a client that watches one name at one port, and what it hears.
 type watcher struct {
 	name   string
 	stream healthpb.Health_WatchClient
@@ -54,7 +54,7 @@ func (w watcher) hears(t *testing.T, want healthpb.HealthCheckResponse_ServingSt
 	}
 }
 
-// Every name says so on both ports, to those who ask and to those who watch, before the end and after its begin.
+// Every name says so on both ports, to clients that ask and to clients that watch, before the end and after its begin.
 func TestHealthUntilTheEndBegins(t *testing.T) {
 	s := started(t, "--secure-serving=false", "--drain-timeout", "10s")
 	var all []watcher
@@ -93,7 +93,7 @@ func TestHealthUntilTheEndBegins(t *testing.T) {
 	}
 }
 
-// While the pool is not known nothing is served, whoever asks; whoever watches hears when it is.
+// While the pool is not known no name is SERVING; a client that watches hears when it is.
 func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	var known atomic.Bool

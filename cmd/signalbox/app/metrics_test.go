@@ -74,7 +74,7 @@ func (l listener) Tell(m messages.StreamMsg) bool {
 	}
 }
 
-// quietTree is a tree over one endpoint that nobody serves. Its log goes to out.
+// quietTree is a tree over one endpoint that does not exist. Its log goes to out.
 func quietTree(t testing.TB, out io.Writer, more ...string) (_ *tree, end func()) {
 	t.Helper()
 	return treeOver(t, out, `{name: a, address: 127.0.0.1, port: "9"}`, more...)

@@ -218,7 +218,7 @@ func (s *server) run(what string, listeners []net.Listener, serve func(net.Liste
 }
 
 const (
-	// A client that never answers GOAWAY keeps its connection; without a stream on it nobody is kept waiting for that.
+	// A client that never answers GOAWAY keeps its connection; without a stream on it no request waits for that.
 	idleConnections = 500 * time.Millisecond
 	// For those that are refused at the deadline to hear of it.
 	cutNotice = 250 * time.Millisecond

@@ -71,7 +71,7 @@ func (c rawConn) next(t *testing.T) (kind, flags byte, payload []byte) {
 	return head[3], head[4], payload
 }
 
-// freePort is one that nobody listened on a moment ago, for flags whose 0 means none.
+// freePort is one on which nothing listened a moment ago, for flags whose 0 means none.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,5 +1,5 @@
 // Package affinity plays conversations, in virtual time, to simulated servers of which one goes away and returns, and
-// counts who served them and how soon. It holds one configuration against another;
+// counts which servers served them and how soon. It holds one configuration against another;
 // nothing of the machine has an effect.
 package affinity
 

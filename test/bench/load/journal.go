@@ -55,7 +55,7 @@ func (j *journal) allSent() {}
 
 func (j *journal) onMessage([]byte) error { return errors.New("an answer to the access log") }
 
-// form is an entry's message, with its prefix. Two that are of one form differ in the id, who served, and nothing else.
+// form is an entry's message, with its prefix. Two that are of one form differ in the id, the server, and nothing else.
 type form struct {
 	message    []byte
 	id, served []int // where they stand

@@ -61,7 +61,7 @@ type Script struct {
 }
 
 // turn are messages that are sent one after the other, and their answers. Messages are copied and then patched with the
-// number of the request and who served it.
+// number of the request and the server that served it.
 type turn struct {
 	messages []byte // gRPC messages, each with its prefix of 5 bytes
 	sizes    []int  // of each of them

@@ -17,7 +17,7 @@ type stream struct {
 	partial []byte // of a message that is not whole
 }
 
-// owner is who a stream belongs to. It is called under the connection's mu.
+// owner is what a stream belongs to. It is called under the connection's mu.
 type owner interface {
 	onMessage(b []byte) error
 	allSent()
