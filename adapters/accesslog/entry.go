@@ -301,16 +301,10 @@ func (e *entry) values(b []byte, value func(protofield.Cursor)) {
 	})
 }
 
-// valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
-var valueTypes = [...]protowire.Type{
-	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
-	5: protowire.BytesType, 6: protowire.BytesType,
-}
-
 // text reads the Value of an entry of a map. It returns the string, or nil if the Value is of another kind.
 func (e *entry) text(b []byte) (text []byte) {
 	e.values(b, func(c protofield.Cursor) {
-		if int(c.Num) >= len(valueTypes) || valueTypes[c.Num] != c.Typ {
+		if !c.IsValueMember() {
 			return
 		}
 		if text = nil; c.Num == 3 {

@@ -126,7 +126,7 @@ func reason(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the address, which stands wherever this text is shown
 	}
-	text := []byte(err.Error())
+	text := []byte(err.Error()) // cut at a byte, for only ASCII stays
 	text = text[:min(len(text), failureBytes)]
 	for i, c := range text {
 		if c < ' ' || c > '~' {

@@ -65,3 +65,14 @@ func (c *Cursor) fail() bool {
 func (c *Cursor) Is(num protowire.Number) bool {
 	return c.Num == num && c.Typ == protowire.BytesType
 }
+
+// valueTypes has the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
+var valueTypes = [...]protowire.Type{
+	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
+	5: protowire.BytesType, 6: protowire.BytesType,
+}
+
+// IsValueMember reports whether the field, in a google.protobuf.Value, is a member that the message knows.
+func (c *Cursor) IsValueMember() bool {
+	return int(c.Num) < len(valueTypes) && valueTypes[c.Num] == c.Typ
+}

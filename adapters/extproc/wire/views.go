@@ -175,12 +175,6 @@ func entryKey(b []byte) (key []byte) {
 	return key
 }
 
-// valueTypes holds the wire type of each member of google.protobuf.Value: null, number, string, bool, struct, list.
-var valueTypes = [...]protowire.Type{
-	1: protowire.VarintType, 2: protowire.Fixed64Type, 3: protowire.BytesType, 4: protowire.VarintType,
-	5: protowire.BytesType, 6: protowire.BytesType,
-}
-
 // readValue returns the number of the member that a google.protobuf.Value holds, 0 if none, and its content if it is a
 // string, a struct or a list.
 func readValue(b []byte) (num protowire.Number, content []byte) {
@@ -191,7 +185,7 @@ func readValue(b []byte) (num protowire.Number, content []byte) {
 		if !c.Next() {
 			break
 		}
-		if int(c.Num) >= len(valueTypes) || valueTypes[c.Num] != c.Typ {
+		if !c.IsValueMember() {
 			continue
 		}
 		if c.Num != num {

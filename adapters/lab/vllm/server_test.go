@@ -52,7 +52,7 @@ func open(t *testing.T, s *Server, body string) (*bufio.Reader, context.CancelFu
 const endless = `{"prompt":"Tell me everything","max_tokens":1000000,"ignore_eos":true,"stream":true}`
 
 func TestVirtualClockDrivesTheServer(t *testing.T) {
-	clock := NewVirtualClock(time.Unix(1_800_000_000, 0))
+	clock := newVirtualClock(time.Unix(1_800_000_000, 0))
 	s := start(t, func(c *Config) {
 		c.Clock, c.MaxModelLen, c.PrefillTokensPerSecond, c.DecodeTokensPerSecond = clock, 0, 10, 10
 	})
@@ -281,17 +281,17 @@ func TestManyStreamsOnManyServers(t *testing.T) {
 
 // alarmCount counts how often the server asks to be woken.
 type alarmCount struct {
-	*VirtualClock
+	*virtualClock
 	alarms atomic.Int64
 }
 
 func (c *alarmCount) AfterFunc(d time.Duration, f func()) func() {
 	c.alarms.Add(1)
-	return c.VirtualClock.AfterFunc(d, f)
+	return c.virtualClock.AfterFunc(d, f)
 }
 
 func TestTokensAreDeliveredInTicks(t *testing.T) {
-	clock := &alarmCount{VirtualClock: NewVirtualClock(time.Unix(1_800_000_000, 0))}
+	clock := &alarmCount{virtualClock: newVirtualClock(time.Unix(1_800_000_000, 0))}
 	s := start(t, func(c *Config) {
 		c.Clock, c.MaxModelLen, c.DecodeTokensPerSecond, c.Tick = clock, 0, 1000, 100*time.Millisecond
 	})

@@ -39,7 +39,7 @@ func TestOverloadInStreams(t *testing.T) {
 		t.Errorf("not streamed: got %d, want 503", got.status)
 	}
 	// Two pass the door together, and there is room for one.
-	clock := NewVirtualClock(time.Unix(1_800_000_000, 0))
+	clock := newVirtualClock(time.Unix(1_800_000_000, 0))
 	s = start(t, func(c *Config) { c.Clock, c.MaxQueued, c.FrontEndLatency, c.MaxModelLen = clock, 1, time.Second, 0 })
 	bodies := make(chan string, 2)
 	for range 2 {
@@ -77,9 +77,9 @@ func TestOpenStreamsEndWhileDraining(t *testing.T) {
 }
 
 // slow is a server whose streams last until the test is over, and whose time a test moves.
-func slow(t *testing.T) (*Server, *VirtualClock) {
+func slow(t *testing.T) (*Server, *virtualClock) {
 	t.Helper()
-	clock := NewVirtualClock(time.Unix(1_800_000_000, 0))
+	clock := newVirtualClock(time.Unix(1_800_000_000, 0))
 	return start(t, func(c *Config) {
 		c.Clock, c.MaxModelLen, c.PrefillTokensPerSecond, c.DecodeTokensPerSecond = clock, 0, 1000, 10
 	}), clock
