@@ -35,7 +35,7 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	_, absent, ok := strings.Cut(text, "- Not there: `--")
+	_, absent, ok := strings.Cut(text, "- Flags that Signalbox does not have: `--")
 	absent, _, end := strings.Cut("`--"+absent, "An unknown flag ends the start.")
 	if !ok || !end {
 		t.Fatal("differences.md has no list of flags that are not there")
