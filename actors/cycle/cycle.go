@@ -121,7 +121,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	case messages.CycleDeadlinePassed:
 		c.onCycleDeadlinePassed(ctx, m)
 	case messages.CycleQueried:
-		c.onCycleQueried(m)
+		c.onCycleQueried(ctx, m)
 	}
 }
 

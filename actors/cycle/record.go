@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"reflect"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/records"
@@ -11,19 +10,32 @@ import (
 
 // record is what explain will show of the request.
 type record struct {
-	rec    messages.Record                  // Events stays empty until the record is read or closed
-	events [eventSlots]messages.RecordEvent // those before count are in use
-	count  int                              // 0 <= count <= eventSlots
+	rec    messages.Record   // Events stays empty until the record is read or closed
+	events [eventSlots]event // those before count are in use
+	count  int               // 0 <= count <= eventSlots
 }
 
 const eventSlots = 16
 
-// Receivers, as records name them.
+// event becomes a messages.RecordEvent. It is half as large, and every cycle has sixteen.
+type event struct {
+	at, waited, took time.Duration
+	kind             runtime.Kind // of the message
+	to               receiver
+}
+
+// receiver is an actor that cycles tell.
+type receiver uint8
+
 const (
-	toStream = "stream"
-	toFlow   = "flow"
-	toPrefix = "prefix"
+	toCycle receiver = iota // the cycle handled the message
+	toStream
+	toFlow
+	toPrefix
 )
+
+// receivers are the names of receivers in records.
+var receivers = [...]string{toCycle: "", toStream: "stream", toFlow: "flow", toPrefix: "prefix"}
 
 // tell tells another actor a message and notes that in the record. It reports whether the message was taken, and
 // returns when it was told, since the request's arrival.
@@ -31,15 +43,14 @@ const (
 // For an actor of the tree that time is when the message in hand began, and the receiver's loop notes the message in
 // its ring. The stream lives outside the runtime: for it the clock is read, and this loop's ring has the message.
 func tell[M any](
-	c *Cycle, ctx runtime.Context[messages.CycleMsg], to messages.Sink[M], receiver string, m M,
+	c *Cycle, ctx runtime.Context[messages.CycleMsg], to messages.Sink[M], r receiver, m M,
 ) (bool, time.Duration) {
-	taken := to.Tell(m)
+	taken, kind := to.Tell(m), ctx.Kind(m)
 	at := ctx.Now().Sub(c.rec.ArrivedAt)
-	if receiver == toStream {
-		_, elapsed := ctx.Told(receiver, uint64(c.req.ID), m)
-		at += elapsed
+	if r == toStream {
+		at += ctx.Told(receivers[r], uint64(c.req.ID), kind)
 	}
-	c.note(m, receiver, at)
+	c.note(kind, r, at)
 	return taken, at
 }
 
@@ -51,9 +62,10 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 	case messages.ResponseProgressed, messages.ResponseOngoing, messages.EntriesDoubted, messages.CycleQueried:
 		return -1 // frequent, and of no use in a record
 	}
-	slot := c.note(m, "", ctx.Now().Sub(c.rec.ArrivedAt))
+	arrival := ctx.Arrival()
+	slot := c.note(arrival.Kind, toCycle, ctx.Now().Sub(c.rec.ArrivedAt))
 	if slot >= 0 {
-		c.events[slot].Waited = ctx.Arrival().Waited
+		c.events[slot].waited = arrival.Waited
 	}
 	return slot
 }
@@ -61,27 +73,37 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 // handled notes how long the message in hand took, also when its handler panicked.
 func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
 	if slot >= 0 {
-		c.events[slot].Took = ctx.Elapsed()
+		c.events[slot].took = ctx.Elapsed()
 	}
 }
 
-// note keeps a message as an event and returns its slot; -1 = all slots are taken, which is counted. Without a receiver
-// it is a message that the cycle handled.
-func (r *record) note(m any, receiver string, at time.Duration) int {
+// note keeps a message as an event and returns its slot; -1 = all slots are taken, which is counted.
+func (r *record) note(kind runtime.Kind, to receiver, at time.Duration) int {
 	if r.count == eventSlots {
 		r.rec.Dropped++
 		return -1
 	}
-	r.events[r.count] = messages.RecordEvent{Name: reflect.TypeOf(m).Name(), To: receiver, At: at}
+	r.events[r.count] = event{at: at, kind: kind, to: to}
 	r.count++
 	return r.count - 1
 }
 
-func (c *Cycle) onCycleQueried(m messages.CycleQueried) {
+// listEvents returns the events so far, as the record has them.
+func (r *record) listEvents(ctx runtime.Context[messages.CycleMsg]) messages.List[messages.RecordEvent] {
+	list := make([]messages.RecordEvent, r.count)
+	for i, e := range r.events[:r.count] {
+		list[i] = messages.RecordEvent{
+			Name: ctx.KindName(e.kind), To: receivers[e.to], At: e.at, Waited: e.waited, Took: e.took,
+		}
+	}
+	return messages.TakeList(list)
+}
+
+func (c *Cycle) onCycleQueried(ctx runtime.Context[messages.CycleMsg], m messages.CycleQueried) {
 	rec := c.rec
 	rec.Running = true
 	rec.Ended = 0
-	rec.Events = messages.ListOf(c.events[:c.count]...)
+	rec.Events = c.listEvents(ctx)
 	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Records: messages.ListOf(rec)})
 }
 
@@ -93,7 +115,7 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 		ended = c.log.parted
 	}
 	c.rec.Ended = max(ended.Sub(c.rec.ArrivedAt), c.rec.Headers, c.rec.FirstToken)
-	c.rec.Events = messages.ListOf(c.events[:c.count]...)
+	c.rec.Events = c.listEvents(ctx)
 }
 
 // countTokens learns from a response that reported its tokens, and estimates the tokens of one that did not, was cut,

@@ -15,7 +15,7 @@ type response struct {
 	status int           // HTTP; 0 = no headers have come
 	bytes  int64         // of the body that were answered so far
 	id     string        // which the model server made by itself; "" = none was seen
-	scan   Scanner       // reads the body; nil = there is nothing to find, or no cycle to tell it to
+	scan   Scanner       // reads the body; nil = there is nothing to find, none is shown, or no cycle to tell it to
 	told   told
 }
 
@@ -52,7 +52,7 @@ func (st *stream) onResponseHeaders(e event) error {
 		st.cycle.Post(messages.ResponseStarted{
 			Status: status, Served: served, Local: local, At: st.response.told.alive, Bypasses: bypass,
 		})
-		if status < 400 {
+		if status < 400 && e == headersCame && (override || !bypass) {
 			st.response.scan = st.under.Scan(contentType)
 		}
 	}

@@ -145,6 +145,32 @@ func TestErrorInTheBody(t *testing.T) {
 	}
 }
 
+// A scanner is made only for a body that comes.
+func TestUnseenBodyHasNoScanner(t *testing.T) {
+	for name, c := range map[string]struct {
+		asks []*ask
+		want int
+	}{
+		"shown":     {asked(rH(more, ":status: 200"), rB("data: 1\n\n", last)), 1},
+		"no body":   {asked(rH(last, ":status: 200")), 0},
+		"not shown": {[]*ask{withModes(qH(more), fds, none), qB("{}", last), rH(more, ":status: 200")}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := 0
+			r := newRig(setup{scan: func(string) Scanner {
+				made++
+				return events{new(strings.Builder)}
+			}})
+			s := open(t, r.serve(t))
+			s.send(c.asks...)
+			s.finish()
+			if r.only(t); made != c.want {
+				t.Errorf("%d scanners were made, want %d", made, c.want)
+			}
+		})
+	}
+}
+
 // The cycle knows whether the body of its answer will be shown.
 func TestRequestSaysWhetherItsAnswerIsShown(t *testing.T) {
 	for mode, want := range map[modes]bool{none: false, streamed: true, fds: true} {

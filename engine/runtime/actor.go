@@ -23,10 +23,14 @@ type Context[M any] interface {
 	Elapsed() time.Duration
 	// Arrival returns what the loop noted about the message in hand.
 	Arrival() Arrival
-	// Told notes in the ring that this actor told m to a receiver outside the runtime, such as a stream. outside names
-	// the kind of the receiver, and number is its number. Told returns the kind of m, and how long the handling of the
+	// Kind returns the kind of a message.
+	Kind(m any) Kind
+	// KindName returns the name of a message type that Kind or Arrival returned.
+	KindName(k Kind) string
+	// Told notes in the ring that this actor told a message to a receiver outside the runtime, such as a stream.
+	// outside names the kind of the receiver, and number is its number. Told returns how long the handling of the
 	// message in hand has taken so far.
-	Told(outside string, number uint64, m any) (Kind, time.Duration)
+	Told(outside string, number uint64, told Kind) time.Duration
 	// Ring returns the loop's newest events, at most so many. The message in hand is not among them yet.
 	Ring(newest int) messages.Ring
 	// Rand returns the loop's random source, seeded in stepped mode.
@@ -61,7 +65,7 @@ type Arrival struct {
 	Messages uint64        // handled by this loop before it
 }
 
-// Kind is a message type, as a number that the ring can hold. KindName gives its name.
+// Kind is a message type, as a number that rings and records can hold. KindName gives its name.
 type Kind uint16
 
 // Interceptor replaces actors and addresses by others, such as fakes that fail now and then. Each method returns a

@@ -23,6 +23,7 @@ type Event struct {
 type record struct {
 	ring  ring
 	kinds [256]seenKind // a cache, by the address of the type
+	named []string      // names of kinds, by number, as far as the loop has asked for them; never written to
 	hash  uint64        // stepped mode: of all events so far
 }
 
@@ -41,6 +42,14 @@ func (r *record) kindOf(known *names, msg any) Kind {
 		*seen = seenKind{t, known.kind(t)}
 	}
 	return seen.kind
+}
+
+// kindName returns the name of a kind that is known. It takes a lock only for the first kind that is new to the loop.
+func (r *record) kindName(known *names, k Kind) string {
+	if int(k) >= len(r.named) {
+		r.named = known.all()
+	}
+	return r.named[k]
 }
 
 // ring is the flight recorder of one loop: it keeps the newest events, and overwrites the oldest.
@@ -150,6 +159,13 @@ func (n *names) kind(t reflect.Type) Kind {
 	return k
 }
 
+// all returns the names of all kinds so far, by number. They must not be written to.
+func (n *names) all() []string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.names
+}
+
 func (n *names) actorKind(name string) uint16 {
 	n.mu.RLock()
 	k, ok := n.actors[name]
@@ -170,12 +186,11 @@ func (n *names) actorKind(name string) uint16 {
 
 // KindName returns the name of a message type; "" if no such kind was seen.
 func (s *System) KindName(k Kind) string {
-	s.names.mu.RLock()
-	defer s.names.mu.RUnlock()
-	if int(k) >= len(s.names.names) {
+	names := s.names.all()
+	if int(k) >= len(names) {
 		return ""
 	}
-	return s.names.names[k]
+	return names[k]
 }
 
 // ActorName returns the name of an actor kind; "" if there is none.

@@ -129,7 +129,7 @@ func TestActorReadsTheRingOfItsLoop(t *testing.T) {
 		case "look":
 			got = ctx.Ring(2)
 		case "tell":
-			ctx.Told("stream", 77, n)
+			ctx.Told("stream", 77, ctx.Kind(n))
 		}
 	}
 	a, _ := runtime.Spawn(s.Root(1), role(new(journal), runtime.RestartOnPanic, look), noteMsg(note{verb: "born"}))

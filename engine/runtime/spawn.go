@@ -181,12 +181,13 @@ func (t *typed[M]) Now() time.Time { return t.loop.sys.clock.time(t.loop.hand.no
 func (t *typed[M]) Elapsed() time.Duration {
 	return time.Duration(t.loop.sys.clock.nanos() - t.loop.hand.now)
 }
-func (t *typed[M]) Arrival() Arrival { return t.loop.hand.arrival }
-func (t *typed[M]) Told(outside string, number uint64, m any) (Kind, time.Duration) {
-	l := t.loop
-	kind, at := l.record.kindOf(l.sys.names, m), l.sys.clock.nanos()
-	l.note(Event{Begin: at, Actor: number, Message: kind, Kind: l.sys.names.actorKind(outside)})
-	return kind, time.Duration(at - l.hand.now)
+func (t *typed[M]) Arrival() Arrival       { return t.loop.hand.arrival }
+func (t *typed[M]) Kind(m any) Kind        { return t.loop.record.kindOf(t.loop.sys.names, m) }
+func (t *typed[M]) KindName(k Kind) string { return t.loop.record.kindName(t.loop.sys.names, k) }
+func (t *typed[M]) Told(outside string, number uint64, told Kind) time.Duration {
+	l, at := t.loop, t.loop.sys.clock.nanos()
+	l.note(Event{Begin: at, Actor: number, Message: told, Kind: l.sys.names.actorKind(outside)})
+	return time.Duration(at - l.hand.now)
 }
 func (t *typed[M]) Ring(newest int) messages.Ring { return t.loop.view(newest) }
 func (t *typed[M]) Rand() *rand.Rand              { return t.loop.rand }

@@ -119,6 +119,9 @@ func (l *lab) prepare(ctx context.Context, profiled bool) (err error) {
 	if l.self, err = os.Executable(); err != nil {
 		return err
 	}
+	if profiled && l.signalbox != "" {
+		return errors.New("-profile builds a binary of its own: that of -signalbox cannot be profiled")
+	}
 	if l.signalbox == "" {
 		l.signalbox = filepath.Join(l.folder, "signalbox")
 		if err := l.build(ctx, profiled); err != nil {

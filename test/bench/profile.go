@@ -42,6 +42,9 @@ func (b *bench) profiles(ctx context.Context, folder string, bodyBytes int) erro
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
 	if err := os.Setenv("PROFILE_FOLDER", folder); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ package runtimetest
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,9 +30,9 @@ type Stage[M any] struct {
 	inside  bool // a handler runs
 	timers  []*stageTimer[M]
 	watches []watch[M]
-	handled uint64        // messages
-	delay   time.Duration // that messages seem to have waited in the inbox
-	told    []M           // messages that are still to be handled
+	arrival runtime.Arrival // of the message in hand, or of the last one
+	told    []M             // messages that are still to be handled
+	kinds   []reflect.Type  // of messages so far, by runtime.Kind
 }
 
 type watch[M any] struct {
@@ -66,7 +67,8 @@ func (s *Stage[M]) Tell(m M) bool {
 	}
 	for len(s.told) > 0 && !s.ended {
 		m, s.told = s.told[0], s.told[1:]
-		s.handled++
+		s.arrival.Messages++
+		s.arrival.Kind = s.Kind(m)
 		s.receive(m)
 	}
 	s.told = nil
@@ -119,7 +121,7 @@ func (s *Stage[M]) Timers() int {
 }
 
 // Delay has Arrival say of the messages that follow that they waited so long in the inbox.
-func (s *Stage[M]) Delay(d time.Duration) { s.delay = d }
+func (s *Stage[M]) Delay(d time.Duration) { s.arrival.Waited = d }
 
 // Crash does what the runtime does when Receive panicked in an actor that is not restarted.
 func (s *Stage[M]) Crash() { s.Stop() }
@@ -142,18 +144,25 @@ func (s *Stage[M]) Die(target runtime.Target) {
 	}
 }
 
-func (s *Stage[M]) Now() time.Time                                         { return s.now }
-func (s *Stage[M]) Told(string, uint64, any) (runtime.Kind, time.Duration) { return 0, 0 }
-func (s *Stage[M]) Elapsed() time.Duration                                 { return 0 }
-func (s *Stage[M]) Arrival() runtime.Arrival {
-	return runtime.Arrival{Messages: s.handled, Waited: s.delay}
+func (s *Stage[M]) Now() time.Time                                  { return s.now }
+func (s *Stage[M]) Told(string, uint64, runtime.Kind) time.Duration { return 0 }
+func (s *Stage[M]) Elapsed() time.Duration                          { return 0 }
+func (s *Stage[M]) Arrival() runtime.Arrival                        { return s.arrival }
+func (s *Stage[M]) KindName(k runtime.Kind) string                  { return s.kinds[k].Name() }
+func (s *Stage[M]) Kind(m any) runtime.Kind {
+	t := reflect.TypeOf(m)
+	if i := slices.Index(s.kinds, t); i >= 0 {
+		return runtime.Kind(i)
+	}
+	s.kinds = append(s.kinds, t)
+	return runtime.Kind(len(s.kinds) - 1)
 }
 func (s *Stage[M]) Rand() *rand.Rand { return s.rand }
 
 // Ring returns an empty event for each message that was handled, at most so many.
 func (s *Stage[M]) Ring(newest int) messages.Ring {
-	events := make([]messages.RingEvent, min(uint64(newest), s.handled))
-	return messages.Ring{Events: messages.TakeList(events), Total: s.handled}
+	events := make([]messages.RingEvent, min(uint64(newest), s.arrival.Messages))
+	return messages.Ring{Events: messages.TakeList(events), Total: s.arrival.Messages}
 }
 
 func (s *Stage[M]) Self() messages.Sink[M] { return s }
