@@ -15,10 +15,13 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
+// DefaultTimeout is the time that one fetch may take.
+const DefaultTimeout = time.Second
+
 // Config says how pages are fetched. The zero value of a field means its default.
 type Config struct {
 	Pages
-	Timeout    time.Duration // of one fetch, waiting for its turn included; 1 s by default
+	Timeout    time.Duration // of one fetch, waiting for its turn included; 0 = DefaultTimeout
 	PageBytes  int64         // the longest metrics page that is read; 8 MiB by default
 	ListBytes  int64         // the longest model list that is read; 1 MiB by default
 	Concurrent int           // fetches at once; 64 by default. More wait for their turn
@@ -69,7 +72,7 @@ type Page struct {
 
 func (c Config) withDefaults() Config {
 	c.Pages = c.Pages.withDefaults()
-	c.Timeout = cmp.Or(c.Timeout, time.Second)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.PageBytes = cmp.Or(c.PageBytes, 8<<20)
 	c.ListBytes = cmp.Or(c.ListBytes, 1<<20)
 	c.Concurrent = cmp.Or(c.Concurrent, 64)

@@ -3,11 +3,14 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
@@ -62,18 +65,47 @@ func (r *readiness) Shutdown() {
 	<-r.ended
 }
 
-// ready returns why no request can be served: the pool is not known, or the shutdown has begun. An empty pool is known.
+// ready returns why no request should come: the endpoints or their load are not known, or the shutdown has begun.
 func (t *tree) ready() error {
 	if t.draining.Load() {
 		return errors.New("shutting down")
 	}
-	return known(t.picker.Pool())
+	return t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().scraping.Metrics, time.Now())
 }
 
-// known returns an error while discovery has told no endpoints yet.
-func known(pool *endpoints.Published) error {
-	if pool.Snapshot().Version == 0 {
+// firstLookWithin is how long a start waits for the first sample of every endpoint: as long as a fetch may take.
+const firstLookWithin = modelserver.DefaultTimeout
+
+// firstLook is the wait for the first set of endpoints, and then for a scrape of each. Without it the first picks would
+// pass over the endpoints that are scraped last, because only those with a fresh sample are scored. Once it is over it
+// stays so: endpoints that come later make nobody wait.
+type firstLook struct {
+	mu    sync.Mutex
+	until time.Time // when it is over at the latest; zero = the endpoints are not known yet
+	done  bool
+}
+
+// over returns what it still waits for. An empty pool is known, and an endpoint whose scrape failed was looked at.
+func (f *firstLook) over(pool *endpoints.Snapshot, scraped bool, now time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.done:
+		return nil
+	case pool.Version == 0:
 		return errors.New("the endpoints are not known yet")
+	case f.until.IsZero():
+		f.until = now.Add(firstLookWithin)
 	}
+	missing := 0
+	for _, e := range pool.Endpoints {
+		if scraped && e.Sample() == nil && !e.Failing() {
+			missing++
+		}
+	}
+	if missing > 0 && now.Before(f.until) {
+		return fmt.Errorf("%d of %d endpoints have not been scraped yet", missing, len(pool.Endpoints))
+	}
+	f.done = true
 	return nil
 }

@@ -2,7 +2,11 @@ package app
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 const notServing = healthpb.HealthCheckResponse_NOT_SERVING
@@ -133,6 +138,93 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 
 func TestReadinessThatNeverComesEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	r := newReadiness(func() error { return known(endpoints.NewPublished()) })
+	r := newReadiness(func() error { return errors.New("never") })
 	r.Shutdown()
+}
+
+// A start waits for a scrape of every endpoint that it finds, well or not, and never longer than a fetch may take. It
+// waits once.
+func TestFirstLook(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	pool := func(version uint64, sampled ...bool) *endpoints.Snapshot {
+		var all []*endpoints.Endpoint
+		for i, has := range sampled {
+			e := endpoints.New(messages.EndpointID{Slot: uint32(i)}, messages.EndpointSpec{})
+			if has {
+				endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: begin})
+			}
+			all = append(all, e)
+		}
+		return endpoints.NewSnapshot(version, all)
+	}
+	failing := pool(1, true, false)
+	endpoints.SampleWriter{Endpoint: failing.Endpoints[1]}.ScrapeFailed()
+	for name, c := range map[string]struct {
+		pool      *endpoints.Snapshot
+		unscraped bool // no page is read
+		want      string
+	}{
+		"no discovery yet":           {pool(0), false, "the endpoints are not known yet"},
+		"an empty pool":              {pool(1), false, ""},
+		"none has a sample":          {pool(1, false, false), false, "2 of 2 endpoints have not been scraped yet"},
+		"one has no sample":          {pool(1, true, false), false, "1 of 2 endpoints have not been scraped yet"},
+		"all have one":               {pool(1, true, true), false, ""},
+		"one failed":                 {failing, false, ""},
+		"nothing is to be read ever": {pool(1, false), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var look firstLook
+			got := ""
+			if err := look.over(c.pool, !c.unscraped, begin); err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("waits for %q, want %q", got, c.want)
+			}
+		})
+	}
+	var look firstLook
+	if look.over(pool(0), true, begin) == nil || look.over(pool(1, false), true, begin.Add(time.Hour)) == nil {
+		t.Error("the wait is over before it began: it counts from the first set of endpoints")
+	}
+	last := begin.Add(time.Hour + firstLookWithin)
+	if look.over(pool(1, false), true, last.Add(-1)) == nil || look.over(pool(1, false), true, last) != nil {
+		t.Error("the wait does not end when a fetch must have ended")
+	}
+	if err := look.over(pool(2, false, false), true, last); err != nil {
+		t.Errorf("endpoints that came later are waited for: %v", err)
+	}
+}
+
+// Until its page has come, an endpoint keeps the process from being ready.
+func TestReadyOnceScraped(t *testing.T) {
+	page := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-page:
+			_, _ = io.WriteString(w, "vllm:num_requests_waiting 0\n")
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	writeText(t, file, "endpoints: [{name: a, address: 127.0.0.1, port: "+port+"}]\n")
+	s := started(t, "--secure-serving=false", "--endpoints", file)
+	t.Cleanup(func() { _ = s.stop(0) })
+	look := &s.tree.firstLook
+	look.mu.Lock()
+	look.done, look.until = false, time.Now().Add(time.Hour) // a second would be short for a busy machine
+	look.mu.Unlock()
+	ready := asked{url: "http://" + s.at("metrics-port")}
+	status, body := ready.get(t, "/readyz")
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "1 of 1 endpoints have not been scraped") {
+		t.Fatalf("/readyz before the first page: %d %q", status, body)
+	}
+	close(page)
+	for deadline := time.Now().Add(20 * time.Second); status != http.StatusOK; status, body = ready.get(t, "/readyz") {
+		if time.Now().After(deadline) {
+			t.Fatalf("/readyz after the first page: %d %q", status, body)
+		}
+	}
 }

@@ -42,7 +42,13 @@ type tree struct {
 	peers         *peers.Table
 	xds           *xds.Server // nil without --xds-port
 	configuration *inForce    // nil before there is a picker
-	draining      atomic.Bool
+	lifecycle
+}
+
+// lifecycle is what readiness goes by, beside the configuration.
+type lifecycle struct {
+	firstLook firstLook
+	draining  atomic.Bool
 }
 
 // randomNumbers are drawn at the start.
