@@ -41,9 +41,9 @@ func (s *shared) String() string {
 	return s.b.String()
 }
 
-// lastingEnvoy has a version, and runs until it is killed: what drains it waits for long.
+// lastingEnvoy has a version, and runs until it is killed: what drains it waits for long. Once it runs there is a file.
 const lastingEnvoy = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'envoy  version: x/1.40.0/Clean/RELEASE/BoringSSL' " +
-	"&& exit\nexec sleep 600\n"
+	"&& exit\n: > \"$0.runs\"\nexec sleep 600\n"
 
 // A terminal that is closed is a first signal to up. A second one leaves no folder behind, either.
 func TestClosedTerminalEndsUp(t *testing.T) {
@@ -70,7 +70,8 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 		<-ended
 	})
 	soonTrue(t, "it runs", func() bool {
-		return strings.Contains(out.String(), "Starting Envoy") && strings.Contains(out.String(), "server ")
+		_, err := os.Stat(lasting + ".runs")
+		return err == nil && strings.Contains(out.String(), "server ")
 	})
 	if all := foldersOfUp(t, temporary); len(all) != 1 {
 		t.Fatalf("folders are %q, want one", all)
