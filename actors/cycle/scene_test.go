@@ -75,7 +75,7 @@ func newScene(t *testing.T) *scene {
 	}), nil)
 	s.plan = schedule.NewPlan([]schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
-	}}, once{}, 0)
+	}}, nil, once{}, 0)
 	s.families = cycle.NewFamilies(s.reg, s.pool, "pool")
 	s.families.Served("m")
 	s.play()

@@ -220,10 +220,10 @@ func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sam
 	}
 }
 
-// count returns a number of a page as an int; messages.Unknown becomes 0.
+// count returns a number of a page as an int. What the page does not have, or not as a number, is messages.Unknown.
 func count(x float64) int {
-	if !(x > 0) {
-		return 0
+	if !(x >= 0) {
+		return messages.Unknown
 	}
 	return int(min(x, math.MaxInt32))
 }

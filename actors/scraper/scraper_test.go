@@ -45,8 +45,8 @@ func TestWhatAPageDoesNotSay(t *testing.T) {
 		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
 		MaxAdapters: -1}})
 	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp",
-		Waiting: 1<<31 - 1,
-		KVUsed:  messages.Unknown}
+		Waiting: 1<<31 - 1, Running: messages.Unknown, KVUsed: messages.Unknown, MaxLoRAs: messages.Unknown,
+		BlockTokens: messages.Unknown, Blocks: messages.Unknown}
 	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

@@ -55,20 +55,20 @@ func outlierView(s *outlier.Status, now time.Time) *OutlierView {
 	return &OutlierView{state.String(), s.Cause.String(), s.Incident, now.Sub(s.Since).Seconds()}
 }
 
-// SampleView is what the newest successful scrape said.
+// SampleView is what the newest successful scrape said. A null number is one that the server does not report.
 type SampleView struct {
 	AgeSeconds   float64  `json:"age_seconds"`
 	Fresh        bool     `json:"fresh"`
 	Engine       string   `json:"engine"`
-	Waiting      int      `json:"waiting_requests"`
-	Running      int      `json:"running_requests"`
-	KVUsedRatio  *float64 `json:"kv_used_ratio"` // 0 to 1; null = the server does not say
-	BlockTokens  int      `json:"block_tokens"`
-	Blocks       int      `json:"blocks"`
+	Waiting      *int     `json:"waiting_requests"`
+	Running      *int     `json:"running_requests"`
+	KVUsedRatio  *float64 `json:"kv_used_ratio"` // 0 to 1
+	BlockTokens  *int     `json:"block_tokens"`
+	Blocks       *int     `json:"blocks"`
 	Models       []string `json:"models,omitempty"`
 	ActiveLoRAs  []string `json:"active_loras,omitempty"`
 	WaitingLoRAs []string `json:"waiting_loras,omitempty"`
-	MaxLoRAs     int      `json:"max_loras"`
+	MaxLoRAs     *int     `json:"max_loras"`
 }
 
 // Views returns the endpoints of a snapshot. threshold is the age from which on a sample is stale.
@@ -84,16 +84,23 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 		if s := e.Sample(); s != nil {
 			v.Sample = &SampleView{
 				AgeSeconds: now.Sub(s.At).Seconds(), Fresh: s.Fresh(now, threshold), Engine: s.Engine,
-				Waiting: s.Waiting, Running: s.Running, BlockTokens: s.BlockTokens, Blocks: s.Blocks,
-				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs, MaxLoRAs: s.MaxLoRAs,
-			}
-			if s.KVUsed >= 0 {
-				v.Sample.KVUsedRatio = &s.KVUsed
+				Waiting: reported(s.Waiting), Running: reported(s.Running), KVUsedRatio: reported(s.KVUsed),
+				BlockTokens: reported(s.BlockTokens), Blocks: reported(s.Blocks),
+				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs,
+				MaxLoRAs: reported(s.MaxLoRAs),
 			}
 		}
 		out = append(out, v)
 	}
 	return out
+}
+
+// reported returns a number of a sample; nil = messages.Unknown.
+func reported[N int | float64](n N) *N {
+	if n >= 0 {
+		return &n
+	}
+	return nil
 }
 
 func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {
@@ -156,12 +163,12 @@ func (p *EndpointsPage) Table(columns int) string {
 		row := []string{clip(clean(e.Address), addressColumns), clip(clean(e.Name), 20), e.state(), "-", "-", "-", "-",
 			"-"}
 		if s := e.Sample; s != nil {
-			row[3], row[4], row[5] = clip(orNone(clean(s.Engine)), 10), strconv.Itoa(s.Waiting), strconv.Itoa(s.Running)
+			row[3], row[4], row[5] = clip(orNone(clean(s.Engine)), 10), orUnknown(s.Waiting), orUnknown(s.Running)
 			if s.KVUsedRatio != nil {
 				row[6] = fmt.Sprintf("%.0f%%", 100**s.KVUsedRatio)
 			}
-			if s.MaxLoRAs > 0 {
-				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), s.MaxLoRAs)
+			if s.MaxLoRAs != nil && *s.MaxLoRAs > 0 {
+				row[7] = fmt.Sprintf("%d/%d", len(s.ActiveLoRAs), *s.MaxLoRAs)
 			}
 		}
 		rows = append(rows, append(row, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens),
@@ -175,6 +182,13 @@ func (p *EndpointsPage) Table(columns int) string {
 		b.WriteString("not scraped: " + clean(p.NotScraped) + "\n")
 	}
 	return b.String()
+}
+
+func orUnknown(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.Itoa(*n)
 }
 
 func (e *EndpointView) outlier() string {

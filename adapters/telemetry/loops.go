@@ -115,11 +115,9 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 	for _, e := range snap.Endpoints {
 		if s := e.Sample(); s.Fresh(now, c.stale) {
-			queue.add(float64(s.Waiting))
-			running.add(float64(s.Running))
-			if s.KVUsed >= 0 { // negative means unknown
-				kv.add(s.KVUsed)
-			}
+			queue.addKnown(float64(s.Waiting))
+			running.addKnown(float64(s.Running))
+			kv.addKnown(s.KVUsed)
 		}
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
@@ -146,7 +144,7 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint)
 	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks()), address)
 	ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, address)
 	c.outlier(ch, e)
-	if s := e.Sample(); s != nil {
+	if s := e.Sample(); s != nil && s.Waiting >= 0 {
 		ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, address)
 	}
 }
@@ -174,6 +172,13 @@ func (m *moments) add(v float64) {
 	d := v - m.mean
 	m.mean += d / m.n
 	m.squares += d * (v - m.mean)
+}
+
+// addKnown adds a number of a sample, unless it is messages.Unknown.
+func (m *moments) addKnown(v float64) {
+	if v >= 0 {
+		m.add(v)
+	}
 }
 
 func (m *moments) deviation() float64 { return math.Sqrt(m.squares / max(m.n, 1)) }

@@ -27,6 +27,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	for i, s := range []*endpoints.Sample{
 		{At: sys.Now(), Waiting: 2, Running: 10, KVUsed: 0.25},
 		{At: sys.Now(), Waiting: 6, Running: 10, KVUsed: 0.75},
+		{At: sys.Now(), Waiting: messages.Unknown, Running: messages.Unknown, KVUsed: messages.Unknown},
 		{At: sys.Now().Add(-time.Minute), Waiting: 900, Running: 900, KVUsed: 1},
 		nil,
 	} {
@@ -47,7 +48,7 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	}
 	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
 	for name, want := range map[string]float64{
-		"llm_d_epp_ready_endpoints": 4, "llm_d_epp_average_queue_size": 4, "llm_d_epp_std_dev_queue_size": 2,
+		"llm_d_epp_ready_endpoints": 5, "llm_d_epp_average_queue_size": 4, "llm_d_epp_std_dev_queue_size": 2,
 		"llm_d_epp_average_running_requests": 10, "llm_d_epp_std_dev_running_requests": 0,
 		"llm_d_epp_average_kv_cache_utilization": 0.5, "llm_d_epp_std_dev_kv_cache_utilization": 0.25,
 		"llm_d_epp_per_endpoint_queue_size": 908,

@@ -80,7 +80,9 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	}
 }
 
-func planOf(profiles []schedule.Profile) *schedule.Plan { return schedule.NewPlan(profiles, nil, 0) }
+func planOf(profiles []schedule.Profile) *schedule.Plan {
+	return schedule.NewPlan(profiles, nil, nil, 0)
+}
 
 // TestSeriesLastAsLongAsAPlanNamesThem has two plans at once, which share a step, and counts on in the first after the
 // second has replaced it.

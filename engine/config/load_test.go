@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
@@ -143,9 +144,8 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	if n := got.Plan.Profiles()[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
 		t.Errorf("destinations: got %d, want the file's 1", n)
 	}
-	if reads, want := got.Plan.Reads(), schedule.ReadsSample|schedule.ReadsLoRA; reads != want {
-		t.Errorf("reads: got %b, want %b", reads, want)
-	}
+	readsThese(t, got.Plan, []attributes.Attribute{attributes.QueuedRequests, attributes.MaxLoRAs},
+		[]attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs})
 	got.Plan, got.Handler = nil, Handler{}
 	want := &Config{
 		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,
@@ -162,6 +162,17 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 }
 
+// readsThese expects the attributes of a plan, numbers and names, in the order of its plugins.
+func readsThese(t *testing.T, plan *schedule.Plan, numbers, names []attributes.Attribute) {
+	t.Helper()
+	if got := plan.Layout().Of(attributes.Number); !slices.Equal(got, numbers) {
+		t.Errorf("reads %v, want %v", got, numbers)
+	}
+	if got := plan.Layout().Of(attributes.Names); !slices.Equal(got, names) {
+		t.Errorf("reads %v, want %v", got, names)
+	}
+}
+
 func TestLoadDefaults(t *testing.T) {
 	got, err := Default(Settings{Destinations: 1})
 	if err != nil {
@@ -170,9 +181,9 @@ func TestLoadDefaults(t *testing.T) {
 	if n := got.Plan.Profiles()[0].Picker.Picker.(*pickers.MaxScore).MaxNumOfEndpoints; n != 1 {
 		t.Errorf("destinations: got %d, want 1 of the settings", n)
 	}
-	if reads, want := got.Plan.Reads(), schedule.ReadsSample|schedule.ReadsPrefix; reads != want {
-		t.Errorf("reads: got %b, want %b", reads, want)
-	}
+	readsThese(t, got.Plan, []attributes.Attribute{
+		attributes.QueuedRequests, attributes.KVCacheUsage, attributes.PrefixBlocks, attributes.InflightRequests,
+	}, nil)
 	if !got.ParseOpenAI || got.Models.Enabled || got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 ||
 		len(got.Warnings) > 0 {
 		t.Errorf("got %+v, want OpenAI parsed, metrics only, two engine labels, no warning", got)
@@ -202,8 +213,6 @@ func TestLoadWarns(t *testing.T) {
 		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\n" +
 			"schedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]",
 			"line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
-		"no metrics": {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false",
-			"line 5: dataLayer.injectDefaults: no metrics page is read"},
 		"no restarts": {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false",
 			"line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
 		"older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",

@@ -8,10 +8,12 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/spelling"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -23,6 +25,7 @@ type loader struct {
 	defaults  Settings
 	instances []*instance          // in the order of the file
 	named     map[string]*instance // by name; of several with one name the first
+	binding   attributes.Binding
 	config    *Config
 	from      origins
 }
@@ -43,6 +46,8 @@ type instance struct {
 	path      string // in the file; "" = a default
 	plugin    any    // nil = its type is missing, unknown or not supported
 	used      bool   // something names it, or it always has an effect
+	declared  bool   // reads has what the plugin reads
+	reads     []attributes.Slot
 }
 
 func (l *loader) load(root *yaml.Node) {
@@ -53,8 +58,10 @@ func (l *loader) load(root *yaml.Node) {
 	l.header(&doc)
 	l.gates(doc.FeatureGates)
 	l.instantiate(doc.Plugins)
-	l.schedule(doc.SchedulingProfiles)
+	profiles := l.profiles(doc.SchedulingProfiles)
+	handler := l.handler(len(profiles))
 	l.dataLayer(&doc)
+	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.parsers(&doc)
 	l.flowControl(&doc)
 	for _, x := range l.instances {

@@ -14,6 +14,12 @@ func TestLoadRefuses(t *testing.T) {
 		return head + "plugins:\n- type: " + typ + "\n  parameters: {" + parameters + "}\n"
 	}
 	for name, c := range map[string]struct{ data, want string }{
+		"no metrics": {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false",
+			"line 3: plugins[0]: queue-scorer reads queued-requests, which nothing emits; core-metrics-extractor has " +
+				"no page"},
+		"two producers": {head + "plugins: [{type: active-request-scorer}, {type: inflight-load-producer, name: a}, " +
+			"{type: inflight-load-producer, name: b}]", "line 3: plugins[0]: active-request-scorer reads " +
+			"inflight-requests, which a and b emit: name one of them"},
 		"not YAML":       {"a: b: c", "line 1: not readable as YAML: "},
 		"empty":          {"", "empty; without a configuration file the default"},
 		"only a comment": {"# nothing\n", "empty; "},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -13,12 +14,7 @@ const (
 	defaultHandler = "single-profile-handler"
 )
 
-// schedule makes the plan from the profiles of a file.
-func (l *loader) schedule(sections []profileSection) {
-	profiles := l.profiles(sections)
-	l.config.Plan = schedule.NewPlan(profiles, l.handler(len(profiles)), l.defaults.Stale)
-}
-
+// profiles returns the profiles of a file.
 func (l *loader) profiles(sections []profileSection) []schedule.Profile {
 	var profiles []schedule.Profile
 	if len(sections) == 0 {
@@ -102,10 +98,7 @@ func (x *instance) runsInProfile() bool {
 // add adds a plugin to a profile, as a filter, a scorer and a picker if it is several of these.
 func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float64) {
 	x.used = true
-	step := schedule.Step{Type: x.typ, Name: x.name}
-	if r, ok := x.plugin.(interface{ Reads() schedule.Reads }); ok {
-		step.Reads = r.Reads()
-	}
+	step := schedule.Step{Type: x.typ, Name: x.name, Reads: l.declare(x)}
 	if f, ok := x.plugin.(schedule.Filter); ok {
 		p.Filters = append(p.Filters, schedule.FilterStep{Step: step, Filter: f})
 	}
@@ -170,6 +163,72 @@ func (l *loader) handler(profiles int) schedule.Handler {
 		l.Fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
 	}
 	return plugin
+}
+
+// emits lists the plugin types that emit attributes. Those of the core-metrics-extractor come from metrics pages.
+var emits = map[string][]attributes.Attribute{
+	"core-metrics-extractor": {
+		attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage,
+		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs,
+	},
+	"inflight-load-producer":       {attributes.InflightRequests, attributes.InflightTokens},
+	"approx-prefix-cache-producer": {attributes.PrefixBlocks},
+}
+
+// declare returns what a plugin reads.
+func (l *loader) declare(x *instance) []attributes.Slot {
+	if plugin, ok := x.plugin.(schedule.Reader); ok && !x.declared {
+		r := l.binding.Reader(x.name)
+		plugin.Declare(r)
+		x.declared, x.reads = true, r.Slots()
+	}
+	return x.reads
+}
+
+// bind binds what the plugins of the profiles read to what is emitted.
+func (l *loader) bind() *attributes.Layout {
+	if l.config.Metrics.Enabled {
+		l.binding.Emit(l.from.core.name, emits[l.from.core.typ]...)
+	}
+	l.emit("inflight-load-producer")
+	l.emit("approx-prefix-cache-producer")
+	layout, faults := l.binding.Layout()
+	for _, f := range faults {
+		if !l.config.Metrics.Enabled && f.Absent != "" {
+			f.Text += "; core-metrics-extractor has no page, for dataLayer.injectDefaults is false and " +
+				"dataLayer.sources names no metrics-data-source"
+		}
+		l.Fail(l.pathOf(f.Reader), "%s", f.Text)
+	}
+	if !l.config.Metrics.Enabled && layout.ReadsFrom(attributes.Matched) {
+		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
+			"prefix cache")
+	}
+	return layout
+}
+
+// emit has every plugin of a type emit; a file that has none has one by default.
+func (l *loader) emit(typ string) {
+	none := true
+	for _, x := range l.instances {
+		if x.typ == typ && x.plugin != nil {
+			none = false
+			l.binding.Emit(x.name, emits[typ]...)
+		}
+	}
+	if none {
+		l.binding.Emit(typ, emits[typ]...)
+	}
+}
+
+// pathOf returns the path of the first plugin with a name.
+func (l *loader) pathOf(name string) string {
+	for _, x := range l.instances {
+		if x.name == name {
+			return x.path
+		}
+	}
+	return ""
 }
 
 // item returns the path of an item of a list.

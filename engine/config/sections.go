@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -33,13 +32,6 @@ func (l *loader) dataLayer(doc *document) {
 	if inject && !l.config.Metrics.Enabled {
 		l.from.metrics = l.oneOf("metrics-data-source")
 		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page()
-	}
-	reads := l.config.Plan.Reads() & (schedule.ReadsSample | schedule.ReadsLoRA)
-	if !l.config.Metrics.Enabled && reads != 0 {
-		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so scorers that need one are passed over")
-	} else if !l.config.Metrics.Enabled && l.config.Plan.Reads()&schedule.ReadsPrefix != 0 {
-		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
-			"prefix cache")
 	}
 	label := l.from.core.plugin.(*CoreMetrics).EngineLabelKey
 	l.config.EngineLabelKeys = []string{label}

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Sample holds what one scrape said. It is immutable. A count that the page does not have is 0.
+// Sample holds what one scrape said. It is immutable. A number that the page does not have is messages.Unknown, which
+// is below 0.
 type Sample struct {
 	At       time.Time     // when the scrape began
 	Interval time.Duration // to the next scrape, as planned; see FreshUntil
@@ -21,10 +22,10 @@ type Sample struct {
 	Engine       string   // as in messages.Reading
 	Waiting      int      // requests in the server's queue
 	Running      int      // requests in the server's batch
-	KVUsed       float64  // share of the KV cache in use, 0 to 1; messages.Unknown (below 0) = the page does not say
+	KVUsed       float64  // share of the KV cache in use, 0 to 1
 	ActiveLoRAs  []string // adapters in use
 	WaitingLoRAs []string // adapters that requests wait for
-	MaxLoRAs     int      // adapter slots
+	MaxLoRAs     int      // adapter slots; if they are unknown, the adapters are too
 	BlockTokens  int      // tokens in one KV block
 	Blocks       int      // KV blocks in all
 	StartedAt    float64  // when the server's process started, in unix seconds; 0 = unknown

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestFilters(t *testing.T) {
@@ -40,22 +42,23 @@ func TestFilters(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var list []schedule.Endpoint
+			var list []scheduletest.Endpoint
 			for _, l := range c.labels {
-				list = append(list, schedule.Endpoint{Labels: l})
+				list = append(list, scheduletest.Endpoint{Labels: l})
 			}
-			in := &schedule.Input{Candidates: schedule.CandidatesOf(list...)}
 			keep := slices.Repeat([]bool{true}, len(c.labels))
-			c.filter.Filter(in, keep)
+			scheduletest.Show(t, c.filter, new(messages.Request), func(in *schedule.Input) {
+				c.filter.Filter(in, keep)
+				if n := testing.AllocsPerRun(100, func() { c.filter.Filter(in, keep) }); n != 0 {
+					t.Errorf("%v allocations, want 0", n)
+				}
+			}, list...)
 			got := ""
 			for _, k := range keep {
 				got += map[bool]string{true: "y", false: "n"}[k]
 			}
 			if got != c.want {
 				t.Errorf("Filter(%v) = %s, want %s", c.labels, got, c.want)
-			}
-			if n := testing.AllocsPerRun(100, func() { c.filter.Filter(in, keep) }); n != 0 {
-				t.Errorf("%v allocations, want 0", n)
 			}
 		})
 	}

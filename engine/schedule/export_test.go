@@ -1,4 +1,25 @@
 package schedule
 
-// List returns what the candidates show, for comparisons.
-func (c Candidates) List() []Endpoint { return append([]Endpoint{}, c.list...) }
+import "github.com/signalbox-epp/signalbox/messages"
+
+// Seen is what an input shows.
+type Seen struct {
+	IDs     []messages.EndpointID
+	Fresh   []bool
+	Numbers [][]float64
+	Names   [][][]string
+}
+
+// Seen returns a copy of what the input shows, for comparisons.
+func (in *Input) Seen() (s Seen) {
+	for _, c := range in.Candidates.All() {
+		s.IDs, s.Fresh = append(s.IDs, c.ID()), append(s.Fresh, c.endpoint.fresh)
+	}
+	for slot := range in.run.view.numbers.columns {
+		s.Numbers = append(s.Numbers, append([]float64{}, in.run.numbers(slot)...))
+	}
+	for slot := range in.run.view.names.columns {
+		s.Names = append(s.Names, append([][]string{}, in.run.names(slot)...))
+	}
+	return s
+}

@@ -4,29 +4,29 @@ package schedule
 // fresh sample, and if there are none of these either, it keeps all and returns true. It does nothing unless scorers
 // read samples.
 func (r *profileRun) freshen(p *Profile) bool {
-	if p.ranks&readsFresh == 0 {
+	if !p.sampled || r.view.doubtful == 0 {
 		return false
 	}
-	left := r.keepIf(func(e *Endpoint) bool { return e.Fresh && !e.Failing })
+	left := r.keepIf(func(e *endpoint) bool { return e.fresh && !e.failing })
 	if left == 0 {
-		left = r.keepIf(func(e *Endpoint) bool { return e.Fresh })
+		left = r.keepIf(func(e *endpoint) bool { return e.fresh })
 	}
 	if left == 0 {
 		r.observer.AllStale()
 		return true
 	}
-	if left < len(r.cand) {
+	if left < len(r.place) {
 		r.compact()
 	}
 	return false
 }
 
 // keepIf sets keep for the candidates that are to stay, and returns their number.
-func (r *profileRun) keepIf(stays func(*Endpoint) bool) int {
-	r.keep = grow(r.keep, len(r.cand))
+func (r *profileRun) keepIf(stays func(*endpoint) bool) int {
+	r.keep = grow(r.keep, len(r.place))
 	n := 0
-	for i := range r.cand {
-		r.keep[i] = stays(&r.cand[i])
+	for i, at := range r.place {
+		r.keep[i] = stays(&r.view.all[at])
 		if r.keep[i] {
 			n++
 		}
@@ -37,14 +37,15 @@ func (r *profileRun) keepIf(stays func(*Endpoint) bool) int {
 // standIn scores by requests in flight: 1 for the fewest, 0 for the most, in proportion between them; 1 if all are
 // equal.
 func (r *profileRun) standIn() {
-	lo, hi := r.cand[0].Inflight.Requests, r.cand[0].Inflight.Requests
-	for i := range r.cand {
-		lo, hi = min(lo, r.cand[i].Inflight.Requests), max(hi, r.cand[i].Inflight.Requests)
+	lo := r.view.load[r.place[0]].Inflight
+	hi := lo
+	for _, at := range r.place {
+		lo, hi = min(lo, r.view.load[at].Inflight), max(hi, r.view.load[at].Inflight)
 	}
-	for i := range r.cand {
+	for i, at := range r.place {
 		r.scores[i] = 1
 		if hi > lo {
-			r.scores[i] = float32(hi-r.cand[i].Inflight.Requests) / float32(hi-lo)
+			r.scores[i] = float32(hi-r.view.load[at].Inflight) / float32(hi-lo)
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -19,8 +21,14 @@ import (
 // threshold change, they see the same as with a new scheduler.
 func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 	s := newScene(t, 5)
-	var seen []schedule.Endpoint
-	s.scorer("look", 1, schedule.ReadsSample, func(in *schedule.Input, _ []float32) { seen = in.Candidates.List() })
+	var seen schedule.Seen
+	reads := s.reads(attributes.BuiltIn()...)
+	s.filter("not the last", func(in *schedule.Input, keep []bool) {
+		if last := len(keep) - 1; last > 0 {
+			keep[last] = false
+		}
+	})
+	s.scorer("look", 1, reads, func(in *schedule.Input, _ []float32) { seen = in.Seen() })
 	random := rand.New(rand.NewPCG(3, 4))
 	at, born := now, 5
 	for round := range 3000 {
@@ -30,7 +38,7 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 		case 0:
 			endpoints.SampleWriter{Endpoint: some}.Publish(&endpoints.Sample{
 				At: at, Interval: time.Second,
-				Waiting: random.IntN(9), KVUsed: random.Float64(), ActiveLoRAs: []string{"a"},
+				Waiting: random.IntN(9) - 1, KVUsed: random.Float64(), ActiveLoRAs: []string{"a"},
 			})
 		case 1:
 			endpoints.LoadWriter{Endpoint: some}.Add(random.IntN(100))
@@ -56,7 +64,7 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 		s.scheduler.Run(s.planned(), &s.req, s.snap, at)
 		got := seen
 		schedule.NewScheduler(s.tools).Run(s.planned(), &s.req, s.snap, at)
-		if diff := cmp.Diff(seen, got); diff != "" {
+		if diff := cmp.Diff(seen, got, cmpopts.EquateNaNs()); diff != "" {
 			t.Fatalf("round %d, with a new scheduler -, with a used one +:\n%s", round, diff)
 		}
 	}

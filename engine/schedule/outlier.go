@@ -61,24 +61,24 @@ func (r *profileRun) dropOutliers(now time.Time) {
 
 // drop drops the outliers that selected selects. It drops none and returns false if no other candidate would be left.
 func (r *profileRun) drop(selected func(unhealthy) bool) bool {
-	r.keep = grow(r.keep, len(r.cand))
+	r.keep = grow(r.keep, len(r.place))
 	for i := range r.keep {
 		r.keep[i] = true
 	}
-	left := len(r.cand)
+	left := len(r.place)
 	for _, o := range r.view.outliers {
 		if i, here := r.candidate(o.at); here && selected(o) {
 			r.keep[i] = false
 			left--
 		}
 	}
-	if left > 0 && left < len(r.cand) {
+	if left > 0 && left < len(r.place) {
 		r.compact()
 	}
 	return left > 0
 }
 
-// candidate returns the index in cand of the endpoint at a place of the view, and whether it is still a candidate.
+// candidate returns the index among the candidates of the endpoint at a place of the view, and whether it is one still.
 func (r *profileRun) candidate(at int) (int, bool) {
 	if r.shared {
 		return at, true

@@ -19,7 +19,7 @@ func (s *scene) eject(i int, after time.Duration) *outlier.Status {
 
 func TestEjectedEndpointsGetNoRequests(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.scorer("s", 1, nil, fixed(.1, .2))
 	s.eject(2, time.Second)
 	out := s.run()
 	s.ranked(out, 1, 0)
@@ -34,7 +34,7 @@ func TestEjectedEndpointsGetNoRequests(t *testing.T) {
 
 func TestAllEjectedAreServedAll(t *testing.T) {
 	s := newScene(t, 2)
-	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.scorer("s", 1, nil, fixed(.1, .2))
 	s.eject(0, -time.Second)
 	s.eject(1, time.Second)
 	out := s.run()
@@ -48,7 +48,7 @@ func TestAllEjectedAreServedAll(t *testing.T) {
 
 func TestOneRequestProbesAnEjectedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.scorer("s", 1, nil, fixed(.1, .2))
 	s.eject(2, 0)
 	s.profiles[0].Picker.Most = func() int { return 3 }
 	out := s.run()
@@ -67,7 +67,7 @@ func TestOneRequestProbesAnEjectedEndpoint(t *testing.T) {
 func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 	for most, want := range map[int][]int{1: {2}, 2: {2, 1}} {
 		s := newScene(t, 3)
-		s.scorer("s", 1, 0, fixed(.1, .2))
+		s.scorer("s", 1, nil, fixed(.1, .2))
 		s.eject(2, 0)
 		s.profiles[0].Picker = picker("best", func(in *schedule.Input, totals []float32, ranked []int) []int {
 			return byTotal(in, totals, ranked)[:most]
@@ -79,7 +79,7 @@ func TestProbeKeepsToTheNumberOfDestinations(t *testing.T) {
 
 func TestFilteredEndpointsAreNotProbed(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.1, .2))
+	s.scorer("s", 1, nil, fixed(.1, .2))
 	h := s.eject(2, 0)
 	s.filter("others", only(0, 1))
 	s.ranked(s.run(), 1, 0)
@@ -91,7 +91,7 @@ func TestFilteredEndpointsAreNotProbed(t *testing.T) {
 // An endpoint that refuses at once is idle, and has the best total of all.
 func TestDegradedEndpointsComeLast(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.1, .9, .8))
+	s.scorer("s", 1, nil, fixed(.1, .9, .8))
 	s.degrade(1, messages.Overload, time.Second)
 	s.degrade(2, messages.ServerError, time.Second)
 	for most, want := range map[int][]int{1: {0}, 2: {0, 1}, 3: {0, 1, 2}} {
@@ -115,7 +115,7 @@ func (s *scene) degrade(i int, why messages.FailureKind, moment time.Duration) {
 // After its moment one request probes a degraded endpoint, wherever it ranks, and to all others it still comes last.
 func TestOneRequestProbesADegradedEndpoint(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("s", 1, 0, fixed(.5, .4, .3))
+	s.scorer("s", 1, nil, fixed(.5, .4, .3))
 	s.profiles[0].Picker.Most = func() int { return 3 }
 	s.degrade(1, messages.Overload, 0)
 	out := s.run()
@@ -148,7 +148,7 @@ func TestProbeThatHasToBeSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
-			s.scorer("s", 1, 0, fixed(.5, .4))
+			s.scorer("s", 1, nil, fixed(.5, .4))
 			s.req.Visible = c.visible
 			s.degrade(1, c.why, -c.ago)
 			if out := s.run(); out.Probe != c.want {
@@ -161,7 +161,7 @@ func TestProbeThatHasToBeSeen(t *testing.T) {
 // What a filter dropped is not probed, and the others keep their status.
 func TestStatusesFollowTheirEndpoints(t *testing.T) {
 	s := newScene(t, 4)
-	s.scorer("s", 1, 0, fixed(.5, .9, 1))
+	s.scorer("s", 1, nil, fixed(.5, .9, 1))
 	s.filter("others", only(1, 2, 3))
 	s.degrade(0, messages.Overload, 0)
 	s.degrade(2, messages.Overload, time.Second)

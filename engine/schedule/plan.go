@@ -1,8 +1,10 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
@@ -12,30 +14,30 @@ type Plan struct {
 	profiles []Profile
 	handler  Handler
 	stale    time.Duration
-	reads    Reads    // what the plugins of all profiles look at
+	fills    *fills
 	observer Observer // of its steps
 }
 
-// NewPlan returns a plan, which takes profiles over. A sample is stale once it is older than the duration stale and
-// than three of its intervals.
-func NewPlan(profiles []Profile, handler Handler, stale time.Duration) *Plan {
-	plan := &Plan{profiles: profiles, handler: handler, stale: stale, observer: unheard{}}
+// NewPlan returns a plan, which takes profiles over. layout has the attributes that the plugins have declared; nil =
+// none. A sample is stale once it is older than the duration stale and than three of its intervals.
+func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, stale time.Duration) *Plan {
+	if layout == nil {
+		layout = new(attributes.Layout)
+	}
+	plan := &Plan{profiles: profiles, handler: handler, stale: stale, fills: newFills(layout), observer: unheard{}}
 	for i := range profiles {
 		p := &profiles[i]
-		p.ranks = 0
-		for j := range p.Filters {
-			plan.reads |= p.Filters[j].Reads
-		}
+		p.sampled = false
 		for j := range p.Scorers {
-			p.ranks |= p.Scorers[j].Reads
+			p.Scorers[j].sampled = p.Scorers[j].reads(layout, attributes.Sampled)
+			p.sampled = p.sampled || p.Scorers[j].sampled
 		}
-		plan.reads |= p.ranks | p.Picker.Reads
 	}
 	return plan
 }
 
-// Reads returns what the plugins of all profiles look at.
-func (p *Plan) Reads() Reads { return p.reads }
+// Layout returns the attributes that the plugins of all profiles read.
+func (p *Plan) Layout() *attributes.Layout { return p.fills.layout }
 
 // Profiles returns the plan's own list. Before the plan runs, its owner may number the meters in it, or wrap plugins.
 func (p *Plan) Profiles() []Profile { return p.profiles }
@@ -57,7 +59,7 @@ type Profile struct {
 	Scorers []ScorerStep
 	Picker  PickerStep
 
-	ranks Reads // what the scorers together look at; NewPlan sets it
+	sampled bool // a scorer reads samples; NewPlan sets it
 }
 
 // Step is what the plugins of a profile have in common.
@@ -65,7 +67,12 @@ type Step struct {
 	Type  string // as in the configuration
 	Name  string // of the instance
 	Meter int    // the number by which the observer knows this step
-	Reads Reads
+	Reads []attributes.Slot
+}
+
+// reads reports whether the step reads an attribute of an origin.
+func (s *Step) reads(layout *attributes.Layout, o attributes.Origin) bool {
+	return slices.ContainsFunc(s.Reads, func(of attributes.Slot) bool { return layout.At(of).Origin == o })
 }
 
 // FilterStep is a filter at its place in a profile.
@@ -79,6 +86,8 @@ type ScorerStep struct {
 	Step
 	Scorer Scorer
 	Weight float32
+
+	sampled bool // it reads samples; NewPlan sets it
 }
 
 // PickerStep is the picker of a profile.

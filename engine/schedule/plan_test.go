@@ -1,32 +1,84 @@
 package schedule_test
 
 import (
+	"math"
+	"reflect"
 	"testing"
+	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// A plan reads what any of its filters, scorers and pickers reads, in whichever profile.
-func TestPlanReadsWhatItsPluginsRead(t *testing.T) {
-	reads := func(r schedule.Reads) schedule.Step { return schedule.Step{Reads: r} }
-	filter := schedule.Profile{Filters: []schedule.FilterStep{{}, {Step: reads(schedule.ReadsSample)}}}
-	scorer := schedule.Profile{Scorers: []schedule.ScorerStep{{Step: reads(schedule.ReadsLoRA)}, {}}}
-	picker := schedule.Profile{Picker: schedule.PickerStep{Step: reads(schedule.ReadsPrefix)}}
-	for name, c := range map[string]struct {
-		profiles []schedule.Profile
-		want     schedule.Reads
-	}{
-		"no profile": {nil, 0},
-		"a filter":   {[]schedule.Profile{{}, filter}, schedule.ReadsSample},
-		"a scorer":   {[]schedule.Profile{scorer, {}}, schedule.ReadsLoRA},
-		"a picker":   {[]schedule.Profile{picker}, schedule.ReadsPrefix},
-		"one of each": {
-			[]schedule.Profile{filter, scorer, picker},
-			schedule.ReadsSample | schedule.ReadsLoRA | schedule.ReadsPrefix,
-		},
+// What a page does not have is unknown, and not 0; an empty list is known.
+func TestUnknownIsNotZero(t *testing.T) {
+	s := newScene(t, 3)
+	const none = messages.Unknown
+	for i, sample := range []endpoints.Sample{
+		{},
+		{Waiting: none, Running: none, KVUsed: none, MaxLoRAs: none},
+		{Waiting: 3, Running: 2, KVUsed: math.NaN(), MaxLoRAs: 2, ActiveLoRAs: []string{"a"}},
 	} {
-		if got := schedule.NewPlan(c.profiles, nil, 0).Reads(); got != c.want {
-			t.Errorf("%s: reads %b, want %b", name, got, c.want)
+		sample.At, sample.Interval = now, time.Second
+		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.Publish(&sample)
+	}
+	endpoints.LoadWriter{Endpoint: s.snap.Endpoints[1]}.Add(1)
+	reads := s.reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage,
+		attributes.MaxLoRAs, attributes.ActiveLoRAs, attributes.WaitingLoRAs)
+	active, counts := s.binding.Reader("test").Names(attributes.ActiveLoRAs.Name, ""), []int{}
+	var saw schedule.Seen
+	s.scorer("look", 1, reads, func(in *schedule.Input, _ []float32) {
+		saw = in.Seen()
+		for i := range in.Candidates.Len() {
+			counts = append(counts, in.Names(active).Count(i))
 		}
+		if !in.Names(active).Contains(2, "a") || in.Names(active).Contains(1, "a") {
+			t.Error("the adapter is not where it is")
+		}
+	})
+	s.run()
+	for i, row := range saw.Numbers {
+		for j, x := range row {
+			if unknown := j == 1; math.IsNaN(x) != unknown {
+				t.Errorf("attribute %d of endpoint %d is %v", i, j, x)
+			}
+		}
+	}
+	if !math.IsInf(saw.Numbers[2][2], 1) {
+		t.Errorf("a KV cache that is no number is %v, want infinity", saw.Numbers[2][2])
+	}
+	if !reflect.DeepEqual(counts, []int{0, -1, 1}) {
+		t.Errorf("numbers of adapters %v, want 0, unknown, 1", counts)
+	}
+}
+
+// Each plugin sees the columns of the candidates that the filters before have left. The next request sees all again.
+func TestColumnsFollowTheCandidates(t *testing.T) {
+	s := newScene(t, 5)
+	queued := s.number(attributes.QueuedRequests)
+	var saw [][]float64
+	look := func(in *schedule.Input, _ []bool) {
+		var column []float64
+		for i := range in.Numbers(queued).Len() {
+			column = append(column, in.Numbers(queued).At(i))
+		}
+		saw = append(saw, column)
+	}
+	s.filter("first", look)
+	s.filter("some", only(1, 3, 4))
+	s.filter("second", look)
+	s.filter("fewer", only(3, 4))
+	s.scorer("last", 1, s.reads(attributes.QueuedRequests), func(in *schedule.Input, _ []float32) { look(in, nil) })
+	s.run()
+	want := [][]float64{{0, 1, 2, 3, 4}, {1, 3, 4}, {3, 4}}
+	if !reflect.DeepEqual(saw, want) {
+		t.Errorf("saw %v, want %v", saw, want)
+	}
+	saw = nil
+	s.run()
+	if !reflect.DeepEqual(saw, want) {
+		t.Errorf("the next request saw %v, want %v", saw, want)
 	}
 }

@@ -20,9 +20,9 @@ type profileRun struct {
 	in       Input // what plugins are shown; zero between runs; Earlier is set before each
 
 	candidates
-	scores []float32 // of the scorer that runs; scores[i] belongs to cand[i]
-	totals []float32 // weighted sums; totals[i] belongs to cand[i]
-	ranked []int     // indexes of cand, as the picker returned them
+	scores []float32 // of the scorer that runs; scores[i] belongs to candidate i
+	totals []float32 // weighted sums; totals[i] belongs to candidate i
+	ranked []int     // candidates, as the picker returned them
 	last   []uint32  // places in the view of the degraded endpoints that follow the ranked ones
 	due    unhealthy // the outlier that the request may probe; due.at = -1: none
 	stale  bool      // all samples were stale: scorers that read them were not asked
@@ -30,11 +30,12 @@ type profileRun struct {
 
 // candidates holds the endpoints of a view that are left.
 type candidates struct {
-	cand   []Endpoint // those that are left; only compact writes to it, and never while it is shared
-	shared bool       // cand is the view's list, because no endpoint has been dropped
-	own    []Endpoint // the buffer of cand once an endpoint was dropped
-	place  []int      // place[i] is the index of cand[i] in the view; ascending
-	keep   []bool     // keep[i] = cand[i] stays; valid between a step and compact
+	place  []int   // place[i] is the place in the view of candidate i; ascending
+	shared bool    // no endpoint has been dropped: place is every, and the view's columns are those of the candidates
+	every  []int   // every[i] = i
+	left   []int   // the buffer of place once an endpoint was dropped
+	own    columns // the candidates' columns once an endpoint was dropped, as far as plugins have asked for them
+	keep   []bool  // keep[i] = candidate i stays; valid between a step and compact
 }
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
@@ -42,7 +43,7 @@ func (r *profileRun) profile(
 	req *messages.Request, p *Profile, now time.Time,
 ) (messages.ProfileRun, messages.Reason, string) {
 	rec := messages.ProfileRun{Profile: p.Name, Runner: -1}
-	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand}
+	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand, run: r}
 	defer r.forget()
 	r.reset()
 	if filter := r.filter(p, &rec); filter != "" {
@@ -61,11 +62,10 @@ func (r *profileRun) forget() { r.in = Input{} }
 // reset makes every endpoint of the view a candidate.
 func (r *profileRun) reset() {
 	r.stale, r.due.at = false, -1
-	r.cand, r.shared = r.view.all, true
-	r.place = grow(r.place, len(r.view.all))
-	for i := range r.place {
-		r.place[i] = i
+	for i := len(r.every); i < len(r.view.all); i++ {
+		r.every = append(r.every, i)
 	}
+	r.place, r.shared = r.every[:len(r.view.all)], true
 }
 
 // filter runs the filters. It returns the name of the one that left no candidate; "" = some are left.
@@ -78,11 +78,11 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	last := ""
 	for i := range p.Filters {
 		f := &p.Filters[i]
-		r.keep = grow(r.keep, len(r.cand))
+		r.keep = grow(r.keep, len(r.place))
 		for j := range r.keep {
 			r.keep[j] = true
 		}
-		r.in.Candidates = Candidates{r.cand}
+		r.in.Candidates = Candidates{r.view.all, r.place}
 		began := r.tools.Clock.Nanos()
 		f.Filter.Filter(&r.in, r.keep)
 		r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
@@ -92,7 +92,7 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 			mine[at] = true
 		}
 		runs = append(runs, messages.FilterRun{Plugin: f.Name, Kept: messages.TakeList(mine)})
-		if len(r.cand) == 0 {
+		if len(r.place) == 0 {
 			last = f.Name
 			break
 		}
@@ -103,36 +103,51 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 
 // compact drops the candidates for which keep is false.
 func (r *profileRun) compact() {
-	if r.shared {
-		r.own = append(r.own[:0], r.view.all...)
-		r.cand, r.shared = r.own, false
-	}
-	n := 0
+	r.left = grow(r.left, len(r.place))[:0]
 	for i, keep := range r.keep {
 		if keep {
-			if n != i {
-				r.cand[n], r.place[n] = r.cand[i], r.place[i]
-			}
-			n++
+			r.left = append(r.left, r.place[i])
 		}
 	}
-	r.cand, r.place = r.cand[:n], r.place[:n]
+	if len(r.left) < len(r.place) {
+		if r.shared {
+			r.own.fit(r.view.fills.layout)
+		}
+		r.place, r.shared = r.left, false
+		r.own.outdate()
+	}
+}
+
+// numbers returns a column of the candidates.
+func (r *profileRun) numbers(slot int) []float64 {
+	if r.shared {
+		return r.view.number(slot)
+	}
+	return r.own.numbers.gather(slot, &r.view.numbers, r.place)
+}
+
+// names returns a column of the candidates.
+func (r *profileRun) names(slot int) [][]string {
+	if r.shared {
+		return r.view.list(slot)
+	}
+	return r.own.names.gather(slot, &r.view.names, r.place)
 }
 
 // score sums the weighted scores into totals. If all samples are stale, scores by in-flight load replace those of the
 // scorers that read samples.
 func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
-	n := len(r.cand)
+	n := len(r.place)
 	r.totals = grow(r.totals, n)
 	clear(r.totals)
-	r.in.Candidates = Candidates{r.cand}
+	r.in.Candidates = Candidates{r.view.all, r.place}
 	slab := make([]float32, (len(p.Scorers)+1)*len(r.view.all))
 	runs := make([]messages.ScorerRun, 0, len(p.Scorers))
 	for i := range p.Scorers {
 		sc := &p.Scorers[i]
 		mine := slab[i*len(r.view.all) : (i+1)*len(r.view.all)]
 		r.scores = mine[:n]
-		if r.stale && sc.Reads&readsFresh != 0 {
+		if r.stale && sc.sampled {
 			r.standIn()
 		} else {
 			r.ask(sc)
@@ -157,7 +172,7 @@ func (r *profileRun) spread(list []float32) {
 		return
 	}
 	end := len(list)
-	for j := len(r.cand) - 1; j >= 0; j-- {
+	for j := len(r.place) - 1; j >= 0; j-- {
 		v := list[j]
 		for end--; end > r.place[j]; end-- {
 			list[end] = -1
@@ -212,11 +227,11 @@ func (r *profileRun) faulty() string {
 	if len(r.ranked) == 0 {
 		return "picked nothing"
 	}
-	r.keep = grow(r.keep, len(r.cand))
+	r.keep = grow(r.keep, len(r.place))
 	clear(r.keep)
 	for _, c := range r.ranked {
-		if c < 0 || c >= len(r.cand) {
-			return fmt.Sprintf("picked %d of %d", c, len(r.cand))
+		if c < 0 || c >= len(r.place) {
+			return fmt.Sprintf("picked %d of %d", c, len(r.place))
 		}
 		if r.keep[c] {
 			return fmt.Sprintf("picked %d twice", c)

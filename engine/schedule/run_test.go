@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
@@ -14,8 +15,8 @@ import (
 
 func TestScoresAreWeighedAndSummed(t *testing.T) {
 	s := newScene(t, 3)
-	s.scorer("a", 2, 0, fixed(0.5, 0.25, 1))
-	s.scorer("b", 1, 0, fixed(0.5, 1, 0))
+	s.scorer("a", 2, nil, fixed(0.5, 0.25, 1))
+	s.scorer("b", 1, nil, fixed(0.5, 1, 0))
 	out := s.run()
 	s.ranked(out, 2, 0, 1)
 	run := out.Decision.Profiles.At(0)
@@ -34,7 +35,7 @@ func TestScoresAreWeighedAndSummed(t *testing.T) {
 func TestOutOfRangeIsClampedAndNaNCountsAsZero(t *testing.T) {
 	s := newScene(t, 5)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	s.scorer("odd", 1, 0, fixed(-1, 7, nan, inf, -inf))
+	s.scorer("odd", 1, nil, fixed(-1, 7, nan, inf, -inf))
 	out := s.run()
 	got := out.Decision.Profiles.At(0).Scorers.At(0).Scores.Append(nil)
 	if !reflect.DeepEqual(got, []float32{0, 1, 0, 1, 0}) {
@@ -92,7 +93,7 @@ func TestHandlerFaultsAreOurs(t *testing.T) {
 	}
 	t.Run("a profile twice", func(t *testing.T) {
 		s, ran := newScene(t, 2), 0
-		s.scorer("counts", 1, 0, func(*schedule.Input, []float32) { ran++ })
+		s.scorer("counts", 1, nil, func(*schedule.Input, []float32) { ran++ })
 		s.plan, s.handler = nil, handler{func(int) int { return 0 }, 0}
 		s.failed(s.run(), messages.Internal, "the profile handler named profile default twice")
 		if ran != 1 {
@@ -136,7 +137,7 @@ func TestFilterThatLeavesNoneIsNamed(t *testing.T) {
 	s.filter("some", only(1, 2))
 	s.filter("strict", only(0))
 	s.filter("never", func(*schedule.Input, []bool) { late++ })
-	s.scorer("never", 1, 0, func(*schedule.Input, []float32) { late++ })
+	s.scorer("never", 1, nil, func(*schedule.Input, []float32) { late++ })
 	out := s.run()
 	s.failed(out, messages.NoEndpoints, "filter strict left no endpoint")
 	run := out.Decision.Profiles.At(0)
@@ -151,7 +152,7 @@ func TestFilterThatLeavesNoneIsNamed(t *testing.T) {
 func TestFilteredCandidatesAreNotScoredAndPlacesStayRight(t *testing.T) {
 	s := newScene(t, 5)
 	s.filter("some", only(1, 3, 4))
-	s.scorer("a", 1, 0, fixed(0.1, 0.9, 0.5))
+	s.scorer("a", 1, nil, fixed(0.1, 0.9, 0.5))
 	out := s.run()
 	s.ranked(out, 3, 4, 1)
 	run := out.Decision.Profiles.At(0)
@@ -174,7 +175,7 @@ func TestRunnerUpFollowsTheRanking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 3)
-			s.scorer("a", 1, 0, fixed(c.scores...))
+			s.scorer("a", 1, nil, fixed(c.scores...))
 			s.profiles[0].Picker = picker("so", func(*schedule.Input, []float32, []int) []int { return c.order })
 			if got := s.run().Decision.Profiles.At(0).Runner; got != c.want {
 				t.Errorf("runner-up %d, want %d", got, c.want)
@@ -243,9 +244,10 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 		t.Error("matched although no plugin reads it")
 	}
 	var saw []int
-	s.scorer("prefix", 1, schedule.ReadsPrefix, func(in *schedule.Input, _ []float32) {
-		for i := range in.Candidates.Len() {
-			saw = append(saw, in.Candidates.At(i).PrefixBlocks())
+	blocks := s.number(attributes.PrefixBlocks)
+	s.scorer("prefix", 1, s.reads(attributes.PrefixBlocks), func(in *schedule.Input, _ []float32) {
+		for i := range in.Numbers(blocks).Len() {
+			saw = append(saw, int(in.Numbers(blocks).At(i)))
 		}
 	})
 	s.run()

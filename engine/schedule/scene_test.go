@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -19,6 +20,7 @@ var now = time.Unix(1_800_000_000, 0)
 type scene struct {
 	*testing.T
 	snap      *endpoints.Snapshot
+	binding   attributes.Binding
 	profiles  []schedule.Profile
 	handler   schedule.Handler
 	stale     time.Duration
@@ -38,6 +40,7 @@ func newScene(t *testing.T, n int) *scene {
 		endpoints.SampleWriter{Endpoint: es[i]}.Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
 	}
 	s.snap = endpoints.NewSnapshot(5, es)
+	s.binding.Emit("built in", attributes.BuiltIn()...)
 	s.handler, s.stale = once{}, 5*time.Second
 	s.profiles = []schedule.Profile{{Name: "default", Picker: picker("best", byTotal)}}
 	s.tools = schedule.Tools{Clock: &ticks{}, Rand: rand.New(rand.NewPCG(1, 2))}
@@ -51,7 +54,11 @@ func (s *scene) run() schedule.Outcome { return s.scheduler.Run(s.planned(), &s.
 
 func (s *scene) planned() *schedule.Plan {
 	if s.plan == nil {
-		s.plan = schedule.NewPlan(s.profiles, s.handler, s.stale)
+		layout, faults := s.binding.Layout()
+		if len(faults) > 0 {
+			s.Fatal(faults)
+		}
+		s.plan = schedule.NewPlan(s.profiles, layout, s.handler, s.stale)
 		s.plan.Observe(&s.counts)
 	}
 	return s.plan
@@ -63,7 +70,25 @@ func (s *scene) filter(name string, f filterFunc) {
 	p.Filters, s.plan = append(p.Filters, schedule.FilterStep{Step: step, Filter: f}), nil
 }
 
-func (s *scene) scorer(name string, weight float32, reads schedule.Reads, f scoreFunc) {
+// reads returns the slots of attributes.
+func (s *scene) reads(all ...attributes.Attribute) []attributes.Slot {
+	r := s.binding.Reader("test")
+	for _, a := range all {
+		if a.Type == attributes.Names {
+			r.Names(a.Name, "")
+		} else {
+			r.Number(a.Name, "")
+		}
+	}
+	return r.Slots()
+}
+
+// number returns the slot of one number.
+func (s *scene) number(a attributes.Attribute) attributes.NumberSlot {
+	return s.binding.Reader("test").Number(a.Name, "")
+}
+
+func (s *scene) scorer(name string, weight float32, reads []attributes.Slot, f scoreFunc) {
 	p := &s.profiles[0]
 	step := schedule.Step{Name: name, Meter: 10 + len(p.Scorers), Reads: reads}
 	p.Scorers, s.plan = append(p.Scorers, schedule.ScorerStep{Step: step, Scorer: f, Weight: weight}), nil

@@ -3,6 +3,7 @@ package schedule
 import (
 	"math/rand/v2"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -13,7 +14,17 @@ type Input struct {
 	Earlier    []Result // what the profiles that ran before picked for this request
 	Candidates Candidates
 	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
+
+	run *profileRun
 }
+
+// Numbers returns an attribute that the plugin has declared.
+func (in *Input) Numbers(of attributes.NumberSlot) Numbers {
+	return Numbers{in.run.numbers(of.Index())}
+}
+
+// Names returns an attribute that the plugin has declared.
+func (in *Input) Names(of attributes.NamesSlot) Names { return Names{in.run.names(of.Index())} }
 
 // Result is what one profile run picked.
 type Result struct {
@@ -47,18 +58,12 @@ type Picker interface {
 	Pick(in *Input, totals []float32, ranked []int) []int
 }
 
-// Reads says what a plugin looks at beyond labels and in-flight load, so that nothing is gathered in vain. A plugin
-// that looks at more has a method Reads() Reads.
-type Reads uint8
-
-const (
-	ReadsSample Reads = 1 << iota // Waiting, Running, KVUsed: the sample must be fresh
-	ReadsLoRA                     // ActiveLoRAs, WaitingLoRAs, MaxLoRAs: the sample must be fresh
-	ReadsPrefix                   // PrefixBlocks
-)
-
-// readsFresh is what is read from samples, which must be fresh.
-const readsFresh = ReadsSample | ReadsLoRA
+// Reader is a plugin that reads attributes of endpoints.
+type Reader interface {
+	// Declare asks for the slots of the attributes that the plugin reads, and keeps them. It is called once, after the
+	// parameters were decoded and before the plugin runs. What no plugin declares is not gathered.
+	Declare(r *attributes.Reader)
+}
 
 // Handler chooses which profiles run for a request, one after the other.
 type Handler interface {

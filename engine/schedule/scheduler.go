@@ -63,10 +63,8 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 }
 
 func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
-	s.view.gather(req, snap, now, p.stale)
-	if p.reads&ReadsPrefix != 0 {
-		s.view.match(req, snap.Slots(), s.tools.Matcher)
-	}
+	s.view.gather(p, req, snap, now)
+	s.view.match(req, snap.Slots(), s.tools.Matcher)
 	out := Outcome{Decision: s.begin(p, snap), PrefixBlocks: -1}
 	switch {
 	case len(snap.Endpoints) == 0:
@@ -114,7 +112,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	clear(s.ran)
 	ids := make([]messages.EndpointID, len(s.view.all))
 	for i := range s.view.all {
-		ids[i] = s.view.all[i].ID
+		ids[i] = s.view.all[i].id
 	}
 	return messages.Decision{
 		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids),
@@ -127,7 +125,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 func (s *Scheduler) result(profile string, rec *messages.ProfileRun) Result {
 	ids := make([]messages.EndpointID, 0, rec.Ranked.Len())
 	for _, at := range rec.Ranked.All() {
-		ids = append(ids, s.view.all[at].ID)
+		ids = append(ids, s.view.all[at].id)
 	}
 	return Result{Profile: profile, Ranked: ids}
 }
@@ -154,6 +152,6 @@ func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int) {
 	}
 	o.Ranked = s.best
 	if s.view.matched {
-		o.PrefixBlocks = s.view.all[rec.Ranked.At(0)].PrefixBlocks
+		o.PrefixBlocks = s.view.matches[s.view.all[rec.Ranked.At(0)].id.Slot]
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -21,7 +22,7 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s.age(0, 5*time.Second+1)
 	s.age(1, 5*time.Second)
 	s.ranked(s.run(), 0, 1, 2) // no plugin reads a sample: freshness does not count
-	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.5, 1))
+	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), fixed(0.5, 1))
 	out := s.run()
 	s.ranked(out, 2, 1)
 	if out.Decision.Stale || s.counts.stale != 0 || out.Decision.Profiles.At(0).Totals.At(0) != -1 {
@@ -40,7 +41,7 @@ func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	}
 	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[1]}.ScrapeFailed()
 	s.ranked(s.run(), 0, 1, 2) // no plugin reads a sample
-	s.scorer("queue", 1, schedule.ReadsSample, fixed(0.2, 0.5, 1))
+	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), fixed(0.2, 0.5, 1))
 	s.ranked(s.run(), 2, 0)
 	s.age(0, time.Minute)
 	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.ScrapeFailed()
@@ -61,9 +62,9 @@ func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 		}
 	}
 	asked := 0
-	s.scorer("queue", 2, schedule.ReadsSample, func(*schedule.Input, []float32) { asked++ })
-	s.scorer("lora", 1, schedule.ReadsLoRA, func(*schedule.Input, []float32) { asked++ })
-	s.scorer("own", 1, 0, fixed(1, 0, 0))
+	s.scorer("queue", 2, s.reads(attributes.QueuedRequests), func(*schedule.Input, []float32) { asked++ })
+	s.scorer("lora", 1, s.reads(attributes.ActiveLoRAs), func(*schedule.Input, []float32) { asked++ })
+	s.scorer("own", 1, nil, fixed(1, 0, 0))
 	out := s.run()
 	s.ranked(out, 1, 2, 0)
 	if got := out.Decision.Profiles.At(0).Totals.Append(nil); !reflect.DeepEqual(got, []float32{1, 3, 2.25}) {
@@ -80,16 +81,17 @@ func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 	known := endpoints.LoadWriter{Endpoint: e}.Add(1)
 	endpoints.SampleWriter{Endpoint: e}.SampleInForce(endpoints.SampleWriter{Endpoint: e}.BeginScrape())
 	endpoints.LoadWriter{Endpoint: e}.Add(3)
-	var in []schedule.Endpoint
-	s.scorer("queue", 1, schedule.ReadsSample, func(i *schedule.Input, _ []float32) { in = i.Candidates.List() })
+	var saw schedule.Seen
+	reads := s.reads(attributes.QueuedRequests, attributes.InflightRequests, attributes.InflightTokens)
+	s.scorer("queue", 1, reads, func(in *schedule.Input, _ []float32) { saw = in.Seen() })
 	s.run()
-	if in[0].Waiting != 0 || in[1].Waiting != 2 || in[1].Inflight != (schedule.Inflight{Requests: 2, Tokens: 4}) {
-		t.Errorf("candidates %+v, want 1 sampled and 1 since", in)
+	if want := [][]float64{{0, 2}, {0, 2}, {0, 4}}; !reflect.DeepEqual(saw.Numbers, want) {
+		t.Errorf("queues, requests and tokens %v, want %v: 1 sampled and 1 since", saw.Numbers, want)
 	}
 	endpoints.LoadWriter{Endpoint: e}.Remove(known)
 	s.run()
-	if in[1].Waiting != 2 || in[1].Inflight.Requests != 1 {
-		t.Errorf("candidate %+v: the sample knew the one that ended", in[1])
+	if want := [][]float64{{0, 2}, {0, 1}, {0, 3}}; !reflect.DeepEqual(saw.Numbers, want) {
+		t.Errorf("queues, requests and tokens %v, want %v: the sample knew the one that ended", saw.Numbers, want)
 	}
 }
 
@@ -98,9 +100,10 @@ func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 	for _, e := range s.snap.Endpoints {
 		endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: now, Interval: time.Second})
 	}
-	s.scorer("queue", 1, schedule.ReadsSample, func(in *schedule.Input, scores []float32) {
+	queued := s.number(attributes.QueuedRequests)
+	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), func(in *schedule.Input, scores []float32) {
 		for i := range scores {
-			scores[i] = 1 / float32(1+in.Candidates.At(i).Waiting())
+			scores[i] = 1 / float32(1+in.Numbers(queued).At(i))
 		}
 	})
 	for range 40 {
@@ -119,8 +122,8 @@ func first(_ *schedule.Input, _ []float32, ranked []int) []int { return append(r
 func sized(t *testing.T, n int) *scene {
 	s := newScene(t, n)
 	s.filter("all", func(*schedule.Input, []bool) {})
-	s.scorer("a", 1, schedule.ReadsSample, func(*schedule.Input, []float32) {})
-	s.scorer("b", 1, 0, func(*schedule.Input, []float32) {})
+	s.scorer("a", 1, s.reads(attributes.QueuedRequests), func(*schedule.Input, []float32) {})
+	s.scorer("b", 1, nil, func(*schedule.Input, []float32) {})
 	s.profiles[0].Picker = picker("first", first)
 	return s
 }
@@ -142,7 +145,7 @@ func TestAllocationsDoNotGrowWithEndpoints(t *testing.T) {
 
 func TestSchedulerHoldsNothingOfALargerPool(t *testing.T) {
 	s := newScene(t, 9)
-	s.scorer("a", 1, 0, fixed(0, 0, 0, 0, 0, 0, 0, 0, 1))
+	s.scorer("a", 1, nil, fixed(0, 0, 0, 0, 0, 0, 0, 0, 1))
 	s.ranked(s.run(), 8, 0, 1, 2, 3, 4, 5, 6, 7)
 	s.snap = endpoints.NewSnapshot(6, s.snap.Endpoints[:2])
 	out := s.run()

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
@@ -12,12 +13,17 @@ import (
 // endpoints, so that the next request reads only what has changed, and keeps nothing of the request.
 type view struct {
 	allowed  allowed
-	all      []Endpoint            // those that the request may go to; an index in it is called a place
+	all      []endpoint            // those that the request may go to; an index in it is called a place
 	sources  []*endpoints.Endpoint // sources[i] is the endpoint of all[i]
 	outliers []unhealthy           // those of all, by place, ascending
 
-	known []known       // known[i] is what all[i] was read from; len(known) = cap(all)
-	stale time.Duration // the threshold by which known was read
+	columns
+	doubtful int // endpoints without a fresh sample, or whose newest scrape failed
+
+	load  []endpoints.Counters // load[i] is that of all[i]
+	known []source             // known[i] is what place i was read from; len(known) = cap(all)
+	fills *fills               // by which known was read
+	stale time.Duration        // the threshold by which known was read
 
 	matches []int // lead blocks of the request's prompt, by slot
 	matched bool  // matches is of this request
@@ -70,9 +76,9 @@ func (a *allowed) forget() {
 }
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
-func (v *view) gather(req *messages.Request, snap *endpoints.Snapshot, now time.Time, stale time.Duration) {
-	v.room(len(snap.Endpoints), stale)
-	v.sources, v.outliers, v.matched = v.sources[:0], v.outliers[:0], false
+func (v *view) gather(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) {
+	v.room(len(snap.Endpoints), p)
+	v.sources, v.outliers, v.matched, v.doubtful = v.sources[:0], v.outliers[:0], false, 0
 	v.allowed.restrict(req.Subset)
 	defer v.allowed.forget()
 	for _, e := range snap.Endpoints {
@@ -83,41 +89,55 @@ func (v *view) gather(req *messages.Request, snap *endpoints.Snapshot, now time.
 		v.read(e, now)
 		v.inspect(e)
 	}
+	v.count()
 }
 
 // match notes how many lead blocks of the prompt each endpoint holds.
 func (v *view) match(req *messages.Request, slots int, m Matcher) {
-	if len(v.all) == 0 || m == nil || req.Blocks.Len() == 0 {
+	if len(v.fills.prefix) == 0 {
 		return
 	}
 	v.matches = grow(v.matches, slots)
 	clear(v.matches)
-	v.matched = true
-	m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
-	for i := range v.all {
-		v.all[i].PrefixBlocks = v.matches[v.all[i].ID.Slot]
+	if len(v.all) > 0 && m != nil && req.Blocks.Len() > 0 {
+		v.matched = true
+		m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
+	}
+	for _, slot := range v.fills.prefix {
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = float64(v.matches[v.all[i].id.Slot])
+		}
 	}
 }
 
-// known says what an Endpoint was read from. While that stays the same, only load and freshness are read again.
-type known struct {
+// source says what a place of the view was read from. While that stays the same, only load and freshness are read
+// again.
+type source struct {
 	endpoint *endpoints.Endpoint
 	sample   *endpoints.Sample // nil = it had none
-	waiting  int               // of the sample
+	queued   float64           // of the sample; NaN = unknown
 	until    time.Time         // the last moment at which the sample is fresh
 }
 
-// room makes all large enough for n endpoints. It drops what is known if all moves to other memory, or the threshold
-// changes.
-func (v *view) room(n int, stale time.Duration) {
+// room makes room for n endpoints. It drops what is known if anything moves to other memory, or if the plan has other
+// attributes or another threshold.
+func (v *view) room(n int, p *Plan) {
 	if cap(v.all) < n {
-		v.all = make([]Endpoint, n, n+n/2)
-		v.known = make([]known, cap(v.all))
+		v.all = make([]endpoint, n, n+n/2)
+		v.known = make([]source, cap(v.all))
+		v.load = make([]endpoints.Counters, cap(v.all))
+		v.fills = nil
 	}
-	if v.all = v.all[:0]; v.stale != stale {
-		v.stale = stale
-		clear(v.known)
+	v.all = v.all[:0]
+	if v.fills == p.fills && v.stale == p.stale {
+		return
 	}
+	v.fills, v.stale = p.fills, p.stale
+	v.fit(p.fills.layout)
+	v.numbers.stretch(cap(v.all))
+	v.names.stretch(cap(v.all))
+	clear(v.known)
 }
 
 // read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them has
@@ -127,22 +147,63 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
 	out, k := &v.all[at], &v.known[at]
-	load, smp := e.Counters(), e.Sample()
-	if k.endpoint != e || k.sample != smp {
-		*out = Endpoint{ID: e.ID, Address: e.Spec.Address, Labels: e.Labels}
-		*k = known{endpoint: e, sample: smp}
+	if smp := e.Sample(); k.endpoint != e || k.sample != smp {
+		*out = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
+		*k = source{endpoint: e, sample: smp, queued: math.NaN()}
 		if smp != nil {
-			k.waiting, k.until = smp.Waiting, smp.FreshUntil(v.stale)
-			out.Sampled.Running, out.Sampled.KVUsed, out.Sampled.MaxLoRAs = smp.Running, smp.KVUsed, smp.MaxLoRAs
-			out.Sampled.ActiveLoRAs, out.Sampled.WaitingLoRAs = smp.ActiveLoRAs, smp.WaitingLoRAs
+			k.queued, k.until = known(float64(smp.Waiting)), smp.FreshUntil(v.stale)
+		}
+		v.sampled(at, smp)
+	}
+	out.fresh, out.failing = k.sample != nil && !now.After(k.until), e.Failing()
+	if !out.fresh || out.failing {
+		v.doubtful++
+	}
+	v.load[at] = e.Counters()
+}
+
+// sampled writes what a sample says of the endpoint at a place; nil = there is none.
+func (v *view) sampled(at int, smp *endpoints.Sample) {
+	for _, f := range v.fills.numbers {
+		v.numbers.columns[f.slot][at] = math.NaN()
+		if smp != nil {
+			v.numbers.columns[f.slot][at] = f.of(smp)
 		}
 	}
-	if smp != nil {
-		out.Fresh, out.Waiting = !now.After(k.until), k.waiting+load.Since
+	for _, f := range v.fills.names {
+		v.names.columns[f.slot][at] = nil
+		if smp != nil {
+			v.names.columns[f.slot][at] = f.of(smp)
+		}
 	}
-	out.Failing = e.Failing()
-	out.Inflight.Requests, out.Inflight.Tokens, out.PrefixBlocks = load.Inflight, load.Tokens, 0
 }
+
+// count writes the columns that change with each pick.
+func (v *view) count() {
+	for _, slot := range v.fills.queued {
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = v.known[i].queued + float64(v.load[i].Since)
+		}
+	}
+	for _, slot := range v.fills.requests {
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = float64(v.load[i].Inflight)
+		}
+	}
+	for _, slot := range v.fills.tokens {
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = float64(v.load[i].Tokens)
+		}
+	}
+}
+
+// at returns a column of the view, as long as the view.
+func (v *view) number(slot int) []float64 { return v.numbers.columns[slot][:len(v.all)] }
+
+func (v *view) list(slot int) [][]string { return v.names.columns[slot][:len(v.all)] }
 
 // grow returns a slice of length n, which is buf if that is large enough. Its elements are not cleared.
 func grow[T any](buf []T, n int) []T {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -19,6 +20,8 @@ type ActiveRequest struct {
 	MaxBusyScore float64 `json:"maxBusyScore"`
 	// InFlightLoadProducerName names the inflight-load-producer that counts; empty = the only one.
 	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`
+
+	requests attributes.NumberSlot
 }
 
 // Validate returns which parameters are out of range.
@@ -33,16 +36,21 @@ func (s *ActiveRequest) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Declare asks for the requests in flight.
+func (s *ActiveRequest) Declare(r *attributes.Reader) {
+	s.requests = r.Number(attributes.InflightRequests.Name, s.InFlightLoadProducerName)
+}
+
 // Score compares the candidates' requests in flight.
 func (s *ActiveRequest) Score(in *schedule.Input, scores []float32) {
-	most := 0
-	for i := range in.Candidates.Len() {
-		most = max(most, in.Candidates.At(i).InflightRequests())
+	requests, most := in.Numbers(s.requests), 0.0
+	for i := range scores {
+		most = max(most, requests.At(i))
 	}
-	for i := range in.Candidates.Len() {
+	for i := range scores {
 		scores[i] = 1
-		if n := in.Candidates.At(i).InflightRequests(); n > s.IdleThreshold {
-			scores[i] = float32(float64(most-n) / float64(most) * s.MaxBusyScore)
+		if n := requests.At(i); n > float64(s.IdleThreshold) {
+			scores[i] = float32((most - n) / most * s.MaxBusyScore)
 		}
 	}
 }

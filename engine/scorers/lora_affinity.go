@@ -1,32 +1,44 @@
 package scorers
 
-import "github.com/signalbox-epp/signalbox/engine/schedule"
+import (
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
 
 // LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8
 // where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request
-// names.
-type LoRAAffinity struct{}
+// names. A server that does not report its adapters scores the mean of those that do.
+type LoRAAffinity struct {
+	slots           attributes.NumberSlot
+	active, waiting attributes.NamesSlot
+}
 
 // Validate returns nil: there are no parameters.
-func (LoRAAffinity) Validate() error { return nil }
+func (*LoRAAffinity) Validate() error { return nil }
 
-// Reads reports that the adapters must be known and fresh.
-func (LoRAAffinity) Reads() schedule.Reads { return schedule.ReadsLoRA }
+// Declare asks for the adapters.
+func (s *LoRAAffinity) Declare(r *attributes.Reader) {
+	s.slots = r.Number(attributes.MaxLoRAs.Name, "")
+	s.active, s.waiting = r.Names(attributes.ActiveLoRAs.Name, ""), r.Names(attributes.WaitingLoRAs.Name, "")
+}
 
 // Score looks for the request's model among the adapters of each candidate.
-func (LoRAAffinity) Score(in *schedule.Input, scores []float32) {
-	model := in.Request.Model
-	for i := range in.Candidates.Len() {
-		e := in.Candidates.At(i)
-		switch {
-		case e.ActiveLoRAs().Contains(model):
+func (s *LoRAAffinity) Score(in *schedule.Input, scores []float32) {
+	model, unknown := in.Request.Model, 0
+	slots, active, waiting := in.Numbers(s.slots), in.Names(s.active), in.Names(s.waiting)
+	for i := range scores {
+		switch x := slots.At(i); {
+		case x != x:
+			unknown++
+		case active.Contains(i, model):
 			scores[i] = 1
-		case e.ActiveLoRAs().Len()+e.WaitingLoRAs().Len() < e.MaxLoRAs():
+		case float64(active.Count(i)+waiting.Count(i)) < x:
 			scores[i] = 0.8
-		case e.WaitingLoRAs().Contains(model):
+		case waiting.Contains(i, model):
 			scores[i] = 0.6
-		default:
-			scores[i] = 0
 		}
+	}
+	if unknown > 0 {
+		scoreUnknown(slots, scores, 0)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -29,6 +30,8 @@ type PrefixCache struct {
 	YieldAboveRequests int `json:"yieldAboveRequests"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
+
+	blocks, requests attributes.NumberSlot
 }
 
 // Validate returns which parameters are out of range.
@@ -46,38 +49,37 @@ func (s *PrefixCache) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Reads reports that matching blocks must be counted.
-func (*PrefixCache) Reads() schedule.Reads { return schedule.ReadsPrefix }
+// Declare asks for the matching blocks, and for the requests in flight if the score depends on them.
+func (s *PrefixCache) Declare(r *attributes.Reader) {
+	s.blocks = r.Number(attributes.PrefixBlocks.Name, s.PrefixMatchInfoProducerName)
+	if s.YieldAboveRequests > 0 {
+		s.requests = r.Number(attributes.InflightRequests.Name, "")
+	}
+}
 
 // Score weighs the matched part and the matched length.
 func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
-	total, least := in.Request.Blocks.Len(), s.leastRequests(in)
-	for i := range in.Candidates.Len() {
-		scores[i] = 0
-		match := min(in.Candidates.At(i).PrefixBlocks(), total)
-		if match <= 0 || s.yields(in.Candidates.At(i).InflightRequests(), least) {
-			continue
+	blocks, total := in.Numbers(s.blocks), float64(in.Request.Blocks.Len())
+	for i := range scores {
+		if match := min(blocks.At(i), total); match > 0 {
+			length := min(1, match*blockTokens/float64(s.MatchLengthScaleTokens))
+			scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*match/total)
 		}
-		part := float64(match) / float64(total)
-		length := min(1, float64(match)*blockTokens/float64(s.MatchLengthScaleTokens))
-		scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*part)
+	}
+	if s.YieldAboveRequests > 0 {
+		s.yield(in.Numbers(s.requests), scores)
 	}
 }
 
-// leastRequests returns how many requests the least loaded candidate has in flight; 0 if YieldAboveRequests is off.
-func (s *PrefixCache) leastRequests(in *schedule.Input) int {
-	if s.YieldAboveRequests == 0 {
-		return 0
+// yield sets the score to 0 of servers that have too many requests in flight, however much of the prompt they hold.
+func (s *PrefixCache) yield(requests schedule.Numbers, scores []float32) {
+	least := math.Inf(1)
+	for i := range scores {
+		least = min(least, requests.At(i))
 	}
-	least := math.MaxInt
-	for i := range in.Candidates.Len() {
-		least = min(least, in.Candidates.At(i).InflightRequests())
+	for i := range scores {
+		if more := requests.At(i) - least; more > float64(s.YieldAboveRequests) && more > least {
+			scores[i] = 0
+		}
 	}
-	return least
-}
-
-// yields reports whether a server with so many requests in flight scores 0, however much of the prompt it holds.
-func (s *PrefixCache) yields(requests, least int) bool {
-	more := requests - least
-	return s.YieldAboveRequests > 0 && more > s.YieldAboveRequests && more > least
 }

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -15,8 +18,8 @@ import (
 var request = &messages.Request{Model: "adapter", Blocks: messages.ListOf[uint64](1, 2, 3, 4)}
 
 // each returns a function that makes an endpoint of each of its arguments.
-func each[T any](endpoint func(T) schedule.Endpoint) func(...T) []schedule.Endpoint {
-	return func(values ...T) (all []schedule.Endpoint) {
+func each[T any](endpoint func(T) scheduletest.Endpoint) func(...T) []scheduletest.Endpoint {
+	return func(values ...T) (all []scheduletest.Endpoint) {
 		for _, v := range values {
 			all = append(all, endpoint(v))
 		}
@@ -25,19 +28,18 @@ func each[T any](endpoint func(T) schedule.Endpoint) func(...T) []schedule.Endpo
 }
 
 func TestScores(t *testing.T) {
-	type endpoint = schedule.Endpoint
+	type endpoint = scheduletest.Endpoint
+	const unknown = messages.Unknown
 	lora := func(active, waiting string, slots int) endpoint {
-		return endpoint{Sampled: schedule.Sampled{
+		return endpoint{Sample: endpoints.Sample{
 			ActiveLoRAs: strings.Fields(active), WaitingLoRAs: strings.Fields(waiting), MaxLoRAs: slots,
 		}}
 	}
-	queues := each(func(n int) endpoint { return endpoint{Waiting: n} })
-	batches := each(func(n int) endpoint { return endpoint{Sampled: schedule.Sampled{Running: n}} })
-	caches := each(func(used float64) endpoint { return endpoint{Sampled: schedule.Sampled{KVUsed: used}} })
+	queues := each(func(n int) endpoint { return endpoint{Sample: endpoints.Sample{Waiting: n}} })
+	batches := each(func(n int) endpoint { return endpoint{Sample: endpoints.Sample{Running: n}} })
+	caches := each(func(used float64) endpoint { return endpoint{Sample: endpoints.Sample{KVUsed: used}} })
 	prefixes := each(func(blocks int) endpoint { return endpoint{PrefixBlocks: blocks} })
-	busy := func(requests, blocks int) endpoint {
-		return endpoint{Inflight: schedule.Inflight{Requests: requests}, PrefixBlocks: blocks}
-	}
+	busy := func(requests, blocks int) endpoint { return endpoint{Inflight: requests, PrefixBlocks: blocks} }
 	yielding := &PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: 8}
 	for name, c := range map[string]struct {
 		scorer     schedule.Scorer
@@ -47,22 +49,28 @@ func TestScores(t *testing.T) {
 		"queue":              {new(QueueDepth), queues(10, 5, 0), []float32{0, 0.5, 1}},
 		"queue, all equal":   {new(QueueDepth), queues(7, 7), []float32{1, 1}},
 		"queue, one":         {new(QueueDepth), queues(7), []float32{1}},
-		"queue, extremes":    {new(QueueDepth), queues(math.MaxInt, math.MinInt), []float32{0, 1}},
+		"queue, extremes":    {new(QueueDepth), queues(math.MaxInt, 0), []float32{0, 1}},
+		"queue, one unknown": {new(QueueDepth), queues(10, unknown, 0, 5), []float32{0, 0.5, 1, 0.5}},
+		"queue, unknown":     {new(QueueDepth), queues(unknown, unknown), []float32{1, 1}},
 		"running":            {new(RunningRequests), batches(4, 1, 0), []float32{0, 0.75, 1}},
 		"running, all equal": {new(RunningRequests), batches(4, 4), []float32{1, 1}},
+		"running, unknown":   {new(RunningRequests), batches(unknown, 8, 4), []float32{0.5, 0, 1}},
 		"KV":                 {new(KVCacheUtilization), caches(0, 0.25, 1), []float32{1, 0.75, 0}},
 		"KV, odd":            {new(KVCacheUtilization), caches(math.NaN(), 7, 0, math.Inf(1)), []float32{0, 0, 1, 0}},
-		"KV, one not told":   {new(KVCacheUtilization), caches(messages.Unknown, 0, 0.5), []float32{0.75, 1, 0.5}},
-		"KV, none told":      {new(KVCacheUtilization), caches(messages.Unknown, messages.Unknown), []float32{0, 0}},
+		"KV, one not told":   {new(KVCacheUtilization), caches(unknown, 0, 0.5), []float32{0.75, 1, 0.5}},
+		"KV, none told":      {new(KVCacheUtilization), caches(unknown, unknown), []float32{0, 0}},
 		"load":               {&LoadAware{Threshold: 100}, queues(0, 25, 100, 250), []float32{0.5, 0.375, 0, 0}},
-		"load, below zero":   {&LoadAware{Threshold: 100}, queues(-50), []float32{0.5}},
+		"load, unknown":      {&LoadAware{Threshold: 100}, queues(unknown, 0, 100), []float32{0.25, 0.5, 0}},
+		"load, none known":   {&LoadAware{Threshold: 100}, queues(unknown, unknown), []float32{0, 0}},
 		"LoRA active":        {new(LoRAAffinity), []endpoint{lora("x adapter", "", 2)}, []float32{1}},
 		"LoRA slot free":     {new(LoRAAffinity), []endpoint{lora("x", "", 2)}, []float32{0.8}},
 		"LoRA waiting":       {new(LoRAAffinity), []endpoint{lora("x", "adapter", 2)}, []float32{0.6}},
 		"LoRA waiting, free": {new(LoRAAffinity), []endpoint{lora("", "adapter", 2)}, []float32{0.8}},
 		"LoRA full":          {new(LoRAAffinity), []endpoint{lora("x y", "", 2)}, []float32{0}},
 		"LoRA none":          {new(LoRAAffinity), []endpoint{busy(0, 0)}, []float32{0}},
-		"prefix, part":       {Types["prefix-cache-scorer"](), prefixes(0, 1, 4, 9), []float32{0, 0.25, 1, 1}},
+		"LoRA unknown": {new(LoRAAffinity), []endpoint{lora("adapter", "", 2), lora("", "", unknown), lora("x", "", 1)},
+			[]float32{1, 0.5, 0}},
+		"prefix, part": {Types["prefix-cache-scorer"](), prefixes(0, 1, 4, 9), []float32{0, 0.25, 1, 1}},
 		"prefix, length": {
 			&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 128},
 			prefixes(1, 2, 4), []float32{0.25, 1, 1},
@@ -92,7 +100,8 @@ func TestScores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]float32, len(c.candidates))
-			c.scorer.Score(&schedule.Input{Request: request, Candidates: schedule.CandidatesOf(c.candidates...)}, got)
+			scheduletest.Show(t, c.scorer, request, func(in *schedule.Input) { c.scorer.Score(in, got) },
+				c.candidates...)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("Score(%+v) = %v, want %v", c.candidates, got, c.want)
 			}
@@ -101,9 +110,9 @@ func TestScores(t *testing.T) {
 }
 
 func TestPromptWithoutBlocks(t *testing.T) {
-	got := []float32{9}
-	candidates := schedule.CandidatesOf(schedule.Endpoint{PrefixBlocks: 3})
-	Types["prefix-cache-scorer"]().Score(&schedule.Input{Request: new(messages.Request), Candidates: candidates}, got)
+	got, scorer := make([]float32, 1), Types["prefix-cache-scorer"]()
+	scheduletest.Show(t, scorer, new(messages.Request), func(in *schedule.Input) { scorer.Score(in, got) },
+		scheduletest.Endpoint{PrefixBlocks: 3})
 	if got[0] != 0 {
 		t.Errorf("Score without blocks = %v, want 0", got[0])
 	}
@@ -111,22 +120,28 @@ func TestPromptWithoutBlocks(t *testing.T) {
 
 // TestRangeAndAllocations plays every scorer over odd endpoints: scores stay in [0,1], and nothing is allocated.
 func TestRangeAndAllocations(t *testing.T) {
-	var odd []schedule.Endpoint
-	for _, n := range []int{-5, 0, 1, 100, math.MaxInt32} {
+	var odd []scheduletest.Endpoint
+	for _, n := range []int{messages.Unknown, 0, 1, 100, math.MaxInt32} {
 		for _, kv := range []float64{math.NaN(), math.Inf(-1), 0, 0.5, 2} {
-			sampled := schedule.Sampled{Running: n, KVUsed: kv, MaxLoRAs: n, ActiveLoRAs: []string{"a", "b"}}
-			odd = append(odd, schedule.Endpoint{
-				Waiting: n, Sampled: sampled, Inflight: schedule.Inflight{Requests: n}, PrefixBlocks: n,
+			odd = append(odd, scheduletest.Endpoint{
+				Sample: endpoints.Sample{
+					Waiting: n, Running: n, KVUsed: kv, MaxLoRAs: n, ActiveLoRAs: []string{"a", "b"},
+				},
+				Inflight: min(max(n, 0), 100), PrefixBlocks: n,
 			})
 		}
 	}
-	in := &schedule.Input{Request: request, Candidates: schedule.CandidatesOf(odd...)}
-	scores := make([]float32, len(odd))
-	for name, make := range Types {
-		s := make()
-		if n := testing.AllocsPerRun(100, func() { s.Score(in, scores) }); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", name, n)
-		}
+	for name, construct := range Types {
+		scorer, scores := construct(), make([]float32, len(odd))
+		scheduletest.Show(t, scorer, request, func(in *schedule.Input) {
+			n := testing.AllocsPerRun(100, func() {
+				clear(scores)
+				scorer.Score(in, scores)
+			})
+			if n != 0 {
+				t.Errorf("%s: %v allocations, want 0", name, n)
+			}
+		}, odd...)
 		for i, x := range scores {
 			if !(x >= 0 && x <= 1) {
 				t.Errorf("%s: %+v scores %v, want 0 to 1", name, odd[i], x)
@@ -135,20 +150,36 @@ func TestRangeAndAllocations(t *testing.T) {
 	}
 }
 
+// A scorer declares what it reads, and nothing else.
 func TestReads(t *testing.T) {
-	want := map[string]schedule.Reads{
-		"queue-scorer": schedule.ReadsSample, "running-requests-size-scorer": schedule.ReadsSample,
-		"kv-cache-utilization-scorer": schedule.ReadsSample, "load-aware-scorer": schedule.ReadsSample,
-		"lora-affinity-scorer": schedule.ReadsLoRA, "prefix-cache-scorer": schedule.ReadsPrefix,
+	want := map[string]string{
+		"active-request-scorer":        "inflight-requests",
+		"kv-cache-utilization-scorer":  "kv-cache-usage",
+		"load-aware-scorer":            "queued-requests",
+		"lora-affinity-scorer":         "max-loras active-loras waiting-loras",
+		"prefix-cache-scorer":          "prefix-blocks",
+		"queue-scorer":                 "queued-requests",
+		"running-requests-size-scorer": "running-requests",
 	}
-	for name, make := range Types {
-		var got schedule.Reads
-		if r, ok := make().(interface{ Reads() schedule.Reads }); ok {
-			got = r.Reads()
+	reads := func(plugin schedule.Scorer) string {
+		var b attributes.Binding
+		b.Emit("built in", attributes.BuiltIn()...)
+		r := b.Reader("plugin")
+		plugin.(schedule.Reader).Declare(r)
+		layout, _ := b.Layout()
+		var names []string
+		for _, slot := range r.Slots() {
+			names = append(names, layout.At(slot).Name)
 		}
-		if got != want[name] {
-			t.Errorf("%s reads %b, want %b", name, got, want[name])
+		return strings.Join(names, " ")
+	}
+	for name, construct := range Types {
+		if got := reads(construct()); got != want[name] {
+			t.Errorf("%s reads %s, want %s", name, got, want[name])
 		}
+	}
+	if got := reads(&PrefixCache{YieldAboveRequests: 8}); got != "prefix-blocks inflight-requests" {
+		t.Errorf("prefix-cache-scorer that yields reads %s", got)
 	}
 }
 

@@ -23,6 +23,7 @@ type part struct {
 
 // forTests are the packages that only tests may import, and what to do instead.
 var forTests = map[string]string{
+	"engine/schedule/scheduletest": "its endpoints are for tests; use engine/schedule itself",
 	"engine/runtime/runtimetest":   "probes and fake contexts are for tests; use engine/runtime itself",
 	"adapters/secrets/secretstest": "its certificates are for tests; use adapters/secrets itself",
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -37,13 +38,15 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 	for i := range profiles {
 		profile := &profiles[i]
 		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
-		at := slices.IndexFunc(profile.Scorers,
-			func(s schedule.ScorerStep) bool { return s.Reads&(schedule.ReadsSample|schedule.ReadsLoRA) == 0 })
-		// one that is asked whatever the samples are worth
+		at := slices.IndexFunc(profile.Scorers, func(s schedule.ScorerStep) bool { // asked whatever samples are worth
+			return !slices.ContainsFunc(s.Reads, func(of attributes.Slot) bool {
+				return p.Layout().At(of).Origin == attributes.Sampled
+			})
+		})
 		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f}
 		profile.Picker.Picker = picker{profile.Picker.Picker, f}
 	}
-	return schedule.NewPlan(profiles, handler{p.Handler(), f}, p.Stale())
+	return schedule.NewPlan(profiles, p.Layout(), handler{p.Handler(), f}, p.Stale())
 }
 
 type filter struct {

@@ -49,7 +49,7 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 		}
 		profile.Picker.Picker = &picker{profile.Picker.Picker, f}
 	}
-	return schedule.NewPlan(profiles, &handler{Handler: p.Handler(), faults: f}, p.Stale())
+	return schedule.NewPlan(profiles, p.Layout(), &handler{Handler: p.Handler(), faults: f}, p.Stale())
 }
 
 type filter struct {

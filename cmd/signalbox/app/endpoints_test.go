@@ -8,9 +8,7 @@ import (
 // What is never scraped has no sample yet to wait for.
 func TestEndpointsSayWhyTheyAreNotScraped(t *testing.T) {
 	list := "endpoints:\n- {name: a, address: 127.0.0.1, port: \"9\"}\n"
-	prefix := "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n- type: " +
-		"max-score-picker\n" +
-		"schedulingProfiles:\n- name: default\n  plugins: [{pluginRef: queue-scorer}, {pluginRef: max-score-picker}]\n"
+	prefix := "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins: [{type: prefix-cache-scorer}]\n"
 	for name, c := range map[string]struct {
 		config    string
 		says      []string

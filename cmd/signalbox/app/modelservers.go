@@ -6,16 +6,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // wanted is what the plugins of a configuration read of metrics pages. The prefix index must hear of restarts, which
 // only these pages tell, though it needs no load.
 func wanted(cfg *config.Config) modelserver.Wanted {
-	reads := cfg.Plan.Reads()
-	return modelserver.Wanted{Load: reads&schedule.ReadsSample != 0, LoRA: reads&schedule.ReadsLoRA != 0}
+	read := cfg.Plan.Layout()
+	return modelserver.Wanted{
+		Load: read.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
+		LoRA: read.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
+	}
 }
 
 // pages are those of model servers, as a configuration has them.
@@ -36,7 +39,7 @@ func (o *options) scraping(cfg *config.Config) messages.Scraping {
 // notScraped says why no metrics page is read; "" = they are read.
 func notScraped(cfg *config.Config) string {
 	switch {
-	case cfg.Plan.Reads() == 0:
+	case !cfg.Plan.Layout().ReadsFrom(attributes.Sampled) && !cfg.Plan.Layout().ReadsFrom(attributes.Matched):
 		return "no plugin reads samples"
 	case !cfg.Metrics.Enabled:
 		return "dataLayer.injectDefaults is false, and dataLayer.sources names no metrics-data-source"

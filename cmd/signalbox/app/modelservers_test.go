@@ -205,7 +205,7 @@ func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
 	defer end()
 	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
-	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != 0 {
+	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != messages.Unknown {
 		t.Errorf("sample %+v, want the start at 1000 and no load, which nobody reads", s)
 	}
 	tr.request(t, 1, 200)

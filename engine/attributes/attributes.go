@@ -1,0 +1,217 @@
+// Package attributes names what is known of endpoints: who emits an attribute, who reads it, and the slot in which its
+// values stand. A binding is made once for each configuration. The package holds no values, and never looks at an
+// endpoint.
+package attributes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Attribute is something that is known of an endpoint.
+type Attribute struct {
+	Name   string // one that is not built in has a domain, as in example.com/watts
+	Type   Type
+	Unit   string
+	Origin Origin
+}
+
+// Type is the type of an attribute's values.
+type Type uint8
+
+const (
+	Number Type = iota // NaN = unknown
+	Names              // a list of names
+)
+
+func (t Type) String() string {
+	if t == Names {
+		return "names"
+	}
+	return "number"
+}
+
+// Origin says where the values of an attribute come from.
+type Origin uint8
+
+const (
+	Sampled Origin = iota // from the newest answer of a model server: they have an age, and can be unknown
+	Counted               // from this process: what it sent to the endpoint and has not seen end
+	Matched               // from the request's prompt and the prefix index
+)
+
+// The attributes that are built in.
+var (
+	// QueuedRequests counts those in the sample, and those that were picked for the endpoint since.
+	QueuedRequests  = Attribute{"queued-requests", Number, "requests", Sampled}
+	RunningRequests = Attribute{"running-requests", Number, "requests", Sampled}
+	// KVCacheUsage is the share in use, 0 to 1.
+	KVCacheUsage = Attribute{"kv-cache-usage", Number, "share", Sampled}
+	ActiveLoRAs  = Attribute{"active-loras", Names, "adapters", Sampled}
+	WaitingLoRAs = Attribute{"waiting-loras", Names, "adapters", Sampled}
+	MaxLoRAs     = Attribute{"max-loras", Number, "adapters", Sampled}
+
+	InflightRequests = Attribute{"inflight-requests", Number, "requests", Counted}
+	// InflightTokens are those of the prompts, estimated.
+	InflightTokens = Attribute{"inflight-tokens", Number, "tokens", Counted}
+
+	// PrefixBlocks is how many lead blocks of the request's prompt the endpoint holds.
+	PrefixBlocks = Attribute{"prefix-blocks", Number, "blocks", Matched}
+)
+
+// BuiltIn returns the attributes that are built in.
+func BuiltIn() []Attribute {
+	return []Attribute{
+		QueuedRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs, InflightRequests,
+		InflightTokens, PrefixBlocks,
+	}
+}
+
+// Slot is the place of an attribute among those of its type.
+type Slot struct {
+	Type  Type
+	Index int
+}
+
+// NumberSlot is the slot of a number that a plugin reads. The zero NumberSlot is of none.
+type NumberSlot struct{ after int }
+
+// Index returns the slot's index among the numbers; -1 = none.
+func (s NumberSlot) Index() int { return s.after - 1 }
+
+// NamesSlot is the slot of names that a plugin reads. The zero NamesSlot is of none.
+type NamesSlot struct{ after int }
+
+// Index returns the slot's index among the names; -1 = none.
+func (s NamesSlot) Index() int { return s.after - 1 }
+
+// Binding collects who emits and who reads attributes, while a configuration is built. The zero Binding is empty.
+type Binding struct {
+	emitters []emitter
+	asked    [2][]asked // by type
+}
+
+type emitter struct {
+	producer string
+	Attribute
+}
+
+// asked is a slot, and who asked for it.
+type asked struct {
+	name, producer string // producer "" = the only one
+	reader         string // the first one
+}
+
+// Emit declares that a producer, the name of a plugin instance, emits attributes.
+func (b *Binding) Emit(producer string, all ...Attribute) {
+	for _, a := range all {
+		b.emitters = append(b.emitters, emitter{producer, a})
+	}
+}
+
+// Reader returns the declaration of a reader, the name of a plugin instance.
+func (b *Binding) Reader(name string) *Reader { return &Reader{binding: b, name: name} }
+
+// Reader is where a plugin declares what it reads.
+type Reader struct {
+	binding *Binding
+	name    string
+	slots   []Slot
+}
+
+// Number declares that the plugin reads a number. producer is the instance that emits it; "" = the only one that does.
+func (r *Reader) Number(name, producer string) NumberSlot {
+	return NumberSlot{r.ask(Number, name, producer) + 1}
+}
+
+// Names declares that the plugin reads names. producer is the instance that emits them; "" = the only one that does.
+func (r *Reader) Names(name, producer string) NamesSlot {
+	return NamesSlot{r.ask(Names, name, producer) + 1}
+}
+
+func (r *Reader) ask(typ Type, name, producer string) int {
+	list := &r.binding.asked[typ]
+	at := 0
+	for at < len(*list) && ((*list)[at].name != name || (*list)[at].producer != producer) {
+		at++
+	}
+	if at == len(*list) {
+		*list = append(*list, asked{name, producer, r.name})
+	}
+	r.slots = append(r.slots, Slot{typ, at})
+	return at
+}
+
+// Slots returns what the plugin has declared so far.
+func (r *Reader) Slots() []Slot { return r.slots }
+
+// Layout has the attributes of a configuration, by slot. It never changes.
+type Layout struct{ slots [2][]Attribute }
+
+// Of returns the attributes of a type, by the index of their slot. The list is for reading only.
+func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
+
+// At returns the attribute in a slot.
+func (l *Layout) At(s Slot) Attribute { return l.slots[s.Type][s.Index] }
+
+// Reads reports whether a plugin reads one of the attributes.
+func (l *Layout) Reads(these ...Attribute) bool {
+	return l.any(func(a Attribute) bool { return slices.Contains(these, a) })
+}
+
+// ReadsFrom reports whether a plugin reads an attribute of an origin.
+func (l *Layout) ReadsFrom(o Origin) bool {
+	return l.any(func(a Attribute) bool { return a.Origin == o })
+}
+
+func (l *Layout) any(is func(Attribute) bool) bool {
+	return slices.ContainsFunc(l.slots[Number], is) || slices.ContainsFunc(l.slots[Names], is)
+}
+
+// Fault is a reader that cannot be bound.
+type Fault struct {
+	Reader string // the name of its instance
+	Text   string
+	Absent string // the attribute, if nothing emits it
+}
+
+// Layout binds every reader to an emitter. If there are faults the layout is not complete.
+func (b *Binding) Layout() (*Layout, []Fault) {
+	l := new(Layout)
+	var faults []Fault
+	for typ := range b.asked {
+		for _, a := range b.asked[typ] {
+			found, fault := b.find(a, Type(typ))
+			if fault.Text != "" {
+				faults = append(faults, fault)
+			}
+			l.slots[typ] = append(l.slots[typ], found)
+		}
+	}
+	return l, faults
+}
+
+// find returns the attribute that is asked for, or what stands in the way.
+func (b *Binding) find(a asked, typ Type) (found Attribute, fault Fault) {
+	fault.Reader = a.reader
+	var by []string
+	for _, e := range b.emitters {
+		if e.Name == a.name && (a.producer == "" || e.producer == a.producer) {
+			found, by = e.Attribute, append(by, e.producer)
+		}
+	}
+	switch {
+	case len(by) == 0 && a.producer != "":
+		fault.Text = fmt.Sprintf("%s reads %s of %s, which does not emit it", a.reader, a.name, a.producer)
+	case len(by) == 0:
+		fault.Absent = a.name
+		fault.Text = fmt.Sprintf("%s reads %s, which nothing emits", a.reader, a.name)
+	case len(by) > 1:
+		fault.Text = fmt.Sprintf("%s reads %s, which %s emit: name one of them", a.reader, a.name,
+			strings.Join(by, " and "))
+	case found.Type != typ:
+		fault.Text = fmt.Sprintf("%s reads %s as %v, and %s emits it as %v", a.reader, a.name, typ, by[0], found.Type)
+	}
+	return found, fault
+}

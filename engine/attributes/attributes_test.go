@@ -1,0 +1,84 @@
+package attributes_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+)
+
+var watts = attributes.Attribute{Name: "example.com/watts", Type: attributes.Number, Unit: "W"}
+
+func TestSlotsAreSharedByReadersOfOneAttribute(t *testing.T) {
+	var b attributes.Binding
+	b.Emit("core", attributes.QueuedRequests, attributes.ActiveLoRAs, watts)
+	one, two := b.Reader("one"), b.Reader("two")
+	queued, power := one.Number(attributes.QueuedRequests.Name, ""), one.Number(watts.Name, "core")
+	again, adapters := two.Number(attributes.QueuedRequests.Name, ""), two.Names(attributes.ActiveLoRAs.Name, "")
+	if queued != again || queued == power || queued.Index() != 0 || power.Index() != 1 || adapters.Index() != 0 {
+		t.Errorf("slots %v, %v, %v, %v; want one for each attribute", queued, power, again, adapters)
+	}
+	if (attributes.NumberSlot{}).Index() != -1 || (attributes.NamesSlot{}).Index() != -1 {
+		t.Error("the zero slot is of an attribute")
+	}
+	l, faults := b.Layout()
+	if len(faults) > 0 {
+		t.Fatalf("faults %v", faults)
+	}
+	if got := l.Of(attributes.Number); !slices.Equal(got, []attributes.Attribute{attributes.QueuedRequests, watts}) {
+		t.Errorf("numbers %v", got)
+	}
+	if got := two.Slots(); len(got) != 2 || l.At(got[0]) != attributes.QueuedRequests ||
+		l.At(got[1]) != attributes.ActiveLoRAs {
+		t.Errorf("the second reader has %v", got)
+	}
+	if !l.Reads(attributes.KVCacheUsage, watts) || l.Reads(attributes.KVCacheUsage) {
+		t.Error("Reads does not tell what is read")
+	}
+	if !l.ReadsFrom(attributes.Sampled) || l.ReadsFrom(attributes.Counted) {
+		t.Error("ReadsFrom does not tell where from")
+	}
+}
+
+// Each fault names both sides.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		declare func(b *attributes.Binding)
+		want    string
+	}{
+		"nothing emits it": {func(b *attributes.Binding) {
+			b.Reader("queue").Number("queued-requests", "")
+		}, "queue reads queued-requests, which nothing emits"},
+		"another emits it": {func(b *attributes.Binding) {
+			b.Emit("core", attributes.QueuedRequests)
+			b.Reader("queue").Number("queued-requests", "mine")
+		}, "queue reads queued-requests of mine, which does not emit it"},
+		"two emit it": {func(b *attributes.Binding) {
+			b.Emit("core", watts)
+			b.Emit("mine", watts)
+			b.Reader("power").Number(watts.Name, "")
+		}, "power reads example.com/watts, which core and mine emit: name one of them"},
+		"another type": {func(b *attributes.Binding) {
+			b.Emit("core", watts)
+			b.Reader("power").Names(watts.Name, "")
+		}, "power reads example.com/watts as names, and core emits it as number"},
+		"two emit it, and one is named": {func(b *attributes.Binding) {
+			b.Emit("core", watts)
+			b.Emit("mine", watts)
+			b.Reader("power").Number(watts.Name, "mine")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b attributes.Binding
+			c.declare(&b)
+			_, faults := b.Layout()
+			got := ""
+			for _, f := range faults {
+				got += f.Text
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package schedule
+
+import (
+	"math"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+)
+
+// columns has the values of a layout's attributes.
+type columns struct {
+	numbers table[float64]
+	names   table[[]string]
+}
+
+// fit makes room for the attributes of a layout. What columns hold afterwards is of no use.
+func (c *columns) fit(l *attributes.Layout) {
+	c.numbers.fit(len(l.Of(attributes.Number)))
+	c.names.fit(len(l.Of(attributes.Names)))
+}
+
+// outdate says that the values of all columns are of other candidates.
+func (c *columns) outdate() {
+	clear(c.numbers.gathered)
+	clear(c.names.gathered)
+}
+
+// table has the columns of one type, by slot.
+type table[T any] struct {
+	columns  [][]T
+	gathered []bool // gathered[slot] = the column is that of the candidates; only gather looks at it
+}
+
+func (t *table[T]) fit(slots int) {
+	t.columns, t.gathered = grow(t.columns, slots), grow(t.gathered, slots)
+	clear(t.gathered)
+}
+
+// stretch makes all columns n values long. Their values are of no use if one was too short.
+func (t *table[T]) stretch(n int) {
+	for slot := range t.columns {
+		t.columns[slot] = grow(t.columns[slot], n)
+	}
+}
+
+// gather returns the column of a slot for the candidates at these places of another table.
+func (t *table[T]) gather(slot int, from *table[T], place []int) []T {
+	if !t.gathered[slot] {
+		column, whole := grow(t.columns[slot], len(place)), from.columns[slot]
+		for i, at := range place {
+			column[i] = whole[at]
+		}
+		t.columns[slot], t.gathered[slot] = column, true
+	}
+	return t.columns[slot]
+}
+
+// fills says from what the columns of a layout are filled. Sampled values are read again only if an endpoint has
+// another sample; all others for each request.
+type fills struct {
+	layout   *attributes.Layout
+	numbers  []fill[func(*endpoints.Sample) float64]
+	names    []fill[func(*endpoints.Sample) []string]
+	queued   []int // slots of the queue: sampled, and what was picked since
+	requests []int
+	tokens   []int
+	prefix   []int
+}
+
+// fill is a sampled attribute: its slot, and how its value is got. A value that a sample does not have is NaN, or nil.
+type fill[F any] struct {
+	slot int
+	of   F
+}
+
+func newFills(l *attributes.Layout) *fills {
+	f := &fills{layout: l}
+	for slot, a := range l.Of(attributes.Number) {
+		switch a {
+		case attributes.QueuedRequests:
+			f.queued = append(f.queued, slot)
+		case attributes.InflightRequests:
+			f.requests = append(f.requests, slot)
+		case attributes.InflightTokens:
+			f.tokens = append(f.tokens, slot)
+		case attributes.PrefixBlocks:
+			f.prefix = append(f.prefix, slot)
+		case attributes.RunningRequests:
+			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.Running)) })
+		case attributes.KVCacheUsage:
+			f.number(slot, kvUsed)
+		case attributes.MaxLoRAs:
+			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.MaxLoRAs)) })
+		}
+	}
+	for slot, a := range l.Of(attributes.Names) {
+		switch a {
+		case attributes.ActiveLoRAs:
+			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, activeLoRAs})
+		case attributes.WaitingLoRAs:
+			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, waitingLoRAs})
+		}
+	}
+	return f
+}
+
+func (f *fills) number(slot int, of func(*endpoints.Sample) float64) {
+	f.numbers = append(f.numbers, fill[func(*endpoints.Sample) float64]{slot, of})
+}
+
+// known returns a value of a sample, in which messages.Unknown stands for what the page does not have, as columns have
+// it.
+func known(x float64) float64 {
+	if x < 0 {
+		return math.NaN()
+	}
+	return x
+}
+
+// kvUsed returns NaN for a page that has no KV cache, and infinity for one that has it without a number.
+func kvUsed(s *endpoints.Sample) float64 {
+	if math.IsNaN(s.KVUsed) {
+		return math.Inf(1)
+	}
+	return known(s.KVUsed)
+}
+
+func activeLoRAs(s *endpoints.Sample) []string { return adapters(s, s.ActiveLoRAs) }
+
+func waitingLoRAs(s *endpoints.Sample) []string { return adapters(s, s.WaitingLoRAs) }
+
+// adapters returns nil for a page that does not tell of adapters, and a list that is not nil for one that does.
+func adapters(s *endpoints.Sample, list []string) []string {
+	switch {
+	case s.MaxLoRAs < 0:
+		return nil
+	case list == nil:
+		return noNames
+	}
+	return list
+}
+
+var noNames = []string{}
