@@ -122,7 +122,7 @@ func (d *decoders) read(l codingList, body []byte, use func(text []byte) error) 
 	}()
 	w.until = time.Now().Add(d.within)
 	text, limit := body, min(max(len(body)*maxRatio, freeBytes), d.maxBytes)
-	for i := l.n - 1; i >= 0; i-- {
+	for i := l.n - 1; i >= 0; i-- { // the coding that was applied last is undone first
 		if text, ok = w.decode(l.items[i], text, limit); !ok {
 			return errNotDecoded
 		}
@@ -137,12 +137,12 @@ func (d *decoders) enter() bool {
 		return true
 	default:
 	}
-	patience := time.NewTimer(decoderWait)
-	defer patience.Stop()
+	timeout := time.NewTimer(decoderWait)
+	defer timeout.Stop()
 	select {
 	case d.places <- struct{}{}:
 		return true
-	case <-patience.C:
+	case <-timeout.C:
 		return false
 	}
 }
@@ -172,7 +172,7 @@ func newDecoder(c coding) decoder {
 // workspace is the memory that one body needs at a time: a decoder of each kind, made when it is first needed, what one
 // pass writes, and what the pass before wrote.
 type workspace struct {
-	by         [codingKinds]decoder
+	decoders   [codingKinds]decoder
 	in         input
 	until      time.Time
 	out, spare []byte
@@ -191,20 +191,21 @@ func (w *workspace) forget() {
 
 // decode undoes one coding. The result lives until the second next call. False = it is broken, or past a limit.
 func (w *workspace) decode(c coding, body []byte, limit int) ([]byte, bool) {
-	if w.by[c] == nil {
-		w.by[c] = newDecoder(c)
+	if w.decoders[c] == nil {
+		w.decoders[c] = newDecoder(c)
 	}
-	d := w.by[c]
+	d := w.decoders[c]
 	w.in = input{rest: body}
 	w.out, w.spare = w.spare[:0], w.out
 	if d.Reset(&w.in) != nil {
 		return nil, false
 	}
-	for idle := 0; idle < 2; {
-		w.out = withRoom(w.out, limit+1)
-		n, err := d.Read(w.out[len(w.out):min(cap(w.out), len(w.out)+chunkBytes, limit+1)])
+	for idle := 0; idle < 2; { // reads in a row that brought nothing
+		w.out = withRoom(w.out, limit+1) // a byte past the limit shows that the text is longer
+		end := min(cap(w.out), len(w.out)+chunkBytes, limit+1)
+		n, err := d.Read(w.out[len(w.out):end])
 		w.out = w.out[:len(w.out)+n]
-		w.in.came = len(w.out)
+		w.in.out = len(w.out)
 		switch {
 		case len(w.out) > limit:
 			return nil, false
@@ -233,15 +234,15 @@ func withRoom(b []byte, most int) []byte {
 
 // input is a body on its way into a decoder.
 type input struct {
-	rest     []byte
-	in, came int // bytes that went in, and that came out
+	rest    []byte
+	in, out int // bytes that went in, and that came out
 }
 
 func (i *input) Read(p []byte) (int, error) {
 	if len(i.rest) == 0 {
 		return 0, io.EOF
 	}
-	if i.in > i.came+leadBytes {
+	if i.in > i.out+leadBytes {
 		return 0, errLead
 	}
 	n := copy(p, i.rest)
@@ -254,7 +255,7 @@ func (i *input) ReadByte() (byte, error) {
 	if len(i.rest) == 0 {
 		return 0, io.EOF
 	}
-	if i.in > i.came+leadBytes {
+	if i.in > i.out+leadBytes {
 		return 0, errLead
 	}
 	b := i.rest[0]

@@ -57,7 +57,7 @@ func (r *reader) logProbs() (ok bool) {
 // isGiven reports whether the next value is neither null nor an empty array.
 func (r *reader) isGiven() bool {
 	if r.peek() == '[' {
-		ahead := r.scanner
+		ahead := r.scanner // a copy: the array itself is still to be read
 		return ahead.open(']')
 	}
 	return r.peek() != 'n'

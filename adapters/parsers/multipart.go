@@ -43,7 +43,8 @@ func formModel(contentType string, body []byte) string {
 			break
 		}
 		value, more, ok := f.content()
-		if value, _ = bytes.CutPrefix(value, []byte("\r\n")); ok && isModel { // the blank line
+		if ok && isModel {
+			value, _ = bytes.CutPrefix(value, []byte("\r\n")) // the blank line
 			model = text{raw: value}.name()
 		}
 		if !more {
@@ -104,16 +105,16 @@ func lineEnd(b []byte) (behind []byte, last, ok bool) {
 // header reads the header of a part, and returns whether the part is the model. ok is false if the header is broken or
 // too long.
 func (f *form) header() (isModel, ok bool) {
-	n := 0
+	fieldBytes := 0 // a header may be empty: then the blank line comes at once
 	if !bytes.HasPrefix(f.rest, []byte("\r\n")) {
 		end := bytes.Index(f.rest[:min(len(f.rest), maxPartHeaderBytes)], []byte("\r\n\r\n"))
 		if end < 0 {
 			return false, false
 		}
-		n = end + 2
+		fieldBytes = end + 2
 	}
-	header := f.rest[:n+2]
-	f.rest = f.rest[n:] // from the blank line on: a delimiter may follow it at once
+	header := f.rest[:fieldBytes+2]
+	f.rest = f.rest[fieldBytes:] // from the blank line on: a delimiter may follow it at once
 	f.bytes.Reset(header)
 	if f.lines == nil {
 		f.lines = bufio.NewReaderSize(&f.bytes, 512)

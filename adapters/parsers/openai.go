@@ -96,11 +96,12 @@ func isJSON(contentType string) bool {
 // list of blocks.
 func (o *OpenAI) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
 	f := formatOf(path)
-	if f == unknownFormat || !isJSON(contentType) {
-		if !isForm(contentType) {
-			return nil
-		}
+	switch {
+	case f != unknownFormat && isJSON(contentType):
+	case isForm(contentType):
 		f = formFormat
+	default:
+		return nil
 	}
 	if len(body) == 0 {
 		return nil
@@ -125,23 +126,21 @@ func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body
 		}
 		return o.read(f, contentType, text, into)
 	})
-	switch {
-	case err == nil || errors.Is(err, errNotDecoded):
+	if err == nil || errors.Is(err, errNotDecoded) {
 		return nil
-	default:
-		return fmt.Errorf("once decoded, %w", err)
 	}
+	return fmt.Errorf("once decoded, %w", err)
 }
 
 // read reads the text of a body.
 func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.Request) error {
-	if f != formFormat && isWide(body) {
-		return nil
-	}
 	if f == formFormat {
 		if model := formModel(contentType, body); model != "" {
 			into.Model = model
 		}
+		return nil
+	}
+	if isWide(body) {
 		return nil
 	}
 	r := reader{scanner: scanner{body: body}, format: f}

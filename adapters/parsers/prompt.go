@@ -76,13 +76,14 @@ func (r *reader) feedObject() bool {
 			continue
 		}
 		r.mark(markKey, key)
-		before, keyBytes, marker := r.promptBytes, len(key), isMarker(key)
+		before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
 		if !r.feed(isMedia(key)) {
 			return false
 		}
-		if r.countKeys {
-			r.promptBytes += keyBytes
-		} else if marker {
+		switch {
+		case r.countKeys:
+			r.promptBytes += len(key)
+		case marker:
 			r.promptBytes = before
 		}
 	}
@@ -128,19 +129,21 @@ func (r *reader) feedText(raw []byte, escaped bool) {
 		}
 		r.hasher.Write(raw[:n])
 		r.promptBytes += n
-		if raw = raw[n:]; len(raw) > 0 {
+		raw = raw[n:]
+		if len(raw) > 0 {
 			raw = r.feedEscapes(raw)
 		}
 	}
 }
 
-// feedEscapes hashes the escapes that raw begins with, and gives what stands behind them.
+// feedEscapes hashes the escapes that raw begins with, and returns what stands behind them.
 func (r *reader) feedEscapes(raw []byte) []byte {
 	out := r.chunk[:0]
 	for len(raw) > 0 && raw[0] == '\\' {
-		c, n := unescape(raw)
-		raw = raw[n:]
-		if out = utf8.AppendRune(out, c); len(out) > len(r.chunk)-utf8.UTFMax {
+		char, size := unescape(raw)
+		raw = raw[size:]
+		out = utf8.AppendRune(out, char)
+		if len(out) > len(r.chunk)-utf8.UTFMax {
 			out = r.flush(out)
 		}
 	}
@@ -148,6 +151,7 @@ func (r *reader) feedEscapes(raw []byte) []byte {
 	return raw
 }
 
+// flush hashes what was decoded, and returns its memory for what comes next.
 func (r *reader) flush(out []byte) []byte {
 	r.hasher.Write(out)
 	r.promptBytes += len(out)
@@ -177,7 +181,7 @@ func (r *reader) prompt() bool {
 }
 
 func (r *reader) promptItem() bool {
-	switch c := r.peek(); c {
+	switch r.peek() {
 	case '"':
 		raw, escaped, ok := r.str()
 		if ok {

@@ -1,6 +1,10 @@
 package parsers
 
-import "github.com/signalbox-epp/signalbox/engine/blockindex"
+import (
+	"bytes"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+)
 
 // reader takes the facts out of one request body while the scanner walks it.
 type reader struct {
@@ -53,9 +57,10 @@ func (r *reader) member(key []byte) (ok bool) {
 	case "max_tokens":
 		r.limit, ok = r.count()
 	case "max_completion_tokens":
-		var n int
-		if n, ok = r.count(); r.format == chatFormat {
-			r.newLimit = n
+		var limit int
+		limit, ok = r.count()
+		if r.format == chatFormat {
+			r.newLimit = limit
 		}
 	case "messages", "documents", "chat_template", "chat_template_kwargs":
 		ok = r.chatMember(key)
@@ -133,7 +138,8 @@ func (r *reader) chatMember(key []byte) bool {
 	if r.format != chatFormat {
 		return r.skip()
 	}
-	isMessages := key[0] == 'm'
+	// both before the value is read, which may overwrite key
+	isMessages, isTemplate := string(key) == "messages", bytes.HasPrefix(key, []byte("chat_template"))
 	if isMessages {
 		if r.peek() != '[' {
 			return r.skip()
@@ -143,7 +149,6 @@ func (r *reader) chatMember(key []byte) bool {
 	r.countKeys = !isMessages
 	before := r.promptBytes
 	r.mark(markKey, key)
-	isTemplate := key[0] == 'c'
 	if !r.feed(false) {
 		return false
 	}

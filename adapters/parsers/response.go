@@ -125,9 +125,10 @@ func (e *ErrorScanner) stepObject(c byte) {
 	case e.named && c >= '0' && c <= '9':
 		e.number = min(max(e.number, 0)*10+int(c-'0'), 600)
 		return
-	case c == ' ' && e.number < 0:
+	case c == ' ' && e.number < 0: // between the colon and the number too
 		return
 	}
+	// A number ends with one of these.
 	if (c == ',' || c == '}' || c == ' ') && e.number >= 400 && e.number <= 599 {
 		e.status = e.number
 		return

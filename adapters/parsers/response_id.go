@@ -63,7 +63,7 @@ func (s *IDScanner) step(c byte) {
 		}
 	case s.state == idRead:
 		s.stepValue(c)
-	case s.state != idSought && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+	case s.state != idSought && (c == ' ' || c == '\t' || c == '\r' || c == '\n'): // white space around the colon
 	case s.state == idNamed && c == ':':
 		s.state = idDue
 	case s.state == idDue && c == '"':

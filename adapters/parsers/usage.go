@@ -31,7 +31,7 @@ type UsageScanner struct {
 	named   bool     // the last string was a key
 
 	found, usage messages.Usage // the one being read, and the last whole one
-	any          bool           // found holds something
+	filled       bool           // found holds something
 }
 
 type usageState uint8
@@ -148,8 +148,8 @@ func (u *UsageScanner) begin() {
 	}
 }
 
-// step takes one byte; false = not yet, the state has changed. Inside the object what is not JSON, such as the prefix
-// of a further data line, is passed over.
+// step takes one byte, and reports whether it has used it: false = the state has changed, and the byte is to be looked
+// at again. Inside the object what is not JSON, such as the prefix of a further data line, is passed over.
 func (u *UsageScanner) step(c byte) bool {
 	switch u.state {
 	case searching:
@@ -161,17 +161,25 @@ func (u *UsageScanner) step(c byte) bool {
 	case inString:
 		u.stepString(c)
 	case inNumber:
-		if c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-' {
-			u.number = -1
-		} else if c < '0' || c > '9' {
-			u.set()
-			u.state = inObject
-			return false
-		} else if u.number >= 0 {
-			u.number = min(u.number*10+int(c-'0'), math.MaxInt32)
-		}
+		return u.stepNumber(c)
 	}
 	return true
+}
+
+func (u *UsageScanner) stepNumber(c byte) bool {
+	switch {
+	case c >= '0' && c <= '9':
+		if u.number >= 0 {
+			u.number = min(u.number*10+int(c-'0'), math.MaxInt32)
+		}
+		return true
+	case c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-':
+		u.number = -1
+		return true
+	}
+	u.set()
+	u.state = inObject
+	return false
 }
 
 // stepBefore waits for the colon and the brace behind the key. Anything else means that there is no usage object.
@@ -183,7 +191,7 @@ func (u *UsageScanner) stepBefore(c byte) bool {
 		u.state = afterColon
 		return true
 	case c == '{' && u.state == afterColon:
-		u.state, u.depth, u.details, u.named, u.any = inObject, 1, false, false, false
+		u.state, u.depth, u.details, u.named, u.filled = inObject, 1, false, false, false
 		u.found = messages.Usage{}
 		return true
 	}
@@ -222,7 +230,7 @@ func (u *UsageScanner) close() {
 		return
 	}
 	u.state, u.last = searching, '}'
-	if u.any {
+	if u.filled {
 		u.usage = u.found
 		u.usage.Source = messages.UsageReported
 		u.lines.due = true
@@ -249,7 +257,7 @@ func (u *UsageScanner) keyIs(s string) bool {
 	return u.keyLen == len(s) && string(u.key[:u.keyLen]) == s
 }
 
-// set returns the number in hand to the field that its key names.
+// set stores the number in hand in the field that its key names.
 func (u *UsageScanner) set() {
 	u.named = false
 	if u.number < 0 {
@@ -265,5 +273,5 @@ func (u *UsageScanner) set() {
 	default:
 		return
 	}
-	u.any = true
+	u.filled = true
 }
