@@ -34,14 +34,14 @@ func (t *Table) Opened(ctx context.Context) *Log {
 func (l *Log) Identified(node, version string) { l.table.identified(l, node, version) }
 
 // Spoke notes an entry, and the connection that its request came on; 0 = it is unknown.
-func (l *Log) Spoke(of messages.ConnectionID) {
-	if of == 0 && l.heard {
+func (l *Log) Spoke(connection messages.ConnectionID) {
+	if connection == 0 && l.heard {
 		return
 	}
-	if c := l.last; c != nil && of == c.id && c.log.Load() == l {
+	if c := l.last; c != nil && connection == c.id && c.log.Load() == l {
 		return // as most often: a worker of Envoy has one connection, and one log
 	}
-	l.last, l.heard = l.table.spoke(l, of), true
+	l.last, l.heard = l.table.spoke(l, connection), true
 }
 
 // Gone notes that the stream ended.

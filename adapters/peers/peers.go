@@ -2,7 +2,6 @@ package peers
 
 import (
 	"cmp"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -203,11 +202,11 @@ func (t *Table) identified(l *Log, node, version string) {
 }
 
 // spoke notes an entry. It returns the connection that its request came on; nil = it is not known.
-func (t *Table) spoke(l *Log, of messages.ConnectionID) *Connection {
+func (t *Table) spoke(l *Log, connection messages.ConnectionID) *Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.spoke = true
-	c := t.connections[of]
+	c := t.connections[connection]
 	if c != nil {
 		t.named(l, c)
 	}
@@ -332,21 +331,21 @@ func (p *proxy) view() View {
 }
 
 func (p *proxy) accessLog(light, full uint64) string {
-	states := map[string]bool{}
+	var missing, awaited, ended bool // of any connection
 	for c := range p.connections {
-		states["missing"] = states["missing"] || c.missing
-		states["awaited"] = states["awaited"] || c.awaited != nil
-		states["ended"] = states["ended"] || c.log.Load() != nil
+		missing = missing || c.missing
+		awaited = awaited || c.awaited != nil
+		ended = ended || c.log.Load() != nil
 	}
 	gone := p.empty() // then what was seen in its life
 	switch {
 	case p.speaks(), gone && p.heard:
 		return "seen"
-	case states["missing"], gone && p.warned:
+	case missing, gone && p.warned:
 		return "missing"
-	case states["ended"]:
+	case ended:
 		return "ended"
-	case states["awaited"]:
+	case awaited:
 		return "awaited"
 	case light == 0 && full > 0:
 		return "not needed"
@@ -359,12 +358,11 @@ func (t *Table) Views() []View {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := make([]View, 0, len(t.proxies))
-	for p := range maps.Values(t.proxies) {
+	for _, p := range t.proxies {
 		out = append(out, p.view())
 	}
 	slices.SortFunc(out, func(a, b View) int {
-		return cmp.Or(cmp.Compare(a.From, b.From),
-			cmp.Compare(a.Node, b.Node))
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Node, b.Node))
 	})
 	return out
 }

@@ -33,7 +33,7 @@ func checkPEM(text []byte) error {
 			end = len(rest)
 		}
 		// without the text: it may be half of a key
-		if said := bytes.TrimSpace(rest[:end]); len(said) > 0 && said[0] != '#' {
+		if content := bytes.TrimSpace(rest[:end]); len(content) > 0 && content[0] != '#' {
 			return fmt.Errorf("line %d: want empty lines and # comments only behind the last PEM block", line())
 		}
 		rest = rest[end:]

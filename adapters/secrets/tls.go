@@ -40,11 +40,11 @@ type Parameters struct {
 // Port is the TLS of a port whose files may be replaced at any time.
 type Port struct {
 	Config
-	own     *tls.Certificate // self-signed; nil = that of the directory is used
-	sources []source
-	files   *files.Follower[*inForce]
-	doubt   func(error) // may be nil
-	doubted string      // what was reported last
+	own      *tls.Certificate // self-signed; nil = that of the directory is used
+	sources  []source
+	files    *files.Follower[*inForce]
+	doubt    func(error) // may be nil
+	reported string      // what it was told last
 }
 
 // inForce holds what was read from the files of a port.
@@ -71,11 +71,11 @@ func NewPort(c Config, w Watch) (*Port, error) {
 		p.sources = append(p.sources, source{c.ClientCA, c.Flags.ClientCA})
 	}
 	var err error
-	p.files, err = follow(p.sources, p.parse, p.judge, w)
+	p.files, err = follow(p.sources, p.parse, p.reportValidity, w)
 	if err != nil {
 		return nil, err
 	}
-	p.judge()
+	p.reportValidity()
 	p.files.Start()
 	return p, nil
 }
@@ -113,12 +113,12 @@ func (p *Port) parse(texts [][]byte) (*inForce, error) {
 		if err != nil {
 			return nil, p.sources[0].fault(fmt.Errorf("tls.crt and tls.key in %s: %w", p.Directory, err))
 		}
-		c.Certificates, texts = []tls.Certificate{pair}, texts[2:]
+		c.Certificates = []tls.Certificate{pair}
 	}
 	if p.ClientCA == "" {
 		return &inForce{tls: c}, nil
 	}
-	authorities := certificates(texts[0])
+	authorities := certificates(texts[len(texts)-1]) // the clients' authorities are the last source
 	if len(authorities) == 0 {
 		return nil, p.sources[len(p.sources)-1].fault(fmt.Errorf("%s: no certificate in it", p.ClientCA))
 	}
@@ -143,9 +143,9 @@ func certificates(text []byte) []*x509.Certificate {
 	return all
 }
 
-// judge reports, once, certificates in force that are outside their validity. Peers that verify them refuse a
+// reportValidity reports, once, certificates in force that are outside their validity. Peers that verify them refuse a
 // handshake, and nothing else would say why.
-func (p *Port) judge() {
+func (p *Port) reportValidity() {
 	if p.doubt == nil {
 		return
 	}
@@ -154,8 +154,8 @@ func (p *Port) judge() {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != p.doubted {
-		p.doubted = text
+	if text != p.reported {
+		p.reported = text
 		p.doubt(err)
 	}
 }
@@ -164,23 +164,23 @@ func (p *Port) judge() {
 // one is enough.
 func (p *Port) validity(f *inForce, now time.Time) error {
 	var problems []error
-	if err := dates(f.tls.Certificates[0].Leaf, now); err != nil && p.own == nil {
+	if err := checkDates(f.tls.Certificates[0].Leaf, now); err != nil && p.own == nil {
 		problems = append(problems, p.sources[0].fault(fmt.Errorf("%s: %w", p.sources[0].path, err)))
 	}
-	var late []error
+	var invalid []error
 	for _, a := range f.authorities {
-		if err := dates(a, now); err != nil {
-			late = append(late, p.sources[len(p.sources)-1].fault(fmt.Errorf("%s: %w", p.ClientCA, err)))
+		if err := checkDates(a, now); err != nil {
+			invalid = append(invalid, p.sources[len(p.sources)-1].fault(fmt.Errorf("%s: %w", p.ClientCA, err)))
 		}
 	}
-	if len(late) == len(f.authorities) {
-		problems = append(problems, late...)
+	if len(invalid) == len(f.authorities) {
+		problems = append(problems, invalid...)
 	}
 	return errors.Join(problems...)
 }
 
-// dates returns what is wrong with the dates of a certificate.
-func dates(c *x509.Certificate, now time.Time) error {
+// checkDates returns what is wrong with the dates of a certificate.
+func checkDates(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
 		return fmt.Errorf("the certificate of %q expired at %s", c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
@@ -231,15 +231,16 @@ func ParseVersion(name string) (uint16, error) {
 func ParseSuites(names []string) ([]uint16, error) {
 	var ids []uint16
 	for _, name := range names {
-		called := func(s *tls.CipherSuite) bool { return s.Name == name }
-		i := slices.IndexFunc(tls.CipherSuites(), called)
-		if i < 0 && slices.ContainsFunc(tls.InsecureCipherSuites(), called) {
+		hasName := func(s *tls.CipherSuite) bool { return s.Name == name }
+		i := slices.IndexFunc(tls.CipherSuites(), hasName)
+		switch {
+		case i >= 0:
+			ids = append(ids, tls.CipherSuites()[i].ID)
+		case slices.ContainsFunc(tls.InsecureCipherSuites(), hasName):
 			return nil, fmt.Errorf("%s is not safe", name)
-		}
-		if i < 0 {
+		default:
 			return nil, fmt.Errorf("got %q, want names like TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", name)
 		}
-		ids = append(ids, tls.CipherSuites()[i].ID)
 	}
 	return ids, nil
 }

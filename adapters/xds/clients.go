@@ -128,27 +128,27 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 		c.mu.Unlock()
 		return nil
 	}
-	met := s.node == "" && r.GetNode() != nil
-	if met {
+	introduced := s.node == "" && r.GetNode() != nil
+	if introduced {
 		s.node = r.GetNode().GetId()
 	}
 	owed := s.owes
 	unknown := c.subscribe(s, r)
-	answered, ok := s.sent[r.GetTypeUrl()]
-	ok = ok && r.GetResponseNonce() == answered.nonce
-	if ok {
+	sent, known := s.sent[r.GetTypeUrl()]
+	answers := known && r.GetResponseNonce() == sent.nonce // it acknowledges or refuses what was sent
+	if answers {
 		delete(s.sent, r.GetTypeUrl())
-		if r.GetTypeUrl() == resource.EndpointType && answered.version == c.version {
+		if r.GetTypeUrl() == resource.EndpointType && sent.version == c.version {
 			s.owes = false // also if it refuses: it will not take them later
 		}
 	}
-	paid := owed && !s.owes
+	owesNoMore := owed && !s.owes
 	proxy := []zap.Field{zap.String("node", s.node), zap.String("from", s.from)}
 	c.mu.Unlock()
-	if met && c.met != nil {
+	if introduced && c.met != nil {
 		s.gone = c.met(s.from, s.node, envoyVersion(r.GetNode()))
 	}
-	if met {
+	if introduced {
 		version := cmp.Or(envoyVersion(r.GetNode()), "unknown")
 		c.log.Info("a proxy asks by xDS", append(proxy, zap.String("version", version))...)
 	}
@@ -156,10 +156,10 @@ func (c *clients) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryRe
 		c.log.Warn("a proxy asks for endpoints of a cluster that is not served",
 			append(proxy, zap.String("cluster", unknown), zap.Strings("served", c.names))...)
 	}
-	if ok {
-		c.answered(r, answered, proxy)
+	if answers {
+		c.answered(r, sent, proxy)
 	}
-	if ok || paid {
+	if answers || owesNoMore {
 		c.report()
 	}
 	return nil

@@ -84,8 +84,11 @@ func (s Setup) serve() (*served, error) {
 		out.endpoints = servers + "-" + version
 		c.EdsClusterConfig.ServiceName = out.endpoints
 	}
-	return out, errors.Join(validate(out.listener), validate(out.route),
-		validate(out.clusters[0]), validate(out.clusters[1]))
+	problems := []error{validate(out.listener), validate(out.route)}
+	for _, c := range out.clusters {
+		problems = append(problems, validate(c))
+	}
+	return out, errors.Join(problems...)
 }
 
 // parse reads the bootstrap as Envoy would.
@@ -169,7 +172,7 @@ func walk(m protoreflect.Message, visit func(proto.Message), fail func(error)) {
 		switch {
 		case f.IsMap() && f.MapValue().Message() != nil:
 			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { each(v); return true })
-		case f.IsMap() || f.Message() == nil:
+		case f.IsMap() || f.Message() == nil: // no messages in it
 		case f.IsList():
 			for i := range v.List().Len() {
 				each(v.List().Get(i))

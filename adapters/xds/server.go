@@ -190,7 +190,7 @@ func (s *Server) publish(ctx context.Context, m messages.EndpointsAnnounced) (ch
 		if units[lane], err = served.unit(endpoints, version); err != nil {
 			return false, err
 		}
-		each = units[lane].GetVersionMap(resource.EndpointType)
+		each = units[lane].GetVersionMap(resource.EndpointType) // endpoints are the same in all lanes
 	}
 	changed = s.clients.expect(m, version, each)
 	for lane, unit := range units {
@@ -229,9 +229,11 @@ func (byLane) ID(n *corev3.Node) string {
 	if n.GetMetadata().GetFields()[laneKey].GetStringValue() == Full {
 		return Full
 	}
-	v := n.GetUserAgentBuildVersion().GetVersion()
-	told := Version{int(v.GetMajorNumber()), int(v.GetMinorNumber())}
-	if v != nil && told.before(timesBodies) {
+	build := n.GetUserAgentBuildVersion().GetVersion()
+	if build == nil {
+		return Light
+	}
+	if v := (Version{int(build.GetMajorNumber()), int(build.GetMinorNumber())}); v.before(timesBodies) {
 		return lightUntimed
 	}
 	return Light

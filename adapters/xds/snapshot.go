@@ -33,7 +33,7 @@ func assignments(list messages.List[messages.AnnouncedEndpoint], names []string)
 	for _, name := range names {
 		localities := []*endpointv3.LocalityLbEndpoints{{LbEndpoints: hosts}}
 		a := &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: localities}
-		if version == "" { // the others are the same
+		if version == "" { // the others differ in nothing but their name
 			if err := a.ValidateAll(); err != nil {
 				return nil, "", err
 			}
