@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"regexp"
 	"testing"
@@ -10,31 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
-)
 
-// terminal is a pseudo-terminal: what is written to inner, a person reads at outer.
-func terminal(t *testing.T) (outer, inner *os.File) {
-	t.Helper()
-	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { outer.Close() })
-	if err := unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { inner.Close() })
-	return outer, inner
-}
+	"github.com/signalbox-epp/signalbox/adapters/telemetry/terminaltest"
+)
 
 // A terminal gets lines for people, everything else gets JSON; a flag wins over both.
 func TestLinesOnATerminalAreForPeople(t *testing.T) {
@@ -63,7 +40,9 @@ func TestLinesOnATerminalAreForPeople(t *testing.T) {
 			defer in.Close()
 			defer out.Close()
 			if c.terminal {
-				in, out = terminal(t)
+				in, out = terminaltest.Open(t)
+				defer in.Close()
+				defer out.Close()
 			}
 			var o LogOptions
 			f := pflag.NewFlagSet("test", pflag.ContinueOnError)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry/terminaltest"
 )
 
 const screenColumns = 70
@@ -104,25 +103,8 @@ func (s *screen) last() string {
 // onTerminal starts a program on a terminal of its own, at which Ctrl-C reaches its whole group.
 func onTerminal(t *testing.T, args ...string) (keys *os.File, seen *screen, ended <-chan error) {
 	t.Helper()
-	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(int(inner.Fd()), unix.TIOCSWINSZ,
-		&unix.Winsize{Row: 40, Col: screenColumns}); err != nil {
-		t.Fatal(err)
-	}
+	outer, inner := terminaltest.Open(t)
+	terminaltest.Resize(t, inner, screenColumns, 40)
 	cmd := exec.Command(binary, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner, inner, inner
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/signalbox-epp/signalbox/adapters/telemetry/terminaltest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -26,21 +27,7 @@ type pty struct {
 
 func newPTY(t *testing.T) *pty {
 	t.Helper()
-	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outer, inner := terminaltest.Open(t)
 	p := &pty{outer: outer, inner: inner}
 	read := make(chan struct{})
 	go func() {
@@ -89,10 +76,7 @@ func backwards(list []string) []string {
 
 func (p *pty) resize(t *testing.T, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(p.outer.Fd()), unix.TIOCSWINSZ,
-		&unix.Winsize{Row: rows, Col: columns}); err != nil {
-		t.Fatal(err)
-	}
+	terminaltest.Resize(t, p.outer, columns, rows)
 }
 
 func (p *pty) state(t *testing.T) unix.Termios {
