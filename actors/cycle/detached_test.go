@@ -396,7 +396,7 @@ func TestLogIsNotHeardWhileTheStreamLives(t *testing.T) {
 
 // A proxy may keep the stream open although it does not show the response's body. That is no silence, and the deadline
 // of the request does not count.
-func TestResponseThatPassesByIsNotCut(t *testing.T) {
+func TestBypassingResponseIsNotCut(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.cycle.Advance(idleLimit + tokenLimit)

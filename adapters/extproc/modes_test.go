@@ -176,9 +176,9 @@ func TestResponseModes(t *testing.T) {
 	}
 }
 
-// TestStreamEndsWhenTheResponsePassesBy: a proxy that is owed nothing more is left by us, for some would keep the
+// TestStreamEndsWhenTheResponseBypasses: a proxy that is owed nothing more is left by us, for some would keep the
 // stream until the response ends, and end the response with it.
-func TestStreamEndsWhenTheResponsePassesBy(t *testing.T) {
+func TestStreamEndsWhenTheResponseBypasses(t *testing.T) {
 	// The last message is the one after which nothing waits for an answer.
 	for name, sent := range map[string][]*ask{
 		"a request without a body":         with(withModes(qH(last), fds, none), rH(more)),

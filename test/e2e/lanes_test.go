@@ -229,7 +229,7 @@ func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
 	p.idle(t)
 	stories := startStories(c, running, 1000)
 	p.inFlight(t, running)
-	eventually(t, 10*time.Second, "all pass by",
+	eventually(t, 10*time.Second, "all bypass",
 		func() bool { return p.metric("signalbox_outlived_requests") >= running })
 	work := steady(c, clients)
 	eventually(t, 10*time.Second, "clients are at work", func() bool { return work.count() > 2*clients })

@@ -13,9 +13,9 @@ const longTokens = 200
 
 var leisurely = []string{"--model", model, "--decode-rate", "50", "--prefill-rate", "1000000"}
 
-// TestEnvoyAnswersThatPassByAreLeftAlone: in the light lane no limit on silence counts for an answer whose body is not
+// TestEnvoyBypassingAnswersAreLeftAlone: in the light lane no limit on silence counts for an answer whose body is not
 // shown to us, and none is a failure of its server; the access log tells how it goes.
-func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
+func TestEnvoyBypassingAnswersAreLeftAlone(t *testing.T) {
 	seenElsewhere(t)
 	t.Parallel() // it mostly waits
 	flags := []string{"--first-token-timeout", "500ms", "--response-idle-timeout", "1s"}
@@ -38,9 +38,9 @@ func TestEnvoyAnswersThatPassByAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestEnvoyDrainHearsOfAnswersThatPassBy: an answer that runs on past its stream when Signalbox is told to stop is
+// TestEnvoyDrainWaitsForBypassingAnswers: an answer that runs on past its stream when Signalbox is told to stop is
 // waited for, and recorded as what it was.
-func TestEnvoyDrainHearsOfAnswersThatPassBy(t *testing.T) {
+func TestEnvoyDrainWaitsForBypassingAnswers(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := startChanged(t, overrideHost, simulated(t, 2, leisurely...), []string{"--drain-timeout", "25s"}, share(t, 0))
 	for range 20 { // each of Envoy's workers opens its log

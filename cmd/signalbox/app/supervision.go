@@ -14,7 +14,7 @@ type role struct {
 	on       string // for what there is one, as the tree shows it: a place, or a thing on the loop of its parent
 	policy   runtime.Policy
 	lost     string // when it restarts
-	notices  string
+	notices  string // what notices a restart
 	children []role
 }
 
@@ -27,17 +27,17 @@ const (
 
 // supervision is the tree as buildTree and its actors spawn it: TestSupervisionIsWhatIsSpawned compares both.
 var supervision = role{
-	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "nobody: it runs no code that can fail", []role{
-		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "nobody", []role{
+	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "no actor: it runs no code that can fail", []role{
+		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "no actor", []role{
 			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages",
 				"readers, by the sample's age", nil},
 		}},
 		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
-		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy", "nobody",
-			nil},
+		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy",
+			"no actor", nil},
 		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first",
 			"the asker, by a partial answer", nil},
-		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "nobody", nil},
+		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "no actor", nil},
 		{"shard", eachLoop, runtime.RestartOnPanic, "its cycles", "streams, each by its answer", []role{
 			{"cycle", "/<request>", runtime.StopOnPanic, "its request, which is answered 500", "stream, by its answer",
 				nil},
