@@ -111,7 +111,8 @@ func (f *facts) flow() messages.FlowKey {
 	return messages.FlowKey{Fairness: messages.DefaultFairness}
 }
 
-// first sets dst to value, cut at most bytes, unless dst has a value already.
+// first sets dst to value, cut at most bytes, unless dst has a value already. It may cut within a character, which no
+// text ever shows: records.Label cuts labels again, between characters, and the parser alone reads a path and a type.
 func first(dst *string, value []byte, most int) {
 	if *dst != "" {
 		return

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 const (
@@ -92,7 +93,7 @@ func shown(raw json.RawMessage) string {
 	case bool:
 		return map[bool]string{true: "True", false: "False"}[v]
 	case string:
-		return v[:min(len(v), 100)]
+		return clip.Bytes(v, 100)
 	case []any:
 		return fmt.Sprintf("<list of %d items>", len(v))
 	case map[string]any:

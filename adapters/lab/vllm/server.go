@@ -111,9 +111,6 @@ func Start(cfg Config) (*Server, error) {
 // Addr is the ip:port the server listens on.
 func (s *Server) Addr() string { return s.addr }
 
-// URL is http://, then Addr.
-func (s *Server) URL() string { return "http://" + s.addr }
-
 // Stop closes the listener and lets open answers end. When ctx ends first they are cut, and its error is returned.
 func (s *Server) Stop(ctx context.Context) error {
 	var err error

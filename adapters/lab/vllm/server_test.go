@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// URL is http://, then Addr.
+func (s *Server) URL() string { return "http://" + s.addr }
+
 // until waits for a condition that other goroutines bring about.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -303,6 +304,17 @@ func TestStartRefusesBadConfig(t *testing.T) {
 		if s, err := Start(cfg); err == nil {
 			s.Kill()
 			t.Errorf("%+v: no error", cfg)
+		}
+	}
+}
+
+func TestShownTextEndsWithAWholeCharacter(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("a", 101):      strings.Repeat("a", 100),
+		strings.Repeat("a", 99) + "é": strings.Repeat("a", 99),
+	} {
+		if got := shown(json.RawMessage(strconv.Quote(text))); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }
