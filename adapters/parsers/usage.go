@@ -96,13 +96,14 @@ func (l *lines) pass(p []byte) {
 
 // search looks for the key and returns what stands behind it.
 func (u *UsageScanner) search(p []byte) []byte {
-	for u.matched > 0 && len(p) > 0 { // the piece before ended with a part of it
+	for u.matched > 0 && len(p) > 0 { // the piece before ended within the key
 		if p[0] != usageKey[u.matched] {
 			u.last, u.matched = usageKey[u.matched-1], 0
 			break
 		}
 		u.matched++
-		if p = p[1:]; u.matched == len(usageKey) {
+		p = p[1:]
+		if u.matched == len(usageKey) {
 			u.begin()
 			return p
 		}
@@ -117,8 +118,9 @@ func (u *UsageScanner) search(p []byte) []byte {
 			u.last = p[i-1]
 		}
 		p = p[i+len(usageKey):]
-		if u.begin(); u.state != searching {
-			break
+		u.begin()
+		if u.state != searching {
+			return p
 		}
 	}
 	return p
