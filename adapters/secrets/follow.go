@@ -19,13 +19,13 @@ const (
 type Watch struct {
 	Every time.Duration // between two looks; 0 = 1 s, negative = the files are read once
 
-	// Tell, if not nil, hears of each change once two looks agree on it: nil when the files as they stand have come
+	// Tell, if not nil, is told of each change once two looks agree on it: nil when the files as they stand have come
 	// into force, else why those that were read before stay in force. It must not block.
 	Tell func(error)
 
-	// Doubt, if not nil, hears of certificates in force that have expired, or are not valid yet: before NewPort
+	// Validity, if not nil, is told of certificates in force that have expired, or are not valid yet: before NewPort
 	// returns, and whenever that changes. nil = they are valid again. It must not block.
-	Doubt func(error)
+	Validity func(error)
 }
 
 // source is a file that is followed.

@@ -43,7 +43,7 @@ type Port struct {
 	own      *tls.Certificate // self-signed; nil = that of the directory is used
 	sources  []source
 	files    *files.Follower[*inForce]
-	doubt    func(error) // may be nil
+	tell     func(error) // Watch.Validity; may be nil
 	reported string      // what it was told last
 }
 
@@ -55,7 +55,7 @@ type inForce struct {
 
 // NewPort reads the files, which must be good, and follows them until Close.
 func NewPort(c Config, w Watch) (*Port, error) {
-	p := &Port{Config: c, doubt: w.Doubt}
+	p := &Port{Config: c, tell: w.Validity}
 	if c.Directory != "" {
 		for _, name := range []string{"tls.crt", "tls.key"} {
 			p.sources = append(p.sources, source{filepath.Join(c.Directory, name), c.Flags.Directory})
@@ -146,7 +146,7 @@ func certificates(text []byte) []*x509.Certificate {
 // reportValidity reports, once, certificates in force that are outside their validity. Peers that verify them refuse a
 // handshake, and nothing else would say why.
 func (p *Port) reportValidity() {
-	if p.doubt == nil {
+	if p.tell == nil {
 		return
 	}
 	err := p.validity(p.files.Value(), time.Now())
@@ -156,7 +156,7 @@ func (p *Port) reportValidity() {
 	}
 	if text != p.reported {
 		p.reported = text
-		p.doubt(err)
+		p.tell(err)
 	}
 }
 

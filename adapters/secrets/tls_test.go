@@ -301,7 +301,7 @@ func TestWithoutAWatchNothingChanges(t *testing.T) {
 type doubts []string
 
 func (d *doubts) watch(every time.Duration) Watch {
-	return Watch{Every: every, Doubt: func(err error) {
+	return Watch{Every: every, Validity: func(err error) {
 		if err == nil {
 			*d = append(*d, "")
 			return
@@ -371,7 +371,8 @@ func TestCertificateThatExpiresIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secretstest.NewPair(t, "short").Write(t, folder)
 		told := make(chan error, 10)
-		p, err := NewPort(Config{Directory: folder}, Watch{Every: time.Second, Doubt: func(err error) { told <- err }})
+		p, err := NewPort(Config{Directory: folder},
+			Watch{Every: time.Second, Validity: func(err error) { told <- err }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,7 +158,7 @@ func (o *options) watch(log *telemetry.Log, flags string) secrets.Watch {
 			return
 		}
 		log.Info("files: what replaced them is in force", zap.String("of", flags))
-	}, Doubt: func(err error) {
+	}, Validity: func(err error) {
 		if err != nil {
 			log.Warn("certificates: peers that verify them refuse the connection", zap.Error(err))
 			return
