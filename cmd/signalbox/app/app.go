@@ -70,8 +70,8 @@ func Main(opts ...Option) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	root := newRoot(opts...)
-	signal.Notify(orders, os.Interrupt, syscall.SIGTERM)
-	go endOnSignals(orders, stop, root.Name())
+	signal.Notify(endSignals, os.Interrupt, syscall.SIGTERM)
+	go endOnSignals(endSignals, stop, root.Name())
 	if err := root.ExecuteContext(ctx); err != nil {
 		lastWords(os.Stderr, root.Name()+": "+err.Error()+"\n")
 		var quiet exitError

@@ -103,14 +103,14 @@ func (p *portFlags) printPage(ctx context.Context, w io.Writer, asJSON bool, pag
 	})
 }
 
-// completing is the longest time that a shell waits for names.
-const completing = time.Second
+// completionTimeout is the longest time that a shell waits for names.
+const completionTimeout = time.Second
 
 // completeFrom completes a flag or an argument with names from a page of the running Signalbox. If none answers, the
 // shell offers nothing.
 func completeFrom[Page any](p *portFlags, page client.Page, names func(*Page) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completing)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		got := new(Page)
 		if err := p.ask(func(c *client.Client) error { return c.Decode(ctx, page, got) }); err != nil {

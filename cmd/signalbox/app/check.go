@@ -93,9 +93,9 @@ func (k *checker) check(ctx context.Context, name string) string {
 		return ""
 	}
 	if discovery.Recognise(data) {
-		return k.endpoints(name, data)
+		return k.checkEndpoints(name, data)
 	}
-	cfg, err := config.Load(data, config.Settings{Destinations: 3})
+	cfg, err := config.Load(data, config.Settings{Destinations: mostDestinations})
 	if err != nil {
 		k.problem(name, err)
 		return ""
@@ -104,13 +104,13 @@ func (k *checker) check(ctx context.Context, name string) string {
 		k.warn(name, w)
 	}
 	if path := cfg.Discovery.Path; path != "" && k.follow {
-		k.named(ctx, name, cfg.Discovery)
+		k.followDiscovery(ctx, name, cfg.Discovery)
 	}
 	return describe(cfg)
 }
 
-// named checks the endpoints file that a configuration names.
-func (k *checker) named(ctx context.Context, name string, d config.Discovery) {
+// followDiscovery checks the endpoints file that a configuration names.
+func (k *checker) followDiscovery(ctx context.Context, name string, d config.Discovery) {
 	data, err := readFile(ctx, d.Path)
 	if err != nil {
 		at := d.At
@@ -121,10 +121,10 @@ func (k *checker) named(ctx context.Context, name string, d config.Discovery) {
 		k.problem(name, errors.New(at.String()))
 		return
 	}
-	k.endpoints(d.Path, data)
+	k.checkEndpoints(d.Path, data)
 }
 
-func (k *checker) endpoints(name string, data []byte) string {
+func (k *checker) checkEndpoints(name string, data []byte) string {
 	entries, doubles, err := discovery.Parse(data)
 	if err != nil {
 		k.problem(name, err)
@@ -194,22 +194,22 @@ func describe(c *config.Config) string {
 	for _, p := range c.Plan.Profiles() {
 		fmt.Fprintf(&b, "profile %s\n", p.Name)
 		for _, f := range p.Filters {
-			fmt.Fprintf(&b, "  filter  %s\n", named(f.Name, f.Type))
+			fmt.Fprintf(&b, "  filter  %s\n", pluginName(f.Name, f.Type))
 		}
 		for _, s := range p.Scorers {
-			fmt.Fprintf(&b, "  scorer  %s, weight %g\n", named(s.Name, s.Type), s.Weight)
+			fmt.Fprintf(&b, "  scorer  %s, weight %g\n", pluginName(s.Name, s.Type), s.Weight)
 		}
-		fmt.Fprintf(&b, "  picker  %s\n", named(p.Picker.Name, p.Picker.Type))
+		fmt.Fprintf(&b, "  picker  %s\n", pluginName(p.Picker.Name, p.Picker.Type))
 	}
-	fmt.Fprintf(&b, "handler   %s\n", named(c.Handler.Name, c.Handler.Type))
+	fmt.Fprintf(&b, "handler   %s\n", pluginName(c.Handler.Name, c.Handler.Type))
 	if c.Discovery.Path != "" {
 		fmt.Fprintf(&b, "endpoints %s\n", c.Discovery.Path)
 	}
 	return b.String()
 }
 
-// named returns a plugin's name, followed by its type if that is another word.
-func named(name, kind string) string {
+// pluginName returns a plugin's name, followed by its type if that is another word.
+func pluginName(name, kind string) string {
 	if name == kind || name == "" {
 		return kind
 	}

@@ -155,14 +155,14 @@ func modeNames() []string {
 
 // completePlugins offers the types of plugins, each with what it does.
 func completePlugins(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	var all []cobra.Completion
 	for _, f := range config.Describe() {
 		for _, p := range f.Plugins {
 			all = append(all, cobra.CompletionWithDesc(p.Type, firstSentence(p.Text)))
 		}
-	}
-	if len(args) > 0 {
-		all = nil
 	}
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
@@ -174,12 +174,12 @@ func completeYAML(*cobra.Command, []string, string) ([]cobra.Completion, cobra.S
 
 // completeCommands offers the subcommands of the command that args name.
 func completeCommands(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	of, rest, err := c.Root().Find(args)
+	parent, rest, err := c.Root().Find(args)
 	if err != nil || len(rest) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var all []cobra.Completion
-	for _, sub := range of.Commands() {
+	for _, sub := range parent.Commands() {
 		if sub.IsAvailableCommand() {
 			all = append(all, cobra.CompletionWithDesc(sub.Name(), sub.Short))
 		}

@@ -50,8 +50,7 @@ func wantsFiles(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		return fmt.Errorf("%s: got %d arguments, want %d: %s; - is standard input", cmd.CommandPath(), len(args),
-			len(names),
-			strings.Join(names, " and "))
+			len(names), strings.Join(names, " and "))
 	}
 }
 

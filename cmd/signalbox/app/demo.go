@@ -60,11 +60,11 @@ func (o *demoOptions) run(ctx context.Context) error {
 	}
 	o.Picker = startForDemo
 	if o.envoy {
-		before, err := findEnvoy(o.bootstrap)
+		proxy, err := newDemoEnvoy(o.bootstrap)
 		if err != nil {
 			return err
 		}
-		o.Proxy = before.start
+		o.Proxy = proxy.start
 	}
 	if o.serve {
 		return o.Stay(ctx)
@@ -108,8 +108,8 @@ func (p demoPicker) Endpoints() int       { return len(p.tree.picker.Pool().Snap
 func (p demoPicker) Failed() <-chan error { return p.failed }
 func (p demoPicker) Stop() error          { return p.stop(0) }
 
-// envoyOptions holds what a demo with a real Envoy needs.
-type envoyOptions struct {
+// demoEnvoy holds what a demo with a real Envoy needs.
+type demoEnvoy struct {
 	binary    string
 	bootstrap string // its text
 }
@@ -125,8 +125,8 @@ const subsetFilter = `          - name: demo_subset
                 remove: true
 `
 
-// findEnvoy finds the binary and reads the bootstrap.
-func findEnvoy(bootstrap string) (*envoyOptions, error) {
+// newDemoEnvoy finds the binary and reads the bootstrap.
+func newDemoEnvoy(bootstrap string) (*demoEnvoy, error) {
 	binary, err := envoy.Find(self())
 	if err != nil {
 		return nil, fmt.Errorf("--envoy: %w", err)
@@ -135,7 +135,7 @@ func findEnvoy(bootstrap string) (*envoyOptions, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--envoy-bootstrap: %w; the default is a path in Signalbox's source tree", err)
 	}
-	return &envoyOptions{binary: binary, bootstrap: string(text)}, nil
+	return &demoEnvoy{binary: binary, bootstrap: string(text)}, nil
 }
 
 // self returns the path of this binary; "" = the system does not tell it.
@@ -148,7 +148,7 @@ func self() string {
 }
 
 // fit returns the bootstrap with this run's addresses in the place of the default ones.
-func (o *envoyOptions) fit(epp string) (string, error) {
+func (o *demoEnvoy) fit(epp string) (string, error) {
 	_, port, err := net.SplitHostPort(epp)
 	if err != nil {
 		return "", err
@@ -156,7 +156,7 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 	text := o.bootstrap
 	for _, r := range []struct {
 		old, new string
-		often    bool // the picker's port stands once in each cluster that leads to it
+		repeated bool // the picker's port stands once in each cluster that leads to it
 	}{
 		{"port_value: 19000}", "port_value: 0}", false}, {"port_value: 8080}", "port_value: 0}", false},
 		{"port_value: 9002}", "port_value: " + port + "}", true},
@@ -165,9 +165,9 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 	} {
 		n := strings.Count(text, r.old)
 		switch {
-		case n == 0 && r.often:
+		case n == 0 && r.repeated:
 			return "", fmt.Errorf("--envoy-bootstrap: %q does not stand in it", r.old)
-		case n != 1 && !r.often:
+		case n != 1 && !r.repeated:
 			return "", fmt.Errorf("--envoy-bootstrap: %q stands in it %d times, want once", r.old, n)
 		}
 		text = strings.ReplaceAll(text, r.old, r.new)
@@ -176,7 +176,7 @@ func (o *envoyOptions) fit(epp string) (string, error) {
 }
 
 // start starts Envoy, and returns once Envoy serves and its health checks find the picker healthy.
-func (o *envoyOptions) start(ctx context.Context, picker, folder string) (url string, end func() error, err error) {
+func (o *demoEnvoy) start(ctx context.Context, picker, folder string) (url string, end func() error, err error) {
 	text, err := o.fit(picker)
 	if err != nil {
 		return "", nil, err

@@ -183,7 +183,7 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &envoyOptions{bootstrap: string(text)}
+	o := &demoEnvoy{bootstrap: string(text)}
 	got, err := o.fit("127.0.0.1:4711")
 	if err != nil {
 		t.Fatal(err)
@@ -202,9 +202,9 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 		t.Error("a bootstrap without a listener was accepted")
 	}
 	t.Setenv("ENVOY", "/does/not/exist")
-	if _, err := findEnvoy("../../../deploy/envoy/original-dst.yaml"); err == nil ||
+	if _, err := newDemoEnvoy("../../../deploy/envoy/original-dst.yaml"); err == nil ||
 		!strings.Contains(err.Error(), "$ENVOY") {
-		t.Errorf("findEnvoy with a wrong $ENVOY: got %v", err)
+		t.Errorf("newDemoEnvoy with a wrong $ENVOY: got %v", err)
 	}
 }
 

@@ -115,13 +115,13 @@ func parseListen(s string) (xds.Place, error) {
 // reachable returns the address or name by which Envoy reaches Signalbox: --advertise, or the first address of --bind.
 // It is "" if neither says one.
 func (o *options) reachable() (string, error) {
-	host, given := o.xds.advertise, "got"
+	host, origin := o.xds.advertise, "got"
 	if bind, _ := o.addresses(); host == "" && len(bind) > 0 {
-		host, given = bind[0].String(), "got none, and --bind"
+		host, origin = bind[0].String(), "got none, and --bind"
 	}
 	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
 		return "", fmt.Errorf("--advertise: %s %s, want the address or name by which Envoy reaches Signalbox",
-			given, host)
+			origin, host)
 	}
 	return host, nil
 }
@@ -153,21 +153,22 @@ func (t *tree) hangs(loop int, waited time.Duration) {
 
 // serveXds starts the xDS port.
 func (s *server) serveXds(listeners []net.Listener) *grpc.Server {
-	g := grpc.NewServer(serverOptions(s.locks.credentials(xdsPort))...)
+	g := grpc.NewServer(serverOptions(s.secrets.credentials(xdsPort))...)
 	s.tree.xds.Register(g)
 	s.run("xds", listeners, g.Serve)
 	return g
 }
 
-// envoyConfig are the flags of envoy-config beside those of serve.
-type envoyConfig struct {
+// envoyConfigOptions are the flags of envoy-config beside those of serve.
+type envoyConfigOptions struct {
 	cluster, lane, version, listen, admin string
 	others                                []string
 }
 
-// newEnvoyConfig prints a bootstrap. It takes the flags of serve, so that what serves is what is written.
+// newEnvoyConfig returns the command that prints a bootstrap. It takes the flags of serve, so that what serves is what
+// is written.
 func newEnvoyConfig() *cobra.Command {
-	o, w := newOptions(), envoyConfig{}
+	o, w := newOptions(), envoyConfigOptions{}
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",
@@ -201,7 +202,7 @@ func newEnvoyConfig() *cobra.Command {
 }
 
 // bootstrap returns the file for these flags and those of serve, or every problem of them.
-func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error) {
+func (w *envoyConfigOptions) bootstrap(ctx context.Context, o *options) ([]byte, error) {
 	problems := []error{o.check()}
 	s, err := o.envoySetup()
 	if o.xds.listen == "" { // else check has it
@@ -214,9 +215,10 @@ func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error)
 	}
 	s.Cluster, s.Lane = w.cluster, w.lane
 	version, err := xds.ParseVersion(w.version)
-	if bad("envoy-version", err); err == nil {
+	if err == nil {
 		s.Version = version
 	}
+	bad("envoy-version", err)
 	s.Listen, err = parseListen(w.listen)
 	bad("listen", err)
 	s.Admin, err = parseListen(w.admin)
@@ -226,18 +228,18 @@ func (w *envoyConfig) bootstrap(ctx context.Context, o *options) ([]byte, error)
 		bad("other-picker", err)
 		s.Others = append(s.Others, place)
 	}
-	s.Servers, err = listed(ctx, o.endpointsFile, s.Servers)
+	s.Servers, err = serversOf(ctx, o.endpointsFile, s.Servers)
 	bad("endpoints", err)
-	d := xds.DefaultSetup(w.cluster, w.lane)
-	s.File = d.File
-	s.Standard = s.Picker == d.Picker && len(s.Others) == 0 && s.Secure == d.Secure &&
-		s.MaxBodyBytes == d.MaxBodyBytes && s.HealthChecked == d.HealthChecked && s.PickerIdentity == ""
+	standard := xds.DefaultSetup(w.cluster, w.lane)
+	s.File = standard.File
+	s.Standard = s.Picker == standard.Picker && len(s.Others) == 0 && s.Secure == standard.Secure &&
+		s.MaxBodyBytes == standard.MaxBodyBytes && s.HealthChecked == standard.HealthChecked && s.PickerIdentity == ""
 	text, err := s.Bootstrap()
 	return text, errors.Join(append(problems, err)...)
 }
 
-// listed returns the servers of an endpoints file; without a file, standard.
-func listed(ctx context.Context, file string, standard []xds.Place) ([]xds.Place, error) {
+// serversOf returns the servers of an endpoints file; without a file, standard.
+func serversOf(ctx context.Context, file string, standard []xds.Place) ([]xds.Place, error) {
 	if file == "" {
 		return standard, nil
 	}

@@ -67,7 +67,8 @@ func TestEnvoyListensOnLoopback(t *testing.T) {
 		if s, err := o.envoySetup(); err != nil || s.Listen.String() != want {
 			t.Errorf("--xds-listen %s: Envoy listens on %s (%v), want %s", listen, s.Listen, err, want)
 		}
-		w := envoyConfig{cluster: "override-host", lane: "light", version: "1.40", listen: listen, admin: ":19000"}
+		w := envoyConfigOptions{cluster: "override-host", lane: "light", version: "1.40", listen: listen,
+			admin: ":19000"}
 		plain := newOptions()
 		plain.register(pflag.NewFlagSet("", pflag.ContinueOnError))
 		text, err := w.bootstrap(t.Context(), plain)

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/admin/client"
 )
 
-// explaining are the flags of explain.
-type explaining struct {
+// explainOptions are the flags of explain.
+type explainOptions struct {
 	port        portFlags
 	filter      filterFlags
 	last        bool
@@ -22,7 +22,7 @@ type explaining struct {
 }
 
 func newExplain() *cobra.Command {
-	o := &explaining{}
+	o := &explainOptions{}
 	c := &cobra.Command{
 		Use:   "explain ID | --last",
 		Short: "Say why a request went where it went",
@@ -36,7 +36,7 @@ func newExplain() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.port.ask(func(c *client.Client) error { return o.run(cmd, c, args) })
 		},
-		ValidArgsFunction: completeFrom(&o.port, newestPage(completedIDs), requestIDs),
+		ValidArgsFunction: completeFrom(&o.port, newestPage(completionIDs), requestIDs),
 	}
 	o.port.register(c.Flags())
 	o.filter.register(c, &o.port)
@@ -47,7 +47,7 @@ func newExplain() *cobra.Command {
 }
 
 // args returns an error unless an ID or --last is given.
-func (o *explaining) args(cmd *cobra.Command, args []string) error {
+func (o *explainOptions) args(cmd *cobra.Command, args []string) error {
 	const one = "the ID, which is the x-signalbox-request-id of an answer; --last takes the newest request"
 	switch {
 	case o.last && len(args) > 0:
@@ -62,7 +62,7 @@ func (o *explaining) args(cmd *cobra.Command, args []string) error {
 	return oneArg(one)(cmd, args)
 }
 
-func (o *explaining) run(cmd *cobra.Command, c *client.Client, args []string) error {
+func (o *explainOptions) run(cmd *cobra.Command, c *client.Client, args []string) error {
 	if o.last {
 		id, err := o.newest(cmd.Context(), c)
 		if err != nil {
@@ -81,7 +81,7 @@ func (o *explaining) run(cmd *cobra.Command, c *client.Client, args []string) er
 }
 
 // newest returns the id of the newest request that meets the filters.
-func (o *explaining) newest(ctx context.Context, c *client.Client) (string, error) {
+func (o *explainOptions) newest(ctx context.Context, c *client.Client) (string, error) {
 	var p admin.RequestsPage
 	if err := c.Decode(ctx, o.filter.page(1), &p); err != nil {
 		return "", err
@@ -95,8 +95,8 @@ func (o *explaining) newest(ctx context.Context, c *client.Client) (string, erro
 	return "", errors.New("no request has come yet")
 }
 
-// completedIDs is how many ids a shell offers.
-const completedIDs = 20
+// completionIDs is how many ids a shell offers.
+const completionIDs = 20
 
 func requestIDs(p *admin.RequestsPage) []string {
 	var ids []string

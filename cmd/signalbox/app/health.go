@@ -78,7 +78,7 @@ const firstLookWithin = modelserver.DefaultTimeout
 
 // firstLook is the wait for the first set of endpoints, and then for a scrape of each. Without it the first picks would
 // pass over the endpoints that are scraped last, because only those with a fresh sample are scored. Once it is over it
-// stays so: endpoints that come later make nobody wait.
+// stays so: readiness does not wait for endpoints that come later.
 type firstLook struct {
 	mu    sync.Mutex
 	until time.Time // when it is over at the latest; zero = the endpoints are not known yet

@@ -87,33 +87,35 @@ func filled(text, prefix string) string {
 	return string(printer.Text(p.Parse(text)))
 }
 
+// hanging returns a paragraph to write behind a heading of so many columns, which its other lines leave free.
+func hanging(text string, columns int) string {
+	indent := strings.Repeat(" ", columns)
+	return strings.TrimPrefix(filled(text, indent), indent)
+}
+
 func writeCommands(b *strings.Builder, c *cobra.Command) {
-	rest, widest := map[string]*cobra.Command{}, 0
+	unwritten, widest := map[string]*cobra.Command{}, 0
 	var names []string
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {
-			rest[sub.Name()] = sub
+			unwritten[sub.Name()] = sub
 			names = append(names, sub.Name())
 			widest = max(widest, len(sub.Name()))
 		}
 	}
 	write := func(title string, names []string) {
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return unwritten[name] == nil })
+		if len(names) == 0 {
+			return
+		}
+		fmt.Fprintf(b, "\n%s:\n", title)
 		for _, name := range names {
-			sub := rest[name]
-			if sub == nil {
-				continue
-			}
-			delete(rest, name)
-			if title != "" {
-				fmt.Fprintf(b, "\n%s:\n", title)
-				title = ""
-			}
-			indent := strings.Repeat(" ", widest+4)
-			fmt.Fprintf(b, "  %-*s  %s", widest, name, strings.TrimPrefix(filled(sub.Short, indent), indent))
+			fmt.Fprintf(b, "  %-*s  %s", widest, name, hanging(unwritten[name].Short, widest+4))
+			delete(unwritten, name)
 		}
 	}
-	for _, g := range commandGroups {
-		if c == c.Root() {
+	if c == c.Root() {
+		for _, g := range commandGroups {
 			write(g.title, g.names)
 		}
 	}
@@ -123,7 +125,7 @@ func writeCommands(b *strings.Builder, c *cobra.Command) {
 func writeFlags(b *strings.Builder, all *pflag.FlagSet) {
 	groups := flagGroups
 	if all.Lookup("grpc-port") == nil { // without the flags of serve, some of whose names others have too
-		groups = flagGroups[len(flagGroups)-1:]
+		groups = flagGroups[len(flagGroups)-1:] // Help alone
 	}
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	all.VisitAll(func(f *pflag.Flag) {

@@ -27,7 +27,7 @@ import (
 type source struct {
 	name string // as problems have it
 	file bool   // it is a file that can be read again
-	text []byte // empty = the default configuration
+	text []byte // empty for the default configuration
 }
 
 func (s source) sum() string {
@@ -56,18 +56,18 @@ type configuration struct {
 
 // inForce owns the configuration in force. It alone replaces it, one at a time, and only by one that is built whole.
 type inForce struct {
-	tree    *tree
-	plugins *telemetry.Plugins
-	parser  *parsers.OpenAI // of all configurations that parse: what it decodes at once is bounded for the process
-	current atomic.Pointer[configuration]
-	metrics *reloadMetrics
-	follows *files.Follower[files.Text] // nil = the source is no file, or is not followed yet
+	tree     *tree
+	plugins  *telemetry.Plugins
+	parser   *parsers.OpenAI // of all configurations that parse: what it decodes at once is bounded for the process
+	current  atomic.Pointer[configuration]
+	metrics  *reloadMetrics
+	follower *files.Follower[files.Text] // nil = the source is no file, or is not followed yet
 
-	mu      sync.Mutex // of all below, and of what stores current
-	started *loaded    // what cannot change live stays as it is here
-	before  *previous  // nil = there is none
-	read    []byte     // what the source held when it was read last; nil = it could not be read
-	problem *admin.ConfigurationProblem
+	mu       sync.Mutex // of all below, and of what stores current
+	started  *loaded    // what cannot change live stays as it is here
+	previous *previous  // nil = there is none
+	read     []byte     // what the source held when it was read last; nil = it could not be read
+	problem  *admin.ConfigurationProblem
 }
 
 // previous is a configuration that was replaced. It keeps the text and nothing that was built of it.
@@ -91,7 +91,7 @@ func (f *inForce) streams() *extproc.Configuration { return &f.current.Load().st
 func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configuration) *configuration {
 	c := &configuration{
 		loaded: l, number: number, since: time.Now(), picks: picks,
-		pages: pages(l.Config, wanted(l.Config)), scraping: f.tree.opts.scraping(l.Config),
+		pages: pagesOf(l.Config, wanted(l.Config)), scraping: f.tree.opts.scraping(l.Config),
 	}
 	c.streams = extproc.Configuration{
 		Number: number, Start: picks.Start, Parser: noParser{},
@@ -120,13 +120,14 @@ func (f *inForce) build(s source) (c *configuration, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now, number := f.current.Load(), f.current.Load().number+1
-	read := pages(l.Config, wanted(l.Config))
-	if err := read.Check(); err != nil {
+	now := f.current.Load()
+	number := now.number + 1
+	pages := pagesOf(l.Config, wanted(l.Config))
+	if err := pages.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	scraping := f.tree.opts.scraping(l.Config)
-	scraping.Anew = !read.Equal(now.pages) || scraping.Metrics != now.scraping.Metrics ||
+	scraping.Anew = !pages.Equal(now.pages) || scraping.Metrics != now.scraping.Metrics ||
 		scraping.Models != now.scraping.Models
 	f.plugins.Observe(l.Plan)
 	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, scraping)), nil
@@ -139,25 +140,23 @@ func (f *inForce) take(s source, restored uint64) error {
 	}
 	now := f.current.Load()
 	if bytes.Equal(s.text, now.source.text) {
-		f.well()
-		f.metrics.reloads.WithLabelValues("unchanged").Inc()
+		f.accepted("unchanged")
 		return nil
 	}
 	c, err := f.build(s)
 	if err != nil {
-		return f.refuse(err)
+		return f.refused(err)
 	}
 	c.restored = restored
 	f.tree.fetcher.Read(c.pages)
 	f.tree.picker.Bring(c.picks)
 	f.put(c)
-	f.before = &previous{now.number, now.source}
-	f.well()
-	f.metrics.reloads.WithLabelValues("changed").Inc()
+	f.previous = &previous{now.number, now.source}
+	f.accepted("changed")
 	f.tree.log.Info("configuration in force", zap.Uint64("number", c.number), zap.String("source", s.name),
 		zap.String("sha256", s.sum()), zap.Uint64("restored_from", restored))
 	c.warn(f.tree.log)
-	for _, w := range f.waits(c) {
+	for _, w := range f.untilRestart(c) {
 		f.tree.log.Warn("configuration", zap.String("warning", w))
 	}
 	return nil
@@ -170,8 +169,8 @@ func (l *loaded) warn(log *telemetry.Log) {
 	}
 }
 
-// refuse notes why what the source holds is not in force.
-func (f *inForce) refuse(err error) error {
+// refused notes why what the source holds is not in force, and returns it.
+func (f *inForce) refused(err error) error {
 	f.problem = &admin.ConfigurationProblem{Since: time.Now(), Text: err.Error()}
 	f.metrics.refused()
 	f.tree.log.Error("configuration refused; the one before stays in force",
@@ -179,17 +178,17 @@ func (f *inForce) refuse(err error) error {
 	return err
 }
 
-// well notes that the source holds nothing bad.
-func (f *inForce) well() {
+// accepted notes that the source holds nothing bad. The result is what became of it: changed or unchanged.
+func (f *inForce) accepted(result string) {
 	if f.problem != nil {
 		f.tree.log.Info("configuration: all is well again")
 	}
 	f.problem = nil
-	f.metrics.successful.Set(1)
+	f.metrics.accepted(result)
 }
 
-// waits names what a configuration says and only the next start does.
-func (f *inForce) waits(c *configuration) []string {
+// untilRestart names what a configuration says and only the next start does.
+func (f *inForce) untilRestart(c *configuration) []string {
 	if c.Discovery.Path == f.started.Discovery.Path && c.Discovery.Watch == f.started.Discovery.Watch {
 		return nil
 	}
@@ -208,15 +207,15 @@ func (f *inForce) reload() error {
 		return admin.NotPossible("the configuration came from " + s.name + ", which cannot be read again")
 	}
 	text, err := readFile(context.Background(), s.name)
-	return f.came(files.Text{Data: text, Err: err})
+	return f.takeRead(files.Text{Data: text, Err: err})
 }
 
-// came takes what was read of the source. Its caller has mu.
-func (f *inForce) came(text files.Text) error {
+// takeRead takes what was read of the source. Its caller has mu.
+func (f *inForce) takeRead(text files.Text) error {
 	s := f.current.Load().source
 	f.read = text.Data
 	if text.Err != nil {
-		return f.refuse(fmt.Errorf("--config-file: %w", text.Err))
+		return f.refused(fmt.Errorf("--config-file: %w", text.Err))
 	}
 	s.text = text.Data
 	return f.take(s, 0)
@@ -227,12 +226,12 @@ func (f *inForce) came(text files.Text) error {
 func (f *inForce) restore() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.before == nil {
+	if f.previous == nil {
 		return admin.NotPossible("no configuration was in force before this one, or it was brought back already")
 	}
-	err := f.take(f.before.source, f.before.number)
+	err := f.take(f.previous.source, f.previous.number)
 	if err == nil {
-		f.before = nil
+		f.previous = nil
 	}
 	return err
 }
@@ -261,25 +260,26 @@ func (f *inForce) follow() error {
 	if err != nil {
 		return err
 	}
-	f.follows = follower
+	f.follower = follower
 	f.followed() // it may have changed since it was read
 	follower.Start()
 	return nil
 }
 
+// followed takes what the follower has read, unless a reload was quicker.
 func (f *inForce) followed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text := f.follows.Value()
+	text := f.follower.Value()
 	if text.Err == nil && f.read != nil && bytes.Equal(text.Data, f.read) {
-		return // a reload was quicker; what is in force by now may be what a restore brought back
+		return // what is in force by now may be what a restore brought back
 	}
-	_ = f.came(text) // it is noted, and logged
+	_ = f.takeRead(text) // an error is noted, and logged
 }
 
 func (f *inForce) close() {
-	if f.follows != nil {
-		f.follows.Close()
+	if f.follower != nil {
+		f.follower.Close()
 	}
 }
 
@@ -290,10 +290,10 @@ func (f *inForce) view() admin.ConfigurationView {
 	c := f.current.Load()
 	v := admin.ConfigurationView{
 		Config: describe(c.Config), Number: c.number, Since: c.since.UTC(), Source: c.source.name,
-		SHA256: c.source.sum(), Restored: c.restored, Waits: f.waits(c), Problem: f.problem,
+		SHA256: c.source.sum(), Restored: c.restored, Waits: f.untilRestart(c), Problem: f.problem,
 	}
-	if f.before != nil {
-		v.Before = f.before.number
+	if f.previous != nil {
+		v.Before = f.previous.number
 	}
 	return v
 }

@@ -28,6 +28,7 @@ func roomyGC() {
 	}
 }
 
+// setGC sets the percentage, and sets it anew after each collection; percent is the one in force.
 func setGC(percent int) {
 	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
 	metrics.Read(heap)
@@ -150,7 +151,8 @@ func (i *idleMemory) due(now time.Time, h heap) bool {
 // gaveBack notes what came of it. Where most is in use, the next time is further off.
 func (i *idleMemory) gaveBack(now time.Time, before, after heap) {
 	i.freed, i.seen, i.at = after.allocated, after.allocated, now
-	if after.resident+gcRoom/2 > before.resident {
+	freedLittle := after.resident+gcRoom/2 > before.resident
+	if freedLittle {
 		i.repeat = min(2*i.repeat, lastRepeat)
 	} else {
 		i.repeat = firstRepeat

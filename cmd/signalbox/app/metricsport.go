@@ -11,7 +11,7 @@ import (
 
 // proxyViews returns the connected proxies as /debug/proxies shows them.
 func (t *tree) proxyViews() []admin.ProxyView {
-	known := func(s string) *string {
+	orNull := func(s string) *string {
 		if s == "" {
 			return nil
 		}
@@ -20,7 +20,7 @@ func (t *tree) proxyViews() []admin.ProxyView {
 	var out []admin.ProxyView
 	for _, v := range t.peers.Views() {
 		out = append(out, admin.ProxyView{
-			From: v.From, Node: known(v.Node), Version: known(v.Version), Lane: known(v.Lane()),
+			From: v.From, Node: orNull(v.Node), Version: orNull(v.Version), Lane: orNull(v.Lane()),
 			Connections: v.Connections,
 			Light:       v.Light, Full: v.Full, AccessLog: v.AccessLog, XDS: v.XDS,
 			SinceSeconds: time.Since(v.Since).Seconds(),
@@ -29,7 +29,7 @@ func (t *tree) proxyViews() []admin.ProxyView {
 	return out
 }
 
-// serveAdmin makes the metrics port's side.
+// serveAdmin makes the handler of the metrics port.
 func (t *tree) serveAdmin() {
 	t.admin = admin.NewHandler(admin.Config{
 		Gatherer: t.registry, Recorder: t.picker.Recorder(), FormatID: t.formatID,

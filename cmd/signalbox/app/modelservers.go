@@ -11,24 +11,24 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// wanted is what the plugins of a configuration read of metrics pages. The prefix index must hear of restarts, which
-// only these pages tell, though it needs no load.
+// wanted returns what the plugins of a configuration read of metrics pages. The prefix index must hear of restarts,
+// which only these pages tell, though it needs no load.
 func wanted(cfg *config.Config) modelserver.Wanted {
-	read := cfg.Plan.Layout()
+	layout := cfg.Plan.Layout()
 	return modelserver.Wanted{
-		Load: read.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
-		LoRA: read.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
+		Load: layout.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
+		LoRA: layout.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
 	}
 }
 
-// pages are those of model servers, as a configuration has them.
-func pages(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
+// pagesOf returns the pages of model servers, as a configuration has them.
+func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
 	return modelserver.Pages{
-		Want: want, Metrics: page(cfg.Metrics), Models: page(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
+		Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
 	}
 }
 
-// scraping is what a configuration has scrapers do. What no plugin reads is not scraped.
+// scraping returns what a configuration has scrapers do. What no plugin reads is not scraped.
 func (o *options) scraping(cfg *config.Config) messages.Scraping {
 	return messages.Scraping{
 		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
@@ -36,10 +36,11 @@ func (o *options) scraping(cfg *config.Config) messages.Scraping {
 	}
 }
 
-// notScraped says why no metrics page is read; "" = they are read.
+// notScraped returns why no metrics page is read; "" = they are read.
 func notScraped(cfg *config.Config) string {
+	layout := cfg.Plan.Layout()
 	switch {
-	case !cfg.Plan.Layout().ReadsFrom(attributes.Sampled) && !cfg.Plan.Layout().ReadsFrom(attributes.Matched):
+	case !layout.ReadsFrom(attributes.Sampled) && !layout.ReadsFrom(attributes.Matched):
 		return "no plugin reads samples"
 	case !cfg.Metrics.Enabled:
 		return "dataLayer.injectDefaults is false, and dataLayer.sources names no metrics-data-source"
@@ -47,17 +48,19 @@ func notScraped(cfg *config.Config) string {
 	return ""
 }
 
-func page(s config.Source) modelserver.Page {
+func pageOf(s config.Source) modelserver.Page {
 	return modelserver.Page{Scheme: s.Scheme, Path: s.Path, Port: s.Port, AnyCertificate: s.InsecureSkipVerify}
 }
 
-func (t *tree) turned(of messages.EndpointSpec, failure string) {
-	if t.opts.hooks.servers {
+// turned logs that the metrics of an endpoint cannot be read, or can be read again: then failure is "".
+func (t *tree) turned(endpoint messages.EndpointSpec, failure string) {
+	if t.opts.hooks.showsServers {
 		return
 	}
 	if failure == "" {
-		t.log.Info("metrics are back", zap.String("endpoint", string(of.Address)))
+		t.log.Info("metrics are back", zap.String("endpoint", string(endpoint.Address)))
 		return
 	}
-	t.log.Warn("metrics cannot be read", zap.String("endpoint", string(of.Address)), zap.String("failure", failure))
+	t.log.Warn("metrics cannot be read", zap.String("endpoint", string(endpoint.Address)),
+		zap.String("failure", failure))
 }

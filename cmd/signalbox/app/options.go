@@ -39,9 +39,10 @@ type options struct {
 
 // hooks are for a command that serves and writes its own output. The zero value has no effect.
 type hooks struct {
-	log     io.Writer                        // takes the log; nil = standard error
-	say     func(format string, args ...any) // prints what the user must see at any verbosity; nil = it is logged
-	servers bool                             // the command says which metrics pages can be read, so the log does not
+	log io.Writer                        // takes the log; nil = standard error
+	say func(format string, args ...any) // prints what the user must see at any verbosity; nil = it is logged
+	// the command says which metrics pages can be read, so the log does not
+	showsServers bool
 }
 
 // mostShards is the most event loops. More loops than the largest machines have processors would do no more work, and
@@ -217,7 +218,7 @@ func (o *pickOptions) check() error {
 		all = append(all, fmt.Errorf("--refresh-metrics-interval: got %v, want 0 or %v or more", o.refresh,
 			config.LeastInterval))
 	}
-	if !(o.maxEjection >= 0 && o.maxEjection <= 100) {
+	if !(o.maxEjection >= 0 && o.maxEjection <= 100) { // NaN is not within the range either
 		all = append(all, fmt.Errorf("--max-ejection-percent: got %v, want 0 to 100", o.maxEjection))
 	}
 	return errors.Join(all...)
@@ -324,6 +325,9 @@ func (o *sourceOptions) check() error {
 	return nil
 }
 
+// mostDestinations is how many endpoints a pick names at most: the one to use, and others to fall back to.
+const mostDestinations = 3
+
 // load reads the configuration that the command line names.
 func (o *options) load(ctx context.Context) (*loaded, error) {
 	from := source{name: "the default configuration"}
@@ -343,7 +347,7 @@ func (o *options) load(ctx context.Context) (*loaded, error) {
 
 // parse makes a configuration of a text, beside the flags. A file of --endpoints takes the place of its discovery.
 func (o *options) parse(from source) (*loaded, error) {
-	destinations := 3
+	destinations := mostDestinations
 	if o.singleDestination {
 		destinations = 1
 	}

@@ -34,6 +34,7 @@ const (
 	timesWindow     = time.Minute
 	shownUnserved   = 5
 	leastUnserved   = 2 // if the screen is small
+	unservedHeading = 3 // lines above the first one: an empty line, the title, and the heading of the table
 )
 
 // look asks the process for all pages of the view.
@@ -52,8 +53,8 @@ func look(ctx context.Context, c *client.Client) (*overview, error) {
 	return v, nil
 }
 
-// without returns the same view with the reason why there is no newer one.
-func (v *overview) without(problem error) *overview {
+// withProblem returns the same view with the reason why there is no newer one.
+func (v *overview) withProblem(problem error) *overview {
 	old := *v
 	if old.problem == nil {
 		old.since = time.Now()
@@ -78,7 +79,7 @@ func (v *overview) lines(columns, rows int) []string {
 		rows = math.MaxInt
 	}
 	if left := rows - len(head) - len(tableLines(v.endpoints.Table(columns))); left < len(unserved) {
-		unserved = unserved[:min(len(unserved), max(left, leastUnserved+3))]
+		unserved = unserved[:min(len(unserved), max(left, unservedHeading+leastUnserved))]
 	}
 	all := slices.Concat(head, v.endpointLines(columns, rows-len(head)-len(unserved)), unserved)
 	all = all[:min(len(all), rows)]
@@ -186,7 +187,7 @@ func (v *overview) firstToken() string {
 func (v *overview) endpointLines(columns, rows int) []string {
 	page := v.endpoints
 	all := tableLines(page.Table(columns))
-	rows = max(rows, 3)
+	rows = max(rows, 3) // the heading, one endpoint and the line below
 	if len(all) <= rows {
 		return all
 	}

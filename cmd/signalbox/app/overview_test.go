@@ -75,7 +75,7 @@ func TestOverviewFitsTheScreen(t *testing.T) {
 	sick := `, "outlier": {"state": "ejected", "cause": "connect-failed"}`
 	refused := aged(5, 1, `, "status": 503, "reason": "overloaded", "model": "a-model-with-a-long-name-indeed"`)
 	v := viewOf(t, poolOf(40, map[int]string{37: sick}), aged(9, 1, ""),
-		refused).without(errors.New("nothing listens on 127.0.0.1:9090: is Signalbox running?"))
+		refused).withProblem(errors.New("nothing listens on 127.0.0.1:9090: is Signalbox running?"))
 	for _, size := range [][2]int{{200, 100}, {120, 30}, {80, 24}, {80, 12}, {40, 10}, {20, 5}, {1, 1}, {3, 2}} {
 		lines := v.lines(size[0], size[1])
 		text := strings.Join(lines, "\n")
@@ -97,9 +97,9 @@ func TestOverviewFitsTheScreen(t *testing.T) {
 }
 
 func TestProblemLastsFromItsBeginning(t *testing.T) {
-	v := viewOf(t, nil, nil, nil).without(errors.New("a"))
+	v := viewOf(t, nil, nil, nil).withProblem(errors.New("a"))
 	v.since = v.since.Add(-5 * time.Second)
-	if text := strings.Join(v.without(errors.New("b")).lines(120, 30), "\n"); !strings.Contains(text,
+	if text := strings.Join(v.withProblem(errors.New("b")).lines(120, 30), "\n"); !strings.Contains(text,
 		"no answer for 5s") || !strings.Contains(text, "| b") {
 		t.Errorf("want the newest problem since 5 s in\n%s", text)
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,9 +32,7 @@ func listPlugins(w io.Writer) {
 	for _, f := range config.Describe() {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
-			const indent = "                                   "
-			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, strings.TrimPrefix(filled(firstSentence(p.Text), indent),
-				indent))
+			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, hanging(firstSentence(p.Text), 35))
 		}
 	}
 }
@@ -60,6 +57,9 @@ func showPlugin(w io.Writer, name string) error {
 			return nil
 		}
 	}
-	meant := near(slices.DeleteFunc([]string{spelling.Nearest(name, types)}, func(s string) bool { return s == "" }))
-	return fmt.Errorf("no plugin type %q%s; signalbox plugins lists them", name, meant)
+	hint := ""
+	if nearest := spelling.Nearest(name, types); nearest != "" {
+		hint = didYouMean([]string{nearest})
+	}
+	return fmt.Errorf("no plugin type %q%s; signalbox plugins lists them", name, hint)
 }

@@ -36,6 +36,12 @@ func (m *reloadMetrics) inForce(c *configuration) {
 	m.since.Set(float64(c.since.UnixMilli()) / 1000)
 }
 
+// accepted counts a configuration that is not refused. The result is changed or unchanged.
+func (m *reloadMetrics) accepted(result string) {
+	m.reloads.WithLabelValues(result).Inc()
+	m.successful.Set(1)
+}
+
 func (m *reloadMetrics) refused() {
 	m.reloads.WithLabelValues("refused").Inc()
 	m.successful.Set(0)

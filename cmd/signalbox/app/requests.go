@@ -23,7 +23,7 @@ func (f *filterFlags) register(c *cobra.Command, port *portFlags) {
 	c.Flags().StringVar(&f.reason, "reason", "",
 		"only requests that were not served for this reason; any is all reasons, none is what was served")
 	for name, values := range map[string]cobra.CompletionFunc{
-		"model": completeFrom(port, newestPage(completedRequests), modelNames),
+		"model": completeFrom(port, newestPage(completionRequests), modelNames),
 		"status": cobra.FixedCompletions([]string{"2xx", "4xx", "5xx", "400", "429", "500", "502", "503", "504"},
 			cobra.ShellCompDirectiveNoFileComp),
 		"endpoint": completeFrom(port, endpointsPage, endpointNames),
@@ -51,8 +51,8 @@ func newestPage(limit int) client.Page {
 	return client.Page{Path: []string{"requests"}, Values: url.Values{"limit": {strconv.Itoa(limit)}}}
 }
 
-// completedRequests is how many requests are searched for the names that a shell offers.
-const completedRequests = 200
+// completionRequests is how many requests are searched for the names that a shell offers.
+const completionRequests = 200
 
 func modelNames(p *admin.RequestsPage) []string {
 	var names []string
@@ -65,7 +65,7 @@ func modelNames(p *admin.RequestsPage) []string {
 }
 
 func newRequests() *cobra.Command {
-	port, filter, asJSON, limit, theirs := portFlags{}, filterFlags{}, false, 0, ""
+	port, filter, asJSON, limit, clientID := portFlags{}, filterFlags{}, false, 0, ""
 	c := &cobra.Command{
 		Use:   "requests",
 		Short: "List the newest requests of a running signalbox, filtered by model, status, endpoint or reason",
@@ -76,8 +76,8 @@ func newRequests() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page := filter.page(limit)
-			if theirs != "" {
-				page.Values.Set("x-request-id", theirs)
+			if clientID != "" {
+				page.Values.Set("x-request-id", clientID)
 			}
 			return port.printPage(cmd.Context(), cmd.OutOrStdout(), asJSON, page)
 		},
@@ -85,7 +85,7 @@ func newRequests() *cobra.Command {
 	port.register(c.Flags())
 	filter.register(c, &port)
 	c.Flags().IntVarP(&limit, "limit", "n", 50, "how many, up to 1000")
-	c.Flags().StringVar(&theirs, "x-request-id", "", "only requests to which their client gave this id")
+	c.Flags().StringVar(&clientID, "x-request-id", "", "only requests to which their client gave this id")
 	c.Flags().BoolVar(&asJSON, "json", false, "JSON instead of text")
 	return c
 }

@@ -29,17 +29,17 @@ import (
 
 // server is a running Signalbox.
 type server struct {
-	opts   *options
-	log    *telemetry.Log
-	tree   *tree
-	grpc   *grpc.Server // ext_proc
-	checks *grpc.Server // health alone
-	xds    *grpc.Server // nil without --xds-port
-	health *readiness
-	locks  *locks
-	http   *http.Server
-	failed chan error
-	addrs  map[string][]netip.AddrPort // by flag, in the order of --bind
+	opts    *options
+	log     *telemetry.Log
+	tree    *tree
+	grpc    *grpc.Server // ext_proc
+	checks  *grpc.Server // health alone
+	xds     *grpc.Server // nil without --xds-port
+	health  *readiness
+	secrets *portSecrets
+	http    *http.Server
+	failed  chan error
+	addrs   map[string][]netip.AddrPort // by flag, in the order of --bind
 }
 
 // serve runs until ctx is done, then drains.
@@ -99,14 +99,15 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 			closeAll(listeners)
 		}
 	}()
-	s.locks, err = o.lock(log)
+	var secretsErr error
+	s.secrets, secretsErr = o.openSecrets(log)
 	defer func() {
-		if err != nil && s.locks != nil {
-			s.locks.close()
+		if err != nil && s.secrets != nil {
+			s.secrets.close()
 		}
 	}()
 	file, fileErr := openEndpoints(o, cfg, log)
-	if err = errors.Join(portsErr, err, fileErr); err != nil { // all of it in one go
+	if err = errors.Join(portsErr, secretsErr, fileErr); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
@@ -116,7 +117,7 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 	if err = s.tree.configuration.follow(); err != nil {
 		return nil, errors.Join(err, s.tree.close(ctx))
 	}
-	s.tree.registry.MustRegister(s.locks.metrics()...)
+	s.tree.registry.MustRegister(s.secrets.metrics()...)
 	if all := listeners["xds-port"]; all != nil {
 		s.xds = s.serveXds(all)
 	}
@@ -170,8 +171,8 @@ func (s *server) listen() (map[string][]net.Listener, error) {
 }
 
 func closeAll(all map[string][]net.Listener) {
-	for _, of := range all {
-		for _, l := range of {
+	for _, listeners := range all {
+		for _, l := range listeners {
 			_ = l.Close()
 		}
 	}
@@ -179,7 +180,8 @@ func closeAll(all map[string][]net.Listener) {
 
 func (s *server) serveAll(listeners map[string][]net.Listener) {
 	s.health = newReadiness(s.tree.ready)
-	s.grpc = grpc.NewServer(pickerOptions(s.tree.peers.Credentials(s.locks.credentials(pickerPort)), s.opts.maxBody)...)
+	s.grpc = grpc.NewServer(pickerOptions(s.tree.peers.Credentials(s.secrets.credentials(pickerPort)),
+		s.opts.maxBody)...)
 	wire.Register(s.grpc, s.tree.streams)
 	accesslogv3.RegisterAccessLogServiceServer(s.grpc, s.tree.logs)
 	if s.opts.healthChecking {
@@ -188,11 +190,11 @@ func (s *server) serveAll(listeners map[string][]net.Listener) {
 	s.checks = grpc.NewServer(serverOptions(insecure.NewCredentials())...) // probes of Kubernetes know no TLS
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{
-		Handler: s.locks.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
+		Handler: s.secrets.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: zap.NewStdLog(s.log.Logger), // handshakes that fail
 	}
 	serveHTTP := s.http.Serve
-	if p := s.locks.ports[metricsPort]; p != nil {
+	if p := s.secrets.ports[metricsPort]; p != nil {
 		s.http.TLSConfig = p.Server()
 		serveHTTP = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
 	}
@@ -219,7 +221,7 @@ func (s *server) run(what string, listeners []net.Listener, serve func(net.Liste
 
 const (
 	// A client that never answers GOAWAY keeps its connection; without a stream on it no request waits for that.
-	idleConnections = 500 * time.Millisecond
+	closeIdleWithin = 500 * time.Millisecond
 	// For those that are refused at the deadline to hear of it.
 	cutNotice = 250 * time.Millisecond
 	// For handlers to return once their connections are closed.
@@ -235,14 +237,14 @@ func (s *server) stop(delay time.Duration) error {
 	s.tree.draining.Store(true)
 	sleep(ctx, delay) // Envoy's health checks notice meanwhile: an idle server may be asked any moment
 	s.drain(ctx)
-	within(idleConnections, inBackground(s.checks.Stop))
+	within(closeIdleWithin, inBackground(s.checks.Stop))
 	if s.xds != nil {
-		within(idleConnections, inBackground(s.xds.Stop)) // its streams last as long as their proxies
+		within(closeIdleWithin, inBackground(s.xds.Stop)) // its streams last as long as their proxies
 	}
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancelLast()
 	err := errors.Join(s.tree.close(last), s.closeHTTP())
-	s.locks.close()
+	s.secrets.close()
 	s.log.Info("stopped")
 	_ = s.log.Close() // that the reader of the log is gone does not make the shutdown fail
 	return err
@@ -252,7 +254,7 @@ func (s *server) stop(delay time.Duration) error {
 // streams are cut.
 func (s *server) drain(ctx context.Context) {
 	graceful := inBackground(s.grpc.GracefulStop)
-	patience := idleConnections
+	patience := closeIdleWithin
 	ended := s.requestsEnd(ctx, graceful)
 	s.tree.logs.Close() // its streams last as long as their proxies
 	if !ended {
@@ -275,7 +277,7 @@ func (s *server) drain(ctx context.Context) {
 func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for used := time.Now(); time.Since(used) < idleConnections; {
+	for lastUse := time.Now(); time.Since(lastUse) < closeIdleWithin; {
 		select {
 		case <-graceful:
 			return true
@@ -284,7 +286,7 @@ func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool
 		case <-look.C:
 		}
 		if s.tree.streams.Open() > 0 || s.tree.picker.Outlived() > 0 {
-			used = time.Now()
+			lastUse = time.Now()
 		}
 	}
 	return true
@@ -292,7 +294,7 @@ func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool
 
 // closeHTTP lets answers in flight end. A connection on which nothing was ever asked is closed, and is no error.
 func (s *server) closeHTTP() error {
-	ctx, cancel := context.WithTimeout(context.Background(), idleConnections)
+	ctx, cancel := context.WithTimeout(context.Background(), closeIdleWithin)
 	defer cancel()
 	if s.http.Shutdown(ctx) == nil {
 		return nil

@@ -23,7 +23,7 @@ func newConfigShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			shown, err := config.Show(data, config.Settings{Destinations: 3})
+			shown, err := config.Show(data, config.Settings{Destinations: mostDestinations})
 			if err != nil {
 				return ofFile(args[0], err)
 			}
@@ -50,7 +50,7 @@ func newConfigDiff() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if sides[i], err = config.Show(data, config.Settings{Destinations: 3}); err != nil {
+				if sides[i], err = config.Show(data, config.Settings{Destinations: mostDestinations}); err != nil {
 					return ofFile(name, err)
 				}
 			}

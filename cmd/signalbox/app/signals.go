@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/envoy"
 )
 
-// orders receives the signals that end the command. A command may have further signals than SIGINT and SIGTERM sent
+// endSignals receives the signals that end the command. A command may have further signals than SIGINT and SIGTERM sent
 // here.
-var orders = make(chan os.Signal, 2)
+var endSignals = make(chan os.Signal, 2)
 
 // leftovers holds the paths of folders to remove at the end, however the process ends: one that ends at once runs no
 // deferred functions.
@@ -25,9 +25,9 @@ func removeLeftovers() {
 	})
 }
 
-// oneOrder is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all processes in
-// the foreground, and a parent such as make or go run may pass on what it got itself.
-const oneOrder = 500 * time.Millisecond
+// sameSignalWithin is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all
+// processes in the foreground, and a parent such as make or go run may pass on what it got itself.
+const sameSignalWithin = 500 * time.Millisecond
 
 // endOnSignals ends the command in good order at the first signal, and the process at once at the second.
 func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc, program string) {
@@ -42,12 +42,12 @@ func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc, program str
 	os.Exit(code)
 }
 
-// secondSignal calls stop at the first signal, and returns the next one that comes oneOrder or more after it.
+// secondSignal calls stop at the first signal, and returns the next one that comes sameSignalWithin or more after it.
 func secondSignal(signals <-chan os.Signal, stop context.CancelFunc) os.Signal {
 	<-signals
 	stop()
 	for first := time.Now(); ; {
-		if next := <-signals; time.Since(first) >= oneOrder {
+		if next := <-signals; time.Since(first) >= sameSignalWithin {
 			return next
 		}
 	}

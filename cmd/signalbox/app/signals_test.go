@@ -16,9 +16,9 @@ func TestSecondSignalCountsAfterAMoment(t *testing.T) {
 	}{
 		"one":                           {[]time.Duration{0}, -1},
 		"one that came twice":           {[]time.Duration{0, 0}, -1},
-		"twice, just within the moment": {[]time.Duration{0, oneOrder - 1}, -1},
-		"two":                           {[]time.Duration{0, oneOrder}, 1},
-		"one that came thrice, and two": {[]time.Duration{0, 0, oneOrder / 2, oneOrder / 2}, 3},
+		"twice, just within the moment": {[]time.Duration{0, sameSignalWithin - 1}, -1},
+		"two":                           {[]time.Duration{0, sameSignalWithin}, 1},
+		"one that came thrice, and two": {[]time.Duration{0, 0, sameSignalWithin / 2, sameSignalWithin / 2}, 3},
 		"two, long after":               {[]time.Duration{time.Second, time.Minute}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSecondSignalCountsAfterAMoment(t *testing.T) {
 					t.Errorf("signal %d counts, want %d", got, c.want)
 				}
 				if got < 0 { // for the goroutine to end
-					<-time.After(oneOrder)
+					<-time.After(sameSignalWithin)
 					signals <- syscall.SIGTERM
 					<-counted
 				}

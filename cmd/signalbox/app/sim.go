@@ -156,7 +156,7 @@ func (o *simOptions) check() error {
 	}
 	for flag, rate := range map[string]float64{"prefill-rate": o.server.PrefillTokensPerSecond,
 		"decode-rate": o.server.DecodeTokensPerSecond} {
-		if !(rate > 0) || math.IsInf(rate, 0) {
+		if !(rate > 0) || math.IsInf(rate, 0) { // NaN is not more than 0
 			bad(flag, rate, "more than 0")
 		}
 	}

@@ -40,7 +40,7 @@ func (t *tree) serveLogs() {
 			if l := t.peers.Opened(ctx); l != nil {
 				return l
 			}
-			return nil
+			return nil // a nil *peers.Log would be a proxy
 		},
 	})
 }
@@ -50,7 +50,7 @@ func connectionOf(ctx context.Context) extproc.Connection {
 	if c := peers.Of(ctx); c != nil {
 		return c
 	}
-	return nil
+	return nil // a nil *peers.Connection would be a connection
 }
 
 // noParser leaves every body unread: the configuration says so.

@@ -55,6 +55,7 @@ func newTree() *cobra.Command {
 	}
 }
 
+// print returns a line for the role and each role below it. Its own line begins with head, those below with tail.
 func (r role) print(head, tail string) string {
 	restart := "always"
 	if r.policy == runtime.StopOnPanic {

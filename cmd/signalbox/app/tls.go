@@ -74,8 +74,8 @@ func (o *options) checkTLS() []error {
 	return all
 }
 
-// locks holds the certificates and tokens that guard the ports.
-type locks struct {
+// portSecrets holds the certificates and tokens that guard the ports.
+type portSecrets struct {
 	ports  map[string]*secrets.Port // by the names below; those without TLS are left out
 	tokens *secrets.Tokens          // of the metrics port; nil = it asks for none
 }
@@ -86,18 +86,18 @@ const (
 	metricsPort = "metrics"
 )
 
-// lockedPort says how one port uses TLS.
-type lockedPort struct {
+// tlsPort says how one port uses TLS.
+type tlsPort struct {
 	name string
 	secrets.Config
 }
 
 // flags returns the flags that name the files.
-func (p lockedPort) flags() string { return p.Flags.Directory + ", " + p.Flags.ClientCA }
+func (p tlsPort) flags() string { return p.Flags.Directory + ", " + p.Flags.ClientCA }
 
-func (o *options) lockedPorts() []lockedPort {
-	var all []lockedPort
-	add := func(port string, c secrets.Config) { all = append(all, lockedPort{port, c}) }
+func (o *options) tlsPorts() []tlsPort {
+	var all []tlsPort
+	add := func(port string, c secrets.Config) { all = append(all, tlsPort{port, c}) }
 	if o.tls.secure {
 		flags := secrets.Flags{Directory: "--cert-path", ClientCA: "--client-ca-file"}
 		add(pickerPort, secrets.Config{Directory: o.tls.certPath, ClientCA: o.tls.clientCA, Flags: flags})
@@ -113,16 +113,16 @@ func (o *options) lockedPorts() []lockedPort {
 	return all
 }
 
-// lock reads certificates and tokens, and follows them. Its error has everything that is wrong with them. The flags
-// have been checked.
-func (o *options) lock(log *telemetry.Log) (*locks, error) {
-	l := &locks{ports: map[string]*secrets.Port{}}
+// openSecrets reads certificates and tokens, and follows them. Its error has everything that is wrong with them. The
+// flags have been checked.
+func (o *options) openSecrets(log *telemetry.Log) (*portSecrets, error) {
+	s := &portSecrets{ports: map[string]*secrets.Port{}}
 	var problems []error
 	minVersion, err := secrets.ParseVersion(o.tls.minVersion)
 	problems = append(problems, err)
 	suites, err := secrets.ParseSuites(o.tls.suites)
 	problems = append(problems, err)
-	for _, p := range o.lockedPorts() {
+	for _, p := range o.tlsPorts() {
 		p.Parameters = secrets.Parameters{MinVersion: minVersion, Suites: suites}
 		p.Protocols = []string{"h2"}
 		if p.name == metricsPort {
@@ -133,21 +133,21 @@ func (o *options) lock(log *telemetry.Log) (*locks, error) {
 			problems = append(problems, err)
 			continue
 		}
-		l.ports[p.name] = port
+		s.ports[p.name] = port
 	}
 	if file := o.tls.metricsToken; file != "" {
 		tokens, err := secrets.NewTokens(file, "--metrics-token-file", o.watch(log, "--metrics-token-file"))
 		if err != nil {
 			problems = append(problems, err)
 		} else {
-			l.tokens = tokens
+			s.tokens = tokens
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
-		l.close()
+		s.close()
 		return nil, err
 	}
-	return l, nil
+	return s, nil
 }
 
 // watch follows files, and logs what becomes of them.
@@ -171,27 +171,27 @@ func (o *options) watch(log *telemetry.Log, flags string) secrets.Watch {
 	return w
 }
 
-func (l *locks) close() {
-	for _, p := range l.ports {
+func (s *portSecrets) close() {
+	for _, p := range s.ports {
 		p.Close()
 	}
-	if l.tokens != nil {
-		l.tokens.Close()
+	if s.tokens != nil {
+		s.tokens.Close()
 	}
 }
 
 // metrics returns the metrics of the certificates in force.
-func (l *locks) metrics() []prometheus.Collector {
+func (s *portSecrets) metrics() []prometheus.Collector {
 	var all []prometheus.Collector
-	for name, p := range l.ports {
+	for name, p := range s.ports {
 		all = append(all, p.Metric(name))
 	}
 	return all
 }
 
 // credentials returns the credentials of a gRPC port.
-func (l *locks) credentials(port string) credentials.TransportCredentials {
-	p := l.ports[port]
+func (s *portSecrets) credentials(port string) credentials.TransportCredentials {
+	p := s.ports[port]
 	if p == nil {
 		return insecure.NewCredentials()
 	}
@@ -199,9 +199,9 @@ func (l *locks) credentials(port string) credentials.TransportCredentials {
 }
 
 // guard makes the metrics port ask for a token, if there is a file of them.
-func (l *locks) guard(next http.Handler) http.Handler {
-	if l.tokens == nil {
+func (s *portSecrets) guard(next http.Handler) http.Handler {
+	if s.tokens == nil {
 		return next
 	}
-	return admin.Authenticated(next, l.tokens.Accept)
+	return admin.Authenticated(next, s.tokens.Accept)
 }

@@ -219,9 +219,9 @@ func TestProblemsOfTLSNameTheFlagAtFault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locks, err := o.lock(l)
+		opened, err := o.openSecrets(l)
 		if err == nil {
-			locks.close()
+			opened.close()
 		}
 		_ = l.Close()
 		return lines.String(), err

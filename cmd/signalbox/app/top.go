@@ -72,7 +72,7 @@ func (o *topOptions) run(ctx context.Context, c *client.Client, in io.Reader, ou
 	defer s.close()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	defer context.AfterFunc(ctx, s.cook)() // also if the terminal takes no more output
+	defer context.AfterFunc(ctx, s.restoreKeys)() // also if the terminal takes no more output
 	s.keys(end)
 	return o.watch(ctx, c, s, first)
 }
@@ -92,7 +92,7 @@ func (o *topOptions) watch(ctx context.Context, c *client.Client, s *screen, v *
 			continue
 		}
 		if next, err := look(ctx, c); err != nil {
-			v = v.without(o.port.withFlag(err))
+			v = v.withProblem(o.port.withFlag(err))
 		} else {
 			v = next
 		}
@@ -119,9 +119,9 @@ func sizeOf(f *os.File) (columns, rows int) {
 
 // screen is a terminal that top has to itself. At the end the terminal shows again what it showed before.
 type screen struct {
-	in   io.Reader
-	out  *os.File
-	cook func() // gives the keyboard back; only its first call does
+	in          io.Reader
+	out         *os.File
+	restoreKeys func() // gives the keyboard back; only its first call does
 }
 
 // Sequences that terminals have obeyed since the VT100, and xterm's second screen, which all of today's have.
@@ -135,25 +135,25 @@ const (
 
 // openScreen takes the terminal. Keys come one by one and unseen if in is a terminal too; Ctrl-C is a key then.
 func openScreen(in io.Reader, out *os.File) (*screen, error) {
-	s := &screen{in: in, out: out, cook: func() {}}
+	s := &screen{in: in, out: out, restoreKeys: func() {}}
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		before, err := term.MakeRaw(int(f.Fd()))
 		if err != nil {
 			return nil, fmt.Errorf("terminal: %w", err)
 		}
-		s.cook = sync.OnceFunc(func() { _ = term.Restore(int(f.Fd()), before) })
+		s.restoreKeys = sync.OnceFunc(func() { _ = term.Restore(int(f.Fd()), before) })
 	} else {
 		s.in = nil
 	}
 	if _, err := io.WriteString(out, enterScreen); err != nil {
-		s.cook()
+		s.restoreKeys()
 		return nil, fmt.Errorf("terminal: %w", err)
 	}
 	return s, nil
 }
 
 func (s *screen) close() {
-	s.cook()
+	s.restoreKeys()
 	_, _ = io.WriteString(s.out, leaveScreen) // fails only if the terminal is gone
 }
 

@@ -86,8 +86,10 @@ func buildTree(ctx context.Context, o *options, cfg *loaded, log *telemetry.Log,
 		registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	t.peers = peers.NewTable(peers.Deps{Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) },
-		Log: log.Logger})
+	t.peers = peers.NewTable(peers.Deps{
+		Doubted: func(c messages.ConnectionID) { t.picker.ConnectionDoubted(c) }, // there is no picker yet
+		Log:     log.Logger,
+	})
 	if err := t.announceByXds(picker); err != nil {
 		return nil, errors.Join(err, t.close(ctx))
 	}
@@ -106,8 +108,8 @@ func buildTree(ctx context.Context, o *options, cfg *loaded, log *telemetry.Log,
 
 // assemble puts the picker together from the flags, the configuration and the adapters that it needs.
 func (t *tree) assemble(cfg *loaded) (err error) {
-	read := pages(cfg.Config, wanted(cfg.Config))
-	if t.fetcher, err = modelserver.NewFetcher(modelserver.Config{Pages: read}); err != nil {
+	pages := pagesOf(cfg.Config, wanted(cfg.Config))
+	if t.fetcher, err = modelserver.NewFetcher(modelserver.Config{Pages: pages}); err != nil {
 		return err
 	}
 	t.checker = modelserver.NewChecker()
@@ -131,12 +133,10 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 			ResponseIdle: limit(o.idleTimeout),
 			Logged:       limit(o.logTimeout),
 		},
-		Scraper: scraper.Config{
-			Scraping: o.scraping(cfg.Config),
-		},
+		Scraper: scraper.Config{Scraping: o.scraping(cfg.Config)},
 		Outlier: outlier.Config{
-			MaxEjectionPercent: o.maxEjection, Config: machine.Config{FirstEjection: firstEjection,
-				LongestEjection: longestEjection},
+			MaxEjectionPercent: o.maxEjection,
+			Config:             machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection},
 		},
 		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName, FlowSeed: t.seed,
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +34,7 @@ const (
 	adminDefault  = "127.0.0.1:19000"
 )
 
-const threeWays = `no model servers: name them, by one of
+const noServers = `no model servers: name them, by one of
   signalbox up 127.0.0.1:8001 127.0.0.1:8002   each HOST:PORT
   signalbox up --endpoints endpoints.yaml      a file, which may change while all runs
   signalbox up --sim 2                         none at hand: simulated ones`
@@ -97,39 +95,53 @@ func (o *upOptions) check() error {
 	if o.given("xds-listen") {
 		bad("--xds-listen: want --listen in its place")
 	}
-	for _, p := range o.places() {
-		at, err := xds.ParsePlace(*p.text)
-		if err == nil && at.Host == "" {
-			at.Host = "127.0.0.1"
-			*p.text = at.String()
-		}
-		if _, bare := netip.ParseAddr(at.Host); err == nil && bare != nil {
-			err = fmt.Errorf("got %q, want an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080", *p.text)
-		}
-		if err != nil {
-			bad("--%s: %w", p.flag, err)
-			*p.text = p.standard // so that the checks below, of what depends on it, do not repeat its problem
+	for _, a := range o.envoyAddresses() {
+		if err := a.complete(); err != nil {
+			bad("--%s: %w", a.flag, err)
+			*a.value = a.standard // so that the checks below, of what depends on it, do not repeat its problem
 		}
 	}
 	if bind, err := o.addresses(); err == nil && o.xds.advertise == "" && bind[0].IsUnspecified() {
-		o.xds.advertise = "127.0.0.1" // Envoy is on this machine
-		if bind[0].Is6() {
-			o.xds.advertise = "::1"
-		}
+		o.xds.advertise = loopback(bind[0]) // Envoy is on this machine
 	}
 	o.xds.listen = o.listen
 	return errors.Join(append(problems, o.options.check())...)
 }
 
-// place is a flag that names an address and a port of Envoy's.
-type place struct {
+// envoyAddress is a flag that names an address and a port of Envoy's.
+type envoyAddress struct {
 	flag     string
-	text     *string
+	value    *string
 	standard string
 }
 
-func (o *upOptions) places() []place {
-	return []place{{"listen", &o.listen, listenDefault}, {"admin", &o.admin, adminDefault}}
+func (o *upOptions) envoyAddresses() []envoyAddress {
+	return []envoyAddress{{"listen", &o.listen, listenDefault}, {"admin", &o.admin, adminDefault}}
+}
+
+// complete puts loopback before a port without an address. It returns an error if the value has no port, or a name in
+// the place of an IP address.
+func (a envoyAddress) complete() error {
+	at, err := xds.ParsePlace(*a.value)
+	if err != nil {
+		return err
+	}
+	if at.Host == "" {
+		at.Host = "127.0.0.1"
+		*a.value = at.String()
+	}
+	if _, err := netip.ParseAddr(at.Host); err != nil {
+		return fmt.Errorf("got %q, want an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080", *a.value)
+	}
+	return nil
+}
+
+// loopback returns the loopback address of the family of an address.
+func loopback(a netip.Addr) string {
+	if a.Is6() {
+		return "::1"
+	}
+	return "127.0.0.1"
 }
 
 // checkSources returns an error unless exactly one source of servers is named.
@@ -147,7 +159,7 @@ func (o *upOptions) checkSources() error {
 	case len(sources) > 1:
 		return fmt.Errorf("model servers: got %s, want one of them", strings.Join(sources, " and "))
 	case len(sources) == 0 && o.configFile == "" && o.configText == "":
-		return errors.New(threeWays)
+		return errors.New(noServers)
 	}
 	return nil
 }
@@ -167,7 +179,7 @@ func checkServer(text string) error {
 		hint = "; leave out " + text[:strings.Index(text, "://")+3] + " and any path"
 	case strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml") || strings.HasSuffix(text, ".json"):
 		hint = "; a file of servers is named with --endpoints " + text
-	case net.ParseIP(text) != nil || err != nil && strings.Contains(err.Error(), "missing port"):
+	case net.ParseIP(text) != nil || strings.Contains(err.Error(), "missing port"):
 		hint = "; the port is missing"
 	}
 	return fmt.Errorf("got %q, want HOST:PORT, such as 127.0.0.1:8001, [::1]:8001 or gpu-1:8000%s", text, hint)
@@ -183,21 +195,21 @@ func asEndpointsFile(servers [][2]string) []byte {
 	return b.Bytes()
 }
 
-// portsFree opens and closes all ports, so that every port that is taken is reported before anything starts. For a port
+// tryPorts opens and closes all ports, so that every port that is taken is reported before anything starts. For a port
 // 0 of Envoy it chooses a free one, so that an Envoy that is started again has the same port.
-func (o *upOptions) portsFree() error {
+func (o *upOptions) tryPorts() error {
 	attempt := &server{opts: o.options, addrs: map[string][]netip.AddrPort{}}
 	listeners, err := attempt.listen()
 	defer closeAll(listeners)
 	problems := []error{err}
-	for _, p := range o.places() {
-		l, err := net.Listen("tcp", *p.text)
+	for _, a := range o.envoyAddresses() {
+		l, err := net.Listen("tcp", *a.value)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("--%s: %w%s", p.flag, err, remedy(err, p.flag)))
+			problems = append(problems, fmt.Errorf("--%s: %w%s", a.flag, err, remedy(err, a.flag)))
 			continue
 		}
 		defer l.Close()
-		*p.text = l.Addr().String()
+		*a.value = l.Addr().String()
 	}
 	o.xds.listen = o.listen
 	return errors.Join(problems...)
@@ -229,7 +241,7 @@ func (o *upOptions) findEnvoy(ctx context.Context) (path, version string, err er
 func (o *upOptions) bootstrap(ctx context.Context, version string, xdsPort netip.AddrPort) ([]byte, error) {
 	bound := *o.options
 	bound.xds.port = int(xdsPort.Port())
-	w := envoyConfig{cluster: xds.Served, lane: xds.Light, version: version, listen: o.listen, admin: o.admin}
+	w := envoyConfigOptions{cluster: xds.Served, lane: xds.Light, version: version, listen: o.listen, admin: o.admin}
 	return w.bootstrap(ctx, &bound)
 }
 
@@ -239,7 +251,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	path, version, err := o.findEnvoy(ctx)
-	if err = errors.Join(err, o.portsFree()); err != nil {
+	if err = errors.Join(err, o.tryPorts()); err != nil {
 		return err
 	}
 	u := &up{upOptions: o, out: newConsole(out)}
@@ -267,8 +279,11 @@ func explainLine(metrics netip.AddrPort) string {
 // reachedAt returns the URL at which a client on this machine reaches a listener.
 func reachedAt(url string) string {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
-	if a, bad := netip.ParseAddr(host); err == nil && bad == nil && a.IsUnspecified() {
-		return "http://" + net.JoinHostPort(cmp.Or(map[bool]string{true: "::1"}[a.Is6()], "127.0.0.1"), port)
+	if err != nil {
+		return url
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		return "http://" + net.JoinHostPort(loopback(a), port)
 	}
 	return url
 }
@@ -279,11 +294,4 @@ func simServers(count int) *simOptions {
 	o.register(pflag.NewFlagSet("sim", pflag.ContinueOnError))
 	o.count, o.port = count, 0
 	return o
-}
-
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -81,7 +81,7 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 	}
 	soonTrue(t, "it ends in good order, in\n"+out.String(),
 		func() bool { return strings.Contains(out.String(), "Ending: what runs is finished") })
-	again := time.NewTicker(oneOrder / 5) // the first that comes after oneOrder counts
+	again := time.NewTicker(sameSignalWithin / 5) // the first that comes after sameSignalWithin counts
 	defer again.Stop()
 	for first := time.Now(); !within(0, ended); <-again.C {
 		_ = up.Process.Signal(syscall.SIGTERM) // fails once it has ended

@@ -36,23 +36,23 @@ const (
 // up is a running Signalbox, Envoy, and the simulated servers if there are any.
 type up struct {
 	*upOptions
-	out   *console
-	box   *server
-	envoy *envoy.Keeper
-	logs  envoyLines
-	ends  []func() error
+	out    *console
+	server *server
+	envoy  *envoy.Keeper
+	logs   envoyLines
+	ends   []func() error
 
-	mu    sync.Mutex
-	url   string // where clients send requests; "" = Envoy has not served yet
-	down  bool   // Envoy has died, and does not serve again yet
-	model string // that the curl line names; "" = no server has named one yet
-	words string // the part of the status that is about servers, as it was shown last
+	mu           sync.Mutex
+	url          string // where clients send requests; "" = Envoy has not served yet
+	down         bool   // Envoy has died, and does not serve again yet
+	model        string // that the curl line names; "" = no server has named one yet
+	shownServers string // the part of the status that is about servers, as it was shown last
 }
 
 // start brings up the simulated servers, Signalbox and Envoy.
 func (u *up) start(ctx context.Context, path, version string) error {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signal.Notify(orders, syscall.SIGHUP) // the terminal was closed
+		signal.Notify(endSignals, syscall.SIGHUP) // the terminal was closed
 	}
 	folder, err := os.MkdirTemp("", "signalbox-up-")
 	if err != nil {
@@ -67,12 +67,12 @@ func (u *up) start(ctx context.Context, path, version string) error {
 	if err := u.listServers(filepath.Join(folder, "endpoints.yaml")); err != nil {
 		return err
 	}
-	u.hooks = hooks{log: u.out, servers: true, say: u.out.say}
-	if u.box, err = startBounded(ctx, u.options); err != nil {
+	u.hooks = hooks{log: u.out, showsServers: true, say: u.out.say}
+	if u.server, err = startBounded(ctx, u.options); err != nil {
 		return err
 	}
-	u.ends = append(u.ends, func() error { return u.box.stop(0) })
-	text, err := u.bootstrap(ctx, version, u.box.addrs["xds-port"][0])
+	u.ends = append(u.ends, func() error { return u.server.stop(0) })
+	text, err := u.bootstrap(ctx, version, u.server.addrs["xds-port"][0])
 	if err != nil {
 		return err
 	}
@@ -123,13 +123,13 @@ func (u *up) watchServers(ctx context.Context) error {
 		return err
 	}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Pages: pages(cfg.Config, modelserver.Wanted{Load: true}),
+		Pages: pagesOf(cfg.Config, modelserver.Wanted{Load: true}),
 	})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &serverWatch{fetcher: fetcher, pool: u.box.tree.picker.Pool(), say: u.out.say, model: u.onModel}
+	w := &serverWatch{fetcher: fetcher, pool: u.server.tree.picker.Pool(), say: u.out.say, model: u.onModel}
 	ended := inBackground(func() { w.run(ctx) })
 	u.ends = append(u.ends, func() error {
 		cancel()
@@ -175,7 +175,7 @@ func (u *up) offer() {
 		return
 	}
 	u.out.say("\nAsk:\n  %s\nAsk why it went where it went:\n  %s\nCtrl-C ends all, after the answers that run.\n",
-		curl(u.url, u.model), explainLine(u.box.addrs["metrics-port"][0]))
+		curl(u.url, u.model), explainLine(u.server.addrs["metrics-port"][0]))
 }
 
 const shownEvery = 250 * time.Millisecond
@@ -190,7 +190,7 @@ func (u *up) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-u.box.failed:
+		case err := <-u.server.failed:
 			return err
 		case err := <-u.envoy.Failed():
 			return err
@@ -213,15 +213,15 @@ func (u *up) notServing() {
 
 // show brings the status up to date.
 func (u *up) show() {
-	arrived, failed := u.box.tree.picker.Totals()
-	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.box.tree.endpointViews())
+	arrived, failed := u.server.tree.picker.Totals()
+	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.server.tree.endpointViews())
 	u.mu.Lock()
 	if u.down {
 		status += " | Envoy is being started again"
 	}
-	_, words, _ := strings.Cut(status, " | ")
-	urgent := words != u.words
-	u.words = words
+	_, servers, _ := strings.Cut(status, " | ") // what comes first are counts of requests
+	urgent := servers != u.shownServers
+	u.shownServers = servers
 	u.mu.Unlock()
 	u.out.show(status, urgent)
 }
@@ -298,13 +298,21 @@ func (u *up) drainEnvoy(p *envoy.Process) {
 	if left != 0 {
 		u.out.say("%s cut: --drain-timeout has passed", runningOf(left))
 	}
-	logs, stop := context.WithTimeout(ctx, logsWithin)
-	defer stop()
-	t := u.box.tree
-	for t.streams.Open()+t.picker.Outlived() > 0 && sleep(logs, 20*time.Millisecond) {
-	}
+	u.awaitLogs(ctx)
 	u.logs.ended.Store(true)
 	p.End()
+}
+
+// awaitLogs waits, logsWithin at most, until Signalbox has heard of the end of every response.
+func (u *up) awaitLogs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, logsWithin)
+	defer cancel()
+	t := u.server.tree
+	for t.streams.Open()+t.picker.Outlived() > 0 {
+		if !sleep(ctx, 20*time.Millisecond) {
+			return
+		}
+	}
 }
 
 func runningOf(requests int) string {
@@ -350,7 +358,7 @@ func (l *envoyLines) line(text string) {
 	}
 	if time.Since(l.since) >= spanOfLines {
 		if more := l.said - linesOfASpan; more > 0 {
-			l.say("envoy: %s left out", countOf(more, "line"))
+			l.say("envoy: %s left out", counted(more, "line"))
 		}
 		l.since, l.said = time.Now(), 0
 	}

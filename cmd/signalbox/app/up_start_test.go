@@ -36,7 +36,7 @@ func startUp(t *testing.T, flags ...string) *upRig {
 	if err := o.check(); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.portsFree(); err != nil {
+	if err := o.tryPorts(); err != nil {
 		t.Fatal(err)
 	}
 	r := &upRig{}

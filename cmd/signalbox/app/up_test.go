@@ -28,7 +28,7 @@ func TestEveryProblemOfUpIsSaidAtOnce(t *testing.T) {
 	const want = ", want HOST:PORT, such as 127.0.0.1:8001, [::1]:8001 or gpu-1:8000"
 	const place = ", want an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080"
 	for args, problems := range map[string][]string{
-		"up":                   strings.Split(threeWays, "\n"),
+		"up":                   strings.Split(noServers, "\n"),
 		"up a:1 --sim 2":       {"model servers: got HOST:PORT and --sim, want one of them"},
 		"up a:1 --endpoints f": {"model servers: got HOST:PORT and --endpoints, want one of them"},
 		"up --endpoints f --sim 0": {"model servers: got --endpoints and --sim, want one of them",

@@ -26,7 +26,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 			"--config-file", args[0], args[0])
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], near(cmd.SuggestionsFor(args[0])), path)
+	return fmt.Errorf("unknown command %q%s; see %s --help", path+" "+args[0], didYouMean(cmd.SuggestionsFor(args[0])),
+		path)
 }
 
 // wantsCommand is the RunE of a command that does nothing by itself. It lists the subcommands.
@@ -51,7 +52,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-func near(names []string) string {
+func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
@@ -98,7 +99,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 		}
 	}
 	if names := nearFlags(name, known); len(names) > 0 {
-		return errors.New(unknown.Error() + near(names) + see)
+		return errors.New(unknown.Error() + didYouMean(names) + see)
 	}
 	if names := nearFlags(name, without); len(names) > 0 {
 		return fmt.Errorf("%w; %s of the reference EPP is not supported yet", unknown, strings.Join(names, " or "))
@@ -119,7 +120,7 @@ func nearFlags(name string, known []string) []string {
 	return names
 }
 
-const engineMetrics = "leave it out: the engine is found from its metrics page, which metrics-data-source configures"
+const engineIsFound = "leave it out: the engine is found from its metrics page, which metrics-data-source configures"
 
 // absentFlags holds the flags of the reference that serve does not have, with what to do instead.
 var absentFlags = map[string]string{
@@ -139,11 +140,11 @@ var absentFlags = map[string]string{
 		"a request",
 	"fairness-id-metric-label-limit": "leave it out: names of flows are bounded by the size of the metrics page",
 
-	"total-queued-requests-metric":     engineMetrics,
-	"total-running-requests-metric":    engineMetrics,
-	"kv-cache-usage-percentage-metric": engineMetrics,
-	"lora-info-metric":                 engineMetrics,
-	"cache-info-metric":                engineMetrics,
+	"total-queued-requests-metric":     engineIsFound,
+	"total-running-requests-metric":    engineIsFound,
+	"kv-cache-usage-percentage-metric": engineIsFound,
+	"lora-info-metric":                 engineIsFound,
+	"cache-info-metric":                engineIsFound,
 }
 
 // absent returns what to do instead of a flag of the reference. It returns "" for other flags, and for commands
