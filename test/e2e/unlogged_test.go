@@ -16,7 +16,7 @@ func withoutLog(t *testing.T) func(string) string {
 	return func(text string) string {
 		t.Helper()
 		begin := strings.Index(text, "          - name: envoy.access_loggers.http_grpc\n")
-		end := strings.Index(text, "          # While an answer runs, an entry now and then")
+		end := strings.Index(text, "          access_log_options:")
 		if begin < 0 || end < begin {
 			t.Fatal("the bootstrap has no access log for Signalbox")
 		}
