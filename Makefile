@@ -1,20 +1,20 @@
-# Everything a developer runs. `make` alone lists it.
+# The commands for development. `make` without a target lists them.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 GO ?= go
-# Built once into Go's cache, pinned apart from the product's own dependencies.
+# Tools are built once, into Go's cache. Their versions are pinned in a go.mod of their own, apart from the product's.
 TOOL := $(GO) tool -modfile=test/tools/go.mod
-# Git ignores both.
+# Git ignores this folder and $(BIN).
 ENVOY_FOLDER := .envoy
-# ENVOY_VERSION=1.36.2 and 1.39.3 are pinned too; none is $ENVOY, PATH or the newest.
+# ENVOY_VERSION selects a pinned version, such as 1.36.2 or 1.39.3. Without it, $ENVOY, an envoy on PATH or the newest one is used.
 FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 COMMA := ,
-# Test packages that targets of their own run; unit is everything else.
+# Test packages that have a target of their own. The target unit runs all others.
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
-# What make test leaves to make ci of the end-to-end tests, for the time that it takes: three minutes.
+# End-to-end tests that only make ci runs, because they take three minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers)$$|^TestCommandGivesMemoryBack$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have)
 
@@ -22,14 +22,14 @@ AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fail
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# make says of a missing program no more than that it was not found.
+# Without this check, make would only report that a program was not found.
 .PHONY: need-go
 need-go:
 	@command -v $(firstword $(GO)) >/dev/null || { echo 'Go 1.26 or later is needed and is not on PATH; go.dev/dl has it.' >&2; exit 1; }
 
 build release release-check quick unit sim chaos planted conformance e2e e2e-vllm lint vet race bench benchmarks fuzz-smoke: | need-go
 
-# The binary takes the place of the shell, so that a signal to make reaches it.
+# exec replaces the shell, so that a signal to make reaches the binary.
 .PHONY: demo
 demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build; ARGS="--serve" stays up, ARGS="--envoy" uses Envoy
 	@exec $(BIN)/signalbox demo $(ARGS)
@@ -38,7 +38,7 @@ demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build;
 build: ## Build bin/signalbox: static, without symbols, as the image has it
 	flags=$$(deploy/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w $$flags" -o $(BIN)/signalbox ./cmd/signalbox
 
-# A module of its own: what packs a release stays out of the product's dependencies.
+# deploy/release is a separate module, so that its dependencies stay out of the product's.
 .PHONY: release
 release: ## Binaries, SBOMs, an OCI image, man pages and completion of this commit in dist/, with checksums; VERSION=v1.2.3
 	@cd deploy/release && $(GO) run . -root ../.. -out ../../dist
@@ -47,7 +47,8 @@ release: ## Binaries, SBOMs, an OCI image, man pages and completion of this comm
 release-check: ## Build the release of Linux twice, and see that both are equal and whole
 	cd deploy/release && $(GO) vet . && $(GO) test -count=1 .
 
-# Packages that have not changed since they passed are not tested again. The checker's own tests play faulty pickers for half of the time.
+# Go's cache of results skips packages that have not changed since they passed. The tests of the conformance checker are left out: they
+# would take half of the time.
 .PHONY: quick
 quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a minute
 	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)|/adapters/lab/conformance$$')
@@ -55,7 +56,7 @@ quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a min
 	@$(GO) test -run '^TestNamedSeed$$' ./test/sim
 	@printf '\n%s\n' "Left out: the conformance checker's own tests, further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release (make ci)."
 
-# The simulation has a clock of its own, and conformance mostly waits; what measures time runs alone.
+# The simulation has its own clock and conformance mostly waits, so both run side by side. Tests that measure time run alone.
 .PHONY: test
 test: ## Unit tests, simulation, conformance, chaos, and end to end with a real Envoy; says what it leaves out
 	@part() { printf '\n== %s, after %d s\n' "$$1" "$$SECONDS"; shift; $(MAKE) --no-print-directory "$$@"; }; \
@@ -66,7 +67,7 @@ test: ## Unit tests, simulation, conformance, chaos, and end to end with a real 
 	printf '\nPassed in %d s. Left out: ' "$$SECONDS"; \
 	printf '%s\n' 'lint, race, fuzzing, planted faults, release$(if $(WHOLE),,$(COMMA) $(AT_LENGTH)) (make ci); keepalives (make e2e-long).'
 
-# The package that takes longest comes first, so that the others run beside it.
+# The slowest package comes first, so that the others run beside it.
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
 	$(GO) test ./adapters/lab/conformance $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
@@ -80,7 +81,7 @@ sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one s
 chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n REQUESTS=n plays one seed
 	$(GO) test -count=1 -v -timeout 4h ./test/chaos $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
 
-# Go's cache of results does not see that these depend on both runs.
+# -count=1, because Go's cache of results does not know that these tests depend on the simulation and the chaos run.
 .PHONY: planted
 planted: ## Faults in the product's source that the simulation and the chaos run must find
 	$(GO) test -count=1 -v -timeout 20m ./test/planted
@@ -121,8 +122,8 @@ ci: ## Lint, vet, race, a little fuzzing, each benchmark once, the release, plan
 	$(MAKE) planted
 	$(MAKE) test WHOLE=yes
 
-# go-check-sumtype needs the whole tree in one run: on a single package it sees nothing. test/lint runs the linters, of
-# which Go's cache of results knows nothing.
+# go-check-sumtype needs the whole tree in one run: on a single package it finds nothing. -count=1, because test/lint runs the
+# linters as programs, whose changes Go's cache of results does not see.
 .PHONY: lint
 lint: ## Linters and what proves them, formatting, exhaustive switches over sealed interfaces
 	$(TOOL) golangci-lint run ./...
@@ -134,8 +135,8 @@ lint: ## Linters and what proves them, formatting, exhaustive switches over seal
 vet: ## go vet
 	$(GO) vet ./...
 
-# test/e2e builds the binary with the race detector too when it runs under it. Planted faults are left out: their races
-# are none of ours.
+# Under the race detector, test/e2e builds the binary with it too. Planted faults are left out, because their races are
+# intended.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
 	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|planted|lint|e2e)$$'); \
@@ -151,7 +152,7 @@ bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios
 benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
 
-# -fuzzminimizetime: by default making one interesting input shorter may take a minute.
+# -fuzzminimizetime: by default Go may spend a minute on minimizing one interesting input.
 .PHONY: fuzz
 fuzz: ## Each fuzz test for FUZZTIME=10m, one after the other
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
@@ -161,7 +162,7 @@ fuzz: ## Each fuzz test for FUZZTIME=10m, one after the other
 	  done; \
 	done
 
-# So many inputs rather than seconds: a fuzz test that is stopped by the clock can fail for that alone.
+# A number of inputs and not a duration, because a fuzz test can fail merely because its time ran out.
 .PHONY: fuzz-smoke
 fuzz-smoke: ## Each fuzz test for 2 000 inputs
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=2000x
