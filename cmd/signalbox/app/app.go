@@ -97,7 +97,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 // newRoot returns the command tree. Without a command it serves.
 func newRoot(opts ...Option) *cobra.Command {
 	p := newProgram(opts)
-	o := newOptions()
+	rootOptions, serveOptions := newOptions(), newOptions() // of the same flags, which both commands have
 	root := &cobra.Command{
 		Use:   p.name,
 		Short: "Endpoint Picker for LLM inference behind Envoy",
@@ -108,10 +108,9 @@ func newRoot(opts ...Option) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o) },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), rootOptions) },
 	}
-	o.register(root.Flags())
-	so := newOptions()
+	rootOptions.register(root.Flags())
 	serving := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve ext_proc to Envoy (the default command)",
@@ -119,9 +118,9 @@ func newRoot(opts ...Option) *cobra.Command {
 			"more, and streams have --drain-timeout in all to end. A second signal ends at once.",
 		Example: servingExamples,
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), so) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), serveOptions) },
 	}
-	so.register(serving.Flags())
+	serveOptions.register(serving.Flags())
 	root.AddCommand(p.commands...)
 	root.AddCommand(
 		serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(), newConfig(),

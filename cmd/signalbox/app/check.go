@@ -53,7 +53,7 @@ func newConfigCheck() *cobra.Command {
 
 // checker checks files, one after the other.
 type checker struct {
-	follow        bool // the endpoints file that a configuration names is checked too
+	follow        bool // check the endpoints file that a configuration names too
 	in            io.Reader
 	out, problems io.Writer
 	found         int // problems so far

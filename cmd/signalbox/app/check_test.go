@@ -145,10 +145,10 @@ func TestPipesAreGivenUpAtTheFirstSignal(t *testing.T) {
 			select {
 			case err := <-ended:
 				if err == nil || !strings.Contains(err.Error(), "interrupted") {
-					t.Errorf("it ends with %v, want that it was interrupted", err)
+					t.Errorf("got %v, want that it was interrupted", err)
 				}
 			case <-time.After(10 * time.Second):
-				t.Fatal("it does not end within 10 s")
+				t.Fatal("config check does not end within 10 s")
 			}
 			writer.Close()
 			within10s(t, "the end of what reads the pipe", func() bool {

@@ -117,7 +117,7 @@ func TestDemoStaysUpAndExplains(t *testing.T) {
 	go func() { ended <- serving.run(ctx) }()
 	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(out.String(), "Interrupt to end."); {
 		if !sleep(ctx, 10*time.Millisecond) || time.Now().After(deadline) {
-			t.Fatalf("the demo does not come up: %s", out.String())
+			t.Fatalf("the demo does not come up; it printed\n%s", out.String())
 		}
 	}
 	find := func(pattern string) string {
@@ -208,7 +208,7 @@ func TestEnvoyBootstrapFits(t *testing.T) {
 	}
 }
 
-func TestEnvoyThatIsNoneIsNamed(t *testing.T) {
+func TestProgramThatIsNoEnvoyIsNamed(t *testing.T) {
 	t.Setenv("ENVOY", "/bin/false")
 	o := newDemoOptions(io.Discard, time.Second)
 	o.envoy, o.bootstrap = true, "../../../deploy/envoy/original-dst.yaml"

@@ -50,7 +50,7 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 		case f == nil && !named && !strings.Contains(absent, "`--"+name+"`"):
 			t.Errorf("--%s of the reference is not there, and differences.md does not say so", name)
 		case f == nil && absentFlags[name] == "":
-			t.Errorf("--%s of the reference is not there, and no one is told what to do instead", name)
+			t.Errorf("--%s of the reference is not there, and absentFlags does not say what to do instead", name)
 		case f != nil && strings.Contains(absent, "`--"+name+"`"):
 			t.Errorf("--%s is there, and differences.md says that it is not", name)
 		case f != nil && !strings.HasPrefix(name, "zap-") && f.DefValue != byDefault && !named && name != "v":
@@ -71,7 +71,7 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 	})
 	for _, m := range regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(rest, -1) {
 		if _, reference := referenceFlags[m[1]]; flags.Lookup(m[1]) == nil && !reference {
-			t.Errorf("differences.md speaks of --%s, which nobody has", m[1])
+			t.Errorf("differences.md names --%s, which neither Signalbox nor the reference has", m[1])
 		}
 	}
 }

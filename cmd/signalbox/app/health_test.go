@@ -52,26 +52,26 @@ func (w watcher) hears(t *testing.T, want healthpb.HealthCheckResponse_ServingSt
 	select {
 	case err := <-heard:
 		if err != nil || got.GetStatus() != want {
-			t.Errorf("%q hears %v, %v, want %v", w.name, got.GetStatus(), err, want)
+			t.Errorf("watching %q: got %v, %v; want %v", w.name, got.GetStatus(), err, want)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatalf("%q hears nothing for 10 s, want %v", w.name, want)
+		t.Fatalf("watching %q: got nothing for 10 s, want %v", w.name, want)
 	}
 }
 
 // Every name says so on both ports, to clients that ask and to clients that watch, before the end and after its begin.
-func TestHealthUntilTheEndBegins(t *testing.T) {
+func TestHealthIsServingUntilTheShutdownBegins(t *testing.T) {
 	s := started(t, "--secure-serving=false", "--drain-timeout", "10s")
 	var all []watcher
 	for _, flag := range []string{"grpc-port", "grpc-health-port"} {
 		for _, name := range healthServices {
 			all = append(all, watch(t, s.at(flag), name))
 			if got, err := healthAt(t, s.at(flag), name, nil); got != serving {
-				t.Errorf("%q at %s: %v, %v", name, flag, got, err)
+				t.Errorf("%q at %s: got %v, %v; want SERVING", name, flag, got, err)
 			}
 		}
 		if _, err := healthAt(t, s.at(flag), "no.such.Service", nil); status.Code(err) != codes.NotFound {
-			t.Errorf("a name that is none, at %s: %v", flag, err)
+			t.Errorf("an unknown name, at %s: got %v, want NotFound", flag, err)
 		}
 	}
 	for _, w := range all {
@@ -85,13 +85,13 @@ func TestHealthUntilTheEndBegins(t *testing.T) {
 	for _, flag := range []string{"grpc-port", "grpc-health-port"} {
 		for _, name := range healthServices {
 			if got, err := healthAt(t, s.at(flag), name, nil); got != notServing {
-				t.Errorf("%q at %s in the drain: %v, %v", name, flag, got, err)
+				t.Errorf("%q at %s in the drain: got %v, %v; want NOT_SERVING", name, flag, got, err)
 			}
 		}
 	}
 	if got, body := (asked{url: "http://" + s.at("metrics-port")}).get(t, "/readyz"); got != 503 ||
 		!strings.Contains(body, "shutting down") {
-		t.Errorf("/readyz in the drain: %d %q", got, body)
+		t.Errorf("/readyz in the drain: got %d %q, want 503 and that it is shutting down", got, body)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
@@ -124,7 +124,7 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	for _, name := range healthServices {
 		all = append(all, watch(t, l.Addr().String(), name))
 		if got, err := healthAt(t, l.Addr().String(), name, nil); got != notServing {
-			t.Errorf("%q: %v, %v", name, got, err)
+			t.Errorf("%q: got %v, %v; want NOT_SERVING", name, got, err)
 		}
 	}
 	for _, w := range all {
@@ -136,7 +136,7 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	}
 }
 
-func TestReadinessThatNeverComesEnds(t *testing.T) {
+func TestShutdownEndsTheWaitForReadiness(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	r := newReadiness(func() error { return errors.New("never") })
 	r.Shutdown()
@@ -179,7 +179,7 @@ func TestFirstLook(t *testing.T) {
 				got = err.Error()
 			}
 			if got != c.want {
-				t.Errorf("waits for %q, want %q", got, c.want)
+				t.Errorf("it waits for %q, want %q", got, c.want)
 			}
 		})
 	}

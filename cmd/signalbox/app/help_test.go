@@ -70,11 +70,11 @@ func TestDocumentationOfPluginsFitsIts100Columns(t *testing.T) {
 	}
 	for _, text := range texts {
 		if strings.Count(text, "\n") < 3 {
-			t.Errorf("too short: %q", text)
+			t.Errorf("documentation has fewer than 3 lines: %q", text)
 		}
 		for line := range strings.Lines(text) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpColumns {
-				t.Errorf("%d columns: %q", n, line)
+				t.Errorf("a line has %d columns, want %d at most: %q", n, helpColumns, line)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func TestHelpHasAGroupForEachCommandAndFlagOfServe(t *testing.T) {
 	}
 	root.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Usage == "" {
-			t.Errorf("--%s says nothing", f.Name)
+			t.Errorf("--%s has no help", f.Name)
 		}
 	})
 }

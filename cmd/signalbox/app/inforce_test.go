@@ -53,7 +53,7 @@ func awaitTrue(t *testing.T, what string, so func() bool) {
 	defer look.Stop()
 	for deadline := time.Now().Add(20 * time.Second); !so(); <-look.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
 }
@@ -67,20 +67,20 @@ func TestABadConfigurationChangesNothing(t *testing.T) {
 
 	rewrite(t, file, badConfiguration)
 	if err := f.reload(); err == nil || !strings.Contains(err.Error(), "line 3: plugins[0].type") {
-		t.Errorf("a bad file gives %v, want its line", err)
+		t.Errorf("a reload of a bad file: got %v, want its line", err)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.reload(); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("no file gives %v", err)
+		t.Errorf("a reload without a file: got %v, want no such file", err)
 	}
 	v := f.view()
 	if f.current.Load() != first || v.Number != 1 || v.Problem == nil || v.Before != 0 {
 		t.Errorf("after bad files %+v is shown, want number 1 with a problem", v)
 	}
 	if c := f.concern(); !strings.Contains(c, "configuration 1 stays in force") {
-		t.Errorf("readiness says %q", c)
+		t.Errorf("readiness says %q, want that configuration 1 stays in force", c)
 	}
 	if n := testutil.ToFloat64(f.metrics.successful); n != 0 {
 		t.Errorf("the last reload counts as %v, want 0", n)
@@ -88,11 +88,12 @@ func TestABadConfigurationChangesNothing(t *testing.T) {
 
 	rewrite(t, file, pickingBy("a"))
 	if err := f.reload(); err != nil || f.current.Load() != first || f.concern() != "" || f.view().Problem != nil {
-		t.Errorf("the file as it was: %v, number %d, %q", err, f.view().Number, f.concern())
+		t.Errorf("a reload of the first text: got %v, number %d, concern %q; want number 1 without a problem", err,
+			f.view().Number, f.concern())
 	}
 	rewrite(t, file, pickingBy("b"))
 	if err := f.reload(); err != nil || f.view().Number != 2 || f.view().Before != 1 {
-		t.Errorf("a good file: %v, %+v", err, f.view())
+		t.Errorf("a reload of a good file: got %v, %+v; want number 2 after 1", err, f.view())
 	}
 	for result, want := range map[string]float64{"refused": 2, "unchanged": 1, "changed": 1} {
 		if n := testutil.ToFloat64(f.metrics.reloads.WithLabelValues(result)); n != want {
@@ -107,14 +108,14 @@ func TestABadConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationBeforeIsBroughtBackOnce(t *testing.T) {
+func TestThePreviousConfigurationIsBroughtBackOnce(t *testing.T) {
 	file := configFile(t, pickingBy("a"))
 	tr, end := quietTree(t, io.Discard, "--config-file", file)
 	defer end()
 	f := tr.configuration
 	var none admin.NotPossible
 	if err := f.restore(); !errors.As(err, &none) {
-		t.Errorf("restored from nothing: %v", err)
+		t.Errorf("a restore with nothing before: got %v, want that it is not possible", err)
 	}
 	rewrite(t, file, pickingBy("b"))
 	if err := f.reload(); err != nil {
@@ -128,14 +129,14 @@ func TestTheConfigurationBeforeIsBroughtBackOnce(t *testing.T) {
 		t.Errorf("in force is %+v, want number 3, restored from 1", v)
 	}
 	if err := f.restore(); !errors.As(err, &none) || f.view().Number != 3 {
-		t.Errorf("restored a second time: %v, number %d", err, f.view().Number)
+		t.Errorf("a second restore: got %v, number %d; want that it is not possible, number 3", err, f.view().Number)
 	}
 	if err := f.reload(); err != nil || f.view().Number != 4 || !strings.Contains(f.view().Config, "scorer  b ") {
-		t.Errorf("what the file still holds: %v, %+v", err, f.view())
+		t.Errorf("a reload of what the file still holds: got %v, %+v; want number 4", err, f.view())
 	}
 }
 
-func TestWhatCannotChangeIsNamed(t *testing.T) {
+func TestWhatOnlyTheNextStartChangesIsNamed(t *testing.T) {
 	discovery := func(path string) string {
 		plugin := "- {type: file-discovery, parameters: {path: " + path + ", watchFile: true}}\n"
 		return strings.Replace(pickingBy("a"), "plugins:\n", "plugins:\n"+plugin, 1) +
@@ -157,7 +158,7 @@ func TestWhatCannotChangeIsNamed(t *testing.T) {
 	defer endText()
 	var none admin.NotPossible
 	if err := text.configuration.reload(); !errors.As(err, &none) || !strings.Contains(err.Error(), "--config-text") {
-		t.Errorf("a text of the command line is read again: %v", err)
+		t.Errorf("a reload of --config-text: got %v, want that it is not possible", err)
 	}
 }
 

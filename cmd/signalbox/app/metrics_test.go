@@ -198,7 +198,7 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestRequestsGoOnWhileNobodyReadsTheLog(t *testing.T) {
+func TestRequestsGoOnWhileNothingReadsTheLog(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	reader := make(stuck)
 	tr, end := quietTree(t, reader, "-v5")

@@ -30,7 +30,7 @@ func TestProfilesAreShownOnDemand(t *testing.T) {
 	}
 	// A name that leads here from a web page is a stranger's, as on the other pages.
 	if got, _ := (asked{url: c.url, host: "evil.example"}).get(t, "/debug/pprof/heap"); got != 403 {
-		t.Errorf("a stranger who asks for the heap gets %d", got)
+		t.Errorf("the heap, asked for under the name of another site: got status %d, want 403", got)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestMetricsPortWantsAToken(t *testing.T) {
 		return got == 200
 	})
 	if got, _ := (asked{url: url, token: "of-prometheus"}).get(t, "/metrics"); got != 401 {
-		t.Errorf("a token that was taken away: %d", got)
+		t.Errorf("a token that was removed: got status %d, want 401", got)
 	}
 }
 

@@ -229,7 +229,7 @@ func (t *tree) held(tt *testing.T, of *endpoints.Endpoint, blocks int) {
 }
 
 // Where no plugin reads anything of a page, none is asked for: not while the model list is fetched a hundred times.
-func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
+func TestPagesThatNoPluginReadsAreNotAskedFor(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	page := newPageServer(t, "/metrics", "", httptest.NewServer)
 	list := newPageServer(t, "/list", oneModel, httptest.NewServer)
@@ -241,6 +241,6 @@ func TestPagesThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	list.times(t, 100)
 	end()
 	if n := len(page.asked); n > 0 {
-		t.Errorf("asked for %d pages", n)
+		t.Errorf("asked for %d pages, want none", n)
 	}
 }

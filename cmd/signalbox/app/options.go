@@ -266,8 +266,8 @@ func (o *limitOptions) check() error {
 	)...)...)
 }
 
-// limit returns a deadline for a flag: 24 hours for 0, which means none.
-func limit(d time.Duration) time.Duration {
+// timeLimit returns how long something may take by a flag: 24 hours for 0, which means no limit.
+func timeLimit(d time.Duration) time.Duration {
 	if d == 0 {
 		return 24 * time.Hour
 	}

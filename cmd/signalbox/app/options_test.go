@@ -103,7 +103,7 @@ func TestStartNamesAllThatCannotBeHad(t *testing.T) {
 		"--cert-path", folder, "--endpoints", endpoints)
 	_, err = start(t.Context(), o)
 	if err == nil {
-		t.Fatal("it starts")
+		t.Fatal("start returned no error")
 	}
 	for _, want := range []string{"--grpc-port: listen", "tls.crt and tls.key in " + folder,
 		"endpoints[0].port: missing"} {

@@ -10,7 +10,7 @@ import (
 )
 
 // Of all records that are kept, those are listed that are meant, however many newer ones there are.
-func TestTheNewestThatAreMeantAreListed(t *testing.T) {
+func TestNewestRequestsThatMeetTheFilterAreListed(t *testing.T) {
 	const records, each = 3000, 100
 	s := running(t, "--shards", "3")
 	for id := messages.RequestID(1); id <= records; id++ {

@@ -27,7 +27,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
-// server is a running Signalbox.
+// server is a running Signalbox: a tree, and the ports on which it answers.
 type server struct {
 	opts    *options
 	log     *telemetry.Log
@@ -255,7 +255,7 @@ func (s *server) stop(delay time.Duration) error {
 func (s *server) drain(ctx context.Context) {
 	graceful := inBackground(s.grpc.GracefulStop)
 	patience := closeIdleWithin
-	ended := s.requestsEnd(ctx, graceful)
+	ended := s.awaitRequests(ctx, graceful)
 	s.tree.logs.Close() // its streams last as long as their proxies
 	if !ended {
 		patience = cutWithin
@@ -271,10 +271,10 @@ func (s *server) drain(ctx context.Context) {
 	}
 }
 
-// requestsEnd waits until the last stream has ended and the access log has reported the end of the last response that
+// awaitRequests waits until the last stream has ended and the access log has reported the end of the last response that
 // bypasses us. It returns false if ctx is done before and a stream is still open. It does not wait for connections
 // without a stream.
-func (s *server) requestsEnd(ctx context.Context, graceful <-chan struct{}) bool {
+func (s *server) awaitRequests(ctx context.Context, graceful <-chan struct{}) bool {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for lastUse := time.Now(); time.Since(lastUse) < closeIdleWithin; {

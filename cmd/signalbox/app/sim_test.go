@@ -45,7 +45,7 @@ func TestSimBeginsWithItsFaults(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusBadGateway {
-		t.Errorf("got %d, want 502", resp.StatusCode)
+		t.Errorf("a request: got status %d, want the 502 of --faults", resp.StatusCode)
 	}
 	http.DefaultClient.CloseIdleConnections()
 	cancel()
@@ -111,6 +111,6 @@ func TestProfileGivesWayToFlags(t *testing.T) {
 	}
 	_, ended := runSim(t.Context(), "--profile=h100")
 	if err := <-ended; err == nil || err.Error() != `--profile: got "h100", want one of vllm-cpu-tiny` {
-		t.Errorf("unknown profile: got %v", err)
+		t.Errorf("an unknown profile: got %v, want an error", err)
 	}
 }

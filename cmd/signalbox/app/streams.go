@@ -15,9 +15,10 @@ import (
 func (t *tree) serveStreams() {
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld,
-		BodyTimeout:  limit(t.opts.bodyTimeout),
-		AnswerWithin: limit(t.opts.queueTimeout) + limit(t.opts.pickTimeout), ResponseIdle: limit(t.opts.idleTimeout),
-		WholeRequest: limit(t.opts.requestTimeout),
+		BodyTimeout:  timeLimit(t.opts.bodyTimeout),
+		AnswerWithin: timeLimit(t.opts.queueTimeout) + timeLimit(t.opts.pickTimeout),
+		ResponseIdle: timeLimit(t.opts.idleTimeout),
+		WholeRequest: timeLimit(t.opts.requestTimeout),
 		Metrics:      extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		InForce: t.configuration.streams,

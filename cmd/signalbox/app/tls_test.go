@@ -193,11 +193,11 @@ func TestFlagsOfTLSThatAreWrong(t *testing.T) {
 			}
 			_, err := start(t.Context(), o)
 			if err == nil {
-				t.Fatal("it starts")
+				t.Fatal("start returned no error")
 			}
 			for _, text := range c.says {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%v\ndoes not say %q", err, text)
+					t.Errorf("got %v\nwant %q in it", err, text)
 				}
 			}
 		})

@@ -121,7 +121,7 @@ func sizeOf(f *os.File) (columns, rows int) {
 type screen struct {
 	in          io.Reader
 	out         *os.File
-	restoreKeys func() // gives the keyboard back; only its first call does
+	restoreKeys func() // gives the keyboard back; only its first call has an effect
 }
 
 // Sequences that terminals have obeyed since the VT100, and xterm's second screen, which all of today's have.

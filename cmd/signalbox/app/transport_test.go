@@ -134,7 +134,7 @@ func TestWindowsAndStreamsOfTheConnection(t *testing.T) {
 		t.Errorf("the connection's window is %d bytes, want 16 MiB", window)
 	}
 	if got, said := settings[maxStreams]; said && got < 1<<20 {
-		t.Errorf("%d streams at once at most", got)
+		t.Errorf("%d streams at once at most, want no limit", got)
 	}
 }
 

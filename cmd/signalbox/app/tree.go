@@ -29,7 +29,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// tree is a running Signalbox: the picker, and the adapters around it.
+// tree is the picker and the adapters around it; a server answers on its ports. What the command tree prints is
+// supervision, the tree of the picker's actors.
 type tree struct {
 	randomNumbers
 	modelServers
@@ -129,9 +130,9 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
 		Plan:    cfg.Plan,
 		Limits: cycle.Limits{
-			Queue: limit(o.queueTimeout), Pick: limit(o.pickTimeout), FirstToken: limit(o.firstToken),
-			ResponseIdle: limit(o.idleTimeout),
-			Logged:       limit(o.logTimeout),
+			Queue: timeLimit(o.queueTimeout), Pick: timeLimit(o.pickTimeout), FirstToken: timeLimit(o.firstToken),
+			ResponseIdle: timeLimit(o.idleTimeout),
+			Logged:       timeLimit(o.logTimeout),
 		},
 		Scraper: scraper.Config{Scraping: o.scraping(cfg.Config)},
 		Outlier: outlier.Config{

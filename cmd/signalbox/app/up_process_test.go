@@ -69,7 +69,7 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 		_ = up.Process.Kill()
 		<-ended
 	})
-	soonTrue(t, "it runs", func() bool {
+	soonTrue(t, "up runs", func() bool {
 		_, err := os.Stat(lasting + ".runs")
 		return err == nil && strings.Contains(out.String(), "server ")
 	})
@@ -79,21 +79,21 @@ func TestClosedTerminalEndsUp(t *testing.T) {
 	if err := up.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	soonTrue(t, "it ends in good order, in\n"+out.String(),
+	soonTrue(t, "up ends in good order, in\n"+out.String(),
 		func() bool { return strings.Contains(out.String(), "Ending: what runs is finished") })
 	again := time.NewTicker(sameSignalWithin / 5) // the first that comes after sameSignalWithin counts
 	defer again.Stop()
 	for first := time.Now(); !within(0, ended); <-again.C {
 		_ = up.Process.Signal(syscall.SIGTERM) // fails once it has ended
 		if time.Since(first) > 20*time.Second {
-			t.Fatal("a second signal does not end it")
+			t.Fatal("a second signal does not end up within 20 s")
 		}
 	}
 	if !strings.Contains(out.String(), "ended at once by a second signal") {
-		t.Errorf("it ended otherwise:\n%s", out)
+		t.Errorf("up does not say that a second signal ended it:\n%s", out)
 	}
 	if all := foldersOfUp(t, temporary); len(all) != 0 {
-		t.Errorf("left behind: %q", all)
+		t.Errorf("folders are left behind: %q", all)
 	}
 }
 

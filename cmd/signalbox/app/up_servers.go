@@ -63,20 +63,20 @@ func (w *serverWatch) run(ctx context.Context) {
 // look asks the servers that are due, all at once, and says what is new.
 func (w *serverWatch) look(ctx context.Context) {
 	var asked []*watched
-	var all sync.WaitGroup
+	var looks sync.WaitGroup
 	now := w.pool.Snapshot().Endpoints
 	for _, e := range now {
 		s := w.seen[e.ID]
 		if s == nil {
-			s = w.earlier(e.Spec)
+			s = w.newWatched(e.Spec)
 			w.seen[e.ID] = s
 		}
 		if s.due(e.Failing()) {
 			asked = append(asked, s)
-			all.Go(func() { s.found = w.fetcher.Look(e.Spec) })
+			looks.Go(func() { s.found = w.fetcher.Look(e.Spec) })
 		}
 	}
-	all.Wait()
+	looks.Wait()
 	if ctx.Err() != nil {
 		return // looks that were cut short say nothing of a server
 	}
@@ -94,9 +94,9 @@ func (w *serverWatch) look(ctx context.Context) {
 	}
 }
 
-// earlier returns a server that is new to the pool. A server that has restarted is new there too, under its name and
+// newWatched returns a server that is new to the pool. A server that has restarted is new there too, under its name and
 // address: its description is not said again unless it has changed.
-func (w *serverWatch) earlier(spec messages.EndpointSpec) *watched {
+func (w *serverWatch) newWatched(spec messages.EndpointSpec) *watched {
 	s := &watched{name: nameOf(spec)}
 	for _, before := range w.seen {
 		if before.name == s.name {

@@ -74,7 +74,7 @@ func TestServersAreTakenAsArguments(t *testing.T) {
 	}
 }
 
-func TestWhatIsFoundAtAServer(t *testing.T) {
+func TestDescriptionOfAServer(t *testing.T) {
 	many := strings.Fields("a b c d e f g")
 	for want, f := range map[string]modelserver.Found{
 		"vllm, model tiny, metrics can be read":                  {Engine: "vllm", Models: []string{"tiny"}},
@@ -202,17 +202,17 @@ func TestEnvoysLinesAreFew(t *testing.T) {
 		l.line("again\x07")
 	}
 	if len(said) != linesOfASpan || said[0] != `envoy: again\a` {
-		t.Errorf("%d lines, the first %q", len(said), said[0])
+		t.Errorf("said %d lines, the first %q; want %d", len(said), said[0], linesOfASpan)
 	}
 	l.since = time.Now().Add(-spanOfLines)
 	l.line("later")
 	if rest := said[linesOfASpan:]; !slices.Equal(rest, []string{"envoy: 5 lines left out", "envoy: later"}) {
-		t.Errorf("after the span: %q", rest)
+		t.Errorf("after the span: said %q, want what was left out and the new line", rest)
 	}
 	l.ended.Store(true)
 	l.line("caught SIGTERM")
 	if len(said) != linesOfASpan+2 {
-		t.Errorf("in the end: %q", said[len(said)-1])
+		t.Errorf("once Envoy was asked to end: said %q, want nothing", said[len(said)-1])
 	}
 }
 
@@ -293,17 +293,17 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(3, nil), nil)
 	said = nil
 	if w.look(t.Context()); !slices.Equal(said, []string{name + "left the endpoints"}) || len(w.seen) > 0 {
-		t.Errorf("said %q, sees %d", said, len(w.seen))
+		t.Errorf("after its endpoint left: said %q, sees %d; want that it left, and 0", said, len(w.seen))
 	}
 	if !slices.Equal(models, []string{"tiny"}) {
-		t.Errorf("told of models %q", models)
+		t.Errorf("told of models %q, want the first one once", models)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(4, []*endpoints.Endpoint{e}), nil)
 	said = nil
 	if w.look(done); said != nil {
-		t.Errorf("said in the end: %q", said)
+		t.Errorf("after a look that was cut short: said %q, want nothing", said)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestServersThatStaySilentAreAskedLess(t *testing.T) {
 	}
 }
 
-func TestWhereItIsReached(t *testing.T) {
+func TestAddressesForClientsOnThisMachine(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://127.0.0.1:80": "http://127.0.0.1:80", "http://0.0.0.0:80": "http://127.0.0.1:80",
 		"http://[::]:80": "http://[::1]:80", "http://[::1]:80": "http://[::1]:80",
@@ -330,10 +330,10 @@ func TestWhereItIsReached(t *testing.T) {
 		}
 	}
 	if line := explainLine(netip.MustParseAddrPort("127.0.0.1:9090")); !strings.HasSuffix(line, " explain --last") {
-		t.Error(line)
+		t.Errorf("got %q, want no --addr for the default address", line)
 	}
 	if line := explainLine(netip.MustParseAddrPort("[::1]:9090")); !strings.HasSuffix(line,
 		" explain --last --addr http://[::1]:9090") {
-		t.Error(line)
+		t.Errorf("got %q, want the address in it", line)
 	}
 }

@@ -87,7 +87,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	if instead := absent(cmd.Flags(), name); instead != "" {
 		return fmt.Errorf("--%s: a flag of the reference EPP that is not supported yet; %s", name, instead)
 	}
-	var known, without []string
+	var known, absentHere []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			known = append(known, f.Name)
@@ -95,13 +95,13 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	})
 	for _, other := range slices.Sorted(maps.Keys(absentFlags)) {
 		if absent(cmd.Flags(), other) != "" {
-			without = append(without, other)
+			absentHere = append(absentHere, other)
 		}
 	}
 	if names := nearFlags(name, known); len(names) > 0 {
 		return errors.New(unknown.Error() + didYouMean(names) + see)
 	}
-	if names := nearFlags(name, without); len(names) > 0 {
+	if names := nearFlags(name, absentHere); len(names) > 0 {
 		return fmt.Errorf("%w; %s of the reference EPP is not supported yet", unknown, strings.Join(names, " or "))
 	}
 	return errors.New(unknown.Error() + see)

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
-func TestWhatWasBuilt(t *testing.T) {
+func TestBuildIsWhatWasLinkedElseWhatWasStamped(t *testing.T) {
 	stamped := &debug.BuildInfo{Main: debug.Module{Version: "v0.0.0-20261122163424-c058d50aaaaa"},
 		Settings: []debug.BuildSetting{
 			{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "c058d50"},
@@ -46,7 +46,7 @@ func TestVersionIsOneLine(t *testing.T) {
 	line := regexp.MustCompile(`^signalbox \S+, commit \S+ of \S+, go\S+ [a-z0-9]+/[a-z0-9]+\n$`)
 	for _, args := range []string{"version", "--version"} {
 		if got := said(t, args); !line.MatchString(got) {
-			t.Errorf("signalbox %s prints %q", args, got)
+			t.Errorf("signalbox %s: got %q, want %s", args, got, line)
 		}
 	}
 }
