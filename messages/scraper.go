@@ -52,6 +52,15 @@ type Reading struct {
 	MaxAdapters  float64 // LoRA slots
 	ActiveLoRAs  List[string]
 	WaitingLoRAs List[string]
+	Extracted    List[Extracted] // attributes that a configuration names, without those that the page does not have
+}
+
+// Extracted is the value of an attribute that a configuration takes from a page.
+type Extracted struct {
+	Attribute string
+	Producer  string  // the extractor, by name
+	Value     float64 // any finite number, in the unit of the metric
+	Total     bool    // it counts since the server's start: its attribute is the rate, per second
 }
 
 // Unknown stands for a number that a page does not have.

@@ -71,6 +71,7 @@ type server struct {
 	askedNew  time.Time // when the list was last asked for because of an adapter that it did not have
 	startedAt float64   // of its process, in unix seconds; messages.Unknown before a page named it
 	restarted bool      // the server restarted, and the pool has not taken EndpointRestarted
+	totals    totals
 }
 
 // New returns a scraper that waits for EndpointAssigned.
@@ -217,6 +218,7 @@ func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sam
 		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil),
 		MaxLoRAs: count(r.MaxAdapters), BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks),
 		StartedAt: max(s.server.startedAt, 0), Models: s.server.models,
+		Extracted: s.server.totals.rates(r.Extracted, s.page.began),
 	}
 }
 

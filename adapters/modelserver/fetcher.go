@@ -31,15 +31,17 @@ type Config struct {
 // default.
 type Pages struct {
 	Want         Wanted
-	Metrics      Page     // path "/metrics" by default
-	Models       Page     // path "/v1/models" by default
-	EngineLabels []string // keys of labels that may name an endpoint's engine, the first that is set counts
+	Metrics      Page         // path "/metrics" by default
+	Models       Page         // path "/v1/models" by default
+	EngineLabels []string     // keys of labels that may name an endpoint's engine, the first that is set counts
+	Extract      []Extraction // beside what Want says
 }
 
 // Equal reports whether both read the same.
 func (p Pages) Equal(other Pages) bool {
 	return p.Want == other.Want && p.Metrics == other.Metrics && p.Models == other.Models &&
-		slices.Equal(p.EngineLabels, other.EngineLabels)
+		slices.Equal(p.EngineLabels, other.EngineLabels) &&
+		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
 // Check returns an error if no fetcher can read such pages.
@@ -213,6 +215,7 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
 	told.Reading = Scan(*body, EngineOf(of.Labels, pages.EngineLabels), pages.Want)
+	told.Reading.Extracted = messages.TakeList(extract(*body, pages.Extract))
 	if r := told.Reading; pages.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
 		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 // Attribute is something that is known of an endpoint.
@@ -66,6 +68,21 @@ func BuiltIn() []Attribute {
 		QueuedRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs, InflightRequests,
 		InflightTokens, PrefixBlocks,
 	}
+}
+
+// CheckName returns what is wrong with the name of an attribute that is not built in.
+func CheckName(name string) error {
+	domain, own, ok := strings.Cut(name, "/")
+	if !ok || domain == "" || own == "" || len(name) > maxName || strings.ContainsFunc(name, unfit) {
+		return fmt.Errorf("got %q, want a name with a domain, such as example.com/watts", clip.Value(name))
+	}
+	return nil
+}
+
+const maxName = 253 // bytes
+
+func unfit(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune(`"'{}`, r)
 }
 
 // Slot is the place of an attribute among those of its type.
@@ -147,10 +164,16 @@ func (r *Reader) ask(typ Type, name, producer string) int {
 func (r *Reader) Slots() []Slot { return r.slots }
 
 // Layout has the attributes of a configuration, by slot. It never changes.
-type Layout struct{ slots [2][]Attribute }
+type Layout struct {
+	slots     [2][]Attribute
+	producers [2][]string // of the attributes in slots
+}
 
 // Of returns the attributes of a type, by the index of their slot. The list is for reading only.
 func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
+
+// Producer returns the name of the plugin that emits the attribute in a slot.
+func (l *Layout) Producer(s Slot) string { return l.producers[s.Type][s.Index] }
 
 // At returns the attribute in a slot.
 func (l *Layout) At(s Slot) Attribute { return l.slots[s.Type][s.Index] }
@@ -186,19 +209,20 @@ func (b *Binding) Layout() (*Layout, []Fault) {
 			if fault.Text != "" {
 				faults = append(faults, fault)
 			}
-			l.slots[typ] = append(l.slots[typ], found)
+			l.slots[typ] = append(l.slots[typ], found.Attribute)
+			l.producers[typ] = append(l.producers[typ], found.producer)
 		}
 	}
 	return l, faults
 }
 
 // find returns the attribute that is asked for, or what stands in the way.
-func (b *Binding) find(a asked, typ Type) (found Attribute, fault Fault) {
+func (b *Binding) find(a asked, typ Type) (found emitter, fault Fault) {
 	fault.Reader = a.reader
 	var by []string
 	for _, e := range b.emitters {
 		if e.Name == a.name && (a.producer == "" || e.producer == a.producer) {
-			found, by = e.Attribute, append(by, e.producer)
+			found, by = e, append(by, e.producer)
 		}
 	}
 	switch {

@@ -27,8 +27,9 @@ type Config struct {
 	Discovery       Discovery
 	Metrics         Source
 	Models          Source
-	EngineLabelKeys []string // labels that may name an endpoint's engine; the first that an endpoint has counts
-	ParseOpenAI     bool     // false = no request body is parsed
+	Extractions     []Extraction // from the metrics page, those that a plugin reads
+	EngineLabelKeys []string     // labels that may name an endpoint's engine; the first that an endpoint has counts
+	ParseOpenAI     bool         // false = no request body is parsed
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
 }
@@ -51,6 +52,12 @@ type Source struct {
 	Port               int           // 0 = the endpoint's
 	Interval           time.Duration // between two readings; 0 = not set here
 	InsecureSkipVerify bool          // with https any certificate is accepted
+}
+
+// Extraction is an attribute that a prometheus-extractor takes from the metrics page.
+type Extraction struct {
+	ExtractedAttribute
+	Producer string // the name of the extractor
 }
 
 // builtIn is the default configuration.

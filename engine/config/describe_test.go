@@ -185,8 +185,13 @@ func parameters(b *bytes.Buffer, docs map[string]string, prefix string, v reflec
 		}
 		fmt.Fprintf(b, "{Name: %q, Kind: %q, Default: %q, Text: %q, Effect: %q},\n", prefix+f.Name, kind(f.Type),
 			standard, text, f.Effect)
-		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
-			parameters(b, docs, prefix+f.Name+"[].", reflect.New(f.Type.Elem()).Elem())
+		switch t := f.Type; {
+		case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+			parameters(b, docs, prefix+f.Name+"[].", reflect.New(t.Elem()).Elem())
+		case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct:
+			parameters(b, docs, prefix+f.Name+".", reflect.New(t.Elem()).Elem())
+		case t.Kind() == reflect.Struct:
+			parameters(b, docs, prefix+f.Name+".", value)
 		}
 	}
 }

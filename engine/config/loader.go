@@ -34,6 +34,7 @@ type loader struct {
 type origins struct {
 	discovery, metrics, models *instance   // nil = there is none
 	core                       *instance   // the extractor of the metrics page
+	more                       []*instance // further extractors of the metrics page
 	list                       *instance   // the extractor of the model list; nil = no source names one
 	picker                     *instance   // the picker of profiles that list none
 	handler                    *instance   // nil = there is a problem with it

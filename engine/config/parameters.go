@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
@@ -27,8 +28,9 @@ var others = map[string]func() any{
 	"models-data-source": func() any {
 		return &ModelsSource{HTTPSource{Scheme: "http", Path: "/v1/models", InsecureSkipVerify: true}}
 	},
-	"openai-parser":      func() any { return new(OpenAIParser) },
-	"passthrough-parser": func() any { return new(PassthroughParser) },
+	"openai-parser":        func() any { return new(OpenAIParser) },
+	"prometheus-extractor": func() any { return new(PrometheusExtractor) },
+	"passthrough-parser":   func() any { return new(PassthroughParser) },
 	"utilization-detector": func() any {
 		return &UtilizationDetector{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
 			MetricsStalenessThreshold: 200 * time.Millisecond}
@@ -149,6 +151,69 @@ func (p *CoreMetrics) Validate() error {
 		return errors.New("engineLabelKey: got none, want a label key")
 	}
 	return nil
+}
+
+// PrometheusExtractor takes attributes of any name from the metrics page, for plugins that read an attribute by its
+// name. A source of dataLayer.sources names it among its extractors.
+type PrometheusExtractor struct {
+	// Attributes are what is taken; at least one.
+	Attributes []ExtractedAttribute `json:"attributes"`
+}
+
+// ExtractedAttribute is one attribute, and how it is made of series.
+type ExtractedAttribute struct {
+	// Name is what plugins ask for, with a domain: example.com/watts; required.
+	Name string `json:"name"`
+	// Metric is the name of the series; required.
+	Metric string `json:"metric"`
+	// Labels are those that a series must have to count, with these values; none = all count.
+	Labels map[string]string `json:"labels"`
+	// Aggregation makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the
+	// sum divided by that of per); absent = last.
+	Aggregation string `json:"aggregation"`
+	// Per is the metric that a ratio divides by; its series need the labels, too.
+	Per string `json:"per"`
+}
+
+// Validate returns which parameters are missing or out of range.
+func (p *PrometheusExtractor) Validate() error {
+	var errs []error
+	fail := func(i int, key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("attributes[%d].%s: "+format, append([]any{i, key}, args...)...))
+	}
+	if len(p.Attributes) == 0 {
+		errs = append(errs, errors.New("attributes: got none, want at least one"))
+	}
+	seen := map[string]bool{}
+	for i, a := range p.Attributes {
+		if err := attributes.CheckName(a.Name); err != nil {
+			fail(i, "name", "%w", err)
+		} else if seen[a.Name] {
+			fail(i, "name", "%s stands twice", clip.Value(a.Name))
+		}
+		seen[a.Name] = true
+		if !metricName(a.Metric) {
+			fail(i, "metric", "got %q, want the name of a metric", clip.Value(a.Metric))
+		}
+		switch a.Aggregation {
+		case "", "last", "sum", "max", "rate":
+			if a.Per != "" {
+				fail(i, "per", "got %q, which only aggregation ratio has", clip.Value(a.Per))
+			}
+		case "ratio":
+			if !metricName(a.Per) {
+				fail(i, "per", "got %q, want the name of a metric", clip.Value(a.Per))
+			}
+		default:
+			fail(i, "aggregation", "got %q, want last, sum, max, rate or ratio", clip.Value(a.Aggregation))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// metricName reports whether Prometheus can have a metric of this name.
+func metricName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '{' || r == '"' })
 }
 
 // OpenAIParser reads the model and the prompt of chat completions and completions. Requests of other forms pass

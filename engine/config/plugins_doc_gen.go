@@ -5,6 +5,18 @@ package config
 var pluginDocs = []Family{
 	{Name: "filters", Plugins: []Plugin{
 		{Type: "decode-filter", Text: "Keeps the servers that generate tokens: label llm-d.ai/role is decode, prefill-decode, both or encode-prefill-decode, or the server has no such label."},
+		{Type: "endpoint-attribute-filter", Text: "Keeps the servers of which an attribute is on the right side of a threshold. An attribute that is not built in is what a prometheus-extractor takes from the metrics page.", Parameters: []Parameter{
+			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
+			{Name: "attribute", Kind: "string", Default: "", Text: "Another name of attributeKey.", Effect: ""},
+			{Name: "producer", Kind: "string", Default: "", Text: "The plugin that emits it, by name; empty = the only one.", Effect: ""},
+			{Name: "onMissing", Kind: "string", Default: "\"Pass\"", Text: "Says what becomes of a server that does not report it: Pass or Fail.", Effect: ""},
+			{Name: "fallbackOnEmpty", Kind: "bool", Default: "false", Text: "Keeps all servers where none would be left.", Effect: ""},
+			{Name: "algorithm", Kind: "object", Default: "", Text: "Says which servers stay.", Effect: ""},
+			{Name: "algorithm.type", Kind: "string", Default: "\"threshold\"", Text: "Threshold.", Effect: ""},
+			{Name: "algorithm.threshold", Kind: "object", Default: "", Text: "The comparison that the attribute of a server that stays holds.", Effect: ""},
+			{Name: "algorithm.threshold.operator", Kind: "string", Default: "", Text: "LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, Equal or NotEqual.", Effect: ""},
+			{Name: "algorithm.threshold.value", Kind: "number", Default: "0", Text: "What is compared with.", Effect: ""},
+		}},
 		{Type: "label-selector-filter", Text: "Keeps the servers whose labels match a Kubernetes label selector: all of matchLabels and all of matchExpressions. Without either it keeps every server.", Parameters: []Parameter{
 			{Name: "matchLabels", Kind: "map of strings", Default: "", Text: "Labels that a server must have, with these values.", Effect: ""},
 			{Name: "matchExpressions", Kind: "list of object", Default: "", Text: "Conditions that a server must meet.", Effect: ""},
@@ -20,6 +32,17 @@ var pluginDocs = []Family{
 			{Name: "idleThreshold", Kind: "int", Default: "0", Text: "The number of requests up to which a server counts as idle; 0 or more.", Effect: ""},
 			{Name: "maxBusyScore", Kind: "number", Default: "1", Text: "The highest score of a server that is not idle, 0 to 1.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
+		}},
+		{Type: "endpoint-attribute-scorer", Text: "Scores by one attribute, whatever it is: in proportion between the best value, which scores 1, and the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor takes from the metrics page. A server that does not report it scores the mean of those that do, and 0 if none does.", Parameters: []Parameter{
+			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
+			{Name: "producer", Kind: "string", Default: "", Text: "The plugin that emits it, by name; empty = the only one.", Effect: ""},
+			{Name: "algorithm", Kind: "object", Default: "", Text: "Says what is better.", Effect: ""},
+			{Name: "algorithm.type", Kind: "string", Default: "\"linear_lower_is_better\"", Text: "Linear_lower_is_better or linear_higher_is_better.", Effect: ""},
+			{Name: "algorithm.normalization", Kind: "object", Default: "", Text: "Says which values score 0 and 1.", Effect: ""},
+			{Name: "algorithm.normalization.fixedRange", Kind: "object", Default: "", Text: "Has the values that score 0 and 1; those beyond score like the nearer of both.", Effect: ""},
+			{Name: "algorithm.normalization.fixedRange.min", Kind: "number", Default: "0", Text: "Less than max.", Effect: ""},
+			{Name: "algorithm.normalization.fixedRange.max", Kind: "number", Default: "0", Text: "More than min.", Effect: ""},
+			{Name: "algorithm.normalization.adaptiveRange", Kind: "object", Default: "", Text: "That from the least to the largest value of the candidates; it holds without a fixedRange.", Effect: ""},
 		}},
 		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number that makes sense counts as full."},
 		{Type: "load-aware-scorer", Text: "Prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold. A server that does not report its queue scores the mean of those that do.\n\nUnlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.", Parameters: []Parameter{
@@ -110,6 +133,14 @@ var pluginDocs = []Family{
 		}},
 		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions and completions. Requests of other forms pass without."},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect."},
+		{Type: "prometheus-extractor", Text: "Takes attributes of any name from the metrics page, for plugins that read an attribute by its name. A source of dataLayer.sources names it among its extractors.", Parameters: []Parameter{
+			{Name: "attributes", Kind: "list of object", Default: "", Text: "What is taken; at least one.", Effect: ""},
+			{Name: "attributes[].name", Kind: "string", Default: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
+			{Name: "attributes[].metric", Kind: "string", Default: "", Text: "The name of the series; required.", Effect: ""},
+			{Name: "attributes[].labels", Kind: "map of strings", Default: "", Text: "Those that a series must have to count, with these values; none = all count.", Effect: ""},
+			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
+			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
+		}},
 		{Type: "utilization-detector", Text: "Says how full the pool is: the mean over all servers of queue and KV cache, each as a share of its threshold, the larger of both.", Parameters: []Parameter{
 			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The queue, in requests, of a full server.", Effect: "none"},
 			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The KV cache use of a full server, 0 to 1.", Effect: "none"},

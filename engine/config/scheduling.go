@@ -189,6 +189,11 @@ func (l *loader) declare(x *instance) []attributes.Slot {
 func (l *loader) bind() *attributes.Layout {
 	if l.config.Metrics.Enabled {
 		l.binding.Emit(l.from.core.name, emits[l.from.core.typ]...)
+		for _, x := range l.from.more {
+			for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
+				l.binding.Emit(x.name, attributes.Attribute{Name: a.Name})
+			}
+		}
 	}
 	l.emit("inflight-load-producer")
 	l.emit("approx-prefix-cache-producer")
@@ -200,11 +205,27 @@ func (l *loader) bind() *attributes.Layout {
 		}
 		l.Fail(l.pathOf(f.Reader), "%s", f.Text)
 	}
+	l.extractions(layout)
 	if !l.config.Metrics.Enabled && layout.ReadsFrom(attributes.Matched) {
 		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
 			"prefix cache")
 	}
 	return layout
+}
+
+// extractions sets what is taken from the metrics page beside what is built in: what a plugin reads.
+func (l *loader) extractions(layout *attributes.Layout) {
+	read := map[[2]string]bool{}
+	for i, a := range layout.Of(attributes.Number) {
+		read[[2]string{a.Name, layout.Producer(attributes.Slot{Type: attributes.Number, Index: i})}] = true
+	}
+	for _, x := range l.from.more {
+		for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
+			if read[[2]string{a.Name, x.name}] {
+				l.config.Extractions = append(l.config.Extractions, Extraction{a, x.name})
+			}
+		}
+	}
 }
 
 // emit has every plugin of a type emit; a file that has none has one by default.

@@ -11,6 +11,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -22,12 +24,16 @@ const (
 
 // required lists the keys that a section must have.
 var required = map[reflect.Type][]string{
-	reflect.TypeFor[pluginSection]():  {"type"},
-	reflect.TypeFor[profileSection](): {"name"},
-	reflect.TypeFor[entrySection]():   {"pluginRef"},
-	reflect.TypeFor[sourceSection]():  {"pluginRef"},
-	reflect.TypeFor[pluginRef]():      {"pluginRef"},
-	reflect.TypeFor[FileDiscovery]():  {"path"},
+	reflect.TypeFor[scorers.EndpointAttribute](): {"attributeKey"},
+	reflect.TypeFor[filters.EndpointAttribute](): {"algorithm"},
+	reflect.TypeFor[PrometheusExtractor]():       {"attributes"},
+	reflect.TypeFor[ExtractedAttribute]():        {"name", "metric"},
+	reflect.TypeFor[pluginSection]():             {"type"},
+	reflect.TypeFor[profileSection]():            {"name"},
+	reflect.TypeFor[entrySection]():              {"pluginRef"},
+	reflect.TypeFor[sourceSection]():             {"pluginRef"},
+	reflect.TypeFor[pluginRef]():                 {"pluginRef"},
+	reflect.TypeFor[FileDiscovery]():             {"path"},
 }
 
 // Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load

@@ -74,7 +74,28 @@ plugins:
   parameters: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}
 - {type: core-metrics-extractor, parameters: {engineLabelKey: engine}}
 - {type: openai-parser, name: parser}
-schedulingProfiles: [{name: default, plugins: [{pluginRef: label-selector-filter}]}]
+- type: prometheus-extractor
+  parameters:
+    attributes:
+    - {name: example.com/watts, metric: gpu_watts, labels: {gpu: "1"}, aggregation: max}
+    - {name: example.com/errors, metric: errors_total, aggregation: ratio, per: requests_total}
+- type: endpoint-attribute-scorer
+  parameters:
+    attributeKey: example.com/watts
+    producer: prometheus-extractor
+    algorithm: {type: linear_higher_is_better, normalization: {fixedRange: {min: 0, max: 700}}}
+- type: endpoint-attribute-filter
+  parameters:
+    attribute: example.com/errors
+    onMissing: Fail
+    fallbackOnEmpty: true
+    algorithm: {threshold: {operator: LessThan, value: 0.5}}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: label-selector-filter}
+  - {pluginRef: endpoint-attribute-filter}
+  - {pluginRef: endpoint-attribute-scorer}
 flowControl:
   maxBytes: 0
   defaultRequestTTL: 60s
@@ -85,7 +106,9 @@ flowControl:
 requestHandler: {parsers: [{pluginRef: parser}], propagatePriority: false}
 dataLayer:
   injectDefaults: false
-  sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]
+  sources:
+  - pluginRef: metrics-data-source
+    extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: prometheus-extractor}]
   discovery: {endpoints: {pluginRef: file-discovery}}
   crossReplica: {syncInterval: 200ms}
 `

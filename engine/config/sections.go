@@ -54,35 +54,39 @@ func (l *loader) oneOf(typ string) *instance {
 // source turns on the page that an entry of dataLayer.sources names.
 func (l *loader) source(s *sourceSection, path string) {
 	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "models-data-source")
-	extractor := ""
+	wanted := []string{"core-metrics-extractor", "prometheus-extractor", "models-data-extractor"}
 	if x != nil {
-		var into *Source
 		switch p := x.plugin.(type) {
 		case *MetricsSource:
-			into, extractor, l.from.metrics = &l.config.Metrics, "core-metrics-extractor", x
-			l.enable(into, p.page(), path)
+			l.from.metrics, wanted = x, wanted[:2]
+			l.enable(&l.config.Metrics, p.page(), path)
 		case *ModelsSource:
-			into, extractor, l.from.models = &l.config.Models, "models-data-extractor", x
-			l.enable(into, p.page(), path)
+			l.from.models, wanted = x, wanted[2:]
+			l.enable(&l.config.Models, p.page(), path)
 		}
 	}
 	seen := map[string]bool{}
 	for i, e := range s.Extractors {
 		at := path + "." + item("extractors", i) + ".pluginRef"
-		wanted := []string{extractor}
-		if extractor == "" {
-			wanted = []string{"core-metrics-extractor", "models-data-extractor"}
+		y := l.find(at, e.PluginRef, wanted...)
+		if y == nil {
+			continue
 		}
-		if y := l.find(at, e.PluginRef, wanted...); y != nil {
-			if seen[y.typ] {
-				l.Fail(at, "a second %s on one source, want one", y.typ)
+		if seen[y.typ] && y.typ != "prometheus-extractor" {
+			l.Fail(at, "a second %s on one source, want one", y.typ)
+		}
+		seen[y.typ] = true
+		switch y.typ {
+		case "core-metrics-extractor":
+			l.from.core = y
+		case "models-data-extractor":
+			l.from.list = y
+		case "prometheus-extractor":
+			if slices.Contains(l.from.more, y) {
+				l.Fail(at, "%s stands twice on one source", y.name)
+				continue
 			}
-			seen[y.typ] = true
-			if y.typ == "core-metrics-extractor" {
-				l.from.core = y
-			} else {
-				l.from.list = y
-			}
+			l.from.more = append(l.from.more, y)
 		}
 	}
 }

@@ -181,8 +181,11 @@ func (s *shower) profiles() *yaml.Node {
 func (s *shower) sources() *yaml.Node {
 	from, list := &s.from, sequence()
 	if from.metrics != nil {
-		list.Content = append(list.Content, mapping(s.named(from.metrics.plugin),
-			pairOf("extractors", sequence(mapping(s.named(from.core.plugin))))))
+		extractors := sequence(mapping(s.named(from.core.plugin)))
+		for _, x := range from.more {
+			extractors.Content = append(extractors.Content, mapping(s.named(x.plugin)))
+		}
+		list.Content = append(list.Content, mapping(s.named(from.metrics.plugin), pairOf("extractors", extractors)))
 	}
 	if from.models != nil {
 		extractors := sequence()

@@ -5,12 +5,12 @@ var unsupported = []string{
 	// Scorers.
 	"token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
 	"mm-embeddings-cache-scorer", "session-affinity-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
-	"endpoint-attribute-scorer", "multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
+	"multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
 	"multicluster-prefix-cache-scorer",
 
 	// Filters.
 	"encode-filter", "prefix-cache-affinity-filter", "slo-headroom-tier-filter",
-	"utilization-filter", "endpoint-attribute-filter", "topology-affinity-filter", "session-affinity-filter",
+	"utilization-filter", "topology-affinity-filter", "session-affinity-filter",
 	"multicluster-session-affinity-filter", "header-based-testing-filter",
 
 	// Profile handlers and deciders.

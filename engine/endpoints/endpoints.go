@@ -5,6 +5,7 @@ package endpoints
 
 import (
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,18 @@ type Sample struct {
 	Blocks       int      // KV blocks in all
 	StartedAt    float64  // when the server's process started, in unix seconds; 0 = unknown
 	Models       []string // of the newest model list
+
+	Extracted []messages.Extracted // none is a Total
+}
+
+// Value returns an attribute that a configuration takes from pages; NaN = the sample does not have it.
+func (s *Sample) Value(attribute, producer string) float64 {
+	for i := range s.Extracted {
+		if e := &s.Extracted[i]; e.Attribute == attribute && e.Producer == producer {
+			return e.Value
+		}
+	}
+	return math.NaN()
 }
 
 // Fresh reports whether the sample is fresh at now.

@@ -7,7 +7,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // Types maps the type name in configuration to a constructor of the filter with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Filter{
-	"decode-filter":         func() schedule.Filter { return new(Decode) },
+	"decode-filter": func() schedule.Filter { return new(Decode) },
+	"endpoint-attribute-filter": func() schedule.Filter {
+		return &EndpointAttribute{OnMissing: "Pass", Algorithm: ThresholdAlgorithm{Type: "threshold"}}
+	},
 	"label-selector-filter": func() schedule.Filter { return new(LabelSelector) },
 	"prefill-filter":        func() schedule.Filter { return new(Prefill) },
 }

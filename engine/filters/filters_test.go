@@ -3,10 +3,12 @@ package filters
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -114,5 +116,74 @@ func TestSelectorValidate(t *testing.T) {
 				t.Errorf("Validate(%+v) = %s, want errors of %q", c.f, fmt.Sprint(err), c.want)
 			}
 		})
+	}
+}
+
+func TestEndpointAttribute(t *testing.T) {
+	filter := func(operator, missing string, fallback bool) *EndpointAttribute {
+		return &EndpointAttribute{AttributeKey: "example.com/watts", OnMissing: missing, FallbackOnEmpty: fallback,
+			Algorithm: ThresholdAlgorithm{"threshold", Threshold{operator, 300}}}
+	}
+	var list []scheduletest.Endpoint
+	for _, w := range []float64{200, 300, 400} {
+		list = append(list, scheduletest.Endpoint{Sample: endpoints.Sample{Extracted: []messages.Extracted{
+			{Attribute: "example.com/watts", Producer: "extractor", Value: w},
+		}}})
+	}
+	list = append(list, scheduletest.Endpoint{}) // its page does not have the attribute
+	for name, c := range map[string]struct {
+		filter *EndpointAttribute
+		on     []scheduletest.Endpoint
+		want   []bool
+	}{
+		"less":             {filter("LessThan", "Fail", false), list, []bool{true, false, false, false}},
+		"less or equal":    {filter("LessThanOrEqual", "Fail", false), list, []bool{true, true, false, false}},
+		"greater":          {filter("GreaterThan", "Fail", false), list, []bool{false, false, true, false}},
+		"greater or equal": {filter("GreaterThanOrEqual", "Fail", false), list, []bool{false, true, true, false}},
+		"equal":            {filter("Equal", "Fail", false), list, []bool{false, true, false, false}},
+		"not equal":        {filter("NotEqual", "Fail", false), list, []bool{true, false, true, false}},
+		"missing passes":   {filter("Equal", "Pass", false), list, []bool{false, true, false, true}},
+		"none is left":     {filter("LessThan", "Fail", false), list[1:3], []bool{false, false}},
+		"all fall back":    {filter("LessThan", "Fail", true), list[1:3], []bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep := slices.Repeat([]bool{true}, len(c.on))
+			scheduletest.Show(t, c.filter, new(messages.Request), func(in *schedule.Input) {
+				c.filter.Filter(in, keep)
+				if n := testing.AllocsPerRun(100, func() { c.filter.Filter(in, keep) }); n != 0 {
+					t.Errorf("%v allocations, want 0", n)
+				}
+			}, c.on...)
+			if !slices.Equal(keep, c.want) {
+				t.Errorf("keeps %v, want %v", keep, c.want)
+			}
+		})
+	}
+}
+
+func TestEndpointAttributeValidate(t *testing.T) {
+	const good = "<nil>"
+	at := func(operator string, value float64) ThresholdAlgorithm {
+		return ThresholdAlgorithm{"threshold", Threshold{operator, value}}
+	}
+	for name, c := range map[string]struct {
+		filter EndpointAttribute
+		want   string
+	}{
+		"good":       {EndpointAttribute{AttributeKey: "a", OnMissing: "Pass", Algorithm: at("Equal", 1)}, good},
+		"other name": {EndpointAttribute{Attribute: "a", OnMissing: "Fail", Algorithm: at("NotEqual", 1)}, good},
+		"nothing": {EndpointAttribute{}, "attributeKey: got none, and no attribute, want one of them\n" +
+			"onMissing: got \"\", want Pass or Fail\nalgorithm.type: got \"\", want threshold\n" +
+			"algorithm.threshold.operator: got \"\", want one of [LessThan LessThanOrEqual GreaterThan " +
+			"GreaterThanOrEqual Equal NotEqual]"},
+		"both names": {
+			EndpointAttribute{AttributeKey: "a", Attribute: "a", OnMissing: "Pass", Algorithm: at("Equal", math.NaN())},
+			"attribute: stands beside attributeKey, want one of them\n" +
+				"algorithm.threshold.value: got NaN, want a number",
+		},
+	} {
+		if got := fmt.Sprint(c.filter.Validate()); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
 	}
 }

@@ -91,6 +91,9 @@ func newFills(l *attributes.Layout) *fills {
 			f.number(slot, kvUsed)
 		case attributes.MaxLoRAs:
 			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.MaxLoRAs)) })
+		default:
+			producer := l.Producer(attributes.Slot{Type: attributes.Number, Index: slot})
+			f.number(slot, func(s *endpoints.Sample) float64 { return s.Value(a.Name, producer) })
 		}
 	}
 	for slot, a := range l.Of(attributes.Names) {
@@ -117,10 +120,10 @@ func known(x float64) float64 {
 	return x
 }
 
-// kvUsed returns NaN for a page that has no KV cache, and infinity for one that has it without a number.
+// kvUsed returns NaN for a page that has no KV cache, and 1 for one that has it without a number: it may be full.
 func kvUsed(s *endpoints.Sample) float64 {
 	if math.IsNaN(s.KVUsed) {
-		return math.Inf(1)
+		return 1
 	}
 	return known(s.KVUsed)
 }

@@ -1,24 +1,25 @@
 package schedule
 
 // freshen keeps the candidates with a fresh sample and no failed scrape since. If there are none it keeps those with a
-// fresh sample, and if there are none of these either, it keeps all and returns true. It does nothing unless scorers
-// read samples.
-func (r *profileRun) freshen(p *Profile) bool {
-	if !p.sampled || r.view.doubtful == 0 {
-		return false
+// fresh sample, and if there are none of these either, it keeps all and sets stale. It is called before the first
+// plugin that reads samples, a filter or a scorer, and does nothing when it is called again.
+func (r *profileRun) freshen() {
+	if r.freshened || r.view.doubtful == 0 {
+		return
 	}
+	r.freshened = true
 	left := r.keepIf(func(e *endpoint) bool { return e.fresh && !e.failing })
 	if left == 0 {
 		left = r.keepIf(func(e *endpoint) bool { return e.fresh })
 	}
 	if left == 0 {
 		r.observer.AllStale()
-		return true
+		r.stale = true
+		return
 	}
 	if left < len(r.place) {
 		r.compact()
 	}
-	return false
 }
 
 // keepIf sets keep for the candidates that are to stay, and returns their number.

@@ -28,6 +28,9 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 	for i := range profiles {
 		p := &profiles[i]
 		p.sampled = false
+		for j := range p.Filters {
+			p.Filters[j].sampled = p.Filters[j].reads(layout, attributes.Sampled)
+		}
 		for j := range p.Scorers {
 			p.Scorers[j].sampled = p.Scorers[j].reads(layout, attributes.Sampled)
 			p.sampled = p.sampled || p.Scorers[j].sampled
@@ -79,6 +82,8 @@ func (s *Step) reads(layout *attributes.Layout, o attributes.Origin) bool {
 type FilterStep struct {
 	Step
 	Filter Filter
+
+	sampled bool // it reads samples; NewPlan sets it
 }
 
 // ScorerStep is a scorer with its weight.

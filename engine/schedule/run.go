@@ -10,7 +10,8 @@ import (
 // profileRun is the run of one profile. The next run uses its buffers again.
 //
 //	view.all ─► filters ─► outliers ─► freshness ─► scorers ─► picker ─► ranked, then last
-//	               │           │            └ all are stale: in-flight load replaces the scores from samples
+//	               │           │            ├ all are stale: in-flight load replaces the scores from samples
+//	               │           │            └ a filter that reads samples has freshness come before it
 //	               │           └ without a healthy one the degraded stay, and without one of those the ejected
 //	               └ none is left: NoEndpoints
 type profileRun struct {
@@ -20,12 +21,13 @@ type profileRun struct {
 	in       Input // what plugins are shown; zero between runs; Earlier is set before each
 
 	candidates
-	scores []float32 // of the scorer that runs; scores[i] belongs to candidate i
-	totals []float32 // weighted sums; totals[i] belongs to candidate i
-	ranked []int     // candidates, as the picker returned them
-	last   []uint32  // places in the view of the degraded endpoints that follow the ranked ones
-	due    unhealthy // the outlier that the request may probe; due.at = -1: none
-	stale  bool      // all samples were stale: scorers that read them were not asked
+	scores    []float32 // of the scorer that runs; scores[i] belongs to candidate i
+	totals    []float32 // weighted sums; totals[i] belongs to candidate i
+	ranked    []int     // candidates, as the picker returned them
+	last      []uint32  // places in the view of the degraded endpoints that follow the ranked ones
+	due       unhealthy // the outlier that the request may probe; due.at = -1: none
+	stale     bool      // all samples were stale: plugins that read them were not asked
+	freshened bool      // freshen has run
 }
 
 // candidates holds the endpoints of a view that are left.
@@ -50,7 +52,9 @@ func (r *profileRun) profile(
 		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
 	}
 	r.dropOutliers(now)
-	r.stale = r.freshen(p)
+	if p.sampled {
+		r.freshen()
+	}
 	r.score(p, &rec)
 	reason, detail := r.pick(p, &rec)
 	return rec, reason, detail
@@ -61,7 +65,7 @@ func (r *profileRun) forget() { r.in = Input{} }
 
 // reset makes every endpoint of the view a candidate.
 func (r *profileRun) reset() {
-	r.stale, r.due.at = false, -1
+	r.stale, r.freshened, r.due.at = false, false, -1
 	for i := len(r.every); i < len(r.view.all); i++ {
 		r.every = append(r.every, i)
 	}
@@ -78,15 +82,12 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	last := ""
 	for i := range p.Filters {
 		f := &p.Filters[i]
-		r.keep = grow(r.keep, len(r.place))
-		for j := range r.keep {
-			r.keep[j] = true
+		if f.sampled {
+			r.freshen()
 		}
-		r.in.Candidates = Candidates{r.view.all, r.place}
-		began := r.tools.Clock.Nanos()
-		f.Filter.Filter(&r.in, r.keep)
-		r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
-		r.compact()
+		if !f.sampled || !r.stale {
+			r.run(f)
+		}
 		mine := kept[i*len(r.view.all) : (i+1)*len(r.view.all)]
 		for _, at := range r.place {
 			mine[at] = true
@@ -99,6 +100,19 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	}
 	rec.Filters = messages.TakeList(runs)
 	return last
+}
+
+// run has a filter drop candidates.
+func (r *profileRun) run(f *FilterStep) {
+	r.keep = grow(r.keep, len(r.place))
+	for i := range r.keep {
+		r.keep[i] = true
+	}
+	r.in.Candidates = Candidates{r.view.all, r.place}
+	began := r.tools.Clock.Nanos()
+	f.Filter.Filter(&r.in, r.keep)
+	r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	r.compact()
 }
 
 // compact drops the candidates for which keep is false.

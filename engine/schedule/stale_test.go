@@ -32,6 +32,40 @@ func TestStaleCandidatesAreDroppedWhileAFreshOneIsLeft(t *testing.T) {
 	s.ranked(s.run(), 0)
 }
 
+// A filter that reads samples sees no stale one as long as a fresh one is left, and is passed over if all are stale.
+func TestFilterThatReadsSamplesSeesFreshOnes(t *testing.T) {
+	s := newScene(t, 3)
+	s.age(0, time.Minute)
+	queued := s.number(attributes.QueuedRequests)
+	var saw []float64
+	look := filterFunc(func(in *schedule.Input, keep []bool) {
+		saw = nil
+		for i := range keep {
+			saw = append(saw, in.Numbers(queued).At(i))
+			keep[i] = i == 0
+		}
+	})
+	s.filter("short queue", look)
+	s.profiles[0].Filters[0].Reads = s.reads(attributes.QueuedRequests)
+	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), fixed(1))
+	out := s.run()
+	s.ranked(out, 1)
+	if !reflect.DeepEqual(saw, []float64{1, 2}) || s.counts.stale != 0 {
+		t.Errorf("saw %v, want the queues of the fresh ones; all stale told %d times", saw, s.counts.stale)
+	}
+	if kept := out.Decision.Profiles.At(0).Filters.At(0).Kept.Append(nil); !reflect.DeepEqual(kept,
+		[]bool{false, true, false}) {
+		t.Errorf("kept %v, want the second alone", kept)
+	}
+	s.age(1, time.Minute)
+	s.age(2, time.Minute)
+	saw = nil
+	out = s.run()
+	if s.ranked(out, 0, 1, 2); saw != nil || !out.Decision.Stale || s.counts.stale != 1 {
+		t.Errorf("all are stale: the filter saw %v, all stale told %d times, want 1", saw, s.counts.stale)
+	}
+}
+
 // Once the page of a server cannot be read, its last sample says little: other endpoints are preferred until the page
 // can be read again.
 func TestFailedScrapePassesACandidateBy(t *testing.T) {

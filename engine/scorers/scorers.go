@@ -9,7 +9,10 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // path and a colon. On a field, the tag names has the type of the plugin that the value must name, and effect:"none"
 // means that only the default is accepted.
 var Types = map[string]func() schedule.Scorer{
-	"active-request-scorer":       func() schedule.Scorer { return &ActiveRequest{IdleThreshold: 0, MaxBusyScore: 1} },
+	"active-request-scorer": func() schedule.Scorer { return &ActiveRequest{IdleThreshold: 0, MaxBusyScore: 1} },
+	"endpoint-attribute-scorer": func() schedule.Scorer {
+		return &EndpointAttribute{Algorithm: LinearAlgorithm{Type: lowerIsBetter}}
+	},
 	"kv-cache-utilization-scorer": func() schedule.Scorer { return new(KVCacheUtilization) },
 	"load-aware-scorer":           func() schedule.Scorer { return &LoadAware{Threshold: 128} },
 	"lora-affinity-scorer":        func() schedule.Scorer { return new(LoRAAffinity) },

@@ -40,12 +40,32 @@ func TestScores(t *testing.T) {
 	caches := each(func(used float64) endpoint { return endpoint{Sample: endpoints.Sample{KVUsed: used}} })
 	prefixes := each(func(blocks int) endpoint { return endpoint{PrefixBlocks: blocks} })
 	busy := func(requests, blocks int) endpoint { return endpoint{Inflight: requests, PrefixBlocks: blocks} }
+	watts := func(better string, fixed *Range) schedule.Scorer {
+		return &EndpointAttribute{AttributeKey: "example.com/watts",
+			Algorithm: LinearAlgorithm{better, Normalization{FixedRange: fixed}}}
+	}
+	power := each(func(w float64) endpoint {
+		if math.IsNaN(w) {
+			return endpoint{}
+		}
+		return endpoint{Sample: endpoints.Sample{Extracted: []messages.Extracted{
+			{Attribute: "example.com/watts", Producer: "extractor", Value: w},
+		}}}
+	})
 	yielding := &PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: 8}
 	for name, c := range map[string]struct {
 		scorer     schedule.Scorer
 		candidates []endpoint
 		want       []float32
 	}{
+		"attribute, lower":     {watts(lowerIsBetter, nil), power(100, 400, 250), []float32{1, 0, 0.5}},
+		"attribute, higher":    {watts(higherIsBetter, nil), power(100, 400, 250), []float32{0, 1, 0.5}},
+		"attribute, all equal": {watts(lowerIsBetter, nil), power(7, 7), []float32{1, 1}},
+		"attribute, unknown":   {watts(lowerIsBetter, nil), power(math.NaN(), 1, 0), []float32{0.5, 0, 1}},
+		"attribute, none":      {watts(lowerIsBetter, nil), power(math.NaN()), []float32{0}},
+		"attribute, fixed":     {watts(lowerIsBetter, &Range{100, 500}), power(0, 200, 900), []float32{1, 0.75, 0}},
+		"attribute, fixed, higher": {watts(higherIsBetter, &Range{100, 500}), power(0, 200, 900),
+			[]float32{0, 0.25, 1}},
 		"queue":              {new(QueueDepth), queues(10, 5, 0), []float32{0, 0.5, 1}},
 		"queue, all equal":   {new(QueueDepth), queues(7, 7), []float32{1, 1}},
 		"queue, one":         {new(QueueDepth), queues(7), []float32{1}},
@@ -133,6 +153,9 @@ func TestRangeAndAllocations(t *testing.T) {
 	}
 	for name, construct := range Types {
 		scorer, scores := construct(), make([]float32, len(odd))
+		if s, ok := scorer.(*EndpointAttribute); ok {
+			s.AttributeKey = attributes.KVCacheUsage.Name
+		}
 		scheduletest.Show(t, scorer, request, func(in *schedule.Input) {
 			n := testing.AllocsPerRun(100, func() {
 				clear(scores)
@@ -154,6 +177,7 @@ func TestRangeAndAllocations(t *testing.T) {
 func TestReads(t *testing.T) {
 	want := map[string]string{
 		"active-request-scorer":        "inflight-requests",
+		"endpoint-attribute-scorer":    "queued-requests",
 		"kv-cache-utilization-scorer":  "kv-cache-usage",
 		"load-aware-scorer":            "queued-requests",
 		"lora-affinity-scorer":         "max-loras active-loras waiting-loras",
@@ -164,6 +188,9 @@ func TestReads(t *testing.T) {
 	reads := func(plugin schedule.Scorer) string {
 		var b attributes.Binding
 		b.Emit("built in", attributes.BuiltIn()...)
+		if s, ok := plugin.(*EndpointAttribute); ok {
+			s.AttributeKey = "queued-requests"
+		}
 		r := b.Reader("plugin")
 		plugin.(schedule.Reader).Declare(r)
 		layout, _ := b.Layout()
@@ -200,6 +227,13 @@ func TestValidate(t *testing.T) {
 		"prefix less": {
 			&PrefixCache{MatchLengthScaleTokens: 1, YieldAboveRequests: -1},
 			"yieldAboveRequests: got -1, want 0 or more",
+		},
+		"attribute": {
+			&EndpointAttribute{Algorithm: LinearAlgorithm{"linear", Normalization{&Range{1, 1}, &struct{}{}}}},
+			"attributeKey: missing; name an attribute\n" +
+				"algorithm.type: got \"linear\", want linear_lower_is_better or linear_higher_is_better\n" +
+				"algorithm.normalization: got fixedRange and adaptiveRange, want one of them\n" +
+				"algorithm.normalization.fixedRange: got 1 to 1, want min less than max",
 		},
 		"in order":   {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 1}, "<nil>"},
 		"no choices": {new(QueueDepth), "<nil>"},

@@ -2,6 +2,8 @@ package app
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -25,7 +27,29 @@ func wanted(cfg *config.Config) modelserver.Wanted {
 func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
 	return modelserver.Pages{
 		Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
+		Extract: extractions(cfg.Extractions),
 	}
+}
+
+// aggregations are those of the configuration file.
+var aggregations = map[string]modelserver.Aggregation{
+	"last": modelserver.Last, "sum": modelserver.Sum, "max": modelserver.Max, "rate": modelserver.Rate,
+	"ratio": modelserver.Ratio,
+}
+
+func extractions(list []config.Extraction) []modelserver.Extraction {
+	var all []modelserver.Extraction
+	for _, e := range list {
+		x := modelserver.Extraction{
+			Attribute: e.Name, Producer: e.Producer, Metric: e.Metric,
+			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per,
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Labels)) {
+			x.Labels = append(x.Labels, modelserver.Label{Name: name, Value: e.Labels[name]})
+		}
+		all = append(all, x)
+	}
+	return all
 }
 
 // scraping returns what a configuration has scrapers do. What no plugin reads is not scraped.

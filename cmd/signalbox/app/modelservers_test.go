@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -242,5 +243,83 @@ func TestPagesThatNoPluginReadsAreNotAskedFor(t *testing.T) {
 	end()
 	if n := len(page.asked); n > 0 {
 		t.Errorf("asked for %d pages, want none", n)
+	}
+}
+
+const powerText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- type: metrics-data-source
+  parameters: {interval: 10ms}
+- type: core-metrics-extractor
+- type: prometheus-extractor
+  name: power
+  parameters:
+    attributes:
+    - {name: example.com/watts, metric: gpu_watts, labels: {gpu: "1"}}
+    - {name: example.com/errors, metric: errors_total, aggregation: ratio, per: answers_total}
+    - {name: example.com/unread, metric: nobody_asks}
+- type: endpoint-attribute-scorer
+  parameters: {attributeKey: example.com/watts}
+- type: endpoint-attribute-filter
+  parameters:
+    attributeKey: example.com/errors
+    producer: power
+    algorithm: {threshold: {operator: LessThan, value: 0.5}}
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+    extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: power}]
+`
+
+// A metric that no code knows decides by configuration alone.
+func TestAnyMetricDecides(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	page := func(watts, errors int) string {
+		return fmt.Sprintf("gpu_watts{gpu=\"0\"} 1\ngpu_watts{gpu=\"1\"} %d\nerrors_total %d\nanswers_total 10\n",
+			watts, errors)
+	}
+	var pages []*pageServer
+	var entries []string
+	for i, watts := range []int{400, 100, 50} {
+		failures := 0
+		if i == 2 { // it needs the least power, and fails
+			failures = 9
+		}
+		pages = append(pages, newPageServer(t, "/metrics", page(watts, failures), httptest.NewServer))
+		entries = append(entries, fmt.Sprintf(`{name: %c, address: 127.0.0.1, port: "%s"}`, 'a'+i, pages[i].port()))
+	}
+	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", powerText)
+	defer end()
+	// reports waits until every sample has these watts, and picks.
+	picks := func(want ...float64) (of []uint64) {
+		t.Helper()
+		all := tr.picker.Pool().Snapshot().Endpoints
+		tr.until(t, "the samples", func(*endpoints.Endpoint) bool {
+			for i, e := range all {
+				if s := e.Sample(); s == nil || s.Value("example.com/watts", "power") != want[i] {
+					return false
+				}
+			}
+			return true
+		})
+		for id := range messages.RequestID(4) {
+			tr.request(t, 1+id+messages.RequestID(want[0]), 200)
+		}
+		for i, e := range all {
+			of = append(of, e.Picks())
+			if n := len(e.Sample().Extracted); n != 2 {
+				t.Errorf("endpoint %d has %d attributes, want those that plugins read", i, n)
+			}
+		}
+		return of
+	}
+	if got := picks(400, 100, 50); !slices.Equal(got, []uint64{0, 4, 0}) {
+		t.Errorf("picks %v, want all for the second", got)
+	}
+	less := page(20, 4)
+	pages[0].text.Store(&less)
+	if got := picks(20, 100, 50); !slices.Equal(got, []uint64{4, 4, 0}) {
+		t.Errorf("picks %v, want those that followed for the first", got)
 	}
 }

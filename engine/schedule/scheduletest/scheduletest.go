@@ -55,11 +55,12 @@ func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.I
 	}
 }
 
-// bind has the plugin declare what it reads, of all that is built in.
+// bind has the plugin declare what it reads, of all that is built in, and of example.com/watts of an "extractor".
 func bind(t *testing.T, plugin any) (*attributes.Layout, []attributes.Slot) {
 	t.Helper()
 	var b attributes.Binding
 	b.Emit("built in", attributes.BuiltIn()...)
+	b.Emit("extractor", attributes.Attribute{Name: "example.com/watts"})
 	r := b.Reader("plugin")
 	if p, ok := plugin.(schedule.Reader); ok {
 		p.Declare(r)

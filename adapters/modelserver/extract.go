@@ -1,0 +1,119 @@
+package modelserver
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Extraction is an attribute that is taken from a metrics page.
+type Extraction struct {
+	Attribute, Producer string
+	Metric              string
+	Labels              []Label // that a sample must have to count
+	Aggregation         Aggregation
+	Per                 string // the metric to divide by, for Ratio; its samples must have the labels, too
+}
+
+// Label is one label of a series.
+type Label struct{ Name, Value string }
+
+// Aggregation makes one value of the samples that count.
+type Aggregation uint8
+
+const (
+	Last  Aggregation = iota // the last one on the page
+	Sum                      // of all
+	Max                      // the largest
+	Rate                     // of the sum of all, which are counters: the increase per second
+	Ratio                    // of the sum of all to that of Per; absent if that is 0
+)
+
+func (e *Extraction) equal(other Extraction) bool {
+	return e.Attribute == other.Attribute && e.Producer == other.Producer && e.Metric == other.Metric &&
+		slices.Equal(e.Labels, other.Labels) && e.Aggregation == other.Aggregation && e.Per == other.Per
+}
+
+// extract reads attributes from a page. What the page does not have is left out.
+func extract(page []byte, list []Extraction) []messages.Extracted {
+	if len(list) == 0 {
+		return nil
+	}
+	found := make([]aggregate, len(list))
+	for len(page) > 0 {
+		end := bytes.IndexByte(page, '\n')
+		if end < 0 {
+			break // it may have been cut off
+		}
+		for i := range list {
+			found[i].look(&list[i], page[:end])
+		}
+		page = page[end+1:]
+	}
+	var all []messages.Extracted
+	for i, e := range list {
+		if value, ok := found[i].value(&e); ok {
+			all = append(all, messages.Extracted{
+				Attribute: e.Attribute, Producer: e.Producer, Value: value, Total: e.Aggregation == Rate,
+			})
+		}
+	}
+	return all
+}
+
+// aggregate is what was found of one attribute so far.
+type aggregate struct {
+	of, per   tally
+	last, top float64
+}
+
+// look takes a line if it is a sample of the attribute. A value that is no finite number counts as absent.
+func (a *aggregate) look(e *Extraction, line []byte) {
+	line = skipBlanks(line)
+	inside := len(line) > 0 && line[0] == '{' // the name is, in quotes
+	isOf, isPer := startsWith(line, e.Metric), e.Per != "" && startsWith(line, e.Per)
+	if !inside && !isOf && !isPer {
+		return
+	}
+	s, ok := parseSample(line)
+	if !ok || slices.ContainsFunc(e.Labels, func(l Label) bool { return s.labels.text(l.Name) != l.Value }) {
+		return
+	}
+	value, err := strconv.ParseFloat(string(s.value), 64)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+		return
+	}
+	if string(s.name) == e.Metric {
+		if a.of.samples == 0 || value > a.top {
+			a.top = value
+		}
+		a.last = value
+		a.of.sum += value
+		a.of.samples++
+	}
+	if string(s.name) == e.Per {
+		a.per.sum += value
+		a.per.samples++
+	}
+}
+
+// value returns what the samples come to, and whether they come to anything.
+func (a *aggregate) value(e *Extraction) (value float64, ok bool) {
+	switch e.Aggregation {
+	case Last:
+		value = a.last
+	case Max:
+		value = a.top
+	case Sum, Rate:
+		value = a.of.sum
+	case Ratio:
+		if a.per.samples == 0 || a.per.sum == 0 {
+			return 0, false
+		}
+		value = a.of.sum / a.per.sum
+	}
+	return value, a.of.samples > 0 && !math.IsInf(value, 0)
+}

@@ -1,0 +1,68 @@
+package modelserver
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+func TestExtract(t *testing.T) {
+	const page = `# TYPE gpu_watts gauge
+gpu_watts{gpu="0"} 100
+gpu_watts{gpu="1"} 250
+gpu_watts_limit 700
+gpu_temperature{gpu="1",site="a\\b"} -4
+requests_total{code="200"} 30
+requests_total{code="500"} 10
+errors_total 0
+broken NaN
+{"dotted.name",gpu="1"} 7
+cut_off 5`
+	for name, c := range map[string]struct {
+		extraction Extraction
+		want       float64
+		absent     bool
+	}{
+		"last":             {Extraction{Metric: "gpu_watts"}, 250, false},
+		"sum":              {Extraction{Metric: "gpu_watts", Aggregation: Sum}, 350, false},
+		"max":              {Extraction{Metric: "gpu_watts", Aggregation: Max}, 250, false},
+		"max below zero":   {Extraction{Metric: "gpu_temperature", Aggregation: Max}, -4, false},
+		"a label":          {Extraction{Metric: "gpu_watts", Labels: []Label{{"gpu", "0"}}}, 100, false},
+		"an escaped label": {Extraction{Metric: "gpu_temperature", Labels: []Label{{"site", `a\b`}}}, -4, false},
+		"two labels": {Extraction{Metric: "gpu_temperature", Labels: []Label{{"gpu", "1"}, {"x", "y"}}}, 0,
+			true},
+		"no such label":      {Extraction{Metric: "gpu_watts", Labels: []Label{{"gpu", "2"}}}, 0, true},
+		"a name in quotes":   {Extraction{Metric: "dotted.name", Labels: []Label{{"gpu", "1"}}}, 7, false},
+		"no such metric":     {Extraction{Metric: "gpu_watt"}, 0, true},
+		"no number":          {Extraction{Metric: "broken"}, 0, true},
+		"a line without end": {Extraction{Metric: "cut_off"}, 0, true},
+		"a total":            {Extraction{Metric: "requests_total", Aggregation: Rate}, 40, false},
+		"a ratio": {Extraction{Metric: "gpu_watts", Aggregation: Ratio, Per: "gpu_watts_limit"}, 0.5,
+			false},
+		"a ratio to itself":  {Extraction{Metric: "gpu_watts", Aggregation: Ratio, Per: "gpu_watts"}, 1, false},
+		"a ratio to 0":       {Extraction{Metric: "gpu_watts", Aggregation: Ratio, Per: "errors_total"}, 0, true},
+		"a ratio to nothing": {Extraction{Metric: "gpu_watts", Aggregation: Ratio, Per: "gone"}, 0, true},
+		"a ratio of nothing": {Extraction{Metric: "gone", Aggregation: Ratio, Per: "gpu_watts"}, 0, true},
+		"a ratio with a label": {Extraction{Metric: "requests_total", Labels: []Label{{"code", "500"}},
+			Aggregation: Ratio, Per: "requests_total"}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.extraction.Attribute, c.extraction.Producer = "example.com/x", "mine"
+			got := extract([]byte(page), []Extraction{c.extraction})
+			var want []messages.Extracted
+			if !c.absent {
+				want = []messages.Extracted{{
+					Attribute: "example.com/x", Producer: "mine", Value: c.want,
+					Total: c.extraction.Aggregation == Rate,
+				}}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+	if got := extract([]byte(page), nil); got != nil {
+		t.Errorf("got %+v where nothing is wanted", got)
+	}
+}
