@@ -42,9 +42,9 @@ func TestCommandDrains(t *testing.T) {
 	p.pooled(t, 1)
 	conn, checks := dial(t, p.grpcPort), dialPlain(t, p.healthPort)
 	for _, name := range healthNames {
-		if got := healthOf(checks, name); got != healthpb.HealthCheckResponse_SERVING {
-			t.Fatalf("%q is %v before the drain", name, got)
-		}
+		eventually(t, 5*time.Second, name+" is SERVING", func() bool {
+			return healthOf(checks, name) == healthpb.HealthCheckResponse_SERVING
+		})
 	}
 	waiting := openExchange(t, conn)
 	waiting.begin()
