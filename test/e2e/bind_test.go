@@ -52,9 +52,9 @@ func TestCommandBinds(t *testing.T) {
 				})
 				for _, port := range ports[:2] {
 					conn := dialWith(t, net.JoinHostPort(address, fmt.Sprint(port)), insecure.NewCredentials())
-					if got := healthOf(conn, "readiness"); got != healthpb.HealthCheckResponse_SERVING {
-						t.Errorf("%s, port %d: %v", address, port, got)
-					}
+					eventually(t, 10*time.Second, fmt.Sprintf("SERVING on %s, port %d", address, port), func() bool {
+						return healthOf(conn, "readiness") == healthpb.HealthCheckResponse_SERVING
+					})
 				}
 			}
 			p.stop()
