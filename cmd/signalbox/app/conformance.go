@@ -70,11 +70,11 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer) error {
 		return errors.New("--endpoints: name all endpoints of the pool")
 	}
 	o.Mark = extproc.CheckMark
-	hangUp, err := o.Connect(ctx, o.addr, o.insecure || !o.tls)
+	disconnect, err := o.Connect(ctx, o.addr, o.insecure || !o.tls)
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
 	}
-	defer hangUp()
+	defer disconnect()
 	results, err := conformance.Run(ctx, o.Options)
 	if err != nil {
 		return err

@@ -166,9 +166,9 @@ func (o *demoEnvoy) fit(epp string) (string, error) {
 		n := strings.Count(text, r.old)
 		switch {
 		case n == 0 && r.repeated:
-			return "", fmt.Errorf("--envoy-bootstrap: %q does not stand in it", r.old)
+			return "", fmt.Errorf("--envoy-bootstrap: got no %q in it, want one or more", r.old)
 		case n != 1 && !r.repeated:
-			return "", fmt.Errorf("--envoy-bootstrap: %q stands in it %d times, want once", r.old, n)
+			return "", fmt.Errorf("--envoy-bootstrap: got %q in it %d times, want once", r.old, n)
 		}
 		text = strings.ReplaceAll(text, r.old, r.new)
 	}

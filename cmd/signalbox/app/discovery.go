@@ -17,7 +17,7 @@ func openEndpoints(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
 		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
-		Doubles: func(p discovery.Doubles) { log.Warn("endpoints: entries stand twice", zap.Stringers("entries", p)) },
+		Doubles: func(p discovery.Doubles) { log.Warn("endpoints: duplicate entries", zap.Stringers("entries", p)) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)

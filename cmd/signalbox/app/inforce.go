@@ -253,7 +253,7 @@ func (f *inForce) follow() error {
 		Notices: true, Told: func(error) { f.followed() },
 		Deaf: func(err error) {
 			if err != nil {
-				log.Warn("configuration: no notices of changes, looks alone find them", zap.Error(err))
+				log.Warn("configuration: no notifications of changes, polling alone finds them", zap.Error(err))
 			}
 		},
 	}, func(texts []files.Text) (files.Text, error) { return texts[0], nil })

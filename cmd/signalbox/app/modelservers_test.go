@@ -163,7 +163,7 @@ func TestCertificatesAreVerifiedAsConfigured(t *testing.T) {
 			answered.times(t, 3)
 			tr.failed(t, source)
 			if n := len(refused.asked); n > 0 {
-				t.Errorf("%s: %d requests over a connection whose certificate nobody vouches for", source, n)
+				t.Errorf("%s: %d requests over a connection whose certificate no CA has signed", source, n)
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	defer end()
 	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
 	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != messages.Unknown {
-		t.Errorf("sample %+v, want the start at 1000 and no load, which nobody reads", s)
+		t.Errorf("sample %+v, want the start at 1000 and no load, which no plugin reads", s)
 	}
 	tr.request(t, 1, 200)
 	tr.held(t, first, 1)

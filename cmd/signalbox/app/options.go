@@ -158,7 +158,7 @@ func (o *portOptions) addresses() ([]netip.Addr, error) {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("--bind: got %q, want an IP address, without a port", text))
 		case slices.Contains(good, a):
-			problems = append(problems, fmt.Errorf("--bind: %s stands there twice", a))
+			problems = append(problems, fmt.Errorf("--bind: %s is given twice", a))
 		default:
 			good = append(good, a)
 		}

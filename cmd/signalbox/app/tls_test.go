@@ -92,7 +92,7 @@ func TestXdsPortServesProxiesOfItsCAAlone(t *testing.T) {
 		}
 	}
 	if got, err := toldByXds(t, at, own.trusting(proxy.pair)); err != nil {
-		t.Errorf("after those who are not served, a proxy of the CA is told of %q, %v", got, err)
+		t.Errorf("after the proxies that are not served, a proxy of the CA is told of %q, %v", got, err)
 	}
 }
 

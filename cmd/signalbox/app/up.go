@@ -86,7 +86,7 @@ func (o *upOptions) check() error {
 		if err := checkServer(server); err != nil {
 			problems = append(problems, err)
 		} else if slices.Contains(o.servers[:i], server) {
-			bad("%s stands there twice", server)
+			bad("%s is given twice", server)
 		}
 	}
 	if o.given("sim") && (o.sims < 1 || o.sims > mostSims) {

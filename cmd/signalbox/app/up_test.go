@@ -33,7 +33,7 @@ func TestEveryProblemOfUpIsSaidAtOnce(t *testing.T) {
 		"up a:1 --endpoints f": {"model servers: got HOST:PORT and --endpoints, want one of them"},
 		"up --endpoints f --sim 0": {"model servers: got --endpoints and --sim, want one of them",
 			"--sim: got 0, want 1 to 64"},
-		"up a:1 b:2 a:1":              {"a:1 stands there twice"},
+		"up a:1 b:2 a:1":              {"a:1 is given twice"},
 		"up http://127.0.0.1:8001/v1": {`got "http://127.0.0.1:8001/v1"` + want + "; leave out http:// and any path"},
 		"up endpoints.yaml": {`got "endpoints.yaml"` + want +
 			"; a file of servers is named with --endpoints endpoints.yaml"},
