@@ -8,14 +8,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// recipe is the last stage of a container file, as far as an image without a shell needs it.
+// recipe holds what the last stage of the container file says about the image. It has no commands, because the image
+// has no shell.
 type recipe struct {
 	config v1.Config
-	files  []string // where files go, in order; the last word of each COPY
+	files  []string // destinations in the image, in order: the last word of each COPY
 }
 
-// readRecipe reads the last stage. An instruction that it does not know is an error,
-// so that both ways to the image stay one.
+// readRecipe reads the last stage. An instruction that it does not know is an error, so that a build with the container
+// file and a release give the same image.
 func readRecipe(text string) (recipe, error) {
 	var r recipe
 	within := false // the last stage is FROM scratch

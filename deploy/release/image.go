@@ -24,7 +24,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image writes the OCI layout with an image for each platform of Linux, of the binaries that are there.
+// image writes the OCI image layout, with one image for each Linux platform. It packs the binaries that binary has
+// built.
 func (r release) image() error {
 	text, err := os.ReadFile(filepath.Join(r.root, "deploy/Containerfile"))
 	if err != nil {
@@ -58,7 +59,8 @@ func (r release) image() error {
 		layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tagOf(r.origin.version)}))
 }
 
-// tagOf is a version as a tag of an image may be: without the plus sign of build metadata.
+// tagOf returns a version as an image tag. A tag may not contain the plus sign of build metadata,
+// so it becomes a hyphen.
 func tagOf(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
 func (r release) imageFor(p platform, recipe recipe) (v1.Image, error) {
@@ -94,14 +96,14 @@ func (r release) imageFor(p platform, recipe recipe) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// file is one of an image.
+// file is a file of an image.
 type file struct {
-	name    string // without the slash before it
+	name    string // absolute path in the image, without the leading slash
 	mode    fs.FileMode
 	content []byte
 }
 
-// files are those that the container file copies, in its order.
+// files returns the files that the container file copies into the image, in its order.
 func (r release) files(p platform, recipe recipe) ([]file, error) {
 	var all []file
 	for _, to := range recipe.files {
@@ -126,8 +128,8 @@ func (r release) files(p platform, recipe recipe) ([]file, error) {
 	return all, nil
 }
 
-// authorities are the roots that Mozilla trusts, of a pinned module: a machine's own would differ from that of another.
-// Roots that are trusted for some certificates only are left out, for a file cannot say so.
+// authorities returns Mozilla's root certificates in PEM. They come from a pinned module, because those of the machine
+// differ between machines. Roots with a constraint are left out, because a PEM file cannot express it.
 func authorities() ([]byte, error) {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -143,7 +145,7 @@ func authorities() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// archive is a layer: the files and the folders above them, root's, all of one time.
+// archive returns a layer as a tar file: the files and their parent folders, owned by root, with one modification time.
 func archive(files []file, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -168,13 +170,13 @@ func archive(files []file, at time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil { // writes the end
+	if err := w.Close(); err != nil { // writes the end of the archive
 		return nil, err
 	}
 	return out.Bytes(), nil
 }
 
-// above are the folders of a path, the outermost first.
+// above returns the parent folders of a path, the outermost first.
 func above(name string) []string {
 	dir := path.Dir(name)
 	if dir == "." {

@@ -1,6 +1,7 @@
-// Command release builds what is published of one commit: binaries, what they are made of, an image, manual pages,
-// completion and checksums. It is a module of its own, so that what it needs stays out of the product's. It starts no
-// daemon, and asks nothing of the network that Go's module cache has. Equal commits give equal files.
+// Command release builds the files that are published for one commit: binaries, their bills of materials, an OCI image,
+// manual pages, shell completion and checksums. It is a separate module, so that its dependencies stay out of the
+// product's. It needs no container daemon, and uses the network only for modules that Go's module cache lacks. Equal
+// commits give equal files.
 package main
 
 import (
@@ -21,24 +22,24 @@ import (
 	"time"
 )
 
-// platform is an operating system and an architecture in Go's words, which are those of OCI too.
+// platform is an operating system and an architecture. OCI uses the same names for them as Go.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "-" + p.arch }
 
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// origin is the commit that is built.
+// origin describes the commit that is built.
 type origin struct {
-	flags           string // of the linker, by which the binary knows the rest
+	flags           string // for the linker: they set the other three in the binary
 	version, commit string
 	date            time.Time
 }
 
-// release is one run.
+// release is one run of this command.
 type release struct {
-	root      string // of the product's module
-	out       string // absolute; made anew
+	root      string // folder of the product's module
+	out       string // folder for the results, absolute; it is deleted and created again
 	origin    origin
 	platforms []platform
 }
@@ -65,7 +66,8 @@ func run(root, out string) error {
 	return r.build()
 }
 
-// originOf asks the repository. Files that no commit has would be built too, so there must be none.
+// originOf reads the commit from the repository. It fails if the working tree differs from the commit, because the
+// build would include the differences.
 func originOf(root string) (origin, error) {
 	changed, err := output(root, nil, "git", "status", "--porcelain")
 	if err != nil {
@@ -116,10 +118,11 @@ func (r release) build() error {
 	return r.sums()
 }
 
-// sumsFile is the checksums' name, and the sign that a folder holds a release.
+// sumsFile is the name of the file with the checksums.
 const sumsFile = "SHA256SUMS"
 
-// emptied makes the folder. One with other things in it than a release or the beginning of one stays as it is.
+// emptied deletes the folder for the results and creates it again. If the folder has an entry that no release has,
+// emptied leaves it unchanged and returns an error.
 func (r release) emptied() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +153,8 @@ func (r release) binary(p platform) error {
 	return err
 }
 
-// manuals has the command's own tests write them, which have its commands and need no further code in the product.
+// manuals writes manual pages and shell completion by a test of the command. The test has access to the commands, so
+// the product needs no code for it.
 func (r release) manuals() error {
 	_, err := output(r.root, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "TZ=UTC",
 		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run",
@@ -158,7 +162,8 @@ func (r release) manuals() error {
 	return err
 }
 
-// sums are those of all files but the image's blobs, whose names are their digests; the image's index names them.
+// sums writes the checksums of all files except the image's blobs. A blob's name is its digest, and the image's index,
+// which has a checksum, names the blobs.
 func (r release) sums() error {
 	var list bytes.Buffer
 	err := filepath.WalkDir(r.out, func(path string, d fs.DirEntry, err error) error {
@@ -197,7 +202,8 @@ func sha256Of(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// output runs a command in a folder, with further environment, and returns what it prints, without the last line's end.
+// output runs a command in a folder, with additional environment variables. It returns the command's standard output
+// without trailing newlines.
 func output(folder string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), env...)

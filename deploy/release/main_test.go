@@ -27,7 +27,7 @@ import (
 
 const root = "../.."
 
-const app = "github.com/signalbox-epp/signalbox/cmd/signalbox/app" // as deploy/version.sh names it
+const app = "github.com/signalbox-epp/signalbox/cmd/signalbox/app" // the path in deploy/version.sh
 
 var made = origin{
 	flags: "-X " + app + ".linkedVersion=v9.8.7+x -X " + app + ".linkedCommit=" + strings.Repeat("a1", 20) +
@@ -35,8 +35,8 @@ var made = origin{
 	version: "v9.8.7+x", commit: strings.Repeat("a1", 20), date: time.Date(2026, 11, 22, 16, 34, 24, 0, time.UTC),
 }
 
-// TestReleasesOfEqualCommitsAreEqual builds one here and one of the same files elsewhere, later,
-// and looks into the first.
+// TestReleasesOfEqualCommitsAreEqual builds a release here, and a later one from a copy of the files in another folder.
+// It compares their checksums, and checks the contents of the first.
 func TestReleasesOfEqualCommitsAreEqual(t *testing.T) {
 	linux := platforms[:2]
 	here := release{root: root, out: filepath.Join(t.TempDir(), "dist"), origin: made, platforms: linux}
@@ -58,7 +58,7 @@ func TestReleasesOfEqualCommitsAreEqual(t *testing.T) {
 	knowsItself(t, here)
 }
 
-// copied is the product's source in another folder, as it stands in the working tree.
+// copied copies the working tree to another folder and returns that folder.
 func copied(t *testing.T) string {
 	t.Helper()
 	list, err := output(root, nil, "git", "ls-files", "--cached", "--others", "--exclude-standard")
@@ -69,7 +69,7 @@ func copied(t *testing.T) string {
 	for _, name := range strings.Split(list, "\n") {
 		info, err := os.Stat(filepath.Join(root, name))
 		if err != nil {
-			continue // removed, and not committed yet
+			continue // deleted in the working tree, but not yet in a commit
 		}
 		to := filepath.Join(folder, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755),
@@ -80,7 +80,7 @@ func copied(t *testing.T) string {
 	return folder
 }
 
-// sumsHold looks that the checksums are those of the files, and that no file is missing.
+// sumsHold checks that some files of each kind exist and are listed with their checksums.
 func sumsHold(t *testing.T, r release) {
 	t.Helper()
 	for _, name := range []string{"signalbox-linux-amd64", "signalbox-linux-arm64.cdx.json", "image/index.json",
@@ -112,7 +112,7 @@ func isStatic(t *testing.T, path string, p platform) {
 	}
 }
 
-// billHolds reads the bill back, and looks for modules that every build has.
+// billHolds reads the bill of materials and checks its version, its checksum and modules that every build has.
 func billHolds(t *testing.T, r release, p platform) {
 	t.Helper()
 	var bom cyclonedx.BOM
@@ -136,7 +136,8 @@ func billHolds(t *testing.T, r release, p platform) {
 	}
 }
 
-// imageHolds reads the layout as a registry's client would, and holds it against the container file and the binaries.
+// imageHolds reads the image layout as a registry client does,
+// and compares it with the container file and the binaries.
 func imageHolds(t *testing.T, r release) {
 	t.Helper()
 	outer, err := layout.ImageIndexFromPath(filepath.Join(r.out, "image"))
@@ -223,7 +224,7 @@ func contains(t *testing.T, img v1.Image, binary []byte) {
 	}
 }
 
-// knowsItself asks the binary of this machine, if it was built.
+// knowsItself runs the binary for this machine's platform, if it was built, and checks the version that it reports.
 func knowsItself(t *testing.T, r release) {
 	t.Helper()
 	p := platform{runtime.GOOS, runtime.GOARCH}

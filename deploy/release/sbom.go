@@ -11,7 +11,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// bill writes beside a binary what it is made of, as the binary itself has it.
+// bill writes the bill of materials of a binary beside it, from the build information in the binary.
 func (r release) bill(p platform) error {
 	info, err := buildinfo.ReadFile(r.path(p))
 	if err != nil {
@@ -35,7 +35,8 @@ func (r release) bill(p platform) error {
 	return f.Close()
 }
 
-// billOf lists the modules of a binary, Go's standard library among them. It tells nothing of which needs which.
+// billOf lists the modules of a binary, including Go's standard library. It does not list dependencies between modules,
+// which the build information lacks.
 func billOf(info *debug.BuildInfo, o origin) *cyclonedx.BOM {
 	product := component(cyclonedx.ComponentTypeApplication, info.Main.Path, o.version)
 	product.Properties = &[]cyclonedx.Property{{Name: "signalbox:commit", Value: o.commit}}
@@ -59,7 +60,7 @@ func billOf(info *debug.BuildInfo, o origin) *cyclonedx.BOM {
 	return bom
 }
 
-// component names a Go module as a package URL does.
+// component returns the entry of a Go module, which is named by its package URL.
 func component(kind cyclonedx.ComponentType, path, version string) cyclonedx.Component {
 	url := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return cyclonedx.Component{BOMRef: url, Type: kind, Name: path, Version: version, PackageURL: url}
