@@ -170,9 +170,12 @@ type ProfileRun struct {
 	Profile string
 	Filters List[FilterRun]
 	Scorers List[ScorerRun]
-	Totals  List[float32] // for each endpoint, negative = filtered out; empty if nothing was scored
-	Ranked  List[uint32]  // positions in Endpoints, best first
-	Runner  int           // position in Endpoints of the runner-up: the best total but for the pick; -1 = none
+	Totals  List[float32]    // for each endpoint, negative = filtered out; empty if nothing was scored
+	Ranked  List[uint32]     // positions in Endpoints, best first
+	Runner  int              // position in Endpoints of the runner-up: the best total but for the pick; -1 = none
+	Reads   List[string]     // number attributes that the plugins read
+	Values  List[float32]    // of Reads: the pick's, then the runner-up's; NaN = unknown; empty if nothing was picked
+	Ages    [2]time.Duration // of the samples of pick and runner-up; negative = there was none
 }
 
 // FilterRun is what one filter kept.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -37,7 +38,17 @@ type profileView struct {
 	// Margin is the total of the pick less that of the runner-up. It is negative where the picker preferred a lower
 	// total, and null without a runner-up or where totals did not decide.
 	Margin    *float32        `json:"margin"`
+	Read      []readView      `json:"read"` // what filters and scorers read, in their order
+	PickAge   *float64        `json:"pick_sample_age_seconds"`
+	RunnerAge *float64        `json:"runner_up_sample_age_seconds"`
 	Endpoints []candidateView `json:"endpoints"` // by total, best first; those that were dropped come last
+}
+
+// readView is one number that plugins read; null = unknown, or there was no runner-up.
+type readView struct {
+	Attribute string   `json:"attribute"`
+	Pick      *float32 `json:"pick"`
+	RunnerUp  *float32 `json:"runner_up"`
 }
 
 type filterView struct {
@@ -110,6 +121,7 @@ func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) pro
 			c.Scores = append(c.Scores, scored(s.Scores, i))
 		}
 	}
+	v.read(run)
 	v.spare(run, d)
 	v.total(run)
 	v.rank(run)
@@ -190,6 +202,36 @@ func (v *profileView) rank(run *messages.ProfileRun) {
 		margin := *pick - *runner
 		v.Margin = &margin
 	}
+}
+
+// read takes in what plugins read of the pick and of the runner-up.
+func (v *profileView) read(run *messages.ProfileRun) {
+	n := run.Reads.Len()
+	v.Read = make([]readView, 0, n)
+	if run.Values.Len() < n {
+		return
+	}
+	for i, name := range run.Reads.All() {
+		v.Read = append(v.Read, readView{name, finite(run.Values, i), finite(run.Values, n+i)})
+	}
+	v.PickAge, v.RunnerAge = age(run.Ages[0]), age(run.Ages[1])
+}
+
+// finite returns number i of a list; nil = there is none, or JSON has no form of it.
+func finite(l messages.List[float32], i int) *float32 {
+	v, ok := at(l, i)
+	if !ok || v != v || math.IsInf(float64(v), 0) {
+		return nil
+	}
+	return &v
+}
+
+func age(d time.Duration) *float64 {
+	if d < 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
 }
 
 // scored returns number i of scores or totals; nil = there is none, or it is negative, which means the same.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,7 +53,9 @@ func served() messages.Record {
 						Scores: messages.ListOf[float32](0.25, 0.3, 1, -1, -1)},
 				),
 				Totals: messages.ListOf[float32](1.75, 2.9, 3, -1, -1), Ranked: messages.ListOf[uint32](2, 1),
-				Runner: 1,
+				Runner: 1, Reads: messages.ListOf("queued-requests", "kv-cache-usage"),
+				Values: messages.ListOf(3, 0.421875, 0, float32(math.NaN())),
+				Ages:   [2]time.Duration{400 * time.Millisecond, 1100 * time.Millisecond},
 			})},
 	}
 }

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -172,6 +174,7 @@ func verdict(b *strings.Builder, p *profileView) {
 	}
 	b.WriteString("\n")
 	field(b, "  pick", p.Picked.text())
+	reading(b, p, func(r *readView) *float32 { return r.Pick }, p.PickAge)
 	switch {
 	case p.RunnerUp == nil:
 		field(b, "  runner-up", "none: the pick was alone")
@@ -185,6 +188,36 @@ func verdict(b *strings.Builder, p *profileView) {
 	default:
 		field(b, "  runner-up", p.RunnerUp.text()+", behind by "+number(*p.Margin))
 	}
+	if p.RunnerUp != nil {
+		reading(b, p, func(r *readView) *float32 { return r.RunnerUp }, p.RunnerAge)
+	}
+}
+
+// reading writes what plugins read of one endpoint, and how old its sample was; nil = there was none.
+func reading(b *strings.Builder, p *profileView, of func(*readView) *float32, sample *float64) {
+	if len(p.Read) == 0 {
+		return
+	}
+	var parts []string
+	for i := range p.Read {
+		value := "unknown"
+		if x := of(&p.Read[i]); x != nil {
+			value = readable(float64(*x))
+		}
+		parts = append(parts, clean(p.Read[i].Attribute)+" "+value)
+	}
+	if sample != nil {
+		parts = append(parts, "sample "+short(time.Duration(*sample*float64(time.Second)))+" old")
+	}
+	field(b, "", strings.Join(parts, ", "))
+}
+
+// readable returns a whole number as it is, and any other with four significant digits.
+func readable(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1e9 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
 // number returns v with three decimals, or with two significant digits if it is smaller than 0.001.

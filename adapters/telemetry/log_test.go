@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,8 @@ var served = messages.Record{
 			messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointID{Slot: 2, Generation: 1}),
 		Profiles: messages.ListOf(messages.ProfileRun{
 			Totals: messages.ListOf[float32](0.5, 2, -1), Ranked: messages.ListOf[uint32](1), Runner: 0,
+			Reads:  messages.ListOf("queued-requests", "kv-cache-usage"),
+			Values: messages.ListOf(3, 0.5, 9, float32(math.NaN())),
 		}),
 	},
 }
@@ -150,6 +153,12 @@ func TestRequestLineSaysWhereAndWhy(t *testing.T) {
 	scores, _ := got["scores"].(map[string]any)
 	if len(scores) != 2 || scores["a:1"] != 0.5 || scores["b:1"] != 2.0 {
 		t.Errorf("scores %v, want a:1 0.5 and b:1 2, without what a filter took out", scores)
+	}
+	read, _ := got["read"].(map[string]any)
+	runner, _ := got["runner_up_read"].(map[string]any)
+	if len(read) != 2 || read["queued-requests"] != 3.0 || read["kv-cache-usage"] != 0.5 || len(runner) != 1 ||
+		runner["queued-requests"] != 9.0 {
+		t.Errorf("read %v and %v, want queues 3 and 9, a cache of 0.5, and one that is unknown left out", read, runner)
 	}
 	if list, _ := got["messages"].([]any); len(list) != 1 || list[0].(map[string]any)["message"] != "RequestArrived" {
 		t.Errorf("messages %v", got["messages"])

@@ -49,6 +49,7 @@ func (q *Requests) Report(r *messages.Record) {
 	}
 	if q.detail >= withScores {
 		fields = append(fields, zap.Object("scores", totals{r, q.address}))
+		fields = appendRead(fields, r)
 	}
 	if q.detail >= withEvents {
 		fields = append(fields, zap.Array("messages", events{r.Events}))
@@ -140,6 +141,35 @@ func (t totals) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	for i, total := range p.Totals.All() {
 		if total >= 0 {
 			e.AddFloat32(string(t.address(t.r.Decision.Endpoints.At(i))), total)
+		}
+	}
+	return nil
+}
+
+// appendRead appends what plugins read of the pick and of the runner-up.
+func appendRead(fields []zap.Field, r *messages.Record) []zap.Field {
+	p, ok := primary(r)
+	if !ok || p.Values.Len() == 0 {
+		return fields
+	}
+	fields = append(fields, zap.Object("read", read{&p, 0}))
+	if p.Runner >= 0 {
+		fields = append(fields, zap.Object("runner_up_read", read{&p, p.Reads.Len()}))
+	}
+	return fields
+}
+
+// read encodes the numbers that plugins read of one endpoint, from an index of Values on.
+type read struct {
+	run  *messages.ProfileRun
+	from int
+}
+
+// MarshalLogObject writes a number for each attribute that is known.
+func (v read) MarshalLogObject(e zapcore.ObjectEncoder) error {
+	for i, name := range v.run.Reads.All() {
+		if at := v.from + i; at < v.run.Values.Len() && v.run.Values.At(at) == v.run.Values.At(at) {
+			e.AddFloat32(name, v.run.Values.At(at))
 		}
 	}
 	return nil

@@ -97,7 +97,7 @@ func size(r *messages.Record) int {
 	n += r.Decision.Outliers.Len() * int(unsafe.Sizeof(messages.Outlier{}))
 	for _, p := range r.Decision.Profiles.All() {
 		per := p.Filters.Len() + 4*p.Scorers.Len() + 4
-		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len()
+		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len() + 4*p.Values.Len()
 		n += p.Filters.Len()*int(unsafe.Sizeof(messages.FilterRun{})) +
 			p.Scorers.Len()*int(unsafe.Sizeof(messages.ScorerRun{}))
 	}

@@ -1,5 +1,11 @@
 package schedule
 
+// freshness says what is known of the age of the samples in a run.
+type freshness struct {
+	freshened bool // freshen has run
+	stale     bool // all samples were stale: plugins that read them were not asked
+}
+
 // freshen keeps the candidates with a fresh sample and no failed scrape since. If there are none it keeps those with a
 // fresh sample, and if there are none of these either, it keeps all and sets stale. It is called before the first
 // plugin that reads samples, a filter or a scorer, and does nothing when it is called again.

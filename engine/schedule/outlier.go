@@ -17,6 +17,7 @@ type unhealthy struct {
 
 // probe is kept of each profile run, for the handler says only at the end which run is the primary one.
 type probe struct {
+	of   *Profile
 	due  unhealthy // the outlier that the request may probe; due.at = -1: none
 	most int       // destinations that a pick of the run may have
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Plan is the part of a configuration that decides picks. All loops share it, and it does not change once one of them
@@ -28,6 +29,7 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 	for i := range profiles {
 		p := &profiles[i]
 		p.sampled = false
+		p.note(layout)
 		for j := range p.Filters {
 			p.Filters[j].sampled = p.Filters[j].reads(layout, attributes.Sampled)
 		}
@@ -62,7 +64,32 @@ type Profile struct {
 	Scorers []ScorerStep
 	Picker  PickerStep
 
-	sampled bool // a scorer reads samples; NewPlan sets it
+	sampled bool                  // a scorer reads samples; NewPlan sets it, like those below
+	read    []int                 // slots of the numbers that filters and scorers read
+	reads   messages.List[string] // their attributes
+}
+
+// note notes which numbers the plugins of a profile read.
+func (p *Profile) note(layout *attributes.Layout) {
+	p.read = nil
+	step := func(s *Step) {
+		for _, of := range s.Reads {
+			if of.Type == attributes.Number && !slices.Contains(p.read, of.Index) {
+				p.read = append(p.read, of.Index)
+			}
+		}
+	}
+	for i := range p.Filters {
+		step(&p.Filters[i].Step)
+	}
+	for i := range p.Scorers {
+		step(&p.Scorers[i].Step)
+	}
+	names := make([]string, 0, len(p.read))
+	for _, slot := range p.read {
+		names = append(names, layout.Of(attributes.Number)[slot].Name)
+	}
+	p.reads = messages.TakeList(names)
 }
 
 // Step is what the plugins of a profile have in common.

@@ -82,3 +82,37 @@ func TestColumnsFollowTheCandidates(t *testing.T) {
 		t.Errorf("the next request saw %v, want %v", saw, want)
 	}
 }
+
+// The record has what the plugins read of the pick and of the runner-up, each once, and the ages of their samples.
+func TestDecisionKeepsWhatWasRead(t *testing.T) {
+	s := newScene(t, 3) // with queues of 0, 1 and 2
+	for i, d := range []time.Duration{0, 400 * time.Millisecond, 800 * time.Millisecond} {
+		sample := *s.snap.Endpoints[i].Sample()
+		sample.At, sample.KVUsed = now.Add(-d), messages.Unknown
+		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.Publish(&sample)
+	}
+	s.filter("look", func(*schedule.Input, []bool) {})
+	s.profiles[0].Filters[0].Reads = s.reads(attributes.QueuedRequests)
+	reads := s.reads(attributes.QueuedRequests, attributes.KVCacheUsage)
+	s.scorer("longest", 1, reads, fixed(0, 0.5, 1))
+	run := s.run().Decision.Profiles.At(0)
+	if got := run.Reads.Append(nil); !reflect.DeepEqual(got, []string{"queued-requests", "kv-cache-usage"}) {
+		t.Errorf("reads %v", got)
+	}
+	v := run.Values.Append(nil)
+	if len(v) != 4 || v[0] != 2 || v[1] == v[1] || v[2] != 1 || v[3] == v[3] {
+		t.Errorf("values %v, want queues 2 and 1, and unknown caches", v)
+	}
+	if run.Ages != [2]time.Duration{800 * time.Millisecond, 400 * time.Millisecond} {
+		t.Errorf("ages %v", run.Ages)
+	}
+	s.eject(0, 0) // due for a probe: it comes first, and the best is the runner-up
+	if run = s.run().Decision.Profiles.At(0); run.Ranked.At(0) != 0 || run.Values.At(0) != 0 || run.Values.At(2) != 2 ||
+		run.Ages != [2]time.Duration{0, 800 * time.Millisecond} {
+		t.Errorf("with a probe %+v", run)
+	}
+	s.snap = endpoints.NewSnapshot(6, s.snap.Endpoints[2:])
+	if run = s.run().Decision.Profiles.At(0); run.Values.Len() != 2 || run.Ages[1] >= 0 {
+		t.Errorf("of a pick alone: %d values, ages %v", run.Values.Len(), run.Ages)
+	}
+}

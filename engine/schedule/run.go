@@ -21,13 +21,13 @@ type profileRun struct {
 	in       Input // what plugins are shown; zero between runs; Earlier is set before each
 
 	candidates
-	scores    []float32 // of the scorer that runs; scores[i] belongs to candidate i
-	totals    []float32 // weighted sums; totals[i] belongs to candidate i
-	ranked    []int     // candidates, as the picker returned them
-	last      []uint32  // places in the view of the degraded endpoints that follow the ranked ones
-	due       unhealthy // the outlier that the request may probe; due.at = -1: none
-	stale     bool      // all samples were stale: plugins that read them were not asked
-	freshened bool      // freshen has run
+	freshness
+	scores []float32 // of the scorer that runs; scores[i] belongs to candidate i
+	totals []float32 // weighted sums; totals[i] belongs to candidate i
+	ranked []int     // candidates, as the picker returned them
+	values []float32 // room for the values of pick and runner-up, in the memory of the record
+	last   []uint32  // places in the view of the degraded endpoints that follow the ranked ones
+	due    unhealthy // the outlier that the request may probe; due.at = -1: none
 }
 
 // candidates holds the endpoints of a view that are left.
@@ -65,7 +65,7 @@ func (r *profileRun) forget() { r.in = Input{} }
 
 // reset makes every endpoint of the view a candidate.
 func (r *profileRun) reset() {
-	r.stale, r.freshened, r.due.at = false, false, -1
+	r.freshness, r.due.at = freshness{}, -1
 	for i := len(r.every); i < len(r.view.all); i++ {
 		r.every = append(r.every, i)
 	}
@@ -155,7 +155,9 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	r.totals = grow(r.totals, n)
 	clear(r.totals)
 	r.in.Candidates = Candidates{r.view.all, r.place}
-	slab := make([]float32, (len(p.Scorers)+1)*len(r.view.all))
+	all := (len(p.Scorers) + 1) * len(r.view.all)
+	slab := make([]float32, all+2*len(p.read)) // one allocation for all numbers of the record
+	r.values = slab[all:]
 	runs := make([]messages.ScorerRun, 0, len(p.Scorers))
 	for i := range p.Scorers {
 		sc := &p.Scorers[i]
@@ -172,8 +174,8 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 		r.spread(mine)
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
 	}
-	r.scores = nil // the record owns that memory now
-	totals := slab[len(p.Scorers)*len(r.view.all):]
+	r.scores = nil // the record has that memory now
+	totals := slab[len(p.Scorers)*len(r.view.all) : all]
 	copy(totals, r.totals)
 	r.spread(totals)
 	rec.Scorers, rec.Totals = messages.TakeList(runs), messages.TakeList(totals)

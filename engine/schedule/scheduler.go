@@ -96,9 +96,10 @@ func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Sna
 			return out.fail(reason, detail)
 		}
 		s.results = append(s.results, s.result(p.profiles[i].Name, &rec))
-		s.probes = append(s.probes, probe{s.run.due, p.profiles[i].Picker.most(rec.Ranked.Len())})
+		s.probes = append(s.probes, probe{&p.profiles[i], s.run.due, p.profiles[i].Picker.most(rec.Ranked.Len())})
+		s.view.show(&runs[len(runs)-1], &p.profiles[i], s.run.values, now)
 	}
-	out.rank(s, runs, p.handler.Primary(s.results))
+	out.rank(s, runs, p.handler.Primary(s.results), now)
 	return out
 }
 
@@ -137,13 +138,16 @@ func (o Outcome) fail(why messages.Reason, detail string) Outcome {
 
 // rank sets the outcome to the pick of the primary profile run. It may make the request the probe of an outlier, which
 // then comes first.
-func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int) {
+func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int, now time.Time) {
 	if primary < 0 || primary >= len(runs) {
 		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
 		return
 	}
 	rec := &runs[primary]
-	o.Probe = s.probes[primary].try(rec)
+	if o.Probe = s.probes[primary].try(rec); o.Probe {
+		of := s.probes[primary].of
+		s.view.show(rec, of, make([]float32, 2*len(of.read)), now)
+	}
 	o.Decision.Probe, o.Decision.Primary = o.Probe, primary
 	o.Decision.Profiles = messages.TakeList(runs)
 	s.best = slices.Grow(s.best[:0], rec.Ranked.Len())

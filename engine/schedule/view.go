@@ -200,7 +200,26 @@ func (v *view) count() {
 	}
 }
 
-// at returns a column of the view, as long as the view.
+// show notes in a profile run what its plugins read of the pick and of the runner-up. values has room for both.
+func (v *view) show(run *messages.ProfileRun, p *Profile, values []float32, now time.Time) {
+	run.Ages = [2]time.Duration{-1, -1}
+	n := 0
+	for i, at := range [2]int{int(run.Ranked.At(0)), run.Runner} {
+		if at < 0 {
+			continue
+		}
+		for _, slot := range p.read {
+			values[n] = float32(v.numbers.columns[slot][at])
+			n++
+		}
+		if s := v.known[at].sample; s != nil {
+			run.Ages[i] = now.Sub(s.At)
+		}
+	}
+	run.Reads, run.Values = p.reads, messages.TakeList(values[:n])
+}
+
+// number returns a column of the view, as long as the view.
 func (v *view) number(slot int) []float64 { return v.numbers.columns[slot][:len(v.all)] }
 
 func (v *view) list(slot int) [][]string { return v.names.columns[slot][:len(v.all)] }
