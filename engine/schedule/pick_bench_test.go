@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,6 +49,63 @@ func defaultPick(t testing.TB, n int) *scene {
 		t.Fatalf("%v with %d ranked", out.Reason, len(out.Ranked))
 	}
 	return s
+}
+
+// crowded returns a configuration with 30 plugins in its profile, over n endpoints. No filter drops any.
+func crowded(t testing.TB, n int) *scene {
+	text := "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n"
+	for i := range 5 {
+		text += fmt.Sprintf("- {type: endpoint-attribute-filter, name: f%d, parameters: {attributeKey: "+
+			"queued-requests, "+
+			"algorithm: {threshold: {operator: LessThan, value: 1000}}}}\n", i)
+	}
+	for i, typ := range slices.Repeat([]string{
+		"queue-scorer", "kv-cache-utilization-scorer", "prefix-cache-scorer", "running-requests-size-scorer",
+		"load-aware-scorer", "active-request-scorer", "lora-affinity-scorer", "prefix-cache-scorer",
+	}, 3) {
+		text += fmt.Sprintf("- {type: %s, name: s%d}\n", typ, i)
+	}
+	c, err := config.Load([]byte(text+"- type: max-score-picker\n"),
+		config.Settings{Destinations: 3, Stale: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := defaultPick(t, n)
+	s.plan = c.Plan
+	s.plan.Observe(&crowd{})
+	return s
+}
+
+// crowd hears of the steps of a plan and keeps nothing.
+type crowd struct{}
+
+func (crowd) PluginRan(int, time.Duration) {}
+func (crowd) ScoreClamped(int)             {}
+func (crowd) ScoreNaN(int)                 {}
+func (crowd) AllStale()                    {}
+
+// BenchmarkThirtyPlugins schedules a request with 30 plugins in the profile.
+func BenchmarkThirtyPlugins(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := crowded(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.run()
+			}
+		})
+	}
+}
+
+func TestAllocationsOfThirtyPluginsDoNotGrowWithEndpoints(t *testing.T) {
+	few := crowded(t, 3)
+	want := testing.AllocsPerRun(100, func() { few.run() })
+	for _, n := range []int{10, 100} {
+		s := crowded(t, n)
+		if got := testing.AllocsPerRun(100, func() { s.run() }); got != want {
+			t.Errorf("%v allocations with %d endpoints, want %v, as with 3", got, n, want)
+		}
+	}
 }
 
 // BenchmarkPick schedules a request with the default configuration and a real prefix index.

@@ -7,7 +7,7 @@ import (
 
 // LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8
 // where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request
-// names. A server that does not report its adapters scores the mean of those that do.
+// names. A server that does not report its adapters scores 0: one that was started without LoRA reports none.
 type LoRAAffinity struct {
 	slots           attributes.NumberSlot
 	active, waiting attributes.NamesSlot
@@ -24,21 +24,16 @@ func (s *LoRAAffinity) Declare(r *attributes.Reader) {
 
 // Score looks for the request's model among the adapters of each candidate.
 func (s *LoRAAffinity) Score(in *schedule.Input, scores []float32) {
-	model, unknown := in.Request.Model, 0
+	model := in.Request.Model
 	slots, active, waiting := in.Numbers(s.slots), in.Names(s.active), in.Names(s.waiting)
 	for i := range scores {
-		switch x := slots.At(i); {
-		case x != x:
-			unknown++
+		switch {
 		case active.Contains(i, model):
 			scores[i] = 1
-		case float64(active.Count(i)+waiting.Count(i)) < x:
+		case float64(active.Count(i)+waiting.Count(i)) < slots.At(i): // not while they are unknown
 			scores[i] = 0.8
 		case waiting.Contains(i, model):
 			scores[i] = 0.6
 		}
-	}
-	if unknown > 0 {
-		scoreUnknown(slots, scores, 0)
 	}
 }

@@ -89,7 +89,7 @@ func TestScores(t *testing.T) {
 		"LoRA full":          {new(LoRAAffinity), []endpoint{lora("x y", "", 2)}, []float32{0}},
 		"LoRA none":          {new(LoRAAffinity), []endpoint{busy(0, 0)}, []float32{0}},
 		"LoRA unknown": {new(LoRAAffinity), []endpoint{lora("adapter", "", 2), lora("", "", unknown), lora("x", "", 1)},
-			[]float32{1, 0.5, 0}},
+			[]float32{1, 0, 0}},
 		"prefix, part": {Types["prefix-cache-scorer"](), prefixes(0, 1, 4, 9), []float32{0, 0.25, 1, 1}},
 		"prefix, length": {
 			&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 128},
