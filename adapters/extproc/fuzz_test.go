@@ -95,7 +95,7 @@ func FuzzFacts(f *testing.F) {
 		if in.Kind == wire.RequestHeaders {
 			got.read(&in)
 		}
-		if flow := got.flow().Fairness; !utf8.ValidString(flow) || flow == "" || len(flow) > 128 {
+		if flow := got.flow(nil).Fairness; !utf8.ValidString(flow) || flow == "" || len(flow) > 128 {
 			t.Errorf("%v: flow %q", m, flow)
 		}
 		if a := readServed(&in); a != "" && naiveAddress(string(a)) != a {

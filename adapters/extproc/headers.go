@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -49,6 +50,7 @@ const unreadable = "*"
 type facts struct {
 	path, contentType, contentEncoding string
 	clientID, fairness, oldFairness    string
+	objective, oldObjective            string
 	contentLength                      int64
 	subset                             messages.Subset
 }
@@ -86,6 +88,10 @@ func (f *facts) readHeader(key, value []byte) {
 		first(&f.fairness, value, maxLabelBytes)
 	case "x-gateway-inference-fairness-id":
 		first(&f.oldFairness, value, maxLabelBytes)
+	case "x-llm-d-inference-objective":
+		first(&f.objective, value, maxLabelBytes)
+	case "x-gateway-inference-objective":
+		first(&f.oldObjective, value, maxLabelBytes)
 	}
 }
 
@@ -101,14 +107,17 @@ func (f *facts) addEncoding(value []byte) {
 	}
 }
 
-// flow returns the flow of the request. The new name of the header wins over the old one.
-func (f *facts) flow() messages.FlowKey {
-	for _, id := range []string{f.fairness, f.oldFairness} {
-		if id != "" {
-			return messages.FlowKey{Fairness: records.Label(id)}
-		}
+// flow returns the flow of the request, by the priorities of objectives in its configuration. The new name of a header
+// wins over the old one.
+func (f *facts) flow(priorities map[string]int) messages.FlowKey {
+	key := messages.FlowKey{Fairness: messages.DefaultFairness}
+	if id := cmp.Or(f.fairness, f.oldFairness); id != "" {
+		key.Fairness = records.Label(id)
 	}
-	return messages.FlowKey{Fairness: messages.DefaultFairness}
+	if name := cmp.Or(f.objective, f.oldObjective); name != "" {
+		key.Priority = priorities[records.Label(name)]
+	}
+	return key
 }
 
 // first sets dst to value, cut at most bytes, unless dst has a value already. It may cut within a character, which no

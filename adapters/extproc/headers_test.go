@@ -198,6 +198,51 @@ func TestRequestFacts(t *testing.T) {
 	}
 }
 
+// The configuration that a request's headers met gives its priority, also to the record of a request without a cycle.
+func TestPriority(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	first, second := map[string]int{"batch": -5, "chat": 7, long: 3}, map[string]int{"batch": 9}
+	tests := map[string]struct {
+		priorities map[string]int
+		headers    []string
+		want       int
+	}{
+		"none":          {first, nil, 0},
+		"known":         {first, []string{"x-llm-d-inference-objective: batch"}, -5},
+		"old name":      {first, []string{"x-gateway-inference-objective: chat"}, 7},
+		"another one":   {second, []string{"x-llm-d-inference-objective: batch"}, 9},
+		"unknown":       {second, []string{"x-llm-d-inference-objective: chat"}, 0},
+		"no objectives": {nil, []string{"x-llm-d-inference-objective: chat"}, 0},
+		"first line": {first, []string{"x-llm-d-inference-objective: chat", "x-llm-d-inference-objective: batch"},
+			7},
+		"new beats old": {first, []string{"x-gateway-inference-objective: chat", "x-llm-d-inference-objective: batch"},
+			-5},
+		"unknown is new": {first, []string{"x-gateway-inference-objective: chat", "x-llm-d-inference-objective: no"},
+			0},
+		"empty": {first, []string{"x-llm-d-inference-objective: ", "x-gateway-inference-objective: chat"}, 7},
+		"cut":   {first, []string{"x-llm-d-inference-objective: " + long + "y"}, 3},
+		"case":  {first, []string{"x-llm-d-inference-objective: Batch"}, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			headers := append([]string{":path: /p", "x-llm-d-inference-fairness-id: f"}, tc.headers...)
+			want := messages.FlowKey{Fairness: "f", Priority: tc.want}
+			r := newRig(setup{})
+			r.inForce.Priorities = tc.priorities
+			converse(t, r.serve(t), qH(last, headers...))
+			if got := r.only(t).arrived.Flow; got != want {
+				t.Errorf("its cycle has flow %+v, want %+v", got, want)
+			}
+			r = newRig(setup{config: func(c *Config) { c.MaxBodyBytes = 4 }})
+			r.inForce.Priorities = tc.priorities
+			converse(t, r.serve(t), qH(more, headers...), qB("{    }", last))
+			if len(r.refused) != 1 || r.refused[0].Flow != want {
+				t.Errorf("refused: %+v, want flow %+v", r.refused, want)
+			}
+		})
+	}
+}
+
 // A length that the client only claims takes no memory, and the body is what came.
 func TestClaimedLength(t *testing.T) {
 	for _, claim := range []string{"1000000000000", "1048576", "1", "x", "99999999999999999999"} {

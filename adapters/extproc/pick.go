@@ -69,7 +69,7 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
 	first := messages.RequestArrived{
-		Request: req, Configuration: st.under.Number, Flow: st.request.facts.flow(),
+		Request: req, Configuration: st.under.Number, Flow: st.request.facts.flow(st.under.Priorities),
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
 	}
 	if st.conn != nil {

@@ -83,6 +83,8 @@ type Configuration struct {
 	Parser Parser
 	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
 	Scan func(contentType string) Scanner
+	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
+	Priorities map[string]int
 }
 
 // Deps holds what a Server works with.

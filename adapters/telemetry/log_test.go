@@ -17,7 +17,7 @@ import (
 )
 
 var served = messages.Record{
-	Request: 7, ClientID: "mine", Model: "m", Flow: messages.FlowKey{Fairness: "tenant"}, Status: 200,
+	Request: 7, ClientID: "mine", Model: "m", Flow: messages.FlowKey{Fairness: "tenant", Priority: -2}, Status: 200,
 	Ended:  3 * time.Second,
 	Served: messages.EndpointID{Slot: 1, Generation: 1}, SampleAge: 20 * time.Millisecond, QueueWait: time.Second,
 	Events: messages.ListOf(messages.RecordEvent{Name: "RequestArrived"}),
@@ -143,6 +143,7 @@ func TestRequestLineSaysWhereAndWhy(t *testing.T) {
 	got := lines[0]
 	for key, want := range map[string]any{
 		"level": "info", "request": "0-7", "x-request-id": "mine", "model": "m", "fairness_id": "tenant",
+		"priority": -2.0,
 		"endpoint": "b:1", "score": 2.0,
 		"runner_up": 0.5, "lead": 1.5, "queue_wait": 1.0, "sample_age": 0.02, "status": 200.0, "duration": 3.0,
 	} {

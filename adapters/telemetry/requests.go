@@ -36,7 +36,8 @@ func (q *Requests) Report(r *messages.Record) {
 	score, runner, lead := scores(r)
 	fields := []zap.Field{
 		zap.String("request", q.id(r.Request)), zap.String("x-request-id", r.ClientID), zap.String("model", r.Model),
-		zap.String("fairness_id", r.Flow.Fairness), zap.String("endpoint", string(servedBy(r, q.address))),
+		zap.String("fairness_id", r.Flow.Fairness), zap.Int("priority", r.Flow.Priority),
+		zap.String("endpoint", string(servedBy(r, q.address))),
 		zap.Float32("score", score), zap.Float32("runner_up", runner), zap.Float32("lead", lead),
 		zap.Duration("queue_wait", r.QueueWait), zap.Duration("duration", r.Ended),
 		zap.Int("status", r.Status), zap.String("reason", r.Reason.String()), zap.Duration("sample_age", r.SampleAge),

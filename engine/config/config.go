@@ -31,6 +31,10 @@ type Config struct {
 	EngineLabelKeys []string     // labels that may name an endpoint's engine; the first that an endpoint has counts
 	ParseOpenAI     bool         // false = no request body is parsed
 
+	// Priorities holds the priority of each objective by its name. A request that names no objective, or one that is
+	// not here, has priority 0.
+	Priorities map[string]int
+
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
 }
 

@@ -30,6 +30,8 @@ type sections struct {
 	Plugins []pluginSection `json:"plugins"`
 	// SchedulingProfiles are what an endpoint is picked by. Without any, one profile has every plugin.
 	SchedulingProfiles []profileSection `json:"schedulingProfiles"`
+	// Objectives give priorities to requests that name one of them in the header x-llm-d-inference-objective.
+	Objectives []objectiveSection `json:"objectives"`
 	// FlowControl says how requests wait. It has no effect while the feature gate flowControl is off.
 	FlowControl flowControlSection `json:"flowControl"`
 	// RequestHandler says how requests are read.
@@ -66,6 +68,14 @@ type entrySection struct {
 	PluginRef string `json:"pluginRef"`
 	// Weight multiplies a scorer's scores, 0 or more; absent = 1.
 	Weight *float64 `json:"weight"`
+}
+
+// objectiveSection is one objective of requests.
+type objectiveSection struct {
+	// Name is what requests call the objective; required.
+	Name string `json:"name"`
+	// Priority is that of its requests: a higher one goes first, and one below 0 may be shed.
+	Priority int `json:"priority"`
 }
 
 // requestSection says how requests are read.

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -299,6 +300,29 @@ func TestParametersHaveDefaults(t *testing.T) {
 		}
 		if slices.Contains(unsupported, typ) {
 			t.Errorf("%s is known and listed as unsupported", typ)
+		}
+	}
+}
+
+// Both versions have objectives: absent is priority 0, and the whole range of 32 bits is taken.
+func TestLoadObjectives(t *testing.T) {
+	const list = `objectives:
+- {name: chat, priority: 2147483647}
+- {name: batch, priority: -2147483648}
+- name: plain
+- {name: null as absent, priority: null}
+`
+	want := map[string]int{"chat": math.MaxInt32, "batch": math.MinInt32, "plain": 0, "null as absent": 0}
+	for _, version := range []string{head, newHead} {
+		c, err := Load([]byte(version+list), three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, c.Priorities); diff != "" {
+			t.Errorf("after %q: want -, got +:\n%s", version, diff)
+		}
+		if c, err = Load([]byte(version+"objectives: []"), three); err != nil || len(c.Priorities) > 0 {
+			t.Errorf("after %q, an empty list: %v, %v; want none", version, c.Priorities, err)
 		}
 	}
 }

@@ -64,6 +64,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.dataLayer(&doc)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.parsers(&doc)
+	l.objectives(doc.Objectives)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
 		if !x.used && x.plugin != nil {

@@ -31,6 +31,7 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[pluginSection]():             {"type"},
 	reflect.TypeFor[profileSection]():            {"name"},
 	reflect.TypeFor[entrySection]():              {"pluginRef"},
+	reflect.TypeFor[objectiveSection]():          {"name"},
 	reflect.TypeFor[sourceSection]():             {"pluginRef"},
 	reflect.TypeFor[pluginRef]():                 {"pluginRef"},
 	reflect.TypeFor[FileDiscovery]():             {"path"},

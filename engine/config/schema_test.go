@@ -96,6 +96,7 @@ schedulingProfiles:
   - {pluginRef: label-selector-filter}
   - {pluginRef: endpoint-attribute-filter}
   - {pluginRef: endpoint-attribute-scorer}
+objectives: [{name: chat, priority: 10}, {name: batch}]
 flowControl:
   maxBytes: 0
   defaultRequestTTL: 60s

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -138,6 +140,38 @@ func (l *loader) parserList(list []pluginRef, path func(int) string) {
 			l.from.parsers = append(l.from.parsers, x)
 		}
 		seen = append(seen, x.typ)
+	}
+}
+
+// objectives sets the priorities. A name that is longer than what is read of the header would never be found.
+func (l *loader) objectives(list []objectiveSection) {
+	first := map[string]int{}
+	for i, o := range list {
+		at := item("objectives", i)
+		before, twice := first[o.Name]
+		switch {
+		case o.Name == "":
+			l.Fail(at+".name", "missing")
+			continue
+		case len(o.Name) > records.LabelBytes:
+			l.Fail(at+".name", "got %d bytes, want at most %d", len(o.Name), records.LabelBytes)
+		case twice:
+			l.Fail(at+".name", "%s stands twice, first as %s", clip.Value(o.Name), item("objectives", before))
+			continue
+		}
+		first[o.Name] = i
+		l.priority(at+".priority", o.Priority)
+		if l.config.Priorities == nil {
+			l.config.Priorities = map[string]int{}
+		}
+		l.config.Priorities[o.Name] = o.Priority
+	}
+}
+
+// priority checks the range of a priority, which is that of Kubernetes resources.
+func (l *loader) priority(path string, p int) {
+	if p < math.MinInt32 || p > math.MaxInt32 {
+		l.Fail(path, "got %d, want %d to %d", p, math.MinInt32, math.MaxInt32)
 	}
 }
 

@@ -28,6 +28,7 @@ func Show(data []byte, defaults Settings) ([]byte, error) {
 		pairOf("apiVersion", text(v1)), pairOf("kind", text("EndpointPickerConfig")),
 		pairOf("featureGates", sequence(text("flowControl=false"), text("haPopulateNonLeaderDatastore=true"))),
 		pairOf("plugins", s.plugins()), pairOf("schedulingProfiles", s.profiles()),
+		pairOf("objectives", s.objectives()),
 		pairOf("dataLayer", s.sources()), pairOf("requestHandler", s.requestHandler()),
 	)
 	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
@@ -174,6 +175,17 @@ func (s *shower) profiles() *yaml.Node {
 		}
 		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker)))
 		list.Content = append(list.Content, mapping(pairOf("name", text(p.Name)), pairOf("plugins", plugins)))
+	}
+	return list
+}
+
+// objectives returns the objectives by name, for their order has no effect.
+func (s *shower) objectives() *yaml.Node {
+	list := sequence()
+	for _, name := range slices.Sorted(maps.Keys(s.config.Priorities)) {
+		list.Content = append(list.Content, mapping(
+			pairOf("name", text(name)), pairOf("priority", plain(strconv.Itoa(s.config.Priorities[name]))),
+		))
 	}
 	return list
 }

@@ -66,6 +66,12 @@ func TestDiff(t *testing.T) {
 			scorers + "schedulingProfiles: [{name: p, plugins: [{pluginRef: queue-scorer, weight: 2}, " +
 				"{pluginRef: load-aware-scorer}]}]",
 			[]string{"schedulingProfiles[p].plugins[queue-scorer].weight: 1 -> 2"}},
+		"the order of objectives": {newHead + "objectives: [{name: a, priority: 1}, {name: b}]",
+			newHead + "objectives: [{name: b, priority: 0}, {name: a, priority: 1}]", nil},
+		"an objective": {newHead + "objectives: [{name: a, priority: 1}, {name: b}]",
+			newHead + "objectives: [{name: a, priority: -1}]",
+			[]string{"objectives[a].priority: 1 -> -1", `objectives[b].name: "b" -> absent`,
+				"objectives[b].priority: 0 -> absent"}},
 		"a plugin": {newHead + "plugins: [{type: queue-scorer}]",
 			newHead + "plugins: [{type: decode-filter}, {type: queue-scorer}]",
 			[]string{"plugins[decode-filter].name: absent -> \"decode-filter\"",

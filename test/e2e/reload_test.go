@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +92,45 @@ func TestCommandConfigurationsAreReloaded(t *testing.T) {
 		}
 	}
 	p.shows(t, "/metrics", "signalbox_config_last_reload_successful 1\n")
+}
+
+// TestEnvoyRequestsHaveThePriorityOfTheFile changes the priority of an objective while requests name it. The next
+// request after the change has the new one, in its record and its metrics.
+func TestEnvoyRequestsHaveThePriorityOfTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	objectives := func(list string) {
+		writeFile(t, file, "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nobjectives: "+list+"\n")
+	}
+	objectives("[{name: chat, priority: 7}]")
+	s := startStack(t, echoServers(t, 1), "--config-file", file)
+	for i, c := range []struct {
+		list, header, name string
+		priority           int
+	}{
+		{"", "X-Llm-D-Inference-Objective", "chat", 7},
+		{"", "X-Llm-D-Inference-Objective", "other", 0},
+		{"[{name: chat, priority: -3}, {name: other, priority: 2}]", "X-Llm-D-Inference-Objective", "chat", -3},
+		{"", "X-Gateway-Inference-Objective", "other", 2},
+		{"[]", "X-Llm-D-Inference-Objective", "chat", 0},
+	} {
+		if c.list != "" {
+			objectives(c.list)
+			s.picker.shows(t, "/debug/config", "number        "+strconv.Itoa(1+(i+1)/2)+",")
+		}
+		flow := fmt.Sprintf("flow-%d", i)
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 4, false),
+			http.Header{c.header: {c.name}, "X-Llm-D-Inference-Fairness-Id": {flow}})
+		if got := a.echoed(t).Header[c.header]; !slices.Equal(got, []string{c.name}) {
+			t.Errorf("%s %s: the server received %q", c.header, c.name, got)
+		}
+		record := regexp.MustCompile(fmt.Sprintf(`"fairness_id": "%s",\s+"priority": %d,`, flow, c.priority))
+		eventually(t, 2*time.Second, record.String(), func() bool {
+			_, page := get(s.picker.metrics + "/debug/requests?format=json")
+			return record.MatchString(page)
+		})
+		s.picker.shows(t, "/metrics", fmt.Sprintf("_request_total{fairness_id=%q,model_name=%q,priority=\"%d\",", flow,
+			model, c.priority))
+	}
 }
 
 func postTo(t *testing.T, url string) (int, string) {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -202,6 +205,9 @@ func describe(c *config.Config) string {
 		fmt.Fprintf(&b, "  picker  %s\n", pluginName(p.Picker.Name, p.Picker.Type))
 	}
 	fmt.Fprintf(&b, "handler   %s\n", pluginName(c.Handler.Name, c.Handler.Type))
+	for _, name := range slices.Sorted(maps.Keys(c.Priorities)) {
+		fmt.Fprintf(&b, "objective %s, priority %d\n", strconv.QuoteToGraphic(name), c.Priorities[name])
+	}
 	if c.Discovery.Path != "" {
 		fmt.Fprintf(&b, "endpoints %s\n", c.Discovery.Path)
 	}

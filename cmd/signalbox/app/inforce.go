@@ -94,7 +94,7 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		pages: pagesOf(l.Config, wanted(l.Config)), scraping: f.tree.opts.scraping(l.Config),
 	}
 	c.streams = extproc.Configuration{
-		Number: number, Start: picks.Start, Parser: noParser{},
+		Number: number, Start: picks.Start, Parser: noParser{}, Priorities: l.Priorities,
 		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 	}
 	if l.ParseOpenAI {
