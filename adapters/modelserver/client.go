@@ -55,8 +55,8 @@ func newClient(cfg Config, anyCertificate bool) *http.Client {
 	}
 }
 
-// get waits for its turn, then reads the whole page of an endpoint, at most limit bytes, into body.
-func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte) error {
+// get waits for its turn, then reads the whole page of an endpoint into body, within bounds.
+func (f *Fetcher) get(page Page, of messages.Address, within *bounds, body *[]byte) error {
 	address, err := page.of(of)
 	if err != nil {
 		return err
@@ -64,8 +64,8 @@ func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte)
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 	defer cancel()
 	select {
-	case f.turns <- struct{}{}:
-		defer func() { <-f.turns }()
+	case within.turns <- struct{}{}:
+		defer func() { <-within.turns }()
 	case <-ctx.Done():
 		if f.ctx.Err() != nil {
 			return f.ctx.Err()
@@ -90,7 +90,7 @@ func (f *Fetcher) get(page Page, of messages.Address, limit int64, body *[]byte)
 		_, _ = io.CopyN(io.Discard, answer.Body, headerBytes) // so that the connection can be used again
 		return fmt.Errorf("status %d", answer.StatusCode)
 	}
-	return readAll(answer, limit, body)
+	return readAll(answer, within.bytes, body)
 }
 
 // readAll reads the body of an answer into body, which it overwrites.

@@ -24,7 +24,7 @@ type Config struct {
 	Timeout    time.Duration // of one fetch, waiting for its turn included; 0 = DefaultTimeout
 	PageBytes  int64         // the longest metrics page that is read; 8 MiB by default
 	ListBytes  int64         // the longest model list that is read; 1 MiB by default
-	Concurrent int           // fetches at once; 64 by default. More wait for their turn
+	Concurrent int           // fetches of each page at once; 64 by default. More wait for their turn
 }
 
 // Pages are what is read of endpoints, and where. A Fetcher that runs takes others. The zero value of a field means its
@@ -119,17 +119,24 @@ func (p Page) of(endpoint messages.Address) (string, error) {
 
 // Fetcher fetches pages, each on a goroutine of its own, and reports what came of it. All endpoints share one.
 type Fetcher struct {
-	cfg       Config                // its Pages are those of the start
-	pages     atomic.Pointer[Pages] // in force; each fetch takes them once
-	verifying *http.Client
-	trusting  *http.Client  // accepts any certificate
-	turns     chan struct{} // holds one item for each fetch that runs
-	ctx       context.Context
-	cancel    context.CancelFunc
+	cfg                         Config                // its Pages are those of the start
+	pages                       atomic.Pointer[Pages] // in force; each fetch takes them once
+	verifying                   *http.Client
+	trusting                    *http.Client // accepts any certificate
+	metricsBounds, modelsBounds bounds
+	ctx                         context.Context
+	cancel                      context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
 	running sync.WaitGroup
+}
+
+// bounds limit the fetches of one page. Each page has its own, so that metrics pages that all hang take no turn of the
+// model lists.
+type bounds struct {
+	turns chan struct{} // holds one item for each fetch that runs
+	bytes int64         // of a page
 }
 
 // NewFetcher returns a fetcher with the settings of cfg, or what is wrong with them.
@@ -139,7 +146,8 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 		return nil, err
 	}
 	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true),
-		turns: make(chan struct{}, cfg.Concurrent)}
+		metricsBounds: bounds{make(chan struct{}, cfg.Concurrent), cfg.PageBytes},
+		modelsBounds:  bounds{make(chan struct{}, cfg.Concurrent), cfg.ListBytes}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.pages.Store(&cfg.Pages)
 	return f, nil
@@ -209,7 +217,7 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
 	pages := f.pages.Load()
-	if err := f.get(pages.Metrics, of.Address, f.cfg.PageBytes, body); err != nil {
+	if err := f.get(pages.Metrics, of.Address, &f.metricsBounds, body); err != nil {
 		fail(err)
 		return told
 	}
@@ -228,7 +236,7 @@ func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
 	var names []string
-	err := f.get(f.pages.Load().Models, of.Address, f.cfg.ListBytes, body)
+	err := f.get(f.pages.Load().Models, of.Address, &f.modelsBounds, body)
 	if err == nil {
 		names, err = DecodeModels(*body)
 	}

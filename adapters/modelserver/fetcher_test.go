@@ -265,9 +265,39 @@ func TestFetchesAtOnceAreBounded(t *testing.T) {
 func TestWaitForATurnEndsAtTheTimeout(t *testing.T) {
 	s := newScene(t, Config{Concurrent: 1, Timeout: 100 * time.Millisecond},
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	s.fetcher.turns <- struct{}{}
+	s.fetcher.metricsBounds.turns <- struct{}{}
 	s.failsWith(1, "no turn")
-	<-s.fetcher.turns
+	<-s.fetcher.metricsBounds.turns
+}
+
+// Metrics pages that all hang leave the model lists at their pace.
+func TestMetricsPagesThatHangTakeNoTurnOfModelLists(t *testing.T) {
+	const most = 2
+	hang := make(chan struct{}, 2*most)
+	s := newScene(t, Config{Concurrent: most, Timeout: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			hang <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		say(`{"data":[{"id":"m"}]}`)(w, r)
+	})
+	for i := range uint32(2 * most) { // as many wait for their turn
+		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+	}
+	for range most {
+		<-hang
+	}
+	for i := range uint32(5) {
+		s.fetcher.FetchModels(s.spec(), i, s.ear)
+		if got, ok := s.told().(messages.ModelsListed); !ok || got.Failure != "" || got.Models.Len() != 1 {
+			t.Fatalf("list %d: %+v", i, got)
+		}
+	}
+	s.fetcher.Close()
+	for range 2 * most {
+		s.told()
+	}
 }
 
 type panics struct{}
@@ -282,7 +312,7 @@ func TestPanicIsToldAsAFailure(t *testing.T) {
 	if got := s.told().(messages.ModelsListed); got.Number != 6 || !strings.Contains(got.Failure, "panic") {
 		t.Errorf("got %+v", got)
 	}
-	if len(s.fetcher.turns) != 0 {
+	if len(s.fetcher.metricsBounds.turns)+len(s.fetcher.modelsBounds.turns) != 0 {
 		t.Error("a panic kept its turn")
 	}
 }
