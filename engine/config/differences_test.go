@@ -30,3 +30,25 @@ func TestDifferencesNameEveryRefusedPlugin(t *testing.T) {
 		}
 	}
 }
+
+// README's files are good, and nothing of them is without effect.
+func TestReadmesFilesLoad(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := 0
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		file, _, _ := strings.Cut(block, "```")
+		if !strings.Contains(file, "kind: EndpointPickerConfig") {
+			continue
+		}
+		loaded++
+		if c, err := Load([]byte(file), three); err != nil || len(c.Warnings) > 0 {
+			t.Errorf("%v, %v in\n%s", err, c, file)
+		}
+	}
+	if loaded < 2 {
+		t.Errorf("README has %d configuration files, want at least 2", loaded)
+	}
+}
