@@ -8,12 +8,11 @@ import "time"
 type XdsMsg interface{ xdsMsg() }
 
 // EndpointsAnnounced is the whole set of endpoints that every proxy is to know. It comes before the first pick of an
-// endpoint that it adds, and after the last pick of one that it removes.
+// endpoint that it adds, and after the last pick of one that it removes. Without proxies the reply comes at once.
 //
 //	From:  pool
 //	To:    xds adapter
-//	Reply: EndpointsAcknowledged to Pool, once every connected proxy has taken this set or a later one; at once
-//	       without proxies
+//	Reply: EndpointsAcknowledged to Pool, once every connected proxy has taken this set or a later one
 type EndpointsAnnounced struct {
 	Number    uint64 // rises with each announcement of an incarnation of the pool, from 1
 	Endpoints List[AnnouncedEndpoint]

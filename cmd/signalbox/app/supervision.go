@@ -30,7 +30,7 @@ var supervision = role{
 	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "no actor: it runs no code that can fail", []role{
 		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "no actor", []role{
 			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages",
-				"readers, by the sample's age", nil},
+				"the sample's age", nil},
 		}},
 		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
 		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy",
