@@ -127,11 +127,11 @@ type sourceSection struct {
 // flowControlSection says how requests wait while no endpoint has room.
 type flowControlSection struct {
 	// MaxBytes bounds the bytes of all requests that wait; 0 = no bound.
-	MaxBytes strictyaml.Quantity `json:"maxBytes" effect:"none"`
+	MaxBytes strictyaml.Quantity `json:"maxBytes"`
 	// MaxRequests bounds how many requests wait; 0 = no bound.
-	MaxRequests strictyaml.Quantity `json:"maxRequests" effect:"none"`
+	MaxRequests strictyaml.Quantity `json:"maxRequests"`
 	// DefaultRequestTTL is how long a request waits at most; 0s = as long as its client does.
-	DefaultRequestTTL time.Duration `json:"defaultRequestTTL" effect:"none"`
+	DefaultRequestTTL time.Duration `json:"defaultRequestTTL"`
 	// NoEndpointRequestTTL is how long a request waits at most while there is no endpoint; absent = defaultRequestTTL.
 	NoEndpointRequestTTL *time.Duration `json:"noEndpointRequestTTL"`
 	// DefaultPriorityBand holds for priorities of 0 or more that have no band of their own.
@@ -145,13 +145,13 @@ type flowControlSection struct {
 	// SaturationDetector names the plugin that says how full the pool is; absent = utilization-detector.
 	SaturationDetector *pluginRef `json:"saturationDetector"`
 	// EnableEviction ends requests of low priority for those of a higher one.
-	EnableEviction bool `json:"enableEviction" effect:"none"`
+	EnableEviction bool `json:"enableEviction"`
 }
 
 // bandSection is how requests of one priority wait.
 type bandSection struct {
 	// Priority is the band's own, highest first served.
-	Priority int `json:"priority" effect:"none"`
+	Priority int `json:"priority"`
 	// MaxBytes bounds the bytes of the band's requests that wait.
 	MaxBytes strictyaml.Quantity `json:"maxBytes"`
 	// MaxRequests bounds how many of the band's requests wait.

@@ -64,8 +64,6 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplica.publishTimeout: has no effect yet"},
 		"propagated priority": {newHead + "requestHandler: {propagatePriority: true}",
 			"line 3: requestHandler.propagatePriority: has no effect yet, only false does"},
-		"TTL of a band": {newHead + "flowControl: {priorityBands: [{defaultRequestTTL: 5s}]}",
-			"line 3: flowControl.priorityBands[0].defaultRequestTTL: got 5s, which has no effect yet; only 1m0s does"},
 		"not a mapping": {"- a", "line 1: got a list, want a mapping"},
 		"a word":        {"hello", `line 1: got "hello", want a mapping`},
 		"two documents": {head + "---\n" + head, "line 3: got a second document, want one"},
@@ -175,7 +173,7 @@ func TestLoadRefuses(t *testing.T) {
 			"line 5: plugins[1]: max-score-picker is a second picker"},
 		"detector as filter": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
 			"schedulingProfiles: [{name: a, plugins: [{pluginRef: u}]}]",
-			"line 4: schedulingProfiles[0].plugins[0]: utilization-detector as a filter is not supported yet"},
+			"line 4: schedulingProfiles[0].plugins[0]: utilization-detector in a profile is not supported yet"},
 		"objective without a name": {newHead + "objectives:\n- priority: 3",
 			"line 4: objectives[0].name: missing"},
 		"objective twice": {newHead + "objectives:\n- {name: a}\n- {name: b}\n- {name: a, priority: 1}",
@@ -193,9 +191,8 @@ func TestLoadRefuses(t *testing.T) {
 		"detector undefined": {head + "flowControl: {saturationDetector: {pluginRef: x}}",
 			`line 3: flowControl.saturationDetector.pluginRef: no plugin is named "x"`},
 		"detector type": {head + "plugins: [{type: queue-scorer}]\nsaturationDetector: {pluginRef: queue-scorer}",
-			"line 4: saturationDetector.pluginRef: queue-scorer is of type queue-scorer, want utilization-detector"},
-		"bytes": {head + "flowControl: {maxBytes: 5Gi}",
-			"line 3: flowControl.maxBytes: has no effect yet, only 0 does"},
+			"line 4: saturationDetector.pluginRef: queue-scorer is of type queue-scorer, want utilization-detector " +
+				"or concurrency-detector"},
 		"no quantity": {head + "flowControl: {maxBytes: lots}",
 			`line 3: flowControl.maxBytes: got "lots", want a quantity`},
 		"less than none": {head + "flowControl: {maxRequests: -1}",
@@ -208,20 +205,45 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: flowControl.priorityBands[0].maxRequests: got -1, want 0 or more"},
 		"template": {head + "flowControl: {defaultPriorityBand: {maxRequests: -1}}",
 			"line 3: flowControl.defaultPriorityBand.maxRequests: got -1, want 0 or more"},
-		"negative template": {head + "flowControl: {defaultNegativePriorityBand: {maxBytes: 2G}}",
-			"line 3: flowControl.defaultNegativePriorityBand.maxBytes: got 2000000000, which has no effect yet"},
-		"band of priority": {head + "flowControl:\n  priorityBands:\n  - priority: 10",
-			"line 5: flowControl.priorityBands[0].priority: has no effect yet, only 0 does"},
-		"fairness": {head +
+		"high band": {head + "flowControl: {priorityBands: [{priority: 2147483648}]}",
+			"line 3: flowControl.priorityBands[0].priority: got 2147483648, want -2147483648 to 2147483647"},
+		"band twice": {head + "flowControl:\n  priorityBands:\n  - priority: 3\n  - {}\n  - priority: 3",
+			"line 7: flowControl.priorityBands[2].priority: a second band of priority 3, want one"},
+		"TTL": {head + "flowControl: {defaultRequestTTL: -5s}",
+			"line 3: flowControl.defaultRequestTTL: got -5s, want 0s or more"},
+		"no-endpoint TTL": {head + "flowControl: {noEndpointRequestTTL: -5s}",
+			"line 3: flowControl.noEndpointRequestTTL: got -5s, want 0s or more"},
+		"TTL of a band": {newHead + "flowControl: {priorityBands: [{defaultRequestTTL: -5s}]}",
+			"line 3: flowControl.priorityBands[0].defaultRequestTTL: got -5s, want 0s or more"},
+		"TTL of a template": {newHead + "flowControl: {defaultNegativePriorityBand: {defaultRequestTTL: -5s}}",
+			"line 3: flowControl.defaultNegativePriorityBand.defaultRequestTTL: got -5s, want 0s or more"},
+		"eviction": {newHead + "flowControl: {enableEviction: 1}",
+			"line 3: flowControl.enableEviction: got 1, want true or false"},
+		"unlisted policy": {newHead +
 			"flowControl: {priorityBands: [{fairnessPolicyRef: round-robin-fairness-policy}]}",
-			"line 3: flowControl.priorityBands[0].fairnessPolicyRef: got round-robin-fairness-policy, " +
-				"which has no effect yet"},
-		"TTL": {head + "flowControl: {defaultRequestTTL: 5s}",
-			"line 3: flowControl.defaultRequestTTL: has no effect yet, only 1m0s does"},
-		"no-endpoint TTL": {head + "flowControl: {noEndpointRequestTTL: 5s}",
-			"line 3: flowControl.noEndpointRequestTTL: got 5s, which has no effect yet; only 1m0s does"},
-		"eviction": {head + "flowControl: {enableEviction: true}",
-			"line 3: flowControl.enableEviction: has no effect yet, only false does"},
+			`line 3: flowControl.priorityBands[0].fairnessPolicyRef: no plugin is named "round-robin-fairness-policy"`},
+		"unknown policy": {newHead + "flowControl: {usageLimitPolicyPluginRef: no-such-policy}",
+			`line 3: flowControl.usageLimitPolicyPluginRef: no plugin is named "no-such-policy"`},
+		"policy of another kind": {newHead + "plugins: [{type: edf-ordering-policy, name: edf}]\n" +
+			"flowControl: {defaultPriorityBand: {fairnessPolicyRef: edf}}",
+			"line 4: flowControl.defaultPriorityBand.fairnessPolicyRef: edf is of type edf-ordering-policy, want " +
+				"global-strict-fairness-policy or round-robin-fairness-policy or program-aware-fairness"},
+		"scorer as a policy": {newHead + "plugins: [{type: queue-scorer}]\n" +
+			"flowControl: {defaultPriorityBand: {orderingPolicyRef: queue-scorer}}",
+			"line 4: flowControl.defaultPriorityBand.orderingPolicyRef: queue-scorer is of type queue-scorer, " +
+				"want fcfs-ordering-policy or "},
+		"policy that nothing names": {newHead + "plugins:\n- {type: edf-ordering-policy, name: edf}\nflowControl: {}",
+			"line 4: plugins[0].type: edf-ordering-policy is not supported yet, except where flowControl names it"},
+		"policy that a profile names too": {newHead + "plugins:\n- {type: concurrency-detector, name: c}\n" +
+			"flowControl: {saturationDetector: {pluginRef: c}}\n" +
+			"schedulingProfiles: [{name: a, plugins: [{pluginRef: c}]}]",
+			"line 6: schedulingProfiles[0].plugins[0]: concurrency-detector in a profile is not supported yet"},
+		"policy that a source names": {newHead + "plugins:\n- {type: concurrency-detector, name: c}\n" +
+			"dataLayer: {sources: [{pluginRef: c}]}",
+			"line 5: dataLayer.sources[0].pluginRef: c is of type concurrency-detector, want metrics-data-source"},
+		"eviction's plugin": {newHead + "plugins:\n- type: sheddable-eviction-filter\n" +
+			"flowControl: {enableEviction: true}",
+			"line 4: plugins[0].type: sheddable-eviction-filter is not supported yet"},
 		"control characters": {head + "\"a\\nb\": x", "line 3: a?b: unknown key"},
 		"itself":             {head + "plugins: &a [*a]", "line 3: plugins[0]: got a list, want a mapping"},
 		"merges itself":      {head + "plugins: [&a {<<: *a}]", "line 3: plugins[0]: merge keys are nested deeper"},

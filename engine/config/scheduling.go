@@ -114,9 +114,12 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 			p.Picker.Most = limited.Most
 		}
 	}
-	if _, detector := x.plugin.(*UtilizationDetector); detector {
-		l.Fail(path, "%s as a filter is not supported yet", x.typ)
-	} else if !x.runsInProfile() {
+	switch x.plugin.(type) {
+	case *UtilizationDetector, *idle:
+		l.Fail(path, "%s in a profile is not supported yet", x.typ)
+		return
+	}
+	if !x.runsInProfile() {
 		l.Warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
 	}
 }

@@ -84,6 +84,9 @@ func gateValues() []any {
 func pluginSchema() *jsonschema.Schema {
 	s := schemaOf(reflect.ValueOf(pluginSection{}), sectionDoc)
 	types := s.Properties["type"]
+	for _, typ := range idleTypes() {
+		types.Enum = append(types.Enum, typ)
+	}
 	for _, family := range Describe() {
 		for _, p := range family.Plugins {
 			names := typeNames(p.Type)

@@ -74,6 +74,9 @@ plugins:
   parameters: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}
 - {type: core-metrics-extractor, parameters: {engineLabelKey: engine}}
 - {type: openai-parser, name: parser}
+- {type: round-robin-fairness-policy, name: turns}
+- {type: edf-ordering-policy, name: edf}
+- {type: concurrency-detector, parameters: {maxConcurrency: 8}}
 - type: prometheus-extractor
   parameters:
     attributes:
@@ -98,12 +101,17 @@ schedulingProfiles:
   - {pluginRef: endpoint-attribute-scorer}
 objectives: [{name: chat, priority: 10}, {name: batch}]
 flowControl:
-  maxBytes: 0
-  defaultRequestTTL: 60s
+  maxBytes: 8Gi
+  maxRequests: 100
+  defaultRequestTTL: 5s
   noEndpointRequestTTL: 1m
-  defaultPriorityBand: {maxRequests: 5k, maxBytes: "1G"}
-  priorityBands: [{priority: 0, maxBytes: 1e9, defaultRequestTTL: 60s}]
-  saturationDetector: {pluginRef: utilization-detector}
+  defaultPriorityBand: {maxRequests: 5k, maxBytes: "1G", orderingPolicyRef: fcfs-ordering-policy}
+  priorityBands:
+  - {priority: 10, maxBytes: 1e9, defaultRequestTTL: 60s, fairnessPolicyRef: turns, orderingPolicyRef: edf}
+  - {priority: -1}
+  usageLimitPolicyPluginRef: static-usage-limit-policy
+  saturationDetector: {pluginRef: concurrency-detector}
+  enableEviction: true
 requestHandler: {parsers: [{pluginRef: parser}], propagatePriority: false}
 dataLayer:
   injectDefaults: false
@@ -117,7 +125,7 @@ dataLayer:
 // A problem with one of these texts is one of keys and kinds, which the schema holds too.
 var ofSchema = regexp.MustCompile("^(unknown key|unknown plugin type|unknown feature gate|missing|" +
 	".* is not supported " +
-	"yet|.* was removed from the format|got .*, want (a mapping|a list|a string|true or false|a whole number|a " +
+	"yet$|.* was removed from the format|got .*, want (a mapping|a list|a string|true or false|a whole number|a " +
 	"number|a duration .*|a quantity .*))")
 
 // The schema takes every file that Load takes, and refuses every one with a problem of keys and kinds.

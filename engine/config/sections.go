@@ -175,34 +175,36 @@ func (l *loader) priority(path string, p int) {
 	}
 }
 
-// flowControl accepts only values that mean the same as the default: one band without limits, first come, first served.
+// flowControl checks the section, which has no effect while its feature gate is off, and no other value of the gate is
+// accepted.
 func (l *loader) flowControl(doc *document) {
 	s := &doc.FlowControl
 	l.nonNegative("flowControl.maxBytes", s.MaxBytes)
 	l.nonNegative("flowControl.maxRequests", s.MaxRequests)
-	l.ttl("flowControl.defaultRequestTTL", s.DefaultRequestTTL)
-	if s.NoEndpointRequestTTL != nil && *s.NoEndpointRequestTTL != s.DefaultRequestTTL {
-		l.ttl("flowControl.noEndpointRequestTTL", *s.NoEndpointRequestTTL)
-		l.only("flowControl.noEndpointRequestTTL", s.NoEndpointRequestTTL.String(), s.DefaultRequestTTL.String())
-	}
-	l.effects("flowControl", reflect.ValueOf(*s), reflect.ValueOf(newDocument().FlowControl))
+	l.ttl("flowControl.defaultRequestTTL", &s.DefaultRequestTTL)
+	l.ttl("flowControl.noEndpointRequestTTL", s.NoEndpointRequestTTL)
 	l.band("flowControl.defaultPriorityBand", s.DefaultPriorityBand)
 	l.band("flowControl.defaultNegativePriorityBand", s.DefaultNegativePriorityBand)
+	seen := map[int]bool{}
 	for i := range s.PriorityBands {
-		at := "flowControl." + item("priorityBands", i)
-		l.band(at, &s.PriorityBands[i])
-		if i > 0 && s.PriorityBands[i].Priority == 0 {
-			l.Fail(at+".priority", "a second band of priority 0, want one")
+		b, at := &s.PriorityBands[i], "flowControl."+item("priorityBands", i)
+		l.band(at, b)
+		if seen[b.Priority] {
+			l.Fail(at+".priority", "a second band of priority %d, want one", b.Priority)
 		}
+		seen[b.Priority] = true
 	}
-	l.only("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, "", "static-usage-limit-policy")
+	l.policy("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, usageLimitTypes)
 	l.detector("flowControl.saturationDetector", s.SaturationDetector)
 	if doc.older.detector != nil {
 		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
 		l.detector("saturationDetector", doc.older.detector)
 	}
-	if l.Written("flowControl") {
-		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	for _, section := range []string{"flowControl", "saturationDetector"} {
+		if l.Written(section) {
+			l.Warn(section, "the feature gate flowControl is off, so this has no effect")
+			break
+		}
 	}
 }
 
@@ -210,24 +212,31 @@ func (l *loader) band(path string, b *bandSection) {
 	if b == nil {
 		return
 	}
+	l.priority(path+".priority", b.Priority)
 	l.nonNegative(path+".maxBytes", b.MaxBytes)
 	l.nonNegative(path+".maxRequests", b.MaxRequests)
-	l.only(path+".maxBytes", strconv.FormatInt(int64(b.MaxBytes), 10), "0", "1000000000")
-	l.only(path+".maxRequests", strconv.FormatInt(int64(b.MaxRequests), 10), "0", "5000")
-	if b.DefaultRequestTTL != nil {
-		l.ttl(path+".defaultRequestTTL", *b.DefaultRequestTTL)
-		l.only(path+".defaultRequestTTL", b.DefaultRequestTTL.String(), defaultTTL.String())
-	}
-	l.only(path+".fairnessPolicyRef", b.FairnessPolicyRef, "", "global-strict-fairness-policy")
-	l.only(path+".orderingPolicyRef", b.OrderingPolicyRef, "", "fcfs-ordering-policy")
-	l.effects(path, reflect.ValueOf(*b), reflect.ValueOf(bandSection{}))
+	l.ttl(path+".defaultRequestTTL", b.DefaultRequestTTL)
+	l.policy(path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes)
+	l.policy(path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes)
 }
 
 func (l *loader) detector(path string, ref *pluginRef) {
-	if ref == nil || ref.PluginRef == "utilization-detector" && l.named["utilization-detector"] == nil {
-		return // the default one exists without being listed
+	if ref == nil {
+		return
 	}
-	l.find(path+".pluginRef", ref.PluginRef, "utilization-detector")
+	if ref.PluginRef == "" {
+		l.Fail(path+".pluginRef", "missing")
+		return
+	}
+	l.policy(path+".pluginRef", ref.PluginRef, detectorTypes)
+}
+
+// policy checks a reference to a plugin of one of these types; "" = the first of them.
+func (l *loader) policy(path, name string, types []string) {
+	if name == "" || name == types[0] && l.named[name] == nil {
+		return
+	}
+	l.find(path, name, types...)
 }
 
 func (l *loader) nonNegative(path string, q strictyaml.Quantity) {
@@ -236,17 +245,9 @@ func (l *loader) nonNegative(path string, q strictyaml.Quantity) {
 	}
 }
 
-func (l *loader) ttl(path string, d time.Duration) {
-	if d < 0 {
-		l.Fail(path, "got %v, want 0s or more", d)
-	}
-}
-
-// only enters a problem unless got is one of accepted, which all mean the same as the default. The problem names the
-// last of them.
-func (l *loader) only(path, got string, accepted ...string) {
-	if !slices.Contains(accepted, got) {
-		l.Fail(path, "got %s, which has no effect yet; only %s does", clip.Value(got), accepted[len(accepted)-1])
+func (l *loader) ttl(path string, d *time.Duration) {
+	if d != nil && *d < 0 {
+		l.Fail(path, "got %v, want 0s or more", *d)
 	}
 }
 

@@ -130,7 +130,8 @@ func (s *shower) plugins() *yaml.Node {
 	}
 	list, taken := sequence(), map[string]bool{}
 	for _, x := range all {
-		if x.path != "" && !x.used || x == from.picker && !s.picks(x) {
+		_, unsupported := x.plugin.(*idle)
+		if x.path != "" && !x.used || x == from.picker && !s.picks(x) || unsupported {
 			continue
 		}
 		name := x.name

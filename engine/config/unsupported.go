@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // unsupported lists the plugin types of the reference that have no counterpart here.
 var unsupported = []string{
 	// Scorers.
@@ -36,6 +38,27 @@ var unsupported = []string{
 	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
 	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
 	"priority-then-time-eviction-order-policy",
+}
+
+// Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
+// be listed to be named.
+var (
+	fairnessTypes   = []string{"global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness"}
+	orderingTypes   = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy"}
+	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
+		"soft-reflective-ceiling-policy"}
+	detectorTypes = []string{"utilization-detector", "concurrency-detector"}
+)
+
+// idle stands for a plugin of a type that is not supported yet and that flowControl may name. The section has no
+// effect, so it does no harm there. An entry of plugins that nothing names is refused like any other that is not
+// supported, for its author expects it to act, and so is one that a profile names. Its parameters are not read.
+type idle struct{}
+
+// idleTypes lists the types that idle stands for.
+func idleTypes() []string {
+	return slices.DeleteFunc(slices.Concat(fairnessTypes, orderingTypes, usageLimitTypes, detectorTypes),
+		func(typ string) bool { return !slices.Contains(unsupported, typ) })
 }
 
 // renamed maps former names of plugin types to the present ones. Their parameters mean the same.
