@@ -2,7 +2,6 @@ package extproc
 
 import (
 	"bytes"
-	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -49,8 +48,8 @@ const unreadable = "*"
 // content encodings add up.
 type facts struct {
 	path, contentType, contentEncoding string
-	clientID, fairness, oldFairness    string
-	objective, oldObjective            string
+	clientID, fairness, objective      string
+	fairnessIsOld, objectiveIsOld      bool // the header had its old name, which a new one replaces
 	contentLength                      int64
 	subset                             messages.Subset
 }
@@ -85,13 +84,29 @@ func (f *facts) readHeader(key, value []byte) {
 	case "x-request-id":
 		first(&f.clientID, value, maxLabelBytes)
 	case "x-llm-d-inference-fairness-id":
-		first(&f.fairness, value, maxLabelBytes)
+		byNewName(&f.fairness, &f.fairnessIsOld, value)
 	case "x-gateway-inference-fairness-id":
-		first(&f.oldFairness, value, maxLabelBytes)
+		byOldName(&f.fairness, &f.fairnessIsOld, value)
 	case "x-llm-d-inference-objective":
-		first(&f.objective, value, maxLabelBytes)
+		byNewName(&f.objective, &f.objectiveIsOld, value)
 	case "x-gateway-inference-objective":
-		first(&f.oldObjective, value, maxLabelBytes)
+		byOldName(&f.objective, &f.objectiveIsOld, value)
+	}
+}
+
+// byNewName sets dst to the value of a header by its new name, which wins over one by the old name.
+func byNewName(dst *string, isOld *bool, value []byte) {
+	if *isOld && len(value) > 0 {
+		*dst, *isOld = "", false
+	}
+	first(dst, value, maxLabelBytes)
+}
+
+// byOldName sets dst to the value of a header by its old name, if there is none yet.
+func byOldName(dst *string, isOld *bool, value []byte) {
+	if *dst == "" {
+		first(dst, value, maxLabelBytes)
+		*isOld = true
 	}
 }
 
@@ -107,15 +122,14 @@ func (f *facts) addEncoding(value []byte) {
 	}
 }
 
-// flow returns the flow of the request, by the priorities of objectives in its configuration. The new name of a header
-// wins over the old one.
+// flow returns the flow of the request, by the priorities of objectives in its configuration.
 func (f *facts) flow(priorities map[string]int) messages.FlowKey {
 	key := messages.FlowKey{Fairness: messages.DefaultFairness}
-	if id := cmp.Or(f.fairness, f.oldFairness); id != "" {
-		key.Fairness = records.Label(id)
+	if f.fairness != "" {
+		key.Fairness = records.Label(f.fairness)
 	}
-	if name := cmp.Or(f.objective, f.oldObjective); name != "" {
-		key.Priority = priorities[records.Label(name)]
+	if f.objective != "" {
+		key.Priority = priorities[records.Label(f.objective)]
 	}
 	return key
 }
