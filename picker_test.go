@@ -120,6 +120,8 @@ func (*stand) ScoreClamped(int)             {}
 func (*stand) ScoreNaN(int)                 {}
 func (*stand) AllStale()                    {}
 
+func (*stand) RunFailed(string, messages.Reason) {}
+
 // await steps until something is so.
 func (s *stand) await(what string, so func() bool) {
 	s.t.Helper()
@@ -360,6 +362,8 @@ func (c *tally) PluginRan(int, time.Duration) { c.ran++ }
 func (*tally) ScoreClamped(int)               {}
 func (*tally) ScoreNaN(int)                   {}
 func (*tally) AllStale()                      {}
+
+func (*tally) RunFailed(string, messages.Reason) {}
 
 // A request runs under the configuration that it began with, and scrapers go by the one in force.
 func TestRequestsKeepTheirConfiguration(t *testing.T) {

@@ -20,12 +20,14 @@ type PrefixStarted struct{}
 type PromptPlaced struct {
 	Request  RequestID
 	Endpoint EndpointID
-	Model    string // target model
+	Stages   List[EndpointID] // other endpoints that will hold the prompt, such as a prefill server
+	Model    string           // target model
 	Salt     string
 	Blocks   List[uint64] // as in Request; at least one
 }
 
-// PromptServed confirms a prompt's blocks at the endpoint that serves the request, or moves them there.
+// PromptServed confirms a prompt's blocks at the stages and at the endpoint that serves the request,
+// or moves them there.
 //
 //	From:  cycle, at the response headers
 //	To:    prefix

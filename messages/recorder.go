@@ -156,6 +156,14 @@ type Decision struct {
 	Probe       bool          // the request was the probe of an outlier
 	Primary     int           // position in Profiles of the run whose pick serves the request; -1 = it was refused
 	Stale       bool          // all samples were stale: scorers that read them were skipped
+	Stages      List[Stage]   // what works for the request beside the destination that serves it
+	Headers     List[Header]  // that the profile handler set on the request
+}
+
+// Stage is an endpoint that works for a request before its destination does, such as a prefill server.
+type Stage struct {
+	Run int // position in Profiles of the run that picked it
+	At  int // position in Endpoints
 }
 
 // Outlier is an endpoint that was ejected or degraded.
@@ -176,6 +184,9 @@ type ProfileRun struct {
 	Reads   List[string]     // number attributes that the plugins read
 	Values  List[float32]    // of Reads: the pick's, then the runner-up's; NaN = unknown; empty if nothing was picked
 	Ages    [2]time.Duration // of the samples of pick and runner-up; negative = there was none
+
+	Failed   string // why it picked nothing, with the reason first; "" = it picked
+	Optional bool   // a failure does not refuse the request
 }
 
 // FilterRun is what one filter kept.

@@ -10,6 +10,12 @@ type ConnectionID uint64
 // Address is ip:port; IPv6 addresses in brackets.
 type Address string
 
+// Header is a header of HTTP.
+type Header struct {
+	Name  string // lower case
+	Value string
+}
+
 // EndpointID identifies one incarnation of an endpoint. An endpoint that is removed and added again, or restarted, is
 // another incarnation.
 type EndpointID struct {
@@ -31,6 +37,7 @@ type Request struct {
 
 	BodyBytes    int64 // 0 = no body
 	PromptTokens int   // estimate, 4 bytes a token; 0 = unknown
+	Media        int   // images, sounds and files in the messages
 	OutputTokens int   // the client's limit; 0 = none
 
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only

@@ -13,7 +13,8 @@ type StreamMsg interface{ streamMsg() }
 //	To:    stream, at most once
 //	Reply: ResponseEnded or StreamGone
 type PickMade struct {
-	Destinations List[Address] // best first, no duplicates, at least one
+	Destinations List[Address] // best first, at least one; two are equal only if one address serves two endpoints
+	Headers      List[Header]  // to set on the request; they are what the profile handler asked for
 }
 
 // PickFailed answers a stream: the request is not served. The stream turns Reason into a status and a body.

@@ -69,8 +69,15 @@ type response struct {
 	// served is the endpoint that works for the request. It is nil before the pick, and once it is known that no
 	// endpoint of the pool works for it.
 	served *endpoints.Endpoint
+	sent   []sentTo  // the destinations, if one is not sent to its endpoint's own address; else empty
 	began  time.Time // when its headers came; zero before
 	whole  bool      // its end was seen; true only in the phase done
+}
+
+// sentTo is a destination, and the address to which the proxy sends the request for it.
+type sentTo struct {
+	endpoint *endpoints.Endpoint
+	to       messages.Address
 }
 
 // Role returns the role of the cycles of one loop and one plan. In the rings a cycle has the number of its request.
@@ -184,14 +191,28 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
-	c.placePrompt(ctx)
-	destinations := make([]messages.Address, len(out.Ranked))
-	for i, e := range out.Ranked {
-		destinations[i] = e.Spec.Address
-	}
+	c.loadStages(out.Stages)
+	c.placePrompt(ctx, out.Stages)
+	c.noteDestinations(out)
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
-	c.account.onAnswered(c.answer(ctx, messages.PickMade{Destinations: messages.TakeList(destinations)}))
+	c.account.onAnswered(c.answer(ctx, messages.PickMade{
+		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers,
+	}))
+}
+
+// noteDestinations keeps where the request is sent, if that does not follow from the endpoints.
+func (c *Cycle) noteDestinations(out *schedule.Outcome) {
+	elsewhere := false
+	for i, e := range out.Ranked {
+		elsewhere = elsewhere || out.Sent[i] != e.Spec.Address
+	}
+	if !elsewhere {
+		return
+	}
+	for i, e := range out.Ranked {
+		c.sent = append(c.sent, sentTo{e, out.Sent[i]})
+	}
 }
 
 // onResponseStarted learns which endpoint serves the request, and moves the request's load and prompt there.
@@ -215,7 +236,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 	case m.Local != "": // Envoy answered by itself: Served names the endpoint that it tried
 		c.reportLocal(m.Local)
 		where = c.servedByNone()
-	case m.Served != "" && m.Served != c.served.Spec.Address:
+	case m.Served != "" && !c.sentFirst(m.Served):
 		where = c.move(m.Served)
 		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
@@ -225,12 +246,14 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)
 	}
 	if c.phase == picked && m.Bypasses {
+		c.unloadStages() // the first token will not be seen
 		c.detach(ctx)
 	}
 }
 
 // onFirstTokenSeen notes when the first token came. An error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
+	c.unloadStages()
 	c.rec.Bypassed = false // the body is visible after all: the stream can ask the proxy to show it
 	if c.phase == detached {
 		c.attach()
@@ -359,6 +382,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	}
 	c.leaveFlow(ctx)
 	c.abandonProbe()
+	c.unloadStages()
 	c.letGo()
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)

@@ -72,6 +72,7 @@ func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(lingering)
 	c.log.parted = ctx.Now()
 	c.account.leave()
+	c.unloadStages()
 	c.unload()
 	c.leaveFlow(ctx)
 	if soon := c.log.parted.Add(lingersFor); soon.Before(c.deadline) {

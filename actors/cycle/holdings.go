@@ -3,6 +3,7 @@ package cycle
 import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -14,6 +15,13 @@ type holdings struct {
 	prompt bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
 	load   bool // pick is part of the load of the endpoint that served names, which is not nil
 	pick   endpoints.Pick
+	stages []stage // load at what works before the endpoint that serves: from the pick until the first token
+}
+
+// stage is the load of the request at an endpoint beside the one that serves.
+type stage struct {
+	endpoint *endpoints.Endpoint
+	pick     endpoints.Pick
 }
 
 // openEntry enters the request in the book and in the metrics. A check counts only in metrics that no page shows.
@@ -55,15 +63,57 @@ func (c *Cycle) unload() {
 	}
 }
 
+// loadStages makes the request part of the load of its stages.
+func (c *Cycle) loadStages(all []schedule.StageEndpoint) {
+	for _, s := range all {
+		pick := endpoints.LoadWriter{Endpoint: s.Endpoint}.Add(c.req.PromptTokens)
+		c.held.stages = append(c.held.stages, stage{s.Endpoint, pick})
+	}
+}
+
+// unloadStages takes the load of the stages back.
+func (c *Cycle) unloadStages() {
+	for _, s := range c.held.stages {
+		endpoints.LoadWriter{Endpoint: s.endpoint}.Remove(s.pick)
+	}
+	c.held.stages = nil
+}
+
 // placePrompt enters the prompt in the prefix index, provisionally, and drops the cycle's reference to its blocks.
-func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg]) {
+func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg], stages []schedule.StageEndpoint) {
 	if c.req.Blocks.Len() == 0 || c.check {
 		return
 	}
+	var also []messages.EndpointID
+	for _, s := range stages {
+		if s.Prompt {
+			also = append(also, s.ID)
+		}
+	}
 	c.held.prompt, _ = tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptPlaced{
-		Request: c.req.ID, Endpoint: c.served.ID, Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks,
+		Request: c.req.ID, Endpoint: c.served.ID, Stages: messages.TakeList(also), Model: c.req.Model,
+		Salt: c.req.Salt, Blocks: c.req.Blocks,
 	})
 	c.req.Blocks = messages.List[uint64]{}
+}
+
+// sentFirst reports whether an address is the one to which the request was sent first.
+func (c *Cycle) sentFirst(to messages.Address) bool {
+	if len(c.sent) > 0 {
+		return c.sent[0].to == to
+	}
+	return c.served.Spec.Address == to
+}
+
+// reached returns the endpoint that a request which was sent to an address reaches; nil = the pool does not have it. Of
+// several destinations with that address it is the best one.
+func (c *Cycle) reached(to messages.Address) *endpoints.Endpoint {
+	for _, s := range c.sent {
+		if s.to == to {
+			return s.endpoint
+		}
+	}
+	return c.deps.Pool.Snapshot().ByAddress(to)
 }
 
 // move moves the load to the endpoint with an address and returns its id, or the zero id if the pool does not have it.
@@ -71,7 +121,7 @@ func (c *Cycle) move(to messages.Address) messages.EndpointID {
 	if !c.check {
 		c.deps.Metrics.elsewhere.Inc()
 	}
-	if e := c.deps.Pool.Snapshot().ByAddress(to); e != nil {
+	if e := c.reached(to); e != nil {
 		c.serveAt(e)
 		return e.ID
 	}

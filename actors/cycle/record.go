@@ -19,10 +19,14 @@ const eventSlots = 16
 
 // event becomes a messages.RecordEvent. It is half as large, and every cycle has sixteen.
 type event struct {
-	at, waited, took time.Duration
-	kind             runtime.Kind // of the message
-	to               receiver
+	at           time.Duration
+	waited, took span
+	kind         runtime.Kind // of the message
+	to           receiver
 }
+
+// span is a time.Duration to seven digits, in half the memory.
+type span float32
 
 // receiver is an actor that cycles tell.
 type receiver uint8
@@ -65,7 +69,7 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 	arrival := ctx.Arrival()
 	slot := c.note(arrival.Kind, toCycle, ctx.Now().Sub(c.rec.ArrivedAt))
 	if slot >= 0 {
-		c.events[slot].waited = arrival.Waited
+		c.events[slot].waited = span(arrival.Waited)
 	}
 	return slot
 }
@@ -73,7 +77,7 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 // handled notes how long the message in hand took, also when its handler panicked.
 func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
 	if slot >= 0 {
-		c.events[slot].took = ctx.Elapsed()
+		c.events[slot].took = span(ctx.Elapsed())
 	}
 }
 
@@ -93,7 +97,8 @@ func (r *record) listEvents(ctx runtime.Context[messages.CycleMsg]) messages.Lis
 	list := make([]messages.RecordEvent, r.count)
 	for i, e := range r.events[:r.count] {
 		list[i] = messages.RecordEvent{
-			Name: ctx.KindName(e.kind), To: receivers[e.to], At: e.at, Waited: e.waited, Took: e.took,
+			Name: ctx.KindName(e.kind), To: receivers[e.to], At: e.at, Waited: time.Duration(e.waited),
+			Took: time.Duration(e.took),
 		}
 	}
 	return messages.TakeList(list)

@@ -24,7 +24,14 @@ type placement struct {
 	endpoint messages.EndpointID
 	prompt   blockindex.Prompt
 	entry    blockindex.Entry
-	served   bool // confirmed by response headers
+	stages   []held // where else the prompt stands
+	served   bool   // confirmed by response headers
+}
+
+// held is an entry of a prompt at a stage.
+type held struct {
+	endpoint messages.EndpointID
+	entry    blockindex.Entry
 }
 
 // departure is an endpoint whose slot is being cleared.
@@ -62,14 +69,18 @@ func (p *Prefix) Receive(ctx runtime.Context[messages.PrefixMsg], m messages.Pre
 }
 
 func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
-	p.withdraw(m.Request) // a request's prompt stands at one endpoint only
+	p.withdraw(m.Request) // it comes once for a request, and in vain if the actor fails with it
 	if !p.admits(m.Endpoint) {
 		return
 	}
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
-	p.placed[m.Request] = placement{
-		endpoint: m.Endpoint, prompt: prompt, entry: p.index.Enter(m.Endpoint.Slot, prompt),
+	placed := placement{endpoint: m.Endpoint, prompt: prompt, entry: p.index.Enter(m.Endpoint.Slot, prompt)}
+	for _, e := range m.Stages.All() {
+		if p.admits(e) && e != m.Endpoint {
+			placed.stages = append(placed.stages, held{e, p.index.Enter(e.Slot, prompt)})
+		}
 	}
+	p.placed[m.Request] = placed
 }
 
 func (p *Prefix) onPromptServed(m messages.PromptServed) {
@@ -82,10 +93,11 @@ func (p *Prefix) onPromptServed(m messages.PromptServed) {
 		p.placed[m.Request] = placed
 		return
 	}
-	p.withdraw(m.Request)
 	if !p.admits(m.Endpoint) {
+		p.withdraw(m.Request)
 		return
 	}
+	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
 	placed.endpoint, placed.served = m.Endpoint, true
 	placed.entry = p.index.Enter(m.Endpoint.Slot, placed.prompt)
 	p.placed[m.Request] = placed
@@ -172,8 +184,16 @@ func (p *Prefix) withdraw(id messages.RequestID) {
 		return
 	}
 	delete(p.placed, id)
-	if p.admits(placed.endpoint) {
-		p.index.Withdraw(placed.endpoint.Slot, placed.prompt, placed.entry)
+	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
+	for _, s := range placed.stages {
+		p.remove(placed.prompt, s)
+	}
+}
+
+// remove takes a request's own blocks out of the index at one endpoint.
+func (p *Prefix) remove(prompt blockindex.Prompt, at held) {
+	if p.admits(at.endpoint) {
+		p.index.Withdraw(at.endpoint.Slot, prompt, at.entry)
 	}
 }
 

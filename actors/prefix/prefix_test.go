@@ -268,3 +268,34 @@ func (s *scene) holds(blocks messages.List[uint64], slot0, slot1 int) {
 		s.t.Errorf("lead blocks of %v held: %v, want [%d %d]", blocks.Append(nil), out, slot0, slot1)
 	}
 }
+
+// The prompt of a request with a prefill server stands at both servers, and goes from both if the request fails.
+func TestPromptStandsAtItsStages(t *testing.T) {
+	both := messages.PromptPlaced{Request: 1, Endpoint: a1, Stages: messages.ListOf(b1), Model: "m", Blocks: prompt}
+	for name, c := range map[string]struct {
+		told []messages.PrefixMsg
+		a, b int
+	}{
+		"placed":     {nil, 4, 4},
+		"not served": {[]messages.PrefixMsg{messages.PromptEnded{Request: 1}}, 0, 0},
+		"served": {[]messages.PrefixMsg{messages.PromptServed{Request: 1, Endpoint: a1},
+			messages.PromptEnded{Request: 1}}, 4, 4},
+		"failed": {[]messages.PrefixMsg{messages.PromptServed{Request: 1, Endpoint: a1},
+			messages.PromptEnded{Request: 1, Failed: true}}, 0, 0},
+		"moved to the stage": {[]messages.PrefixMsg{messages.PromptServed{Request: 1, Endpoint: b1},
+			messages.PromptEnded{Request: 1}}, 0, 4},
+		"served by a stranger": {[]messages.PrefixMsg{messages.PromptServed{Request: 1}}, 0, 0},
+		"the stage has left": {[]messages.PrefixMsg{
+			messages.DeparturesListed{Endpoints: messages.ListOf(b1)}, messages.PromptServed{Request: 1, Endpoint: a1},
+			messages.PromptEnded{Request: 1, Failed: true}}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.actor.Tell(both)
+			for _, m := range c.told {
+				s.actor.Tell(m)
+			}
+			s.holds(prompt, c.a, c.b)
+		})
+	}
+}

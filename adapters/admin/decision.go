@@ -18,6 +18,12 @@ type decisionView struct {
 	Probe       bool          `json:"probe"`             // the request was the probe of an outlier
 	Outliers    []outlierSeen `json:"outliers"`          // candidates that were not healthy
 	Profiles    []profileView `json:"profiles"`
+	Headers     []headerView  `json:"headers"` // that the profile handler set on the request
+}
+
+type headerView struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // outlierSeen is a candidate that was ejected or degraded.
@@ -30,6 +36,10 @@ type outlierSeen struct {
 // profileView is one run of a profile.
 type profileView struct {
 	Profile  string       `json:"profile"`
+	Serves   bool         `json:"serves"`   // its pick serves the request
+	Optional bool         `json:"optional"` // if it picks nothing, the request is not refused
+	Failed   string       `json:"failed"`   // why it picked nothing, with the reason first; "" = it picked
+	Stages   []endpoint   `json:"stages"`   // that it picked to work for the request before the one that serves
 	Filters  []filterView `json:"filters"`
 	Stale    []endpoint   `json:"dropped_as_stale"` // by no filter: others had fresh samples
 	Scorers  []scorerView `json:"scorers"`
@@ -86,7 +96,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 	}
 	v := &decisionView{
 		PoolVersion: d.PoolVersion, Pool: d.Pool, Candidates: d.Endpoints.Len(), AllStale: d.Stale, Probe: d.Probe,
-		Outliers: []outlierSeen{}, Profiles: make([]profileView, 0, d.Profiles.Len()),
+		Outliers: []outlierSeen{}, Profiles: make([]profileView, 0, d.Profiles.Len()), Headers: []headerView{},
 	}
 	all := make([]endpoint, 0, d.Endpoints.Len())
 	for _, id := range d.Endpoints.All() {
@@ -97,15 +107,26 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 			v.Outliers = append(v.Outliers, outlierSeen{all[s.At], s.Ejected, s.Cause.String()})
 		}
 	}
-	for _, run := range d.Profiles.All() {
-		v.Profiles = append(v.Profiles, profile(&run, all, d))
+	for i, run := range d.Profiles.All() {
+		of := profile(&run, all, d)
+		of.Serves = i == d.Primary
+		for _, s := range d.Stages.All() {
+			if s.Run == i && s.At < len(all) {
+				of.Stages = append(of.Stages, all[s.At])
+			}
+		}
+		v.Profiles = append(v.Profiles, of)
+	}
+	for _, h := range d.Headers.All() {
+		v.Headers = append(v.Headers, headerView{h.Name, h.Value})
 	}
 	return v
 }
 
 func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) profileView {
 	v := profileView{
-		Profile: run.Profile, Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
+		Profile: run.Profile, Optional: run.Optional, Failed: run.Failed, Stages: []endpoint{},
+		Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
 		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
 	}
 	for i := range all {

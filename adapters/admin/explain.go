@@ -229,6 +229,9 @@ func decision(b *strings.Builder, r *requestView, all bool) {
 		b.WriteString("  every sample was stale: in-flight load stood in for the scorers that read samples\n")
 	}
 	outliers(b, d, all)
+	for _, h := range d.Headers {
+		field(b, "  header", clean(h.Name)+": "+clean(h.Value))
+	}
 	for i := range d.Profiles {
 		chosen(b, &d.Profiles[i], r.Served, all)
 	}

@@ -19,6 +19,12 @@ const (
 // chosen writes what one profile run did: filters, scores, pick.
 func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
 	fmt.Fprintf(b, "\nprofile %s\n", clip(clean(p.Profile), width-10))
+	for _, s := range p.Stages {
+		field(b, "  stage", s.text()+" works for the request before the endpoint that serves it")
+	}
+	if p.Failed != "" && p.Optional {
+		field(b, "  optional", clean(p.Failed)+"; the request is served without")
+	}
 	for i := range p.Filters {
 		f := &p.Filters[i]
 		text := fmt.Sprintf("%s kept %d of %d", clean(f.Plugin), f.Kept, f.Kept+len(f.Dropped))

@@ -136,14 +136,14 @@ func (st *stream) forward(m messages.PickMade, last event) error {
 // request alone.
 func (st *stream) sendPick(m messages.PickMade, last event) error {
 	list := st.destinations(m)
+	set := []wire.Header{{Key: destinationKey, Value: list}, {Key: requestIDHeader, Value: st.name}}
+	for _, h := range m.Headers.All() {
+		set = append(set, wire.Header{Key: h.Name, Value: h.Value})
+	}
 	answer := wire.HeadersAnswer{
 		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
-		Set: []wire.Header{
-			{Key: destinationKey, Value: list},
-			{Key: requestIDHeader, Value: st.name},
-		},
-		ClearRouteCache: true,
-		Metadata:        []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
+		Set: set, ClearRouteCache: true,
+		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
 	}
 	sent := lastPickSent
 	if last == headersCame || last == chunkCame {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Plugins are the metrics of plugins. Register once; each plan gets an observer of its own. Plans that name the same
@@ -21,6 +22,7 @@ type Plugins struct {
 	took   *durations
 	faults *prometheus.CounterVec
 	stale  staleRuns
+	failed *prometheus.CounterVec
 
 	mu    sync.Mutex         // of plans, and of the series that come and go by it
 	plans map[stepLabels]int // steps of living plans, by series; > 0
@@ -63,15 +65,20 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 		Name: "signalbox_all_samples_stale_total",
 		Help: "Profile runs whose samples were all stale, so that in-flight load stood in for them.",
 	})
-	r.MustRegister(p.took, p.faults, p.stale.counter)
+	p.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_optional_profile_failures_total",
+		Help: "Runs of a profile that picked no endpoint, where the request was served without one.",
+	}, []string{"profile", "reason"})
+	r.MustRegister(p.took, p.faults, p.stale.counter, p.failed)
 	return p
 }
 
 // Observer observes the plugins of one plan. It looks up their counters when it is made, and finds them by number
 // while plugins run.
 type Observer struct {
-	stale *staleRuns
-	steps []meters
+	stale  *staleRuns
+	failed *prometheus.CounterVec
+	steps  []meters
 }
 
 type meters struct {
@@ -82,7 +89,7 @@ type meters struct {
 // Observe numbers the steps of a plan, which has not run yet, and observes them. The series of its steps go when the
 // plan is garbage and no other plan names them: requests need not count the uses of a plan.
 func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
-	o := &Observer{stale: &p.stale}
+	o := &Observer{stale: &p.stale, failed: p.failed}
 	var series []stepLabels
 	meter := func(point string, s *schedule.Step) {
 		labels := stepLabels{point, s.Type, s.Name}
@@ -144,3 +151,8 @@ func (o *Observer) ScoreNaN(meter int) { o.steps[meter].nan.Inc() }
 
 // AllStale counts a profile run without a fresh sample, and warns of it once a second.
 func (o *Observer) AllStale() { o.stale.note() }
+
+// RunFailed counts an optional run that picked nothing.
+func (o *Observer) RunFailed(profile string, why messages.Reason) {
+	o.failed.WithLabelValues(profile, why.String()).Inc()
+}

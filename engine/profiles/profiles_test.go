@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestSingleProfile(t *testing.T) {
@@ -19,12 +18,12 @@ func TestSingleProfile(t *testing.T) {
 		"no profiles": {nil, nil, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := h.Next(new(messages.Request), c.profiles, c.earlier); got != c.want {
+			if got := h.Next(&schedule.Course{Profiles: c.profiles, Results: c.earlier}).Profile; got != c.want {
 				t.Errorf("Next(%v, %v) = %d, want %d", c.profiles, c.earlier, got, c.want)
 			}
 		})
 	}
-	if got := h.Primary([]schedule.Result{{}}); got != 0 {
+	if got := h.Primary(new(schedule.Course)); got != 0 {
 		t.Errorf("Primary = %d, want 0", got)
 	}
 }

@@ -1,8 +1,9 @@
 package profiles
 
 import (
+	"fmt"
+
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // SingleProfile runs the only profile once; what it picks serves the request. The configuration must have one profile.
@@ -11,13 +12,21 @@ type SingleProfile struct{}
 // Validate returns nil: there are no parameters.
 func (SingleProfile) Validate() error { return nil }
 
-// Next returns the first profile, then none.
-func (SingleProfile) Next(_ *messages.Request, profiles []string, earlier []schedule.Result) int {
-	if len(earlier) > 0 || len(profiles) == 0 {
-		return -1
+// Arrange wants a single profile.
+func (SingleProfile) Arrange(profiles []string, _ func(string, string) any) error {
+	if len(profiles) != 1 {
+		return fmt.Errorf("schedulingProfiles: got %d profiles, want one", len(profiles))
 	}
-	return 0
+	return nil
+}
+
+// Next returns the first profile, then none.
+func (SingleProfile) Next(c *schedule.Course) schedule.Run {
+	if len(c.Results) > 0 || len(c.Profiles) == 0 {
+		return schedule.Run{Profile: -1}
+	}
+	return schedule.Run{}
 }
 
 // Primary returns the only result.
-func (SingleProfile) Primary([]schedule.Result) int { return 0 }
+func (SingleProfile) Primary(*schedule.Course) int { return 0 }

@@ -95,9 +95,14 @@ func size(r *messages.Record) int {
 	n += r.Events.Len() * int(unsafe.Sizeof(messages.RecordEvent{}))
 	n += r.Decision.Endpoints.Len() * int(unsafe.Sizeof(messages.EndpointID{}))
 	n += r.Decision.Outliers.Len() * int(unsafe.Sizeof(messages.Outlier{}))
+	n += r.Decision.Stages.Len() * int(unsafe.Sizeof(messages.Stage{}))
+	for _, h := range r.Decision.Headers.All() {
+		n += int(unsafe.Sizeof(h)) + len(h.Name) + len(h.Value)
+	}
 	for _, p := range r.Decision.Profiles.All() {
 		per := p.Filters.Len() + 4*p.Scorers.Len() + 4
-		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len() + 4*p.Values.Len()
+		n += int(unsafe.Sizeof(p)) + per*r.Decision.Endpoints.Len() + 4*p.Ranked.Len() + 4*p.Values.Len() +
+			len(p.Failed)
 		n += p.Filters.Len()*int(unsafe.Sizeof(messages.FilterRun{})) +
 			p.Scorers.Len()*int(unsafe.Sizeof(messages.ScorerRun{}))
 	}

@@ -87,25 +87,21 @@ func (r *profileRun) candidate(at int) (int, bool) {
 	return slices.BinarySearch(r.place, at)
 }
 
-// try takes the probe of the endpoint that is due, unless another request has it, and reports whether it did. It then
-// puts that endpoint first in the run's ranking. The others follow, so that the proxy can fall back to them.
-func (p probe) try(run *messages.ProfileRun) bool {
-	if p.due.at < 0 || !p.due.Probe() {
-		return false
-	}
+// open reports whether the request may become the probe of the endpoint that is due.
+func (p probe) open() bool { return p.due.at >= 0 && !p.due.Probing() }
+
+// front returns a ranking with the endpoint that is due first. The others follow, so that the proxy can fall back to
+// them.
+func (p probe) front(ranking messages.List[uint32]) messages.List[uint32] {
 	first := uint32(p.due.at)
-	if best := run.Ranked.At(0); best != first {
-		run.Runner = int(best)
-	}
-	ranked := make([]uint32, 0, run.Ranked.Len()+1)
+	ranked := make([]uint32, 0, ranking.Len()+1)
 	ranked = append(ranked, first)
-	for _, at := range run.Ranked.All() {
+	for _, at := range ranking.All() {
 		if at != first {
 			ranked = append(ranked, at)
 		}
 	}
-	run.Ranked = messages.TakeList(ranked[:min(len(ranked), p.most)])
-	return true
+	return messages.TakeList(ranked[:min(len(ranked), p.most)])
 }
 
 // statuses returns the outliers as a record has them.

@@ -79,10 +79,11 @@ func crowded(t testing.TB, n int) *scene {
 // crowd hears of the steps of a plan and keeps nothing.
 type crowd struct{}
 
-func (crowd) PluginRan(int, time.Duration) {}
-func (crowd) ScoreClamped(int)             {}
-func (crowd) ScoreNaN(int)                 {}
-func (crowd) AllStale()                    {}
+func (crowd) PluginRan(int, time.Duration)      {}
+func (crowd) ScoreClamped(int)                  {}
+func (crowd) ScoreNaN(int)                      {}
+func (crowd) AllStale()                         {}
+func (crowd) RunFailed(string, messages.Reason) {}
 
 // BenchmarkThirtyPlugins schedules a request with 30 plugins in the profile.
 func BenchmarkThirtyPlugins(b *testing.B) {

@@ -13,7 +13,9 @@ import (
 // has it.
 type Plan struct {
 	profiles []Profile
+	names    []string // of profiles
 	handler  Handler
+	finisher Finisher // handler, if it is one; else nil
 	stale    time.Duration
 	fills    *fills
 	observer Observer // of its steps
@@ -26,8 +28,10 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 		layout = new(attributes.Layout)
 	}
 	plan := &Plan{profiles: profiles, handler: handler, stale: stale, fills: newFills(layout), observer: unheard{}}
+	plan.finisher, _ = handler.(Finisher)
 	for i := range profiles {
 		p := &profiles[i]
+		plan.names = append(plan.names, p.Name)
 		p.sampled = false
 		p.note(layout)
 		for j := range p.Filters {
@@ -149,6 +153,8 @@ type Observer interface {
 	ScoreClamped(meter int) // a score was out of [0,1]
 	ScoreNaN(meter int)
 	AllStale() // in a profile run whose scorers read samples
+	// RunFailed is told of an optional run that picked nothing.
+	RunFailed(profile string, why messages.Reason)
 }
 
 // unheard is the observer of a plan that none observes.
@@ -158,6 +164,8 @@ func (unheard) PluginRan(int, time.Duration) {}
 func (unheard) ScoreClamped(int)             {}
 func (unheard) ScoreNaN(int)                 {}
 func (unheard) AllStale()                    {}
+
+func (unheard) RunFailed(string, messages.Reason) {}
 
 // Matcher finds how much of a prompt each endpoint holds.
 type Matcher interface {

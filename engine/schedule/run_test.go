@@ -71,10 +71,10 @@ type handler struct {
 	primary int
 }
 
-func (h handler) Next(_ *messages.Request, _ []string, e []schedule.Result) int {
-	return h.next(len(e))
+func (h handler) Next(c *schedule.Course) schedule.Run {
+	return schedule.Run{Profile: h.next(len(c.Results))}
 }
-func (h handler) Primary([]schedule.Result) int { return h.primary }
+func (h handler) Primary(*schedule.Course) int { return h.primary }
 
 func TestHandlerFaultsAreOurs(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -162,13 +162,9 @@ func (f matchFunc) Match(p blockindex.Prompt, out []int) int { return f(p, out) 
 
 type once struct{}
 
-func (once) Next(_ *messages.Request, _ []string, earlier []schedule.Result) int {
-	if len(earlier) == 0 {
-		return 0
-	}
-	return -1
-}
-func (once) Primary([]schedule.Result) int { return 0 }
+func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -len(c.Results)} }
+
+func (once) Primary(*schedule.Course) int { return 0 }
 
 // ticks is a clock on which every plugin takes one nanosecond.
 type ticks struct{ n int64 }
@@ -179,9 +175,14 @@ func (t *ticks) Nanos() int64 { t.n++; return t.n }
 type counts struct {
 	ran, clamped, nan [32]int
 	stale             int
+	failed            []string // optional runs
 }
 
 func (c *counts) PluginRan(meter int, took time.Duration) { c.ran[meter] += int(took) }
 func (c *counts) ScoreClamped(meter int)                  { c.clamped[meter]++ }
 func (c *counts) ScoreNaN(meter int)                      { c.nan[meter]++ }
 func (c *counts) AllStale()                               { c.stale++ }
+
+func (c *counts) RunFailed(profile string, why messages.Reason) {
+	c.failed = append(c.failed, profile+": "+why.String())
+}

@@ -11,7 +11,7 @@ import (
 type Input struct {
 	Request    *messages.Request
 	Profile    string   // the profile that runs
-	Earlier    []Result // what the profiles that ran before picked for this request
+	Earlier    []Result // of the profiles that ran before for this request
 	Candidates Candidates
 	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
 
@@ -23,14 +23,16 @@ func (in *Input) Numbers(of attributes.NumberSlot) Numbers {
 	return Numbers{in.run.numbers(of.Index())}
 }
 
+// Picked returns the endpoint that an earlier run ranked first; false = it picked nothing.
+func (in *Input) Picked(r *Result) (Candidate, bool) {
+	if r.Ranked.Len() == 0 {
+		return Candidate{}, false
+	}
+	return Candidate{&in.run.view.all[r.Ranked.At(0)]}, true
+}
+
 // Names returns an attribute that the plugin has declared.
 func (in *Input) Names(of attributes.NamesSlot) Names { return Names{in.run.names(of.Index())} }
-
-// Result is what one profile run picked.
-type Result struct {
-	Profile string
-	Ranked  []messages.EndpointID // best first
-}
 
 // Filter says which candidates stay.
 type Filter interface {
@@ -63,17 +65,4 @@ type Reader interface {
 	// Declare asks for the slots of the attributes that the plugin reads, and keeps them. It is called once, after the
 	// parameters were decoded and before the plugin runs. What no plugin declares is not gathered.
 	Declare(r *attributes.Reader)
-}
-
-// Handler chooses which profiles run for a request, one after the other.
-type Handler interface {
-	// Next returns the index in profiles of the profile to run after those in earlier; -1 = none. It is called until it
-	// returns -1. If it returns the same index twice for one request, or one out of range, the request is answered 500.
-	// Next must neither keep nor change its arguments.
-	Next(in *messages.Request, profiles []string, earlier []Result) int
-	// Primary returns the index in results of the run whose pick serves the request. It is called once for each
-	// request, after the last Next, unless a profile failed, which refuses the request. results has every run in its
-	// order, and is empty if the first Next returned -1. If Primary returns an index out of range, the request is
-	// answered 500. Primary must neither keep nor change its argument.
-	Primary(results []Result) int
 }

@@ -1,9 +1,9 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -24,25 +24,28 @@ type Scheduler struct {
 	view  view
 	run   profileRun
 
-	names   []string              // of the plan's profiles
-	results []Result              // of the profiles that have run, in their order
-	probes  []probe               // probes[i] belongs to results[i]
-	ran     []bool                // ran[i] = profile i has run
-	best    []*endpoints.Endpoint // the buffer of Outcome.Ranked
+	course Course
+	final  Final
+	probes []probe               // probes[i] belongs to course.Results[i]
+	ran    []bool                // ran[i] = profile i has run
+	best   []*endpoints.Endpoint // the buffers of Outcome, like the two below
+	sent   []messages.Address
+	stages []StageEndpoint
 }
 
 // NewScheduler returns a scheduler for one loop.
 func NewScheduler(tools Tools) *Scheduler {
 	s := &Scheduler{tools: tools}
 	s.run.tools, s.run.view = &s.tools, &s.view
+	s.course.Rand, s.course.view = tools.Rand, &s.view
 	return s
 }
 
-// Outcome is the result of scheduling a request.
+// Outcome is the result of scheduling a request. Its slices are valid until the next Run.
 type Outcome struct {
-	// Ranked is the pick of the primary profile run, best first; empty exactly if Reason is set. It is valid until the
-	// next Run.
-	Ranked   []*endpoints.Endpoint
+	Ranked   []*endpoints.Endpoint // the destinations, best first; empty exactly if Reason is set
+	Sent     []messages.Address    // Sent[i] = where the proxy sends the request for Ranked[i]
+	Stages   []StageEndpoint       // what works for the request beside Ranked[0]
 	Reason   messages.Reason
 	Detail   string // as in messages.PickFailed
 	Decision messages.Decision
@@ -50,6 +53,12 @@ type Outcome struct {
 
 	Probe        bool // this request is the probe of Ranked[0]
 	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
+}
+
+// StageEndpoint is the endpoint of a Stage.
+type StageEndpoint struct {
+	*endpoints.Endpoint
+	Prompt bool // as in Stage
 }
 
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
@@ -72,44 +81,63 @@ func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Sna
 	case len(s.view.all) == 0:
 		return out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
 	}
-	var runs []messages.ProfileRun
-	for {
-		i := p.handler.Next(req, s.names, s.results)
-		if i < 0 {
-			break
-		}
-		if i >= len(p.profiles) {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i,
-				len(p.profiles)))
-		}
-		if s.ran[i] {
-			return out.fail(messages.Internal, fmt.Sprintf("the profile handler named profile %s twice",
-				p.profiles[i].Name))
-		}
-		s.ran[i] = true
-		s.run.in.Earlier = s.results
-		rec, reason, detail := s.run.profile(req, &p.profiles[i], now)
-		runs = append(runs, rec)
-		out.Decision.Profiles = messages.TakeList(runs)
-		out.Decision.Stale = out.Decision.Stale || s.run.stale
-		if reason != messages.NoReason {
-			return out.fail(reason, detail)
-		}
-		s.results = append(s.results, s.result(p.profiles[i].Name, &rec))
-		s.probes = append(s.probes, probe{&p.profiles[i], s.run.due, p.profiles[i].Picker.most(rec.Ranked.Len())})
-		s.view.show(&runs[len(runs)-1], &p.profiles[i], s.run.values, now)
+	s.course.Request = req
+	defer s.forget()
+	runs, why, detail := s.profiles(p, &out.Decision, now)
+	if why != messages.NoReason {
+		return out.fail(why, detail)
 	}
-	out.rank(s, runs, p.handler.Primary(s.results), now)
-	return out
+	return s.finish(out, p, runs, now)
+}
+
+// profiles runs the profiles that the handler names, and notes them in the decision. It returns why the request is
+// refused, if it is.
+func (s *Scheduler) profiles(
+	p *Plan, d *messages.Decision, now time.Time,
+) (runs []messages.ProfileRun, why messages.Reason, detail string) {
+	for {
+		next := p.handler.Next(&s.course)
+		switch i := next.Profile; {
+		case i < 0:
+			return runs, messages.NoReason, ""
+		case i >= len(s.course.Profiles):
+			return runs, messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i,
+				len(s.course.Profiles))
+		case s.ran[i]:
+			return runs, messages.Internal, fmt.Sprintf("the profile handler named profile %s twice",
+				s.course.Profiles[i])
+		}
+		s.ran[next.Profile] = true
+		of := &p.profiles[next.Profile]
+		s.run.in.Earlier = s.course.Results
+		rec, why, detail := s.run.profile(s.course.Request, of, now)
+		rec.Optional = next.Optional
+		if why == messages.NoReason {
+			s.view.show(&rec, of, s.run.values, now)
+		} else {
+			rec.Failed = why.String() + ": " + detail
+		}
+		runs = append(runs, rec)
+		d.Profiles, d.Stale = messages.TakeList(runs), d.Stale || s.run.stale
+		s.course.Results = append(s.course.Results, Result{
+			Index: next.Profile, Profile: of.Name, Optional: next.Optional, Reason: why, Detail: detail,
+			Ranked: rec.Ranked, Totals: rec.Totals,
+		})
+		s.probes = append(s.probes, probe{of, s.run.due, of.Picker.most(rec.Ranked.Len())})
+		if why == messages.NoReason {
+			continue
+		}
+		if !next.Optional {
+			return runs, why, detail
+		}
+		p.observer.RunFailed(of.Name, why)
+	}
 }
 
 // begin clears the buffers for a request, and returns its decision so far: the endpoints, and no profile run.
 func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
-	s.names, s.results, s.probes = s.names[:0], s.results[:0], s.probes[:0]
-	for i := range p.profiles {
-		s.names = append(s.names, p.profiles[i].Name)
-	}
-	s.ran = grow(s.ran, len(p.profiles))
+	s.course.Profiles, s.course.Results, s.probes = p.names, s.course.Results[:0], s.probes[:0]
+	s.ran = grow(s.ran, len(p.names))
 	clear(s.ran)
 	ids := make([]messages.EndpointID, len(s.view.all))
 	for i := range s.view.all {
@@ -122,40 +150,105 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	}
 }
 
-// result returns a profile run as handlers and later profiles see it.
-func (s *Scheduler) result(profile string, rec *messages.ProfileRun) Result {
-	ids := make([]messages.EndpointID, 0, rec.Ranked.Len())
-	for _, at := range rec.Ranked.All() {
-		ids = append(ids, s.view.all[at].id)
-	}
-	return Result{Profile: profile, Ranked: ids}
-}
+// forget drops the request, which a loop must not keep until the next one comes.
+func (s *Scheduler) forget() { s.course.Request = nil }
 
 func (o Outcome) fail(why messages.Reason, detail string) Outcome {
-	o.Reason, o.Detail, o.Ranked = why, detail, nil
+	o.Reason, o.Detail = why, detail
 	return o
 }
 
-// rank sets the outcome to the pick of the primary profile run. It may make the request the probe of an outlier, which
-// then comes first.
-func (o *Outcome) rank(s *Scheduler, runs []messages.ProfileRun, primary int, now time.Time) {
+// finish sets the outcome to the pick of the primary run, as the handler has it. It may make the request the probe of
+// an outlier, which then comes first.
+func (s *Scheduler) finish(out Outcome, p *Plan, runs []messages.ProfileRun, now time.Time) Outcome {
+	primary := p.handler.Primary(&s.course)
 	if primary < 0 || primary >= len(runs) {
-		o.Reason, o.Detail = messages.Internal, "the profile handler named no profile that ran"
+		return out.fail(messages.Internal, "the profile handler named no profile that ran")
+	}
+	result := &s.course.Results[primary]
+	if result.Reason != messages.NoReason {
+		return out.fail(result.Reason, result.Detail)
+	}
+	probe, ranked := s.probes[primary], result.Ranked
+	if probe.open() {
+		result.Ranked = probe.front(ranked)
+		if fault := s.settle(p, primary, true); fault != "" {
+			return out.fail(messages.Internal, fault)
+		}
+		out.Probe = probe.due.Probe() // only now, for a handler that panics would never give it back
+	}
+	if !out.Probe {
+		result.Ranked = ranked
+		if fault := s.settle(p, primary, false); fault != "" {
+			return out.fail(messages.Internal, fault)
+		}
+	}
+	out.Decision.Probe, out.Decision.Primary = out.Probe, primary
+	s.note(&runs[primary], now)
+	out.Decision.Profiles = messages.TakeList(runs)
+	s.deliver(&out)
+	return out
+}
+
+// settle sets final to what the handler makes of the primary run. It returns what is wrong with that; "" = nothing.
+func (s *Scheduler) settle(p *Plan, primary int, probe bool) string {
+	s.final = Final{Primary: primary, Probe: probe, Destinations: s.final.Destinations[:0], Stages: s.final.Stages[:0]}
+	ranked := s.course.Results[primary].Ranked
+	for _, at := range ranked.All() {
+		s.final.Destinations = append(s.final.Destinations, Destination{At: int(at)})
+	}
+	if p.finisher == nil {
+		return ""
+	}
+	p.finisher.Finish(&s.course, &s.final)
+	if probe {
+		s.final.keepFirst(int(ranked.At(0)))
+	}
+	if fault := s.final.fault(&s.course); fault != "" {
+		return "the profile handler " + fault
+	}
+	return ""
+}
+
+// note notes in the record of the primary run what became of its pick: the runner-up is what would have been picked.
+func (s *Scheduler) note(run *messages.ProfileRun, now time.Time) {
+	same := len(s.final.Destinations) == run.Ranked.Len()
+	for i, d := range s.final.Destinations {
+		same = same && int(run.Ranked.At(i)) == d.At
+	}
+	if same {
 		return
 	}
-	rec := &runs[primary]
-	if o.Probe = s.probes[primary].try(rec); o.Probe {
-		of := s.probes[primary].of
-		s.view.show(rec, of, make([]float32, 2*len(of.read)), now)
+	ranked := make([]uint32, 0, len(s.final.Destinations))
+	for _, d := range s.final.Destinations {
+		ranked = append(ranked, uint32(d.At))
 	}
-	o.Decision.Probe, o.Decision.Primary = o.Probe, primary
-	o.Decision.Profiles = messages.TakeList(runs)
-	s.best = slices.Grow(s.best[:0], rec.Ranked.Len())
-	for _, at := range rec.Ranked.All() {
-		s.best = append(s.best, s.view.sources[at])
+	if best := run.Ranked.At(0); best != ranked[0] {
+		run.Runner = int(best)
 	}
-	o.Ranked = s.best
+	run.Ranked = messages.TakeList(ranked)
+	of := s.probes[s.final.Primary].of
+	s.view.show(run, of, make([]float32, 2*len(of.read)), now)
+}
+
+// deliver sets what the outcome says of endpoints.
+func (s *Scheduler) deliver(out *Outcome) {
+	s.best, s.sent, s.stages = s.best[:0], s.sent[:0], s.stages[:0]
+	for _, d := range s.final.Destinations {
+		e := s.view.sources[d.At]
+		s.best, s.sent = append(s.best, e), append(s.sent, cmp.Or(d.Sent, e.Spec.Address))
+	}
+	out.Ranked, out.Sent = s.best, s.sent
+	if len(s.final.Stages) > 0 {
+		stages := make([]messages.Stage, 0, len(s.final.Stages))
+		for _, of := range s.final.Stages {
+			s.stages = append(s.stages, StageEndpoint{s.view.sources[of.At], of.Prompt})
+			stages = append(stages, messages.Stage{Run: of.Run, At: of.At})
+		}
+		out.Stages, out.Decision.Stages = s.stages, messages.TakeList(stages)
+	}
+	out.Decision.Headers, s.final.Headers = messages.TakeList(s.final.Headers), nil
 	if s.view.matched {
-		o.PrefixBlocks = s.view.matches[s.view.all[rec.Ranked.At(0)].id.Slot]
+		out.PrefixBlocks = s.view.matches[s.best[0].ID.Slot]
 	}
 }

@@ -104,11 +104,11 @@ type handler struct {
 	*faults
 }
 
-func (p handler) Next(in *messages.Request, profiles []string, earlier []schedule.Result) int {
-	if len(earlier) == 0 && p.slip("handler", in, "panics") != "" {
+func (p handler) Next(c *schedule.Course) schedule.Run {
+	if len(c.Results) == 0 && p.slip("handler", c.Request, "panics") != "" {
 		panic(fault{"handler"})
 	}
-	return p.Handler.Next(in, profiles, earlier)
+	return p.Handler.Next(c)
 }
 
 // upTo is a random time below d.

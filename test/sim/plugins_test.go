@@ -110,27 +110,27 @@ type handler struct {
 	primary string // what goes wrong with Primary, drawn at the first Next
 }
 
-func (p *handler) Next(in *messages.Request, profiles []string, earlier []schedule.Result) int {
-	if len(earlier) == 0 {
+func (p *handler) Next(c *schedule.Course) schedule.Run {
+	if len(c.Results) == 0 {
 		p.primary = ""
-		switch what := p.slip("handler", in); what {
+		switch what := p.slip("handler", c.Request); what {
 		case "panics at Next":
 			panic(fault{"handler"})
 		case "names a profile out of range":
-			return len(profiles)
+			return schedule.Run{Profile: len(c.Profiles)}
 		default:
 			p.primary = what
 		}
 	}
-	return p.Handler.Next(in, profiles, earlier)
+	return p.Handler.Next(c)
 }
 
-func (p *handler) Primary(results []schedule.Result) int {
+func (p *handler) Primary(c *schedule.Course) int {
 	switch p.primary {
 	case "panics at Primary":
 		panic(fault{"handler"})
 	case "names a result out of range":
-		return len(results)
+		return len(c.Results)
 	}
-	return p.Handler.Primary(results)
+	return p.Handler.Primary(c)
 }

@@ -236,3 +236,5 @@ func (o *observer) PluginRan(int, time.Duration) {}
 func (o *observer) ScoreClamped(int)             { o.clamped++ }
 func (o *observer) ScoreNaN(int)                 { o.nan++ }
 func (o *observer) AllStale()                    {}
+
+func (o *observer) RunFailed(string, messages.Reason) {}

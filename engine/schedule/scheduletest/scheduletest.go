@@ -1,4 +1,4 @@
-// Package scheduletest shows endpoints to one plugin, as a scheduler does.
+// Package scheduletest shows endpoints to one plugin, or has one handler schedule a request, as a scheduler does.
 //
 // It owns nothing that decides: the plugin sees what a real scheduler makes of real endpoints.
 package scheduletest
@@ -6,6 +6,7 @@ package scheduletest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,74 @@ type Endpoint struct {
 // Show binds the plugin and calls look with an input that has these endpoints as candidates, in this order.
 func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.Input), all ...Endpoint) {
 	t.Helper()
+	layout, slots := bind(t, plugin)
+	plan := schedule.NewPlan([]schedule.Profile{{
+		Scorers: []schedule.ScorerStep{{Step: schedule.Step{Reads: slots}, Scorer: looker(look)}},
+		Picker:  schedule.PickerStep{Picker: first{}},
+	}}, layout, once{}, time.Second)
+	if out := run(plan, req, all); out.Reason != messages.NoReason {
+		t.Fatalf("%v: %s", out.Reason, out.Detail)
+	}
+}
+
+// Profile is a profile that a handler may run. It leaves the endpoints of Ranks, and ranks them in this order.
+type Profile struct {
+	Name  string
+	Ranks []int
+}
+
+// Handle has a handler schedule a request whose prompt has four blocks. deciders are the plugins that the handler's
+// parameters may name.
+func Handle(
+	t *testing.T, h schedule.Handler, deciders map[string]schedule.Decider, profiles []Profile, all ...Endpoint,
+) schedule.Outcome {
+	t.Helper()
+	plugins, names := []any{h}, make([]string, 0, len(profiles))
+	list := make([]schedule.Profile, 0, len(profiles))
+	for _, p := range profiles {
+		names = append(names, p.Name)
+		list = append(list, schedule.Profile{
+			Name:    p.Name,
+			Filters: []schedule.FilterStep{{Step: schedule.Step{Name: "ranks"}, Filter: p}},
+			Picker:  schedule.PickerStep{Picker: p},
+		})
+	}
+	if a, ok := h.(schedule.Arranger); ok {
+		err := a.Arrange(names, func(_, name string) any {
+			plugins = append(plugins, deciders[name])
+			return deciders[name]
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	layout, _ := bind(t, plugins...)
+	return run(schedule.NewPlan(list, layout, h, time.Second), &messages.Request{
+		ID: 1, PromptTokens: 4 * blockindex.BlockTokens, Blocks: messages.ListOf[uint64](1, 2, 3, 4),
+	}, all)
+}
+
+// Filter keeps the endpoints of Ranks.
+func (p Profile) Filter(in *schedule.Input, keep []bool) {
+	for i := range keep {
+		keep[i] = slices.Contains(p.Ranks, int(in.Candidates.At(i).ID().Slot))
+	}
+}
+
+// Pick ranks the candidates as Ranks has them.
+func (p Profile) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
+	for _, slot := range p.Ranks {
+		for i := range in.Candidates.Len() {
+			if int(in.Candidates.At(i).ID().Slot) == slot {
+				ranked = append(ranked, i)
+			}
+		}
+	}
+	return ranked
+}
+
+// run schedules a request over endpoints. The slot of an endpoint is its index.
+func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Outcome {
 	now := time.Unix(1_800_000_000, 0)
 	held := make(matches, len(all))
 	list := make([]*endpoints.Endpoint, len(all))
@@ -44,26 +113,21 @@ func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.I
 		w.Publish(&e.Sample)
 		w.SampleInForce(number)
 	}
-	layout, slots := bind(t, plugin)
-	plan := schedule.NewPlan([]schedule.Profile{{
-		Scorers: []schedule.ScorerStep{{Step: schedule.Step{Reads: slots}, Scorer: looker(look)}},
-		Picker:  schedule.PickerStep{Picker: first{}},
-	}}, layout, once{}, time.Second)
 	s := schedule.NewScheduler(schedule.Tools{Clock: stopped{}, Matcher: held, Rand: rand.New(rand.NewPCG(1, 2))})
-	if out := s.Run(plan, req, endpoints.NewSnapshot(1, list), now); out.Reason != messages.NoReason {
-		t.Fatalf("%v: %s", out.Reason, out.Detail)
-	}
+	return s.Run(plan, req, endpoints.NewSnapshot(1, list), now)
 }
 
-// bind has the plugin declare what it reads, of all that is built in, and of example.com/watts of an "extractor".
-func bind(t *testing.T, plugin any) (*attributes.Layout, []attributes.Slot) {
+// bind has plugins declare what they read, of all that is built in, and of example.com/watts of an "extractor".
+func bind(t *testing.T, plugins ...any) (*attributes.Layout, []attributes.Slot) {
 	t.Helper()
 	var b attributes.Binding
 	b.Emit("built in", attributes.BuiltIn()...)
 	b.Emit("extractor", attributes.Attribute{Name: "example.com/watts"})
 	r := b.Reader("plugin")
-	if p, ok := plugin.(schedule.Reader); ok {
-		p.Declare(r)
+	for _, plugin := range plugins {
+		if p, ok := plugin.(schedule.Reader); ok {
+			p.Declare(r)
+		}
 	}
 	layout, faults := b.Layout()
 	if len(faults) > 0 {
@@ -82,11 +146,8 @@ func (first) Pick(_ *schedule.Input, _ []float32, ranked []int) []int { return a
 
 type once struct{}
 
-func (once) Next(_ *messages.Request, _ []string, earlier []schedule.Result) int {
-	return -len(earlier)
-}
-
-func (once) Primary([]schedule.Result) int { return 0 }
+func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -len(c.Results)} }
+func (once) Primary(*schedule.Course) int         { return 0 }
 
 type stopped struct{}
 

@@ -313,3 +313,5 @@ func (still) PluginRan(int, time.Duration) {}
 func (still) ScoreNaN(int)                 {}
 func (still) ScoreClamped(int)             {}
 func (still) AllStale()                    {}
+
+func (still) RunFailed(string, messages.Reason) {}

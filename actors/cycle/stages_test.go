@@ -1,0 +1,125 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	prefillHeader = "x-prefiller-host-port"
+	sidecar       = messages.Address("10.0.0.1:9000")
+)
+
+// split has the second endpoint read the prompt and the first one generate, or only sends the request to a sidecar.
+type split struct {
+	once
+	sent messages.Address
+}
+
+func (h split) Finish(c *schedule.Course, f *schedule.Final) {
+	f.Destinations = f.Destinations[:1]
+	f.Destinations[0].Sent = h.sent
+	if h.sent == "" {
+		f.Stages = append(f.Stages, schedule.Stage{At: 1, Prompt: true})
+		f.Headers = append(f.Headers, messages.Header{Name: prefillHeader, Value: string(c.Endpoint(1).Address())})
+	}
+}
+
+// playing returns a scene whose cycle waits for its pick by this handler.
+func (h split) playing(t *testing.T) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.plan = schedule.NewPlan([]schedule.Profile{{
+		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
+	}}, nil, h, 0)
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.flow.Told()
+	s.cycle.Tell(messages.Dispatched{})
+	return s
+}
+
+// A stage is load from the pick until the first token, or until the response's headers where the token is not seen. It
+// is given back once, however the request ends.
+func TestStageIsLoadUntilTheFirstToken(t *testing.T) {
+	started, bypasses := messages.ResponseStarted{Status: 200}, messages.ResponseStarted{Status: 200, Bypasses: true}
+	token, ended := messages.FirstTokenSeen{}, messages.ResponseEnded{}
+	gone := messages.StreamGone{Logged: true, Log: messages.LogAwaited}
+	for name, c := range map[string]struct {
+		told  []messages.CycleMsg
+		first int // load of the destination afterwards
+		stage int // load of the stage
+	}{
+		"picked":                   {nil, 1, 1},
+		"headers":                  {[]messages.CycleMsg{started}, 1, 1},
+		"first token":              {[]messages.CycleMsg{started, token}, 1, 0},
+		"whole":                    {[]messages.CycleMsg{started, token, ended}, 0, 0},
+		"whole without a token":    {[]messages.CycleMsg{started, ended}, 0, 0},
+		"bypasses":                 {[]messages.CycleMsg{bypasses}, 1, 0},
+		"client gone":              {[]messages.CycleMsg{messages.StreamGone{}}, 0, 0},
+		"lingers":                  {[]messages.CycleMsg{gone}, 0, 0},
+		"lingers, then runs again": {[]messages.CycleMsg{gone, messages.ResponseOngoing{}}, 1, 0},
+		"revoked":                  {[]messages.CycleMsg{messages.Revoked{Reason: messages.NoCapacity}}, 0, 0},
+		"moved": {[]messages.CycleMsg{messages.ResponseStarted{Status: 200, Served: addresses[second]}},
+			0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := split{}.playing(t)
+			for _, m := range c.told {
+				s.cycle.Tell(m)
+			}
+			s.load(c.first, c.stage)
+			s.cycle.Crash()
+			s.load(0, 0)
+		})
+	}
+}
+
+func TestStagesAreToldToTheStreamAndToThePrefixIndex(t *testing.T) {
+	s := split{}.playing(t)
+	header := messages.ListOf(messages.Header{Name: prefillHeader, Value: string(addresses[second])})
+	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first]), Headers: header})
+	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Stages: messages.ListOf(second), Model: "m",
+		Salt: "s", Blocks: hello.Blocks})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.FirstTokenSeen{})
+	s.cycle.Tell(messages.ResponseEnded{})
+	r := s.over(messages.NoReason)
+	if d := r.Decision; d.Stages.Len() != 1 || d.Stages.At(0) != (messages.Stage{At: 1}) ||
+		d.Headers.At(0) != header.At(0) {
+		t.Errorf("record has stages %+v and headers %+v", d.Stages, d.Headers)
+	}
+}
+
+// A request that is sent to another address than its endpoint's is served by the endpoint if that address answers: no
+// failure of it, and no move.
+func TestServedIsComparedWithTheAddressThatWasSent(t *testing.T) {
+	for name, c := range map[string]struct {
+		served messages.Address
+		want   messages.EndpointID
+		doubts int
+	}{
+		"where it was sent":       {sidecar, first, 0},
+		"Envoy does not say":      {"", first, 0},
+		"another endpoint":        {addresses[second], second, 1},
+		"the endpoint's own port": {addresses[first], first, 1},
+		"a stranger":              {"10.9.9.9:9000", messages.EndpointID{}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := split{sent: sidecar}.playing(t)
+			s.stream.Got(messages.PickMade{Destinations: messages.ListOf(sidecar)})
+			s.outlier.Told()
+			s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: c.served})
+			if got := len(s.outlier.Told()); got != c.doubts {
+				t.Errorf("%d reports to the outlier actor, want %d", got, c.doubts)
+			}
+			s.cycle.Tell(messages.ResponseEnded{})
+			if r := s.over(messages.NoReason); r.Served != c.want {
+				t.Errorf("served by %v, want %v", r.Served, c.want)
+			}
+		})
+	}
+}
