@@ -79,8 +79,8 @@ func isJSON(contentType string) bool {
 	return len(media) > len(suffix) && strings.EqualFold(media[len(media)-len(suffix):], suffix)
 }
 
-// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, OutputTokens, Blocks, and nothing else.
-// Of a form (multipart/form-data, on any path) it fills Model.
+// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, Media,
+// OutputTokens, Blocks, and nothing else. Of a form (multipart/form-data, on any path) it fills Model.
 //
 // A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd,
 // and lists of them.
@@ -154,7 +154,7 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 	}
 	into.Model, into.Salt = r.model.name(), r.salt.secret(o.config.Seed)
 	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream, r.answer()
-	into.PromptTokens = r.tokens + (r.promptBytes+3)/4
+	into.PromptTokens, into.Media = r.tokens+(r.promptBytes+3)/4, r.media
 	into.OutputTokens = r.limit
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit

@@ -121,12 +121,13 @@ func TestFacts(t *testing.T) {
 			messages.Request{Salt: "sA", Usage: true, PromptTokens: 2}},
 		"parts": {chatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"12345678"},
 			{"type":"image_url","image_url":{"url":"http://a/b.png"}},{"type":"refusal","refusal":"no"}]}]}`,
-			messages.Request{Usage: true, PromptTokens: 6}}, // 8 + 14 + 2 bytes
+			messages.Request{Usage: true, PromptTokens: 6, Media: 1}}, // 8 + 14 + 2 bytes
 		"image as data": {chatPath,
 			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` +
-				strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 256}},
+				strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 256, Media: 1}},
 		"sound": {chatPath, `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"` +
-			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257}},
+			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257,
+			Media: 1}},
 		"tool call": {chatPath,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
 			"function":{"name":"name","arguments":"{\"a\":1}"}}]},

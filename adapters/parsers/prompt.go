@@ -47,6 +47,9 @@ func (r *reader) feed(media bool) bool {
 		if !ok {
 			return false
 		}
+		if media && !r.countKeys {
+			r.media++
+		}
 		if media && len(raw) > mediaBytes {
 			r.feedMedia(raw)
 		} else {

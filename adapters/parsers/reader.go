@@ -19,6 +19,7 @@ type reader struct {
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
 	promptBytes int  // bytes of text in the prompt
+	media       int  // images, sounds and files in the messages
 	tokens      int  // tokens of the prompt's token arrays
 	fed         bool // the body has messages, or a prompt
 	countKeys   bool // keys count as prompt text too
@@ -162,7 +163,7 @@ func (r *reader) chatMember(key []byte) bool {
 func (r *reader) promptBegins() {
 	if r.fed {
 		r.hasher.Reset()
-		r.promptBytes, r.tokens = 0, 0
+		r.promptBytes, r.tokens, r.media = 0, 0, 0
 	}
 	r.fed = true
 	r.hasher.Expect(len(r.body))

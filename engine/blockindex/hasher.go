@@ -8,8 +8,11 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// BlockBytes is the size of a block: 64 tokens of 4 bytes.
-const BlockBytes = 256
+// A block is 64 tokens of 4 bytes.
+const (
+	BlockTokens = 64
+	BlockBytes  = 4 * BlockTokens
+)
 
 // MaxBlocks is how much of a prompt is hashed: 2 MiB.
 const MaxBlocks = 8192

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
@@ -136,6 +137,7 @@ func generate(t *testing.T) []byte {
 		{"scorers", slices.Sorted(maps.Keys(scorers.Types))},
 		{"pickers", slices.Sorted(maps.Keys(pickers.Types))},
 		{"profile handlers", slices.Sorted(maps.Keys(profiles.Types))},
+		{"deciders", slices.Sorted(maps.Keys(deciders.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

@@ -251,7 +251,7 @@ plugins:
     threshold: 0
     treshold: 5
 - type: que-scorer
-- type: disagg-profile-handler
+- type: latency-scorer
 - name: queue-scorer
   type: random-picker
 - name: x
@@ -269,7 +269,7 @@ line 3: plugin: unknown key, did you mean plugins?
 line 8: plugins[1].parameters.threshold: got 0, want 1 or more
 line 9: plugins[1].parameters.treshold: unknown key, did you mean threshold?
 line 10: plugins[2].type: unknown plugin type "que-scorer", did you mean queue-scorer?
-line 11: plugins[3].type: disagg-profile-handler is not supported yet
+line 11: plugins[3].type: latency-scorer is not supported yet
 line 12: plugins[4].name: queue-scorer stands twice, first as plugins[0]; give one of them another name
 line 14: plugins[5].type: missing
 line 19: schedulingProfiles[0].plugins[1].pluginRef: no plugin is named "queue-scorerr", did you mean queue-scorer?

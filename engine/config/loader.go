@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
@@ -60,7 +61,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.gates(doc.FeatureGates)
 	l.instantiate(doc.Plugins)
 	profiles := l.profiles(doc.SchedulingProfiles)
-	handler := l.handler(len(profiles))
+	handler := l.handler(profiles)
 	l.dataLayer(&doc)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.parsers(&doc)
@@ -127,6 +128,9 @@ func construct(typ string) any {
 	if f, ok := profiles.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := deciders.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -137,7 +141,7 @@ func construct(typ string) any {
 func knownTypes() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
 		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
-		slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(others)))
 }
 
 func (l *loader) instantiate(sections []pluginSection) {
@@ -221,6 +225,10 @@ func (l *loader) invalid(path string, err error) {
 	}
 	for _, e := range list {
 		name, text, _ := strings.Cut(e.Error(), ": ")
+		if name == "schedulingProfiles" {
+			l.Fail(name, "%s for %s", text, l.from.handler.name)
+			continue
+		}
 		l.Fail(path+"."+name, "%s", text)
 	}
 }

@@ -5,6 +5,7 @@ package config
 var pluginDocs = []Family{
 	{Name: "filters", Plugins: []Plugin{
 		{Type: "decode-filter", Text: "Keeps the servers that generate tokens: label llm-d.ai/role is decode, prefill-decode, both or encode-prefill-decode, or the server has no such label."},
+		{Type: "encode-filter", Text: "Keeps the servers that encode media for others: label llm-d.ai/role is encode, encode-prefill or encode-prefill-decode. A server without the label goes."},
 		{Type: "endpoint-attribute-filter", Text: "Keeps the servers of which an attribute is on the right side of a threshold. An attribute that is not built in is what a prometheus-extractor takes from the metrics page.", Parameters: []Parameter{
 			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
 			{Name: "attribute", Kind: "string", Default: "", Text: "Another name of attributeKey.", Effect: ""},
@@ -70,7 +71,31 @@ var pluginDocs = []Family{
 		}},
 	}},
 	{Name: "profile handlers", Plugins: []Plugin{
+		{Type: "data-parallel-profile-handler", Text: "Runs the only profile over endpoints that are the ranks of data-parallel servers. The request goes to the port on which the picked server's sidecar listens, and a header tells the sidecar the rank. There is one destination only, because the sidecar of another server could not reach the rank.", Parameters: []Parameter{
+			{Name: "primaryPort", Kind: "int", Default: "8000", Text: "The sidecar's port, 1 to 65535.", Effect: ""},
+		}},
+		{Type: "disagg-profile-handler", Text: "Has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked decode server; headers tell its sidecar the others.", Parameters: []Parameter{
+			{Name: "stageOrder", Kind: "string", Default: "\"decode-first\"", Text: "Decode-first (decode, encode, prefill) or prefill-first (prefill, encode, decode).", Effect: ""},
+			{Name: "profiles", Kind: "object", Default: "", Text: "Names the profiles of the stages.", Effect: ""},
+			{Name: "profiles.decode", Kind: "string", Default: "\"decode\"", Text: "The profile that picks the server which generates tokens.", Effect: ""},
+			{Name: "profiles.prefill", Kind: "string", Default: "\"prefill\"", Text: "The profile that picks the server which reads the prompt.", Effect: ""},
+			{Name: "profiles.encode", Kind: "string", Default: "\"encode\"", Text: "The profile that picks the servers which encode media.", Effect: ""},
+			{Name: "profiles.fallback", Kind: "string", Default: "", Text: "The profile that picks one server for everything, if a required stage has none; empty = the request is refused then.", Effect: ""},
+			{Name: "deciders", Kind: "object", Default: "", Text: "Names the plugins that say whether a stage runs.", Effect: ""},
+			{Name: "deciders.prefill", Kind: "string", Default: "", Text: "A prefix-based-pd-decider or an always-disagg-pd-decider.", Effect: ""},
+			{Name: "deciders.encode", Kind: "string", Default: "", Text: "An always-disagg-multimodal-decider.", Effect: ""},
+			{Name: "required", Kind: "object", Default: "", Text: "Says what happens if no server is left for a stage that is to run.", Effect: ""},
+			{Name: "required.prefill", Kind: "bool", Default: "false", Text: "True if a request is refused, or falls back, where no prefill server is left; false = the decode server reads the prompt itself.", Effect: ""},
+		}},
 		{Type: "single-profile-handler", Text: "Runs the only profile once; what it picks serves the request. The configuration must have one profile."},
+	}},
+	{Name: "deciders", Plugins: []Plugin{
+		{Type: "always-disagg-multimodal-decider", Text: "Has the media of a request encoded by encode servers, if it has any."},
+		{Type: "always-disagg-pd-decider", Text: "Has every prompt read by a prefill server."},
+		{Type: "prefix-based-pd-decider", Text: "Has a prompt read by a prefill server if enough of it is new to the decode server.", Parameters: []Parameter{
+			{Name: "nonCachedTokens", Kind: "int", Default: "0", Text: "The number of prompt tokens from which a prefill server reads them, not counting those that the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count.", Effect: ""},
+			{Name: "promptTokens", Kind: "int", Default: "0", Text: "The length in tokens below which the decode server reads any prompt itself.", Effect: ""},
+		}},
 	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{

@@ -138,7 +138,7 @@ func (l *loader) firstPicker() *instance {
 
 // handler returns the file's profile handler, or the default one if there is a single profile; nil = there is a problem
 // with it.
-func (l *loader) handler(profiles int) schedule.Handler {
+func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 	var found *instance
 	var plugin schedule.Handler
 	for _, x := range l.instances {
@@ -150,22 +150,42 @@ func (l *loader) handler(profiles int) schedule.Handler {
 			l.Fail(x.path, "%s is a second profile handler beside %s, want one", x.name, found.name)
 		case ok:
 			found, plugin, x.used = x, h, true
-			l.config.Handler = Handler{Type: x.typ, Name: x.name}
 		}
 	}
-	l.from.handler = found
-	switch {
-	case found == nil && profiles == 1:
+	if found == nil {
+		if len(profiles) != 1 {
+			l.Fail("schedulingProfiles",
+				"got %d profiles and no profile handler, which only a single profile needs not", len(profiles))
+			return nil
+		}
 		plugin = construct(defaultHandler).(schedule.Handler)
-		l.from.handler = &instance{name: defaultHandler, typ: defaultHandler, plugin: plugin}
-		l.config.Handler = Handler{Type: defaultHandler, Name: defaultHandler}
-	case found == nil:
-		l.Fail("schedulingProfiles", "got %d profiles and no profile handler, which only a single profile needs not",
-			profiles)
-	case found.typ == defaultHandler && profiles != 1:
-		l.Fail("schedulingProfiles", "got %d profiles, %s wants one", profiles, found.name)
+		found = &instance{name: defaultHandler, typ: defaultHandler, plugin: plugin}
 	}
+	l.from.handler, l.config.Handler = found, Handler{Type: found.typ, Name: found.name}
+	l.declare(found)
+	l.arrange(found, profiles)
 	return plugin
+}
+
+// arrange tells a handler the profiles of the file, and the plugins that it names.
+func (l *loader) arrange(x *instance, profiles []schedule.Profile) {
+	h, ok := x.plugin.(schedule.Arranger)
+	if !ok {
+		return
+	}
+	names := make([]string, 0, len(profiles))
+	for i := range profiles {
+		names = append(names, profiles[i].Name)
+	}
+	at := x.path + ".parameters"
+	l.invalid(at, h.Arrange(names, func(parameter, name string) any {
+		named := l.find(at+"."+parameter, name)
+		if named == nil {
+			return nil
+		}
+		l.declare(named)
+		return named.plugin
+	}))
 }
 
 // emits lists the plugin types that emit attributes. Those of the core-metrics-extractor come from metrics pages.

@@ -11,13 +11,12 @@ var unsupported = []string{
 	"multicluster-prefix-cache-scorer",
 
 	// Filters.
-	"encode-filter", "prefix-cache-affinity-filter", "slo-headroom-tier-filter",
+	"prefix-cache-affinity-filter", "slo-headroom-tier-filter",
 	"utilization-filter", "topology-affinity-filter", "session-affinity-filter",
 	"multicluster-session-affinity-filter", "header-based-testing-filter",
 
 	// Profile handlers and deciders.
-	"data-parallel-profile-handler", "disagg-profile-handler", "header-profile-handler",
-	"prefix-based-pd-decider", "always-disagg-pd-decider", "always-disagg-multimodal-decider",
+	"header-profile-handler",
 
 	// Request control.
 	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
@@ -70,7 +69,7 @@ var renamed = map[string]string{
 var removed = map[string]string{
 	"by-label":                    "write label-selector-filter with matchExpressions",
 	"disagg-headers-handler":      "leave it out, the profile handler sets these headers",
-	"pd-profile-handler":          "disagg-profile-handler took its place, which is not supported yet",
+	"pd-profile-handler":          "write disagg-profile-handler",
 	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
 	"prefill-header-handler":      "leave it out, the profile handler sets this header",
 	"tokenizer":                   "token-producer took its place, which is not supported yet",

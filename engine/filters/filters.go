@@ -8,6 +8,7 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Filter{
 	"decode-filter": func() schedule.Filter { return new(Decode) },
+	"encode-filter": func() schedule.Filter { return new(Encode) },
 	"endpoint-attribute-filter": func() schedule.Filter {
 		return &EndpointAttribute{OnMissing: "Pass", Algorithm: ThresholdAlgorithm{Type: "threshold"}}
 	},

@@ -31,6 +31,7 @@ func TestFilters(t *testing.T) {
 	}{
 		"decode":         {new(Decode), roles, "ynyynnynyy"},
 		"prefill":        {new(Prefill), roles, "nyyynyynnn"},
+		"encode":         {new(Encode), roles, "nnnnyyynnn"},
 		"empty selector": {new(LabelSelector), apps, "yyyy"},
 		"label":          {&LabelSelector{MatchLabels: map[string]string{"app": "a"}}, apps, "yynn"},
 		"two labels":     {&LabelSelector{MatchLabels: map[string]string{"app": "a", "gpu": "h100"}}, apps, "ynnn"},

@@ -7,5 +7,11 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 // Types maps the type name in configuration to a constructor of the handler with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Handler{
+	"data-parallel-profile-handler": func() schedule.Handler { return &DataParallel{PrimaryPort: 8000} },
+	"disagg-profile-handler": func() schedule.Handler {
+		return &Disagg{StageOrder: "decode-first", Profiles: DisaggProfiles{
+			Decode: "decode", Prefill: "prefill", Encode: "encode",
+		}}
+	},
 	"single-profile-handler": func() schedule.Handler { return new(SingleProfile) },
 }

@@ -1,0 +1,206 @@
+package profiles
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// stage is a part of the work for a request that may have a server of its own.
+type stage int
+
+const (
+	encode stage = iota
+	prefill
+	decode
+	fallback // not a stage: the profile that runs in place of stages of which a required one picked nothing
+	stages
+)
+
+// String returns the name of the stage in parameters.
+func (s stage) String() string { return [...]string{"encode", "prefill", "decode", "fallback"}[s] }
+
+// Names of the headers that the sidecar of a decode server reads.
+const (
+	prefillHeader = "x-prefiller-host-port"
+	encodeHeader  = "x-encoder-hosts-ports"
+)
+
+// Disagg has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked
+// decode server; headers tell its sidecar the others.
+type Disagg struct {
+	// StageOrder is decode-first (decode, encode, prefill) or prefill-first (prefill, encode, decode).
+	StageOrder string `json:"stageOrder"`
+	// Profiles names the profiles of the stages.
+	Profiles DisaggProfiles `json:"profiles"`
+	// Deciders names the plugins that say whether a stage runs.
+	Deciders DisaggDeciders `json:"deciders"`
+	// Required says what happens if no server is left for a stage that is to run.
+	Required DisaggRequired `json:"required"`
+
+	order []stage
+	at    [stages]int // index of the profile; -1 = there is none
+	says  [stages]schedule.Decider
+}
+
+// DisaggProfiles names the profile of each stage.
+type DisaggProfiles struct {
+	// Decode is the profile that picks the server which generates tokens.
+	Decode string `json:"decode"`
+	// Prefill is the profile that picks the server which reads the prompt.
+	Prefill string `json:"prefill"`
+	// Encode is the profile that picks the servers which encode media.
+	Encode string `json:"encode"`
+	// Fallback is the profile that picks one server for everything, if a required stage has none; empty = the request
+	// is refused then.
+	Fallback string `json:"fallback"`
+}
+
+// DisaggDeciders names the decider of each stage that can be left out. A stage without a decider never runs.
+type DisaggDeciders struct {
+	// Prefill is a prefix-based-pd-decider or an always-disagg-pd-decider.
+	Prefill string `json:"prefill"`
+	// Encode is an always-disagg-multimodal-decider.
+	Encode string `json:"encode"`
+}
+
+// DisaggRequired says which stages a request cannot do without once its decider has said that they run.
+type DisaggRequired struct {
+	// Prefill is true if a request is refused, or falls back, where no prefill server is left; false = the decode
+	// server reads the prompt itself.
+	Prefill bool `json:"prefill"`
+}
+
+// Validate returns which parameters are out of range.
+func (h *Disagg) Validate() error {
+	switch h.StageOrder {
+	case "decode-first":
+		h.order = []stage{decode, encode, prefill}
+	case "prefill-first":
+		h.order = []stage{prefill, encode, decode}
+	default:
+		return fmt.Errorf("stageOrder: got %q, want decode-first or prefill-first", clip.Value(h.StageOrder))
+	}
+	return nil
+}
+
+// Arrange finds the profiles and the deciders. The profile of a stage that has no decider may be missing.
+func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) any) error {
+	var errs []error
+	for s, name := range [...]string{encode: h.Deciders.Encode, prefill: h.Deciders.Prefill} {
+		if name == "" {
+			continue
+		}
+		at := "deciders." + stage(s).String()
+		x := plugin(at, name)
+		decider, ok := x.(schedule.Decider)
+		if x != nil && !ok {
+			errs = append(errs, fmt.Errorf("%s: %s is no decider", at, clip.Value(name)))
+		}
+		h.says[s] = decider
+	}
+	for s, p := range [stages]struct {
+		name   string
+		needed bool
+	}{
+		encode: {h.Profiles.Encode, h.says[encode] != nil}, prefill: {h.Profiles.Prefill, h.says[prefill] != nil},
+		decode: {h.Profiles.Decode, true}, fallback: {h.Profiles.Fallback, h.Profiles.Fallback != ""},
+	} {
+		h.at[s] = slices.Index(profiles, p.name)
+		if h.at[s] < 0 && p.needed {
+			errs = append(errs, fmt.Errorf("profiles.%v: no profile is named %q", stage(s), clip.Value(p.name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Next returns the profile of the next stage that is to run, or the fallback once a required one has picked nothing.
+func (h *Disagg) Next(c *schedule.Course) schedule.Run {
+	begin := 0
+	if n := len(c.Results); n > 0 {
+		last := h.stage(&c.Results[n-1])
+		if last == fallback {
+			return schedule.Run{Profile: -1}
+		}
+		if h.failed(c) {
+			return schedule.Run{Profile: h.at[fallback]}
+		}
+		begin = slices.Index(h.order, last) + 1
+	}
+	for _, s := range h.order[begin:] {
+		if s == decode || h.says[s] != nil && h.says[s].Decide(c, h.picked(c, decode)) {
+			return schedule.Run{Profile: h.at[s], Optional: !h.required(s) || h.at[fallback] >= 0}
+		}
+	}
+	return schedule.Run{Profile: -1}
+}
+
+// required reports whether a stage cannot be left out.
+func (h *Disagg) required(s stage) bool {
+	return s == decode || s == fallback || s == prefill && h.Required.Prefill
+}
+
+// failed reports whether a required stage has picked nothing.
+func (h *Disagg) failed(c *schedule.Course) bool {
+	last := &c.Results[len(c.Results)-1]
+	return last.Reason != messages.NoReason && h.required(h.stage(last))
+}
+
+// stage returns the stage of a result.
+func (h *Disagg) stage(r *schedule.Result) stage { return stage(slices.Index(h.at[:], r.Index)) }
+
+// picked returns the place of the endpoint that a stage ranked first; -1 = it has not run, or picked nothing.
+func (h *Disagg) picked(c *schedule.Course, s stage) int {
+	for i := range c.Results {
+		if r := &c.Results[i]; h.stage(r) == s && r.Ranked.Len() > 0 {
+			return int(r.Ranked.At(0))
+		}
+	}
+	return -1
+}
+
+// Primary returns the run of the fallback, if it was needed, or that of the decode stage.
+func (h *Disagg) Primary(c *schedule.Course) int {
+	return slices.IndexFunc(c.Results, func(r schedule.Result) bool {
+		s := h.stage(&r)
+		return s == fallback || s == decode && !h.fellBack(c)
+	})
+}
+
+func (h *Disagg) fellBack(c *schedule.Course) bool {
+	return h.stage(&c.Results[len(c.Results)-1]) == fallback
+}
+
+// Finish names the servers of the other stages to the sidecar. A stage whose server is the decode server needs no name:
+// it works there as without stages.
+func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
+	if h.fellBack(c) {
+		return
+	}
+	for i := range c.Results {
+		r := &c.Results[i]
+		name, most := "", 0
+		switch s := h.stage(r); s {
+		case prefill:
+			name, most = prefillHeader, 1
+		case encode:
+			name, most = encodeHeader, r.Ranked.Len()
+		}
+		var list []string
+		for k, at := range r.Ranked.All() {
+			if k >= most || int(at) == f.Destinations[0].At {
+				continue
+			}
+			f.Stages = append(f.Stages, schedule.Stage{Run: i, At: int(at), Prompt: name == prefillHeader})
+			list = append(list, string(c.Endpoint(int(at)).Address()))
+		}
+		if len(list) > 0 {
+			f.Headers = append(f.Headers, messages.Header{Name: name, Value: strings.Join(list, ",")})
+		}
+	}
+}

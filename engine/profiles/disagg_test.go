@@ -1,0 +1,116 @@
+package profiles
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/deciders"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// told returns what came of a request: the destinations, and what else works for it.
+func told(out schedule.Outcome) string {
+	if out.Reason != messages.NoReason {
+		return fmt.Sprintf("%v: %s", out.Reason, out.Detail)
+	}
+	var b strings.Builder
+	for i, e := range out.Ranked {
+		fmt.Fprintf(&b, "%d@%s ", e.ID.Slot, out.Sent[i])
+	}
+	for i, s := range out.Stages {
+		fmt.Fprintf(&b, "+%d(%s) ", s.ID.Slot, out.Decision.Profiles.At(out.Decision.Stages.At(i).Run).Profile)
+	}
+	for _, h := range out.Decision.Headers.All() {
+		fmt.Fprintf(&b, "%s=%s ", h.Name, h.Value)
+	}
+	for _, run := range out.Decision.Profiles.All() {
+		b.WriteString(run.Profile[:1])
+	}
+	return b.String()
+}
+
+func TestDisaggRunsItsStages(t *testing.T) {
+	named := map[string]schedule.Decider{
+		"always": deciders.Always{}, "new": &deciders.PrefixBased{NonCachedTokens: 129},
+		"long":  &deciders.PrefixBased{NonCachedTokens: 1, PromptTokens: 257},
+		"never": new(deciders.PrefixBased),
+	}
+	const two = "0@10.0.0.0:80 +1(prefill) x-prefiller-host-port=10.0.0.1:80 "
+	for name, c := range map[string]struct {
+		change          func(*Disagg)
+		decode, prefill []int
+		held            int // blocks of the prompt at the decode server
+		want            string
+	}{
+		"both":               {nil, []int{0}, []int{1}, 0, two + "dp"},
+		"prefill first":      {func(h *Disagg) { h.StageOrder = "prefill-first" }, []int{0}, []int{1}, 0, two + "pd"},
+		"no decider":         {func(h *Disagg) { h.Deciders.Prefill = "" }, []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
+		"one server is both": {nil, []int{0}, []int{0}, 0, "0@10.0.0.0:80 dp"},
+		"fallbacks": {nil, []int{0, 2}, []int{1, 2}, 0, strings.Replace(two, " +", " 2@10.0.0.2:80 +", 1) +
+			"dp"},
+		"no prefill server": {nil, []int{0}, nil, 0, "0@10.0.0.0:80 dp"},
+		"no decode server":  {nil, nil, []int{1}, 0, "rejected-no-endpoints: filter ranks left no endpoint"},
+		"prefill is required": {func(h *Disagg) { h.Required.Prefill = true }, []int{0}, nil, 0,
+			"rejected-no-endpoints: filter ranks left no endpoint"},
+		"fallback for prefill": {fallBack, []int{0}, nil, 0, "2@10.0.0.2:80 dpf"},
+		"fallback for decode":  {fallBack, nil, []int{1}, 0, "2@10.0.0.2:80 df"},
+		"fallback unused":      {fallBack, []int{0}, []int{1}, 0, two + "dp"},
+		"enough is new":        {decided("new"), []int{0}, []int{1}, 1, two + "dp"},
+		"too little is new":    {decided("new"), []int{0}, []int{1}, 2, "0@10.0.0.0:80 d"},
+		"all counts as new":    {prefillFirst("new"), []int{0}, []int{1}, 2, two + "pd"},
+		"the prompt is short":  {decided("long"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
+		"a threshold of 0":     {decided("never"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["disagg-profile-handler"]().(*Disagg)
+			h.Deciders.Prefill = "always"
+			if c.change != nil {
+				c.change(h)
+			}
+			if err := h.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			out := scheduletest.Handle(t, h, named, []scheduletest.Profile{
+				{Name: "prefill", Ranks: c.prefill}, {Name: "decode", Ranks: c.decode}, {Name: "full", Ranks: []int{2}},
+			}, scheduletest.Endpoint{PrefixBlocks: c.held}, scheduletest.Endpoint{}, scheduletest.Endpoint{})
+			if got := told(out); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func fallBack(h *Disagg) { h.Profiles.Fallback, h.Required.Prefill = "full", true }
+
+func decided(by string) func(*Disagg) { return func(h *Disagg) { h.Deciders.Prefill = by } }
+
+func prefillFirst(by string) func(*Disagg) {
+	return func(h *Disagg) { h.Deciders.Prefill, h.StageOrder = by, "prefill-first" }
+}
+
+func TestDisaggWantsItsProfiles(t *testing.T) {
+	h := Types["disagg-profile-handler"]().(*Disagg)
+	h.Deciders.Prefill, h.Profiles.Fallback = "d", "f"
+	err := h.Arrange([]string{"x"}, func(_, name string) any { return deciders.Always{} })
+	want := "profiles.prefill: no profile is named \"prefill\"\nprofiles.decode: no profile is named \"decode\"\n" +
+		"profiles.fallback: no profile is named \"f\""
+	if fmt.Sprint(err) != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	err = h.Arrange([]string{"prefill", "decode", "f"}, func(_, name string) any { return h })
+	if want = "deciders.prefill: d is no decider"; fmt.Sprint(err) != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestDataParallelSendsToTheSidecar(t *testing.T) {
+	out := scheduletest.Handle(t, Types["data-parallel-profile-handler"](), nil,
+		[]scheduletest.Profile{{Name: "p", Ranks: []int{1, 0}}},
+		scheduletest.Endpoint{}, scheduletest.Endpoint{})
+	if got, want := told(out), "1@10.0.0.1:8000 x-data-parallel-host-port=10.0.0.1:80 p"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
