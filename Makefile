@@ -14,8 +14,9 @@ BIN := bin
 COMMA := ,
 # Test packages that have a target of their own. The target unit runs all others.
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
-# End-to-end tests that only make ci runs, because they take three minutes.
-AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers)$$|^TestCommandGivesMemoryBack$$
+# End-to-end tests that only make ci runs, because they take five minutes.
+AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers|ConversationsReturn|FollowsAThousandEndpoints)$$
+AT_LENGTH := $(AT_LENGTH)|^TestEnvoyTakesPicksWhileThePoolChanges$$|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have)
 
 .PHONY: help
