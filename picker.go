@@ -75,6 +75,7 @@ func (p *Picker) begin() error {
 		}
 	}
 	p.inForce.Store(p.Prepare(1, p.cfg.Plan, p.cfg.Scraper.Scraping))
+	p.cfg.Plan = nil // the configuration has it, and is garbage once another one is in force
 	return nil
 }
 

@@ -64,10 +64,16 @@ type inForce struct {
 	follower *files.Follower[files.Text] // nil = the source is no file, or is not followed yet
 
 	mu       sync.Mutex // of all below, and of what stores current
-	started  *loaded    // what cannot change live stays as it is here
+	started  beginning  // what cannot change live stays as it is here
 	previous *previous  // nil = there is none
 	read     []byte     // what the source held when it was read last; nil = it could not be read
 	problem  *admin.ConfigurationProblem
+}
+
+// beginning is what the process began with. It keeps nothing that was built of the first configuration.
+type beginning struct {
+	source    source
+	discovery config.Discovery
 }
 
 // previous is a configuration that was replaced. It keeps the text and nothing that was built of it.
@@ -78,7 +84,8 @@ type previous struct {
 
 // newInForce brings the first configuration into force, for the picker that was made with its plan.
 func newInForce(t *tree, plugins *telemetry.Plugins, first *loaded) *inForce {
-	f := &inForce{tree: t, plugins: plugins, started: first, read: first.source.text}
+	f := &inForce{tree: t, plugins: plugins, read: first.source.text}
+	f.started = beginning{first.source, first.Discovery}
 	f.metrics = newReloadMetrics(t.registry)
 	f.parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	f.put(f.compose(first, 1, t.picker.InForce()))
@@ -189,13 +196,13 @@ func (f *inForce) accepted(result string) {
 
 // untilRestart names what a configuration says and only the next start does.
 func (f *inForce) untilRestart(c *configuration) []string {
-	if c.Discovery.Path == f.started.Discovery.Path && c.Discovery.Watch == f.started.Discovery.Watch {
+	if c.Discovery.Path == f.started.discovery.Path && c.Discovery.Watch == f.started.discovery.Watch {
 		return nil
 	}
 	followed := map[bool]string{true: ", followed", false: ", not followed"}
 	const text = "the endpoints file of file-discovery: %s%s stays in use until the next start, not %s%s"
 	return []string{fmt.Sprintf(text,
-		f.started.Discovery.Path, followed[f.started.Discovery.Watch], c.Discovery.Path, followed[c.Discovery.Watch])}
+		f.started.discovery.Path, followed[f.started.discovery.Watch], c.Discovery.Path, followed[c.Discovery.Watch])}
 }
 
 // reload reads the source and brings into force what it holds.
