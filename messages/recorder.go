@@ -184,6 +184,9 @@ type ProfileRun struct {
 	Reads   List[string]     // number attributes that the plugins read
 	Values  List[float32]    // of Reads: the pick's, then the runner-up's; NaN = unknown; empty if nothing was picked
 	Ages    [2]time.Duration // of the samples of pick and runner-up; negative = there was none
+	// Within is by how much scores may differ from what scorers gave, apart from those of the first three that were
+	// ranked and of the runner-up; 0 = all are exact. Totals are exact.
+	Within float32
 
 	Failed   string // why it picked nothing, with the reason first; "" = it picked
 	Optional bool   // a failure does not refuse the request

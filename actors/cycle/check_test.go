@@ -86,7 +86,7 @@ func (s *scene) leftNothing() {
 	s.flow.Got(messages.RequestEnded{Request: 7})
 	s.outlier.Got()
 	s.prefix.Got()
-	kept := s.book.Newest(9, func(*messages.Record) bool { return true })
+	kept := s.book.Newest(9, nil, func(*messages.Record) bool { return true })
 	if len(kept) != 0 || len(s.ended) != 0 {
 		s.Errorf("%d records kept, %d reported, want none", len(kept), len(s.ended))
 	}

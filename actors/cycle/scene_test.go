@@ -158,7 +158,7 @@ func (s *scene) recorded(why messages.Reason) messages.Record {
 		s.Fatalf("%d records reported, want 1", len(s.ended))
 	}
 	r := s.ended[0]
-	if kept := s.book.Newest(9, func(*messages.Record) bool { return true }); len(kept) != 1 ||
+	if kept := s.book.Newest(9, nil, func(*messages.Record) bool { return true }); len(kept) != 1 ||
 		kept[0].Reason != r.Reason {
 		s.Errorf("the book holds %+v", kept)
 	}

@@ -82,8 +82,9 @@ func (s *Shard) onRecordsQueried(ctx runtime.Context[messages.ShardMsg], m messa
 	if m.Request != 0 || m.IDs.Len() > 0 {
 		n = ofOneID
 	}
-	found := s.book.Newest(n, func(r *messages.Record) bool {
-		return (m.Request == 0 || r.Request == m.Request) && records.HasID(r, m.IDs) && records.Meets(r, &m.Filter)
+	of := func(id messages.RequestID) bool { return m.Request == 0 || id == m.Request }
+	found := s.book.Newest(n, of, func(r *messages.Record) bool {
+		return records.HasID(r, m.IDs) && records.Meets(r, &m.Filter)
 	})
 	m.Recorder.Tell(messages.RecordsFound{
 		Query: m.Query, Shard: ctx.Self(), Asked: messages.TakeList(asked), Unasked: unasked, Lost: s.book.Lost(),
@@ -96,7 +97,8 @@ func (s *Shard) onRecordsMissed(ctx runtime.Context[messages.ShardMsg], m messag
 	for _, id := range m.Requests.All() {
 		missed[id] = struct{}{}
 	}
-	found := s.book.Newest(len(missed), func(r *messages.Record) bool { _, found := missed[r.Request]; return found })
+	of := func(id messages.RequestID) bool { _, found := missed[id]; return found }
+	found := s.book.Newest(len(missed), of, func(*messages.Record) bool { return true })
 	for i := range found {
 		delete(missed, found[i].Request)
 	}

@@ -52,6 +52,9 @@ type profileView struct {
 	PickAge   *float64        `json:"pick_sample_age_seconds"`
 	RunnerAge *float64        `json:"runner_up_sample_age_seconds"`
 	Endpoints []candidateView `json:"endpoints"` // by total, best first; those that were dropped come last
+	// Within is by how much the scores may differ from what scorers gave, but for the first three ranked and the
+	// runner-up; absent = they are exact. Totals always are.
+	Within float32 `json:"scores_within,omitempty"`
 }
 
 // readView is one number that plugins read; null = unknown, or there was no runner-up.
@@ -128,6 +131,7 @@ func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) pro
 		Profile: run.Profile, Optional: run.Optional, Failed: run.Failed, Stages: []endpoint{},
 		Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
 		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
+		Within: run.Within,
 	}
 	for i := range all {
 		v.Endpoints[i] = candidateView{endpoint: all[i], Scores: make([]*float32, 0, run.Scorers.Len())}

@@ -98,7 +98,7 @@ func crowd() messages.Record {
 			Profile: "default", Filters: messages.ListOf(messages.FilterRun{Plugin: "label-selector-filter",
 				Kept: messages.TakeList(kept)}),
 			Scorers: messages.TakeList(runs), Totals: messages.TakeList(totals),
-			Ranked: messages.ListOf[uint32](1, 2, 3), Runner: 31,
+			Ranked: messages.ListOf[uint32](1, 2, 3), Runner: 31, Within: 0.002,
 		})},
 	}
 }

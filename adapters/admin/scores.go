@@ -47,6 +47,10 @@ func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
 		if hidden := scored - len(rows); hidden > 0 {
 			fmt.Fprintf(b, "  %s not shown (?all)\n", plural(hidden, "endpoint"))
 		}
+		if p.Within > 0 {
+			field(b, "  precision", "scores ± "+number(p.Within)+
+				", but exact for the first three that were ranked and for the runner-up; totals are exact")
+		}
 	}
 	verdict(b, p)
 }
