@@ -36,6 +36,8 @@ type Config struct {
 	Priorities map[string]int
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
+	// LightLane has what plugins of the file cannot do, or do otherwise, in the light lane, in the order of its lines.
+	LightLane []strictyaml.Problem
 }
 
 // Handler names the profile handler.

@@ -229,11 +229,32 @@ func (l *loader) bind() *attributes.Layout {
 		l.Fail(l.pathOf(f.Reader), "%s", f.Text)
 	}
 	l.extractions(layout)
+	l.lightLane(layout)
 	if !l.config.Metrics.Enabled && layout.ReadsFrom(attributes.Matched) {
 		l.Warn("dataLayer.injectDefaults", "no metrics page is read, so a server that restarts is taken to keep its "+
 			"prefix cache")
 	}
 	return layout
+}
+
+// lightLane notes which plugins of the file depend on what the light lane does not show.
+func (l *loader) lightLane(layout *attributes.Layout) {
+	for _, x := range l.instances {
+		if user, ok := x.plugin.(schedule.BodyUser); ok && x.used && user.WithoutBody() != "" {
+			l.note(x, "%s: %s", x.name, user.WithoutBody())
+		}
+		for _, slot := range x.reads {
+			if a := layout.At(slot); a.Origin == attributes.Counted {
+				l.note(x,
+					"%s reads %s, in which a request counts until Envoy's access log tells its end; without that "+
+						"log it counts until the headers of its response", x.name, a.Name)
+			}
+		}
+	}
+}
+
+func (l *loader) note(x *instance, format string, args ...any) {
+	l.config.LightLane = append(l.config.LightLane, l.Remark(x.path, format, args...))
 }
 
 // extractions sets what is taken from the metrics page beside what is built in: what a plugin reads.

@@ -119,6 +119,15 @@ func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) 
 	return errors.Join(errs...)
 }
 
+// WithoutBody says until when the servers of other stages have load.
+func (h *Disagg) WithoutBody() string {
+	if h.says[encode] == nil && h.says[prefill] == nil {
+		return ""
+	}
+	return "prefill and encode servers have a request's load until the headers of its response, not until its first " +
+		"token"
+}
+
 // Next returns the profile of the next stage that is to run, or the fallback once a required one has picked nothing.
 func (h *Disagg) Next(c *schedule.Course) schedule.Run {
 	begin := 0

@@ -60,6 +60,14 @@ type Picker interface {
 	Pick(in *Input, totals []float32, ranked []int) []int
 }
 
+// BodyUser is a plugin for which it matters whether the bodies of responses are visible. In the light lane they bypass
+// Signalbox.
+type BodyUser interface {
+	// WithoutBody says what the plugin, with its parameters, cannot do or does otherwise for a response whose body
+	// bypasses; "" = nothing. It is called after Arrange.
+	WithoutBody() string
+}
+
 // Reader is a plugin that reads attributes of endpoints.
 type Reader interface {
 	// Declare asks for the slots of the attributes that the plugin reads, and keeps them. It is called once, after the

@@ -155,14 +155,19 @@ func (r *Reader) Fail(path, format string, args ...any) {
 		r.more++
 		return
 	}
-	r.problems = append(r.problems, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+	r.problems = append(r.problems, r.Remark(path, format, args...))
 }
 
 // Warn enters that the value at path has no effect, or is deprecated.
 func (r *Reader) Warn(path, format string, args ...any) {
 	if len(r.warnings) < MaxProblems {
-		r.warnings = append(r.warnings, Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))})
+		r.warnings = append(r.warnings, r.Remark(path, format, args...))
 	}
+}
+
+// Remark returns a remark on the value at path. It is the caller's: Err and Warnings do not have it.
+func (r *Reader) Remark(path, format string, args ...any) Problem {
+	return Problem{r.Line(path), oneLine(path), oneLine(fmt.Sprintf(format, args...))}
 }
 
 // Line returns the line of the value at path or, if the file does not have it, of the innermost value around it.

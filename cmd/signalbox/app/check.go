@@ -33,8 +33,10 @@ func newConfigCheck() *cobra.Command {
 		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
 		Long: "Say everything that is wrong with configuration files and endpoints files: one problem a line, with " +
 			"file, line and path. The content tells which kind a file is; - is standard input. For a good file, " +
-			"print what it comes to.\n\n" +
-			"The exit status is 0 if all files are good, else 1. Warnings do not count.",
+			"print what it comes to, and what its plugins cannot do, or do otherwise, in the light lane, where " +
+			"response bodies bypass Signalbox.\n\n" +
+			"The exit status is 0 if all files are good, else 1. Warnings and what concerns the light lane do not " +
+			"count.",
 		Example: "  signalbox config check config.yaml endpoints.yaml\n" +
 			"  helm template . | signalbox config check -",
 		ValidArgsFunction: completeYAML,
@@ -105,6 +107,9 @@ func (k *checker) check(ctx context.Context, name string) string {
 	}
 	for _, w := range cfg.Warnings {
 		k.warn(name, w)
+	}
+	for _, note := range cfg.LightLane {
+		_, _ = fmt.Fprintf(k.problems, "%s: light lane: %s\n", name, note)
 	}
 	if path := cfg.Discovery.Path; path != "" && k.follow {
 		k.followDiscovery(ctx, name, cfg.Discovery)

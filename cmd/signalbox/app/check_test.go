@@ -102,6 +102,39 @@ func TestConfigCheckTakesFilesOfBothKinds(t *testing.T) {
 	}
 }
 
+// What the light lane takes from a plugin is said with its reason; a file that it does not concern has no such line.
+func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
+	const head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n"
+	const counts = ", in which a request counts until Envoy's access log tells its end; without that log it counts " +
+		"until the headers of its response\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"samples, prompts and labels": {text: "- type: queue-scorer\n- type: prefix-cache-scorer\n- type: " +
+			"decode-filter\n"},
+		"nothing that runs": {"- {type: active-request-scorer, name: idle}\n- type: queue-scorer\n" +
+			"schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]\n",
+			"-: warning: line 4: plugins[0]: nothing names idle, so it has no effect\n"},
+		"requests in flight": {"- {type: active-request-scorer, name: busy}\n- {type: prefix-cache-scorer, " +
+			"parameters: {yieldAboveRequests: 8}}\n",
+			"-: light lane: line 4: plugins[0]: busy reads inflight-requests" + counts +
+				"-: light lane: line 5: plugins[1]: prefix-cache-scorer reads inflight-requests" + counts},
+		"tokens in flight": {"- type: queue-scorer\n- type: endpoint-attribute-filter\n  parameters: {attributeKey: " +
+			"inflight-tokens, algorithm: {threshold: {operator: LessThan, value: 9}}}\n",
+			"-: light lane: line 5: plugins[1]: endpoint-attribute-filter reads inflight-tokens" + counts},
+		"stages": {"- type: queue-scorer\n- type: always-disagg-pd-decider\n- type: disagg-profile-handler\n" +
+			"  parameters: {profiles: {decode: all, prefill: all}, deciders: {prefill: always-disagg-pd-decider}}\n" +
+			"schedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n",
+			"-: light lane: line 6: plugins[2]: disagg-profile-handler: prefill and encode servers have a request's " +
+				"load until the headers of its response, not until its first token\n"},
+		"a handler without stages": {text: "- type: queue-scorer\n- {type: disagg-profile-handler, parameters: " +
+			"{profiles: " +
+			"{decode: all}}}\nschedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n"},
+	} {
+		if _, problems, err := checked(t.Context(), head+c.text, "-"); problems != c.want || err != nil {
+			t.Errorf("%s: got\n%s%v, want\n%s", name, problems, err, c.want)
+		}
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""
