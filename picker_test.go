@@ -121,6 +121,7 @@ func (*stand) ScoreNaN(int)                 {}
 func (*stand) AllStale()                    {}
 
 func (*stand) RunFailed(string, messages.Reason) {}
+func (*stand) ShadowPicked(string, bool)         {}
 
 // await steps until something is so.
 func (s *stand) await(what string, so func() bool) {
@@ -364,6 +365,7 @@ func (*tally) ScoreNaN(int)                   {}
 func (*tally) AllStale()                      {}
 
 func (*tally) RunFailed(string, messages.Reason) {}
+func (*tally) ShadowPicked(string, bool)         {}
 
 // A request runs under the configuration that it began with, and scrapers go by the one in force.
 func TestRequestsKeepTheirConfiguration(t *testing.T) {

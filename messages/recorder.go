@@ -190,6 +190,7 @@ type ProfileRun struct {
 
 	Failed   string // why it picked nothing, with the reason first; "" = it picked
 	Optional bool   // a failure does not refuse the request
+	Shadow   bool   // it ran beside the pick, and changed nothing
 }
 
 // FilterRun is what one filter kept.

@@ -192,6 +192,7 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
 	c.loadStages(out.Stages)
+	blocks := c.req.Blocks
 	c.placePrompt(ctx, out.Stages)
 	c.noteDestinations(out)
 	c.waitFor(ctx, c.patience())
@@ -199,6 +200,17 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.account.onAnswered(c.answer(ctx, messages.PickMade{
 		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers,
 	}))
+	c.runShadows(ctx, blocks)
+}
+
+// runShadows has the shadow profiles pick too, now that the stream has its answer.
+func (c *Cycle) runShadows(ctx runtime.Context[messages.CycleMsg], blocks messages.List[uint64]) {
+	if !c.plan.HasShadows() || c.check {
+		return
+	}
+	c.req.Blocks = blocks
+	c.deps.Scheduler.Shadow(c.plan, &c.req, &c.rec.Decision, ctx.Now())
+	c.req.Blocks = messages.List[uint64]{}
 }
 
 // noteDestinations keeps where the request is sent, if that does not follow from the endpoints.

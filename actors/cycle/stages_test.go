@@ -123,3 +123,34 @@ func TestServedIsComparedWithTheAddressThatWasSent(t *testing.T) {
 		})
 	}
 }
+
+// Shadow profiles run once the stream has its answer, and see the prompt as the pick saw it.
+func TestShadowsRunAfterTheAnswer(t *testing.T) {
+	s, saw := newScene(t), 0
+	s.plan = schedule.NewPlan([]schedule.Profile{
+		{Name: "live", Picker: schedule.PickerStep{Picker: inOrder{}}},
+		{Name: "tried", Shadow: true, Picker: schedule.PickerStep{Picker: pickFor(func(in *schedule.Input) []int {
+			saw = in.Request.Blocks.Len()
+			if len(s.stream.Told()) != 1 {
+				t.Error("the stream had no answer yet")
+			}
+			return []int{1}
+		})}},
+	}, nil, once{}, 0)
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.flow.Told()
+	s.cycle.Tell(messages.Dispatched{})
+	if saw != hello.Blocks.Len() {
+		t.Errorf("the shadow saw %d blocks, want %d", saw, hello.Blocks.Len())
+	}
+	s.load(1, 0)
+	s.cycle.Crash()
+	if r := s.over(messages.Internal); r.Decision.Profiles.Len() != 2 || !r.Decision.Profiles.At(1).Shadow {
+		t.Errorf("%d runs in the record, want the shadow second", r.Decision.Profiles.Len())
+	}
+}
+
+type pickFor func(*schedule.Input) []int
+
+func (f pickFor) Pick(in *schedule.Input, _ []float32, _ []int) []int { return f(in) }

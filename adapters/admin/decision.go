@@ -37,6 +37,7 @@ type outlierSeen struct {
 type profileView struct {
 	Profile  string       `json:"profile"`
 	Serves   bool         `json:"serves"`   // its pick serves the request
+	Shadow   bool         `json:"shadow"`   // it ran beside the pick, and changed nothing
 	Optional bool         `json:"optional"` // if it picks nothing, the request is not refused
 	Failed   string       `json:"failed"`   // why it picked nothing, with the reason first; "" = it picked
 	Stages   []endpoint   `json:"stages"`   // that it picked to work for the request before the one that serves
@@ -128,7 +129,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 
 func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) profileView {
 	v := profileView{
-		Profile: run.Profile, Optional: run.Optional, Failed: run.Failed, Stages: []endpoint{},
+		Profile: run.Profile, Shadow: run.Shadow, Optional: run.Optional, Failed: run.Failed, Stages: []endpoint{},
 		Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
 		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
 		Within: run.Within,

@@ -181,7 +181,9 @@ func prefilled() messages.Record {
 	three := messages.ProfileRun{Profile: "encode", Optional: true, Runner: -1,
 		Failed: "rejected-no-endpoints: filter encode-filter left no endpoint"}
 	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
-	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two, three), 1
+	tried := messages.ProfileRun{Profile: "tried", Optional: true, Shadow: true, Runner: -1,
+		Failed: "internal: panic: index out of range"}
+	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two, three, tried), 1
 	r.Decision.Stages = messages.ListOf(messages.Stage{Run: 0, At: int(one.Ranked.At(0))})
 	r.Decision.Headers = messages.ListOf(messages.Header{Name: "x-prefiller-host-port", Value: "10.0.0.1:8000"})
 	r.Served, r.Status, r.Running, r.Ended, r.Headers, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0,

@@ -19,10 +19,16 @@ const (
 // chosen writes what one profile run did: filters, scores, pick.
 func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
 	fmt.Fprintf(b, "\nprofile %s\n", clip(clean(p.Profile), width-10))
+	if p.Shadow {
+		field(b, "  shadow", "it ran beside the pick, and changed nothing")
+	}
 	for _, s := range p.Stages {
 		field(b, "  stage", s.text()+" works for the request before the endpoint that serves it")
 	}
-	if p.Failed != "" && p.Optional {
+	switch {
+	case p.Failed != "" && p.Shadow:
+		field(b, "  failed", clean(p.Failed))
+	case p.Failed != "" && p.Optional:
 		field(b, "  optional", clean(p.Failed)+"; the request is served without")
 	}
 	for i := range p.Filters {

@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type Plugins struct {
 	faults *prometheus.CounterVec
 	stale  staleRuns
 	failed *prometheus.CounterVec
+	shadow *prometheus.CounterVec
 
 	mu    sync.Mutex         // of plans, and of the series that come and go by it
 	plans map[stepLabels]int // steps of living plans, by series; > 0
@@ -69,7 +71,11 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 		Name: "signalbox_optional_profile_failures_total",
 		Help: "Runs of a profile that picked no endpoint, where the request was served without one.",
 	}, []string{"profile", "reason"})
-	r.MustRegister(p.took, p.faults, p.stale.counter, p.failed)
+	p.shadow = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_shadow_picks_total",
+		Help: "Picks of shadow profiles, by whether the request went to the same endpoint.",
+	}, []string{"profile", "agrees"})
+	r.MustRegister(p.took, p.faults, p.stale.counter, p.failed, p.shadow)
 	return p
 }
 
@@ -78,6 +84,7 @@ func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 type Observer struct {
 	stale  *staleRuns
 	failed *prometheus.CounterVec
+	shadow *prometheus.CounterVec
 	steps  []meters
 }
 
@@ -89,7 +96,7 @@ type meters struct {
 // Observe numbers the steps of a plan, which has not run yet, and observes them. The series of its steps go when the
 // plan is garbage and no other plan names them: requests need not count the uses of a plan.
 func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
-	o := &Observer{stale: &p.stale, failed: p.failed}
+	o := &Observer{stale: &p.stale, failed: p.failed, shadow: p.shadow}
 	var series []stepLabels
 	meter := func(point string, s *schedule.Step) {
 		labels := stepLabels{point, s.Type, s.Name}
@@ -155,4 +162,9 @@ func (o *Observer) AllStale() { o.stale.note() }
 // RunFailed counts an optional run that picked nothing.
 func (o *Observer) RunFailed(profile string, why messages.Reason) {
 	o.failed.WithLabelValues(profile, why.String()).Inc()
+}
+
+// ShadowPicked counts a pick of a shadow profile.
+func (o *Observer) ShadowPicked(profile string, agrees bool) {
+	o.shadow.WithLabelValues(profile, strconv.FormatBool(agrees)).Inc()
 }

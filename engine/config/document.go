@@ -58,6 +58,8 @@ type pluginSection struct {
 type profileSection struct {
 	// Name is the profile's own; required.
 	Name string `json:"name"`
+	// Shadow has the profile run after each pick, for comparison; no handler runs it.
+	Shadow bool `json:"shadow"`
 	// Plugins are the profile's, filters in the order in which they run.
 	Plugins []entrySection `json:"plugins"`
 }

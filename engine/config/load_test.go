@@ -57,6 +57,10 @@ func TestLoad(t *testing.T) {
 			"default: queue-scorer*1 > max-score-picker; single-profile-handler"},
 		"weight defaults to 1": {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, " +
 			"plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
+		"a shadow beside the only profile": {head +
+			"plugins: [{type: queue-scorer}, {type: single-profile-handler}]\n" +
+			"schedulingProfiles: [{name: s, shadow: true, plugins: [{pluginRef: queue-scorer}]}, {name: p}]",
+			"p: > max-score-picker;s: queue-scorer*1 > max-score-picker; single-profile-handler"},
 		"first picker is shared": {head + "plugins: [{type: random-picker, name: r}, {type: max-score-picker}]\n" +
 			"schedulingProfiles: [{name: p}]", "p: > r; single-profile-handler"},
 		"picker before scorer": {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\n" +

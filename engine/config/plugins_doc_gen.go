@@ -190,6 +190,7 @@ var sectionDocs = map[string]string{
 	"pluginSection.type":                             "What the plugin does.",
 	"pluginSection.parameters":                       "The plugin's own.",
 	"profileSection.name":                            "The profile's own; required.",
+	"profileSection.shadow":                          "Has the profile run after each pick, for comparison; no handler runs it.",
 	"profileSection.plugins":                         "The profile's, filters in the order in which they run.",
 	"entrySection.pluginRef":                         "The name of a filter, scorer or picker.",
 	"entrySection.weight":                            "Multiplies a scorer's scores, 0 or more; absent = 1.",

@@ -167,6 +167,8 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: schedulingProfiles: got 2 profiles and no profile handler"},
 		"two for a single": {head + "plugins: [{type: single-profile-handler, name: h}]\n" +
 			"schedulingProfiles: [{name: a}, {name: b}]", "line 4: schedulingProfiles: got 2 profiles, want one for h"},
+		"shadows alone": {head + "schedulingProfiles: [{name: a, shadow: true}]",
+			"line 3: schedulingProfiles: got 0 profiles and no profile handler"},
 		"two handlers": {head + "plugins:\n- {type: single-profile-handler}\n" +
 			"- {type: single-profile-handler, name: h}", "line 5: plugins[1]: h is a second profile handler"},
 		"two pickers": {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}",

@@ -59,7 +59,7 @@ func (l *loader) onlyProfile() schedule.Profile {
 }
 
 func (l *loader) profile(s *profileSection, path string) schedule.Profile {
-	p := schedule.Profile{Name: s.Name}
+	p := schedule.Profile{Name: s.Name, Shadow: s.Shadow}
 	seen := map[*instance]bool{}
 	for i, entry := range s.Plugins {
 		at := path + "." + item("plugins", i)
@@ -139,6 +139,7 @@ func (l *loader) firstPicker() *instance {
 // handler returns the file's profile handler, or the default one if there is a single profile; nil = there is a problem
 // with it.
 func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
+	names := named(profiles)
 	var found *instance
 	var plugin schedule.Handler
 	for _, x := range l.instances {
@@ -153,9 +154,9 @@ func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 		}
 	}
 	if found == nil {
-		if len(profiles) != 1 {
+		if len(names) != 1 {
 			l.Fail("schedulingProfiles",
-				"got %d profiles and no profile handler, which only a single profile needs not", len(profiles))
+				"got %d profiles and no profile handler, which only a single profile needs not", len(names))
 			return nil
 		}
 		plugin = construct(defaultHandler).(schedule.Handler)
@@ -163,19 +164,26 @@ func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 	}
 	l.from.handler, l.config.Handler = found, Handler{Type: found.typ, Name: found.name}
 	l.declare(found)
-	l.arrange(found, profiles)
+	l.arrange(found, names)
 	return plugin
 }
 
-// arrange tells a handler the profiles of the file, and the plugins that it names.
-func (l *loader) arrange(x *instance, profiles []schedule.Profile) {
+// named returns the names of the profiles that a handler may run.
+func named(profiles []schedule.Profile) []string {
+	names := make([]string, 0, len(profiles))
+	for i := range profiles {
+		if !profiles[i].Shadow {
+			names = append(names, profiles[i].Name)
+		}
+	}
+	return names
+}
+
+// arrange tells a handler the profiles of the file that it may run, and the plugins that it names.
+func (l *loader) arrange(x *instance, names []string) {
 	h, ok := x.plugin.(schedule.Arranger)
 	if !ok {
 		return
-	}
-	names := make([]string, 0, len(profiles))
-	for i := range profiles {
-		names = append(names, profiles[i].Name)
 	}
 	at := x.path + ".parameters"
 	l.invalid(at, h.Arrange(names, func(parameter, name string) any {

@@ -175,7 +175,10 @@ func (s *shower) profiles() *yaml.Node {
 			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer), pairOf("weight", plain(weight))))
 		}
 		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker)))
-		list.Content = append(list.Content, mapping(pairOf("name", text(p.Name)), pairOf("plugins", plugins)))
+		list.Content = append(list.Content, mapping(
+			pairOf("name", text(p.Name)), pairOf("shadow", plain(strconv.FormatBool(p.Shadow))),
+			pairOf("plugins", plugins),
+		))
 	}
 	return list
 }

@@ -94,7 +94,7 @@ func (u *unpacker) endpoints() messages.List[messages.EndpointID] {
 // run packs all of a profile run but its shape and its scores.
 func (p *packer) run(run *messages.ProfileRun) {
 	p.texts(run.Failed)
-	p.flags(run.Optional)
+	p.flags(run.Optional, run.Shadow)
 	p.signed(int64(run.Runner))
 	p.signed(int64(run.Ages[0]))
 	p.signed(int64(run.Ages[1]))
@@ -115,7 +115,7 @@ func (p *packer) run(run *messages.ProfileRun) {
 func (u *unpacker) run(run *messages.ProfileRun, s *runShape) {
 	run.Profile, run.Reads = s.profile, s.reads
 	u.texts(&run.Failed)
-	u.flags(&run.Optional)
+	u.flags(&run.Optional, &run.Shadow)
 	run.Runner = int(u.signed())
 	run.Ages = [2]time.Duration{time.Duration(u.signed()), time.Duration(u.signed())}
 	ranked := make([]uint32, u.count(8))

@@ -33,7 +33,7 @@ func servedAt(r *messages.Record, f *messages.RecordFilter) bool {
 		return r.Elsewhere == f.Elsewhere
 	}
 	for _, run := range r.Decision.Profiles.All() {
-		if run.Ranked.Len() == 0 {
+		if run.Ranked.Len() == 0 || run.Shadow {
 			continue
 		}
 		pick := int(run.Ranked.At(0))

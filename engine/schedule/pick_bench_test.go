@@ -84,6 +84,7 @@ func (crowd) ScoreClamped(int)                  {}
 func (crowd) ScoreNaN(int)                      {}
 func (crowd) AllStale()                         {}
 func (crowd) RunFailed(string, messages.Reason) {}
+func (crowd) ShadowPicked(string, bool)         {}
 
 // BenchmarkThirtyPlugins schedules a request with 30 plugins in the profile.
 func BenchmarkThirtyPlugins(b *testing.B) {

@@ -12,8 +12,8 @@ import (
 // Plan is the part of a configuration that decides picks. All loops share it, and it does not change once one of them
 // has it.
 type Plan struct {
-	profiles []Profile
-	names    []string // of profiles
+	profiles []Profile // shadows last
+	names    []string  // of those that a handler may run: the first ones of profiles
 	handler  Handler
 	finisher Finisher // handler, if it is one; else nil
 	stale    time.Duration
@@ -21,17 +21,29 @@ type Plan struct {
 	observer Observer // of its steps
 }
 
-// NewPlan returns a plan, which takes profiles over. layout has the attributes that the plugins have declared; nil =
-// none. A sample is stale once it is older than the duration stale and than three of its intervals.
+// NewPlan returns a plan, which takes profiles over and orders them: shadows come last. layout has the attributes that
+// the plugins have declared; nil = none. A sample is stale once it is older than the duration stale and than three of
+// its intervals.
 func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, stale time.Duration) *Plan {
 	if layout == nil {
 		layout = new(attributes.Layout)
 	}
 	plan := &Plan{profiles: profiles, handler: handler, stale: stale, fills: newFills(layout), observer: unheard{}}
 	plan.finisher, _ = handler.(Finisher)
+	slices.SortStableFunc(profiles, func(a, b Profile) int {
+		switch {
+		case a.Shadow == b.Shadow:
+			return 0
+		case a.Shadow:
+			return 1
+		}
+		return -1
+	})
 	for i := range profiles {
 		p := &profiles[i]
-		plan.names = append(plan.names, p.Name)
+		if !p.Shadow {
+			plan.names = append(plan.names, p.Name)
+		}
 		p.sampled = false
 		p.note(layout)
 		for j := range p.Filters {
@@ -58,12 +70,16 @@ func (p *Plan) Observe(by Observer) { p.observer = by }
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
 
+// HasShadows reports whether Shadow has anything to run.
+func (p *Plan) HasShadows() bool { return len(p.names) < len(p.profiles) }
+
 // Stale returns the age from which a sample is stale, if that is more than three of its intervals.
 func (p *Plan) Stale() time.Duration { return p.stale }
 
 // Profile is a named set of filters, scorers and one picker.
 type Profile struct {
 	Name    string
+	Shadow  bool // it runs after each pick, for comparison; no handler knows it
 	Filters []FilterStep
 	Scorers []ScorerStep
 	Picker  PickerStep
@@ -155,6 +171,8 @@ type Observer interface {
 	AllStale() // in a profile run whose scorers read samples
 	// RunFailed is told of an optional run that picked nothing.
 	RunFailed(profile string, why messages.Reason)
+	// ShadowPicked is told whether a shadow profile picked the endpoint that the request goes to.
+	ShadowPicked(profile string, agrees bool)
 }
 
 // unheard is the observer of a plan that none observes.
@@ -166,6 +184,7 @@ func (unheard) ScoreNaN(int)                 {}
 func (unheard) AllStale()                    {}
 
 func (unheard) RunFailed(string, messages.Reason) {}
+func (unheard) ShadowPicked(string, bool)         {}
 
 // Matcher finds how much of a prompt each endpoint holds.
 type Matcher interface {

@@ -175,7 +175,8 @@ func (t *ticks) Nanos() int64 { t.n++; return t.n }
 type counts struct {
 	ran, clamped, nan [32]int
 	stale             int
-	failed            []string // optional runs
+	failed            []string // optional runs, and those of shadows
+	shadows           []string // profile, and whether it agrees
 }
 
 func (c *counts) PluginRan(meter int, took time.Duration) { c.ran[meter] += int(took) }
@@ -185,4 +186,8 @@ func (c *counts) AllStale()                               { c.stale++ }
 
 func (c *counts) RunFailed(profile string, why messages.Reason) {
 	c.failed = append(c.failed, profile+": "+why.String())
+}
+
+func (c *counts) ShadowPicked(profile string, agrees bool) {
+	c.shadows = append(c.shadows, fmt.Sprint(profile, " ", agrees))
 }

@@ -20,9 +20,10 @@ type Tools struct {
 // Scheduler picks for the requests of one loop. It owns buffers, which grow to the largest pool seen. From one request
 // to the next it keeps what was read of endpoints, and nothing of the request.
 type Scheduler struct {
-	tools Tools
-	view  view
-	run   profileRun
+	tools   Tools
+	shadows Tools // of shadow runs
+	view    view
+	run     profileRun
 
 	course Course
 	final  Final
@@ -38,6 +39,8 @@ func NewScheduler(tools Tools) *Scheduler {
 	s := &Scheduler{tools: tools}
 	s.run.tools, s.run.view = &s.tools, &s.view
 	s.course.Rand, s.course.view = tools.Rand, &s.view
+	s.shadows = tools
+	s.shadows.Rand = newShadowRand()
 	return s
 }
 

@@ -238,3 +238,4 @@ func (o *observer) ScoreNaN(int)                 { o.nan++ }
 func (o *observer) AllStale()                    {}
 
 func (o *observer) RunFailed(string, messages.Reason) {}
+func (*observer) ShadowPicked(string, bool)           {}

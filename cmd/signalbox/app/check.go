@@ -200,7 +200,7 @@ func readAll(ctx context.Context, name string, open func() (io.ReadCloser, error
 func describe(c *config.Config) string {
 	var b strings.Builder
 	for _, p := range c.Plan.Profiles() {
-		fmt.Fprintf(&b, "profile %s\n", p.Name)
+		fmt.Fprintf(&b, "%s %s\n", map[bool]string{false: "profile", true: "shadow profile"}[p.Shadow], p.Name)
 		for _, f := range p.Filters {
 			fmt.Fprintf(&b, "  filter  %s\n", pluginName(f.Name, f.Type))
 		}

@@ -315,3 +315,4 @@ func (still) ScoreClamped(int)             {}
 func (still) AllStale()                    {}
 
 func (still) RunFailed(string, messages.Reason) {}
+func (still) ShadowPicked(string, bool)         {}
