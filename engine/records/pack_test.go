@@ -128,7 +128,8 @@ var exported = cmp.Exporter(func(reflect.Type) bool { return true })
 // What a book gives back is what it was given, but for scores, which are as near as the record says.
 func TestUnpackingGivesWhatWasPacked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := NewBook(rapid.IntRange(1, 9).Draw(t, "entries"), rapid.IntRange(0, 99_999).Draw(t, "limit"))
+		entries := rapid.SampledFrom([]int{1, 5, 200}).Draw(t, "entries") // records of 200 have few bits for scores
+		b := NewBook(entries, rapid.IntRange(0, 99_999).Draw(t, "limit"))
 		var all []messages.Record
 		for range rapid.IntRange(1, 12).Draw(t, "records") {
 			r := record(t)
@@ -199,6 +200,9 @@ func record(t *rapid.T) messages.Record {
 				scorers = append(scorers, sc)
 			}
 			run.Scorers = messages.TakeList(scorers)
+			run.Runner = rapid.IntRange(-1, n).Draw(t, "runner")
+			ranked := rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(n)), 0, min(n, 5), rapid.ID).Draw(t, "ranked")
+			run.Ranked = messages.TakeList(ranked)
 		}
 		runs = append(runs, run)
 	}
@@ -287,6 +291,74 @@ func fill(t *rapid.T, v reflect.Value) {
 		v.SetUint(rapid.Uint64Range(0, 1<<v.Type().Bits()-1).Draw(t, "uint"))
 	default:
 		t.Fatalf("%v is not drawn", v.Type())
+	}
+}
+
+// Records whose decisions differ in one name or weight keep their own, however many such shapes there are. What no
+// record has any more is not counted.
+func TestDecisionsKeepTheirNamesAndWeights(t *testing.T) {
+	b := NewBook(40, 1<<20)
+	var want []messages.Record
+	add := func(change func(*messages.ProfileRun)) {
+		r := crowded(messages.RequestID(len(want)), 2, 3, 4)
+		run := r.Decision.Profiles.At(0)
+		change(&run)
+		r.Decision.Profiles = messages.ListOf(run)
+		b.End(r)
+		want = append(want, r)
+	}
+	for i := range 8 {
+		name, weight := fmt.Sprint("another ", i), float32(i)
+		add(func(*messages.ProfileRun) {})
+		add(func(p *messages.ProfileRun) { p.Profile = name })
+		add(func(p *messages.ProfileRun) { p.Reads = messages.ListOf(name) })
+		add(func(p *messages.ProfileRun) { p.Filters = messages.ListOf(messages.FilterRun{Plugin: name}) })
+		add(func(p *messages.ProfileRun) {
+			scorer := p.Scorers.At(1)
+			scorer.Weight = weight
+			p.Scorers = messages.ListOf(p.Scorers.At(0), scorer, p.Scorers.At(2))
+		})
+	}
+	got := b.Newest(len(want), nil, all)
+	slices.Reverse(got)
+	if d := cmp.Diff(want, got, exported, cmpopts.EquateEmpty()); d != "" {
+		t.Error(d)
+	}
+	for range 40 {
+		b.End(messages.Record{})
+	}
+	left := newShape(&messages.Decision{}).bytes
+	if b.shapes.bytes != left {
+		t.Errorf("shapes take %d bytes, want %d for the only one that is left", b.shapes.bytes, left)
+	}
+	last := want[len(want)-1]
+	if b.End(last); b.shapes.bytes != left+newShape(&last.Decision).bytes {
+		t.Errorf("shapes take %d bytes, want %d for two", b.shapes.bytes, left+newShape(&last.Decision).bytes)
+	}
+}
+
+// Every level of every width is as near as a record says, and 0 and 1 are exact.
+func TestLevelsAreWithinWhatIsSaid(t *testing.T) {
+	for width := leastBits; width <= mostBits; width++ {
+		list := make([]float32, 4096)
+		for i := range list {
+			list[i] = float32(i) / float32(len(list)-1)
+		}
+		p := packer{}
+		p.column(&column{coding: byLevel}, messages.TakeList(list), width)
+		u := unpacker{from: p.to}
+		if got := coding(u.octet()); got != byLevel {
+			t.Fatalf("width %d: coding %d", width, got)
+		}
+		got := u.column(byLevel, messages.TakeList(list), width)
+		for i, v := range got {
+			if off := math.Abs(float64(v - list[i])); off > float64(within(width)) {
+				t.Fatalf("width %d: %v is unpacked as %v, want it within %v", width, list[i], v, within(width))
+			}
+		}
+		if got[0] != 0 || got[len(got)-1] != 1 {
+			t.Errorf("width %d: 0 is unpacked as %v, 1 as %v", width, got[0], got[len(got)-1])
+		}
 	}
 }
 

@@ -195,8 +195,9 @@ func (p *packer) column(c *column, scores messages.List[float32], width int) {
 // levels returns the number of the highest level, which stands for 1.
 func levels(width int) float32 { return float32(uint32(1)<<width - 1) }
 
-// within returns by how much a score may differ from the level that stands for it, with some room for rounding.
-func within(width int) float32 { return 0.501 / levels(width) }
+// within returns by how much a score may differ from the level that stands for it. Half a level it is, but for float32,
+// whose rounding adds up to 0.004 of one with 16 bits.
+func within(width int) float32 { return 0.505 / levels(width) }
 
 // exact packs the scores of some endpoints, as far as they were scored.
 func (p *packer) exact(scores messages.List[float32], places [exactRanks + 1]int) {
