@@ -113,7 +113,7 @@ func TestScannerAgreesWithTheParser(t *testing.T) {
 	}
 	for _, p := range pages {
 		text := page(t, p[len("testdata/"):])
-		of := engineNamed(Scan(text, "", everything).Engine)
+		of := builtIn.named(Scan(text, "", everything).Engine)
 		if _, ok := byParser(text, of); !ok {
 			t.Errorf("%s: the parser refuses it", p)
 		}

@@ -1,6 +1,10 @@
 package modelserver
 
-import "github.com/signalbox-epp/signalbox/messages"
+import (
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
 
 // quantity is what a series reports.
 type quantity uint8
@@ -23,6 +27,7 @@ type series struct {
 	tells quantity
 	from  string    // label that holds the number; "" = it is the value of the sample
 	only  condition // which samples of the name count
+	has   []Label   // what a sample must have to count, beside only
 }
 
 // condition is what the labels of a sample must say for the sample to count. A label that is absent reads as "".
@@ -96,11 +101,85 @@ var engines = [...]engine{
 // process holds the series that the client library of any engine may add to a page.
 var process = []series{{name: "process_start_time_seconds", tells: startedAt}}
 
-// engineNamed returns an engine by its name; nil = there is none.
-func engineNamed(name string) *engine {
-	for i := range engines {
-		if engines[i].name == name {
-			return &engines[i]
+// Engine has the series of a kind of model server that is not built in, or that replaces one of the same name. A Series
+// without a metric is one that it does not report.
+type Engine struct {
+	Name                          string
+	Waiting, Running              Series
+	KVUsed                        Series
+	LoRA                          Series // with the labels of vllm:lora_requests_info
+	CacheInfo                     Series
+	BlockTokensLabel, BlocksLabel string // of CacheInfo
+	BlockTokens, Blocks           Series
+}
+
+// Series names the samples of a metric that count.
+type Series struct {
+	Metric string
+	Labels []Label // that a sample must have
+}
+
+func (e *Engine) equal(other *Engine) bool {
+	a, b := e.compiled(), other.compiled()
+	return a.name == b.name && slices.EqualFunc(a.series, b.series, func(x, y series) bool {
+		return x.name == y.name && x.tells == y.tells && x.from == y.from && slices.Equal(x.has, y.has)
+	})
+}
+
+// loads reports whether pages of an engine have its load; "" = not recognised, which counts as if they had.
+func (k known) loads(name string) bool {
+	e := k.named(name)
+	return e == nil || slices.ContainsFunc(e.series, func(s series) bool { return s.tells <= kvUsedOlder })
+}
+
+// compiled returns the engine as pages are scanned for it.
+func (e *Engine) compiled() engine {
+	c := engine{name: e.Name}
+	for _, x := range []struct {
+		of    Series
+		tells quantity
+		from  string
+	}{
+		{e.Waiting, waiting, ""}, {e.Running, running, ""}, {e.KVUsed, kvUsed, ""}, {e.LoRA, lora, ""},
+		{e.CacheInfo, blockTokens, e.BlockTokensLabel}, {e.CacheInfo, blocks, e.BlocksLabel},
+		{e.BlockTokens, blockTokens, ""}, {e.Blocks, blocks, ""},
+	} {
+		if x.of.Metric != "" {
+			c.series = append(c.series, series{name: x.of.Metric, tells: x.tells, from: x.from, has: x.of.Labels})
+		}
+	}
+	return c
+}
+
+// known are the engines that pages are scanned for.
+type known struct {
+	engines []engine
+	found   int // how many of the first are found from the page; the others must be named
+}
+
+// builtIn has the engines that are known without a configuration.
+var builtIn = known{engines[:], len(engines)}
+
+// with returns the engines that are built in, but for those that others replace, and then the others.
+func (k known) with(others []Engine) known {
+	all := known{slices.Clone(k.engines), k.found}
+	for i := range others {
+		c := others[i].compiled()
+		at := slices.IndexFunc(all.engines, func(e engine) bool { return e.name == c.name })
+		if at >= 0 {
+			all.engines[at] = c
+		} else {
+			all.engines = append(all.engines, c)
+		}
+	}
+	return all
+}
+
+// named returns an engine by its name; nil = there is none.
+func (k known) named(name string) *engine {
+	for i := range k.engines {
+		if k.engines[i].name == name {
+			return &k.engines[i]
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 // Extraction is an attribute that is taken from a metrics page.
 type Extraction struct {
 	Attribute, Producer string
+	Engine              string // only from pages of this engine; "" = from all
 	Metric              string
 	Labels              []Label // that a sample must have to count
 	Aggregation         Aggregation
@@ -34,7 +35,17 @@ const (
 
 func (e *Extraction) equal(other Extraction) bool {
 	return e.Attribute == other.Attribute && e.Producer == other.Producer && e.Metric == other.Metric &&
-		slices.Equal(e.Labels, other.Labels) && e.Aggregation == other.Aggregation && e.Per == other.Per
+		e.Engine == other.Engine && slices.Equal(e.Labels, other.Labels) && e.Aggregation == other.Aggregation &&
+		e.Per == other.Per
+}
+
+// ofEngine returns those of a list that pages of an engine have.
+func ofEngine(list []Extraction, engine string) []Extraction {
+	other := func(e Extraction) bool { return e.Engine != "" && e.Engine != engine }
+	if !slices.ContainsFunc(list, other) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), other)
 }
 
 // extract reads attributes from a page. What the page does not have is left out.
@@ -79,7 +90,7 @@ func (a *aggregate) look(e *Extraction, line []byte) {
 		return
 	}
 	s, ok := parseSample(line)
-	if !ok || slices.ContainsFunc(e.Labels, func(l Label) bool { return s.labels.text(l.Name) != l.Value }) {
+	if !ok || !s.labels.have(e.Labels) {
 		return
 	}
 	value, err := strconv.ParseFloat(string(s.value), 64)

@@ -31,16 +31,20 @@ type Config struct {
 // default.
 type Pages struct {
 	Want         Wanted
-	Metrics      Page         // path "/metrics" by default
-	Models       Page         // path "/v1/models" by default
-	EngineLabels []string     // keys of labels that may name an endpoint's engine, the first that is set counts
-	Extract      []Extraction // beside what Want says
+	Metrics      Page     // path "/metrics" by default
+	Models       Page     // path "/v1/models" by default
+	EngineLabels []string // keys of labels that may name an endpoint's engine, the first that is set counts
+	Engines      []Engine // beside those that are built in, or in place of one of the same name
+	// Engine is that of endpoints whose labels name none that is known; "" = found from the page.
+	Engine  string
+	Extract []Extraction // beside what Want says
 }
 
 // Equal reports whether both read the same.
 func (p Pages) Equal(other Pages) bool {
 	return p.Want == other.Want && p.Metrics == other.Metrics && p.Models == other.Models &&
-		slices.Equal(p.EngineLabels, other.EngineLabels) &&
+		slices.Equal(p.EngineLabels, other.EngineLabels) && p.Engine == other.Engine &&
+		slices.EqualFunc(p.Engines, other.Engines, func(a, b Engine) bool { return a.equal(&b) }) &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
@@ -119,8 +123,8 @@ func (p Page) of(endpoint messages.Address) (string, error) {
 
 // Fetcher fetches pages, each on a goroutine of its own, and reports what came of it. All endpoints share one.
 type Fetcher struct {
-	cfg                         Config                // its Pages are those of the start
-	pages                       atomic.Pointer[Pages] // in force; each fetch takes them once
+	cfg                         Config                  // its Pages are those of the start
+	pages                       atomic.Pointer[reading] // in force; each fetch takes it once
 	verifying                   *http.Client
 	trusting                    *http.Client // accepts any certificate
 	metricsBounds, modelsBounds bounds
@@ -130,6 +134,29 @@ type Fetcher struct {
 	mu      sync.Mutex
 	closed  bool
 	running sync.WaitGroup
+}
+
+// reading is how pages are read.
+type reading struct {
+	Pages
+	known known
+}
+
+func newReading(p Pages) *reading { return &reading{p, builtIn.with(p.Engines)} }
+
+// metrics reads what is wanted of a metrics page. silent says that the page should have load, and has none.
+func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told messages.Reading, silent bool) {
+	engine := EngineOf(of, r.EngineLabels)
+	if r.known.named(engine) == nil {
+		engine = r.Engine
+	}
+	told = r.known.scan(page, engine, r.Want)
+	if told.Engine != "" {
+		engine = told.Engine
+	}
+	told.Extracted = messages.TakeList(extract(page, ofEngine(r.Extract, engine)))
+	silent = r.Want.Load && max(told.Waiting, told.Running, told.KVUsed) < 0 && r.known.loads(engine)
+	return told, silent
 }
 
 // bounds limit the fetches of one page. Each page has its own, so that metrics pages that all hang take no turn of the
@@ -149,15 +176,14 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 		metricsBounds: bounds{make(chan struct{}, cfg.Concurrent), cfg.PageBytes},
 		modelsBounds:  bounds{make(chan struct{}, cfg.Concurrent), cfg.ListBytes}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.pages.Store(&cfg.Pages)
+	f.pages.Store(newReading(cfg.Pages))
 	return f, nil
 }
 
 // Read has fetches that begin from now on read other pages, which Check finds good. Those that run read what they
 // began with.
 func (f *Fetcher) Read(pages Pages) {
-	pages = pages.withDefaults()
-	f.pages.Store(&pages)
+	f.pages.Store(newReading(pages.withDefaults()))
 }
 
 // FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly
@@ -222,9 +248,9 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 		return told
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	told.Reading = Scan(*body, EngineOf(of.Labels, pages.EngineLabels), pages.Want)
-	told.Reading.Extracted = messages.TakeList(extract(*body, pages.Extract))
-	if r := told.Reading; pages.Want.Load && max(r.Waiting, r.Running, r.KVUsed) < 0 {
+	r, silent := pages.metrics(*body, of.Labels)
+	told.Reading = r
+	if silent {
 		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
 	}
 	return told

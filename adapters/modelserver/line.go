@@ -88,6 +88,16 @@ func (l labels) is(key, want string) bool {
 	return string(value) == want
 }
 
+// have reports whether all labels of a list are there with their values.
+func (l labels) have(list []Label) bool {
+	for _, x := range list {
+		if l.text(x.Name) != x.Value {
+			return false
+		}
+	}
+	return true
+}
+
 // text returns the value of a label with its escapes resolved.
 func (l labels) text(key string) string {
 	value, escaped, _ := l.label(key)

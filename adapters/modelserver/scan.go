@@ -14,6 +14,8 @@ import (
 type Wanted struct {
 	Load bool // waiting, running, KV usage and the cache's size
 	LoRA bool // adapters that are in use, and that requests wait for
+	// Engine is which one it is, found by any of its series. Otherwise those that are read tell it.
+	Engine bool
 }
 
 // maxAdapters bounds the adapters that one page can name.
@@ -27,7 +29,11 @@ const maxAdapters = 1024
 // A sample that is negative, infinite, NaN or no number at all counts as absent. So does a last line without a line
 // end, because it may have been cut off. Scan allocates nothing but lists of adapters, and keeps no part of page.
 func Scan(page []byte, engine string, want Wanted) messages.Reading {
-	s := scan{engine: engineNamed(engine), want: want}
+	return builtIn.scan(page, engine, want)
+}
+
+func (k known) scan(page []byte, engine string, want Wanted) messages.Reading {
+	s := scan{known: k, engine: k.named(engine), want: want}
 	for len(page) > 0 {
 		end := bytes.IndexByte(page, '\n')
 		if end < 0 {
@@ -41,6 +47,7 @@ func Scan(page []byte, engine string, want Wanted) messages.Reading {
 
 // scan is one pass over a page.
 type scan struct {
+	known  known
 	engine *engine // nil until the page has shown it
 	seen   bool    // the page has a series of the engine
 	want   Wanted
@@ -72,8 +79,8 @@ func (s *scan) line(line []byte) {
 	if s.engine != nil {
 		s.match(name, line, s.engine)
 	} else {
-		for i := range engines {
-			s.match(name, line, &engines[i])
+		for i := range s.known.found {
+			s.match(name, line, &s.known.engines[i])
 		}
 	}
 	s.look(name, line, process)
@@ -89,9 +96,13 @@ func (s *scan) match(name, line []byte, e *engine) {
 // look takes a line if its name is that of one of the series and its quantity is wanted.
 func (s *scan) look(name, line []byte, of []series) (found bool) {
 	for i := range of {
-		if startsWith(name, of[i].name) && s.want.reads(of[i].tells) {
+		if !startsWith(name, of[i].name) {
+			continue
+		}
+		if s.want.reads(of[i].tells) {
 			found = s.take(&of[i], line) || found
 		}
+		found = found || s.want.Engine
 	}
 	return found
 }
@@ -123,7 +134,7 @@ func (w Wanted) reads(q quantity) bool {
 // take counts a sample of a series. It returns false if the sample counts as absent.
 func (s *scan) take(of *series, line []byte) bool {
 	p, ok := parseSample(line)
-	if !ok || !of.only.holds(p.labels) {
+	if !ok || !of.only.holds(p.labels) || !p.labels.have(of.has) {
 		return false
 	}
 	text := p.value

@@ -245,6 +245,66 @@ func TestEngineByLabel(t *testing.T) {
 	}
 }
 
+// An engine of the configuration is named by the endpoint's label or by default; one with the name of an engine that is
+// built in takes its place.
+func TestEnginesOfTheConfiguration(t *testing.T) {
+	mine := Engine{
+		Name: "mine", Waiting: Series{Metric: "waiting"},
+		Running:   Series{"requests", []Label{{"state", "running"}, {"kind", "a"}}},
+		CacheInfo: Series{Metric: "cache"}, BlockTokensLabel: "tokens", BlocksLabel: "number",
+	}
+	silent := Engine{Name: "silent", LoRA: Series{Metric: "adapters"}}
+	other := Engine{Name: "vllm", Waiting: Series{Metric: "queue"}}
+	const text = "waiting 3\nrequests{state=\"running\",kind=\"a\"} 4\nrequests{state=\"running\",kind=\"b\"} 5\n" +
+		"cache{tokens=\"16\",number=\"100\"} 1\nsglang:num_queue_reqs 7\nqueue 8\nwatts 200\n"
+	extract := []Extraction{
+		{Attribute: "a", Engine: "mine", Metric: "watts"}, {Attribute: "b", Engine: "sglang", Metric: "watts"},
+		{Attribute: "c", Metric: "watts"},
+	}
+	for name, c := range map[string]struct {
+		label, normal  string
+		engines        []Engine
+		engine         string
+		waiting        float64
+		running, block float64
+		attributes     string
+	}{
+		"by label":           {"mine", "", []Engine{mine}, "mine", 3, 4, 16, "ac"},
+		"by default":         {"", "mine", []Engine{mine}, "mine", 3, 4, 16, "ac"},
+		"by unknown label":   {"who", "mine", []Engine{mine}, "mine", 3, 4, 16, "ac"},
+		"label over default": {"sglang", "mine", []Engine{mine}, "sglang", 7, -1, -1, "bc"},
+		"not named":          {"", "", []Engine{mine}, "sglang", 7, -1, -1, "bc"},
+		"in place of vllm":   {"", "", []Engine{mine, other}, "", 8, -1, -1, ""},
+		"without load":       {"silent", "", []Engine{silent}, "", -1, -1, -1, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReading(Pages{
+				Want: Wanted{Load: true, LoRA: true, Engine: true}, EngineLabels: []string{"e"}, Engines: c.engines,
+				Engine: c.normal, Extract: extract,
+			})
+			got, silent := r.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
+			attributes := ""
+			for _, e := range got.Extracted.All() {
+				attributes += e.Attribute
+			}
+			if name == "in place of vllm" { // the page has series of sglang first
+				got, silent = r.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
+				c.engine, c.attributes, attributes = "vllm", "", ""
+			}
+			if got.Engine != c.engine || got.Waiting != c.waiting || got.Running != c.running ||
+				got.BlockTokens != c.block || attributes != c.attributes || silent {
+				t.Errorf("got %+v with attributes %q, silent %t, want %+v", got, attributes, silent, c)
+			}
+		})
+	}
+	if k := builtIn.with([]Engine{silent}); k.loads("silent") || !k.loads("vllm") || !k.loads("") {
+		t.Error("loads does not tell which engine reports load")
+	}
+	if a, b := (Pages{Engines: []Engine{mine}}), (Pages{Engines: []Engine{other}}); a.Equal(b) || !a.Equal(a) {
+		t.Error("Equal does not compare engines")
+	}
+}
+
 func TestScanAllocatesNothingButAdapters(t *testing.T) {
 	for name, want := range map[string]float64{
 		"vllm-0.32.0/metrics_under_load.txt":      0,

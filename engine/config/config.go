@@ -28,6 +28,8 @@ type Config struct {
 	Metrics         Source
 	Models          Source
 	Extractions     []Extraction // from the metrics page, those that a plugin reads
+	Engines         []Engine     // beside those that are built in, or in place of one of the same name
+	DefaultEngine   string       // of endpoints whose label names none that is known; "" = found from the page
 	EngineLabelKeys []string     // labels that may name an endpoint's engine; the first that an endpoint has counts
 	ParseOpenAI     bool         // false = no request body is parsed
 
@@ -60,10 +62,28 @@ type Source struct {
 	InsecureSkipVerify bool          // with https any certificate is accepted
 }
 
-// Extraction is an attribute that a prometheus-extractor takes from the metrics page.
+// Extraction is an attribute that an extractor takes from the metrics page.
 type Extraction struct {
 	ExtractedAttribute
 	Producer string // the name of the extractor
+	Engine   string // only from endpoints of this engine; "" = from all
+}
+
+// Engine has the series of one kind of model server.
+type Engine struct {
+	Name                          string
+	Queued, Running               Series
+	KVUsage                       Series
+	LoRA                          Series
+	CacheInfo                     Series
+	BlockTokensLabel, BlocksLabel string // of CacheInfo
+	BlockTokens, Blocks           Series
+}
+
+// Series names the samples of a metric that count. The zero Series is of none.
+type Series struct {
+	Metric string
+	Labels map[string]string // that a sample must have, with these values
 }
 
 // builtIn is the default configuration.

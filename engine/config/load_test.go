@@ -167,6 +167,33 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 }
 
+func TestEnginesOfTheFile(t *testing.T) {
+	got, err := Load([]byte(everyKey), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Engine{
+		{
+			Name: "mine", Queued: Series{Metric: "waiting"}, KVUsage: Series{Metric: "kv"},
+			Running: Series{"requests", map[string]string{"state": "running", "kind": "a b"}},
+			LoRA:    Series{Metric: "adapters"}, CacheInfo: Series{Metric: "cache"}, BlockTokensLabel: "tokens",
+			BlocksLabel: "num_gpu_blocks",
+		},
+		{
+			Name: "vllm", BlockTokens: Series{Metric: "size"}, Blocks: Series{Metric: "number"},
+			BlockTokensLabel: "block_size", BlocksLabel: "num_gpu_blocks",
+		},
+	}
+	if d := cmp.Diff(want, got.Engines); d != "" || got.DefaultEngine != "mine" {
+		t.Errorf("default %q, engines: want -, got +\n%s", got.DefaultEngine, d)
+	}
+	for _, e := range got.Extractions {
+		if e.Producer == "core-metrics-extractor" {
+			t.Errorf("takes %+v, which no plugin reads", e)
+		}
+	}
+}
+
 // readsThese expects the attributes of a plan, numbers and names, in the order of its plugins.
 func readsThese(t *testing.T, plan *schedule.Plan, numbers, names []attributes.Attribute) {
 	t.Helper()

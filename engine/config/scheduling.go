@@ -220,10 +220,13 @@ func (l *loader) declare(x *instance) []attributes.Slot {
 func (l *loader) bind() *attributes.Layout {
 	if l.config.Metrics.Enabled {
 		l.binding.Emit(l.from.core.name, emits[l.from.core.typ]...)
-		for _, x := range l.from.more {
-			for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
-				l.binding.Emit(x.name, attributes.Attribute{Name: a.Name})
+		emitted := map[[2]string]bool{}
+		for _, e := range l.extractable() {
+			key := [2]string{e.Name, e.Producer}
+			if !emitted[key] { // engines may each have series of one attribute
+				l.binding.Emit(e.Producer, attributes.Attribute{Name: e.Name})
 			}
+			emitted[key] = true
 		}
 	}
 	l.emit("inflight-load-producer")
@@ -271,13 +274,22 @@ func (l *loader) extractions(layout *attributes.Layout) {
 	for i, a := range layout.Of(attributes.Number) {
 		read[[2]string{a.Name, layout.Producer(attributes.Slot{Type: attributes.Number, Index: i})}] = true
 	}
-	for _, x := range l.from.more {
-		for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
-			if read[[2]string{a.Name, x.name}] {
-				l.config.Extractions = append(l.config.Extractions, Extraction{a, x.name})
-			}
+	for _, e := range l.extractable() {
+		if read[[2]string{e.Name, e.Producer}] {
+			l.config.Extractions = append(l.config.Extractions, e)
 		}
 	}
+}
+
+// extractable returns what the extractors of the metrics page can take from it beside what is built in.
+func (l *loader) extractable() []Extraction {
+	all := l.from.core.plugin.(*CoreMetrics).custom(l.from.core.name)
+	for _, x := range l.from.more {
+		for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
+			all = append(all, Extraction{ExtractedAttribute: a, Producer: x.name})
+		}
+	}
+	return all
 }
 
 // emit has every plugin of a type emit; a file that has none has one by default.

@@ -72,7 +72,20 @@ plugins:
 - {type: metrics-data-source, parameters: {interval: 500ms, port: 8000}}
 - type: label-selector-filter
   parameters: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}
-- {type: core-metrics-extractor, parameters: {engineLabelKey: engine}}
+- type: core-metrics-extractor
+  parameters:
+    engineLabelKey: engine
+    defaultEngine: mine
+    engineConfigs:
+    - name: mine
+      queuedRequestsSpec: waiting
+      runningRequestsSpec: "requests{state=running, kind=\"a b\"}"
+      kvUsageSpec: kv{}
+      loraSpec: adapters
+      cacheInfoSpec: cache
+      cacheBlockSizeLabelName: tokens
+      customMetrics: [{attributeKey: example.com/watts, metricSpec: "watts{gpu=1}"}]
+    - {name: vllm, cacheBlockSizeSpec: size, cacheNumBlocksSpec: number}
 - {type: openai-parser, name: parser}
 - {type: round-robin-fairness-policy, name: turns}
 - {type: edf-ordering-policy, name: edf}

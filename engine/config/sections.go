@@ -35,7 +35,12 @@ func (l *loader) dataLayer(doc *document) {
 		l.from.metrics = l.oneOf("metrics-data-source")
 		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page()
 	}
-	label := l.from.core.plugin.(*CoreMetrics).EngineLabelKey
+	core := l.from.core.plugin.(*CoreMetrics)
+	l.config.Engines = core.engines()
+	if core.DefaultEngine != vllm {
+		l.config.DefaultEngine = core.DefaultEngine
+	}
+	label := core.EngineLabelKey
 	l.config.EngineLabelKeys = []string{label}
 	if label == engineLabel {
 		l.config.EngineLabelKeys = append(l.config.EngineLabelKeys, legacyEngineLabel)

@@ -18,8 +18,9 @@ import (
 func wanted(cfg *config.Config) modelserver.Wanted {
 	layout := cfg.Plan.Layout()
 	return modelserver.Wanted{
-		Load: layout.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
-		LoRA: layout.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
+		Load:   layout.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
+		LoRA:   layout.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
+		Engine: slices.ContainsFunc(cfg.Extractions, func(e config.Extraction) bool { return e.Engine != "" }),
 	}
 }
 
@@ -27,8 +28,32 @@ func wanted(cfg *config.Config) modelserver.Wanted {
 func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
 	return modelserver.Pages{
 		Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
-		Extract: extractions(cfg.Extractions),
+		Extract: extractions(cfg.Extractions), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
 	}
+}
+
+func engines(list []config.Engine) []modelserver.Engine {
+	var all []modelserver.Engine
+	for _, e := range list {
+		all = append(all, modelserver.Engine{
+			Name: e.Name, Waiting: series(e.Queued), Running: series(e.Running), KVUsed: series(e.KVUsage),
+			LoRA: series(e.LoRA), CacheInfo: series(e.CacheInfo), BlockTokensLabel: e.BlockTokensLabel,
+			BlocksLabel: e.BlocksLabel, BlockTokens: series(e.BlockTokens), Blocks: series(e.Blocks),
+		})
+	}
+	return all
+}
+
+func series(s config.Series) modelserver.Series {
+	return modelserver.Series{Metric: s.Metric, Labels: labels(s.Labels)}
+}
+
+func labels(of map[string]string) []modelserver.Label {
+	var all []modelserver.Label
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, modelserver.Label{Name: name, Value: of[name]})
+	}
+	return all
 }
 
 // aggregations are those of the configuration file.
@@ -40,14 +65,10 @@ var aggregations = map[string]modelserver.Aggregation{
 func extractions(list []config.Extraction) []modelserver.Extraction {
 	var all []modelserver.Extraction
 	for _, e := range list {
-		x := modelserver.Extraction{
-			Attribute: e.Name, Producer: e.Producer, Metric: e.Metric,
+		all = append(all, modelserver.Extraction{
+			Attribute: e.Name, Producer: e.Producer, Engine: e.Engine, Metric: e.Metric, Labels: labels(e.Labels),
 			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per,
-		}
-		for _, name := range slices.Sorted(maps.Keys(e.Labels)) {
-			x.Labels = append(x.Labels, modelserver.Label{Name: name, Value: e.Labels[name]})
-		}
-		all = append(all, x)
+		})
 	}
 	return all
 }

@@ -246,6 +246,67 @@ func TestPagesThatNoPluginReadsAreNotAskedFor(t *testing.T) {
 	}
 }
 
+const enginesText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- type: metrics-data-source
+  parameters: {interval: 10ms}
+- type: core-metrics-extractor
+  parameters:
+    defaultEngine: mine
+    engineConfigs:
+    - name: mine
+      queuedRequestsSpec: "requests{state=queued}"
+      customMetrics: [{attributeKey: example.com/watts, metricSpec: watts}]
+    - {name: yours, customMetrics: [{attributeKey: example.com/watts, metricSpec: power}]}
+- type: queue-scorer
+- type: endpoint-attribute-filter
+  parameters:
+    attributeKey: example.com/watts
+    onMissing: Fail
+    algorithm: {threshold: {operator: LessThan, value: 300}}
+`
+
+// Engines that no code knows are read by configuration alone.
+func TestEnginesOfTheFileDecide(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	var entries []string
+	for i, text := range []string{
+		"requests{state=\"queued\"} 9\nwatts 100\n", "requests{state=\"queued\"} 2\nwatts 200\n",
+		"requests{state=\"queued\"} 0\nwatts 400\n", "power 250\n",
+	} {
+		engine := ""
+		if i == 3 {
+			engine = ", labels: {llm-d.ai/engine-type: yours}"
+		}
+		at := newPageServer(t, "/metrics", text, httptest.NewServer).port()
+		entries = append(entries, fmt.Sprintf(`{name: %c, address: 127.0.0.1, port: "%s"%s}`, 'a'+i, at, engine))
+	}
+	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", enginesText)
+	defer end()
+	all := tr.picker.Pool().Snapshot().Endpoints
+	watts := func(e *endpoints.Endpoint) float64 {
+		return e.Sample().Value("example.com/watts", "core-metrics-extractor")
+	}
+	tr.until(t, "the samples", func(*endpoints.Endpoint) bool {
+		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool { return e.Sample() == nil })
+	})
+	for i, want := range []struct {
+		waiting int
+		watts   float64
+	}{{9, 100}, {2, 200}, {0, 400}, {messages.Unknown, 250}} {
+		if s := all[i].Sample(); s.Waiting != want.waiting || watts(all[i]) != want.watts {
+			t.Errorf("endpoint %d: %d requests wait, %v watts, want %+v", i, s.Waiting, watts(all[i]), want)
+		}
+	}
+	tr.request(t, 1, 200)
+	for i, e := range all {
+		if got := e.Picks(); (got == 1) != (i == 1) {
+			t.Errorf("endpoint %d got %d requests, want one for the second endpoint alone", i, got)
+		}
+	}
+}
+
 const powerText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
