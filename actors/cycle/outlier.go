@@ -53,6 +53,8 @@ func (c *Cycle) patience() time.Duration {
 func (c *Cycle) judge(status int) {
 	switch {
 	case c.served == nil || c.check: // the pool does not have the server, or none answered
+	case (status == 502 || status == 504) && c.rec.Decision.Stages.Len() > 0:
+		// Its sidecar could not reach a stage, or its own engine: scrapes tell which.
 	case status == 503:
 		c.reportFailure(c.served, messages.Overload)
 	case status >= 500:

@@ -154,3 +154,15 @@ func TestShadowsRunAfterTheAnswer(t *testing.T) {
 type pickFor func(*schedule.Input) []int
 
 func (f pickFor) Pick(in *schedule.Input, _ []float32, _ []int) []int { return f(in) }
+
+// A sidecar answers 502 for a stage that it cannot reach, and for its own engine: the status is a failure of neither.
+func TestGatewayErrorsOfRequestsWithStagesAreNoFailures(t *testing.T) {
+	for status, reports := range map[int]int{500: 1, 502: 0, 503: 1, 504: 0} {
+		s := split{}.playing(t)
+		s.outlier.Told()
+		s.cycle.Tell(messages.ResponseStarted{Status: status})
+		if got := len(s.outlier.Told()); got != reports {
+			t.Errorf("%d: %d reports to the outlier actor, want %d", status, got, reports)
+		}
+	}
+}

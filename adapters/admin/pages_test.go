@@ -181,7 +181,7 @@ func prefilled() messages.Record {
 	three := messages.ProfileRun{Profile: "encode", Optional: true, Runner: -1,
 		Failed: "rejected-no-endpoints: filter encode-filter left no endpoint"}
 	two.Ranked, two.Runner = messages.ListOf[uint32](1), 2
-	tried := messages.ProfileRun{Profile: "tried", Optional: true, Shadow: true, Runner: -1,
+	tried := messages.ProfileRun{Profile: "tried", Shadow: true, Runner: -1,
 		Failed: "internal: panic: index out of range"}
 	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two, three, tried), 1
 	r.Decision.Stages = messages.ListOf(messages.Stage{Run: 0, At: int(one.Ranked.At(0))})

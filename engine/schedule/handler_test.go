@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -194,5 +195,37 @@ func TestLastWordIsAskedAgainIfTheProbeIsTaken(t *testing.T) {
 	s.ranked(out, 0, 2)
 	if out.Probe || !reflect.DeepEqual(asked, []bool{true, false}) {
 		t.Errorf("probe %t, asked with %v, want true, then false", out.Probe, asked)
+	}
+}
+
+// An endpoint that is down is better than none for what a request needs, and worse than none for what it does not.
+func TestOptionalRunDoesWithoutEndpointsThatAreDown(t *testing.T) {
+	const down = "rejected-no-endpoints: every endpoint is ejected, or its newest scrape failed"
+	fail := func(s *scene, places ...int) {
+		for _, i := range places {
+			endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.ScrapeFailed()
+		}
+	}
+	for name, c := range map[string]struct {
+		breaks func(*scene)
+		want   string // failure of the optional run; "" = it picked endpoint 1
+	}{
+		"all well":               {func(*scene) {}, ""},
+		"one fails":              {func(s *scene) { fail(s, 2) }, ""},
+		"one is ejected":         {func(s *scene) { s.eject(2, time.Minute) }, ""},
+		"all fail":               {func(s *scene) { fail(s, 1, 2) }, down},
+		"all are ejected":        {func(s *scene) { s.eject(1, time.Minute); s.eject(2, time.Minute) }, down},
+		"one fails, one ejected": {func(s *scene) { fail(s, 1); s.eject(2, time.Minute) }, down},
+		"ejected and failing":    {func(s *scene) { fail(s, 2); s.eject(2, time.Minute) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPair(t, 3, pair{optional: true})
+			s.prefillFilter(only(1, 2))
+			c.breaks(s)
+			run := s.run().Decision.Profiles.At(1)
+			if run.Failed != c.want || c.want == "" && run.Ranked.At(0) != 1 {
+				t.Errorf("failed %q, want %q; ranked %v", run.Failed, c.want, run.Ranked)
+			}
+		})
 	}
 }

@@ -60,6 +60,22 @@ func (r *profileRun) dropOutliers(now time.Time) {
 	}
 }
 
+// dropUnusable drops the candidates that are ejected or whose newest scrape failed. It returns false if no other is
+// left: what a request can do without is not asked of an endpoint that is down.
+func (r *profileRun) dropUnusable() bool {
+	left := r.keepIf(func(e *endpoint) bool { return !e.failing })
+	for _, o := range r.view.outliers {
+		if i, here := r.candidate(o.at); here && o.Ejected && r.keep[i] {
+			r.keep[i] = false
+			left--
+		}
+	}
+	if left < len(r.place) && left > 0 {
+		r.compact()
+	}
+	return left > 0
+}
+
 // drop drops the outliers that selected selects. It drops none and returns false if no other candidate would be left.
 func (r *profileRun) drop(selected func(unhealthy) bool) bool {
 	r.keep = grow(r.keep, len(r.place))

@@ -13,7 +13,7 @@ import (
 //	               │           │            ├ all are stale: in-flight load replaces the scores from samples
 //	               │           │            └ a filter that reads samples has freshness come before it
 //	               │           └ without a healthy one the degraded stay, and without one of those the ejected
-//	               └ none is left: NoEndpoints
+//	               └ none is left: NoEndpoints; so too an optional run of which all are ejected or failing
 type profileRun struct {
 	tools    *Tools
 	observer Observer // of the plan that runs; nil between requests
@@ -42,14 +42,17 @@ type candidates struct {
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
 func (r *profileRun) profile(
-	req *messages.Request, p *Profile, now time.Time,
+	req *messages.Request, p *Profile, optional bool, now time.Time,
 ) (messages.ProfileRun, messages.Reason, string) {
-	rec := messages.ProfileRun{Profile: p.Name, Runner: -1}
+	rec := messages.ProfileRun{Profile: p.Name, Runner: -1, Optional: optional}
 	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand, run: r}
 	defer r.forget()
 	r.reset()
 	if filter := r.filter(p, &rec); filter != "" {
 		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	}
+	if optional && !r.dropUnusable() {
+		return rec, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
 	}
 	r.dropOutliers(now)
 	if p.sampled {

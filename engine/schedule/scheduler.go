@@ -113,8 +113,7 @@ func (s *Scheduler) profiles(
 		s.ran[next.Profile] = true
 		of := &p.profiles[next.Profile]
 		s.run.in.Earlier = s.course.Results
-		rec, why, detail := s.run.profile(s.course.Request, of, now)
-		rec.Optional = next.Optional
+		rec, why, detail := s.run.profile(s.course.Request, of, next.Optional, now)
 		if why == messages.NoReason {
 			s.view.show(&rec, of, s.run.values, now)
 		} else {

@@ -41,10 +41,10 @@ func (s *Scheduler) shadow(
 			rec, why = messages.ProfileRun{Profile: of.Name, Runner: -1}, messages.Internal
 			rec.Failed = fmt.Sprintf("%v: panic: %v", why, r)
 		}
-		rec.Optional, rec.Shadow = true, true
+		rec.Shadow = true
 	}()
 	s.run.in.Earlier = s.course.Results
-	rec, why, detail := s.run.profile(req, of, now)
+	rec, why, detail := s.run.profile(req, of, false, now)
 	if why != messages.NoReason {
 		rec.Failed = why.String() + ": " + detail
 		return rec, why
