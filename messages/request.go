@@ -42,6 +42,15 @@ type Request struct {
 
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
+
+	// Headers holds the headers that plugins of the configuration read, by their slot; empty = the request has none.
+	Headers List[HeaderValue]
+}
+
+// HeaderValue is the value of a header of a request.
+type HeaderValue struct {
+	Text  string // cut to 128 bytes
+	Given bool   // false = the request does not have the header
 }
 
 // AnswerForm is what a request asks of its answer that decides how many bytes the answer takes for each token. Answers

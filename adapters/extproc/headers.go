@@ -52,11 +52,18 @@ type facts struct {
 	fairnessIsOld, objectiveIsOld      bool // the header had its old name, which a new one replaces
 	contentLength                      int64
 	subset                             messages.Subset
+	declared                           []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
-func (f *facts) read(in *wire.Request) {
+// read reads the headers of a message, and those among them that plugins declared.
+func (f *facts) read(in *wire.Request, declared []string) {
 	count := 0
 	in.Headers(func(key, value []byte) bool {
+		for i, name := range declared {
+			if string(key) == name {
+				f.declare(i, len(declared), value)
+			}
+		}
 		if count++; count > maxHeaders {
 			f.contentEncoding = unreadable // a header further down may say what the body is
 			return false
@@ -91,6 +98,16 @@ func (f *facts) readHeader(key, value []byte) {
 		byNewName(&f.objective, &f.objectiveIsOld, value)
 	case "x-gateway-inference-objective":
 		byOldName(&f.objective, &f.objectiveIsOld, value)
+	}
+}
+
+// declare sets the value of a header that plugins read, one of n.
+func (f *facts) declare(i, n int, value []byte) {
+	if f.declared == nil {
+		f.declared = make([]messages.HeaderValue, n)
+	}
+	if to := &f.declared[i]; !to.Given {
+		*to = messages.HeaderValue{Text: records.Label(string(value[:min(len(value), maxLabelBytes)])), Given: true}
 	}
 }
 

@@ -10,7 +10,7 @@ func (st *stream) onRequestHeaders(e event) error {
 		return nil // headers came a second time: the first count
 	}
 	facts := &st.request.facts
-	facts.read(&st.in)
+	facts.read(&st.in, st.under.Headers)
 	facts.readSubset(&st.in)
 	if st.request.phase == requestAsking {
 		return st.ask(e)

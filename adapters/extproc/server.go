@@ -85,6 +85,9 @@ type Configuration struct {
 	Scan func(contentType string) Scanner
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
 	Priorities map[string]int
+	// Headers are the names, in lower case, of the headers that plugins read. A value's place in a request is that of
+	// its name here.
+	Headers []string
 }
 
 // Deps holds what a Server works with.

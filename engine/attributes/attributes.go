@@ -1,6 +1,6 @@
-// Package attributes names what is known of endpoints: who emits an attribute, who reads it, and the slot in which its
-// values stand. A binding is made once for each configuration. The package holds no values, and never looks at an
-// endpoint.
+// Package attributes names what plugins may know: attributes of endpoints, who emits and who reads them, headers of
+// requests, and the slot in which the values of each stand. A binding is made once for each configuration. The package
+// holds no values, and never looks at an endpoint.
 package attributes
 
 import (
@@ -81,6 +81,18 @@ func CheckName(name string) error {
 
 const maxName = 253 // bytes
 
+// maxHeaders is how many headers of a request plugins may read.
+const maxHeaders = 32
+
+const headerRunes = "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
+
+// headerName reports whether HTTP can have a header, or Envoy a pseudo header, of this name in lower case.
+func headerName(name string) bool {
+	name = strings.TrimPrefix(name, ":")
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name,
+		func(r rune) bool { return !strings.ContainsRune(headerRunes, r) })
+}
+
 func unfit(r rune) bool {
 	return r <= ' ' || r > '~' || strings.ContainsRune(`"'{}`, r)
 }
@@ -103,10 +115,17 @@ type NamesSlot struct{ after int }
 // Index returns the slot's index among the names; -1 = none.
 func (s NamesSlot) Index() int { return s.after - 1 }
 
+// HeaderSlot is the slot of a header of the request that a plugin reads. The zero HeaderSlot is of none.
+type HeaderSlot struct{ after int }
+
+// Index returns the slot's index among the headers; -1 = none.
+func (s HeaderSlot) Index() int { return s.after - 1 }
+
 // Binding collects who emits and who reads attributes, while a configuration is built. The zero Binding is empty.
 type Binding struct {
 	emitters []emitter
 	asked    [2][]asked // by type
+	headers  []asked    // of requests
 }
 
 type emitter struct {
@@ -147,6 +166,18 @@ func (r *Reader) Names(name, producer string) NamesSlot {
 	return NamesSlot{r.ask(Names, name, producer) + 1}
 }
 
+// Header declares that the plugin reads a header of requests, by its name in any case.
+func (r *Reader) Header(name string) HeaderSlot {
+	name = strings.ToLower(name)
+	list := &r.binding.headers
+	at := slices.IndexFunc(*list, func(a asked) bool { return a.name == name })
+	if at < 0 {
+		at = len(*list)
+		*list = append(*list, asked{name: name, reader: r.name})
+	}
+	return HeaderSlot{at + 1}
+}
+
 func (r *Reader) ask(typ Type, name, producer string) int {
 	list := &r.binding.asked[typ]
 	at := 0
@@ -167,7 +198,11 @@ func (r *Reader) Slots() []Slot { return r.slots }
 type Layout struct {
 	slots     [2][]Attribute
 	producers [2][]string // of the attributes in slots
+	headers   []string    // of requests, in lower case
 }
+
+// Headers returns the headers of requests that plugins read, by the index of their slot. The list is for reading only.
+func (l *Layout) Headers() []string { return l.headers }
 
 // Of returns the attributes of a type, by the index of their slot. The list is for reading only.
 func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
@@ -212,6 +247,18 @@ func (b *Binding) Layout() (*Layout, []Fault) {
 			l.slots[typ] = append(l.slots[typ], found.Attribute)
 			l.producers[typ] = append(l.producers[typ], found.producer)
 		}
+	}
+	for _, h := range b.headers {
+		if !headerName(h.name) {
+			faults = append(faults, Fault{Reader: h.reader, Text: fmt.Sprintf("%s reads the header %q, which HTTP "+
+				"does not have", h.reader, clip.Value(h.name))})
+		}
+		l.headers = append(l.headers, h.name)
+	}
+	if len(b.headers) > maxHeaders {
+		faults = append(faults, Fault{Reader: b.headers[maxHeaders].reader, Text: fmt.Sprintf(
+			"%s reads a header beyond the %d that plugins may read together", b.headers[maxHeaders].reader,
+			maxHeaders)})
 	}
 	return l, faults
 }

@@ -1,6 +1,7 @@
 package attributes_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -80,5 +81,40 @@ func TestFaults(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestHeadersHaveOneSlotInAnyCase(t *testing.T) {
+	var b attributes.Binding
+	one, two := b.Reader("one"), b.Reader("two")
+	session, path, again := one.Header("X-Session-ID"), one.Header(":path"), two.Header("x-session-id")
+	if session != again || session.Index() != 0 || path.Index() != 1 || (attributes.HeaderSlot{}).Index() != -1 {
+		t.Errorf("slots %v, %v, %v, want one for each header", session, path, again)
+	}
+	l, faults := b.Layout()
+	if want := []string{"x-session-id", ":path"}; len(faults) > 0 || !slices.Equal(l.Headers(), want) {
+		t.Errorf("headers %v, faults %v, want %v", l.Headers(), faults, want)
+	}
+}
+
+func TestHeadersThatCannotBeRead(t *testing.T) {
+	for name, want := range map[string]string{
+		"":             `p reads the header "", which HTTP does not have`,
+		"with a space": `p reads the header "with a space", which HTTP does not have`,
+		"näme":         `p reads the header "näme", which HTTP does not have`,
+	} {
+		var b attributes.Binding
+		b.Reader("p").Header(name)
+		if _, faults := b.Layout(); len(faults) != 1 || faults[0].Reader != "p" || faults[0].Text != want {
+			t.Errorf("%q: faults %+v, want %q", name, faults, want)
+		}
+	}
+	var b attributes.Binding
+	for i := range 33 {
+		b.Reader(fmt.Sprint("p", i)).Header(fmt.Sprint("x-", i))
+	}
+	want := "p32 reads a header beyond the 32 that plugins may read together"
+	if _, faults := b.Layout(); len(faults) != 1 || faults[0].Text != want {
+		t.Errorf("33 headers: faults %+v, want %q", faults, want)
 	}
 }

@@ -87,6 +87,10 @@ var pluginDocs = []Family{
 			{Name: "required", Kind: "object", Default: "", Text: "Says what happens if no server is left for a stage that is to run.", Effect: ""},
 			{Name: "required.prefill", Kind: "bool", Default: "false", Text: "True if a request is refused, or falls back, where no prefill server is left; false = the decode server reads the prompt itself.", Effect: ""},
 		}},
+		{Type: "header-profile-handler", Text: "Runs the profile that a header of the request names.", Parameters: []Parameter{
+			{Name: "headerName", Kind: "string", Default: "\"EPP-Profile\"", Text: "The header whose value is the name of a profile.", Effect: ""},
+			{Name: "defaultProfile", Kind: "string", Default: "\"decode\"", Text: "The profile of requests without the header, or with one that names no profile.", Effect: ""},
+		}},
 		{Type: "single-profile-handler", Text: "Runs the only profile once; what it picks serves the request. The configuration must have one profile."},
 	}},
 	{Name: "deciders", Plugins: []Plugin{

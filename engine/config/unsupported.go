@@ -15,9 +15,6 @@ var unsupported = []string{
 	"utilization-filter", "topology-affinity-filter", "session-affinity-filter",
 	"multicluster-session-affinity-filter", "header-based-testing-filter",
 
-	// Profile handlers and deciders.
-	"header-profile-handler",
-
 	// Request control.
 	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
 	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",

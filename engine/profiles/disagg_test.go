@@ -73,9 +73,12 @@ func TestDisaggRunsItsStages(t *testing.T) {
 			if err := h.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			out := scheduletest.Handle(t, h, named, []scheduletest.Profile{
-				{Name: "prefill", Ranks: c.prefill}, {Name: "decode", Ranks: c.decode}, {Name: "full", Ranks: []int{2}},
-			}, scheduletest.Endpoint{PrefixBlocks: c.held}, scheduletest.Endpoint{}, scheduletest.Endpoint{})
+			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h, Deciders: named,
+				Profiles: []scheduletest.Profile{
+					{Name: "prefill", Ranks: c.prefill}, {Name: "decode", Ranks: c.decode},
+					{Name: "full", Ranks: []int{2}},
+				}}, scheduletest.Request(), scheduletest.Endpoint{PrefixBlocks: c.held}, scheduletest.Endpoint{},
+				scheduletest.Endpoint{})
 			if got := told(out); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -107,10 +110,49 @@ func TestDisaggWantsItsProfiles(t *testing.T) {
 }
 
 func TestDataParallelSendsToTheSidecar(t *testing.T) {
-	out := scheduletest.Handle(t, Types["data-parallel-profile-handler"](), nil,
-		[]scheduletest.Profile{{Name: "p", Ranks: []int{1, 0}}},
-		scheduletest.Endpoint{}, scheduletest.Endpoint{})
+	out := scheduletest.Handle(t, scheduletest.Handled{
+		Handler:  Types["data-parallel-profile-handler"](),
+		Profiles: []scheduletest.Profile{{Name: "p", Ranks: []int{1, 0}}},
+	}, scheduletest.Request(), scheduletest.Endpoint{}, scheduletest.Endpoint{})
 	if got, want := told(out), "1@10.0.0.1:8000 x-data-parallel-host-port=10.0.0.1:80 p"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestHeaderProfileRunsWhatTheHeaderNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		header *string
+		want   string
+	}{
+		"a profile":    {new("b"), "1@10.0.0.1:80 b"},
+		"unknown":      {new("c"), "0@10.0.0.0:80 a"},
+		"another case": {new("B"), "0@10.0.0.0:80 a"},
+		"absent":       {nil, "0@10.0.0.0:80 a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["header-profile-handler"]().(*HeaderProfile)
+			h.DefaultProfile = "a"
+			req := scheduletest.Request()
+			if c.header != nil {
+				req.Headers = messages.ListOf(messages.HeaderValue{Text: *c.header, Given: true})
+			}
+			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h, Profiles: []scheduletest.Profile{
+				{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}},
+			}}, req, scheduletest.Endpoint{}, scheduletest.Endpoint{})
+			if got := told(out); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHeaderProfileWantsItsDefault(t *testing.T) {
+	h := Types["header-profile-handler"]().(*HeaderProfile)
+	if err := h.Arrange([]string{"a"}, nil); fmt.Sprint(err) != `defaultProfile: no profile is named "decode"` {
+		t.Errorf("got %v", err)
+	}
+	h.HeaderName = ""
+	if err := h.Validate(); fmt.Sprint(err) != "headerName: missing; name the header of the profile" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -13,5 +13,8 @@ var Types = map[string]func() schedule.Handler{
 			Decode: "decode", Prefill: "prefill", Encode: "encode",
 		}}
 	},
+	"header-profile-handler": func() schedule.Handler {
+		return &HeaderProfile{HeaderName: "EPP-Profile", DefaultProfile: "decode"}
+	},
 	"single-profile-handler": func() schedule.Handler { return new(SingleProfile) },
 }

@@ -68,6 +68,10 @@ func (c *Course) Len() int { return len(c.view.all) }
 // Endpoint returns the endpoint at a place.
 func (c *Course) Endpoint(at int) Candidate { return Candidate{&c.view.all[at]} }
 
+// Header returns the value of a header that the handler has declared, cut to 128 bytes; false = the request does not
+// have it.
+func (c *Course) Header(of attributes.HeaderSlot) (string, bool) { return header(c.Request, of) }
+
 // Number returns an attribute, which the handler has declared, of the endpoint at a place; NaN = unknown.
 func (c *Course) Number(of attributes.NumberSlot, at int) float64 {
 	return c.view.number(of.Index())[at]

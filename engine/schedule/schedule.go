@@ -9,9 +9,9 @@ import (
 
 // Input is what a plugin may look at. A plugin must neither keep nor change any of it. Candidates is never empty.
 type Input struct {
-	Request    *messages.Request
-	Profile    string   // the profile that runs
-	Earlier    []Result // of the profiles that ran before for this request
+	Request    *messages.Request // its headers by Header
+	Profile    string            // the profile that runs
+	Earlier    []Result          // of the profiles that ran before for this request
 	Candidates Candidates
 	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
 
@@ -29,6 +29,18 @@ func (in *Input) Picked(r *Result) (Candidate, bool) {
 		return Candidate{}, false
 	}
 	return Candidate{&in.run.view.all[r.Ranked.At(0)]}, true
+}
+
+// Header returns the value of a header that the plugin has declared, cut to 128 bytes; false = the request does not
+// have it.
+func (in *Input) Header(of attributes.HeaderSlot) (string, bool) { return header(in.Request, of) }
+
+func header(r *messages.Request, of attributes.HeaderSlot) (string, bool) {
+	if r.Headers.Len() == 0 {
+		return "", false
+	}
+	value := r.Headers.At(of.Index())
+	return value.Text, value.Given
 }
 
 // Names returns an attribute that the plugin has declared.
@@ -68,9 +80,9 @@ type BodyUser interface {
 	WithoutBody() string
 }
 
-// Reader is a plugin that reads attributes of endpoints.
+// Reader is a plugin that reads attributes of endpoints, or headers of requests.
 type Reader interface {
-	// Declare asks for the slots of the attributes that the plugin reads, and keeps them. It is called once, after the
-	// parameters were decoded and before the plugin runs. What no plugin declares is not gathered.
+	// Declare asks for the slots of the attributes and headers that the plugin reads, and keeps them. It is called
+	// once, after the parameters were decoded and before the plugin runs. What no plugin declares is not gathered.
 	Declare(r *attributes.Reader)
 }

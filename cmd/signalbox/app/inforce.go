@@ -102,7 +102,8 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	}
 	c.streams = extproc.Configuration{
 		Number: number, Start: picks.Start, Parser: noParser{}, Priorities: l.Priorities,
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Headers: l.Plan.Layout().Headers(),
+		Scan:    func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 	}
 	if l.ParseOpenAI {
 		c.streams.Parser = f.parser

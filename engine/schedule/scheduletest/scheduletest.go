@@ -44,15 +44,26 @@ type Profile struct {
 	Ranks []int
 }
 
-// Handle has a handler schedule a request whose prompt has four blocks. deciders are the plugins that the handler's
-// parameters may name.
-func Handle(
-	t *testing.T, h schedule.Handler, deciders map[string]schedule.Decider, profiles []Profile, all ...Endpoint,
-) schedule.Outcome {
+// Request returns a request whose prompt has four blocks.
+func Request() *messages.Request {
+	return &messages.Request{
+		ID: 1, PromptTokens: 4 * blockindex.BlockTokens, Blocks: messages.ListOf[uint64](1, 2, 3, 4),
+	}
+}
+
+// Handled is a handler with the plugins that its parameters may name, and the profiles that it may run.
+type Handled struct {
+	schedule.Handler
+	Deciders map[string]schedule.Decider
+	Profiles []Profile
+}
+
+// Handle has a handler schedule a request.
+func Handle(t *testing.T, h Handled, req *messages.Request, all ...Endpoint) schedule.Outcome {
 	t.Helper()
-	plugins, names := []any{h}, make([]string, 0, len(profiles))
-	list := make([]schedule.Profile, 0, len(profiles))
-	for _, p := range profiles {
+	plugins, names := []any{h.Handler}, make([]string, 0, len(h.Profiles))
+	list := make([]schedule.Profile, 0, len(h.Profiles))
+	for _, p := range h.Profiles {
 		names = append(names, p.Name)
 		list = append(list, schedule.Profile{
 			Name:    p.Name,
@@ -60,19 +71,17 @@ func Handle(
 			Picker:  schedule.PickerStep{Picker: p},
 		})
 	}
-	if a, ok := h.(schedule.Arranger); ok {
+	if a, ok := h.Handler.(schedule.Arranger); ok {
 		err := a.Arrange(names, func(_, name string) any {
-			plugins = append(plugins, deciders[name])
-			return deciders[name]
+			plugins = append(plugins, h.Deciders[name])
+			return h.Deciders[name]
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	layout, _ := bind(t, plugins...)
-	return run(schedule.NewPlan(list, layout, h, time.Second), &messages.Request{
-		ID: 1, PromptTokens: 4 * blockindex.BlockTokens, Blocks: messages.ListOf[uint64](1, 2, 3, 4),
-	}, all)
+	return run(schedule.NewPlan(list, layout, h.Handler, time.Second), req, all)
 }
 
 // Filter keeps the endpoints of Ranks.
