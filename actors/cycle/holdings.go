@@ -106,10 +106,11 @@ func (c *Cycle) sentFirst(to messages.Address) bool {
 }
 
 // reached returns the endpoint that a request which was sent to an address reaches; nil = the pool does not have it. Of
-// several destinations with that address it is the best one.
+// several destinations with that address it is the best one. An endpoint's own address is that of its newest
+// incarnation.
 func (c *Cycle) reached(to messages.Address) *endpoints.Endpoint {
 	for _, s := range c.sent {
-		if s.to == to {
+		if s.to == to && to != s.endpoint.Spec.Address {
 			return s.endpoint
 		}
 	}

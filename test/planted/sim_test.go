@@ -98,6 +98,27 @@ var simFaults = map[string]fault{
 		file: "picker.go", was: "Announcer: p.world.Announcer, ", is: "",
 		complaint: "never told of endpoints",
 	},
+	"a stage is load for ever": {
+		file: "actors/cycle/cycle.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		complaint: "load {",
+	},
+	"a stage is load until the request ends": {
+		file: "actors/cycle/cycle.go", was: "\tc.unloadStages()\n\tc.rec.Bypassed = false",
+		is:        "\tc.rec.Bypassed = false",
+		complaint: "load {",
+	},
+	"prompts stay at stages": {
+		file: "actors/prefix/prefix.go", was: "range placed.stages {", is: "range placed.stages[:0] {",
+		complaint: ", want",
+	},
+	"an address that was sent is taken for another server's": {
+		file: "actors/cycle/holdings.go", was: "if len(c.sent) > 0 {", is: "if len(c.sent) > 9 {",
+		complaint: "load {",
+	},
+	"requests run under the newest configuration": {
+		file: "configuration.go", was: "c.roles[at], messages", is: "c.picker.InForce().roles[at], messages",
+		complaint: "and ran profile",
+	},
 	"a message for a broken actor is not kept": {
 		file: "engine/runtime/loop.go", was: "if box.suspended || box.inv == nil {", is: "if box.inv == nil {",
 		complaint: "after a panic",

@@ -121,6 +121,9 @@ func (w *world) seldom() {
 			}
 		}
 	}
+	if w.model.splits == 0 {
+		w.Errorf("%d requests, and none had a stage", len(w.ledger.lines))
+	}
 	for metric, of := range map[string]struct{ label, complaint string }{
 		"signalbox_endpoint_ejections_total": {"", "no endpoint was ever ejected"},
 		"llm_d_epp_prefix_indexer_hit_bytes": {"", "no endpoint was ever known to hold a prompt"},

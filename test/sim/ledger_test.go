@@ -26,6 +26,18 @@ type line struct {
 	expect        messages.Reason // what its client must be told, for a plugin went wrong with it
 	tokens        int
 	first         messages.Address // of the newest pick
+
+	stages  []messages.EndpointID // that work for the request before its destination does
+	sidecar messages.Address      // to which the request is sent first, if not to its endpoint
+	behind  messages.Address      // the endpoint's own address then
+}
+
+// reached is the address of the endpoint that answers where the request was sent.
+func (l *line) reached(to messages.Address) messages.Address {
+	if to == l.sidecar && to != "" {
+		return l.behind
+	}
+	return to
 }
 
 func (l *line) answers() int { return l.picked + l.failed }
@@ -35,6 +47,9 @@ func (l *line) heard(m messages.StreamMsg) {
 	case messages.PickMade:
 		l.picked++
 		l.first = m.Destinations.At(0)
+		if len(l.stages) != m.Headers.Len() {
+			l.faulty = "its stream was not told of its stages"
+		}
 	case messages.PickFailed:
 		l.failed++
 		l.reason = m.Reason
@@ -132,8 +147,12 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 	case messages.ResponseStarted:
 		f.passes = m.Bypasses
 		f.model.moved(f.line, m.Served)
+		if m.Bypasses {
+			delete(f.model.staged, f.line)
+		}
 	case messages.FirstTokenSeen:
 		f.passes = false
+		delete(f.model.staged, f.line)
 	case messages.StreamGone:
 		if m.Logged && m.Log != messages.LogSeen && !f.proved {
 			f.model.parted(f.line)
@@ -152,6 +171,7 @@ func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		f.line.ends++
 		delete(f.model.held, f.line)
 		delete(f.model.away, f.line)
+		delete(f.model.staged, f.line)
 	}
 }
 

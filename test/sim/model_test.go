@@ -11,11 +11,13 @@ import (
 
 // model is what must be so, kept by the plainest means: a line for each thing that a live request holds.
 type model struct {
-	pool  *endpoints.Published
-	held  map[*line]holding
-	away  map[*line]*endpoints.Endpoint // whose load live requests were part of, while no entry of their proxy has come
-	picks uint64                        // so far; they number the holdings
-	pages map[messages.EndpointID]*pages
+	pool   *endpoints.Published
+	held   map[*line]holding
+	staged map[*line][]holding           // load at stages
+	away   map[*line]*endpoints.Endpoint // whose load requests were part of, while no entry of their proxy has come
+	picks  uint64                        // so far; they number the holdings
+	splits int                           // stages that were load
+	pages  map[messages.EndpointID]*pages
 
 	scraping messages.EndpointID        // whose scraper runs now
 	places   map[messages.RequestID]int // which flow shard gave it
@@ -37,19 +39,30 @@ type pages struct {
 
 func newModel(pool *endpoints.Published, capacity int) *model {
 	return &model{
-		pool: pool, held: map[*line]holding{}, away: map[*line]*endpoints.Endpoint{},
+		pool: pool, held: map[*line]holding{}, staged: map[*line][]holding{}, away: map[*line]*endpoints.Endpoint{},
 		pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
 		prefix: newPromptModel(capacity),
 	}
 }
 
-// picked follows the pick to the endpoint that it named first.
-func (m *model) picked(l *line) { m.hold(l, m.pool.Snapshot().ByAddress(l.first)) }
+// picked follows the pick to the endpoint that it named first, and to the stages.
+func (m *model) picked(l *line) {
+	m.hold(l, m.pool.Snapshot().ByAddress(l.reached(l.first)))
+	for _, id := range l.stages {
+		for _, e := range m.pool.Snapshot().Endpoints {
+			if e.ID == id {
+				m.picks++
+				m.splits++
+				m.staged[l] = append(m.staged[l], holding{e, l.tokens, m.picks})
+			}
+		}
+	}
+}
 
 // moved follows the response headers: the load goes to the endpoint that served.
 func (m *model) moved(l *line, to messages.Address) {
-	if h, ok := m.held[l]; ok && to != "" && to != h.endpoint.Spec.Address {
-		m.hold(l, m.pool.Snapshot().ByAddress(to))
+	if _, ok := m.held[l]; ok && to != "" && to != l.first {
+		m.hold(l, m.pool.Snapshot().ByAddress(l.reached(to)))
 	}
 }
 
@@ -57,6 +70,7 @@ func (m *model) moved(l *line, to messages.Address) {
 func (m *model) parted(l *line) {
 	m.away[l] = m.held[l].endpoint // nil = no endpoint of the pool works for it
 	delete(m.held, l)
+	delete(m.staged, l)
 }
 
 // returned follows an entry that says that such a request runs.
@@ -87,12 +101,20 @@ type sums struct{ requests, tokens, since int }
 
 func (m *model) sums() map[*endpoints.Endpoint]sums {
 	out := map[*endpoints.Endpoint]sums{}
-	for _, h := range m.held {
+	count := func(h holding) {
 		s := out[h.endpoint]
 		s.requests++
 		s.tokens += h.tokens
 		s.since += one(h.number > m.of(h.endpoint.ID).inForce)
 		out[h.endpoint] = s
+	}
+	for _, h := range m.held {
+		count(h)
+	}
+	for _, all := range m.staged {
+		for _, h := range all {
+			count(h)
+		}
 	}
 	return out
 }

@@ -134,3 +134,19 @@ func (p *handler) Primary(c *schedule.Course) int {
 	}
 	return p.Handler.Primary(c)
 }
+
+// Finish splits some requests: another endpoint works for them before the destination does. Some it sends to the
+// sidecar of the destination.
+func (p *handler) Finish(c *schedule.Course, f *schedule.Final) {
+	l, first := p.ledger.of(c.Request.ID), &f.Destinations[0]
+	l.stages, l.sidecar = nil, ""
+	if at := p.dice.IntN(c.Len()); at != first.At && p.dice.IntN(4) == 0 {
+		f.Stages = append(f.Stages, schedule.Stage{Run: f.Primary, At: at, Prompt: true})
+		f.Headers = append(f.Headers, messages.Header{Name: "x-stage", Value: string(c.Endpoint(at).Address())})
+		l.stages = append(l.stages, c.Endpoint(at).ID())
+	}
+	if p.dice.IntN(8) == 0 {
+		first.Sent = "sidecar of " + c.Endpoint(first.At).Address()
+		l.sidecar, l.behind = first.Sent, c.Endpoint(first.At).Address()
+	}
+}

@@ -40,6 +40,7 @@ type placed struct {
 	from, upTo int
 	stamp      int
 	used       int // by the endpoint, right after
+	stages     []*placed
 }
 
 func newPromptModel(capacity int) *promptModel {
@@ -90,13 +91,31 @@ func (m *promptModel) enter(at messages.EndpointID, p *placed) {
 	p.stamp, p.used = m.stamp, m.used[at]
 }
 
-// withdraw forgets a request, and takes its own blocks out from the end, up to the first that was used since.
+func (m *promptModel) enterStages(stages messages.List[messages.EndpointID], p *placed) {
+	for _, e := range stages.All() {
+		if m.has(e) {
+			s := &placed{prompt: p.prompt}
+			p.stages = append(p.stages, s)
+			m.enter(e, s)
+		}
+	}
+}
+
+// withdraw forgets a request, and takes its own blocks out from the end, up to the first that was used since, at its
+// endpoint and at its stages.
 func (m *promptModel) withdraw(id messages.RequestID) {
 	p := m.placed[id]
 	delete(m.placed, id)
 	if p == nil {
 		return
 	}
+	m.remove(p)
+	for _, s := range p.stages {
+		m.remove(s)
+	}
+}
+
+func (m *promptModel) remove(p *placed) {
 	all := names(p.prompt)
 	for i := p.upTo - 1; i >= p.from; i-- {
 		at := m.position(p.at, all[i])
@@ -123,6 +142,7 @@ func (m *promptModel) heard(msg messages.PrefixMsg) {
 		if m.has(msg.Endpoint) {
 			m.placed[msg.Request] = p
 			m.enter(msg.Endpoint, p)
+			m.enterStages(msg.Stages, p)
 		}
 	case messages.PromptServed:
 		m.served(msg)
@@ -156,13 +176,12 @@ func (m *promptModel) served(msg messages.PromptServed) {
 	case p == nil:
 	case p.at == msg.Endpoint && m.has(p.at):
 		p.served = true
-	default:
+	case !m.has(msg.Endpoint):
 		m.withdraw(msg.Request)
-		if m.has(msg.Endpoint) {
-			m.placed[msg.Request] = p
-			m.enter(msg.Endpoint, p)
-			p.served = true
-		}
+	default:
+		m.remove(p)
+		m.enter(msg.Endpoint, p)
+		p.served = true
 	}
 }
 

@@ -14,6 +14,9 @@ var silence = limits.ResponseIdle + 5*time.Second
 func (c *client) response(to messages.List[messages.Address]) []scene {
 	pick := c.dice.Float64()
 	status, served := 200, messages.Address("")
+	if c.chance(.5) {
+		served = to.At(0) // as a proxy says that tells who served
+	}
 	if c.faults.off {
 		pick = 1
 	}
