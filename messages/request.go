@@ -16,6 +16,15 @@ type Header struct {
 	Value string
 }
 
+// Headers of a request that tell the sidecar of a model server where else to turn. Only a pick sets them: what a client
+// sends by these names is removed.
+const (
+	PrefillHeader      = "x-prefiller-host-port"
+	EncodeHeader       = "x-encoder-hosts-ports"
+	DataParallelHeader = "x-data-parallel-host-port"
+	CacheSourceHeader  = "x-kv-cache-source-host-port"
+)
+
 // EndpointID identifies one incarnation of an endpoint. An endpoint that is removed and added again, or restarted, is
 // another incarnation.
 type EndpointID struct {

@@ -8,10 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-const (
-	prefillHeader = "x-prefiller-host-port"
-	sidecar       = messages.Address("10.0.0.1:9000")
-)
+const sidecar = messages.Address("10.0.0.1:9000")
 
 // split has the second endpoint read the prompt and the first one generate, or only sends the request to a sidecar.
 type split struct {
@@ -24,7 +21,8 @@ func (h split) Finish(c *schedule.Course, f *schedule.Final) {
 	f.Destinations[0].Sent = h.sent
 	if h.sent == "" {
 		f.Stages = append(f.Stages, schedule.Stage{At: 1, Prompt: true})
-		f.Headers = append(f.Headers, messages.Header{Name: prefillHeader, Value: string(c.Endpoint(1).Address())})
+		f.Headers = append(f.Headers, messages.Header{Name: messages.PrefillHeader,
+			Value: string(c.Endpoint(1).Address())})
 	}
 }
 
@@ -80,7 +78,7 @@ func TestStageIsLoadUntilTheFirstToken(t *testing.T) {
 
 func TestStagesAreToldToTheStreamAndToThePrefixIndex(t *testing.T) {
 	s := split{}.playing(t)
-	header := messages.ListOf(messages.Header{Name: prefillHeader, Value: string(addresses[second])})
+	header := messages.ListOf(messages.Header{Name: messages.PrefillHeader, Value: string(addresses[second])})
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first]), Headers: header})
 	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Stages: messages.ListOf(second), Model: "m",
 		Salt: "s", Blocks: hello.Blocks})

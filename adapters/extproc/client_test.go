@@ -202,7 +202,9 @@ func line(t *testing.T, m *answer) string {
 // string; with it the request's id where the access log is to bring that back.
 func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 	t.Helper()
-	set := mutations(t, c, destinationKey, requestIDHeader)
+	removed := c.GetHeaderMutation().GetRemoveHeaders()
+	c.GetHeaderMutation().RemoveHeaders = nil
+	set := mutations(t, c, append(ours[:], destinationKey, requestIDHeader)...)
 	to := set[destinationKey]
 	if !c.GetClearRouteCache() || c.GetBodyMutation() != nil {
 		t.Errorf("the pick is %v, want one that clears the route cache and leaves the body", c)
@@ -215,6 +217,14 @@ func picked(t *testing.T, m *answer, c *extprocv3.CommonResponse) string {
 			want[connectionKey] = "12"
 		}
 		to += " logged"
+	}
+	for _, name := range ours {
+		if value, ok := set[name]; ok {
+			to += " " + name + "=" + value
+		}
+	}
+	for _, name := range removed {
+		to += " without " + name
 	}
 	if diff := cmp.Diff(map[string]any{lbNamespace: want}, got); diff != "" {
 		t.Errorf("dynamic metadata, want -, got +:\n%s", diff)

@@ -3,6 +3,7 @@ package extproc
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -40,6 +41,11 @@ const (
 	maxSubsetEntries = 4096
 )
 
+// ours are the headers that only a pick sets.
+var ours = [...]string{
+	messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader,
+}
+
 // unreadable is a content encoding that no parser knows. It stands for the encoding of a body of which the headers do
 // not say for certain what it is.
 const unreadable = "*"
@@ -52,6 +58,7 @@ type facts struct {
 	fairnessIsOld, objectiveIsOld      bool // the header had its old name, which a new one replaces
 	contentLength                      int64
 	subset                             messages.Subset
+	forged                             [len(ours)]bool        // the client sent that header of ours
 	declared                           []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
@@ -96,6 +103,8 @@ func (f *facts) readHeader(key, value []byte) {
 		byOldName(&f.fairness, &f.fairnessIsOld, value)
 	case "x-llm-d-inference-objective":
 		byNewName(&f.objective, &f.objectiveIsOld, value)
+	case messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader:
+		f.forged[slices.Index(ours[:], string(key))] = true
 	case "x-gateway-inference-objective":
 		byOldName(&f.objective, &f.objectiveIsOld, value)
 	}
@@ -125,6 +134,16 @@ func byOldName(dst *string, isOld *bool, value []byte) {
 		first(dst, value, maxLabelBytes)
 		*isOld = true
 	}
+}
+
+// unset returns the headers of ours that the client sent and that are not among those set.
+func (f *facts) unset(set []wire.Header) (list []string) {
+	for i, name := range ours {
+		if f.forged[i] && !slices.ContainsFunc(set, func(h wire.Header) bool { return h.Key == name }) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // addEncoding joins several lines into one list, as HTTP reads them.

@@ -305,6 +305,39 @@ func TestForeignHeaders(t *testing.T) {
 	}
 }
 
+// A client cannot tell a sidecar where to turn: what it says is removed, or overwritten where the pick says it too.
+func TestHeadersOfOursThatAClientSends(t *testing.T) {
+	set := messages.ListOf(messages.Header{Name: messages.PrefillHeader, Value: "10.0.0.9:1"})
+	for name, tc := range map[string]struct {
+		set  messages.List[messages.Header]
+		sent []string
+		want string
+	}{
+		"none": {want: "qH 10.0.0.1:1"},
+		"set":  {set: set, want: "qH 10.0.0.1:1 x-prefiller-host-port=10.0.0.9:1"},
+		"removed": {sent: []string{"x-prefiller-host-port: 6.6.6.6:6"},
+			want: "qH 10.0.0.1:1 without x-prefiller-host-port"},
+		"overwritten": {set: set, sent: []string{"x-prefiller-host-port: 6.6.6.6:6"},
+			want: "qH 10.0.0.1:1 x-prefiller-host-port=10.0.0.9:1"},
+		"all": {set: set, sent: []string{
+			"x-encoder-hosts-ports: 6.6.6.6:6", "x-data-parallel-host-port: 6.6.6.6:6",
+			"x-kv-cache-source-host-port: 6.6.6.6:6", "x-kv-cache-source-host-port: 6.6.6.6:7",
+		}, want: "qH 10.0.0.1:1 x-prefiller-host-port=10.0.0.9:1 without x-encoder-hosts-ports " +
+			"without x-data-parallel-host-port without x-kv-cache-source-host-port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{script: func(c *cycle) {
+				to := messages.ListOf[messages.Address]("10.0.0.1:1")
+				c.arrived.Stream.Tell(messages.PickMade{Destinations: to, Headers: tc.set})
+			}})
+			got := transcript(t, converse(t, r.serve(t), qH(last, append([]string{":path: /p"}, tc.sent...)...)))
+			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestIDs(t *testing.T) {
 	s := FormatID(testInstance, 42)
 	tests := map[string]struct {

@@ -143,7 +143,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	}
 	answer := wire.HeadersAnswer{
 		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
-		Set: set, ClearRouteCache: true,
+		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
 		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
 	}
 	sent := lastPickSent

@@ -9,9 +9,6 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// rankHeader names the rank that shall serve to the sidecar of its server.
-const rankHeader = "x-data-parallel-host-port"
-
 // DataParallel runs the only profile over endpoints that are the ranks of data-parallel servers. The request goes to
 // the port on which the picked server's sidecar listens, and a header tells the sidecar the rank. There is one
 // destination only, because the sidecar of another server could not reach the rank.
@@ -35,5 +32,5 @@ func (h *DataParallel) Finish(c *schedule.Course, f *schedule.Final) {
 	first := &f.Destinations[0]
 	rank := string(c.Endpoint(first.At).Address())
 	first.Sent = messages.Address(rank[:strings.LastIndexByte(rank, ':')+1] + strconv.Itoa(h.PrimaryPort))
-	f.Headers = append(f.Headers, messages.Header{Name: rankHeader, Value: rank})
+	f.Headers = append(f.Headers, messages.Header{Name: messages.DataParallelHeader, Value: rank})
 }

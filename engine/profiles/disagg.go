@@ -25,12 +25,6 @@ const (
 // String returns the name of the stage in parameters.
 func (s stage) String() string { return [...]string{"encode", "prefill", "decode", "fallback"}[s] }
 
-// Names of the headers that the sidecar of a decode server reads.
-const (
-	prefillHeader = "x-prefiller-host-port"
-	encodeHeader  = "x-encoder-hosts-ports"
-)
-
 // Disagg has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked
 // decode server; headers tell its sidecar the others.
 type Disagg struct {
@@ -196,16 +190,16 @@ func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
 		name, most := "", 0
 		switch s := h.stage(r); s {
 		case prefill:
-			name, most = prefillHeader, 1
+			name, most = messages.PrefillHeader, 1
 		case encode:
-			name, most = encodeHeader, r.Ranked.Len()
+			name, most = messages.EncodeHeader, r.Ranked.Len()
 		}
 		var list []string
 		for k, at := range r.Ranked.All() {
 			if k >= most || int(at) == f.Destinations[0].At {
 				continue
 			}
-			f.Stages = append(f.Stages, schedule.Stage{Run: i, At: int(at), Prompt: name == prefillHeader})
+			f.Stages = append(f.Stages, schedule.Stage{Run: i, At: int(at), Prompt: name == messages.PrefillHeader})
 			list = append(list, string(c.Endpoint(int(at)).Address()))
 		}
 		if len(list) > 0 {

@@ -237,6 +237,11 @@ func (s *split) doesWithoutPrefillServers(t *testing.T) {
 		t.Error("no run of the profile prefill is counted as failed")
 	}
 	s.asks(t)
+	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false),
+		http.Header{"X-Prefiller-Host-Port": {"127.0.0.1:1"}})
+	if !a.whole() {
+		t.Errorf("with a prefill server that the client made up: %s", a.String())
+	}
 }
 
 // losesItsDecodeServers kills one, and then the last one.
