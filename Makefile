@@ -16,7 +16,8 @@ COMMA := ,
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
 # End-to-end tests that only make ci runs, because they take five minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers|ConversationsReturn|FollowsAThousandEndpoints)$$
-AT_LENGTH := $(AT_LENGTH)|^TestEnvoyTakesPicksWhileThePoolChanges$$|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
+AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TakesPicksWhileThePoolChanges|IsAskedToShowBodies|SplitsPrefillFromDecode)$$
+AT_LENGTH := $(AT_LENGTH)|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have)
 
 .PHONY: help
