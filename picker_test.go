@@ -102,7 +102,9 @@ func (s *stand) world() World {
 	}
 }
 
-func (s *stand) FetchMetrics(_ messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
+func (s *stand) FetchMetrics(
+	_ messages.EndpointSpec, _ string, number uint32, to messages.Port[messages.ScraperMsg],
+) bool {
 	s.asked = append(s.asked, page{number, to})
 	return true
 }

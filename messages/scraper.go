@@ -33,6 +33,7 @@ type ScrapeDue struct {
 //	To:    scraper, exactly once for each fetch
 //	Reply: none
 type ScrapeFinished struct {
+	Source    string        // by name; "" = the metrics page
 	Number    uint32        // of the scrape that asked
 	Failure   string        // why there is no page; "" = there is one
 	Took      time.Duration // from the request to the page's last byte
@@ -83,8 +84,18 @@ type Scraping struct {
 	Models      bool          // ask for the model list
 	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
 	ModelsEvery time.Duration // between two model lists; 0 = the default
+	// labels that an endpoint must have to be asked for its metrics page, and for its model list
+	Select, SelectModels Map[string, string]
+	Further              List[FurtherPage]
 	// what is read of pages and lists, or where, differs from the configuration before: read them soon
 	Anew bool
+}
+
+// FurtherPage is a page that is asked for beside the metrics page, in turns of its own.
+type FurtherPage struct {
+	Source   string              // by name, never ""
+	Interval time.Duration       // as that of Scraping
+	Select   Map[string, string] // labels that an endpoint must have to be asked
 }
 
 // ScrapingReplaced says that another configuration is in force.

@@ -23,7 +23,8 @@ type asked struct {
 	port   messages.Port[messages.ScraperMsg]
 }
 
-func (h handing) FetchMetrics(_ messages.EndpointSpec, n uint32, port messages.Port[messages.ScraperMsg]) bool {
+func (h handing) FetchMetrics(_ messages.EndpointSpec, _ string, n uint32,
+	port messages.Port[messages.ScraperMsg]) bool {
 	h.asked <- asked{n, port}
 	return true
 }

@@ -41,10 +41,17 @@ type fetch struct {
 type fetcher struct {
 	stage        *runtimetest.Stage[messages.ScraperMsg]
 	pages, lists []fetch
+	further      map[string][]fetch // by source
 	closed       bool
 }
 
-func (f *fetcher) FetchMetrics(of messages.EndpointSpec, n uint32, _ messages.Port[messages.ScraperMsg]) bool {
+func (f *fetcher) FetchMetrics(
+	of messages.EndpointSpec, source string, n uint32, _ messages.Port[messages.ScraperMsg],
+) bool {
+	if source != "" {
+		f.further[source] = append(f.further[source], fetch{f.stage.Clock(), of, n})
+		return !f.closed
+	}
 	if !f.closed {
 		f.pages = append(f.pages, fetch{f.stage.Clock(), of, n})
 	}
@@ -63,7 +70,7 @@ func newScene(t *testing.T, cfg scraper.Config) *scene {
 	s := &scene{t: t, stage: runtimetest.NewStage[messages.ScraperMsg](t),
 		pool:   runtimetest.NewProbe[messages.PoolMsg](t),
 		target: endpoints.SampleWriter{Endpoint: endpoints.New(id, spec)}, metrics: prometheus.NewRegistry()}
-	s.fetcher = &fetcher{stage: s.stage}
+	s.fetcher = &fetcher{stage: s.stage, further: map[string][]fetch{}}
 	m, err := scraper.NewMetrics(s.metrics)
 	if err != nil {
 		t.Fatal(err)

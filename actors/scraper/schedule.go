@@ -101,14 +101,14 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 		s.list.pending = false
 		s.list.failures++
 	}
-	if s.cfg.Metrics && !s.page.pending && !now.Before(s.pageDue()) {
+	if s.readsPage() && !s.page.pending && !now.Before(s.pageDue()) {
 		s.page.begin(now, s.target.BeginScrape())
-		if !s.fetcher.FetchMetrics(s.assigned.Spec, s.page.number, ctx.Port()) {
+		if !s.fetcher.FetchMetrics(s.assigned.Spec, "", s.page.number, ctx.Port()) {
 			s.metrics.metrics.fail()
 			s.pageFailed("the fetcher is closed")
 		}
 	}
-	if s.cfg.Models && !s.list.pending && !now.Before(s.listDue()) {
+	if s.readsList() && !s.list.pending && !now.Before(s.listDue()) {
 		s.list.begin(now, s.list.number+1)
 		if !s.fetcher.FetchModels(s.assigned.Spec, s.list.number, ctx.Port()) {
 			s.metrics.models.fail()
@@ -116,7 +116,24 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 			s.list.failures++
 		}
 	}
+	for _, f := range s.further {
+		s.stepFurther(ctx, f)
+	}
 	s.arm(ctx)
+}
+
+func (s *Scraper) readsPage() bool { return s.cfg.Metrics && s.selected(s.cfg.Select) }
+
+func (s *Scraper) readsList() bool { return s.cfg.Models && s.selected(s.cfg.SelectModels) }
+
+// selected reports whether the endpoint has these labels.
+func (s *Scraper) selected(labels messages.Map[string, string]) bool {
+	for key, want := range labels.All() {
+		if got, ok := s.assigned.Spec.Labels.Get(key); !ok || got != want {
+			return false
+		}
+	}
+	return true
 }
 
 // lostAt returns when a fetch that runs is given up.
@@ -134,13 +151,18 @@ func (s *Scraper) intervalIf(loaded bool) time.Duration {
 
 // pageDue returns when the next metrics page is due, by the load of this moment.
 func (s *Scraper) pageDue() time.Time {
-	if !s.page.due.IsZero() {
-		return s.page.due
+	return s.dueAt(&s.page, s.interval())
+}
+
+// dueAt returns when the next fetch of a page with this interval is due.
+func (s *Scraper) dueAt(f *source, every time.Duration) time.Time {
+	switch {
+	case !f.due.IsZero():
+		return f.due
+	case f.failures > 0:
+		return f.began.Add(backoff(every, f.failures, s.loaded()))
 	}
-	if s.page.failures > 0 {
-		return s.page.began.Add(backoff(s.interval(), s.page.failures, s.loaded()))
-	}
-	return s.page.began.Add(s.interval())
+	return f.began.Add(every)
 }
 
 func (s *Scraper) listDue() time.Time {
@@ -167,7 +189,7 @@ func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
 			next = at
 		}
 	}
-	if s.cfg.Metrics {
+	if s.readsPage() {
 		if s.page.pending {
 			sooner(s.lostAt(&s.page))
 		} else {
@@ -177,11 +199,21 @@ func (s *Scraper) arm(ctx runtime.Context[messages.ScraperMsg]) {
 			}
 		}
 	}
-	if s.cfg.Models {
+	if s.readsList() {
 		if s.list.pending {
 			sooner(s.lostAt(&s.list))
 		} else {
 			sooner(s.listDue())
+		}
+	}
+	for _, f := range s.further {
+		if f.pending {
+			sooner(s.lostAt(&f.source))
+		} else {
+			sooner(s.dueAt(&f.source, s.every(f, s.loaded())))
+		}
+		if !f.pending && !s.loaded() && f.due.IsZero() {
+			sooner(now.Add(s.every(f, true)))
 		}
 	}
 	if next.IsZero() {

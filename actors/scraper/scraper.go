@@ -19,6 +19,10 @@ type Target interface {
 	Publish(*endpoints.Sample)
 	// BeginScrape notes that a scrape begins and returns its number.
 	BeginScrape() uint32
+	// Pages returns the newest pages of further sources; nil = none.
+	Pages() *endpoints.Pages
+	// PublishPages brings pages of further sources into force.
+	PublishPages(*endpoints.Pages)
 	// SampleInForce notes that the sample of a scrape was published.
 	SampleInForce(number uint32)
 	// ScrapeFailed notes that the newest scrape brought no sample.
@@ -30,7 +34,10 @@ type Target interface {
 // Fetcher fetches pages. Each method returns at once, and posts the outcome to the port exactly once. It returns false
 // if the fetcher is closed, and then posts nothing.
 type Fetcher interface {
-	FetchMetrics(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
+	// FetchMetrics fetches the page of a source; "" = the metrics page.
+	FetchMetrics(
+		spec messages.EndpointSpec, source string, number uint32, to messages.Port[messages.ScraperMsg],
+	) bool
 	FetchModels(spec messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool
 }
 
@@ -59,6 +66,7 @@ type Scraper struct {
 	assigned messages.EndpointAssigned // its first message
 	page     source
 	list     source
+	further  []*further
 	alarm    alarm
 	server   server
 }
@@ -111,6 +119,11 @@ func (s *Scraper) Stopped(runtime.Context[messages.ScraperMsg]) {
 	if s.page.pending {
 		s.target.ScrapeFailed()
 	}
+	for _, f := range s.further {
+		if f.pending {
+			s.furtherFailed(f)
+		}
+	}
 }
 
 func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m messages.EndpointAssigned) {
@@ -118,6 +131,7 @@ func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m
 	first := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
 	s.page.due, s.list.due = first, first
 	s.list.number = uint32(ctx.Now().UnixNano()) // differs from the numbers of earlier incarnations
+	s.choose(ctx)
 	if known := s.target.Sample(); known != nil && known.StartedAt > 0 {
 		s.server.startedAt = known.StartedAt // a panic must not hide a restart of the server
 	}
@@ -132,9 +146,13 @@ func (s *Scraper) onScrapingReplaced(ctx runtime.Context[messages.ScraperMsg], m
 	}
 	s.cfg.Number, s.cfg.Scraping = m.Number, m.Scraping
 	s.cfg.ModelsEvery = cmp.Or(s.cfg.ModelsEvery, modelsEvery)
+	s.choose(ctx)
 	if m.Scraping.Anew {
 		soon := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
 		s.page.due, s.list.due = soon, soon
+		for _, f := range s.further {
+			f.due = soon
+		}
 	}
 	s.step(ctx)
 }
@@ -147,6 +165,10 @@ func (s *Scraper) onScrapeDue(ctx runtime.Context[messages.ScraperMsg], m messag
 }
 
 func (s *Scraper) onScrapeFinished(ctx runtime.Context[messages.ScraperMsg], m messages.ScrapeFinished) {
+	if m.Source != "" {
+		s.onFurtherFinished(ctx, m)
+		return
+	}
 	if !s.page.pending || m.Number != s.page.number {
 		return // this fetch was given up
 	}

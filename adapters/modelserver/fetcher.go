@@ -3,6 +3,7 @@ package modelserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -38,6 +39,7 @@ type Pages struct {
 	// Engine is that of endpoints whose labels name none that is known; "" = found from the page.
 	Engine  string
 	Extract []Extraction // beside what Want says
+	Further []Further    // beside these pages
 }
 
 // Equal reports whether both read the same.
@@ -45,6 +47,19 @@ func (p Pages) Equal(other Pages) bool {
 	return p.Want == other.Want && p.Metrics == other.Metrics && p.Models == other.Models &&
 		slices.Equal(p.EngineLabels, other.EngineLabels) && p.Engine == other.Engine &&
 		slices.EqualFunc(p.Engines, other.Engines, func(a, b Engine) bool { return a.equal(&b) }) &&
+		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) }) &&
+		slices.EqualFunc(p.Further, other.Further, func(a, b Further) bool { return a.equal(b) })
+}
+
+// Further is a page that is read beside the metrics page. The zero value of a field of its Page means its default.
+type Further struct {
+	Source  string // its name, never ""
+	Page    Page   // path "/metrics" by default
+	Extract []Extraction
+}
+
+func (p Further) equal(other Further) bool {
+	return p.Source == other.Source && p.Page == other.Page &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
@@ -59,12 +74,22 @@ func (p Pages) Check() error {
 			return fmt.Errorf("model servers: %s %w", of.name, err)
 		}
 	}
+	for _, f := range p.Further {
+		if err := f.Page.check(); err != nil {
+			return fmt.Errorf("model servers: %s %w", f.Source, err)
+		}
+	}
 	return nil
 }
 
 func (p Pages) withDefaults() Pages {
 	p.Metrics.Scheme, p.Metrics.Path = cmp.Or(p.Metrics.Scheme, "http"), cmp.Or(p.Metrics.Path, "/metrics")
 	p.Models.Scheme, p.Models.Path = cmp.Or(p.Models.Scheme, "http"), cmp.Or(p.Models.Path, "/v1/models")
+	p.Further = slices.Clone(p.Further)
+	for i := range p.Further {
+		f := &p.Further[i].Page
+		f.Scheme, f.Path = cmp.Or(f.Scheme, "http"), cmp.Or(f.Path, "/metrics")
+	}
 	return p
 }
 
@@ -139,10 +164,22 @@ type Fetcher struct {
 // reading is how pages are read.
 type reading struct {
 	Pages
-	known known
+	known  known
+	bounds map[string]*bounds // of further pages, by source
 }
 
-func newReading(p Pages) *reading { return &reading{p, builtIn.with(p.Engines)} }
+func newReading(p Pages) *reading {
+	return &reading{p, builtIn.with(p.Engines), make(map[string]*bounds, len(p.Further))}
+}
+
+// source returns where a source is read, and within what; false = the configuration does not have it.
+func (r *reading) source(name string) (Further, *bounds, bool) {
+	i := slices.IndexFunc(r.Further, func(f Further) bool { return f.Source == name })
+	if i < 0 {
+		return Further{}, nil, false
+	}
+	return r.Further[i], r.bounds[name], true
+}
 
 // metrics reads what is wanted of a metrics page. silent says that the page should have load, and has none.
 func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told messages.Reading, silent bool) {
@@ -176,20 +213,38 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 		metricsBounds: bounds{make(chan struct{}, cfg.Concurrent), cfg.PageBytes},
 		modelsBounds:  bounds{make(chan struct{}, cfg.Concurrent), cfg.ListBytes}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.pages.Store(newReading(cfg.Pages))
+	f.store(newReading(cfg.Pages))
 	return f, nil
 }
 
 // Read has fetches that begin from now on read other pages, which Check finds good. Those that run read what they
 // began with.
 func (f *Fetcher) Read(pages Pages) {
-	f.pages.Store(newReading(pages.withDefaults()))
+	f.store(newReading(pages.withDefaults()))
 }
 
-// FetchMetrics begins a fetch of an endpoint's metrics page. It tells the port ScrapeFinished with this number exactly
-// once, within the timeout, also when the fetcher is closed meanwhile; false means that it is closed already and tells
-// nothing. It does not block.
-func (f *Fetcher) FetchMetrics(of messages.EndpointSpec, number uint32, to messages.Port[messages.ScraperMsg]) bool {
+// store puts in force how pages are read. Further sources keep their turns.
+func (f *Fetcher) store(r *reading) {
+	before := f.pages.Load()
+	for _, p := range r.Further {
+		if before != nil && before.bounds[p.Source] != nil {
+			r.bounds[p.Source] = before.bounds[p.Source]
+		} else {
+			r.bounds[p.Source] = &bounds{make(chan struct{}, f.cfg.Concurrent), f.cfg.PageBytes}
+		}
+	}
+	f.pages.Store(r)
+}
+
+// FetchMetrics begins a fetch of an endpoint's page of a source; "" = the metrics page. It tells the port
+// ScrapeFinished with this number exactly once, within the timeout, also when the fetcher is closed meanwhile; false
+// means that it is closed already and tells nothing. It does not block.
+func (f *Fetcher) FetchMetrics(
+	of messages.EndpointSpec, source string, number uint32, to messages.Port[messages.ScraperMsg],
+) bool {
+	if source != "" {
+		return f.run(func() messages.ScraperMsg { return f.further(of, source, number) }, to)
+	}
 	return f.run(func() messages.ScraperMsg { return f.metrics(of, number) }, to)
 }
 
@@ -253,6 +308,31 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 	if silent {
 		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
 	}
+	return told
+}
+
+// further reads what the configuration wants of a further page.
+func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32) (told messages.ScrapeFinished) {
+	began := time.Now()
+	fail := func(err error) {
+		told = messages.ScrapeFinished{
+			Source: source, Number: number, Failure: reason(err), Took: time.Since(began),
+		}
+	}
+	defer caught(fail)
+	body := bodies.Get().(*[]byte)
+	defer bodies.Put(body)
+	p, within, ok := f.pages.Load().source(source)
+	if !ok {
+		fail(errors.New("the configuration does not have this source any more"))
+		return told
+	}
+	if err := f.get(p.Page, of.Address, within, body); err != nil {
+		fail(err)
+		return told
+	}
+	told = messages.ScrapeFinished{Source: source, Number: number, Took: time.Since(began), PageBytes: len(*body)}
+	told.Reading.Extracted = messages.TakeList(extract(*body, p.Extract))
 	return told
 }
 

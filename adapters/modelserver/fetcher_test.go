@@ -71,7 +71,7 @@ func (s *scene) told() messages.ScraperMsg {
 
 func (s *scene) scrape(number uint32) messages.ScrapeFinished {
 	s.t.Helper()
-	if !s.fetcher.FetchMetrics(s.spec(), number, s.ear) {
+	if !s.fetcher.FetchMetrics(s.spec(), "", number, s.ear) {
 		s.t.Fatal("refused")
 	}
 	m, ok := s.told().(messages.ScrapeFinished)
@@ -221,7 +221,7 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	const fetches = 10 // three that hang and seven that wait for their turn
 	for i := range uint32(fetches) {
-		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+		s.fetcher.FetchMetrics(s.spec(), "", i, s.ear)
 	}
 	s.fetcher.Close()
 	if len(s.ear) != fetches {
@@ -235,7 +235,7 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 		}
 		seen[m.Number] = true
 	}
-	if s.fetcher.FetchMetrics(s.spec(), 1, s.ear) || s.fetcher.FetchModels(s.spec(), 1, s.ear) {
+	if s.fetcher.FetchMetrics(s.spec(), "", 1, s.ear) || s.fetcher.FetchModels(s.spec(), 1, s.ear) {
 		t.Error("a closed fetcher took a fetch")
 	}
 }
@@ -250,7 +250,7 @@ func TestFetchesAtOnceAreBounded(t *testing.T) {
 		say("vllm:num_requests_waiting 3\n")(w, r)
 	})
 	for i := range uint32(200) {
-		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+		s.fetcher.FetchMetrics(s.spec(), "", i, s.ear)
 	}
 	for range 200 {
 		if m := s.told().(messages.ScrapeFinished); m.Failure != "" {
@@ -283,7 +283,7 @@ func TestMetricsPagesThatHangTakeNoTurnOfModelLists(t *testing.T) {
 		say(`{"data":[{"id":"m"}]}`)(w, r)
 	})
 	for i := range uint32(2 * most) { // as many wait for their turn
-		s.fetcher.FetchMetrics(s.spec(), i, s.ear)
+		s.fetcher.FetchMetrics(s.spec(), "", i, s.ear)
 	}
 	for range most {
 		<-hang
@@ -304,6 +304,52 @@ type panics struct{}
 
 func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("in\nthe transport") }
 
+// A further source has turns, a page and attributes of its own: one that hangs holds up no other.
+func TestFurtherSourcesHaveTheirOwnTurns(t *testing.T) {
+	free := make(chan struct{})
+	watts := func(metric string) []Extraction {
+		return []Extraction{{Attribute: "a/b", Producer: "mine", Metric: metric}}
+	}
+	cfg := Config{Concurrent: 1, Timeout: time.Minute, Pages: Pages{Want: everything, Further: []Further{
+		{Source: "hangs", Page: Page{Path: "/hangs"}, Extract: watts("x")},
+		{Source: "gpu", Page: Page{Path: "/gpu"}, Extract: watts("watts")},
+	}}}
+	s := newScene(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hangs":
+			<-free
+		case "/gpu":
+			say("watts 5\nvllm:num_requests_waiting 9\n")(w, r)
+		default:
+			say("vllm:num_requests_waiting 3\nwatts 9\n")(w, r)
+		}
+	})
+	for range 3 {
+		s.fetcher.FetchMetrics(s.spec(), "hangs", 1, s.ear)
+	}
+	s.fetcher.Read(cfg.Pages) // turns stay taken
+	s.fetcher.FetchMetrics(s.spec(), "gpu", 2, s.ear)
+	got, _ := s.told().(messages.ScrapeFinished)
+	value := messages.Extracted{Attribute: "a/b", Producer: "mine", Value: 5}
+	if got.Source != "gpu" || got.Number != 2 || got.Reading.Extracted.Len() != 1 ||
+		got.Reading.Extracted.At(0) != value || got.Reading.Waiting != 0 {
+		t.Errorf("got %+v, want %+v alone", got, value)
+	}
+	if m := s.scrape(3); m.Source != "" || m.Reading.Waiting != 3 {
+		t.Errorf("the metrics page says %+v", m)
+	}
+	s.fetcher.FetchMetrics(s.spec(), "gone", 4, s.ear)
+	if got, _ := s.told().(messages.ScrapeFinished); got.Source != "gone" || got.Number != 4 || got.Failure == "" {
+		t.Errorf("a source that the configuration does not have: %+v", got)
+	}
+	close(free)
+	for range 3 {
+		if got, _ := s.told().(messages.ScrapeFinished); got.Source != "hangs" || got.Failure != "" {
+			t.Errorf("got %+v, want the pages that hung", got)
+		}
+	}
+}
+
 func TestPanicIsToldAsAFailure(t *testing.T) {
 	s := newScene(t, Config{}, say(""))
 	s.fetcher.verifying.Transport = panics{}
@@ -321,6 +367,7 @@ func TestConfigThatCannotWork(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		`metrics scheme: got "ftp"`: {Pages: Pages{Metrics: Page{Scheme: "ftp"}}},
 		"models port: got 70000":    {Pages: Pages{Models: Page{Port: 70000}}},
+		"gpu port: got 70000":       {Pages: Pages{Further: []Further{{Source: "gpu", Page: Page{Port: 70000}}}}},
 		`metrics path: got "m"`:     {Pages: Pages{Metrics: Page{Path: "m"}}},
 		"concurrent -1":             {Concurrent: -1},
 	} {

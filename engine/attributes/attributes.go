@@ -130,7 +130,27 @@ type Binding struct {
 
 type emitter struct {
 	producer string
+	source   *Source // nil = none is named
 	Attribute
+}
+
+// Source is what answers with the values of sampled attributes. Those of one source have one age.
+type Source struct {
+	Name   string            // "" = the metrics page that the built-in attributes come from
+	Select map[string]string // labels that an endpoint must have to be asked; of others the attributes are unknown
+}
+
+// Selects reports whether an endpoint with these labels is asked. A nil Source asks all.
+func (s *Source) Selects(labels map[string]string) bool {
+	if s == nil {
+		return true
+	}
+	for key, want := range s.Select {
+		if got, ok := labels[key]; !ok || got != want {
+			return false
+		}
+	}
+	return true
 }
 
 // asked is a slot, and who asked for it.
@@ -140,9 +160,12 @@ type asked struct {
 }
 
 // Emit declares that a producer, the name of a plugin instance, emits attributes.
-func (b *Binding) Emit(producer string, all ...Attribute) {
+func (b *Binding) Emit(producer string, all ...Attribute) { b.EmitFrom(nil, producer, all...) }
+
+// EmitFrom is as Emit, of attributes that come from a source.
+func (b *Binding) EmitFrom(source *Source, producer string, all ...Attribute) {
 	for _, a := range all {
-		b.emitters = append(b.emitters, emitter{producer, a})
+		b.emitters = append(b.emitters, emitter{producer, source, a})
 	}
 }
 
@@ -199,6 +222,7 @@ type Layout struct {
 	slots     [2][]Attribute
 	producers [2][]string // of the attributes in slots
 	headers   []string    // of requests, in lower case
+	sources   [2][]*Source
 }
 
 // Headers returns the headers of requests that plugins read, by the index of their slot. The list is for reading only.
@@ -209,6 +233,25 @@ func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
 
 // Producer returns the name of the plugin that emits the attribute in a slot.
 func (l *Layout) Producer(s Slot) string { return l.producers[s.Type][s.Index] }
+
+// Source returns where the values of the attribute in a slot come from; nil = no source is named.
+func (l *Layout) Source(s Slot) *Source { return l.sources[s.Type][s.Index] }
+
+// Samples reports whether a plugin reads a sampled attribute of the source with a name.
+func (l *Layout) Samples(source string) bool {
+	for typ, list := range l.slots {
+		for i, a := range list {
+			name := ""
+			if from := l.sources[typ][i]; from != nil {
+				name = from.Name
+			}
+			if a.Origin == Sampled && name == source {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // At returns the attribute in a slot.
 func (l *Layout) At(s Slot) Attribute { return l.slots[s.Type][s.Index] }
@@ -246,6 +289,7 @@ func (b *Binding) Layout() (*Layout, []Fault) {
 			}
 			l.slots[typ] = append(l.slots[typ], found.Attribute)
 			l.producers[typ] = append(l.producers[typ], found.producer)
+			l.sources[typ] = append(l.sources[typ], found.source)
 		}
 	}
 	for _, h := range b.headers {

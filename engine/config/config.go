@@ -27,11 +27,12 @@ type Config struct {
 	Discovery       Discovery
 	Metrics         Source
 	Models          Source
-	Extractions     []Extraction // from the metrics page, those that a plugin reads
-	Engines         []Engine     // beside those that are built in, or in place of one of the same name
-	DefaultEngine   string       // of endpoints whose label names none that is known; "" = found from the page
-	EngineLabelKeys []string     // labels that may name an endpoint's engine; the first that an endpoint has counts
-	ParseOpenAI     bool         // false = no request body is parsed
+	Further         []FurtherSource // beside Metrics
+	Extractions     []Extraction    // those that a plugin reads
+	Engines         []Engine        // beside those that are built in, or in place of one of the same name
+	DefaultEngine   string          // of endpoints whose label names none that is known; "" = found from the page
+	EngineLabelKeys []string        // labels that may name an endpoint's engine; the first that an endpoint has counts
+	ParseOpenAI     bool            // false = no request body is parsed
 
 	// Priorities holds the priority of each objective by its name. A request that names no objective, or one that is
 	// not here, has priority 0.
@@ -60,12 +61,21 @@ type Source struct {
 	Port               int           // 0 = the endpoint's
 	Interval           time.Duration // between two readings; 0 = not set here
 	InsecureSkipVerify bool          // with https any certificate is accepted
+
+	Select map[string]string // labels that an endpoint must have to be asked; none = all are
 }
 
-// Extraction is an attribute that an extractor takes from the metrics page.
+// FurtherSource is a metrics page beside that of the built-in attributes.
+type FurtherSource struct {
+	Name string // of its plugin
+	Source
+}
+
+// Extraction is an attribute that an extractor takes from a metrics page.
 type Extraction struct {
 	ExtractedAttribute
 	Producer string // the name of the extractor
+	Source   string // that of a FurtherSource; "" = the page of Metrics
 	Engine   string // only from endpoints of this engine; "" = from all
 }
 

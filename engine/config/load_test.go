@@ -155,8 +155,8 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	want := &Config{
 		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,
 			At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
-		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true},
-		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false},
+		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true, nil},
+		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, nil},
 		EngineLabelKeys: []string{"engine"},
 		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion",
 			Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
@@ -191,6 +191,48 @@ func TestEnginesOfTheFile(t *testing.T) {
 		if e.Producer == "core-metrics-extractor" {
 			t.Errorf("takes %+v, which no plugin reads", e)
 		}
+	}
+}
+
+// The page of the built-in attributes is that which names their extractor, or else the first.
+func TestMetricsPages(t *testing.T) {
+	const scheduling = "schedulingProfiles: [{name: d, plugins: [{pluginRef: endpoint-attribute-scorer}]}]\n"
+	for name, c := range map[string]struct {
+		first, second  string
+		further, takes string // names of sources
+	}{
+		"the first":               {"", "{pluginRef: p}", "b", "b"},
+		"the first, with another": {"{pluginRef: p}", "{pluginRef: p}", "", ""},
+		"that which names it":     {"{pluginRef: p}", "{pluginRef: core-metrics-extractor}", "a", "a"},
+		"which names others, too": {"{pluginRef: core-metrics-extractor}", "{pluginRef: p}", "b", "b"},
+		"the last, with another":  {"{pluginRef: q}", "{pluginRef: core-metrics-extractor}, {pluginRef: p}", "a", "*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			producer := "p"
+			text := strings.Replace(twoPages(c.first, c.second, ", select: {gpu: a100}")+scheduling,
+				"attributeKey: example.com/watts", "attributeKey: example.com/watts, producer: "+producer, 1)
+			got, err := Load([]byte(text), three)
+			if c.further == "" {
+				if err == nil {
+					t.Error("an extractor on two pages is taken")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			selected := got.Metrics.Select
+			if c.further == "b" {
+				selected = got.Further[0].Select
+			}
+			if len(got.Further) != 1 || got.Further[0].Name != c.further || selected["gpu"] != "a100" {
+				t.Errorf("metrics %+v, further %+v", got.Metrics, got.Further)
+			}
+			want := strings.Trim(c.takes, "*")
+			if len(got.Extractions) != 1 || got.Extractions[0].Source != want || !got.Plan.Layout().Samples(want) {
+				t.Errorf("takes %+v, want it from %q", got.Extractions, want)
+			}
+		})
 	}
 }
 

@@ -103,8 +103,9 @@ func (p *HTTPSource) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MetricsSource is the metrics page of every model server. It is read whether or not it is named, unless
-// dataLayer.injectDefaults is false.
+// MetricsSource is a metrics page of every model server, or of those that its entry in dataLayer.sources selects. One
+// is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of
+// their own: each has its own turns, and its attributes are as old as its own last answer.
 type MetricsSource struct{ HTTPSource }
 
 // ModelsSource is the model list of every model server. It is read only if dataLayer.sources names it. Plugins do not

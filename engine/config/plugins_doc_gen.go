@@ -139,7 +139,7 @@ var pluginDocs = []Family{
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer; empty = the only one.", Effect: ""},
 			{Name: "syncCrossReplicaState", Kind: "bool", Default: "true", Text: "Shares the counts between replicas.", Effect: "none"},
 		}},
-		{Type: "metrics-data-source", Text: "The metrics page of every model server. It is read whether or not it is named, unless dataLayer.injectDefaults is false.", Parameters: []Parameter{
+		{Type: "metrics-data-source", Text: "A metrics page of every model server, or of those that its entry in dataLayer.sources selects. One is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of their own: each has its own turns, and its attributes are as old as its own last answer.", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Text: "Http or https.", Effect: ""},
 			{Name: "path", Kind: "string", Default: "\"/metrics\"", Text: "The page's, beginning with a slash.", Effect: ""},
 			{Name: "port", Kind: "int", Default: "0", Text: "Where the page is, 1 to 65535; 0 or absent = the endpoint's own port.", Effect: ""},
@@ -223,8 +223,9 @@ var sectionDocs = map[string]string{
 	"dataLayerSection.sources":                       "The pages of a model server that are read.",
 	"dataLayerSection.discovery":                     "Names the plugins that find endpoints and peers.",
 	"dataLayerSection.crossReplica":                  "Says how replicas of the picker share what they know.",
-	"sourceSection.pluginRef":                        "The name of a metrics-data-source or a models-data-source.",
-	"sourceSection.extractors":                       "Name what is taken from the page; none = the extractor of the source's type.",
+	"sourceSection.pluginRef":                        "The name of a metrics-data-source or a models-data-source. There may be any number of the former, each with a name of its own and its own extractors.",
+	"sourceSection.extractors":                       "Name what is taken from the page; none = the extractor of the source's type. The core-metrics-extractor belongs to one metrics-data-source: that which names it, or else the first.",
+	"sourceSection.select":                           "Has labels that an endpoint must have, with these values, to be asked; none = all are. What the page tells is unknown of the others.",
 	"discoverySection.endpoints":                     "Names a file-discovery; absent = the command line says where endpoints come from.",
 	"discoverySection.peers":                         "Names the plugin that finds other replicas of the picker.",
 	"crossReplicaSection.syncerPluginRef":            "Names the plugin that shares it.",

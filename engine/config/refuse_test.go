@@ -9,6 +9,17 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
+// twoPages is a file with two metrics pages, their extractors, and what else stands at the second.
+func twoPages(first, second, more string) string {
+	const extractor = "{type: prometheus-extractor, name: %s, parameters: {attributes: [{name: example.com/watts, " +
+		"metric: w}]}}"
+	return newHead + "plugins: [{type: metrics-data-source, name: a}, {type: metrics-data-source, name: b}, " +
+		fmt.Sprintf(extractor, "p") + ", " + fmt.Sprintf(extractor, "q") +
+		", {type: endpoint-attribute-scorer, parameters: {attributeKey: example.com/watts}}" +
+		", {type: core-metrics-extractor}]\ndataLayer:\n  sources: [{pluginRef: a, extractors: [" + first +
+		"]}, {pluginRef: b, extractors: [" + second + "]" + more + "}]\n"
+}
+
 func TestLoadRefuses(t *testing.T) {
 	plugin := func(typ, parameters string) string {
 		return head + "plugins:\n- type: " + typ + "\n  parameters: {" + parameters + "}\n"
@@ -181,6 +192,19 @@ func TestLoadRefuses(t *testing.T) {
 			"name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
 			"{pluginRef: e}]}]}",
 			"line 4: dataLayer.sources[0].extractors[1].pluginRef: a second core-metrics-extractor"},
+		"two main pages": {twoPages("{pluginRef: core-metrics-extractor}", "{pluginRef: core-metrics-extractor}", ""),
+			"line 5: dataLayer.sources[1]: a second source with a core-metrics-extractor, beside dataLayer.sources[0]"},
+		"further page without extractor": {twoPages("", "", ""),
+			"line 5: dataLayer.sources[1]: a further metrics-data-source without an extractor"},
+		"extractor on two pages": {twoPages("{pluginRef: p}", "{pluginRef: p}", ""),
+			"line 5: dataLayer.sources[1].extractors[0].pluginRef: p stands on a, too, want an extractor for each"},
+		"selects by no label": {twoPages("", "{pluginRef: p}", `, select: {"a b": c}`),
+			"line 5: dataLayer.sources[1].select.a b: want a label key such as"},
+		"selects by no value": {twoPages("", "{pluginRef: p}", `, select: {a: "-"}`),
+			`line 5: dataLayer.sources[1].select.a: got "-", want a label value`},
+		"attribute of two pages": {twoPages("{pluginRef: q}", "{pluginRef: p}", "") +
+			"schedulingProfiles: [{name: d, plugins: [{pluginRef: endpoint-attribute-scorer}]}]\n",
+			"line 3: plugins[4]: endpoint-attribute-scorer reads example.com/watts, which q and p emit: name one"},
 		"source twice": {head + "plugins: [{type: metrics-data-source, name: m}]\ndataLayer: {sources: " +
 			"[{pluginRef: m}, {pluginRef: m}]}", "line 4: dataLayer.sources[1]: a second source"},
 		"parser missing": {head + "requestHandler: {parsers: [{pluginRef: openai-parser}]}",

@@ -219,15 +219,15 @@ func (l *loader) declare(x *instance) []attributes.Slot {
 // bind binds what the plugins of the profiles read to what is emitted.
 func (l *loader) bind() *attributes.Layout {
 	if l.config.Metrics.Enabled {
-		l.binding.Emit(l.from.core.name, emits[l.from.core.typ]...)
-		emitted := map[[2]string]bool{}
-		for _, e := range l.extractable() {
-			key := [2]string{e.Name, e.Producer}
-			if !emitted[key] { // engines may each have series of one attribute
-				l.binding.Emit(e.Producer, attributes.Attribute{Name: e.Name})
-			}
-			emitted[key] = true
+		l.binding.EmitFrom(&l.from.main.from, l.from.core.name, emits[l.from.core.typ]...)
+	}
+	emitted := map[[2]string]bool{}
+	for _, e := range l.extractable() {
+		key := [2]string{e.Name, e.Producer}
+		if !emitted[key] { // engines may each have series of one attribute
+			l.binding.EmitFrom(l.sourceNamed(e.Source), e.Producer, attributes.Attribute{Name: e.Name})
 		}
+		emitted[key] = true
 	}
 	l.emit("inflight-load-producer")
 	l.emit("approx-prefix-cache-producer")
@@ -281,15 +281,30 @@ func (l *loader) extractions(layout *attributes.Layout) {
 	}
 }
 
-// extractable returns what the extractors of the metrics page can take from it beside what is built in.
+// extractable returns what the extractors of metrics pages can take from them beside what is built in.
 func (l *loader) extractable() []Extraction {
+	if l.from.main == nil {
+		return nil
+	}
 	all := l.from.core.plugin.(*CoreMetrics).custom(l.from.core.name)
-	for _, x := range l.from.more {
-		for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
-			all = append(all, Extraction{ExtractedAttribute: a, Producer: x.name})
+	for _, p := range l.from.pages {
+		for _, x := range p.more {
+			for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
+				all = append(all, Extraction{ExtractedAttribute: a, Producer: x.name, Source: p.from.Name})
+			}
 		}
 	}
 	return all
+}
+
+// sourceNamed returns a metrics page by its name; "" = the main one.
+func (l *loader) sourceNamed(name string) *attributes.Source {
+	for _, p := range l.from.pages {
+		if p.from.Name == name {
+			return &p.from
+		}
+	}
+	return &l.from.main.from
 }
 
 // emit has every plugin of a type emit; a file that has none has one by default.

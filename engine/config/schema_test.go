@@ -131,6 +131,7 @@ dataLayer:
   sources:
   - pluginRef: metrics-data-source
     extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: prometheus-extractor}]
+    select: {app: vllm}
   discovery: {endpoints: {pluginRef: file-discovery}}
   crossReplica: {syncInterval: 200ms}
 `

@@ -5,9 +5,12 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -27,14 +30,7 @@ func (l *loader) dataLayer(doc *document) {
 	for i := range s.Sources {
 		l.source(&s.Sources[i], "dataLayer."+item("sources", i))
 	}
-	if l.from.core == nil {
-		l.from.core = l.oneOf("core-metrics-extractor")
-	}
-	inject := s.InjectDefaults == nil || *s.InjectDefaults
-	if inject && !l.config.Metrics.Enabled {
-		l.from.metrics = l.oneOf("metrics-data-source")
-		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page()
-	}
+	l.mainPage(s.InjectDefaults == nil || *s.InjectDefaults)
 	core := l.from.core.plugin.(*CoreMetrics)
 	l.config.Engines = core.engines()
 	if core.DefaultEngine != vllm {
@@ -62,14 +58,22 @@ func (l *loader) oneOf(typ string) *instance {
 func (l *loader) source(s *sourceSection, path string) {
 	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "models-data-source")
 	wanted := []string{"core-metrics-extractor", "prometheus-extractor", "models-data-extractor"}
+	page := &metricsPage{path: path, x: x, from: attributes.Source{Select: s.Select}}
+	l.selector(path, s.Select)
 	if x != nil {
 		switch p := x.plugin.(type) {
 		case *MetricsSource:
-			l.from.metrics, wanted = x, wanted[:2]
-			l.enable(&l.config.Metrics, p.page(), path)
+			wanted = wanted[:2]
+			if slices.ContainsFunc(l.from.pages, func(other *metricsPage) bool { return other.x == x }) {
+				l.Fail(path, "a second source of this name, want one")
+			}
+			l.from.pages = append(l.from.pages, page)
 		case *ModelsSource:
-			l.from.models, wanted = x, wanted[2:]
-			l.enable(&l.config.Models, p.page(), path)
+			wanted = wanted[2:]
+			if l.config.Models.Enabled {
+				l.Fail(path, "a second source of this type, want one")
+			}
+			l.from.models, l.config.Models = x, p.page(s.Select)
 		}
 	}
 	seen := map[string]bool{}
@@ -85,29 +89,96 @@ func (l *loader) source(s *sourceSection, path string) {
 		seen[y.typ] = true
 		switch y.typ {
 		case "core-metrics-extractor":
-			l.from.core = y
+			page.core = y
 		case "models-data-extractor":
 			l.from.list = y
 		case "prometheus-extractor":
-			if slices.Contains(l.from.more, y) {
-				l.Fail(at, "%s stands twice on one source", y.name)
-				continue
-			}
-			l.from.more = append(l.from.more, y)
+			l.extractor(page, y, at)
 		}
 	}
 }
 
-func (l *loader) enable(into *Source, page Source, path string) {
-	if into.Enabled {
-		l.Fail(path, "a second source of this type, want one")
+// extractor adds a prometheus-extractor to a page. It takes its attributes from one page.
+func (l *loader) extractor(page *metricsPage, x *instance, path string) {
+	if slices.Contains(page.more, x) {
+		l.Fail(path, "%s stands twice on one source", x.name)
+		return
 	}
-	*into = page
+	for _, other := range l.from.pages {
+		if other != page && slices.Contains(other.more, x) {
+			l.Fail(path, "%s stands on %s, too, want an extractor for each source", x.name, other.x.name)
+		}
+	}
+	page.more = append(page.more, x)
+}
+
+// selector checks labels, which must be such as Kubernetes accepts.
+func (l *loader) selector(path string, labels map[string]string) {
+	err := (&filters.LabelSelector{MatchLabels: labels}).Validate()
+	joined, _ := err.(interface{ Unwrap() []error })
+	if joined == nil {
+		return
+	}
+	for _, e := range joined.Unwrap() {
+		name, text, _ := strings.Cut(e.Error(), ": ")
+		l.Fail(path+strings.Replace("."+name, ".matchLabels", ".select", 1), "%s", text)
+	}
+}
+
+// mainPage sets the metrics page of the built-in attributes, and those beside it.
+func (l *loader) mainPage(inject bool) {
+	for _, p := range l.from.pages {
+		switch {
+		case p.core == nil:
+		case l.from.main == nil:
+			l.from.main = p
+		default:
+			l.Fail(p.path, "a second source with a core-metrics-extractor, beside %s, want one", l.from.main.path)
+		}
+	}
+	if l.from.main == nil && len(l.from.pages) > 0 {
+		l.from.main = l.from.pages[0]
+	}
+	if l.from.main == nil && inject {
+		l.from.main = &metricsPage{x: l.oneOf("metrics-data-source")}
+	}
+	l.from.core = l.oneOfMain()
+	if l.from.main == nil {
+		return
+	}
+	l.from.metrics = l.from.main.x
+	l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page(l.from.main.from.Select)
+	for _, p := range l.from.pages {
+		if p == l.from.main {
+			continue
+		}
+		p.from.Name = p.x.name
+		if len(p.more) == 0 {
+			l.Fail(p.path, "a further metrics-data-source without an extractor, want a prometheus-extractor")
+		}
+		if len(l.config.Further) == maxFurther {
+			l.Fail(p.path, "more than %d further sources", maxFurther)
+			return
+		}
+		l.config.Further = append(l.config.Further,
+			FurtherSource{p.x.name, p.x.plugin.(*MetricsSource).page(p.from.Select)})
+	}
+}
+
+// maxFurther bounds the metrics pages beside that of the built-in attributes.
+const maxFurther = 32
+
+// oneOfMain returns the core-metrics-extractor of the main page, or the first of the file, or one with the defaults.
+func (l *loader) oneOfMain() *instance {
+	if l.from.main != nil && l.from.main.core != nil {
+		return l.from.main.core
+	}
+	return l.oneOf("core-metrics-extractor")
 }
 
 // page returns the parameters as a Source that is read.
-func (p *HTTPSource) page() Source {
-	return Source{Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
+func (p *HTTPSource) page(of map[string]string) Source {
+	return Source{Select: of, Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
 		InsecureSkipVerify: p.InsecureSkipVerify}
 }
 

@@ -196,19 +196,19 @@ func (s *shower) objectives() *yaml.Node {
 
 func (s *shower) sources() *yaml.Node {
 	from, list := &s.from, sequence()
-	if from.metrics != nil {
-		extractors := sequence(mapping(s.named(from.core.plugin)))
-		for _, x := range from.more {
-			extractors.Content = append(extractors.Content, mapping(s.named(x.plugin)))
-		}
-		list.Content = append(list.Content, mapping(s.named(from.metrics.plugin), pairOf("extractors", extractors)))
+	if from.main != nil && len(from.pages) == 0 {
+		list.Content = append(list.Content, s.page(from.main))
+	}
+	for _, p := range from.pages {
+		list.Content = append(list.Content, s.page(p))
 	}
 	if from.models != nil {
 		extractors := sequence()
 		if from.list != nil {
 			extractors.Content = append(extractors.Content, mapping(s.named(from.list.plugin)))
 		}
-		list.Content = append(list.Content, mapping(s.named(from.models.plugin), pairOf("extractors", extractors)))
+		list.Content = append(list.Content, selecting(
+			mapping(s.named(from.models.plugin), pairOf("extractors", extractors)), s.config.Models.Select))
 	}
 	section := mapping(pairOf("injectDefaults", plain("false")), pairOf("sources", list))
 	if from.discovery != nil {
@@ -217,6 +217,27 @@ func (s *shower) sources() *yaml.Node {
 		section.Content = append(section.Content, discovery.key, discovery.value)
 	}
 	return section
+}
+
+// page returns the entry of a metrics page.
+func (s *shower) page(p *metricsPage) *yaml.Node {
+	extractors := sequence()
+	if p == s.from.main {
+		extractors.Content = append(extractors.Content, mapping(s.named(s.from.core.plugin)))
+	}
+	for _, x := range p.more {
+		extractors.Content = append(extractors.Content, mapping(s.named(x.plugin)))
+	}
+	return selecting(mapping(s.named(p.x.plugin), pairOf("extractors", extractors)), p.from.Select)
+}
+
+// selecting adds the labels that a source selects endpoints by, if there are any.
+func selecting(entry *yaml.Node, labels map[string]string) *yaml.Node {
+	if len(labels) > 0 {
+		p := pairOf("select", value(reflect.ValueOf(labels)))
+		entry.Content = append(entry.Content, p.key, p.value)
+	}
+	return entry
 }
 
 func (s *shower) requestHandler() *yaml.Node {

@@ -37,12 +37,75 @@ type Sample struct {
 
 // Value returns an attribute that a configuration takes from pages; NaN = the sample does not have it.
 func (s *Sample) Value(attribute, producer string) float64 {
-	for i := range s.Extracted {
-		if e := &s.Extracted[i]; e.Attribute == attribute && e.Producer == producer {
+	return valueOf(s.Extracted, attribute, producer)
+}
+
+func valueOf(list []messages.Extracted, attribute, producer string) float64 {
+	for i := range list {
+		if e := &list[i]; e.Attribute == attribute && e.Producer == producer {
 			return e.Value
 		}
 	}
 	return math.NaN()
+}
+
+// Page holds what a further source said last, one beside the metrics page of Sample. It is immutable.
+type Page struct {
+	Source    string        // by name
+	At        time.Time     // when the fetch of the newest answer began; zero = there was none
+	Interval  time.Duration // to the next fetch, as planned
+	Failing   bool          // the newest fetch failed
+	Extracted []messages.Extracted
+}
+
+// Value is as that of a Sample.
+func (p *Page) Value(attribute, producer string) float64 {
+	return valueOf(p.Extracted, attribute, producer)
+}
+
+// FreshUntil is as that of a Sample.
+func (p *Page) FreshUntil(threshold time.Duration) time.Time {
+	if p.At.IsZero() {
+		return p.At
+	}
+	return p.At.Add(max(threshold, 3*p.Interval))
+}
+
+// Pages holds a page of each further source, each as old as its own answer. It is immutable.
+type Pages struct{ list []Page }
+
+// Of returns the page of a source; nil = there is none. A nil Pages has none.
+func (p *Pages) Of(source string) *Page {
+	if p == nil {
+		return nil
+	}
+	for i := range p.list {
+		if p.list[i].Source == source {
+			return &p.list[i]
+		}
+	}
+	return nil
+}
+
+// With returns pages with another one of a source.
+func (p *Pages) With(page Page) *Pages {
+	all := p.Without(func(source string) bool { return source == page.Source })
+	all.list = append(all.list, page)
+	return all
+}
+
+// Without returns the pages of the sources that have not gone.
+func (p *Pages) Without(gone func(source string) bool) *Pages {
+	left := new(Pages)
+	if p == nil {
+		return left
+	}
+	for _, x := range p.list {
+		if !gone(x.Source) {
+			left.list = append(left.list, x)
+		}
+	}
+	return left
 }
 
 // Fresh reports whether the sample is fresh at now.
@@ -64,6 +127,7 @@ type Endpoint struct {
 	Labels map[string]string // Spec.Labels, for reading only
 
 	sample  atomic.Pointer[Sample]         // SampleWriter
+	pages   atomic.Pointer[Pages]          // SampleWriter
 	failing atomic.Bool                    // SampleWriter: the newest scrape failed
 	outlier atomic.Pointer[outlier.Status] // OutlierWriter
 	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
@@ -83,6 +147,9 @@ func New(id messages.EndpointID, spec messages.EndpointSpec) *Endpoint {
 
 // Sample returns the newest sample; nil = there is none yet.
 func (e *Endpoint) Sample() *Sample { return e.sample.Load() }
+
+// Pages returns what further sources said last; nil = there are none.
+func (e *Endpoint) Pages() *Pages { return e.pages.Load() }
 
 // Failing reports whether the newest scrape failed.
 func (e *Endpoint) Failing() bool { return e.failing.Load() }

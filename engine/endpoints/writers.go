@@ -18,6 +18,9 @@ func (w SampleWriter) BeginScrape() uint32 { return w.load.beginScrape() }
 // misses one.
 func (w SampleWriter) Publish(s *Sample) { w.sample.Store(s) }
 
+// PublishPages replaces what further sources said. The load still counts from the sample.
+func (w SampleWriter) PublishPages(p *Pages) { w.pages.Store(p) }
+
 // SampleInForce notes that readers now see the sample of a scrape, which includes the picks made before that scrape
 // began.
 func (w SampleWriter) SampleInForce(number uint32) {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"math"
+	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -61,7 +62,10 @@ type fills struct {
 	layout   *attributes.Layout
 	numbers  []fill[func(*endpoints.Sample) float64]
 	names    []fill[func(*endpoints.Sample) []string]
-	queued   []int // slots of the queue: sampled, and what was picked since
+	further  []*attributes.Source // beside the metrics page
+	pages    []fill[pageValue]    // from the pages of further
+	page     *attributes.Source   // the metrics page; nil = every endpoint has it
+	queued   []int                // slots of the queue: sampled, and what was picked since
 	requests []int
 	tokens   []int
 	prefix   []int
@@ -73,9 +77,52 @@ type fill[F any] struct {
 	of   F
 }
 
+// metricsPage is the bit of the metrics page, by which a server that is down shows.
+const metricsPage uint64 = 1
+
+// pageValue is an attribute of a further source, by its index.
+type pageValue struct {
+	source              int
+	attribute, producer string
+}
+
+// sources returns the sources of the sampled attributes in slots, as bits: metricsPage, and from 2 on those of further.
+func (f *fills) sources(slots []attributes.Slot) (bits uint64) {
+	for _, slot := range slots {
+		if f.layout.At(slot).Origin == attributes.Sampled {
+			bits |= 1 << f.source(f.layout.Source(slot))
+		}
+	}
+	return bits
+}
+
+// source returns 1 more than the index of a further source, which it adds if it is new; 0 = the metrics page.
+func (f *fills) source(of *attributes.Source) int {
+	if of == nil || of.Name == "" {
+		return 0
+	}
+	if i := slices.Index(f.further, of); i >= 0 {
+		return i + 1
+	}
+	f.further = append(f.further, of)
+	return len(f.further)
+}
+
+// every returns the bits of all sources.
+func (f *fills) every() uint64 { return 2<<len(f.further) - 1 }
+
 func newFills(l *attributes.Layout) *fills {
 	f := &fills{layout: l}
 	for slot, a := range l.Of(attributes.Number) {
+		at := attributes.Slot{Type: attributes.Number, Index: slot}
+		from := l.Source(at)
+		if i := f.source(from); i > 0 && a.Origin == attributes.Sampled {
+			f.pages = append(f.pages, fill[pageValue]{slot, pageValue{i - 1, a.Name, l.Producer(at)}})
+			continue
+		}
+		if from != nil {
+			f.page = from
+		}
 		switch a {
 		case attributes.QueuedRequests:
 			f.queued = append(f.queued, slot)
@@ -92,11 +139,14 @@ func newFills(l *attributes.Layout) *fills {
 		case attributes.MaxLoRAs:
 			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.MaxLoRAs)) })
 		default:
-			producer := l.Producer(attributes.Slot{Type: attributes.Number, Index: slot})
+			producer := l.Producer(at)
 			f.number(slot, func(s *endpoints.Sample) float64 { return s.Value(a.Name, producer) })
 		}
 	}
 	for slot, a := range l.Of(attributes.Names) {
+		if from := l.Source(attributes.Slot{Type: attributes.Names, Index: slot}); from != nil {
+			f.page = from
+		}
 		switch a {
 		case attributes.ActiveLoRAs:
 			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, activeLoRAs})

@@ -1,26 +1,38 @@
 package schedule
 
-// freshness says what is known of the age of the samples in a run.
+// freshness says what is known of the age of the attributes in a run. Its words are bits of sources, as fills has them.
 type freshness struct {
-	freshened bool // freshen has run
-	stale     bool // all samples were stale: plugins that read them were not asked
+	freshened uint64 // freshen has run for them
+	stale     uint64 // no candidate has a fresh answer of them: plugins that read them are not asked
 }
 
-// freshen keeps the candidates with a fresh sample and no failed scrape since. If there are none it keeps those with a
-// fresh sample, and if there are none of these either, it keeps all and sets stale. It is called before the first
-// plugin that reads samples, a filter or a scorer, and does nothing when it is called again.
-func (r *profileRun) freshen() {
-	if r.freshened || r.view.doubtful == 0 {
+// freshen keeps, for each of these sources, the candidates with a fresh answer and no failed fetch since. If there are
+// none it keeps those with a fresh answer, and if there are none of these either, it keeps all and notes the source as
+// stale. An endpoint that a source does not ask counts as fresh. freshen is called before the first plugin that reads a
+// source, a filter or a scorer, and does nothing when it is called again.
+func (r *profileRun) freshen(sources uint64) {
+	sources &^= r.freshened
+	if sources == 0 || r.view.doubtful == 0 {
 		return
 	}
-	r.freshened = true
-	left := r.keepIf(func(e *endpoint) bool { return e.fresh && !e.failing })
+	r.freshened |= sources
+	for bit := uint64(1); bit <= sources; bit <<= 1 {
+		if sources&bit != 0 {
+			r.freshenBy(bit)
+		}
+	}
+}
+
+func (r *profileRun) freshenBy(source uint64) {
+	left := r.keepIf(func(e *endpoint) bool { return e.fresh&^e.failing&source != 0 })
 	if left == 0 {
-		left = r.keepIf(func(e *endpoint) bool { return e.fresh })
+		left = r.keepIf(func(e *endpoint) bool { return e.fresh&source != 0 })
 	}
 	if left == 0 {
-		r.observer.AllStale()
-		r.stale = true
+		if r.stale == 0 {
+			r.observer.AllStale()
+		}
+		r.stale |= source
 		return
 	}
 	if left < len(r.place) {

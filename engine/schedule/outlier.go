@@ -63,7 +63,7 @@ func (r *profileRun) dropOutliers(now time.Time) {
 // dropUnusable drops the candidates that are ejected or whose newest scrape failed. It returns false if no other is
 // left: what a request can do without is not asked of an endpoint that is down.
 func (r *profileRun) dropUnusable() bool {
-	left := r.keepIf(func(e *endpoint) bool { return !e.failing })
+	left := r.keepIf(func(e *endpoint) bool { return e.failing&metricsPage == 0 })
 	for _, o := range r.view.outliers {
 		if i, here := r.candidate(o.at); here && o.Ejected && r.keep[i] {
 			r.keep[i] = false

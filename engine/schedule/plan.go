@@ -44,15 +44,17 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 		if !p.Shadow {
 			plan.names = append(plan.names, p.Name)
 		}
-		p.sampled = false
+		p.sources, p.shown = 0, 0
 		p.note(layout)
 		for j := range p.Filters {
-			p.Filters[j].sampled = p.Filters[j].reads(layout, attributes.Sampled)
+			p.Filters[j].sources = plan.fills.sources(p.Filters[j].Reads)
+			p.shown |= p.Filters[j].sources
 		}
 		for j := range p.Scorers {
-			p.Scorers[j].sampled = p.Scorers[j].reads(layout, attributes.Sampled)
-			p.sampled = p.sampled || p.Scorers[j].sampled
+			p.Scorers[j].sources = plan.fills.sources(p.Scorers[j].Reads)
+			p.sources |= p.Scorers[j].sources
 		}
+		p.shown |= p.sources
 	}
 	return plan
 }
@@ -84,7 +86,8 @@ type Profile struct {
 	Scorers []ScorerStep
 	Picker  PickerStep
 
-	sampled bool                  // a scorer reads samples; NewPlan sets it, like those below
+	sources uint64                // that scorers read, as fills has them; NewPlan sets it, like those below
+	shown   uint64                // those of filters, too
 	read    []int                 // slots of the numbers that filters and scorers read
 	reads   messages.List[string] // their attributes
 }
@@ -120,17 +123,12 @@ type Step struct {
 	Reads []attributes.Slot
 }
 
-// reads reports whether the step reads an attribute of an origin.
-func (s *Step) reads(layout *attributes.Layout, o attributes.Origin) bool {
-	return slices.ContainsFunc(s.Reads, func(of attributes.Slot) bool { return layout.At(of).Origin == o })
-}
-
 // FilterStep is a filter at its place in a profile.
 type FilterStep struct {
 	Step
 	Filter Filter
 
-	sampled bool // it reads samples; NewPlan sets it
+	sources uint64 // that it reads, as fills has them; NewPlan sets it
 }
 
 // ScorerStep is a scorer with its weight.
@@ -139,7 +137,7 @@ type ScorerStep struct {
 	Scorer Scorer
 	Weight float32
 
-	sampled bool // it reads samples; NewPlan sets it
+	sources uint64 // that it reads, as fills has them; NewPlan sets it
 }
 
 // PickerStep is the picker of a profile.

@@ -55,9 +55,7 @@ func (r *profileRun) profile(
 		return rec, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
 	}
 	r.dropOutliers(now)
-	if p.sampled {
-		r.freshen()
-	}
+	r.freshen(p.sources)
 	r.score(p, &rec)
 	reason, detail := r.pick(p, &rec)
 	return rec, reason, detail
@@ -85,10 +83,8 @@ func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
 	last := ""
 	for i := range p.Filters {
 		f := &p.Filters[i]
-		if f.sampled {
-			r.freshen()
-		}
-		if !f.sampled || !r.stale {
+		r.freshen(f.sources)
+		if f.sources&r.stale == 0 {
 			r.run(f)
 		}
 		mine := kept[i*len(r.view.all) : (i+1)*len(r.view.all)]
@@ -151,8 +147,8 @@ func (r *profileRun) names(slot int) [][]string {
 	return r.own.names.gather(slot, &r.view.names, r.place)
 }
 
-// score sums the weighted scores into totals. If all samples are stale, scores by in-flight load replace those of the
-// scorers that read samples.
+// score sums the weighted scores into totals. If all answers of a source are stale, scores by in-flight load replace
+// those of the scorers that read it.
 func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	n := len(r.place)
 	r.totals = grow(r.totals, n)
@@ -166,7 +162,7 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 		sc := &p.Scorers[i]
 		mine := slab[i*len(r.view.all) : (i+1)*len(r.view.all)]
 		r.scores = mine[:n]
-		if r.stale && sc.sampled {
+		if r.stale&sc.sources != 0 {
 			r.standIn()
 		} else {
 			r.ask(sc)

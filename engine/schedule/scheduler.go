@@ -120,7 +120,7 @@ func (s *Scheduler) profiles(
 			rec.Failed = why.String() + ": " + detail
 		}
 		runs = append(runs, rec)
-		d.Profiles, d.Stale = messages.TakeList(runs), d.Stale || s.run.stale
+		d.Profiles, d.Stale = messages.TakeList(runs), d.Stale || s.run.stale != 0
 		s.course.Results = append(s.course.Results, Result{
 			Index: next.Profile, Profile: of.Name, Optional: next.Optional, Reason: why, Detail: detail,
 			Ranked: rec.Ranked, Totals: rec.Totals,

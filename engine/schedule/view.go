@@ -116,8 +116,12 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 type source struct {
 	endpoint *endpoints.Endpoint
 	sample   *endpoints.Sample // nil = it had none
+	pages    *endpoints.Pages  // nil = it had none, or no plugin reads them
 	queued   float64           // of the sample; NaN = unknown
 	until    time.Time         // the last moment at which the sample is fresh
+	further  []time.Time       // the same of the pages, by further source
+	failing  uint64            // bits of further sources
+	unasked  uint64            // bits of sources that do not ask this endpoint
 }
 
 // room makes room for n endpoints. It drops what is known if anything moves to other memory, or if the plan has other
@@ -147,19 +151,78 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
 	out, k := &v.all[at], &v.known[at]
-	if smp := e.Sample(); k.endpoint != e || k.sample != smp {
+	var pages *endpoints.Pages
+	if len(v.fills.further) > 0 {
+		pages = e.Pages()
+	}
+	if smp := e.Sample(); k.endpoint != e || k.sample != smp || k.pages != pages {
 		*out = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
-		*k = source{endpoint: e, sample: smp, queued: math.NaN()}
+		*k = source{endpoint: e, sample: smp, pages: pages, queued: math.NaN(), further: k.further[:0]}
+		if !v.fills.page.Selects(e.Labels) {
+			smp, k.unasked = nil, metricsPage
+		}
 		if smp != nil {
 			k.queued, k.until = known(float64(smp.Waiting)), smp.FreshUntil(v.stale)
 		}
 		v.sampled(at, smp)
+		v.answered(at)
 	}
-	out.fresh, out.failing = k.sample != nil && !now.After(k.until), e.Failing()
-	if !out.fresh || out.failing {
+	out.fresh, out.failing = k.unasked, k.failing
+	if !now.After(k.until) {
+		out.fresh |= metricsPage
+	}
+	if k.unasked&metricsPage == 0 && e.Failing() {
+		out.failing |= metricsPage
+	}
+	for i := range k.further {
+		if !now.After(k.further[i]) {
+			out.fresh |= 2 << i
+		}
+	}
+	if out.fresh != v.fills.every() || out.failing != 0 {
 		v.doubtful++
 	}
 	v.load[at] = e.Counters()
+}
+
+// answered writes what further sources say of the endpoint at a place.
+func (v *view) answered(at int) {
+	k := &v.known[at]
+	for i, from := range v.fills.further {
+		bit, page := uint64(2)<<i, k.pages.Of(from.Name)
+		k.further = append(k.further, time.Time{})
+		switch {
+		case !from.Selects(k.endpoint.Labels):
+			k.unasked |= bit
+		case page != nil:
+			k.further[i] = page.FreshUntil(v.stale)
+			if page.Failing {
+				k.failing |= bit
+			}
+		}
+	}
+	for _, f := range v.fills.pages {
+		value, bit := math.NaN(), uint64(2)<<f.of.source
+		if page := k.pages.Of(v.fills.further[f.of.source].Name); page != nil && k.unasked&bit == 0 {
+			value = page.Value(f.of.attribute, f.of.producer)
+		}
+		v.numbers.columns[f.slot][at] = value
+	}
+}
+
+// age returns the age of the oldest answer among those that a profile reads of the endpoint at a place; -1 = there is
+// none.
+func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
+	k, age := &v.known[at], time.Duration(-1)
+	if k.sample != nil && k.unasked&metricsPage == 0 && (p.shown&metricsPage != 0 || p.shown == 0) {
+		age = now.Sub(k.sample.At)
+	}
+	for i, from := range v.fills.further {
+		if page := k.pages.Of(from.Name); page != nil && !page.At.IsZero() && p.shown&(2<<i) != 0 {
+			age = max(age, now.Sub(page.At))
+		}
+	}
+	return age
 }
 
 // sampled writes what a sample says of the endpoint at a place; nil = there is none.
@@ -212,9 +275,7 @@ func (v *view) show(run *messages.ProfileRun, p *Profile, values []float32, now 
 			values[n] = float32(v.numbers.columns[slot][at])
 			n++
 		}
-		if s := v.known[at].sample; s != nil {
-			run.Ages[i] = now.Sub(s.At)
-		}
+		run.Ages[i] = v.age(at, p, now)
 	}
 	run.Reads, run.Values = p.reads, messages.TakeList(values[:n])
 }

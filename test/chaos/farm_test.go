@@ -52,7 +52,9 @@ func (f *farm) fetch(answer func(failure string)) bool {
 }
 
 // FetchMetrics answers from a goroutine of its own, as the real fetcher does.
-func (f *farm) FetchMetrics(_ messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
+func (f *farm) FetchMetrics(
+	_ messages.EndpointSpec, _ string, number uint32, port messages.Port[messages.ScraperMsg],
+) bool {
 	dice := f.next("page")
 	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000, Reading: messages.Reading{
 		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(),

@@ -54,7 +54,9 @@ func newFarm(w *world) *farm {
 }
 
 // FetchMetrics is false now and then, as of a fetcher that was closed.
-func (f *farm) FetchMetrics(of messages.EndpointSpec, number uint32, port messages.Port[messages.ScraperMsg]) bool {
+func (f *farm) FetchMetrics(
+	of messages.EndpointSpec, _ string, number uint32, port messages.Port[messages.ScraperMsg],
+) bool {
 	f.model.of(f.model.scraping).began[number] = f.model.picks
 	return f.asked(pageAsked{of: of.Address, number: number, port: port})
 }

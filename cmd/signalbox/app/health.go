@@ -70,7 +70,7 @@ func (t *tree) ready() error {
 	if t.draining.Load() {
 		return errors.New("shutting down")
 	}
-	return t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().scraping.Metrics, time.Now())
+	return t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().asks, time.Now())
 }
 
 // firstLookWithin is how long a start waits for the first sample of every endpoint: as long as a fetch may take.
@@ -85,8 +85,9 @@ type firstLook struct {
 	done  bool
 }
 
-// over returns what it still waits for. An empty pool is known, and an endpoint whose scrape failed was looked at.
-func (f *firstLook) over(pool *endpoints.Snapshot, scraped bool, now time.Time) error {
+// over returns what it still waits for. asks says whose metrics page is read. An empty pool is known, and an endpoint
+// whose scrape failed was looked at.
+func (f *firstLook) over(pool *endpoints.Snapshot, asks func(*endpoints.Endpoint) bool, now time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -99,7 +100,7 @@ func (f *firstLook) over(pool *endpoints.Snapshot, scraped bool, now time.Time) 
 	}
 	missing := 0
 	for _, e := range pool.Endpoints {
-		if scraped && e.Sample() == nil && !e.Failing() {
+		if e.Sample() == nil && !e.Failing() && asks(e) {
 			missing++
 		}
 	}

@@ -175,7 +175,7 @@ func TestFirstLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var look firstLook
 			got := ""
-			if err := look.over(c.pool, !c.unscraped, begin); err != nil {
+			if err := look.over(c.pool, asking(!c.unscraped), begin); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {
@@ -184,14 +184,16 @@ func TestFirstLook(t *testing.T) {
 		})
 	}
 	var look firstLook
-	if look.over(pool(0), true, begin) == nil || look.over(pool(1, false), true, begin.Add(time.Hour)) == nil {
+	if look.over(pool(0), asking(true), begin) == nil ||
+		look.over(pool(1, false), asking(true), begin.Add(time.Hour)) == nil {
 		t.Error("the wait is over before it began: it counts from the first set of endpoints")
 	}
 	last := begin.Add(time.Hour + firstLookWithin)
-	if look.over(pool(1, false), true, last.Add(-1)) == nil || look.over(pool(1, false), true, last) != nil {
+	if look.over(pool(1, false), asking(true), last.Add(-1)) == nil ||
+		look.over(pool(1, false), asking(true), last) != nil {
 		t.Error("the wait does not end when a fetch must have ended")
 	}
-	if err := look.over(pool(2, false, false), true, last); err != nil {
+	if err := look.over(pool(2, false, false), asking(true), last); err != nil {
 		t.Errorf("endpoints that came later are waited for: %v", err)
 	}
 }
@@ -227,4 +229,9 @@ func TestReadyOnceScraped(t *testing.T) {
 			t.Fatalf("/readyz after the first page: %d %q", status, body)
 		}
 	}
+}
+
+// asking asks all endpoints, or none.
+func asking(all bool) func(*endpoints.Endpoint) bool {
+	return func(*endpoints.Endpoint) bool { return all }
 }

@@ -135,8 +135,7 @@ func (f *inForce) build(s source) (c *configuration, err error) {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	scraping := f.tree.opts.scraping(l.Config)
-	scraping.Anew = !pages.Equal(now.pages) || scraping.Metrics != now.scraping.Metrics ||
-		scraping.Models != now.scraping.Models
+	scraping.Anew = askedAnew(&configuration{loaded: l, pages: pages, scraping: scraping}, now)
 	f.plugins.Observe(l.Plan)
 	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, scraping)), nil
 }

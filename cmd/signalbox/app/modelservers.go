@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -26,9 +27,16 @@ func wanted(cfg *config.Config) modelserver.Wanted {
 
 // pagesOf returns the pages of model servers, as a configuration has them.
 func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
+	further := make([]modelserver.Further, 0, len(cfg.Further))
+	for _, f := range cfg.Further {
+		further = append(further, modelserver.Further{
+			Source: f.Name, Page: pageOf(f.Source), Extract: extractions(cfg.Extractions, f.Name),
+		})
+	}
 	return modelserver.Pages{
-		Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models), EngineLabels: cfg.EngineLabelKeys,
-		Extract: extractions(cfg.Extractions), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
+		Further: further, Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models),
+		EngineLabels: cfg.EngineLabelKeys,
+		Extract:      extractions(cfg.Extractions, ""), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
 	}
 }
 
@@ -62,9 +70,13 @@ var aggregations = map[string]modelserver.Aggregation{
 	"ratio": modelserver.Ratio,
 }
 
-func extractions(list []config.Extraction) []modelserver.Extraction {
+// extractions returns what is taken from the page of a source; "" = the metrics page.
+func extractions(list []config.Extraction, source string) []modelserver.Extraction {
 	var all []modelserver.Extraction
 	for _, e := range list {
+		if e.Source != source {
+			continue
+		}
 		all = append(all, modelserver.Extraction{
 			Attribute: e.Name, Producer: e.Producer, Engine: e.Engine, Metric: e.Metric, Labels: labels(e.Labels),
 			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per,
@@ -75,17 +87,45 @@ func extractions(list []config.Extraction) []modelserver.Extraction {
 
 // scraping returns what a configuration has scrapers do. What no plugin reads is not scraped.
 func (o *options) scraping(cfg *config.Config) messages.Scraping {
+	var further []messages.FurtherPage
+	for _, f := range cfg.Further {
+		if cfg.Plan.Layout().Samples(f.Name) {
+			further = append(further, messages.FurtherPage{
+				Source: f.Name, Interval: cmp.Or(f.Interval, o.refresh), Select: messages.MapOf(f.Select),
+			})
+		}
+	}
 	return messages.Scraping{
 		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
 		Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh), ModelsEvery: cfg.Models.Interval,
+		Select: messages.MapOf(cfg.Metrics.Select), SelectModels: messages.MapOf(cfg.Models.Select),
+		Further: messages.TakeList(further),
 	}
+}
+
+// asks reports whether the metrics page of an endpoint is read.
+func (c *configuration) asks(e *endpoints.Endpoint) bool {
+	from := attributes.Source{Select: c.Metrics.Select}
+	return c.scraping.Metrics && from.Selects(e.Labels)
+}
+
+// askedAnew reports whether one configuration has scrapers ask for other pages than another one, or other endpoints.
+func askedAnew(a, b *configuration) bool {
+	selects := func(x, y *config.Config) bool {
+		return maps.Equal(x.Metrics.Select, y.Metrics.Select) && maps.Equal(x.Models.Select, y.Models.Select) &&
+			slices.EqualFunc(x.Further, y.Further, func(f, g config.FurtherSource) bool {
+				return f.Name == g.Name && maps.Equal(f.Select, g.Select)
+			})
+	}
+	return !a.pages.Equal(b.pages) || a.scraping.Metrics != b.scraping.Metrics ||
+		a.scraping.Models != b.scraping.Models || !selects(a.Config, b.Config)
 }
 
 // notScraped returns why no metrics page is read; "" = they are read.
 func notScraped(cfg *config.Config) string {
 	layout := cfg.Plan.Layout()
 	switch {
-	case !layout.ReadsFrom(attributes.Sampled) && !layout.ReadsFrom(attributes.Matched):
+	case !layout.Samples("") && !layout.ReadsFrom(attributes.Matched):
 		return "no plugin reads samples"
 	case !cfg.Metrics.Enabled:
 		return "dataLayer.injectDefaults is false, and dataLayer.sources names no metrics-data-source"

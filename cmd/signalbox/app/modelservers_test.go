@@ -307,6 +307,68 @@ func TestEnginesOfTheFileDecide(t *testing.T) {
 	}
 }
 
+const furtherText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- {type: metrics-data-source, parameters: {interval: 10ms}}
+- {type: metrics-data-source, name: gpu, parameters: {interval: 20ms, port: %s, path: /gpu}}
+- {type: metrics-data-source, name: unread, parameters: {port: %s, path: /unread}}
+- type: prometheus-extractor
+  name: power
+  parameters: {attributes: [{name: example.com/watts, metric: watts}]}
+- type: prometheus-extractor
+  name: nothing
+  parameters: {attributes: [{name: example.com/nothing, metric: nothing}]}
+- type: queue-scorer
+- type: endpoint-attribute-filter
+  parameters: {attributeKey: example.com/watts, algorithm: {threshold: {operator: LessThan, value: 300}}}
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+  - {pluginRef: gpu, extractors: [{pluginRef: power}], select: {gpu: "yes"}}
+  - {pluginRef: unread, extractors: [{pluginRef: nothing}]}
+`
+
+// Endpoints with a label have a second source, which decides with the first.
+// A source that no plugin reads is not asked.
+func TestFurtherSourcesDecide(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	gpu := newPageServer(t, "/gpu", "watts 400\n", httptest.NewServer)
+	var entries []string
+	for i, labels := range []string{"", `, labels: {gpu: "yes"}`} {
+		text := fmt.Sprintf("vllm:num_requests_waiting %d\n", 5-i)
+		at := newPageServer(t, "/metrics", text, httptest.NewServer).port()
+		entries = append(entries, fmt.Sprintf(`{name: %c, address: 127.0.0.1, port: "%s"%s}`, 'a'+i, at, labels))
+	}
+	text := fmt.Sprintf(furtherText, gpu.port(), gpu.port())
+	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", text)
+	defer end()
+	all := tr.picker.Pool().Snapshot().Endpoints
+	reports := func(want float64) {
+		t.Helper()
+		tr.until(t, "the samples", func(*endpoints.Endpoint) bool {
+			p := all[1].Pages().Of("gpu")
+			return all[0].Sample() != nil && all[1].Sample() != nil && p != nil &&
+				p.Value("example.com/watts", "power") == want
+		})
+	}
+	reports(400) // the second has the shorter queue, and takes too much power
+	tr.request(t, 1, 200)
+	if a, b := all[0].Picks(), all[1].Picks(); a != 1 || b != 0 {
+		t.Errorf("picks %d and %d, want all for the first, whose watts are unknown", a, b)
+	}
+	less := "watts 200\n"
+	gpu.text.Store(&less)
+	reports(200)
+	tr.request(t, 2, 200)
+	if a, b := all[0].Picks(), all[1].Picks(); a != 1 || b != 1 {
+		t.Errorf("picks %d and %d, want the next for the second", a, b)
+	}
+	if all[0].Pages().Of("gpu") != nil {
+		t.Error("an endpoint that is not selected was asked")
+	}
+}
+
 const powerText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
