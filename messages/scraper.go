@@ -94,6 +94,7 @@ type Scraping struct {
 // FurtherPage is a page that is asked for beside the metrics page, in turns of its own.
 type FurtherPage struct {
 	Source   string              // by name, never ""
+	Document bool                // it is a JSON document, not a metrics page
 	Interval time.Duration       // as that of Scraping
 	Select   Map[string, string] // labels that an endpoint must have to be asked
 }

@@ -61,7 +61,7 @@ func (s *Scraper) every(f *further, loaded bool) time.Duration {
 func (s *Scraper) stepFurther(ctx runtime.Context[messages.ScraperMsg], f *further) {
 	now := ctx.Now()
 	if s.lost(&f.source, now) {
-		s.metrics.metrics.lose()
+		s.metrics.further(f.of).lose()
 		s.furtherFailed(f)
 	}
 	if f.pending || now.Before(s.dueAt(&f.source, s.every(f, s.loaded()))) {
@@ -69,7 +69,7 @@ func (s *Scraper) stepFurther(ctx runtime.Context[messages.ScraperMsg], f *furth
 	}
 	f.begin(now, f.number+1)
 	if !s.fetcher.FetchMetrics(s.assigned.Spec, f.of.Source, f.number, ctx.Port()) {
-		s.metrics.metrics.fail()
+		s.metrics.further(f.of).fail()
 		s.furtherFailed(f)
 	}
 }
@@ -80,7 +80,7 @@ func (s *Scraper) onFurtherFinished(ctx runtime.Context[messages.ScraperMsg], m 
 		return // this fetch was given up
 	}
 	if m.Failure != "" {
-		s.metrics.metrics.fail()
+		s.metrics.further(f.of).fail()
 		s.furtherFailed(f)
 	} else {
 		s.furtherCame(ctx, f, m)
@@ -92,8 +92,10 @@ func (s *Scraper) onFurtherFinished(ctx runtime.Context[messages.ScraperMsg], m 
 func (s *Scraper) furtherCame(
 	ctx runtime.Context[messages.ScraperMsg], f *further, m messages.ScrapeFinished,
 ) {
-	s.metrics.metrics.succeed(m.Took)
-	s.metrics.pageBytes.Add(float64(m.PageBytes))
+	s.metrics.further(f.of).succeed(m.Took)
+	if !f.of.Document {
+		s.metrics.pageBytes.Add(float64(m.PageBytes))
+	}
 	f.pageBytes = m.PageBytes
 	every := s.every(f, s.loaded())
 	if !f.answered { // endpoints that were discovered together are spread over an interval

@@ -5,17 +5,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Source types as the configuration names them.
 const (
-	metricsSource = "metrics-data-source"
-	modelsSource  = "models-data-source"
+	metricsSource  = "metrics-data-source"
+	documentSource = "document-data-source"
+	modelsSource   = "models-data-source"
 )
 
 // Metrics holds the metrics of all scrapers.
 type Metrics struct {
 	metrics, models sourceMetrics
+	documents       sourceMetrics
 	pageBytes       prometheus.Counter
 	restarts        prometheus.Counter
 }
@@ -58,9 +62,17 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			took:     took.WithLabelValues(source),
 		}
 	}
-	m.metrics, m.models = metricsOf(metricsSource), metricsOf(modelsSource)
+	m.metrics, m.models, m.documents = metricsOf(metricsSource), metricsOf(modelsSource), metricsOf(documentSource)
 	return m, errors.Join(reg.Register(pollErrors), reg.Register(fetches), reg.Register(took),
 		reg.Register(m.pageBytes), reg.Register(m.restarts))
+}
+
+// further returns the metrics of a further source.
+func (m *Metrics) further(of messages.FurtherPage) *sourceMetrics {
+	if of.Document {
+		return &m.documents
+	}
+	return &m.metrics
 }
 
 func (s *sourceMetrics) succeed(took time.Duration) {

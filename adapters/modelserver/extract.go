@@ -2,9 +2,12 @@ package modelserver
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -17,6 +20,7 @@ type Extraction struct {
 	Labels              []Label // that a sample must have to count
 	Aggregation         Aggregation
 	Per                 string // the metric to divide by, for Ratio; its samples must have the labels, too
+	Field               string // of a JSON document, in place of all of these: the path of a number, true or false
 }
 
 // Label is one label of a series.
@@ -35,7 +39,8 @@ const (
 
 func (e *Extraction) equal(other Extraction) bool {
 	return e.Attribute == other.Attribute && e.Producer == other.Producer && e.Metric == other.Metric &&
-		e.Engine == other.Engine && slices.Equal(e.Labels, other.Labels) && e.Aggregation == other.Aggregation &&
+		e.Engine == other.Engine && e.Field == other.Field && slices.Equal(e.Labels, other.Labels) &&
+		e.Aggregation == other.Aggregation &&
 		e.Per == other.Per
 }
 
@@ -73,6 +78,49 @@ func extract(page []byte, list []Extraction) []messages.Extracted {
 		}
 	}
 	return all
+}
+
+// extractFields reads attributes from a JSON document. What it does not have, or not as a number, is left out.
+func extractFields(document []byte, list []Extraction) ([]messages.Extracted, error) {
+	var root any
+	if err := json.Unmarshal(document, &root); err != nil {
+		return nil, fmt.Errorf("document: %w", err)
+	}
+	var all []messages.Extracted
+	for _, e := range list {
+		if value, ok := field(root, e.Field); ok {
+			all = append(all, messages.Extracted{Attribute: e.Attribute, Producer: e.Producer, Value: value})
+		}
+	}
+	return all, nil
+}
+
+// field returns the number at a path of keys and indexes with dots between them; true is 1, and false 0.
+func field(at any, path string) (value float64, ok bool) {
+	for key := range strings.SplitSeq(path, ".") {
+		switch x := at.(type) {
+		case map[string]any:
+			at = x[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(x) {
+				return 0, false
+			}
+			at = x[i]
+		default:
+			return 0, false
+		}
+	}
+	switch x := at.(type) {
+	case float64:
+		return x, true
+	case bool:
+		if x {
+			value = 1
+		}
+		return value, true
+	}
+	return 0, false
 }
 
 // aggregate is what was found of one attribute so far.

@@ -7,6 +7,25 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
+func TestExtractFields(t *testing.T) {
+	const document = `{"power":{"watts":250.5},"gpus":[{"up":true},{"up":false}],"name":"a","none":null,"7":7}`
+	for path, want := range map[string]float64{
+		"power.watts": 250.5, "gpus.0.up": 1, "gpus.1.up": 0, "7": 7,
+		"power": -1, "power.volts": -1, "gpus.2.up": -1, "gpus.-1.up": -1, "gpus.x.up": -1, "name": -1, "none": -1,
+		"power.watts.x": -1,
+	} {
+		got, err := extractFields([]byte(document), []Extraction{{Attribute: "a/b", Producer: "mine", Field: path}})
+		if err != nil || want < 0 && got != nil || want >= 0 && !slices.Equal(got, []messages.Extracted{
+			{Attribute: "a/b", Producer: "mine", Value: want},
+		}) {
+			t.Errorf("%s: got %+v, %v, want %v", path, got, err, want)
+		}
+	}
+	if _, err := extractFields([]byte(`{"a":`), nil); err == nil {
+		t.Error("half a document is taken")
+	}
+}
+
 func TestExtract(t *testing.T) {
 	const page = `# TYPE gpu_watts gauge
 gpu_watts{gpu="0"} 100

@@ -53,13 +53,14 @@ func (p Pages) Equal(other Pages) bool {
 
 // Further is a page that is read beside the metrics page. The zero value of a field of its Page means its default.
 type Further struct {
-	Source  string // its name, never ""
-	Page    Page   // path "/metrics" by default
-	Extract []Extraction
+	Source   string // its name, never ""
+	Document bool   // it is a JSON document, and what is extracted are its fields
+	Page     Page   // path "/metrics" by default
+	Extract  []Extraction
 }
 
 func (p Further) equal(other Further) bool {
-	return p.Source == other.Source && p.Page == other.Page &&
+	return p.Source == other.Source && p.Document == other.Document && p.Page == other.Page &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
@@ -332,7 +333,16 @@ func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32
 		return told
 	}
 	told = messages.ScrapeFinished{Source: source, Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	told.Reading.Extracted = messages.TakeList(extract(*body, p.Extract))
+	if !p.Document {
+		told.Reading.Extracted = messages.TakeList(extract(*body, p.Extract))
+		return told
+	}
+	fields, err := extractFields(*body, p.Extract)
+	if err != nil {
+		fail(err)
+		return told
+	}
+	told.Reading.Extracted = messages.TakeList(fields)
 	return told
 }
 

@@ -65,9 +65,10 @@ type Source struct {
 	Select map[string]string // labels that an endpoint must have to be asked; none = all are
 }
 
-// FurtherSource is a metrics page beside that of the built-in attributes.
+// FurtherSource is a metrics page beside that of the built-in attributes, or a JSON document.
 type FurtherSource struct {
-	Name string // of its plugin
+	Name     string // of its plugin
+	Document bool
 	Source
 }
 

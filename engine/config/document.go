@@ -120,8 +120,8 @@ type crossReplicaSection struct {
 
 // sourceSection is one page of a model server, with what is taken from it.
 type sourceSection struct {
-	// PluginRef is the name of a metrics-data-source or a models-data-source. There may be any number of the former,
-	// each with a name of its own and its own extractors.
+	// PluginRef is the name of a metrics-data-source, document-data-source or models-data-source. There may be any
+	// number of the first two, each with a name of its own and its own extractors.
 	PluginRef string `json:"pluginRef"`
 	// Extractors name what is taken from the page; none = the extractor of the source's type. The
 	// core-metrics-extractor belongs to one metrics-data-source: that which names it, or else the first.

@@ -43,13 +43,16 @@ type origins struct {
 	parsers                    []*instance    // those that have an effect; empty = the default
 }
 
-// metricsPage is an entry of dataLayer.sources that is a metrics page.
+// metricsPage is an entry of dataLayer.sources that is a metrics page, or a JSON document.
 type metricsPage struct {
 	path string      // in the file; "" = a default
 	x    *instance   // the source
 	core *instance   // its core-metrics-extractor; nil = it names none
 	more []*instance // its further extractors
 	from attributes.Source
+
+	http     *HTTPSource // where it is; nil = a default
+	document bool        // it is a JSON document
 }
 
 // instance is one entry of plugins, or a default.

@@ -128,6 +128,16 @@ var pluginDocs = []Family{
 			{Name: "engineConfigs[].customMetrics[].attributeKey", Kind: "string", Default: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
 			{Name: "engineConfigs[].customMetrics[].metricSpec", Kind: "string", Default: "", Text: "The series; the last one of a page counts; required.", Effect: ""},
 		}},
+		{Type: "document-data-source", Text: "A JSON document that every model server has, or those that its entry in dataLayer.sources selects. There may be any number, with names of their own. Its path is required, and a json-extractor says what is taken.", Parameters: []Parameter{
+			{Name: "scheme", Kind: "string", Default: "\"http\"", Text: "Http or https.", Effect: ""},
+			{Name: "path", Kind: "string", Default: "", Text: "The page's, beginning with a slash.", Effect: ""},
+			{Name: "port", Kind: "int", Default: "0", Text: "Where the page is, 1 to 65535; 0 or absent = the endpoint's own port.", Effect: ""},
+			{Name: "insecureSkipVerify", Kind: "bool", Default: "true", Text: "Accepts any certificate; false = only those that the system's roots vouch for.", Effect: ""},
+			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
+			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
+			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+		}},
 		{Type: "file-discovery", Text: "Reads the endpoints from a file. It is named by dataLayer.discovery.", Parameters: []Parameter{
 			{Name: "path", Kind: "string", Default: "", Text: "The file, YAML or JSON; required.", Effect: ""},
 			{Name: "watchFile", Kind: "bool", Default: "false", Text: "Puts changes of the file in force while the server runs.", Effect: ""},
@@ -138,6 +148,11 @@ var pluginDocs = []Family{
 			{Name: "maxEstimatedOutputTokens", Kind: "int", Default: "", Text: "Bounds the expected output of one request.", Effect: "none"},
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer; empty = the only one.", Effect: ""},
 			{Name: "syncCrossReplicaState", Kind: "bool", Default: "true", Text: "Shares the counts between replicas.", Effect: "none"},
+		}},
+		{Type: "json-extractor", Text: "Takes attributes of any name from a JSON document, for plugins that read an attribute by its name. A document-data-source of dataLayer.sources names it among its extractors.", Parameters: []Parameter{
+			{Name: "attributes", Kind: "list of object", Default: "", Text: "What is taken; at least one.", Effect: ""},
+			{Name: "attributes[].name", Kind: "string", Default: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
+			{Name: "attributes[].field", Kind: "string", Default: "", Text: "The path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list; required. Anything else there counts as unknown.", Effect: ""},
 		}},
 		{Type: "metrics-data-source", Text: "A metrics page of every model server, or of those that its entry in dataLayer.sources selects. One is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of their own: each has its own turns, and its attributes are as old as its own last answer.", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Text: "Http or https.", Effect: ""},
@@ -223,7 +238,7 @@ var sectionDocs = map[string]string{
 	"dataLayerSection.sources":                       "The pages of a model server that are read.",
 	"dataLayerSection.discovery":                     "Names the plugins that find endpoints and peers.",
 	"dataLayerSection.crossReplica":                  "Says how replicas of the picker share what they know.",
-	"sourceSection.pluginRef":                        "The name of a metrics-data-source or a models-data-source. There may be any number of the former, each with a name of its own and its own extractors.",
+	"sourceSection.pluginRef":                        "The name of a metrics-data-source, document-data-source or models-data-source. There may be any number of the first two, each with a name of its own and its own extractors.",
 	"sourceSection.extractors":                       "Name what is taken from the page; none = the extractor of the source's type. The core-metrics-extractor belongs to one metrics-data-source: that which names it, or else the first.",
 	"sourceSection.select":                           "Has labels that an endpoint must have, with these values, to be asked; none = all are. What the page tells is unknown of the others.",
 	"discoverySection.endpoints":                     "Names a file-discovery; absent = the command line says where endpoints come from.",

@@ -179,7 +179,7 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
-			"want metrics-data-source or models-data-source"},
+			"want metrics-data-source or document-data-source or models-data-source"},
 		"no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
@@ -192,6 +192,22 @@ func TestLoadRefuses(t *testing.T) {
 			"name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
 			"{pluginRef: e}]}]}",
 			"line 4: dataLayer.sources[0].extractors[1].pluginRef: a second core-metrics-extractor"},
+		"document without a path": {newHead + "plugins: [{type: document-data-source}]",
+			`line 3: plugins[0].parameters.path: got "", want a path that begins with /`},
+		"document without extractor": {newHead + "plugins: [{type: document-data-source, parameters: {path: /a}}]\n" +
+			"dataLayer: {sources: [{pluginRef: document-data-source}]}", "line 4: dataLayer.sources[0]: a further " +
+			"document-data-source without an extractor, want a json-extractor"},
+		"document with series": {newHead + "plugins: [{type: document-data-source, parameters: {path: /a}}, " +
+			"{type: prometheus-extractor, parameters: {attributes: [{name: a/b, metric: c}]}}]\ndataLayer: {sources: " +
+			"[{pluginRef: document-data-source, extractors: [{pluginRef: prometheus-extractor}]}]}", "line 4: " +
+			"dataLayer.sources[0].extractors[0].pluginRef: prometheus-extractor is of type prometheus-extractor, " +
+			"want json-extractor"},
+		"no field": {plugin("json-extractor", "attributes: [{name: a/b, field: a..b}]"),
+			`line 5: plugins[0].parameters.attributes[0].field: got "a..b", want the path of a field`},
+		"field twice": {plugin("json-extractor", "attributes: [{name: a/b, field: a}, {name: a/b, field: b}]"),
+			"line 5: plugins[0].parameters.attributes[1].name: a/b stands twice"},
+		"no fields": {plugin("json-extractor", ""),
+			"line 5: plugins[0].parameters.attributes: got none, want at least one"},
 		"two main pages": {twoPages("{pluginRef: core-metrics-extractor}", "{pluginRef: core-metrics-extractor}", ""),
 			"line 5: dataLayer.sources[1]: a second source with a core-metrics-extractor, beside dataLayer.sources[0]"},
 		"further page without extractor": {twoPages("", "", ""),

@@ -283,13 +283,13 @@ func (l *loader) extractions(layout *attributes.Layout) {
 
 // extractable returns what the extractors of metrics pages can take from them beside what is built in.
 func (l *loader) extractable() []Extraction {
-	if l.from.main == nil {
-		return nil
+	var all []Extraction
+	if l.from.main != nil {
+		all = l.from.core.plugin.(*CoreMetrics).custom(l.from.core.name)
 	}
-	all := l.from.core.plugin.(*CoreMetrics).custom(l.from.core.name)
 	for _, p := range l.from.pages {
 		for _, x := range p.more {
-			for _, a := range x.plugin.(*PrometheusExtractor).Attributes {
+			for _, a := range extracted(x.plugin) {
 				all = append(all, Extraction{ExtractedAttribute: a, Producer: x.name, Source: p.from.Name})
 			}
 		}

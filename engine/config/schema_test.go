@@ -95,6 +95,8 @@ plugins:
     attributes:
     - {name: example.com/watts, metric: gpu_watts, labels: {gpu: "1"}, aggregation: max}
     - {name: example.com/errors, metric: errors_total, aggregation: ratio, per: requests_total}
+- {type: document-data-source, parameters: {path: /state.json, interval: 5s}}
+- {type: json-extractor, parameters: {attributes: [{name: example.com/slack, field: a.0.b}]}}
 - type: endpoint-attribute-scorer
   parameters:
     attributeKey: example.com/watts
@@ -132,6 +134,7 @@ dataLayer:
   - pluginRef: metrics-data-source
     extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: prometheus-extractor}]
     select: {app: vllm}
+  - {pluginRef: document-data-source, extractors: [{pluginRef: json-extractor}]}
   discovery: {endpoints: {pluginRef: file-discovery}}
   crossReplica: {syncInterval: 200ms}
 `

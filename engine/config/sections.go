@@ -56,20 +56,23 @@ func (l *loader) oneOf(typ string) *instance {
 
 // source turns on the page that an entry of dataLayer.sources names.
 func (l *loader) source(s *sourceSection, path string) {
-	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "models-data-source")
-	wanted := []string{"core-metrics-extractor", "prometheus-extractor", "models-data-extractor"}
+	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "document-data-source", "models-data-source")
+	wanted := []string{"core-metrics-extractor", "prometheus-extractor", "json-extractor", "models-data-extractor"}
 	page := &metricsPage{path: path, x: x, from: attributes.Source{Select: s.Select}}
 	l.selector(path, s.Select)
 	if x != nil {
 		switch p := x.plugin.(type) {
-		case *MetricsSource:
-			wanted = wanted[:2]
+		case *MetricsSource, *DocumentSource:
+			page.http, page.document = placeOf(p)
+			if wanted = wanted[:2]; page.document {
+				wanted = []string{"json-extractor"}
+			}
 			if slices.ContainsFunc(l.from.pages, func(other *metricsPage) bool { return other.x == x }) {
 				l.Fail(path, "a second source of this name, want one")
 			}
 			l.from.pages = append(l.from.pages, page)
 		case *ModelsSource:
-			wanted = wanted[2:]
+			wanted = wanted[3:]
 			if l.config.Models.Enabled {
 				l.Fail(path, "a second source of this type, want one")
 			}
@@ -83,7 +86,7 @@ func (l *loader) source(s *sourceSection, path string) {
 		if y == nil {
 			continue
 		}
-		if seen[y.typ] && y.typ != "prometheus-extractor" {
+		if seen[y.typ] && y.typ != "prometheus-extractor" && y.typ != "json-extractor" {
 			l.Fail(at, "a second %s on one source, want one", y.typ)
 		}
 		seen[y.typ] = true
@@ -92,13 +95,21 @@ func (l *loader) source(s *sourceSection, path string) {
 			page.core = y
 		case "models-data-extractor":
 			l.from.list = y
-		case "prometheus-extractor":
+		case "prometheus-extractor", "json-extractor":
 			l.extractor(page, y, at)
 		}
 	}
 }
 
-// extractor adds a prometheus-extractor to a page. It takes its attributes from one page.
+// placeOf returns where a page is, and whether it is a JSON document.
+func placeOf(plugin any) (at *HTTPSource, document bool) {
+	if p, ok := plugin.(*DocumentSource); ok {
+		return &p.HTTPSource, true
+	}
+	return &plugin.(*MetricsSource).HTTPSource, false
+}
+
+// extractor adds an extractor to a page. It takes its attributes from one page.
 func (l *loader) extractor(page *metricsPage, x *instance, path string) {
 	if slices.Contains(page.more, x) {
 		l.Fail(path, "%s stands twice on one source", x.name)
@@ -136,32 +147,38 @@ func (l *loader) mainPage(inject bool) {
 			l.Fail(p.path, "a second source with a core-metrics-extractor, beside %s, want one", l.from.main.path)
 		}
 	}
-	if l.from.main == nil && len(l.from.pages) > 0 {
-		l.from.main = l.from.pages[0]
+	if i := slices.IndexFunc(l.from.pages, func(p *metricsPage) bool { return !p.document }); l.from.main == nil &&
+		i >= 0 {
+		l.from.main = l.from.pages[i]
 	}
 	if l.from.main == nil && inject {
 		l.from.main = &metricsPage{x: l.oneOf("metrics-data-source")}
 	}
 	l.from.core = l.oneOfMain()
-	if l.from.main == nil {
-		return
+	if l.from.main != nil {
+		l.from.metrics = l.from.main.x
+		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page(l.from.main.from.Select)
 	}
-	l.from.metrics = l.from.main.x
-	l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page(l.from.main.from.Select)
+	l.furtherPages()
+}
+
+// furtherPages sets the pages beside the main one.
+func (l *loader) furtherPages() {
 	for _, p := range l.from.pages {
 		if p == l.from.main {
 			continue
 		}
 		p.from.Name = p.x.name
 		if len(p.more) == 0 {
-			l.Fail(p.path, "a further metrics-data-source without an extractor, want a prometheus-extractor")
+			l.Fail(p.path, "a further %s without an extractor, want a %s", p.x.typ,
+				map[bool]string{false: "prometheus-extractor", true: "json-extractor"}[p.document])
 		}
 		if len(l.config.Further) == maxFurther {
 			l.Fail(p.path, "more than %d further sources", maxFurther)
 			return
 		}
 		l.config.Further = append(l.config.Further,
-			FurtherSource{p.x.name, p.x.plugin.(*MetricsSource).page(p.from.Select)})
+			FurtherSource{p.x.name, p.document, p.http.page(p.from.Select)})
 	}
 }
 

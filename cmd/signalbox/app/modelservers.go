@@ -30,7 +30,7 @@ func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
 	further := make([]modelserver.Further, 0, len(cfg.Further))
 	for _, f := range cfg.Further {
 		further = append(further, modelserver.Further{
-			Source: f.Name, Page: pageOf(f.Source), Extract: extractions(cfg.Extractions, f.Name),
+			Source: f.Name, Document: f.Document, Page: pageOf(f.Source), Extract: extractions(cfg.Extractions, f.Name),
 		})
 	}
 	return modelserver.Pages{
@@ -79,7 +79,7 @@ func extractions(list []config.Extraction, source string) []modelserver.Extracti
 		}
 		all = append(all, modelserver.Extraction{
 			Attribute: e.Name, Producer: e.Producer, Engine: e.Engine, Metric: e.Metric, Labels: labels(e.Labels),
-			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per,
+			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per, Field: e.Field(),
 		})
 	}
 	return all
@@ -91,7 +91,8 @@ func (o *options) scraping(cfg *config.Config) messages.Scraping {
 	for _, f := range cfg.Further {
 		if cfg.Plan.Layout().Samples(f.Name) {
 			further = append(further, messages.FurtherPage{
-				Source: f.Name, Interval: cmp.Or(f.Interval, o.refresh), Select: messages.MapOf(f.Select),
+				Source: f.Name, Document: f.Document, Interval: cmp.Or(f.Interval, o.refresh),
+				Select: messages.MapOf(f.Select),
 			})
 		}
 	}
