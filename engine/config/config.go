@@ -17,6 +17,7 @@ const maxValues = 100_000
 type Settings struct {
 	Destinations int           // how many endpoints a picker picks, at least 1
 	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
+	Catalogue    *Catalogue    // the plugin types that a file may name; nil = those that are built in
 }
 
 // Config is a checked and complete configuration. It never changes.

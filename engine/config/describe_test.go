@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
@@ -46,7 +45,7 @@ func TestPluginDocs(t *testing.T) {
 // TestDescribeIsComplete fails when a plugin or a parameter has no documentation.
 func TestDescribeIsComplete(t *testing.T) {
 	var types []string
-	for _, family := range Describe() {
+	for _, family := range (*Catalogue)(nil).Describe() {
 		for _, p := range family.Plugins {
 			types = append(types, p.Type)
 			complete(t, p)
@@ -109,7 +108,7 @@ func complete(t *testing.T, p Plugin) {
 }
 
 func TestDescribeNamesDefaults(t *testing.T) {
-	for _, family := range Describe() {
+	for _, family := range (*Catalogue)(nil).Describe() {
 		for _, p := range family.Plugins {
 			if p.Type != "prefix-cache-scorer" {
 				continue
@@ -196,24 +195,6 @@ func parameters(b *bytes.Buffer, docs map[string]string, prefix string, v reflec
 			parameters(b, docs, prefix+f.Name+".", value)
 		}
 	}
-}
-
-func kind(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[time.Duration]():
-		return "duration"
-	case t.Kind() == reflect.Pointer:
-		return kind(t.Elem())
-	case t.Kind() == reflect.Slice:
-		return "list of " + kind(t.Elem())
-	case t.Kind() == reflect.Map:
-		return "map of strings"
-	case t.Kind() == reflect.Struct:
-		return "object"
-	case t.Kind() == reflect.Float64:
-		return "number"
-	}
-	return t.Kind().String()
 }
 
 // sourceOf reads the package of a type: Name -> doc comment, Name.Field -> the field's comment. A plugin's comment

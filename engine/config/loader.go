@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,12 +9,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
-	"github.com/signalbox-epp/signalbox/engine/deciders"
-	"github.com/signalbox-epp/signalbox/engine/filters"
-	"github.com/signalbox-epp/signalbox/engine/pickers"
-	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/spelling"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -127,36 +121,6 @@ func (l *loader) gates(list []string) {
 	}
 }
 
-// construct returns a plugin with its defaults; nil = the type is unknown.
-func construct(typ string) any {
-	if f, ok := scorers.Types[typ]; ok {
-		return f()
-	}
-	if f, ok := filters.Types[typ]; ok {
-		return f()
-	}
-	if f, ok := pickers.Types[typ]; ok {
-		return f()
-	}
-	if f, ok := profiles.Types[typ]; ok {
-		return f()
-	}
-	if f, ok := deciders.Types[typ]; ok {
-		return f()
-	}
-	if f, ok := others[typ]; ok {
-		return f()
-	}
-	return nil
-}
-
-// knownTypes lists every type that construct knows.
-func knownTypes() []string {
-	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
-		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
-		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(others)))
-}
-
 func (l *loader) instantiate(sections []pluginSection) {
 	for i := range sections {
 		s, at := &sections[i], item("plugins", i)
@@ -187,7 +151,7 @@ func (l *loader) instantiate(sections []pluginSection) {
 
 // construct returns a plugin with its defaults; nil = the type at path has a problem.
 func (l *loader) construct(typ, path string) any {
-	plugin := construct(typ)
+	plugin := l.defaults.Catalogue.construct(typ)
 	switch {
 	case plugin != nil:
 	case typ == "":
@@ -199,7 +163,8 @@ func (l *loader) construct(typ, path string) any {
 	case slices.Contains(unsupported, typ):
 		l.Fail(path, "%s is not supported yet", typ)
 	default:
-		l.Fail(path, "unknown plugin type %q, %s", clip.Value(typ), l.didYouMean(typ, knownTypes(), unsupported))
+		l.Fail(path, "unknown plugin type %q, %s", clip.Value(typ), l.didYouMean(typ, l.defaults.Catalogue.types(),
+			unsupported))
 	}
 	return plugin
 }
@@ -216,7 +181,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	if v, ok := x.plugin.(interface{ Validate() error }); ok {
 		l.invalid(at, v.Validate())
 	}
-	l.effects(at, plugin.Elem(), reflect.ValueOf(construct(x.typ)).Elem())
+	l.effects(at, plugin.Elem(), reflect.ValueOf(l.defaults.Catalogue.construct(x.typ)).Elem())
 	if p, ok := x.plugin.(interface{ Default(destinations int) }); ok {
 		p.Default(l.defaults.Destinations)
 	}

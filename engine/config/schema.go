@@ -1,7 +1,5 @@
 package config
 
-//go:generate go test . -run TestPluginDocs -update
-
 import (
 	"encoding/json"
 	"maps"
@@ -46,7 +44,7 @@ var required = map[reflect.Type][]string{
 
 // Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load
 // checks of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.
-func Schema() ([]byte, error) {
+func Schema(c *Catalogue) ([]byte, error) {
 	old := schemaOf(reflect.ValueOf(newV1Alpha1()), sectionDoc)
 	old.Properties["apiVersion"].Enum = []any{v1alpha1, oldGroup}
 	current := schemaOf(reflect.ValueOf(newDocument()), sectionDoc)
@@ -65,7 +63,7 @@ func Schema() ([]byte, error) {
 		Schema: "http://json-schema.org/draft-07/schema#",
 		Title:  "EndpointPickerConfig",
 		Definitions: map[string]*jsonschema.Schema{
-			"plugin": pluginSchema(), "v1": current, "v1alpha1": old,
+			"plugin": pluginSchema(c), "v1": current, "v1alpha1": old,
 		},
 		If:   isOld,
 		Then: &jsonschema.Schema{Ref: "#/definitions/v1alpha1"},
@@ -88,13 +86,13 @@ func gateValues() []any {
 }
 
 // pluginSchema returns the schema of an entry of plugins, whose parameters depend on its type.
-func pluginSchema() *jsonschema.Schema {
+func pluginSchema(c *Catalogue) *jsonschema.Schema {
 	s := schemaOf(reflect.ValueOf(pluginSection{}), sectionDoc)
 	types := s.Properties["type"]
 	for _, typ := range idleTypes() {
 		types.Enum = append(types.Enum, typ)
 	}
-	for _, family := range Describe() {
+	for _, family := range c.Describe() {
 		for _, p := range family.Plugins {
 			names := typeNames(p.Type)
 			types.Enum = append(types.Enum, names...)
@@ -103,7 +101,7 @@ func pluginSchema() *jsonschema.Schema {
 					Required:   []string{"type"},
 					Properties: map[string]*jsonschema.Schema{"type": {Enum: names}},
 				},
-				Then: parametersSchema(p),
+				Then: c.parametersSchema(p),
 			})
 		}
 	}
@@ -122,12 +120,12 @@ func typeNames(typ string) []any {
 }
 
 // parametersSchema returns the part of the schema of an entry of plugins that depends on the plugin's type.
-func parametersSchema(p Plugin) *jsonschema.Schema {
+func (c *Catalogue) parametersSchema(p Plugin) *jsonschema.Schema {
 	docs := map[string]string{}
 	for _, q := range p.Parameters {
 		docs[q.Name] = q.Text
 	}
-	parameters := schemaOf(reflect.ValueOf(construct(p.Type)).Elem(),
+	parameters := schemaOf(reflect.ValueOf(c.construct(p.Type)).Elem(),
 		func(_ reflect.Type, path string) string { return docs[path] })
 	parameters.Description = p.Text
 	s := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"parameters": parameters}}
@@ -249,29 +247,3 @@ func encoded(x any) json.RawMessage {
 	}
 	return text
 }
-
-// Family is a kind of plugins, with the documentation of all plugins of that kind.
-type Family struct {
-	Name    string
-	Plugins []Plugin // sorted by type
-}
-
-// Plugin is the user documentation of one plugin type.
-type Plugin struct {
-	Type       string
-	Text       string // what the plugin does
-	Parameters []Parameter
-}
-
-// Parameter is one parameter of a plugin.
-type Parameter struct {
-	Name    string // a path, such as matchExpressions[].key
-	Kind    string
-	Default string // as a file has it; "" = empty, or none
-	Text    string
-	Effect  string // "" = it works; "warning" = it is read and has no effect; "none" = only its default is accepted
-}
-
-// Describe returns the documentation of every plugin that a configuration may name. It is generated from the doc
-// comments of the plugins' types. The caller must not change it.
-func Describe() []Family { return pluginDocs }

@@ -20,7 +20,7 @@ import (
 
 func resolvedSchema(t *testing.T) *jsonschema.Resolved {
 	t.Helper()
-	text, err := Schema()
+	text, err := Schema(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +240,11 @@ func with(m map[string]any, key string, value any) map[string]any {
 
 // Editors show these texts: of every plugin and every parameter there is one.
 func TestSchemaHasDocumentation(t *testing.T) {
-	text, err := Schema()
+	text, err := Schema(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, family := range Describe() {
+	for _, family := range (*Catalogue)(nil).Describe() {
 		for _, p := range family.Plugins {
 			for _, want := range append(textsOf(p.Parameters), p.Text) {
 				contains(t, string(text), p.Type, want)

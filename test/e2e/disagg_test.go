@@ -279,15 +279,7 @@ schedulingProfiles:
 - {name: small, plugins: [{pluginRef: small}]}
 - {name: large, plugins: [{pluginRef: large}]}
 `)}
-	text := "endpoints:\n"
-	for i, size := range []string{"small", "large"} {
-		host, port, err := net.SplitHostPort(servers[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		text += fmt.Sprintf("- {name: %s, address: %q, port: %q, labels: {size: %s}}\n", size, host, port, size)
-	}
-	writeFile(t, s.picker.file, text)
+	s.picker.label(t, servers, "size", "small", "large")
 	s.picker.pooled(t, len(servers))
 	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers)
 	s.envoy.asksPicker(t)

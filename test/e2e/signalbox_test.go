@@ -31,6 +31,7 @@ func simulatedProcess(t *testing.T, count int, args ...string) (*process, []stri
 // picker is one `signalbox serve` and the endpoints file that it watches.
 type picker struct {
 	*process
+	binary   string // that runs
 	file     string
 	flags    []string
 	grpcPort int
@@ -48,9 +49,19 @@ func serve(t *testing.T, addresses []string, flags ...string) *picker {
 // serveOn does, listening on that address alone.
 func serveOn(t *testing.T, host string, addresses []string, flags ...string) *picker {
 	t.Helper()
+	p := newPicker(t, host, flags...)
+	p.setEndpoints(t, addresses)
+	p.startAgain(t)
+	return p
+}
+
+// newPicker returns one that has not started.
+func newPicker(t *testing.T, host string, flags ...string) *picker {
+	t.Helper()
 	ports := freePorts(t, 3)
 	p := &picker{
-		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
+		binary: binary,
+		file:   filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
 		metrics: "http://" + net.JoinHostPort(host, strconv.Itoa(ports[2])),
 	}
 	p.flags = append([]string{
@@ -58,15 +69,13 @@ func serveOn(t *testing.T, host string, addresses []string, flags ...string) *pi
 		"--grpc-health-port", strconv.Itoa(ports[1]), "--metrics-port", strconv.Itoa(ports[2]),
 		"--drain-delay", "0s",
 	}, flags...)
-	p.setEndpoints(t, addresses)
-	p.startAgain(t)
 	return p
 }
 
 // startAgain starts the process with the same flags and waits until it answers.
 func (p *picker) startAgain(t *testing.T) {
 	t.Helper()
-	p.process = start(t, "signalbox", binary, p.flags...)
+	p.process = start(t, "signalbox", p.binary, p.flags...)
 	eventually(t, 10*time.Second, "signalbox serves its health page", func() bool {
 		if p.gone() {
 			t.Fatalf("signalbox ended: %v", p.result)
@@ -79,6 +88,22 @@ func (p *picker) startAgain(t *testing.T) {
 func (p *picker) setEndpoints(t *testing.T, addresses []string) {
 	t.Helper()
 	writeFile(t, p.file, endpointsFile(t, addresses))
+}
+
+// label writes the endpoints file with a value of a label for each server.
+func (p *picker) label(t *testing.T, addresses []string, label string, values ...string) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("endpoints:\n")
+	for i, address := range addresses {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "- {name: server-%s, address: %q, port: %q, labels: {%s: %s}}\n", port, host, port, label,
+			values[i])
+	}
+	writeFile(t, p.file, b.String())
 }
 
 // pooled waits until the picker knows exactly n endpoints.

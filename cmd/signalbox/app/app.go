@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 // Option makes the command the program of another module.
@@ -36,18 +37,33 @@ func With(commands ...*cobra.Command) Option {
 	return func(p *program) { p.commands = append(p.commands, commands...) }
 }
 
+// Plugins adds plugin types to those that configuration files may name. They are listed, documented, completed and
+// checked like those that are built in.
+func Plugins(types ...config.PluginType) Option {
+	return func(p *program) { p.types = append(p.types, types...) }
+}
+
 const ownName = "signalbox"
 
 // program is the command, with the name and the additions of the main that runs it.
 type program struct {
 	name, version string           // ownName and no version, unless the main sets them
 	commands      []*cobra.Command // commands of the main, beside our own
+	types         []config.PluginType
+	catalogue     *config.Catalogue // with types; nil = there are none
 }
 
 func newProgram(opts []Option) *program {
 	p := &program{name: ownName}
 	for _, change := range opts {
 		change(p)
+	}
+	if len(p.types) > 0 {
+		catalogue, err := config.NewCatalogue(p.types...)
+		if err != nil {
+			panic(err) // the main is wrong, whatever its user does
+		}
+		p.catalogue = catalogue
 	}
 	return p
 }
@@ -97,7 +113,8 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 // newRoot returns the command tree. Without a command it serves.
 func newRoot(opts ...Option) *cobra.Command {
 	p := newProgram(opts)
-	rootOptions, serveOptions := newOptions(), newOptions() // of the same flags, which both commands have
+	// of the same flags, which both commands have
+	rootOptions, serveOptions := newOptions(p.catalogue), newOptions(p.catalogue)
 	root := &cobra.Command{
 		Use:   p.name,
 		Short: "Endpoint Picker for LLM inference behind Envoy",
@@ -123,8 +140,10 @@ func newRoot(opts ...Option) *cobra.Command {
 	serveOptions.register(serving.Flags())
 	root.AddCommand(p.commands...)
 	root.AddCommand(
-		serving, newUp(), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(), newPlugins(), newConfig(),
-		newVersion(), newTree(), newDemo(), newConformance(), newEnvoyConfig(),
+		serving, newUp(p.catalogue), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(),
+		newPlugins(p.catalogue),
+		newConfig(p.catalogue),
+		newVersion(), newTree(), newDemo(), newConformance(), newEnvoyConfig(p.catalogue),
 	)
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -18,16 +18,17 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-func newConfig() *cobra.Command {
+func newConfig(types *config.Catalogue) *cobra.Command {
 	c := &cobra.Command{
 		Use: "config", Short: "Work with configuration files", Args: noArgs, RunE: wantsCommand,
 	}
-	c.AddCommand(newConfigCheck(), newConfigConvert(), newConfigDiff(), newConfigSchema(), newConfigShow())
+	c.AddCommand(newConfigCheck(types), newConfigConvert(), newConfigDiff(types), newConfigSchema(types),
+		newConfigShow(types))
 	return c
 }
 
-func newConfigCheck() *cobra.Command {
-	k := &checker{}
+func newConfigCheck(types *config.Catalogue) *cobra.Command {
+	k := &checker{types: types}
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration and endpoints files, with its line",
@@ -58,6 +59,7 @@ func newConfigCheck() *cobra.Command {
 
 // checker checks files, one after the other.
 type checker struct {
+	types         *config.Catalogue
 	follow        bool // check the endpoints file that a configuration names too
 	in            io.Reader
 	out, problems io.Writer
@@ -100,7 +102,7 @@ func (k *checker) check(ctx context.Context, name string) string {
 	if discovery.Recognise(data) {
 		return k.checkEndpoints(name, data)
 	}
-	cfg, err := config.Load(data, config.Settings{Destinations: mostDestinations})
+	cfg, err := config.Load(data, config.Settings{Destinations: mostDestinations, Catalogue: k.types})
 	if err != nil {
 		k.problem(name, err)
 		return ""

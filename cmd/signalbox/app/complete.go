@@ -154,17 +154,19 @@ func modeNames() []string {
 }
 
 // completePlugins offers the types of plugins, each with what it does.
-func completePlugins(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var all []cobra.Completion
-	for _, f := range config.Describe() {
-		for _, p := range f.Plugins {
-			all = append(all, cobra.CompletionWithDesc(p.Type, firstSentence(p.Text)))
+func completePlugins(types *config.Catalogue) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		var all []cobra.Completion
+		for _, f := range types.Describe() {
+			for _, p := range f.Plugins {
+				all = append(all, cobra.CompletionWithDesc(p.Type, firstSentence(p.Text)))
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
 	}
-	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeYAML offers YAML and JSON files.

@@ -84,7 +84,7 @@ type demoPicker struct {
 
 // startForDemo starts Signalbox with default flags, apart from ports, the log and the times of the shutdown.
 func startForDemo(ctx context.Context, endpoints, config string) (demo.Picker, error) {
-	o := newOptions()
+	o := newOptions(nil)
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	o.register(flags)
 	err := flags.Parse([]string{

@@ -42,7 +42,7 @@ func TestDifferencesNameFlagsAsTheyAre(t *testing.T) {
 	}
 	rest := strings.Replace(text, absent, "", 1)
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	newOptions().register(flags)
+	newOptions(nil).register(flags)
 	for name, byDefault := range referenceFlags {
 		f := flags.Lookup(name)
 		named := strings.Contains(rest, "`--"+name+"`")

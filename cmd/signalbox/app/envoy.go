@@ -17,6 +17,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
+	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 // xdsOptions are the flags of xDS, by which Signalbox configures Envoy.
@@ -167,8 +168,8 @@ type envoyConfigOptions struct {
 
 // newEnvoyConfig returns the command that prints a bootstrap. It takes the flags of serve, so that what serves is what
 // is written.
-func newEnvoyConfig() *cobra.Command {
-	o, w := newOptions(), envoyConfigOptions{}
+func newEnvoyConfig(types *config.Catalogue) *cobra.Command {
+	o, w := newOptions(types), envoyConfigOptions{}
 	c := &cobra.Command{
 		Use:   "envoy-config",
 		Short: "Print an Envoy bootstrap that fits the flags of serve",

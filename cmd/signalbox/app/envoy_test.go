@@ -59,7 +59,7 @@ func TestEnvoyListensOnLoopback(t *testing.T) {
 		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::]:8080": "[::]:8080",
 		"10.0.0.5:80": "10.0.0.5:80",
 	} {
-		o, f := newOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		o, f := newOptions(nil), pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.register(f)
 		if err := f.Parse([]string{"--xds-port=18000", "--xds-listen=" + listen, "--advertise=10.0.0.1"}); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func TestEnvoyListensOnLoopback(t *testing.T) {
 		}
 		w := envoyConfigOptions{cluster: "override-host", lane: "light", version: "1.40", listen: listen,
 			admin: ":19000"}
-		plain := newOptions()
+		plain := newOptions(nil)
 		plain.register(pflag.NewFlagSet("", pflag.ContinueOnError))
 		text, err := w.bootstrap(t.Context(), plain)
 		host := want[:strings.LastIndexByte(want, ':')]

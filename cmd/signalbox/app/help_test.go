@@ -63,7 +63,7 @@ func TestHelpOfEveryCommandFitsIts100Columns(t *testing.T) {
 
 func TestDocumentationOfPluginsFitsIts100Columns(t *testing.T) {
 	texts := []string{said(t, "plugins")}
-	for _, f := range config.Describe() {
+	for _, f := range (*config.Catalogue)(nil).Describe() {
 		for _, p := range f.Plugins {
 			texts = append(texts, said(t, "plugins", p.Type))
 		}

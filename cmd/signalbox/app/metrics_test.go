@@ -88,7 +88,7 @@ func treeOver(t testing.TB, out io.Writer, entries string, more ...string) (_ *t
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, flags := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o, flags := newOptions(nil), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(flags)
 	if err := flags.Parse(append([]string{"--endpoints", file, "--shards", "2", "--pool-name", "pool"},
 		more...)); err != nil {

@@ -49,7 +49,9 @@ type hooks struct {
 // each has its own buffers and series of metrics.
 const mostShards = 1024
 
-func newOptions() *options { return &options{} }
+func newOptions(c *config.Catalogue) *options {
+	return &options{sourceOptions: sourceOptions{catalogue: c}}
+}
 
 func (o *options) register(f *pflag.FlagSet) {
 	o.sourceOptions.register(f)
@@ -307,6 +309,7 @@ func (o *options) delay() time.Duration {
 
 // sourceOptions says where endpoints and configuration come from. At most one of configFile and configText is set.
 type sourceOptions struct {
+	catalogue              *config.Catalogue // the plugin types that a configuration may name
 	endpointsFile          string
 	configFile, configText string
 }
@@ -355,7 +358,7 @@ func (o *options) parse(from source) (*loaded, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness})
+	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}

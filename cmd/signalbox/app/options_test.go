@@ -14,7 +14,7 @@ import (
 
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
-	o, flags := newOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o, flags := newOptions(nil), pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	o.register(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)

@@ -11,25 +11,25 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/spelling"
 )
 
-func newPlugins() *cobra.Command {
+func newPlugins(types *config.Catalogue) *cobra.Command {
 	return &cobra.Command{
 		Use:               "plugins [TYPE]",
 		Short:             "List the plugins that a configuration may name, or document one",
 		Example:           "  signalbox plugins\n  signalbox plugins prefix-cache-scorer",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completePlugins,
+		ValidArgsFunction: completePlugins(types),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				listPlugins(cmd.OutOrStdout())
+				listPlugins(cmd.OutOrStdout(), types)
 				return nil
 			}
-			return showPlugin(cmd.OutOrStdout(), args[0])
+			return showPlugin(cmd.OutOrStdout(), types, args[0])
 		},
 	}
 }
 
-func listPlugins(w io.Writer) {
-	for _, f := range config.Describe() {
+func listPlugins(w io.Writer, types *config.Catalogue) {
+	for _, f := range types.Describe() {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
 			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, hanging(firstSentence(p.Text), 35))
@@ -42,9 +42,9 @@ func firstSentence(text string) string {
 	return strings.TrimSuffix(first, ".") + "."
 }
 
-func showPlugin(w io.Writer, name string) error {
+func showPlugin(w io.Writer, catalogue *config.Catalogue, name string) error {
 	var types []string
-	for _, f := range config.Describe() {
+	for _, f := range catalogue.Describe() {
 		for _, p := range f.Plugins {
 			types = append(types, p.Type)
 			if p.Type != name {

@@ -37,7 +37,7 @@ func started(t *testing.T, flags ...string) *server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
 	writeText(t, file, "endpoints: []\n")
-	o, set := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o, set := newOptions(nil), pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(set)
 	all := append([]string{"--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
 		"--shards", "1", "-v0"}, flags...)

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
-func newConfigShow() *cobra.Command {
+func newConfigShow(types *config.Catalogue) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show FILE",
 		Short: "Print what a configuration comes to, with all defaults",
@@ -23,7 +23,7 @@ func newConfigShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			shown, err := config.Show(data, config.Settings{Destinations: mostDestinations})
+			shown, err := shownBy(types, data)
 			if err != nil {
 				return ofFile(args[0], err)
 			}
@@ -33,7 +33,12 @@ func newConfigShow() *cobra.Command {
 	}
 }
 
-func newConfigDiff() *cobra.Command {
+// shownBy returns what a configuration file comes to.
+func shownBy(types *config.Catalogue, data []byte) ([]byte, error) {
+	return config.Show(data, config.Settings{Destinations: mostDestinations, Catalogue: types})
+}
+
+func newConfigDiff(types *config.Catalogue) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff A B",
 		Short: "Print what changes from one configuration to another",
@@ -50,7 +55,7 @@ func newConfigDiff() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if sides[i], err = config.Show(data, config.Settings{Destinations: mostDestinations}); err != nil {
+				if sides[i], err = shownBy(types, data); err != nil {
 					return ofFile(name, err)
 				}
 			}
@@ -68,7 +73,7 @@ func newConfigDiff() *cobra.Command {
 	}
 }
 
-func newConfigSchema() *cobra.Command {
+func newConfigSchema(types *config.Catalogue) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of configuration files, for editors",
@@ -80,7 +85,7 @@ func newConfigSchema() *cobra.Command {
 		Example: "  signalbox config schema > signalbox.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			schema, err := config.Schema()
+			schema, err := config.Schema(types)
 			if err != nil {
 				return err
 			}

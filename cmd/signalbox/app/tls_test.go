@@ -185,7 +185,7 @@ func TestFlagsOfTLSThatAreWrong(t *testing.T) {
 				"--metrics-token-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, set := newOptions(), pflag.NewFlagSet("test", pflag.ContinueOnError)
+			o, set := newOptions(nil), pflag.NewFlagSet("test", pflag.ContinueOnError)
 			o.register(set)
 			if err := set.Parse(append(c.flags, "--endpoints", file, "--grpc-port", "0", "--grpc-health-port", "0",
 				"--metrics-port", "0")); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/envoy"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
+	"github.com/signalbox-epp/signalbox/engine/config"
 )
 
 // upOptions are the flags of up: those of serve, and where Envoy listens.
@@ -39,8 +40,8 @@ const noServers = `no model servers: name them, by one of
   signalbox up --endpoints endpoints.yaml      a file, which may change while all runs
   signalbox up --sim 2                         none at hand: simulated ones`
 
-func newUp() *cobra.Command {
-	o := &upOptions{options: newOptions()}
+func newUp(types *config.Catalogue) *cobra.Command {
+	o := &upOptions{options: newOptions(types)}
 	c := &cobra.Command{
 		Use:   "up [HOST:PORT...]",
 		Short: "Start Envoy and Signalbox in front of your model servers, in one terminal",

@@ -28,7 +28,7 @@ func startUp(t *testing.T, flags ...string) *upRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, set := &upOptions{options: newOptions()}, pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o, set := &upOptions{options: newOptions(nil)}, pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.register(set)
 	if err := set.Parse(append(anyPorts(), flags...)); err != nil {
 		t.Fatal(err)

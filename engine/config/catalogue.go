@@ -1,0 +1,281 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/deciders"
+	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+)
+
+//go:generate go test . -run TestPluginDocs -update
+
+// Catalogue has the plugin types that a file may name: those that are built in, and those that were added. The nil
+// Catalogue has nothing added. It never changes.
+type Catalogue struct {
+	added map[string]PluginType
+	docs  []Family // of all types
+}
+
+// PluginType is a type of plugins that is not built in.
+type PluginType struct {
+	// Type is what files call it. Other than the types that are built in, it may have a domain: example.com/cheapest.
+	Type string
+	Text string // what the plugin does, in whole sentences
+	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler
+	// or Decider, or several of these. Parameters are decoded onto its fields with a tag json, whose documentation is
+	// the tag doc. If it has a method Validate() error, that says what is wrong with them, each problem beginning with
+	// the parameter's name and a colon.
+	New func() any
+}
+
+// NewCatalogue returns a catalogue with further types. The error names everything that is wrong with them.
+func NewCatalogue(more ...PluginType) (*Catalogue, error) {
+	c := &Catalogue{added: map[string]PluginType{}}
+	var errs []error
+	for _, p := range more {
+		if err := c.add(p); err != nil {
+			errs = append(errs, fmt.Errorf("plugin type %q: %w", p.Type, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	c.docs = slices.Clone(pluginDocs)
+	for _, typ := range slices.Sorted(maps.Keys(c.added)) {
+		c.describe(c.added[typ])
+	}
+	return c, nil
+}
+
+func (c *Catalogue) add(p PluginType) error {
+	switch _, twice := c.added[p.Type]; {
+	case p.Type == "":
+		return errors.New("it has no name")
+	case twice:
+		return errors.New("it is added twice")
+	case construct(p.Type) != nil || renamed[p.Type] != "":
+		return errors.New("it is built in")
+	case p.New == nil:
+		return errors.New("it has no constructor")
+	}
+	x := p.New()
+	if v := reflect.ValueOf(x); v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		return fmt.Errorf("its constructor returns a %T, want a pointer to a struct", x)
+	}
+	if familyOf(x) == "" {
+		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler or decider", x)
+	}
+	c.added[p.Type] = p
+	return nil
+}
+
+// familyOf returns the name of a plugin's family; "" = it has none.
+func familyOf(plugin any) string {
+	switch plugin.(type) {
+	case schedule.Filter:
+		return "filters"
+	case schedule.Scorer:
+		return "scorers"
+	case schedule.Picker:
+		return "pickers"
+	case schedule.Handler:
+		return "profile handlers"
+	case schedule.Decider:
+		return "deciders"
+	}
+	return ""
+}
+
+// describe adds the documentation of a type to that of its family.
+func (c *Catalogue) describe(p PluginType) {
+	x := p.New()
+	doc := Plugin{Type: p.Type, Text: p.Text}
+	v := reflect.ValueOf(x).Elem()
+	for _, f := range strictyaml.FieldsOf(v.Type()) {
+		standard := show(v.FieldByIndex(f.Index))
+		if standard == "none" || standard == `""` {
+			standard = ""
+		}
+		doc.Parameters = append(doc.Parameters, Parameter{
+			Name: f.Name, Kind: kind(f.Type), Default: standard, Text: v.Type().FieldByIndex(f.Index).Tag.Get("doc"),
+		})
+	}
+	at := slices.IndexFunc(c.docs, func(f Family) bool { return f.Name == familyOf(x) })
+	c.docs[at].Plugins = append(slices.Clone(c.docs[at].Plugins), doc)
+}
+
+// kind returns how documentation calls the type of a parameter.
+func kind(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	case t.Kind() == reflect.Pointer:
+		return kind(t.Elem())
+	case t.Kind() == reflect.Slice:
+		return "list of " + kind(t.Elem())
+	case t.Kind() == reflect.Map:
+		return "map of strings"
+	case t.Kind() == reflect.Struct:
+		return "object"
+	case t.Kind() == reflect.Float64:
+		return "number"
+	}
+	return t.Kind().String()
+}
+
+// construct returns a plugin with its defaults; nil = the type is unknown.
+func (c *Catalogue) construct(typ string) any {
+	if c != nil && c.added[typ].New != nil {
+		return c.added[typ].New()
+	}
+	return construct(typ)
+}
+
+// types lists every type that construct knows.
+func (c *Catalogue) types() []string {
+	if c == nil {
+		return knownTypes()
+	}
+	return slices.Concat(knownTypes(), slices.Sorted(maps.Keys(c.added)))
+}
+
+// construct returns a plugin that is built in, with its defaults; nil = there is no such type.
+func construct(typ string) any {
+	if f, ok := scorers.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := filters.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := pickers.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := profiles.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := deciders.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := others[typ]; ok {
+		return f()
+	}
+	return nil
+}
+
+// knownTypes lists every type that is built in.
+func knownTypes() []string {
+	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
+		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
+		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(others)))
+}
+
+// Family is a kind of plugins, with the documentation of all plugins of that kind.
+type Family struct {
+	Name    string
+	Plugins []Plugin // sorted by type
+}
+
+// Plugin is the user documentation of one plugin type.
+type Plugin struct {
+	Type       string
+	Text       string // what the plugin does
+	Parameters []Parameter
+}
+
+// Parameter is one parameter of a plugin.
+type Parameter struct {
+	Name    string // a path, such as matchExpressions[].key
+	Kind    string
+	Default string // as a file has it; "" = empty, or none
+	Text    string
+	Effect  string // "" = it works; "warning" = it is read and has no effect; "none" = only its default is accepted
+}
+
+// Describe returns the documentation of every plugin that a configuration may name. That of what is built in is
+// generated from the doc comments of the plugins' types. The caller must not change it.
+func (c *Catalogue) Describe() []Family {
+	if c == nil {
+		return pluginDocs
+	}
+	return c.docs
+}
+
+// unsupported lists the plugin types of the reference that have no counterpart here.
+var unsupported = []string{
+	// Scorers.
+	"token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
+	"mm-embeddings-cache-scorer", "session-affinity-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
+	"multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
+	"multicluster-prefix-cache-scorer",
+
+	// Filters.
+	"prefix-cache-affinity-filter", "slo-headroom-tier-filter",
+	"utilization-filter", "topology-affinity-filter", "session-affinity-filter",
+	"multicluster-session-affinity-filter", "header-based-testing-filter",
+
+	// Request control.
+	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
+	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",
+	"p2p-source-producer", "agent-identity", "disaggregatedset-rollout-screener", "latency-slo-admitter",
+	"probabilistic-admitter", "request-attribute-reporter", "destination-endpoint-served-verifier",
+
+	// Parsers.
+	"anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", "vllmgrpc-parser", "vertexai-parser",
+
+	// Data layer.
+	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source",
+	"endpoint-notification-source",
+	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
+
+	// Flow control.
+	"concurrency-detector", "global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness",
+	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
+	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
+	"priority-then-time-eviction-order-policy",
+}
+
+// Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
+// be listed to be named.
+var (
+	fairnessTypes   = []string{"global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness"}
+	orderingTypes   = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy"}
+	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
+		"soft-reflective-ceiling-policy"}
+	detectorTypes = []string{"utilization-detector", "concurrency-detector"}
+)
+
+// idle stands for a plugin of a type that is not supported yet and that flowControl may name. The section has no
+// effect, so it does no harm there. An entry of plugins that nothing names is refused like any other that is not
+// supported, for its author expects it to act, and so is one that a profile names. Its parameters are not read.
+type idle struct{}
+
+// idleTypes lists the types that idle stands for.
+func idleTypes() []string {
+	return slices.DeleteFunc(slices.Concat(fairnessTypes, orderingTypes, usageLimitTypes, detectorTypes),
+		func(typ string) bool { return !slices.Contains(unsupported, typ) })
+}
+
+// renamed maps former names of plugin types to the present ones. Their parameters mean the same.
+var renamed = map[string]string{
+	"by-label-selector": "label-selector-filter",
+}
+
+// removed maps plugin types that the format no longer has to what to write instead.
+var removed = map[string]string{
+	"by-label":                    "write label-selector-filter with matchExpressions",
+	"disagg-headers-handler":      "leave it out, the profile handler sets these headers",
+	"pd-profile-handler":          "write disagg-profile-handler",
+	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
+	"prefill-header-handler":      "leave it out, the profile handler sets this header",
+	"tokenizer":                   "token-producer took its place, which is not supported yet",
+}

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// even keeps every other candidate.
+type even struct {
+	From int `json:"from" doc:"The first that stays."`
+}
+
+func (p *even) Validate() error {
+	if p.From < 0 {
+		return fmt.Errorf("from: got %d, want 0 or more", p.From)
+	}
+	return nil
+}
+
+func (p *even) Filter(*schedule.Input, []bool) {}
+
+func newEven() any { return &even{From: 1} }
+
+func TestCatalogueRefusesTypes(t *testing.T) {
+	for name, c := range map[string]struct {
+		types []PluginType
+		want  string
+	}{
+		"no name": {[]PluginType{{New: newEven}}, `plugin type "": it has no name`},
+		"twice": {[]PluginType{{Type: "a", New: newEven}, {Type: "a", New: newEven}},
+			`plugin type "a": it is added twice`},
+		"built in": {[]PluginType{{Type: "queue-scorer", New: newEven}},
+			`plugin type "queue-scorer": it is built in`},
+		"older name": {[]PluginType{{Type: "by-label-selector", New: newEven}},
+			`plugin type "by-label-selector": it is built in`},
+		"no constructor": {[]PluginType{{Type: "a"}}, `plugin type "a": it has no constructor`},
+		"no pointer": {[]PluginType{{Type: "a", New: func() any { return even{} }}},
+			`plugin type "a": its constructor returns a config.even, want a pointer to a struct`},
+		"no plugin": {[]PluginType{{Type: "a", New: func() any { return new(Settings) }}},
+			`plugin type "a": a *config.Settings is no filter, scorer, picker, profile handler or decider`},
+		"all at once": {[]PluginType{{Type: "a"}, {Type: "picker"}},
+			"plugin type \"a\": it has no constructor\nplugin type \"picker\": it has no constructor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewCatalogue(c.types...); fmt.Sprint(err) != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestAddedTypesAreLoadedAndDescribed(t *testing.T) {
+	c, err := NewCatalogue(PluginType{Type: "example.com/even", Text: "Keeps every other one.", New: newEven})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := Settings{Destinations: 1, Catalogue: c}
+	cfg, err := Load([]byte(newHead+"plugins: [{type: example.com/even, parameters: {from: 3}}]"), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := cfg.Plan.Profiles()[0].Filters[0]
+	if p, ok := got.Filter.(*even); !ok || p.From != 3 || got.Type != "example.com/even" {
+		t.Errorf("got %+v", got)
+	}
+	_, err = Load([]byte(newHead+
+		"plugins: [{type: example.com/evn}, {type: example.com/even, parameters: {from: -1}}]"),
+		settings)
+	for _, want := range []string{"did you mean example.com/even?",
+		"plugins[1].parameters.from: got -1, want 0 or more"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := Load([]byte(newHead+"plugins: [{type: example.com/even}]"), three); err == nil {
+		t.Error("another catalogue has the type")
+	}
+	for _, f := range c.Describe() {
+		for _, p := range f.Plugins {
+			if p.Type == "example.com/even" && (f.Name != "filters" || len(p.Parameters) != 1 ||
+				p.Parameters[0] != (Parameter{Name: "from", Kind: "int", Default: "1",
+					Text: "The first that stays."})) {
+				t.Errorf("described in %s as %+v", f.Name, p)
+			}
+		}
+	}
+	schema, err := Schema(c)
+	if err != nil || !strings.Contains(string(schema), "example.com/even") {
+		t.Errorf("the schema has not the type: %v", err)
+	}
+	if schema, _ = Schema(nil); strings.Contains(string(schema), "example.com/even") {
+		t.Error("the schema of what is built in has the type")
+	}
+}

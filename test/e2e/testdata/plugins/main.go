@@ -1,0 +1,64 @@
+// Command my-picker is Signalbox with two plugins of its own.
+package main
+
+import (
+	"github.com/signalbox-epp/signalbox/cmd/signalbox/app"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// sameZone prefers endpoints in the zone that a header of the request names.
+type sameZone struct {
+	HeaderName string `json:"headerName" doc:"The header that names the zone."`
+
+	header attributes.HeaderSlot
+}
+
+func (s *sameZone) Declare(r *attributes.Reader) { s.header = r.Header(s.HeaderName) }
+
+func (s *sameZone) Score(in *schedule.Input, scores []float32) {
+	zone, given := in.Header(s.header)
+	for i, endpoint := range in.Candidates.All() {
+		if of, ok := endpoint.Label("topology.kubernetes.io/zone"); given && ok && of == zone {
+			scores[i] = 1
+		}
+	}
+}
+
+// notBusy drops endpoints with a queue, unless all have one.
+type notBusy struct {
+	MaxQueue float64 `json:"maxQueue" doc:"Requests that may wait."`
+
+	queue attributes.NumberSlot
+}
+
+func (f *notBusy) Declare(r *attributes.Reader) {
+	f.queue = r.Number(attributes.QueuedRequests.Name, "")
+}
+
+func (f *notBusy) Filter(in *schedule.Input, keep []bool) {
+	queues, left := in.Numbers(f.queue), 0
+	for i := range keep {
+		keep[i] = !(queues.At(i) > f.MaxQueue) // an unknown queue, which is NaN, is none
+		if keep[i] {
+			left++
+		}
+	}
+	for i := range keep {
+		keep[i] = keep[i] || left == 0
+	}
+}
+
+func main() {
+	app.Main(app.Named("my-picker", "v1.0.0"), app.Plugins(
+		config.PluginType{
+			Type: "example.com/same-zone", Text: "Prefers endpoints in the zone that a header names.",
+			New: func() any { return &sameZone{HeaderName: "x-zone"} },
+		},
+		config.PluginType{
+			Type: "example.com/not-busy", Text: "Drops endpoints with a queue, unless all have one.",
+			New: func() any { return &notBusy{} },
+		},
+	))
+}
