@@ -108,7 +108,8 @@ type Record struct {
 	Configuration uint64 // number of the configuration that the request ran under; 0 = its headers were not read
 	ClientID      string // x-request-id, cut to 128 bytes; "" = none
 	ResponseID    string // in the response's body, if the model server made it and the body was seen; "" = unknown
-	Model         string // as the body names it, cut to 128 bytes
+	Model         string // as the client names it, cut to 128 bytes
+	Target        string // the model that serves in its place, cut to 128 bytes; "" = Model does
 	Flow          FlowKey
 	Stream        bool
 	Running       bool // it has not ended yet

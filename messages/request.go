@@ -37,7 +37,7 @@ type Request struct {
 	ID       RequestID
 	ClientID string // x-request-id as the client sent it, cut to 128 bytes; "" = none
 	Path     string // without query, cut to 128 bytes
-	Model    string // as the body names it; "" = none
+	Model    string // that serves it: as the body names it, unless it was rewritten; "" = none
 	Salt     string // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool   // the answer will be server-sent events
 	Usage    bool   // the answer will carry token usage, also when streamed
@@ -54,6 +54,14 @@ type Request struct {
 
 	// Headers holds the headers that plugins of the configuration read, by their slot; empty = the request has none.
 	Headers List[HeaderValue]
+
+	Rewrite Rewrite
+}
+
+// Rewrite says what became of the model that a client named. The zero Rewrite means that it is the one that serves.
+type Rewrite struct {
+	Made bool   // another model serves
+	From string // as the client named it; "" = it named none
 }
 
 // HeaderValue is the value of a header of a request.

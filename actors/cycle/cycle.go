@@ -143,6 +143,9 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		Stream: m.Request.Stream, ArrivedAt: m.ArrivedAt,
 		PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
+	if m.Request.Rewrite.Made {
+		c.rec.Model, c.rec.Target = records.Label(m.Request.Rewrite.From), c.rec.Model
+	}
 	c.openEntry(ctx)
 	c.waitFor(ctx, c.deps.Limits.Queue)
 	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow, messages.AdmissionRequested{

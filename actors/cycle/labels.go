@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 	"strings"
@@ -32,9 +33,12 @@ const (
 
 // labelSet is the set of label values by which the series of requests differ.
 type labelSet struct {
-	model, fairness string
-	priority        int
+	model, target, fairness string // target is as in records
+	priority                int
 }
+
+// targetModel returns the model that serves. The configuration names those that clients do not, so they are known.
+func (s *labelSet) targetModel() string { return cmp.Or(s.target, s.model) }
 
 // rest is the set under which all requests count that have no set of their own. The page always has room for it.
 var rest = labelSet{model: other, fairness: other}
@@ -65,7 +69,7 @@ func (l *labels) answered(r *messages.Record) {
 
 // named returns the labels of a request, with other for unknown names, and reports whether all names are known.
 func (l *labels) named(r *messages.Record) (labelSet, bool) {
-	set, known := labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}, true
+	set, known := labelSet{r.Model, r.Target, r.Flow.Fairness, r.Flow.Priority}, true
 	if set.model != "" && !l.models.Has(set.model) && !l.served.Has(set.model) {
 		set.model, known = other, false
 	}
@@ -77,7 +81,7 @@ func (l *labels) named(r *messages.Record) (labelSet, bool) {
 
 // meter returns the meter of a request, and reports whether its names are known. If they are, the meter is final.
 func (f *Families) meter(r *messages.Record) (*meter, bool) {
-	if m := f.labels.find(labelSet{r.Model, r.Flow.Fairness, r.Flow.Priority}); m != nil {
+	if m := f.labels.find(labelSet{r.Model, r.Target, r.Flow.Fairness, r.Flow.Priority}); m != nil {
 		return m, true
 	}
 	set, known := f.labels.named(r)
@@ -178,7 +182,8 @@ func (c *cost) histogram(name string, buckets []float64, more ...string) {
 
 // of returns the bytes that the series of a set take.
 func (c *cost) of(set labelSet) int64 {
-	return int64(c.bytes + c.lines*(2*shownBytes(set.model)+shownBytes(set.fairness)+len(strconv.Itoa(set.priority))))
+	names := shownBytes(set.model) + shownBytes(set.targetModel()) + shownBytes(set.fairness)
+	return int64(c.bytes + c.lines*(names+len(strconv.Itoa(set.priority))))
 }
 
 // shownBytes returns the length of a label's value on the page, where some characters are escaped.

@@ -34,7 +34,7 @@ const (
 )
 
 func newMeter(f *Families, set labelSet) *meter {
-	l := []string{set.model, set.model, set.fairness, strconv.Itoa(set.priority)}
+	l := []string{set.model, set.targetModel(), set.fairness, strconv.Itoa(set.priority)}
 	const dispatched = "Dispatched"
 	return &meter{
 		Families: f, labels: l,

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/records"
@@ -131,7 +132,7 @@ func (c *Cycle) countTokens() {
 		return
 	}
 	a := records.Answer{
-		Model: r.Model, Form: c.req.Form, Usage: c.req.Usage, Bytes: r.ResponseBytes,
+		Model: cmp.Or(r.Target, r.Model), Form: c.req.Form, Usage: c.req.Usage, Bytes: r.ResponseBytes,
 		Whole: c.whole && (r.Reason == messages.NoReason),
 	}
 	if r.Usage.Source == messages.UsageReported {

@@ -41,7 +41,11 @@ func identity(b *strings.Builder, r *requestView) {
 	if r.Stream {
 		form = "streamed"
 	}
-	field(b, "model", orNone(clean(r.Model))+", "+form)
+	model := orNone(clean(r.Model))
+	if r.TargetModel != "" {
+		model += ", rewritten to " + clean(r.TargetModel)
+	}
+	field(b, "model", model+", "+form)
 	if r.Configuration != 0 {
 		field(b, "configuration", fmt.Sprintf("number %d", r.Configuration))
 	}

@@ -26,6 +26,7 @@ type requestView struct {
 	// Configuration is the number of the configuration that the request ran under; 0 = it had not got so far.
 	Configuration uint64 `json:"configuration,omitempty"`
 	Model         string `json:"model"`
+	TargetModel   string `json:"target_model,omitempty"` // that served in its place; "" = the model itself
 	FairnessID    string `json:"fairness_id"`
 	Priority      int    `json:"priority"`
 	Stream        bool   `json:"stream"`
@@ -158,8 +159,8 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
-		Configuration: r.Configuration,
-		FairnessID:    r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,
+		TargetModel: r.Target, Configuration: r.Configuration,
+		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,
 		Running:   r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)),
 		QueueWaitSeconds:   seconds(r.QueueWait),

@@ -134,6 +134,21 @@ func (b *requestBody) lend() ([]byte, bool) {
 	return b.buffer.Bytes(), true
 }
 
+// splice puts text in the place of the bytes from..to of a body that was lent. It returns false, and changes nothing,
+// if the budget has no room.
+func (b *requestBody) splice(from, to int, text []byte) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.count(b.buffer.Takes(max(len(text)-(to-from), 0))) {
+		return false
+	}
+	b.buffer.Splice(from, to, text)
+	return true
+}
+
+// bytes returns a body that was lent, until it is echoed or released.
+func (b *requestBody) bytes() []byte { return b.buffer.Bytes() }
+
 // echo moves the bytes of a body that was lent into e, which gives them back to the proxy. The budget counts them
 // until the body is released.
 func (b *requestBody) echo(e *wire.Echo, endOfStream bool) {

@@ -19,6 +19,10 @@ func (w weighty) Parse(_, _, _ string, _ []byte, into *messages.Request) error {
 	return nil
 }
 
+func (weighty) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 var teaching = weighty{messages.AnswerForm{API: messages.ChatAPI, Choices: 1}}
 
 // ask20 is the twentieth request of a server, in these modes, with this response; it writes down whether the proxy is

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ func (st *stream) ask(last event) error {
 	st.request.model = req.Model
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
+	}
+	if failed := st.rewrite(body, &req); failed.Reason != messages.NoReason {
+		return st.refuseNow(failed)
 	}
 	if !st.startCycle(req) {
 		st.moveRequest(roomDenied)
@@ -65,6 +69,30 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 		return nil
 	}
 	return err
+}
+
+// rewrite puts the model that serves in the place of the one that the client named, in the body and in req, if the
+// configuration says so. It leaves a body alone that was not read. The number of the request draws between several
+// models. It returns why the request is refused, if it is.
+func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFailed {
+	target, ok := st.under.Rewrites.Target(req.Model, uint64(st.id))
+	if !ok || req.Model == "" && req.Form.API == messages.UnknownAPI {
+		return messages.PickFailed{}
+	}
+	facts := &st.request.facts
+	from, to, text := st.under.Parser.Rename(facts.path, facts.contentType, facts.contentEncoding, body, target)
+	if text == nil {
+		return messages.PickFailed{
+			Reason: messages.InvalidRequest,
+			Detail: "the model of a body with content-encoding " + facts.contentEncoding + " cannot be rewritten",
+		}
+	}
+	if !st.request.body.splice(from, to, text) {
+		return refusalFor(messages.Overloaded)
+	}
+	st.request.rewritten = true
+	req.Rewrite, req.Model = messages.Rewrite{Made: true, From: req.Model}, target
+	return messages.PickFailed{}
 }
 
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
@@ -141,10 +169,16 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	for _, h := range m.Headers.All() {
 		set = append(set, wire.Header{Key: h.Name, Value: h.Value})
 	}
+	if st.request.rewritten && st.request.facts.contentLength > 0 {
+		set = append(set, wire.Header{Key: "content-length", Value: strconv.Itoa(len(st.request.body.bytes()))})
+	}
 	answer := wire.HeadersAnswer{
 		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
 		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
 		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
+	}
+	if st.request.rewritten && answer.OnBody {
+		answer.Body = st.request.body.bytes()
 	}
 	sent := lastPickSent
 	if last == headersCame || last == chunkCame {

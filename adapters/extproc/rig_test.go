@@ -95,6 +95,10 @@ type parse func(path string, body []byte) error
 
 func (p parse) Parse(path, _, _ string, body []byte, _ *messages.Request) error { return p(path, body) }
 
+func (p parse) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 // setup is what a rig does; the zero setup picks 10.0.0.1:8000 at once.
 type setup struct {
 	script func(c *cycle) // runs inside Start

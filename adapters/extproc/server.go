@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -32,6 +33,9 @@ import (
 // client sent a body that cannot be read.
 type Parser interface {
 	Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error
+	// Rename returns what to put in the place of the bytes from..to of a body so that it names another model. Without
+	// text it cannot be done.
+	Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int, text []byte)
 }
 
 // Scanner looks for what the body of a response says about itself. It is given the body piece by piece.
@@ -85,6 +89,8 @@ type Configuration struct {
 	Scan func(contentType string) Scanner
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
 	Priorities map[string]int
+	// Rewrites has the models that serve in place of those that clients name; nil = none does.
+	Rewrites *rewrites.Table
 	// Headers are the names, in lower case, of the headers that plugins read. A value's place in a request is that of
 	// its name here.
 	Headers []string

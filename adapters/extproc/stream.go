@@ -65,6 +65,8 @@ type request struct {
 	facts facts        // what its headers say
 	body  requestBody
 	model string // as the body names it; "" before the body was parsed
+	// rewritten says that the body names another model by now, so that the proxy has to send this one.
+	rewritten bool
 	// teaches says that tokens can be learnt from the response: it will report its usage, and its bytes can be compared
 	// with that. It is false before the body was parsed.
 	teaches bool

@@ -104,6 +104,10 @@ func (s *seen) Parse(path, contentType, contentEncoding string, _ []byte, _ *mes
 	return nil
 }
 
+func (*seen) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 // What the parser is told is what all lines say, or that the body is unreadable.
 func TestHeadersOfTheBody(t *testing.T) {
 	flood := func(n int, more ...string) []string {

@@ -21,22 +21,22 @@ func isForm(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), "multipart/form-data")
 }
 
-// formModel returns the value of the field model of a form, or "" if the form has none that names something. A file is
+// formModel returns the value of the field model of a form, as a part of body, or nil if the form has none. A file is
 // no field. Of a field that stands twice the last value counts. Reading ends where the form is broken, cut off or past
 // a limit.
-func formModel(contentType string, body []byte) string {
+func formModel(contentType string, body []byte) []byte {
 	if len(contentType) > maxFormTypeBytes {
-		return ""
+		return nil
 	}
 	_, parameters, err := mime.ParseMediaType(contentType)
 	if err != nil || parameters["boundary"] == "" {
-		return ""
+		return nil
 	}
 	f := form{rest: body, delimiter: []byte("\r\n--" + parameters["boundary"])}
 	if !f.begin() {
-		return ""
+		return nil
 	}
-	model := ""
+	var model []byte
 	for range maxParts {
 		isModel, ok := f.header()
 		if !ok {
@@ -44,8 +44,7 @@ func formModel(contentType string, body []byte) string {
 		}
 		value, more, ok := f.content()
 		if ok && isModel {
-			value, _ = bytes.CutPrefix(value, []byte("\r\n")) // the blank line
-			model = text{raw: value}.name()
+			model, _ = bytes.CutPrefix(value, []byte("\r\n")) // the blank line
 		}
 		if !more {
 			break

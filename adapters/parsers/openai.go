@@ -2,6 +2,7 @@ package parsers
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -132,10 +133,79 @@ func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body
 	return fmt.Errorf("once decoded, %w", err)
 }
 
+// Rename returns what to put in the place of the bytes from..to of a body, so that it names another model and is the
+// same otherwise. Of a model that stands twice that is the last value, which Parse takes too; a JSON object without a
+// model gets one as its first member.
+//
+// The text is nil for a body of which Parse takes no model, for one with a content encoding, and for a form without a
+// model.
+func (o *OpenAI) Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int,
+	text []byte) {
+	if list, ok := codings(contentEncoding); !ok || list.n > 0 {
+		return 0, 0, nil
+	}
+	switch {
+	case formatOf(path) != unknownFormat && isJSON(contentType):
+		return renameObject(body, model)
+	case isForm(contentType):
+		value := formModel(contentType, body)
+		if value == nil {
+			return 0, 0, nil
+		}
+		from = cap(body) - cap(value) // value is a part of body
+		return from, from + len(value), []byte(model)
+	}
+	return 0, 0, nil
+}
+
+// renameObject is Rename for a JSON object.
+func renameObject(body []byte, model string) (from, to int, text []byte) {
+	s := scanner{body: body}
+	if bytes.HasPrefix(body, byteOrderMark) {
+		s.pos = len(byteOrderMark)
+	}
+	if s.peek() != '{' {
+		return 0, 0, nil
+	}
+	first, members, found := s.pos+1, false, false
+	for more := s.open('}'); more; more = s.next('}') {
+		key, ok := s.key()
+		isModel := string(key) == "model"
+		s.peek()
+		start := s.pos
+		if !ok || !s.skip() {
+			return 0, 0, nil
+		}
+		if members = true; isModel {
+			from, to, found = start, s.pos, true
+		}
+	}
+	switch {
+	case s.want != "":
+		return 0, 0, nil
+	case found:
+		return from, to, quote(model)
+	}
+	text = append([]byte(`"model":`), quote(model)...)
+	if members {
+		text = append(text, ',')
+	}
+	return first, first, text
+}
+
+// quote returns a text as JSON has it.
+func quote(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // never fails for a string
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
 // read reads the text of a body.
 func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.Request) error {
 	if f == formFormat {
-		if model := formModel(contentType, body); model != "" {
+		if model := (text{raw: formModel(contentType, body)}).name(); model != "" {
 			into.Model = model
 		}
 		return nil

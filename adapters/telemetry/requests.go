@@ -44,6 +44,9 @@ func (q *Requests) Report(r *messages.Record) {
 		zap.Bool("stale_samples", r.Decision.Stale),
 		zap.String("usage", r.Usage.Source.String()),
 	}
+	if r.Target != "" {
+		fields = append(fields, zap.String("target_model", r.Target))
+	}
 	fields = appendKnown(fields, r)
 	if r.Local != "" {
 		fields = append(fields, zap.String("envoy_says", r.Local))

@@ -6,6 +6,7 @@ package config
 import (
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	// Priorities holds the priority of each objective by its name. A request that names no objective, or one that is
 	// not here, has priority 0.
 	Priorities map[string]int
+
+	Rewrites []rewrites.Rewrite // in the order of the file
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
 	// LightLane has what plugins of the file cannot do, or do otherwise, in the light lane, in the order of its lines.

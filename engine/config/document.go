@@ -32,6 +32,8 @@ type sections struct {
 	SchedulingProfiles []profileSection `json:"schedulingProfiles"`
 	// Objectives give priorities to requests that name one of them in the header x-llm-d-inference-objective.
 	Objectives []objectiveSection `json:"objectives"`
+	// ModelRewrites have models serve in place of those that requests name.
+	ModelRewrites []rewriteSection `json:"modelRewrites"`
 	// FlowControl says how requests wait. It has no effect while the feature gate flowControl is off.
 	FlowControl flowControlSection `json:"flowControl"`
 	// RequestHandler says how requests are read.
@@ -78,6 +80,44 @@ type objectiveSection struct {
 	Name string `json:"name"`
 	// Priority is that of its requests: a higher one goes first, and one below 0 may be shed.
 	Priority int `json:"priority"`
+}
+
+// rewriteSection is a named list of rules by which models are rewritten.
+type rewriteSection struct {
+	// Name is the rewrite's own; required.
+	Name string `json:"name"`
+	// Rules are tried in order, those that match a model before those that match all.
+	Rules []ruleSection `json:"rules"`
+}
+
+// ruleSection sends requests for some models to others.
+type ruleSection struct {
+	// Matches say which models the rule is for; none = all.
+	Matches []matchSection `json:"matches"`
+	// Targets are the models that serve these requests, each its part.
+	Targets []targetSection `json:"targets"`
+}
+
+// matchSection is one of the models that a rule is for.
+type matchSection struct {
+	// Model is the one that a request names.
+	Model modelSection `json:"model"`
+}
+
+// modelSection says how a model is recognised.
+type modelSection struct {
+	// Type is how names are compared: Exact, the only way.
+	Type string `json:"type"`
+	// Value is the name of the model; required.
+	Value string `json:"value"`
+}
+
+// targetSection is a model that serves.
+type targetSection struct {
+	// Weight is the target's part of the sum of all weights, from 0 to 1000000; absent = 1.
+	Weight *int `json:"weight"`
+	// ModelRewrite is the name of the model; required.
+	ModelRewrite string `json:"modelRewrite"`
 }
 
 // requestSection says how requests are read.

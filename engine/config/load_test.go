@@ -291,6 +291,17 @@ func TestLoadWarns(t *testing.T) {
 			"line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
 		"no restarts": {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false",
 			"line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
+		"rule for a model twice": {newHead + "modelRewrites:\n- {name: a, rules: [{matches: [{model: {value: m}}], " +
+			"targets: [{modelRewrite: b}]}]}\n- {name: b, rules: [{matches: [{model: {value: m}}], " +
+			"targets: [{modelRewrite: c}]}]}",
+			"line 5: modelRewrites[1].rules[0].matches[0].model.value: a rule for m stands before, " +
+				"modelRewrites[0].rules[0].matches[0].model.value, so this has no effect"},
+		"rule for all twice": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}, " +
+			"{targets: [{modelRewrite: c}]}]}]",
+			"line 3: modelRewrites[0].rules[1]: a rule for all models stands before, modelRewrites[0].rules[0], so"},
+		"some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
+			"{modelRewrite: c}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets: some have a weight and some have none, which counts as 1"},
 		"older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
 			"line 4: parser: deprecated"},
 		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\n" +

@@ -73,6 +73,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.parsers(&doc)
 	l.objectives(doc.Objectives)
+	l.rewrites(doc.ModelRewrites)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
 		if _, unsupported := x.plugin.(*idle); unsupported && !x.used {

@@ -256,6 +256,33 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: objectives[0].priority: got -2147483649, want -2147483648 to 2147483647"},
 		"priority's kind": {newHead + "objectives: [{name: a, priority: high}]",
 			`line 3: objectives[0].priority: got "high", want a whole number`},
+		"rewrite without a name": {newHead + "modelRewrites:\n- rules: [{targets: [{modelRewrite: b}]}]",
+			"line 4: modelRewrites[0].name: missing"},
+		"rewrite twice": {newHead + "modelRewrites:\n- {name: a, rules: [{targets: [{modelRewrite: b}]}]}\n" +
+			"- {name: a, rules: [{matches: [{model: {value: m}}], targets: [{modelRewrite: b}]}]}",
+			"line 5: modelRewrites[1].name: a stands twice, first as modelRewrites[0]"},
+		"rewrite without rules": {newHead + "modelRewrites:\n- name: a", "line 4: modelRewrites[0].rules: missing"},
+		"rule without targets": {newHead + "modelRewrites:\n- name: a\n  rules:\n  - matches: [{model: {value: m}}]",
+			"line 6: modelRewrites[0].rules[0].targets: missing"},
+		"target without a model": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{weight: 1}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets[0].modelRewrite: missing"},
+		"control character in a target": {
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: \"x\\ny\"}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets[0].modelRewrite: "},
+		"weight below 0": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: -1}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets[0].weight: got -1, want 0 to 1000000"},
+		"high weight": {newHead +
+			"modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 1000001}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets[0].weight: got 1000001, want 0 to 1000000"},
+		"weights of 0": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 0}]}]}]",
+			"line 3: modelRewrites[0].rules[0].targets: all weights are 0, want one above"},
+		"match without a model": {newHead + "modelRewrites:\n- name: a\n  rules:\n  - matches: [{}]\n" +
+			"    targets: [{modelRewrite: b}]", "line 6: modelRewrites[0].rules[0].matches[0].model.value: missing"},
+		"match of another type": {newHead + "modelRewrites: [{name: a, rules: [{matches: [{model: {type: Prefix, " +
+			"value: m}}], targets: [{modelRewrite: b}]}]}]",
+			"line 3: modelRewrites[0].rules[0].matches[0].model.type: got Prefix, want Exact"},
+		"pool of a rewrite": {newHead + "modelRewrites: [{name: a, poolRef: {name: p}}]",
+			"line 3: modelRewrites[0].poolRef: unknown key, known are name, rules"},
 		"pool of an objective": {newHead + "objectives: [{name: a, poolRef: {name: p}}]",
 			"line 3: objectives[0].poolRef: unknown key, known are name, priority"},
 		"detector undefined": {head + "flowControl: {saturationDetector: {pluginRef: x}}",

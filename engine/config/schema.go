@@ -37,6 +37,11 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[profileSection]():            {"name"},
 	reflect.TypeFor[entrySection]():              {"pluginRef"},
 	reflect.TypeFor[objectiveSection]():          {"name"},
+	reflect.TypeFor[rewriteSection]():            {"name", "rules"},
+	reflect.TypeFor[ruleSection]():               {"targets"},
+	reflect.TypeFor[matchSection]():              {"model"},
+	reflect.TypeFor[modelSection]():              {"value"},
+	reflect.TypeFor[targetSection]():             {"modelRewrite"},
 	reflect.TypeFor[sourceSection]():             {"pluginRef"},
 	reflect.TypeFor[pluginRef]():                 {"pluginRef"},
 	reflect.TypeFor[FileDiscovery]():             {"path"},
@@ -176,7 +181,7 @@ func (b schemaBuilder) object(v reflect.Value, prefix string) *jsonschema.Schema
 		p.Default = standard(value)
 		if slices.Contains(s.Required, f.Name) {
 			p.Types = p.Types[:len(p.Types)-1] // null is as absent
-			p.MinLength = new(1)
+			p.MinLength, p.MinItems = new(1), new(1)
 			p.Default = nil
 		}
 		s.Properties[f.Name] = p

@@ -115,6 +115,12 @@ schedulingProfiles:
   - {pluginRef: endpoint-attribute-filter}
   - {pluginRef: endpoint-attribute-scorer}
 objectives: [{name: chat, priority: 10}, {name: batch}]
+modelRewrites:
+- name: canary
+  rules:
+  - matches: [{model: {type: Exact, value: chat}}, {model: {value: talk}}]
+    targets: [{modelRewrite: chat-v1, weight: 70}, {modelRewrite: chat-v2, weight: 30}]
+  - targets: [{modelRewrite: other}]
 flowControl:
   maxBytes: 8Gi
   maxRequests: 100

@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -266,6 +268,106 @@ func (l *loader) priority(path string, p int) {
 	if p < math.MinInt32 || p > math.MaxInt32 {
 		l.Fail(path, "got %d, want %d to %d", p, math.MinInt32, math.MaxInt32)
 	}
+}
+
+// exactMatch is the way in which models are compared with those of requests.
+const exactMatch = "Exact"
+
+// mostWeight is the largest weight of a target, as of Kubernetes resources.
+const mostWeight = 1_000_000
+
+// rewrites sets the rewrites of models.
+func (l *loader) rewrites(list []rewriteSection) {
+	names, models := map[string]int{}, map[string]string{}
+	for i, r := range list {
+		at := item("modelRewrites", i)
+		before, twice := names[r.Name]
+		switch {
+		case r.Name == "":
+			l.Fail(at+".name", "missing")
+		case twice:
+			l.Fail(at+".name", "%s stands twice, first as %s", clip.Value(r.Name), item("modelRewrites", before))
+		default:
+			names[r.Name] = i
+		}
+		if len(r.Rules) == 0 {
+			l.Fail(at+".rules", "missing")
+		}
+		rewrite := rewrites.Rewrite{Name: r.Name}
+		for j := range r.Rules {
+			path := at + "." + item("rules", j)
+			rewrite.Rules = append(rewrite.Rules, rewrites.Rule{
+				Models: l.matches(path, r.Rules[j].Matches, models), Targets: l.targets(path, r.Rules[j].Targets),
+			})
+		}
+		l.config.Rewrites = append(l.config.Rewrites, rewrite)
+	}
+}
+
+// matches returns the models that a rule is for. first has the rules so far, each by what it is for; "" = all.
+func (l *loader) matches(rule string, list []matchSection, first map[string]string) []string {
+	if len(list) == 0 {
+		l.once(rule, "all models", "", first)
+	}
+	var models []string
+	for i, m := range list {
+		at := rule + "." + item("matches", i) + ".model"
+		if m.Model.Type != "" && m.Model.Type != exactMatch {
+			l.Fail(at+".type", "got %s, want %s", clip.Value(m.Model.Type), exactMatch)
+		}
+		if m.Model.Value == "" {
+			l.Fail(at+".value", "missing")
+			continue
+		}
+		l.once(at+".value", clip.Value(m.Model.Value), m.Model.Value, first)
+		models = append(models, m.Model.Value)
+	}
+	return models
+}
+
+// once warns of what a rule before is for too.
+func (l *loader) once(path, what, key string, first map[string]string) {
+	if before, twice := first[key]; twice {
+		l.Warn(path, "a rule for %s stands before, %s, so this has no effect", what, before)
+		return
+	}
+	first[key] = path
+}
+
+// targets returns the targets of a rule.
+func (l *loader) targets(rule string, list []targetSection) []rewrites.Target {
+	if len(list) == 0 {
+		l.Fail(rule+".targets", "missing")
+		return nil
+	}
+	sum, weighted := 0, 0
+	var targets []rewrites.Target
+	for i, t := range list {
+		at, weight := rule+"."+item("targets", i), 1
+		if t.Weight != nil {
+			weight = *t.Weight
+			weighted++
+		}
+		if weight < 0 || weight > mostWeight {
+			l.Fail(at+".weight", "got %d, want 0 to %d", weight, mostWeight)
+			weight = 1
+		}
+		switch {
+		case t.ModelRewrite == "":
+			l.Fail(at+".modelRewrite", "missing")
+		case strings.ContainsFunc(t.ModelRewrite, unicode.IsControl):
+			l.Fail(at+".modelRewrite", "%s has a control character", clip.Value(t.ModelRewrite))
+		}
+		sum += weight
+		targets = append(targets, rewrites.Target{Model: t.ModelRewrite, Weight: weight})
+	}
+	if sum == 0 {
+		l.Fail(rule+".targets", "all weights are 0, want one above")
+	}
+	if weighted > 0 && weighted < len(list) {
+		l.Warn(rule+".targets", "some have a weight and some have none, which counts as 1")
+	}
+	return targets
 }
 
 // flowControl checks the section, which has no effect while its feature gate is off, and no other value of the gate is

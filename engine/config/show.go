@@ -28,7 +28,7 @@ func Show(data []byte, defaults Settings) ([]byte, error) {
 		pairOf("apiVersion", text(v1)), pairOf("kind", text("EndpointPickerConfig")),
 		pairOf("featureGates", sequence(text("flowControl=false"), text("haPopulateNonLeaderDatastore=true"))),
 		pairOf("plugins", s.plugins()), pairOf("schedulingProfiles", s.profiles()),
-		pairOf("objectives", s.objectives()),
+		pairOf("objectives", s.objectives()), pairOf("modelRewrites", s.rewrites()),
 		pairOf("dataLayer", s.sources()), pairOf("requestHandler", s.requestHandler()),
 	)
 	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
@@ -190,6 +190,30 @@ func (s *shower) objectives() *yaml.Node {
 		list.Content = append(list.Content, mapping(
 			pairOf("name", text(name)), pairOf("priority", plain(strconv.Itoa(s.config.Priorities[name]))),
 		))
+	}
+	return list
+}
+
+// rewrites returns the rewrites in the order of the file, which has an effect.
+func (s *shower) rewrites() *yaml.Node {
+	list := sequence()
+	for _, rewrite := range s.config.Rewrites {
+		rules := sequence()
+		for _, rule := range rewrite.Rules {
+			matches, targets := sequence(), sequence()
+			for _, model := range rule.Models {
+				matches.Content = append(matches.Content, mapping(pairOf("model", mapping(
+					pairOf("type", text(exactMatch)), pairOf("value", text(model)),
+				))))
+			}
+			for _, t := range rule.Targets {
+				targets.Content = append(targets.Content, mapping(
+					pairOf("weight", plain(strconv.Itoa(t.Weight))), pairOf("modelRewrite", text(t.Model)),
+				))
+			}
+			rules.Content = append(rules.Content, mapping(pairOf("matches", matches), pairOf("targets", targets)))
+		}
+		list.Content = append(list.Content, mapping(pairOf("name", text(rewrite.Name)), pairOf("rules", rules)))
 	}
 	return list
 }

@@ -72,6 +72,15 @@ func TestDiff(t *testing.T) {
 			newHead + "objectives: [{name: a, priority: -1}]",
 			[]string{"objectives[a].priority: 1 -> -1", `objectives[b].name: "b" -> absent`,
 				"objectives[b].priority: 0 -> absent"}},
+		"a rewrite, its defaults written": {
+			newHead + "modelRewrites: [{name: a, rules: [{matches: [{model: {value: m}}], targets: [{modelRewrite: " +
+				"b}]}]}]",
+			newHead + "modelRewrites: [{name: a, rules: [{matches: [{model: {type: Exact, value: m}}], " +
+				"targets: [{modelRewrite: b, weight: 1}]}]}]", nil},
+		"the weight of a target": {
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}]}]",
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 2}]}]}]",
+			[]string{"modelRewrites[a].rules[0].targets[0].weight: 1 -> 2"}},
 		"a plugin": {newHead + "plugins: [{type: queue-scorer}]",
 			newHead + "plugins: [{type: decode-filter}, {type: queue-scorer}]",
 			[]string{"plugins[decode-filter].name: absent -> \"decode-filter\"",

@@ -93,6 +93,7 @@ type HeadersAnswer struct {
 	Direction Direction
 	// OnBody makes it the answer to the body, which the proxy holds together with the headers (mode BUFFERED).
 	OnBody          bool
+	Body            []byte // takes the place of the one that the proxy holds; only with OnBody; nil = that one stays
 	Set             []Header
 	Remove          []string
 	ClearRouteCache bool // Envoy ignores it without a header mutation, and in the response direction
@@ -127,6 +128,12 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 	if len(a.Set)+len(a.Remove) > 0 {
 		dst = appendMutation(dst, 2, a.Set, a.Remove)
 	}
+	if a.Body != nil {
+		var body int
+		dst, body = open(dst, 3)
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), a.Body)
+		dst = shut(dst, body)
+	}
 	if a.ClearRouteCache {
 		dst = appendUint(dst, 5, 1)
 	}
@@ -145,7 +152,7 @@ func AppendHeadersAnswer(dst []byte, a *HeadersAnswer) []byte {
 // room returns how many bytes the encoding takes at most, unless a length is above 16 KiB or a name is not UTF-8.
 func (a *HeadersAnswer) room() int {
 	const each = 24 // tags and lengths of one entry: of one or two texts, or of the modes
-	n := 2 * each
+	n := 3*each + len(a.Body)
 	for _, h := range a.Set {
 		n += each + len(h.Key) + len(h.Value)
 	}

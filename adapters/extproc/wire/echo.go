@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -263,6 +265,14 @@ func (b *Body) Append(r *Request) {
 		b.grow(room)
 	}
 	*b.buf = r.AppendBody(*b.buf)
+}
+
+// Splice puts text in the place of the bytes from..to.
+func (b *Body) Splice(from, to int, text []byte) {
+	if room := b.room(b.Len() + max(len(text)-(to-from), 0)); b.buf == nil || cap(*b.buf) < room {
+		b.grow(room)
+	}
+	*b.buf = slices.Replace(*b.buf, from, to, text...)
 }
 
 // Len returns how many bytes were gathered.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 )
 
 func newConfig(types *config.Catalogue) *cobra.Command {
@@ -215,10 +216,33 @@ func describe(c *config.Config) string {
 	for _, name := range slices.Sorted(maps.Keys(c.Priorities)) {
 		fmt.Fprintf(&b, "objective %s, priority %d\n", strconv.QuoteToGraphic(name), c.Priorities[name])
 	}
+	for _, rewrite := range c.Rewrites {
+		fmt.Fprintf(&b, "rewrite   %s\n", strconv.QuoteToGraphic(rewrite.Name))
+		for _, rule := range rewrite.Rules {
+			b.WriteString("  " + describeRule(&rule) + "\n")
+		}
+	}
 	if c.Discovery.Path != "" {
 		fmt.Fprintf(&b, "endpoints %s\n", c.Discovery.Path)
 	}
 	return b.String()
+}
+
+// describeRule returns a rule as one line: the models that it is for, and those that serve them.
+func describeRule(rule *rewrites.Rule) string {
+	models := "every other model"
+	if len(rule.Models) > 0 {
+		quoted := make([]string, len(rule.Models))
+		for i, m := range rule.Models {
+			quoted[i] = strconv.QuoteToGraphic(m)
+		}
+		models = strings.Join(quoted, ", ")
+	}
+	targets := make([]string, len(rule.Targets))
+	for i, t := range rule.Targets {
+		targets[i] = fmt.Sprintf("%s, weight %d", strconv.QuoteToGraphic(t.Model), t.Weight)
+	}
+	return models + " to " + strings.Join(targets, "; ")
 }
 
 // pluginName returns a plugin's name, followed by its type if that is another word.

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -102,8 +103,9 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	}
 	c.streams = extproc.Configuration{
 		Number: number, Start: picks.Start, Parser: noParser{}, Priorities: l.Priorities,
-		Headers: l.Plan.Layout().Headers(),
-		Scan:    func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Rewrites: rewrites.NewTable(l.Rewrites),
+		Headers:  l.Plan.Layout().Headers(),
+		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
 	}
 	if l.ParseOpenAI {
 		c.streams.Parser = f.parser

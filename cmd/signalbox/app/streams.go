@@ -58,3 +58,7 @@ func connectionOf(ctx context.Context) extproc.Connection {
 type noParser struct{}
 
 func (noParser) Parse(string, string, string, []byte, *messages.Request) error { return nil }
+
+func (noParser) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
+	return 0, 0, nil
+}

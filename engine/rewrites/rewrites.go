@@ -1,0 +1,89 @@
+// Package rewrites says which model serves a request in place of the one that its client named. It owns the precedence
+// of rules and the drawing by weight; it never reads files and never touches a body.
+package rewrites
+
+// Rewrite is a named list of rules.
+type Rewrite struct {
+	Name  string
+	Rules []Rule
+}
+
+// Rule sends requests of some models to others.
+type Rule struct {
+	Models  []string // that it is for, compared byte by byte; empty = all that no rule names
+	Targets []Target // at least one, with a sum of weights above 0
+}
+
+// Target is a model that takes its part of the requests of a rule.
+type Target struct {
+	Model  string
+	Weight int // its part is Weight of the sum of the rule's weights; 0 = none
+}
+
+// Table finds the target of a request. It never changes. A nil Table has no rules.
+type Table struct {
+	exact map[string][]Target
+	rest  []Target // of the models that exact does not have; nil = they stay as they are
+}
+
+// NewTable returns the table of a list, or nil if the list has no rules. A rule that names the model goes before one
+// that is for all, and of two such rules the first in the list.
+func NewTable(list []Rewrite) *Table {
+	t := &Table{exact: map[string][]Target{}}
+	for _, rewrite := range list {
+		for _, rule := range rewrite.Rules {
+			t.add(rule)
+		}
+	}
+	if t.rest == nil && len(t.exact) == 0 {
+		return nil
+	}
+	return t
+}
+
+// add adds a rule that comes after all those before.
+func (t *Table) add(rule Rule) {
+	if len(rule.Models) == 0 && t.rest == nil {
+		t.rest = rule.Targets
+	}
+	for _, model := range rule.Models {
+		if t.exact[model] == nil {
+			t.exact[model] = rule.Targets
+		}
+	}
+}
+
+// Target returns the model that serves a request for a model. The draw decides between targets: the same draw gives
+// the same target, and draws that follow each other spread by weight. It returns false if no rule is for the model.
+func (t *Table) Target(model string, draw uint64) (string, bool) {
+	if t == nil {
+		return "", false
+	}
+	targets := t.exact[model]
+	if targets == nil {
+		targets = t.rest
+	}
+	var sum uint64
+	for _, target := range targets {
+		sum += uint64(target.Weight)
+	}
+	if sum == 0 {
+		return "", false
+	}
+	at := mix(draw) % sum
+	for _, target := range targets {
+		if at < uint64(target.Weight) {
+			return target.Model, true
+		}
+		at -= uint64(target.Weight)
+	}
+	return "", false
+}
+
+// mix spreads a number over all 64 bits, as SplitMix64 does.
+func mix(n uint64) uint64 {
+	n += 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}

@@ -1,0 +1,74 @@
+package rewrites
+
+import "testing"
+
+func TestTarget(t *testing.T) {
+	to := func(model string) []Target { return []Target{{model, 1}} }
+	list := []Rewrite{
+		{"first", []Rule{{nil, to("any")}, {[]string{"a", "b"}, to("ab")}}},
+		{"second", []Rule{{[]string{"b", "c"}, to("bc")}, {nil, to("late")}}},
+	}
+	tests := map[string]struct {
+		list  []Rewrite
+		model string
+		want  string // "" = none
+	}{
+		"no rules":                  {nil, "a", ""},
+		"a rewrite without rules":   {[]Rewrite{{Name: "empty"}}, "a", ""},
+		"exact goes before all":     {list, "a", "ab"},
+		"of two the first":          {list, "b", "ab"},
+		"of another rewrite":        {list, "c", "bc"},
+		"of two for all the first":  {list, "d", "any"},
+		"a request without a model": {list, "", "any"},
+		"none matches":              {list[1:2:2][:1], "a", "late"},
+		"case counts":               {[]Rewrite{{"x", []Rule{{[]string{"a"}, to("t")}}}}, "A", ""},
+		"no prefix":                 {[]Rewrite{{"x", []Rule{{[]string{"a"}, to("t")}}}}, "ab", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, ok := NewTable(tc.list).Target(tc.model, 1)
+			if got != tc.want || ok != (tc.want != "") {
+				t.Errorf("model %q: got %q, %v, want %q", tc.model, got, ok, tc.want)
+			}
+		})
+	}
+}
+
+func TestDraws(t *testing.T) {
+	const draws = 10_000
+	tests := map[string]struct {
+		targets []Target
+		want    map[string]float64
+	}{
+		"one":       {[]Target{{"a", 7}}, map[string]float64{"a": 1}},
+		"equal":     {[]Target{{"a", 1}, {"b", 1}}, map[string]float64{"a": 0.5, "b": 0.5}},
+		"70 and 30": {[]Target{{"a", 70}, {"b", 30}}, map[string]float64{"a": 0.7, "b": 0.3}},
+		"none of 0": {[]Target{{"a", 0}, {"b", 3}, {"c", 0}}, map[string]float64{"b": 1}},
+		"three":     {[]Target{{"a", 1}, {"b", 2}, {"c", 1}}, map[string]float64{"a": 0.25, "b": 0.5, "c": 0.25}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable([]Rewrite{{"x", []Rule{{nil, tc.targets}}}})
+			got := map[string]int{}
+			for draw := range uint64(draws) {
+				model, _ := table.Target("m", draw)
+				if again, _ := table.Target("m", draw); again != model {
+					t.Fatalf("draw %d: got %s, then %s", draw, model, again)
+				}
+				got[model]++
+			}
+			for model, n := range got {
+				if part := float64(n) / draws; part < tc.want[model]-0.02 || part > tc.want[model]+0.02 {
+					t.Errorf("%s has %.3f of the draws, want %.2f", model, part, tc.want[model])
+				}
+			}
+		})
+	}
+}
+
+func TestTargetAllocatesNothing(t *testing.T) {
+	table := NewTable([]Rewrite{{"x", []Rule{{[]string{"a"}, []Target{{"b", 1}, {"c", 2}}}}}})
+	if n := testing.AllocsPerRun(100, func() { _, _ = table.Target("a", 5) }); n != 0 {
+		t.Errorf("got %v allocations, want 0", n)
+	}
+}
