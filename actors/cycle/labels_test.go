@@ -92,6 +92,26 @@ func TestModelIsKnownOnceItIsAnsweredOrListed(t *testing.T) {
 	}
 }
 
+// The configuration names the model that serves, so its name counts at once; a name that clients make up does not.
+func TestRewrittenRequestsAreCountedUnderBothNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		want   map[string]string
+	}{
+		"answered": {200, map[string]string{"default-flow|real|2|target|": "1", "default-flow|other|2|target|": "0"}},
+		"refused":  {404, map[string]string{"default-flow|other|2|target|": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, spec)
+			r := asked("real", messages.DefaultFairness, c.status)
+			r.Target = "target"
+			b.live(r, b.pool.Snapshot().Endpoints[0])
+			b.want("llm_d_epp_request_total", c.want)
+			b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|target|": "1"})
+		})
+	}
+}
+
 func TestRequestsInFlightMoveWhenTheirNamesBecomeKnown(t *testing.T) {
 	b := newBench(t, spec)
 	e := b.pool.Snapshot().Endpoints[0]

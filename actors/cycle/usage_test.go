@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -120,5 +121,29 @@ func TestAnswersWithErrorsTeachNothing(t *testing.T) {
 		messages.ResponseEnded{ResponseBytes: 900, Logged: messages.Logged{Status: 200, Headers: 1}})
 	if got.Usage.Source != messages.UsageNotLearned {
 		t.Errorf("usage %+v, want none that was learned", got.Usage)
+	}
+}
+
+// The record has both names of a rewritten request. What its tokens weigh is learnt of the model that serves: a request
+// that names it itself is estimated by it.
+func TestRewrittenRequestIsRecordedUnderBothNames(t *testing.T) {
+	s := newScene(t)
+	rewritten := func(s *scene) {
+		streamedChat(s)
+		s.asked.Model, s.asked.Rewrite = "target", messages.Rewrite{Made: true, From: "named"}
+	}
+	var r messages.Record
+	for _, tokens := range []int{4, 8, 16, 32, 64, 128} {
+		r = s.life(t, rewritten, messages.ResponseStarted{Status: 200},
+			messages.ResponseEnded{ResponseBytes: int64(500 + 10*tokens), Usage: reported(tokens)})
+	}
+	if r.Model != "named" || r.Target != "target" {
+		t.Errorf("the record has model %q and target %q, want named and target", r.Model, r.Target)
+	}
+	for model, want := range map[string]bool{"target": true, "named": false} {
+		u := s.estimates.Usage(&records.Answer{Model: model, Form: s.asked.Form, Usage: false, Bytes: 900, Whole: true})
+		if learnt := u.Source == messages.UsageEstimated; learnt != want {
+			t.Errorf("an answer of %s is estimated: %t, want %t", model, learnt, want)
+		}
 	}
 }

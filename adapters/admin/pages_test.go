@@ -195,7 +195,7 @@ func prefilled() messages.Record {
 // rejected is a request for which no endpoint was looked for.
 func rejected() messages.Record {
 	return messages.Record{
-		Request: 44, Model: "llama-3", Flow: messages.FlowKey{Fairness: "default"},
+		Request: 44, Model: "llama-3", Target: "llama-3\r\ncanary", Flow: messages.FlowKey{Fairness: "default"},
 		ArrivedAt: noon.Add(-2 * time.Second),
 		Ended:     1500 * time.Millisecond, QueueWait: 1500 * time.Millisecond, Reason: messages.TTLExpired,
 	}

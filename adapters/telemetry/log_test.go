@@ -17,7 +17,8 @@ import (
 )
 
 var served = messages.Record{
-	Request: 7, ClientID: "mine", Model: "m", Flow: messages.FlowKey{Fairness: "tenant", Priority: -2}, Status: 200,
+	Request: 7, ClientID: "mine", Model: "m", Target: "m-v2", Flow: messages.FlowKey{Fairness: "tenant", Priority: -2},
+	Status: 200,
 	Ended:  3 * time.Second,
 	Served: messages.EndpointID{Slot: 1, Generation: 1}, SampleAge: 20 * time.Millisecond, QueueWait: time.Second,
 	Events: messages.ListOf(messages.RecordEvent{Name: "RequestArrived"}),
@@ -142,9 +143,10 @@ func TestRequestLineSaysWhereAndWhy(t *testing.T) {
 	}
 	got := lines[0]
 	for key, want := range map[string]any{
-		"level": "info", "request": "0-7", "x-request-id": "mine", "model": "m", "fairness_id": "tenant",
-		"priority": -2.0,
-		"endpoint": "b:1", "score": 2.0,
+		"level": "info", "request": "0-7", "x-request-id": "mine", "model": "m", "target_model": "m-v2",
+		"fairness_id": "tenant",
+		"priority":    -2.0,
+		"endpoint":    "b:1", "score": 2.0,
 		"runner_up": 0.5, "lead": 1.5, "queue_wait": 1.0, "sample_age": 0.02, "status": 200.0, "duration": 3.0,
 	} {
 		if got[key] != want {

@@ -299,6 +299,10 @@ func TestLoadWarns(t *testing.T) {
 		"rule for all twice": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}, " +
 			"{targets: [{modelRewrite: c}]}]}]",
 			"line 3: modelRewrites[0].rules[1]: a rule for all models stands before, modelRewrites[0].rules[0], so"},
+		"rewrites without a parser": {newHead + "plugins: [{type: passthrough-parser}]\n" +
+			"requestHandler: {parsers: [{pluginRef: passthrough-parser}]}\n" +
+			"modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}]}]",
+			"line 5: modelRewrites: no parser reads the models of requests, so this has no effect"},
 		"some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
 			"{modelRewrite: c}]}]}]",
 			"line 3: modelRewrites[0].rules[0].targets: some have a weight and some have none, which counts as 1"},

@@ -278,6 +278,9 @@ const mostWeight = 1_000_000
 
 // rewrites sets the rewrites of models.
 func (l *loader) rewrites(list []rewriteSection) {
+	if len(list) > 0 && !l.config.ParseOpenAI {
+		l.Warn("modelRewrites", "no parser reads the models of requests, so this has no effect")
+	}
 	names, models := map[string]int{}, map[string]string{}
 	for i, r := range list {
 		at := item("modelRewrites", i)
