@@ -65,6 +65,8 @@ type fills struct {
 	further  []*attributes.Source // beside the metrics page
 	pages    []fill[pageValue]    // from the pages of further
 	page     *attributes.Source   // the metrics page; nil = every endpoint has it
+	every    uint64               // bits of all sources
+	plain    bool                 // the metrics page of every endpoint is all that plugins read
 	queued   []int                // slots of the queue: sampled, and what was picked since
 	requests []int
 	tokens   []int
@@ -107,9 +109,6 @@ func (f *fills) source(of *attributes.Source) int {
 	f.further = append(f.further, of)
 	return len(f.further)
 }
-
-// every returns the bits of all sources.
-func (f *fills) every() uint64 { return 2<<len(f.further) - 1 }
 
 func newFills(l *attributes.Layout) *fills {
 	f := &fills{layout: l}
@@ -154,6 +153,7 @@ func newFills(l *attributes.Layout) *fills {
 			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, waitingLoRAs})
 		}
 	}
+	f.every, f.plain = 2<<len(f.further)-1, len(f.further) == 0 && f.page.Selects(nil)
 	return f
 }
 

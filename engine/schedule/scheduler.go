@@ -68,29 +68,35 @@ type StageEndpoint struct {
 func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
 	began := s.tools.Clock.Nanos()
 	s.run.observer = p.observer
-	out := s.schedule(p, req, snap, now)
+	var out Outcome
+	s.schedule(&out, p, req, snap, now)
 	s.run.observer = nil // an idle loop must not keep the observer of a plan that has gone
 	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
 	return out
 }
 
-func (s *Scheduler) schedule(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
+func (s *Scheduler) schedule(
+	out *Outcome, p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time,
+) {
 	s.view.gather(p, req, snap, now)
 	s.view.match(req, snap.Slots(), s.tools.Matcher)
-	out := Outcome{Decision: s.begin(p, snap), PrefixBlocks: -1}
+	out.Decision, out.PrefixBlocks = s.begin(p, snap), -1
 	switch {
 	case len(snap.Endpoints) == 0:
-		return out.fail(messages.NoEndpoints, "the pool has no endpoints")
+		out.fail(messages.NoEndpoints, "the pool has no endpoints")
+		return
 	case len(s.view.all) == 0:
-		return out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
+		out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
+		return
 	}
 	s.course.Request = req
 	defer s.forget()
 	runs, why, detail := s.profiles(p, &out.Decision, now)
 	if why != messages.NoReason {
-		return out.fail(why, detail)
+		out.fail(why, detail)
+		return
 	}
-	return s.finish(out, p, runs, now)
+	s.finish(out, p, runs, now)
 }
 
 // profiles runs the profiles that the handler names, and notes them in the decision. It returns why the request is
@@ -155,41 +161,41 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 // forget drops the request, which a loop must not keep until the next one comes.
 func (s *Scheduler) forget() { s.course.Request = nil }
 
-func (o Outcome) fail(why messages.Reason, detail string) Outcome {
-	o.Reason, o.Detail = why, detail
-	return o
-}
+func (o *Outcome) fail(why messages.Reason, detail string) { o.Reason, o.Detail = why, detail }
 
 // finish sets the outcome to the pick of the primary run, as the handler has it. It may make the request the probe of
 // an outlier, which then comes first.
-func (s *Scheduler) finish(out Outcome, p *Plan, runs []messages.ProfileRun, now time.Time) Outcome {
+func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, now time.Time) {
 	primary := p.handler.Primary(&s.course)
 	if primary < 0 || primary >= len(runs) {
-		return out.fail(messages.Internal, "the profile handler named no profile that ran")
+		out.fail(messages.Internal, "the profile handler named no profile that ran")
+		return
 	}
 	result := &s.course.Results[primary]
 	if result.Reason != messages.NoReason {
-		return out.fail(result.Reason, result.Detail)
+		out.fail(result.Reason, result.Detail)
+		return
 	}
 	probe, ranked := s.probes[primary], result.Ranked
 	if probe.open() {
 		result.Ranked = probe.front(ranked)
 		if fault := s.settle(p, primary, true); fault != "" {
-			return out.fail(messages.Internal, fault)
+			out.fail(messages.Internal, fault)
+			return
 		}
 		out.Probe = probe.due.Probe() // only now, for a handler that panics would never give it back
 	}
 	if !out.Probe {
 		result.Ranked = ranked
 		if fault := s.settle(p, primary, false); fault != "" {
-			return out.fail(messages.Internal, fault)
+			out.fail(messages.Internal, fault)
+			return
 		}
 	}
 	out.Decision.Probe, out.Decision.Primary = out.Probe, primary
 	s.note(&runs[primary], now)
 	out.Decision.Profiles = messages.TakeList(runs)
-	s.deliver(&out)
-	return out
+	s.deliver(out)
 }
 
 // settle sets final to what the handler makes of the primary run. It returns what is wrong with that; "" = nothing.

@@ -116,12 +116,18 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 type source struct {
 	endpoint *endpoints.Endpoint
 	sample   *endpoints.Sample // nil = it had none
-	pages    *endpoints.Pages  // nil = it had none, or no plugin reads them
 	queued   float64           // of the sample; NaN = unknown
 	until    time.Time         // the last moment at which the sample is fresh
-	further  []time.Time       // the same of the pages, by further source
-	failing  uint64            // bits of further sources
-	unasked  uint64            // bits of sources that do not ask this endpoint
+	more     *moreSources      // nil = the metrics page of every endpoint is all that plugins read
+}
+
+// moreSources says what a place was read from beside the metrics page.
+type moreSources struct {
+	endpoint *endpoints.Endpoint
+	pages    *endpoints.Pages // nil = it had none
+	until    []time.Time      // the last moment at which a page is fresh, by further source
+	failing  uint64           // bits of further sources
+	unasked  uint64           // bits of sources that do not ask this endpoint
 }
 
 // room makes room for n endpoints. It drops what is known if anything moves to other memory, or if the plan has other
@@ -151,59 +157,74 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 	at := len(v.all)
 	v.all = v.all[:at+1]
 	out, k := &v.all[at], &v.known[at]
-	var pages *endpoints.Pages
-	if len(v.fills.further) > 0 {
-		pages = e.Pages()
-	}
-	if smp := e.Sample(); k.endpoint != e || k.sample != smp || k.pages != pages {
+	if smp := e.Sample(); k.endpoint != e || k.sample != smp {
 		*out = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
-		*k = source{endpoint: e, sample: smp, pages: pages, queued: math.NaN(), further: k.further[:0]}
-		if !v.fills.page.Selects(e.Labels) {
-			smp, k.unasked = nil, metricsPage
-		}
-		if smp != nil {
+		*k = source{endpoint: e, sample: smp, queued: math.NaN(), more: k.more}
+		if smp != nil && v.fills.page.Selects(e.Labels) {
 			k.queued, k.until = known(float64(smp.Waiting)), smp.FreshUntil(v.stale)
+			v.sampled(at, smp)
+		} else {
+			v.sampled(at, nil)
 		}
-		v.sampled(at, smp)
-		v.answered(at)
 	}
-	out.fresh, out.failing = k.unasked, k.failing
+	out.fresh, out.failing = 0, 0
 	if !now.After(k.until) {
-		out.fresh |= metricsPage
+		out.fresh = metricsPage
 	}
-	if k.unasked&metricsPage == 0 && e.Failing() {
-		out.failing |= metricsPage
+	if e.Failing() {
+		out.failing = metricsPage
 	}
-	for i := range k.further {
-		if !now.After(k.further[i]) {
-			out.fresh |= 2 << i
-		}
+	if !v.fills.plain {
+		v.readMore(at, now)
 	}
-	if out.fresh != v.fills.every() || out.failing != 0 {
+	if out.fresh != v.fills.every || out.failing != 0 {
 		v.doubtful++
 	}
 	v.load[at] = e.Counters()
 }
 
+// readMore reads the further sources of the endpoint at a place, and which sources do not ask it.
+func (v *view) readMore(at int, now time.Time) {
+	out, k := &v.all[at], &v.known[at]
+	if k.more == nil {
+		k.more = new(moreSources)
+	}
+	m := k.more
+	if pages := k.endpoint.Pages(); m.endpoint != k.endpoint || m.pages != pages {
+		*m = moreSources{endpoint: k.endpoint, pages: pages, until: m.until[:0]}
+		if !v.fills.page.Selects(k.endpoint.Labels) {
+			m.unasked = metricsPage
+		}
+		v.answered(at)
+	}
+	out.fresh |= m.unasked
+	out.failing = out.failing&^m.unasked | m.failing
+	for i := range m.until {
+		if !now.After(m.until[i]) {
+			out.fresh |= 2 << i
+		}
+	}
+}
+
 // answered writes what further sources say of the endpoint at a place.
 func (v *view) answered(at int) {
-	k := &v.known[at]
+	m := v.known[at].more
 	for i, from := range v.fills.further {
-		bit, page := uint64(2)<<i, k.pages.Of(from.Name)
-		k.further = append(k.further, time.Time{})
+		bit, page := uint64(2)<<i, m.pages.Of(from.Name)
+		m.until = append(m.until, time.Time{})
 		switch {
-		case !from.Selects(k.endpoint.Labels):
-			k.unasked |= bit
+		case !from.Selects(m.endpoint.Labels):
+			m.unasked |= bit
 		case page != nil:
-			k.further[i] = page.FreshUntil(v.stale)
+			m.until[i] = page.FreshUntil(v.stale)
 			if page.Failing {
-				k.failing |= bit
+				m.failing |= bit
 			}
 		}
 	}
 	for _, f := range v.fills.pages {
 		value, bit := math.NaN(), uint64(2)<<f.of.source
-		if page := k.pages.Of(v.fills.further[f.of.source].Name); page != nil && k.unasked&bit == 0 {
+		if page := m.pages.Of(v.fills.further[f.of.source].Name); page != nil && m.unasked&bit == 0 {
 			value = page.Value(f.of.attribute, f.of.producer)
 		}
 		v.numbers.columns[f.slot][at] = value
@@ -214,11 +235,12 @@ func (v *view) answered(at int) {
 // none.
 func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 	k, age := &v.known[at], time.Duration(-1)
-	if k.sample != nil && k.unasked&metricsPage == 0 && (p.shown&metricsPage != 0 || p.shown == 0) {
+	asked := k.more == nil || k.more.unasked&metricsPage == 0
+	if k.sample != nil && asked && (p.shown&metricsPage != 0 || p.shown == 0) {
 		age = now.Sub(k.sample.At)
 	}
 	for i, from := range v.fills.further {
-		if page := k.pages.Of(from.Name); page != nil && !page.At.IsZero() && p.shown&(2<<i) != 0 {
+		if page := k.more.pages.Of(from.Name); page != nil && !page.At.IsZero() && p.shown&(2<<i) != 0 {
 			age = max(age, now.Sub(page.At))
 		}
 	}
