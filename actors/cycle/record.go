@@ -18,12 +18,11 @@ type record struct {
 
 const eventSlots = 16
 
-// event becomes a messages.RecordEvent. It is half as large, and every cycle has sixteen.
+// event becomes a messages.RecordEvent. It takes 16 bytes, and every cycle has sixteen.
 type event struct {
-	at           time.Duration
-	waited, took span
-	kind         runtime.Kind // of the message
-	to           receiver
+	at, waited, took span
+	kind             runtime.Kind // of the message
+	to               receiver
 }
 
 // span is a time.Duration to seven digits, in half the memory.
@@ -88,7 +87,7 @@ func (r *record) note(kind runtime.Kind, to receiver, at time.Duration) int {
 		r.rec.Dropped++
 		return -1
 	}
-	r.events[r.count] = event{at: at, kind: kind, to: to}
+	r.events[r.count] = event{at: span(at), kind: kind, to: to}
 	r.count++
 	return r.count - 1
 }
@@ -98,8 +97,8 @@ func (r *record) listEvents(ctx runtime.Context[messages.CycleMsg]) messages.Lis
 	list := make([]messages.RecordEvent, r.count)
 	for i, e := range r.events[:r.count] {
 		list[i] = messages.RecordEvent{
-			Name: ctx.KindName(e.kind), To: receivers[e.to], At: e.at, Waited: time.Duration(e.waited),
-			Took: time.Duration(e.took),
+			Name: ctx.KindName(e.kind), To: receivers[e.to],
+			At: time.Duration(e.at), Waited: time.Duration(e.waited), Took: time.Duration(e.took),
 		}
 	}
 	return messages.TakeList(list)
