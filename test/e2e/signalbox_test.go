@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -31,7 +32,7 @@ func simulatedProcess(t *testing.T, count int, args ...string) (*process, []stri
 // picker is one `signalbox serve` and the endpoints file that it watches.
 type picker struct {
 	*process
-	binary   string // that runs
+	binary   string // that runs; "" = the command
 	file     string
 	flags    []string
 	grpcPort int
@@ -60,8 +61,7 @@ func newPicker(t *testing.T, host string, flags ...string) *picker {
 	t.Helper()
 	ports := freePorts(t, 3)
 	p := &picker{
-		binary: binary,
-		file:   filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
+		file: filepath.Join(t.TempDir(), "endpoints.yaml"), grpcPort: ports[0], healthPort: ports[1],
 		metrics: "http://" + net.JoinHostPort(host, strconv.Itoa(ports[2])),
 	}
 	p.flags = append([]string{
@@ -75,7 +75,7 @@ func newPicker(t *testing.T, host string, flags ...string) *picker {
 // startAgain starts the process with the same flags and waits until it answers.
 func (p *picker) startAgain(t *testing.T) {
 	t.Helper()
-	p.process = start(t, "signalbox", p.binary, p.flags...)
+	p.process = start(t, "signalbox", cmp.Or(p.binary, binary), p.flags...)
 	eventually(t, 10*time.Second, "signalbox serves its health page", func() bool {
 		if p.gone() {
 			t.Fatalf("signalbox ended: %v", p.result)
