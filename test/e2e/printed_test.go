@@ -79,6 +79,7 @@ func takesPrinted(t *testing.T, cluster string, flags []string) {
 	servers := simulated(t, 2, quick...)
 	p, _ := serveXds(t, servers, flags...)
 	e := startPrinted(t, p, "--cluster", cluster)
+	e.asksPicker(t) // without a pick, original-dst has nowhere to go
 	c := newClient(e.url)
 	t.Cleanup(c.close)
 	eventually(t, 10*time.Second, "envoy asks the picker", func() bool {
