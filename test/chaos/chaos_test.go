@@ -104,6 +104,7 @@ func kinds(requests int) []string {
 		"fetch answered too late",
 		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics",
 		"filter keeps nothing",
+		"configuration replaced", "bad configuration", "request split",
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing",
 		"picker picks out of range", "handler panics",
 		"question answered", "question answered in part",
@@ -147,6 +148,7 @@ func (s *session) storm() {
 	over := make(chan struct{})
 	var beside sync.WaitGroup
 	beside.Go(func() { s.churn(over) })
+	beside.Go(func() { s.replace(over) })
 	for range curious {
 		beside.Go(func() { s.inquire(over) })
 	}

@@ -93,6 +93,19 @@ func (s *session) churn(over <-chan struct{}) {
 	}
 }
 
+// replace changes the configuration until it is over.
+func (s *session) replace(over <-chan struct{}) {
+	for {
+		dice := s.faults.next("replace")
+		select {
+		case <-over:
+			return
+		case <-time.After(upTo(dice, 40*time.Millisecond)):
+			s.reload(dice)
+		}
+	}
+}
+
 // until waits, and fails the test if it is in vain.
 func (s *session) until(what string, so func() bool) {
 	s.Helper()

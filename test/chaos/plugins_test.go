@@ -111,6 +111,19 @@ func (p handler) Next(c *schedule.Course) schedule.Run {
 	return p.Handler.Next(c)
 }
 
+// Finish splits some requests: another endpoint works for them before the destination does.
+func (p handler) Finish(c *schedule.Course, f *schedule.Final) {
+	n, ok := numberOf(c.Request.ClientID)
+	if !ok || p.off.Load() {
+		return
+	}
+	dice := diceOf(p.seed, "stages", uint64(n))
+	if at := dice.IntN(c.Len()); at != f.Destinations[0].At && dice.IntN(4) == 0 {
+		f.Stages = append(f.Stages, schedule.Stage{Run: f.Primary, At: at, Prompt: true})
+		p.met("request split")
+	}
+}
+
 // upTo is a random time below d.
 func upTo(dice *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(dice.Int64N(int64(d))) + 1

@@ -11,8 +11,11 @@ package chaos
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"runtime/metrics"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +36,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -60,6 +64,8 @@ type rig struct {
 	registry *prometheus.Registry
 	farm     *farm
 	picker   *signalbox.Picker
+	plugins  *telemetry.Plugins
+	inForce  atomic.Pointer[extproc.Configuration]
 	logs     *accesslog.Server
 
 	streams *extproc.Server
@@ -86,15 +92,14 @@ plugins:
 func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *rig {
 	r := &rig{TB: t, faults: newFaults(seed), ledger: newLedger(requests), registry: prometheus.NewRegistry()}
 	r.farm = &farm{faults: r.faults}
-	cfg, err := config.Load([]byte(settings), config.Settings{Destinations: 3, Stale: 2 * time.Second})
+	r.plugins = telemetry.NewPlugins(r.registry, zap.NewNop())
+	plan, err := r.plan(settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := r.values(cfg, seed)
-	telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(values.Plan)
-	r.picker, err = signalbox.New(values, signalbox.World{
+	r.picker, err = signalbox.New(r.values(plan, seed), signalbox.World{
 		Metrics: r.registry, Fetcher: r.farm, Checker: r.farm,
-		Report: func(*messages.Record) {}, Status: extproc.Status, Panicked: r.onPanic, Release: r.farm.rest.Wait,
+		Report: r.reported, Status: extproc.Status, Panicked: r.onPanic, Release: r.farm.rest.Wait,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,17 +113,71 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	return r
 }
 
-func (r *rig) values(cfg *config.Config, seed uint64) signalbox.Config {
+// plan is that of a configuration. Its profile has the configuration's number in its name.
+func (r *rig) plan(text string, number uint64) (*schedule.Plan, error) {
+	cfg, err := config.Load([]byte(text), config.Settings{Destinations: 3, Stale: 2 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	plan := r.faults.plan(cfg.Plan)
+	plan.Profiles()[0].Name = profileOf(number)
+	r.plugins.Observe(plan)
+	return plan, nil
+}
+
+func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(configuration, 10) }
+
+// reported checks that a request was scheduled by the plan of the configuration that it came under.
+func (r *rig) reported(of *messages.Record) {
+	for _, run := range of.Decision.Profiles.All() {
+		if run.Profile != profileOf(of.Configuration) {
+			r.Errorf("a request that came under configuration %d ran profile %q", of.Configuration, run.Profile)
+		}
+	}
+}
+
+var scraping = messages.Scraping{
+	Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
+}
+
+// reload brings another configuration into force, in the order of the command, or tries to with a bad one.
+func (r *rig) reload(dice *rand.Rand) {
+	text, number, changed := settings, r.inForce.Load().Number+1, scraping
+	if dice.IntN(5) == 0 {
+		text += "-of-no-type"
+	}
+	plan, err := r.plan(text, number)
+	if err != nil {
+		r.faults.met("bad configuration")
+		return
+	}
+	changed.Anew = dice.IntN(2) == 0
+	picks := r.picker.Prepare(number, plan, changed)
+	r.picker.Bring(picks)
+	r.inForce.Store(r.under(number, picks))
+	r.faults.met("configuration replaced")
+}
+
+// under is what streams take from a configuration.
+func (r *rig) under(number uint64, picks *signalbox.Configuration) *extproc.Configuration {
+	return &extproc.Configuration{
+		Number: number, Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults},
+		Start: func(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+			if first.Configuration != number {
+				r.Errorf("a request of configuration %d began under %d", first.Configuration, number)
+			}
+			return r.start(picks, first)
+		},
+		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
+}
+
+func (r *rig) values(plan *schedule.Plan, seed uint64) signalbox.Config {
 	return signalbox.Config{
 		Runtime: runtime.Config{Loops: loops, Seed: seed, HighWater: highWater, Intercept: intercept{r}},
-		Plan:    r.faults.plan(cfg.Plan),
+		Plan:    plan,
 		Limits:  limits,
-		Scraper: scraper.Config{
-			Scraping: messages.Scraping{
-				Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
-			},
-			Timeout: 100 * time.Millisecond,
-		},
+		Scraper: scraper.Config{Scraping: scraping, Timeout: 100 * time.Millisecond},
 		Outlier: outlier.Config{MaxEjectionPercent: 50, Config: machine.Config{
 			FirstEjection: 20 * time.Millisecond, LongestEjection: 100 * time.Millisecond,
 		}},
@@ -135,16 +194,13 @@ func (r *rig) onPanic(p runtime.Panic, _ []string) {
 
 // serve makes a server as the command does: windows, codec and all.
 func (r *rig) serve(bodyWait time.Duration) {
-	inForce := &extproc.Configuration{
-		Number: 1, Start: r.start, Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults},
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
-	}
+	r.inForce.Store(r.under(1, r.picker.InForce()))
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: instance, MaxBodyBytes: bodyLimit, MaxHeldBytes: heldLimit, BodyTimeout: bodyWait,
 		AnswerWithin: limits.Queue + limits.Pick, ResponseIdle: limits.ResponseIdle, WholeRequest: time.Hour,
 		Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
-		InForce: func() *extproc.Configuration { return inForce },
+		InForce: r.inForce.Load,
 		Refused: r.picker.Refused, Now: r.picker.System().Now,
 		Panicked: func(value any, stack []byte) {
 			if _, drawn := value.(fault); !drawn {
@@ -169,11 +225,13 @@ func (r *rig) serve(bodyWait time.Duration) {
 }
 
 // start spawns a cycle, and follows what its stream is told.
-func (r *rig) start(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
+func (r *rig) start(
+	picks *signalbox.Configuration, first messages.RequestArrived,
+) (messages.Port[messages.CycleMsg], bool) {
 	if n, ok := numberOf(first.Request.ClientID); ok {
 		first.Stream = overheard{first.Stream, r.ledger.line(n)}
 	}
-	port, ok := r.picker.InForce().Start(first)
+	port, ok := picks.Start(first)
 	if !ok {
 		r.faults.met("inbox full")
 	}

@@ -42,6 +42,14 @@ var chaosFaults = map[string]fault{
 		file: "engine/schedule/run.go", was: "\tdefer r.forget()\n", is: "",
 		complaint: "are still referred to",
 	},
+	"requests run under the newest configuration": {
+		file: "configuration.go", was: "c.roles[at], messages", is: "c.picker.InForce().roles[at], messages",
+		complaint: "ran profile",
+	},
+	"a stage is load for ever": {
+		file: "actors/cycle/cycle.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		complaint: "load is left on",
+	},
 	"a question is answered twice": {
 		file: "actors/recorder/recorder.go", was: "\tq.asked.Admin.Tell(messages.RecordsAnswered{\n\t\tRecords:",
 		is: "\tq.asked.Admin.Tell(messages.RecordsAnswered{Partial: true})\n" +
