@@ -117,15 +117,18 @@ type shower struct {
 func (s *shower) plugins() *yaml.Node {
 	all := slices.Clone(s.instances)
 	from := &s.from
-	for _, x := range []*instance{from.picker, from.handler, from.metrics, from.core, from.models, from.list} {
-		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
-			all = append(all, x)
-		}
-	}
 	if len(from.parsers) == 0 {
 		for _, typ := range []string{"openai-parser", "passthrough-parser"} {
-			x := &instance{name: typ, typ: typ, plugin: construct(typ), used: true}
-			from.parsers, all = append(from.parsers, x), append(all, x)
+			x := s.oneOf(typ)
+			x.used = true
+			from.parsers = append(from.parsers, x)
+		}
+	}
+	for _, x := range append([]*instance{
+		from.picker, from.handler, from.metrics, from.core, from.models, from.list,
+	}, from.parsers...) {
+		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
+			all = append(all, x)
 		}
 	}
 	list, taken := sequence(), map[string]bool{}
@@ -153,11 +156,14 @@ func (s *shower) picks(x *instance) bool {
 		func(p schedule.Profile) bool { return p.Picker.Picker == x.plugin })
 }
 
-// named returns the pair that refers to a plugin.
-func (s *shower) named(plugin any) pair {
-	for x, name := range s.names {
-		if x.plugin == plugin {
-			return pairOf("pluginRef", text(name))
+// ref returns the pair that refers to a plugin.
+func (s *shower) ref(x *instance) pair { return pairOf("pluginRef", text(s.names[x])) }
+
+// named does so for a plugin of a profile. Its name counts too, for those without parameters may share an address.
+func (s *shower) named(plugin any, name string) pair {
+	for x := range s.names {
+		if x.plugin == plugin && x.name == name {
+			return s.ref(x)
 		}
 	}
 	return pairOf("pluginRef", text(""))
@@ -168,13 +174,13 @@ func (s *shower) profiles() *yaml.Node {
 	for _, p := range s.config.Plan.Profiles() {
 		plugins := sequence()
 		for _, f := range p.Filters {
-			plugins.Content = append(plugins.Content, mapping(s.named(f.Filter)))
+			plugins.Content = append(plugins.Content, mapping(s.named(f.Filter, f.Name)))
 		}
 		for _, r := range p.Scorers {
 			weight := strconv.FormatFloat(float64(r.Weight), 'g', -1, 32)
-			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer), pairOf("weight", plain(weight))))
+			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer, r.Name), pairOf("weight", plain(weight))))
 		}
-		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker)))
+		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker, p.Picker.Name)))
 		list.Content = append(list.Content, mapping(
 			pairOf("name", text(p.Name)), pairOf("shadow", plain(strconv.FormatBool(p.Shadow))),
 			pairOf("plugins", plugins),
@@ -229,14 +235,14 @@ func (s *shower) sources() *yaml.Node {
 	if from.models != nil {
 		extractors := sequence()
 		if from.list != nil {
-			extractors.Content = append(extractors.Content, mapping(s.named(from.list.plugin)))
+			extractors.Content = append(extractors.Content, mapping(s.ref(from.list)))
 		}
 		list.Content = append(list.Content, selecting(
-			mapping(s.named(from.models.plugin), pairOf("extractors", extractors)), s.config.Models.Select))
+			mapping(s.ref(from.models), pairOf("extractors", extractors)), s.config.Models.Select))
 	}
 	section := mapping(pairOf("injectDefaults", plain("false")), pairOf("sources", list))
 	if from.discovery != nil {
-		endpoints := pairOf("endpoints", mapping(s.named(from.discovery.plugin)))
+		endpoints := pairOf("endpoints", mapping(s.ref(from.discovery)))
 		discovery := pairOf("discovery", mapping(endpoints))
 		section.Content = append(section.Content, discovery.key, discovery.value)
 	}
@@ -247,12 +253,12 @@ func (s *shower) sources() *yaml.Node {
 func (s *shower) page(p *metricsPage) *yaml.Node {
 	extractors := sequence()
 	if p == s.from.main {
-		extractors.Content = append(extractors.Content, mapping(s.named(s.from.core.plugin)))
+		extractors.Content = append(extractors.Content, mapping(s.ref(s.from.core)))
 	}
 	for _, x := range p.more {
-		extractors.Content = append(extractors.Content, mapping(s.named(x.plugin)))
+		extractors.Content = append(extractors.Content, mapping(s.ref(x)))
 	}
-	return selecting(mapping(s.named(p.x.plugin), pairOf("extractors", extractors)), p.from.Select)
+	return selecting(mapping(s.ref(p.x), pairOf("extractors", extractors)), p.from.Select)
 }
 
 // selecting adds the labels that a source selects endpoints by, if there are any.
@@ -267,7 +273,7 @@ func selecting(entry *yaml.Node, labels map[string]string) *yaml.Node {
 func (s *shower) requestHandler() *yaml.Node {
 	list := sequence()
 	for _, x := range s.from.parsers {
-		list.Content = append(list.Content, mapping(s.named(x.plugin)))
+		list.Content = append(list.Content, mapping(s.ref(x)))
 	}
 	return mapping(pairOf("parsers", list))
 }

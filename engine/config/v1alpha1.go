@@ -160,7 +160,7 @@ func convert(root *yaml.Node) *strictyaml.Problem {
 		if value == nil {
 			continue
 		}
-		if m.from[0] == "parser" {
+		if m.from[0] == "parser" && value.Tag != "!!null" { // a key without a value stays one
 			value = &yaml.Node{Kind: yaml.SequenceNode, Style: value.Style, Content: []*yaml.Node{value}}
 		}
 		put(root, m.to, key, value)
