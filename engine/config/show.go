@@ -178,7 +178,8 @@ func (s *shower) profiles() *yaml.Node {
 		}
 		for _, r := range p.Scorers {
 			weight := strconv.FormatFloat(float64(r.Weight), 'g', -1, 32)
-			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer, r.Name), pairOf("weight", plain(weight))))
+			plugins.Content = append(plugins.Content,
+				mapping(s.named(r.Scorer, r.Name), pairOf("weight", plain(weight))))
 		}
 		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker, p.Picker.Name)))
 		list.Content = append(list.Content, mapping(
