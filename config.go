@@ -23,6 +23,7 @@ type Config struct {
 	Records      Records
 	PrefixBlocks int    // blocks that the prefix index keeps for each endpoint; 0 = the index's default
 	PoolName     string // value of the pool's label in metrics
+	EmitScores   bool   // picks carry the scores of endpoints
 	FlowSeed     uint64 // of the hash that gives a flow its shard; equal seeds give equal shards
 }
 

@@ -61,7 +61,7 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 			Clock: p.sys, Matcher: p.index, Rand: p.sys.Rand(i),
 		}),
 		Estimates: p.estimates, Status: p.world.Status, Metrics: p.families,
-		Report: p.world.Report, Limits: p.cfg.Limits,
+		Report: p.world.Report, Limits: p.cfg.Limits, EmitScores: p.cfg.EmitScores,
 	}
 }
 

@@ -15,6 +15,15 @@ type StreamMsg interface{ streamMsg() }
 type PickMade struct {
 	Destinations List[Address] // best first, at least one; two are equal only if one address serves two endpoints
 	Headers      List[Header]  // to set on the request; they are what the profile handler asked for
+	// Scores are of the candidates of the run that serves, in the order of the pool; empty unless Signalbox was started
+	// with --emit-endpoint-scores.
+	Scores List[EndpointScore]
+}
+
+// EndpointScore is the weighted sum of the scores of one endpoint.
+type EndpointScore struct {
+	Address Address // the endpoint's own, also where the request is sent to another one
+	Score   float32 // finite, 0 or more
 }
 
 // PickFailed answers a stream: the request is not served. The stream turns Reason into a status and a body.

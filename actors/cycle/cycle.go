@@ -38,6 +38,8 @@ type Deps struct {
 	Limits    Limits
 	Metrics   *Families
 	Report    func(*messages.Record) // called with each request at its end; must not block or keep the record
+
+	EmitScores bool // PickMade has scores
 }
 
 // Cycle is the actor of one request.
@@ -200,9 +202,11 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.noteDestinations(out)
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
-	c.account.onAnswered(c.answer(ctx, messages.PickMade{
-		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers,
-	}))
+	made := messages.PickMade{Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers}
+	if c.deps.EmitScores {
+		made.Scores = c.deps.Scheduler.Scores(&out.Decision)
+	}
+	c.account.onAnswered(c.answer(ctx, made))
 	c.runShadows(ctx, blocks)
 }
 

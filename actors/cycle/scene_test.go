@@ -56,6 +56,7 @@ type scene struct {
 	asked   messages.Request
 	began   time.Time
 	clock   steps
+	scores  bool // the stream is told scores
 
 	estimates *records.Estimates
 	families  *cycle.Families
@@ -93,8 +94,8 @@ func (s *scene) play() {
 		Limits: cycle.Limits{
 			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit,
 		},
-		Metrics: s.families,
-		Report:  func(r *messages.Record) { s.ended = append(s.ended, *r) },
+		Metrics: s.families, EmitScores: s.scores,
+		Report: func(r *messages.Record) { s.ended = append(s.ended, *r) },
 	}, s.plan)
 	s.cycle.Play(s.actor)
 }

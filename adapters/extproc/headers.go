@@ -16,6 +16,7 @@ import (
 // Names of headers, metadata and attributes: those of the endpoint picker protocol, of Envoy, and our own.
 const (
 	destinationKey  = "x-gateway-destination-endpoint"
+	scoresKey       = "x-gateway-destination-endpoint-scores"
 	servedKey       = "x-gateway-destination-endpoint-served"
 	subsetKey       = "x-gateway-destination-endpoint-subset"
 	lbNamespace     = "envoy.lb"

@@ -356,3 +356,37 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
+
+// Scores come in one struct beside the destinations, in every lane and message that can carry a pick. Without scores
+// the metadata are as ever.
+func TestScoresAreMetadataOfThePick(t *testing.T) {
+	scored := messages.ListOf(messages.EndpointScore{Address: "10.0.0.1:1", Score: 2.5},
+		messages.EndpointScore{Address: "[2001:db8::1]:2"})
+	for name, tc := range map[string]struct {
+		scores messages.List[messages.EndpointScore]
+		frames []*ask
+		want   any
+	}{
+		"headers alone": {scored, []*ask{qH(last)}, map[string]any{"10.0.0.1:1": 2.5, "[2001:db8::1]:2": 0.}},
+		"light lane": {scored, []*ask{withModes(qH(last), fds, none)},
+			map[string]any{"10.0.0.1:1": 2.5, "[2001:db8::1]:2": 0.}},
+		"on the body": {scored, []*ask{withModes(qH(more), whole, none), qB("{}", last)},
+			map[string]any{"10.0.0.1:1": 2.5, "[2001:db8::1]:2": 0.}},
+		"none": {frames: []*ask{qH(last)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{script: func(c *cycle) {
+				to := messages.ListOf[messages.Address]("10.0.0.1:1")
+				c.arrived.Stream.Tell(messages.PickMade{Destinations: to, Scores: tc.scores})
+			}})
+			all := converse(t, r.serve(t), tc.frames...)
+			lb, _ := all[len(all)-1].GetDynamicMetadata().AsMap()[lbNamespace].(map[string]any)
+			if lb[destinationKey] != "10.0.0.1:1" {
+				t.Errorf("destinations %v", lb[destinationKey])
+			}
+			if diff := cmp.Diff(tc.want, lb["x-gateway-destination-endpoint-scores"]); diff != "" {
+				t.Errorf("scores, want -, got +:\n%s", diff)
+			}
+		})
+	}
+}

@@ -175,7 +175,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	answer := wire.HeadersAnswer{
 		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
 		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
-		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list)}},
+		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list), Structs: scores(m)}},
 	}
 	if st.request.rewritten && answer.OnBody {
 		answer.Body = st.request.body.bytes()
@@ -205,6 +205,18 @@ func (st *stream) metadata(destinations string) []wire.Field {
 		fields = append(fields, wire.Field{Key: connectionKey, Value: st.conn.Name()})
 	}
 	return fields
+}
+
+// scores returns what the metadata of a pick say of the scores of endpoints; nil = nothing.
+func scores(m messages.PickMade) []wire.Struct {
+	if m.Scores.Len() == 0 {
+		return nil
+	}
+	numbers := make([]wire.Number, 0, m.Scores.Len())
+	for _, s := range m.Scores.All() {
+		numbers = append(numbers, wire.Number{Key: string(s.Address), Value: float64(s.Score)})
+	}
+	return []wire.Struct{{Key: scoresKey, Numbers: numbers}}
 }
 
 // usualAddressBytes is room for an IPv4 address with its port, and a comma.

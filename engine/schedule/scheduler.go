@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -237,6 +238,22 @@ func (s *Scheduler) note(run *messages.ProfileRun, now time.Time) {
 	run.Ranked = messages.TakeList(ranked)
 	of := s.probes[s.final.Primary].of
 	s.view.show(run, of, make([]float32, 2*len(of.read)), now)
+}
+
+// Scores returns what the run that serves gave its candidates in the last Run, which did not refuse the request; d is
+// its decision. They are totals by the endpoints' own addresses. Endpoints that come last because they are outliers
+// have none.
+func (s *Scheduler) Scores(d *messages.Decision) messages.List[messages.EndpointScore] {
+	totals := d.Profiles.At(d.Primary).Totals
+	scores := make([]messages.EndpointScore, 0, totals.Len())
+	for at, total := range totals.All() {
+		if total >= 0 {
+			scores = append(scores, messages.EndpointScore{
+				Address: s.view.sources[at].Spec.Address, Score: min(total, math.MaxFloat32),
+			})
+		}
+	}
+	return messages.TakeList(scores)
 }
 
 // deliver sets what the outcome says of endpoints.

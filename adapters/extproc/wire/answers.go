@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -82,10 +83,24 @@ type Field struct {
 	Key, Value string
 }
 
-// Namespace is one top-level key of dynamic metadata. Of two with one name, or two fields with one key, the later wins.
+// Struct is one struct of dynamic metadata, all of whose fields are numbers.
+type Struct struct {
+	Key     string
+	Numbers []Number
+}
+
+// Number is one number of a Struct. It is finite, for proxies write metadata as JSON, which has no other numbers.
+type Number struct {
+	Key   string
+	Value float64
+}
+
+// Namespace is one top-level key of dynamic metadata. Of two with one name, or two of its entries with one key, the
+// later wins; structs come after fields.
 type Namespace struct {
-	Name   string
-	Fields []Field
+	Name    string
+	Fields  []Field
+	Structs []Struct
 }
 
 // HeadersAnswer is an answer that changes the headers of a direction.
@@ -164,6 +179,12 @@ func (a *HeadersAnswer) room() int {
 		for _, f := range ns.Fields {
 			n += each + len(f.Key) + len(f.Value)
 		}
+		for _, s := range ns.Structs {
+			n += each + len(s.Key)
+			for _, number := range s.Numbers {
+				n += each + len(number.Key)
+			}
+		}
 	}
 	return n
 }
@@ -209,7 +230,7 @@ func appendMutation(dst []byte, num protowire.Number, set []Header, remove []str
 }
 
 // appendMetadata appends the dynamic_metadata of a ProcessingResponse: Struct{namespace: Value{Struct{key:
-// Value{string}}}}.
+// Value{string}, key: Value{Struct{key: Value{number}}}}}}.
 func appendMetadata(dst []byte, namespaces []Namespace) []byte {
 	if len(namespaces) == 0 {
 		return dst
@@ -224,6 +245,9 @@ func appendMetadata(dst []byte, namespaces []Namespace) []byte {
 		for _, f := range ns.Fields {
 			dst = appendStringEntry(dst, f)
 		}
+		for _, s := range ns.Structs {
+			dst = appendStructEntry(dst, s)
+		}
 		dst = shut(dst, fields)
 		dst = shut(dst, val)
 		dst = shut(dst, namespaceEntry)
@@ -236,6 +260,29 @@ func appendStringEntry(dst []byte, f Field) []byte {
 	dst = appendText(dst, 1, f.Key)
 	dst, val := open(dst, 2)
 	dst = appendText(dst, 3, f.Value)
+	dst = shut(dst, val)
+	return shut(dst, fieldEntry)
+}
+
+func appendStructEntry(dst []byte, s Struct) []byte {
+	dst, fieldEntry := open(dst, 1)
+	dst = appendText(dst, 1, s.Key)
+	dst, val := open(dst, 2)
+	dst, fields := open(dst, 5)
+	for _, n := range s.Numbers {
+		dst = appendNumberEntry(dst, n)
+	}
+	dst = shut(dst, fields)
+	dst = shut(dst, val)
+	return shut(dst, fieldEntry)
+}
+
+// appendNumberEntry writes a zero too: a Value without a member is no number.
+func appendNumberEntry(dst []byte, n Number) []byte {
+	dst, fieldEntry := open(dst, 1)
+	dst = appendText(dst, 1, n.Key)
+	dst, val := open(dst, 2)
+	dst = protowire.AppendFixed64(protowire.AppendTag(dst, 2, protowire.Fixed64Type), math.Float64bits(n.Value))
 	dst = shut(dst, val)
 	return shut(dst, fieldEntry)
 }

@@ -56,8 +56,9 @@ func TestHeadersAnswer(t *testing.T) {
 		"pick": {
 			HeadersAnswer{
 				Set: []Header{{"x-gateway-destination-endpoint", "10.0.0.1:8000"}}, ClearRouteCache: true,
-				Metadata: []Namespace{{"envoy.lb", []Field{{"x-gateway-destination-endpoint", "10.0.0.1:8000"},
-					{"id", "7"}}}},
+				Metadata: []Namespace{{Name: "envoy.lb", Fields: []Field{
+					{"x-gateway-destination-endpoint", "10.0.0.1:8000"}, {"id", "7"},
+				}}},
 			},
 			requestHeaders(&extprocv3.CommonResponse{
 				HeaderMutation: &extprocv3.HeaderMutation{
@@ -72,7 +73,9 @@ func TestHeadersAnswer(t *testing.T) {
 		"two namespaces, long values, remove, bytes that are not UTF-8": {
 			HeadersAnswer{
 				Set: []Header{{"a", long}, {"b", "\xff\x00"}}, Remove: []string{"c", "d"},
-				Metadata: []Namespace{{"n1", []Field{{"k", long}}}, {"n2", nil}, {"n\xff", []Field{{"\xfe", "v\xfe"}}}},
+				Metadata: []Namespace{{Name: "n1", Fields: []Field{{"k", long}}}, {Name: "n2"},
+					{Name: "n\xff", Fields: []Field{{"\xfe", "v\xfe"}},
+						Structs: []Struct{{"s\xff", []Number{{"\xfe", 1}}}}}},
 			},
 			requestHeaders(&extprocv3.CommonResponse{
 				HeaderMutation: &extprocv3.HeaderMutation{
@@ -80,8 +83,21 @@ func TestHeadersAnswer(t *testing.T) {
 					RemoveHeaders: []string{"c", "d"},
 				},
 			}, strct(t, map[string]any{
-				"n1": map[string]any{"k": long}, "n2": map[string]any{}, "n\uFFFD": map[string]any{"\uFFFD": "v\uFFFD"},
+				"n1": map[string]any{"k": long}, "n2": map[string]any{}, "n\uFFFD": map[string]any{
+					"\uFFFD": "v\uFFFD", "s\uFFFD": map[string]any{"\uFFFD": 1},
+				},
 			})),
+		},
+		"scores": {
+			HeadersAnswer{Metadata: []Namespace{{
+				Name: "envoy.lb", Fields: []Field{{"k", "v"}}, Structs: []Struct{
+					{"scores", []Number{{"10.0.0.1:8000", .5}, {"[::1]:1", 0}, {long, -1e300}}}, {Key: "none"},
+				},
+			}}},
+			requestHeaders(&extprocv3.CommonResponse{}, strct(t, map[string]any{"envoy.lb": map[string]any{
+				"k": "v", "scores": map[string]any{"10.0.0.1:8000": .5, "[::1]:1": 0, long: -1e300},
+				"none": map[string]any{},
+			}})),
 		},
 		"on the body": {
 			HeadersAnswer{OnBody: true, Set: []Header{{"a", "b"}}, ClearRouteCache: true},
@@ -147,12 +163,16 @@ func TestAnswerLengthSteps(t *testing.T) {
 		value := strings.Repeat("v", size)
 		var r Response
 		r.SetFrame(AppendHeadersAnswer([]byte{},
-			&HeadersAnswer{Set: []Header{{"k", value}}, Metadata: []Namespace{{"n", []Field{{"k", value}}}}}))
+			&HeadersAnswer{Set: []Header{{"k", value}}, Metadata: []Namespace{{
+				Name: "n", Fields: []Field{{"k", value}}, Structs: []Struct{{"s", []Number{{value, float64(size)}}}},
+			}}}))
 		got := sent(t, &r)
 		raw := got.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()[0].GetHeader().GetRawValue()
-		meta := got.GetDynamicMetadata().GetFields()["n"].GetStructValue().GetFields()["k"].GetStringValue()
-		if string(raw) != value || meta != value {
-			t.Fatalf("value of %d bytes: header has %d, metadata has %d", size, len(raw), len(meta))
+		fields := got.GetDynamicMetadata().GetFields()["n"].GetStructValue().GetFields()
+		meta, number := fields["k"].GetStringValue(), fields["s"].GetStructValue().AsMap()[value]
+		if string(raw) != value || meta != value || number != float64(size) {
+			t.Fatalf("value of %d bytes: header has %d, metadata has %d, its number is %v", size, len(raw), len(meta),
+				number)
 		}
 	}
 }
@@ -170,7 +190,7 @@ func TestImmediate(t *testing.T) {
 			Immediate{
 				Status: 429, Headers: []Header{{"content-type", "application/json"}, {"retry-after", "1"}}, Body: body,
 				Details:  "no capacity",
-				Metadata: []Namespace{{"envoy.lb", []Field{{"reason", "saturated"}}}},
+				Metadata: []Namespace{{Name: "envoy.lb", Fields: []Field{{"reason", "saturated"}}}},
 			},
 			&extprocv3.ImmediateResponse{
 				Status: &typev3.HttpStatus{Code: 429}, Body: body, Details: "no capacity",

@@ -4,7 +4,9 @@ import (
 	"context"
 	"testing"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,4 +75,36 @@ func TestInterruptedRunsSayWhatWasNotRun(t *testing.T) {
 			t.Errorf("%s, but nothing could run", r.Line())
 		}
 	}
+}
+
+// Scores are the EPP's to give, in a struct of numbers by endpoint.
+func TestScoresInTheMetadata(t *testing.T) {
+	number, text := structpb.NewNumberValue(.5), structpb.NewStringValue("0.5")
+	for name, c := range map[string]struct {
+		scores *structpb.Value
+		want   Outcome
+	}{
+		"numbers":     {scored(pool[0], number), Passed},
+		"texts":       {scored(pool[0], text), Failed},
+		"by name":     {scored("server-a", number), Failed},
+		"no struct":   {number, Failed},
+		"no endpoint": {scored("", nil), Passed},
+	} {
+		o := scripted(t, picks(func(_ *session, m *answer, _ *extprocv3.CommonResponse) {
+			m.DynamicMetadata.Fields[lbNamespace].GetStructValue().Fields[scoresKey] = c.scores
+		}), habits{})
+		o.Modes, o.Checks = []string{fds}, []int{65}
+		results, err := Run(t.Context(), o)
+		if err != nil || len(results) != 1 || results[0].Outcome != c.want {
+			t.Errorf("%s: got %v, %v; want %v", name, results, err, c.want)
+		}
+	}
+}
+
+func scored(endpoint string, score *structpb.Value) *structpb.Value {
+	s := &structpb.Struct{}
+	if endpoint != "" {
+		s.Fields = map[string]*structpb.Value{endpoint: score}
+	}
+	return structpb.NewStructValue(s)
 }

@@ -12,6 +12,7 @@ import (
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 )
@@ -57,8 +58,9 @@ func (c *call) destinations() ([]string, error) {
 	case fields[destinationKey].GetStringValue() != lines[0]:
 		return nil, fmt.Errorf("header says %q, metadata %q", lines[0], fields[destinationKey].GetStringValue())
 	// What is not shown to the EPP comes back to it in the access log, by an id of its own.
-	case len(fields) != 1 && c.modes.Response.Body != filterv3.ProcessingMode_NONE:
-		return nil, fmt.Errorf("metadata %s has %d keys, want %s alone", lbNamespace, len(fields), destinationKey)
+	case c.modes.Response.Body != filterv3.ProcessingMode_NONE && foreign(fields) > 0:
+		return nil, fmt.Errorf("metadata %s has %d keys, want %s, and %s if the EPP has any", lbNamespace, len(fields),
+			destinationKey, scoresKey)
 	case w.mutated > 10:
 		return nil, fmt.Errorf("%d header mutations with the pick, want 10 at most", w.mutated)
 	}
@@ -70,6 +72,31 @@ func (c *call) destinations() ([]string, error) {
 		return nil, errors.New("the pick is in the wrong message of its direction")
 	}
 	return c.checkList(lines[0])
+}
+
+// foreign returns how many entries of a pick's metadata the endpoint picker protocol does not have. Scores, which it
+// leaves to the EPP, are numbers by endpoint.
+func foreign(fields map[string]*structpb.Value) (n int) {
+	for key, value := range fields {
+		if key != destinationKey && (key != scoresKey || !areScores(value)) {
+			n++
+		}
+	}
+	return n
+}
+
+func areScores(v *structpb.Value) bool {
+	for endpoint, score := range v.GetStructValue().GetFields() {
+		if _, err := canonical(endpoint); err != nil || !isNumber(score) {
+			return false
+		}
+	}
+	return v.GetStructValue() != nil
+}
+
+func isNumber(v *structpb.Value) bool {
+	_, ok := v.GetKind().(*structpb.Value_NumberValue)
+	return ok
 }
 
 func (c *call) checkList(text string) ([]string, error) {

@@ -18,6 +18,7 @@ import (
 // Names of the endpoint picker protocol.
 const (
 	destinationKey  = "x-gateway-destination-endpoint"
+	scoresKey       = "x-gateway-destination-endpoint-scores"
 	servedKey       = "x-gateway-destination-endpoint-served"
 	subsetKey       = "x-gateway-destination-endpoint-subset"
 	lbNamespace     = "envoy.lb"

@@ -128,7 +128,8 @@ var pickChecks = []Check{
 	},
 	{
 		Number: 65, Name: "metadata", in: headed,
-		Sends: "a request", Wants: "{" + lbNamespace + ": {" + destinationKey + ": text}} and nothing else, once",
+		Sends: "a request", Wants: "{" + lbNamespace + ": {" + destinationKey +
+			": text}}, perhaps with scores, and nothing else, once",
 		run: metadata,
 	},
 	{

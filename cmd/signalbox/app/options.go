@@ -194,9 +194,10 @@ func (o *poolOptions) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }
 
-// pickOptions says how endpoints are judged, and how many a pick names.
+// pickOptions says how endpoints are judged, and what a pick names.
 type pickOptions struct {
 	singleDestination  bool
+	emitScores         bool
 	maxEjection        float64       // percent
 	refresh, staleness time.Duration // of samples; with a refresh of 0 the interval follows their cost
 }
@@ -204,6 +205,8 @@ type pickOptions struct {
 func (o *pickOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.singleDestination, "single-destination", false,
 		"answer with one endpoint, as ORIGINAL_DST clusters need")
+	f.BoolVar(&o.emitScores, "emit-endpoint-scores", false, "add the scores of endpoints to the dynamic metadata of "+
+		"a pick: envoy.lb, x-gateway-destination-endpoint-scores")
 	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50,
 		"share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
 	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it "+

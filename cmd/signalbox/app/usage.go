@@ -130,7 +130,6 @@ var absentFlags = map[string]string{
 	"endpoint-selector":                   "name the endpoints in a file, with --endpoints FILE",
 	"endpoint-target-ports":               "name the endpoints with their ports in a file, with --endpoints FILE",
 	"disable-endpoint-subset-filter":      "leave it out, and send no subset hint where all endpoints may serve",
-	"emit-endpoint-scores":                "signalbox explain, /debug/requests and the log at -v 4 have the scores",
 	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
 	"allow-experimental-plugins":          "leave it out: every plugin type that is there may be named",
 	"ha-enable-leader-election": "leave it out: several Signalboxes serve at the same time, see " +
