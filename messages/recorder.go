@@ -158,7 +158,7 @@ type Decision struct {
 	Primary     int           // position in Profiles of the run whose pick serves the request; -1 = it was refused
 	Stale       bool          // all samples were stale: scorers that read them were skipped
 	Stages      List[Stage]   // what works for the request beside the destination that serves it
-	Headers     List[Header]  // that the profile handler set on the request
+	Headers     List[Header]  // that plugins set on the request
 }
 
 // Stage is an endpoint that works for a request before its destination does, such as a prefill server.
@@ -177,7 +177,7 @@ type Outlier struct {
 // ProfileRun is what one profile did.
 type ProfileRun struct {
 	Profile string
-	Filters List[FilterRun]
+	Filters List[FilterRun] // the screeners first
 	Scorers List[ScorerRun]
 	Totals  List[float32]    // for each endpoint, negative = filtered out; empty if nothing was scored
 	Ranked  List[uint32]     // positions in Endpoints, best first

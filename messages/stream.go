@@ -14,7 +14,9 @@ type StreamMsg interface{ streamMsg() }
 //	Reply: ResponseEnded or StreamGone
 type PickMade struct {
 	Destinations List[Address] // best first, at least one; two are equal only if one address serves two endpoints
-	Headers      List[Header]  // to set on the request; they are what the profile handler asked for
+	Headers      List[Header]  // to set on the request; they are what plugins asked for
+	// Responses holds for each destination the headers to set on the response if it serves; empty = none.
+	Responses List[List[Header]]
 	// Scores are of the candidates of the run that serves, in the order of the pool; empty unless Signalbox was started
 	// with --emit-endpoint-scores.
 	Scores List[EndpointScore]

@@ -56,6 +56,14 @@ type Cycle struct {
 	deadlines
 	account account
 	record
+
+	plugins aftermath
+}
+
+// aftermath is what plugins are owed of a request that was picked for.
+type aftermath struct {
+	due    bool  // some learn how it ends
+	values []any // of their private slots
 }
 
 // arrival is what the first message brought. It is empty only in the phase created.
@@ -172,13 +180,14 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return
 	}
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	c.choose(ctx, &out)
+	c.deps.Scheduler.Prepare(c.plan, &c.req, &out)
 	c.account.onScheduled(out.Took, out.Reason)
 	c.rec.Decision = out.Decision
 	c.rec.Decided = max(ctx.Now().Add(ctx.Elapsed()).Sub(c.rec.ArrivedAt), 1)
-	c.choose(ctx, &out)
 	switch {
 	case out.Reason != messages.NoReason:
-		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail})
+		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail, RetryAfter: out.RetryAfter})
 	case late+out.Took > c.deps.Limits.Pick:
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	default:
@@ -200,9 +209,12 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	blocks := c.req.Blocks
 	c.placePrompt(ctx, out.Stages)
 	c.noteDestinations(out)
+	c.plugins = aftermath{c.plan.HasEnds() && !c.check, out.Values}
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
-	made := messages.PickMade{Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers}
+	made := messages.PickMade{
+		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers, Responses: out.Responses,
+	}
 	if c.deps.EmitScores {
 		made.Scores = c.deps.Scheduler.Scores(&out.Decision)
 	}
@@ -405,4 +417,12 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.letGo()
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)
+	c.tellPlugins()
+}
+
+// tellPlugins comes last, when nothing is held any more, for a plugin may panic.
+func (c *Cycle) tellPlugins() {
+	if c.plugins.due {
+		c.deps.Scheduler.End(c.plan, schedule.Ended{Request: &c.req, Record: &c.rec}, c.plugins.values)
+	}
 }

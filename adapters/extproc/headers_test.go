@@ -390,3 +390,40 @@ func TestScoresAreMetadataOfThePick(t *testing.T) {
 		})
 	}
 }
+
+// A response gets the headers that plugins set for the destination that served it, and none if that is not known to be
+// one of them.
+func TestResponseHeadersAreThoseOfWhoServed(t *testing.T) {
+	one := func(value string) messages.List[messages.Header] {
+		return messages.ListOf(messages.Header{Name: "x-session-token", Value: value})
+	}
+	served := func(v string) *ask { return withMeta(rH(last), lbNamespace, map[string]any{servedKey: v}) }
+	local := rH(last)
+	local.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {
+		Fields: map[string]*structpb.Value{codeDetails: structpb.NewStringValue("no_healthy_upstream")},
+	}}
+	for name, c := range map[string]struct {
+		answer *ask
+		want   string
+	}{
+		"the second":      {served("10.0.0.2:8000"), "two"},
+		"the first":       {served("10.0.0.1:8000"), "one"},
+		"not told":        {rH(last), "one"},
+		"a stranger":      {served("192.0.2.1:9"), ""},
+		"by Envoy itself": {local, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{script: func(c *cycle) {
+				c.arrived.Stream.Tell(messages.PickMade{
+					Destinations: messages.ListOf[messages.Address]("10.0.0.1:8000", "10.0.0.2:8000"),
+					Responses:    messages.ListOf(one("one"), one("two")),
+				})
+			}})
+			answers := converse(t, r.serve(t), qH(last), c.answer)
+			set := mutations(t, answers[1].GetResponseHeaders().GetResponse(), requestIDHeader, "x-session-token")
+			if got := set["x-session-token"]; got != c.want || set[requestIDHeader] == "" {
+				t.Errorf("the response has %v, want the token %q", set, c.want)
+			}
+		})
+	}
+}

@@ -43,6 +43,9 @@ func (st *stream) ask(last event) error {
 	}
 	switch m := st.await().(type) {
 	case messages.PickMade:
+		if m.Responses.Len() > 0 {
+			st.response.added = added{m.Destinations, m.Responses}
+		}
 		return st.forward(m, last)
 	case messages.PickFailed:
 		return st.relay(m)
@@ -97,8 +100,10 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
+	flow := st.request.facts.flow(st.under.Priorities)
+	req.Priority = flow.Priority
 	first := messages.RequestArrived{
-		Request: req, Configuration: st.under.Number, Flow: st.request.facts.flow(st.under.Priorities),
+		Request: req, Configuration: st.under.Number, Flow: flow,
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
 	}
 	if st.conn != nil {

@@ -17,6 +17,23 @@ type response struct {
 	id     string        // which the model server made by itself; "" = none was seen
 	scan   Scanner       // reads the body; nil = there is nothing to find, none is shown, or no cycle to tell it to
 	told   told
+	added  added
+}
+
+// added holds the headers that plugins add to the response, by who serves it.
+type added struct {
+	destinations messages.List[messages.Address]
+	headers      messages.List[messages.List[messages.Header]] // by destination; empty = none
+}
+
+// by returns the headers for the destination that served, which is the first one if the proxy does not name it.
+func (a *added) by(served messages.Address) messages.List[messages.Header] {
+	for i, list := range a.headers.All() {
+		if served == "" || a.destinations.At(i) == served {
+			return list
+		}
+	}
+	return messages.List[messages.Header]{}
 }
 
 // told holds what the cycle has been told of a response.
@@ -44,7 +61,11 @@ func (st *stream) onResponseHeaders(e event) error {
 	served, local := readServed(&st.in), readLocal(&st.in)
 	bypass := st.response.phase == responseLast && e == headersCame
 	override := bypass && status >= 200 && status < 400 && local == "" && st.overrides()
-	if err := st.answerResponseHeaders(override); err != nil {
+	var set messages.List[messages.Header]
+	if local == "" {
+		set = st.response.added.by(served)
+	}
+	if err := st.answerResponseHeaders(override, set); err != nil {
 		return err
 	}
 	if st.cycle != nil {
@@ -67,15 +88,18 @@ func (st *stream) onResponseHeaders(e event) error {
 	return nil
 }
 
-// answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened. With
-// override it asks the proxy to show the body.
-func (st *stream) answerResponseHeaders(override bool) error {
+// answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened, and
+// what plugins have set. With override it asks the proxy to show the body.
+func (st *stream) answerResponseHeaders(override bool, more messages.List[messages.Header]) error {
 	if st.id == 0 {
 		return st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.ResponseDirection) })
 	}
 	answer := wire.HeadersAnswer{
 		Direction: wire.ResponseDirection,
 		Set:       []wire.Header{{Key: requestIDHeader, Value: st.name}},
+	}
+	for _, h := range more.All() {
+		answer.Set = append(answer.Set, wire.Header{Key: h.Name, Value: h.Value})
 	}
 	if override {
 		answer.Override = &wire.Modes{RequestBody: st.modes.RequestBody, ResponseBody: wire.BodyStreamed}

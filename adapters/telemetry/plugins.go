@@ -116,6 +116,7 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 		}
 		meter("Picker", &profiles[i].Picker.Step)
 	}
+	plan.Points(meter)
 	for _, labels := range series {
 		p.plans[labels]++
 	}

@@ -93,6 +93,18 @@ func headerName(name string) bool {
 		func(r rune) bool { return !strings.ContainsRune(headerRunes, r) })
 }
 
+// notForPlugins are headers that plugins cannot set, because others decide them.
+var notForPlugins = []string{
+	"connection", "content-length", "host", "transfer-encoding", "upgrade", "x-gateway-destination-endpoint",
+	"x-request-id",
+}
+
+// SettableHeader reports whether a plugin may set a header of this name, in lower case, to this value.
+func SettableHeader(name, value string) bool {
+	return headerName(name) && name[0] != ':' && !slices.Contains(notForPlugins, name) &&
+		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
 func unfit(r rune) bool {
 	return r <= ' ' || r > '~' || strings.ContainsRune(`"'{}`, r)
 }
@@ -126,6 +138,7 @@ type Binding struct {
 	emitters []emitter
 	asked    [2][]asked // by type
 	headers  []asked    // of requests
+	private  int        // slots that one plugin alone uses
 }
 
 type emitter struct {
@@ -201,6 +214,12 @@ func (r *Reader) Header(name string) HeaderSlot {
 	return HeaderSlot{at + 1}
 }
 
+// Private declares a slot for a value of each request that only the plugin uses. It returns the slot's index.
+func (r *Reader) Private() int {
+	r.binding.private++
+	return r.binding.private - 1
+}
+
 func (r *Reader) ask(typ Type, name, producer string) int {
 	list := &r.binding.asked[typ]
 	at := 0
@@ -223,7 +242,11 @@ type Layout struct {
 	producers [2][]string // of the attributes in slots
 	headers   []string    // of requests, in lower case
 	sources   [2][]*Source
+	private   int
 }
+
+// Privates returns the number of slots that plugins have declared for themselves alone.
+func (l *Layout) Privates() int { return l.private }
 
 // Headers returns the headers of requests that plugins read, by the index of their slot. The list is for reading only.
 func (l *Layout) Headers() []string { return l.headers }
@@ -279,7 +302,7 @@ type Fault struct {
 
 // Layout binds every reader to an emitter. If there are faults the layout is not complete.
 func (b *Binding) Layout() (*Layout, []Fault) {
-	l := new(Layout)
+	l := &Layout{private: b.private}
 	var faults []Fault
 	for typ := range b.asked {
 		for _, a := range b.asked[typ] {

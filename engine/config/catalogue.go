@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
@@ -31,10 +32,11 @@ type PluginType struct {
 	// Type is what files call it. Other than the types that are built in, it may have a domain: example.com/cheapest.
 	Type string
 	Text string // what the plugin does, in whole sentences
-	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler
-	// or Decider, or several of these. Parameters are decoded onto its fields with a tag json, whose documentation is
-	// the tag doc. If it has a method Validate() error, that says what is wrong with them, each problem beginning with
-	// the parameter's name and a colon.
+	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
+	// Decider, RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, or several of these.
+	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
+	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
+	// colon.
 	New func() any
 }
 
@@ -73,11 +75,15 @@ func (c *Catalogue) add(p PluginType) error {
 		return fmt.Errorf("its constructor returns a %T, want a pointer to a struct", x)
 	}
 	if familyOf(x) == "" {
-		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler or decider", x)
+		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler or decider, and serves no point of "+
+			"requests", x)
 	}
 	c.added[p.Type] = p
 	return nil
 }
+
+// furtherFamily has the plugins of another module that serve a point of requests for which nothing is built in.
+const furtherFamily = "further plugins"
 
 // familyOf returns the name of a plugin's family; "" = it has none.
 func familyOf(plugin any) string {
@@ -92,6 +98,11 @@ func familyOf(plugin any) string {
 		return "profile handlers"
 	case schedule.Decider:
 		return "deciders"
+	case schedule.Admitter:
+		return "admitters"
+	}
+	if schedule.ServesPoint(plugin) {
+		return furtherFamily
 	}
 	return ""
 }
@@ -111,6 +122,9 @@ func (c *Catalogue) describe(p PluginType) {
 		})
 	}
 	at := slices.IndexFunc(c.docs, func(f Family) bool { return f.Name == familyOf(x) })
+	if at < 0 {
+		at, c.docs = len(c.docs), append(c.docs, Family{Name: furtherFamily})
+	}
 	c.docs[at].Plugins = append(slices.Clone(c.docs[at].Plugins), doc)
 }
 
@@ -166,6 +180,9 @@ func construct(typ string) any {
 	if f, ok := deciders.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := admitters.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -176,7 +193,8 @@ func construct(typ string) any {
 func knownTypes() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
 		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
-		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
+		slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -220,14 +238,14 @@ var unsupported = []string{
 
 	// Filters.
 	"prefix-cache-affinity-filter", "slo-headroom-tier-filter",
-	"utilization-filter", "topology-affinity-filter", "session-affinity-filter",
+	"utilization-filter", "topology-affinity-filter",
 	"multicluster-session-affinity-filter", "header-based-testing-filter",
 
 	// Request control.
 	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
 	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",
 	"p2p-source-producer", "agent-identity", "disaggregatedset-rollout-screener", "latency-slo-admitter",
-	"probabilistic-admitter", "request-attribute-reporter", "destination-endpoint-served-verifier",
+	"request-attribute-reporter", "destination-endpoint-served-verifier",
 
 	// Parsers.
 	"anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", "vllmgrpc-parser", "vertexai-parser",

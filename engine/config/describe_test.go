@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
@@ -137,6 +138,7 @@ func generate(t *testing.T) []byte {
 		{"pickers", slices.Sorted(maps.Keys(pickers.Types))},
 		{"profile handlers", slices.Sorted(maps.Keys(profiles.Types))},
 		{"deciders", slices.Sorted(maps.Keys(deciders.Types))},
+		{"admitters", slices.Sorted(maps.Keys(admitters.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

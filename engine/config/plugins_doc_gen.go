@@ -26,6 +26,11 @@ var pluginDocs = []Family{
 			{Name: "matchExpressions[].values", Kind: "list of string", Default: "", Text: "at least one for In and NotIn, else none", Effect: ""},
 		}},
 		{Type: "prefill-filter", Text: "Keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill, prefill-decode, both or encode-prefill-decode. A server without the label goes."},
+		{Type: "session-affinity-filter", Text: "Keeps the requests of a session at one server. Each response has a header that names the server that served it, and a request that brings this header goes to that server. If the header names none of the servers that are left, all stay, and the response names another one. Clients must not rely on what the header holds.", Parameters: []Parameter{
+			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Text: "Encoded_endpoint_header.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig", Kind: "object", Default: "", Text: "Says which header it is.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig.header", Kind: "string", Default: "\"x-session-token\"", Text: "Its name.", Effect: ""},
+		}},
 	}},
 	{Name: "scorers", Plugins: []Plugin{
 		{Type: "active-request-scorer", Text: "Prefers servers to which few requests have been sent that have not ended yet. It counts them itself and needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between maxBusyScore and 0, where 0 is the busiest candidate.", Parameters: []Parameter{
@@ -99,6 +104,14 @@ var pluginDocs = []Family{
 		{Type: "prefix-based-pd-decider", Text: "Has a prompt read by a prefill server if enough of it is new to the decode server.", Parameters: []Parameter{
 			{Name: "nonCachedTokens", Kind: "int", Default: "0", Text: "The number of prompt tokens from which a prefill server reads them, not counting those that the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count.", Effect: ""},
 			{Name: "promptTokens", Kind: "int", Default: "0", Text: "The length in tokens below which the decode server reads any prompt itself.", Effect: ""},
+		}},
+	}},
+	{Name: "admitters", Plugins: []Plugin{
+		{Type: "probabilistic-admitter", Text: "Refuses requests of negative priority the more often the fuller the servers are, with status 429. The share of refused requests is the saturation to the power of power, times k, at most 1. Saturation is the mean over the servers of the larger one of two ratios: queued requests, and KV cache in use, each by its threshold. A server that reports neither does not count. All requests are admitted while no server has a fresh sample.", Parameters: []Parameter{
+			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The number of queued requests at which a server is full.", Effect: ""},
+			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The share of the KV cache in use at which a server is full, above 0, at most 1.", Effect: ""},
+			{Name: "power", Kind: "number", Default: "5", Text: "Says how late refusals begin to grow.", Effect: ""},
+			{Name: "k", Kind: "number", Default: "300", Text: "Says how fast they grow then.", Effect: ""},
 		}},
 	}},
 	{Name: "built in", Plugins: []Plugin{

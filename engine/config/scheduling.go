@@ -124,6 +124,20 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 	}
 }
 
+// points returns the plugins that serve points outside of the profiles, in the order of the file. They do so without
+// being named.
+func (l *loader) points() []schedule.PointStep {
+	var steps []schedule.PointStep
+	for _, x := range l.instances {
+		if schedule.ServesPoint(x.plugin) {
+			x.used = true
+			step := schedule.Step{Type: x.typ, Name: x.name, Reads: l.declare(x)}
+			steps = append(steps, schedule.PointStep{Step: step, Plugin: x.plugin})
+		}
+	}
+	return steps
+}
+
 // firstPicker returns the picker of profiles that list none: the first of the file, or the default.
 func (l *loader) firstPicker() *instance {
 	for _, x := range l.instances {

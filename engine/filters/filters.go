@@ -14,6 +14,11 @@ var Types = map[string]func() schedule.Filter{
 	},
 	"label-selector-filter": func() schedule.Filter { return new(LabelSelector) },
 	"prefill-filter":        func() schedule.Filter { return new(Prefill) },
+	"session-affinity-filter": func() schedule.Filter {
+		return &SessionAffinity{
+			Strategy: "encoded_endpoint_header", EncodedEndpointHeaderConfig: SessionHeader{"x-session-token"},
+		}
+	},
 }
 
 // roleLabel says which stages of a request a server takes.

@@ -67,6 +67,43 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+func TestSessionAffinity(t *testing.T) {
+	const second = "MTAuMC4wLjE6ODA=" // 10.0.0.1:80
+	for name, c := range map[string]struct {
+		header messages.HeaderValue
+		want   string
+	}{
+		"named":         {messages.HeaderValue{Text: second, Given: true}, "nyn"},
+		"none":          {messages.HeaderValue{}, "yyy"},
+		"gone":          {messages.HeaderValue{Text: "MTAuMC4wLjk6ODA=", Given: true}, "yyy"},
+		"empty":         {messages.HeaderValue{Given: true}, "yyy"},
+		"no base64":     {messages.HeaderValue{Text: "10.0.0.1:80", Given: true}, "yyy"},
+		"cut in length": {messages.HeaderValue{Text: second[:7], Given: true}, "yyy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Types["session-affinity-filter"]()
+			keep := []bool{true, true, true}
+			req := &messages.Request{Headers: messages.ListOf(c.header)}
+			scheduletest.Show(t, f, req, func(in *schedule.Input) { f.Filter(in, keep) },
+				make([]scheduletest.Endpoint, 3)...)
+			got := ""
+			for _, k := range keep {
+				got += map[bool]string{true: "y", false: "n"}[k]
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+	err := (&SessionAffinity{Strategy: "session_id", EncodedEndpointHeaderConfig: SessionHeader{"X-Token"}}).Validate()
+	want := "strategy: got \"session_id\", want encoded_endpoint_header\n" +
+		"encodedEndpointHeaderConfig.header: got \"X-Token\", want the name of a header in lower case that a " +
+		"response may have"
+	if fmt.Sprint(err) != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestSelectorValidate(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	for name, c := range map[string]struct {

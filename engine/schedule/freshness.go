@@ -29,9 +29,6 @@ func (r *profileRun) freshenBy(source uint64) {
 		left = r.keepIf(func(e *endpoint) bool { return e.fresh&source != 0 })
 	}
 	if left == 0 {
-		if r.stale == 0 {
-			r.observer.AllStale()
-		}
 		r.stale |= source
 		return
 	}

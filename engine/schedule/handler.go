@@ -59,7 +59,8 @@ type Course struct {
 	Results  []Result // of the runs so far, in their order
 	Rand     *rand.Rand
 
-	view *view
+	view   *view
+	values []any // of Private slots
 }
 
 // Len returns the number of endpoints that the request may go to. Places count from 0.

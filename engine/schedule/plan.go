@@ -16,6 +16,7 @@ type Plan struct {
 	names    []string  // of those that a handler may run: the first ones of profiles
 	handler  Handler
 	finisher Finisher // handler, if it is one; else nil
+	points   points
 	stale    time.Duration
 	fills    *fills
 	observer Observer // of its steps

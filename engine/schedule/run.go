@@ -18,7 +18,7 @@ type profileRun struct {
 	tools    *Tools
 	observer Observer // of the plan that runs; nil between requests
 	view     *view
-	in       Input // what plugins are shown; zero between runs; Earlier is set before each
+	in       Input // what plugins are shown; zero between runs; Earlier and values are set before each
 
 	candidates
 	freshness
@@ -38,6 +38,9 @@ type candidates struct {
 	left   []int   // the buffer of place once an endpoint was dropped
 	own    columns // the candidates' columns once an endpoint was dropped, as far as plugins have asked for them
 	keep   []bool  // keep[i] = candidate i stays; valid between a step and compact
+
+	screened  []int                // places that screeners have left for all profiles, ascending; empty = all
+	screeners []messages.FilterRun // what each of them left for those after it
 }
 
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
@@ -45,8 +48,9 @@ func (r *profileRun) profile(
 	req *messages.Request, p *Profile, optional bool, now time.Time,
 ) (messages.ProfileRun, messages.Reason, string) {
 	rec := messages.ProfileRun{Profile: p.Name, Runner: -1, Optional: optional}
-	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand, run: r}
-	defer r.forget()
+	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand, run: r,
+		values: r.in.values}
+	defer r.end()
 	r.reset()
 	if filter := r.filter(p, &rec); filter != "" {
 		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
@@ -61,24 +65,36 @@ func (r *profileRun) profile(
 	return rec, reason, detail
 }
 
+// end ends the run of a profile.
+func (r *profileRun) end() {
+	if r.stale != 0 {
+		r.observer.AllStale()
+	}
+	r.forget()
+}
+
 // forget drops what plugins were shown, which would keep the request, its cycle and its stream in memory.
 func (r *profileRun) forget() { r.in = Input{} }
 
-// reset makes every endpoint of the view a candidate.
+// reset makes every endpoint of the view a candidate that screeners have left.
 func (r *profileRun) reset() {
 	r.freshness, r.due.at = freshness{}, -1
 	for i := len(r.every); i < len(r.view.all); i++ {
 		r.every = append(r.every, i)
 	}
 	r.place, r.shared = r.every[:len(r.view.all)], true
+	if len(r.screened) > 0 {
+		r.own.fit(r.view.fills.layout)
+		r.place, r.shared = r.screened, false
+	}
 }
 
 // filter runs the filters. It returns the name of the one that left no candidate; "" = some are left.
 func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
-	if len(p.Filters) == 0 {
+	if len(p.Filters)+len(r.screeners) == 0 {
 		return ""
 	}
-	runs := make([]messages.FilterRun, 0, len(p.Filters))
+	runs := append(make([]messages.FilterRun, 0, len(r.screeners)+len(p.Filters)), r.screeners...)
 	kept := make([]bool, len(p.Filters)*len(r.view.all))
 	last := ""
 	for i := range p.Filters {

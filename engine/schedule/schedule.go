@@ -1,3 +1,6 @@
+// Package schedule decides which endpoints serve a request: it runs the profiles of a plan over the candidates. It
+// defines the interfaces of the plugins. It reads time and reports only through Clock and Observer, and never sends a
+// message.
 package schedule
 
 import (
@@ -15,7 +18,8 @@ type Input struct {
 	Candidates Candidates
 	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
 
-	run *profileRun
+	run    *profileRun
+	values []any // of Private slots; nil in shadow profiles
 }
 
 // Numbers returns an attribute that the plugin has declared.

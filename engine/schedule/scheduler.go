@@ -26,13 +26,14 @@ type Scheduler struct {
 	view    view
 	run     profileRun
 
-	course Course
-	final  Final
-	probes []probe               // probes[i] belongs to course.Results[i]
-	ran    []bool                // ran[i] = profile i has run
-	best   []*endpoints.Endpoint // the buffers of Outcome, like the two below
-	sent   []messages.Address
-	stages []StageEndpoint
+	course  Course
+	final   Final
+	headers Headers               // that plugins set before the profiles
+	probes  []probe               // probes[i] belongs to course.Results[i]
+	ran     []bool                // ran[i] = profile i has run
+	best    []*endpoints.Endpoint // the buffers of Outcome, like the two below
+	sent    []messages.Address
+	stages  []StageEndpoint
 }
 
 // NewScheduler returns a scheduler for one loop.
@@ -57,6 +58,10 @@ type Outcome struct {
 
 	Probe        bool // this request is the probe of Ranked[0]
 	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
+
+	RetryAfter time.Duration                                 // as in messages.PickFailed
+	Responses  messages.List[messages.List[messages.Header]] // as in messages.PickMade; Prepare sets it
+	Values     []any                                         // of the private slots of plugins, for Prepare and End
 }
 
 // StageEndpoint is the endpoint of a Stage.
@@ -70,15 +75,20 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 	began := s.tools.Clock.Nanos()
 	s.run.observer = p.observer
 	var out Outcome
-	s.schedule(&out, p, req, snap, now)
-	s.run.observer = nil // an idle loop must not keep the observer of a plan that has gone
+	if n := p.Layout().Privates(); n > 0 {
+		out.Values = make([]any, n)
+	}
+	s.course.Request, s.course.values = req, out.Values
+	defer s.forget()
+	s.schedule(&out, p, snap, now)
 	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
 	return out
 }
 
 func (s *Scheduler) schedule(
-	out *Outcome, p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time,
+	out *Outcome, p *Plan, snap *endpoints.Snapshot, now time.Time,
 ) {
+	req := s.course.Request
 	s.view.gather(p, req, snap, now)
 	s.view.match(req, snap.Slots(), s.tools.Matcher)
 	out.Decision, out.PrefixBlocks = s.begin(p, snap), -1
@@ -90,8 +100,10 @@ func (s *Scheduler) schedule(
 		out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
 		return
 	}
-	s.course.Request = req
-	defer s.forget()
+	if refused := s.arrive(p); refused.Reason != messages.NoReason {
+		out.refuse(refused)
+		return
+	}
 	runs, why, detail := s.profiles(p, &out.Decision, now)
 	if why != messages.NoReason {
 		out.fail(why, detail)
@@ -119,7 +131,7 @@ func (s *Scheduler) profiles(
 		}
 		s.ran[next.Profile] = true
 		of := &p.profiles[next.Profile]
-		s.run.in.Earlier = s.course.Results
+		s.run.in.Earlier, s.run.in.values = s.course.Results, s.course.values
 		rec, why, detail := s.run.profile(s.course.Request, of, next.Optional, now)
 		if why == messages.NoReason {
 			s.view.show(&rec, of, s.run.values, now)
@@ -159,10 +171,16 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	}
 }
 
-// forget drops the request, which a loop must not keep until the next one comes.
-func (s *Scheduler) forget() { s.course.Request = nil }
+// forget drops the request, and the observer of its plan, which an idle loop must not keep.
+func (s *Scheduler) forget() {
+	s.course.Request, s.course.values, s.run.observer = nil, nil, nil
+}
 
 func (o *Outcome) fail(why messages.Reason, detail string) { o.Reason, o.Detail = why, detail }
+
+func (o *Outcome) refuse(r Refusal) {
+	o.Reason, o.Detail, o.RetryAfter = r.Reason, r.Detail, r.RetryAfter
+}
 
 // finish sets the outcome to the pick of the primary run, as the handler has it. It may make the request the probe of
 // an outlier, which then comes first.
@@ -272,7 +290,7 @@ func (s *Scheduler) deliver(out *Outcome) {
 		}
 		out.Stages, out.Decision.Stages = s.stages, messages.TakeList(stages)
 	}
-	out.Decision.Headers, s.final.Headers = messages.TakeList(s.final.Headers), nil
+	out.Decision.Headers, s.final.Headers = messages.TakeList(append(s.headers.list, s.final.Headers...)), nil
 	if s.view.matched {
 		out.PrefixBlocks = s.view.matches[s.best[0].ID.Slot]
 	}

@@ -10,7 +10,9 @@ import (
 )
 
 // families lists the plugin folders. Each must exist once there is an engine.
-var families = []string{"engine/filters", "engine/scorers", "engine/pickers", "engine/profiles", "engine/deciders"}
+var families = []string{
+	"engine/filters", "engine/scorers", "engine/pickers", "engine/profiles", "engine/deciders", "engine/admitters",
+}
 
 // checkPlugins holds each plugin family against the house: one table, one file for each plugin, no init.
 func checkPlugins(t *Tree) []Violation {

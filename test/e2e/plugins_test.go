@@ -36,7 +36,7 @@ func buildOwn(t *testing.T) string {
 }
 
 // TestEnvoyObeysPluginsOfAnotherModule serves with a program whose main is in another module. Its scorer, which reads a
-// header, and its filter decide.
+// header, and its filter decide, and a third plugin refuses.
 func TestEnvoyObeysPluginsOfAnotherModule(t *testing.T) {
 	servers := simulated(t, 2, slow...)
 	s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", "--config-text", `
@@ -45,6 +45,7 @@ kind: EndpointPickerConfig
 plugins:
 - {type: example.com/not-busy, parameters: {maxQueue: 2}}
 - {type: example.com/same-zone}
+- {type: example.com/zone-needed}
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: example.com/not-busy}, {pluginRef: example.com/same-zone}]}
 `)}
@@ -66,6 +67,10 @@ schedulingProfiles:
 				served(servers[want])-before)
 		}
 	}
+	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false), nil)
+	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "the header x-zone is missing") {
+		t.Errorf("without a zone: %s", a.String())
+	}
 	for _, args := range [][]string{{"plugins"}, {"plugins", "example.com/same-zone"}, {"config", "schema"}} {
 		out, err := exec.Command(s.picker.binary, args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "example.com/same-zone") {
@@ -81,5 +86,55 @@ schedulingProfiles:
 func TestReadmeHasTheMainOfAnotherModule(t *testing.T) {
 	if code := "```go\n" + readFile(t, ownMain) + "```\n"; !strings.Contains(readFile(t, "../../README.md"), code) {
 		t.Errorf("README has not the code of %s", ownMain)
+	}
+}
+
+// TestEnvoyKeepsSessions: a request that brings the header of an earlier response goes to the server that gave it, in
+// both lanes, and a session of which the server is gone moves.
+func TestEnvoyKeepsSessions(t *testing.T) {
+	for _, config := range []string{overrideHost, overrideHostFull} {
+		t.Run(config, func(t *testing.T) {
+			servers := handlers(t, 4, mirror)
+			s := &stack{servers: servers, picker: serve(t, servers, "--config-text", `
+apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{type: session-affinity-filter}, {type: random-picker}]
+`)}
+			s.picker.pooled(t, len(servers))
+			s.envoy = startEnvoy(t, config, s.picker.grpcPort, servers)
+			s.envoy.asksPicker(t)
+			s.client = newClient(s.envoy.url)
+			t.Cleanup(s.client.close)
+			ask := func(token string) (server, next string) {
+				t.Helper()
+				header := http.Header{}
+				if token != "" {
+					header.Set("X-Session-Token", token)
+				}
+				a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions",
+					chatBody(model, "hello", 2, false),
+					header)
+				server, next = a.header.Get("X-Server"), a.header.Get("X-Session-Token")
+				if !a.whole() || next == "" {
+					t.Fatalf("%s: session %q", a.String(), next)
+				}
+				return server, next
+			}
+			seen := map[string]bool{}
+			for range 40 {
+				server, token := ask("")
+				seen[server] = true
+				for range 3 {
+					again, next := ask(token)
+					if again != server || next != token {
+						t.Fatalf("a session of %s went to %s, its token %s became %s", server, again, token, next)
+					}
+				}
+			}
+			if len(seen) < len(servers) {
+				t.Errorf("40 sessions began at %d servers, want all %d", len(seen), len(servers))
+			}
+			ask("MTkyLjAuMi4xOjk=") // 192.0.2.1:9
+		})
 	}
 }

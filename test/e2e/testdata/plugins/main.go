@@ -1,4 +1,4 @@
-// Command my-picker is Signalbox with two plugins of its own.
+// Command my-picker is Signalbox with three plugins of its own.
 package main
 
 import (
@@ -6,6 +6,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // sameZone prefers endpoints in the zone that a header of the request names.
@@ -50,6 +51,19 @@ func (f *notBusy) Filter(in *schedule.Input, keep []bool) {
 	}
 }
 
+// zoneNeeded refuses requests that name no zone, and tells the server that the others were checked.
+type zoneNeeded struct{ zone attributes.HeaderSlot }
+
+func (z *zoneNeeded) Declare(r *attributes.Reader) { z.zone = r.Header("x-zone") }
+
+func (z *zoneNeeded) RequestHeaders(in *schedule.Input, set *schedule.Headers) schedule.Refusal {
+	if _, given := in.Header(z.zone); !given {
+		return schedule.Refusal{Reason: messages.InvalidRequest, Detail: "the header x-zone is missing"}
+	}
+	set.Set("x-zone-checked", "yes")
+	return schedule.Refusal{}
+}
+
 func main() {
 	app.Main(app.Named("my-picker", "v1.0.0"), app.Plugins(
 		config.PluginType{
@@ -59,6 +73,10 @@ func main() {
 		config.PluginType{
 			Type: "example.com/not-busy", Text: "Drops endpoints with a queue, unless all have one.",
 			New: func() any { return &notBusy{} },
+		},
+		config.PluginType{
+			Type: "example.com/zone-needed", Text: "Refuses requests that name no zone.",
+			New: func() any { return &zoneNeeded{} },
 		},
 	))
 }

@@ -1,0 +1,128 @@
+package cycle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// visitor is a plugin that acts on picks and learns how requests end.
+type visitor struct {
+	refusal schedule.Refusal
+	panics  bool // as the request ends
+	ends    []string
+	loads   func() []endpoints.Counters
+}
+
+func (v *visitor) PreRequest(_ *schedule.Picked, set *schedule.Headers) schedule.Refusal {
+	set.Set("x-picked", "yes")
+	return v.refusal
+}
+
+func (v *visitor) ResponseHeaders(_ *schedule.Picked, destination int, set *schedule.Headers) {
+	set.Set("x-served", fmt.Sprint(destination))
+}
+
+func (v *visitor) ResponseEnd(e *schedule.Ended) {
+	v.ends = append(v.ends, fmt.Sprintf("%d at %d%s: %d %v, load %d", e.Request.ID, e.Record.Served.Generation,
+		e.Record.Elsewhere, e.Record.Status, e.Record.Reason, v.loads()[0].Inflight))
+	if v.panics {
+		panic("plugin")
+	}
+}
+
+// visited returns a scene whose cycle waits for its pick, and the plugin that its plan has.
+func visited(t *testing.T, v *visitor) *scene {
+	t.Helper()
+	s := newScene(t)
+	v.loads = func() (all []endpoints.Counters) {
+		for _, e := range s.pool.Snapshot().Endpoints {
+			all = append(all, e.Counters())
+		}
+		return all
+	}
+	s.plan = schedule.NewPlan([]schedule.Profile{{
+		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
+	}}, nil, once{}, 0)
+	s.plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "v"}, Plugin: v})
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.flow.Told()
+	return s
+}
+
+// A plugin learns once how a request ended that was picked for, with nothing held any more, however it ends.
+func TestPluginsLearnHowRequestsEnd(t *testing.T) {
+	started := messages.ResponseStarted{Status: 200, Served: addresses[second]}
+	for name, c := range map[string]struct {
+		told []messages.CycleMsg
+		want string // "" = it was not picked for
+	}{
+		"whole": {[]messages.CycleMsg{messages.Dispatched{}, started, messages.ResponseEnded{}},
+			"7 at 2: 200 , load 0"},
+		"client gone": {[]messages.CycleMsg{messages.Dispatched{}, messages.StreamGone{}},
+			"7 at 1: 0 rejected-context-cancelled, load 0"},
+		"no pool endpoint": {[]messages.CycleMsg{messages.Dispatched{},
+			messages.ResponseStarted{Status: 200, Served: "10.9.9.9:80"}, messages.ResponseEnded{}},
+			"7 at 010.9.9.9:80: 200 , load 0"},
+		"revoked": {[]messages.CycleMsg{messages.Dispatched{}, messages.Revoked{Reason: messages.Overloaded}},
+			"7 at 1: 0 overloaded, load 0"},
+		"bypassed": {[]messages.CycleMsg{messages.Dispatched{}, messages.ResponseStarted{Status: 200, Bypasses: true},
+			messages.StreamGone{Logged: true, Log: messages.LogAwaited}, messages.ResponseEnded{}},
+			"7 at 1: 200 , load 0"},
+		"rejected": {[]messages.CycleMsg{messages.Rejected{Reason: messages.NoCapacity}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := new(visitor)
+			s := visited(t, v)
+			for _, m := range c.told {
+				s.cycle.Tell(m)
+			}
+			if got := fmt.Sprint(v.ends); got != "["+c.want+"]" || !s.cycle.Ended() {
+				t.Errorf("told %s, want [%s]", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPluginThatPanicsAtTheEndHoldsNothing(t *testing.T) {
+	v := &visitor{panics: true}
+	s := visited(t, v)
+	s.cycle.Tell(messages.Dispatched{})
+	func() {
+		defer func() { _ = recover() }()
+		s.cycle.Tell(messages.StreamGone{})
+	}()
+	s.load(0, 0)
+	if len(v.ends) != 1 || s.book.Live() != 0 || len(s.ended) != 1 || s.metric("llm_d_epp_running_requests") != 0 {
+		t.Errorf("told %v; live %d, %d records", v.ends, s.book.Live(), len(s.ended))
+	}
+}
+
+func TestStreamIsToldWhatPluginsSet(t *testing.T) {
+	s := visited(t, new(visitor))
+	s.cycle.Tell(messages.Dispatched{})
+	one := func(name, value string) messages.List[messages.Header] {
+		return messages.ListOf(messages.Header{Name: name, Value: value})
+	}
+	s.stream.Got(messages.PickMade{
+		Destinations: messages.ListOf(addresses[first], addresses[second]), Headers: one("x-picked", "yes"),
+		Responses: messages.ListOf(one("x-served", "0"), one("x-served", "1")),
+	})
+}
+
+// A pick that a plugin refuses leaves nothing behind. Its probe is given back, and the record has the pick.
+func TestRefusedPickLeavesNothing(t *testing.T) {
+	v := &visitor{refusal: schedule.Refusal{Reason: messages.NoCapacity, Detail: "full", RetryAfter: time.Minute}}
+	s := visited(t, v)
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Got(messages.PickFailed{Reason: messages.NoCapacity, Detail: "full", RetryAfter: time.Minute})
+	r := s.over(messages.NoCapacity)
+	if len(v.ends) != 0 || r.Decision.Profiles.Len() != 1 || r.Served != (messages.EndpointID{}) {
+		t.Errorf("told %v; served by %v, %d runs", v.ends, r.Served, r.Decision.Profiles.Len())
+	}
+}

@@ -1,0 +1,393 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// A plugin may serve points of a request's life outside of the profiles, several if it likes. At each point the plugins
+// are called in the order of the configuration, all in the step of the cycle that picks, and none may wait:
+//
+//	request headers ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
+//
+// and in the cycle's last step, if the request was picked for: response end. A refused request comes to no later point.
+// What a plugin sets or says at one point is seen by no other plugin.
+
+// RequestHeaders is a plugin that acts on the headers of requests.
+type RequestHeaders interface {
+	// RequestHeaders is called once for each request, first, with every endpoint that the request may go to. It may set
+	// headers on the request.
+	RequestHeaders(in *Input, set *Headers) Refusal
+}
+
+// Screener says for all profiles which endpoints a request may go to.
+type Screener interface {
+	// Screen sets keep[i] to false for each candidate i that no profile may pick. All of keep is true at first. It is
+	// called once for each request. Every screener has the same candidates, and an endpoint stays if all keep it. If
+	// none stays the request is refused. A screener that reads samples has those candidates only whose samples are
+	// fresh, and the others stay; it is not called if no sample is fresh.
+	Screen(in *Input, keep []bool)
+}
+
+// Admitter says whether a request is served at all.
+type Admitter interface {
+	// Admit is called once for each request, after the screeners, with the candidates that they left. One that reads
+	// samples has those with fresh samples; it is not called if no sample is fresh.
+	Admit(in *Input) Refusal
+}
+
+// PreRequest is a plugin that acts on a pick before the request is sent.
+type PreRequest interface {
+	// PreRequest is called once for each request that is picked for, after the handler's last word. It may set headers
+	// on the request.
+	PreRequest(p *Picked, set *Headers) Refusal
+}
+
+// ResponseHeaders is a plugin that sets headers on responses.
+type ResponseHeaders interface {
+	// ResponseHeaders is called once for each destination of a pick, after all PreRequest. The headers are set on the
+	// response if that destination serves it and the proxy shows the response's headers.
+	ResponseHeaders(p *Picked, destination int, set *Headers)
+}
+
+// ResponseEnd is a plugin that learns how requests ended.
+type ResponseEnd interface {
+	// ResponseEnd is called once for each request that was picked for, when it has ended. If the response's body
+	// bypassed Signalbox, what it knows is from the entry of the access log, and nothing if that is missing.
+	ResponseEnd(e *Ended)
+}
+
+// Refusal is why a request is not served. The zero Refusal refuses nothing. Reason is one of InvalidRequest (400),
+// NoCapacity (429) and NoEndpoints (503); another one is a fault of the plugin, and answered 500.
+type Refusal struct {
+	Reason     messages.Reason
+	Detail     string        // for the client, one clause; "" = the reason is enough
+	RetryAfter time.Duration // 0 = do not say
+}
+
+// may reports whether a plugin may refuse for this reason.
+func (r Refusal) may() bool {
+	return slices.Contains([]messages.Reason{
+		messages.InvalidRequest, messages.NoCapacity, messages.NoEndpoints,
+	}, r.Reason)
+}
+
+// Headers collects headers that a plugin sets. It is valid until the call of the plugin returns.
+type Headers struct {
+	list  []messages.Header
+	wrong string // the quoted name of one that HTTP does not have, or that is not for plugins; "" = none
+}
+
+// Set sets a header, whose name may have any case, in the place of one that a client or server sent.
+func (h *Headers) Set(name, value string) {
+	name = strings.ToLower(name)
+	if !attributes.SettableHeader(name, value) {
+		h.wrong = strconv.Quote(name)
+		return
+	}
+	h.list = append(h.list, messages.Header{Name: name, Value: value})
+}
+
+// Picked is a request that was picked for.
+type Picked struct {
+	*Course
+	final *Final
+}
+
+// Primary returns the result of the run that serves the request.
+func (p *Picked) Primary() *Result { return &p.Results[p.final.Primary] }
+
+// Destinations returns how many destinations the pick has, at least one. The proxy sends the request to the first one,
+// and falls back to the others.
+func (p *Picked) Destinations() int { return len(p.final.Destinations) }
+
+// Destination returns a destination of the pick, counted from 0, and where the proxy sends the request for it.
+func (p *Picked) Destination(i int) (Candidate, messages.Address) {
+	of := p.final.Destinations[i]
+	endpoint := p.Endpoint(of.At)
+	if of.Sent == "" {
+		return endpoint, endpoint.Address()
+	}
+	return endpoint, of.Sent
+}
+
+// Ended is a request that was picked for and has ended.
+type Ended struct {
+	Request *messages.Request
+	Record  *messages.Record // what became of it
+
+	values []any // of Private slots
+}
+
+// Header returns the value of a header of the request that the plugin has declared, cut to 128 bytes; false = the
+// request does not have it.
+func (e *Ended) Header(of attributes.HeaderSlot) (string, bool) { return header(e.Request, of) }
+
+// Private is a slot for a value that a plugin keeps of a request from one point to a later one. No other plugin can
+// reach it. The zero Private holds nothing.
+type Private[T any] struct{ after int }
+
+// NewPrivate declares a private slot. A plugin calls it in Declare.
+func NewPrivate[T any](r *attributes.Reader) Private[T] { return Private[T]{r.Private() + 1} }
+
+// Holder is what plugins are shown of a request, in which the values of private slots are.
+type Holder interface{ private() []any }
+
+func (in *Input) private() []any { return in.values }
+func (c *Course) private() []any { return c.values }
+func (e *Ended) private() []any  { return e.values }
+
+// Set keeps a value. In a shadow profile, which leaves nothing behind, it does nothing.
+func (p Private[T]) Set(of Holder, value T) {
+	if values := of.private(); p.after > 0 && p.after <= len(values) {
+		values[p.after-1] = value
+	}
+}
+
+// Get returns the value that was set for the request; false = none was.
+func (p Private[T]) Get(of Holder) (value T, ok bool) {
+	if values := of.private(); p.after > 0 && p.after <= len(values) {
+		value, ok = values[p.after-1].(T)
+	}
+	return value, ok
+}
+
+// PointStep is a plugin that serves points outside of the profiles.
+type PointStep struct {
+	Step
+	Plugin any // one or several of the interfaces of points
+}
+
+// ServesPoint reports whether a plugin serves a point outside of the profiles.
+func ServesPoint(plugin any) bool {
+	switch plugin.(type) {
+	case RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd:
+		return true
+	}
+	return false
+}
+
+// point is a plugin at one point.
+type point[P any] struct {
+	Step
+	plugin  P
+	sources uint64 // that it reads, as fills has them
+}
+
+// points holds the plugins of a plan outside of its profiles.
+type points struct {
+	headers   []point[RequestHeaders]
+	screeners []point[Screener]
+	admitters []point[Admitter]
+	prepare   []point[PreRequest]
+	respond   []point[ResponseHeaders]
+	ends      []point[ResponseEnd]
+}
+
+// Serve has plugins called at the points that they serve. It is called before the plan runs, and before it is observed.
+func (p *Plan) Serve(steps ...PointStep) {
+	for _, s := range steps {
+		reads := p.fills.sources(s.Reads)
+		p.points.headers = with(p.points.headers, s, reads)
+		p.points.screeners = with(p.points.screeners, s, reads)
+		p.points.admitters = with(p.points.admitters, s, reads)
+		p.points.prepare = with(p.points.prepare, s, reads)
+		p.points.respond = with(p.points.respond, s, reads)
+		p.points.ends = with(p.points.ends, s, reads)
+	}
+}
+
+// with appends a plugin to those of a point, if it serves it.
+func with[P any](list []point[P], s PointStep, reads uint64) []point[P] {
+	if plugin, ok := s.Plugin.(P); ok {
+		list = append(list, point[P]{s.Step, plugin, reads})
+	}
+	return list
+}
+
+// Points calls number with each plugin of each point and the point's name, so that the plan's owner can number their
+// meters.
+func (p *Plan) Points(number func(name string, of *Step)) {
+	each(p.points.headers, "RequestHeader", number)
+	each(p.points.screeners, "Screener", number)
+	each(p.points.admitters, "Admitter", number)
+	each(p.points.prepare, "PreRequest", number)
+	each(p.points.respond, "ResponseHeader", number)
+	each(p.points.ends, "ResponseComplete", number)
+}
+
+func each[P any](list []point[P], name string, number func(string, *Step)) {
+	for i := range list {
+		number(name, &list[i].Step)
+	}
+}
+
+// arrive calls the plugins that come before the profiles. It returns why the request is refused, if it is.
+func (s *Scheduler) arrive(p *Plan) Refusal {
+	of, r := &p.points, &s.run
+	r.screened, r.screeners, s.headers = r.screened[:0], nil, Headers{}
+	if len(of.headers)+len(of.screeners)+len(of.admitters) == 0 {
+		return Refusal{}
+	}
+	r.in = Input{Request: s.course.Request, Rand: s.tools.Rand, run: r, values: s.course.values}
+	defer r.forget()
+	for i := range of.headers {
+		at := &of.headers[i]
+		refused := r.visit(&at.Step, 0, func() Refusal { return at.plugin.RequestHeaders(&r.in, &s.headers) })
+		if refused = s.headers.checked(&at.Step, refused); refused.Reason != messages.NoReason {
+			return refused
+		}
+	}
+	if refused := r.screen(of.screeners); refused.Reason != messages.NoReason {
+		return refused
+	}
+	for i := range of.admitters {
+		at := &of.admitters[i]
+		refused := r.visit(&at.Step, at.sources, func() Refusal { return at.plugin.Admit(&r.in) })
+		if refused.Reason != messages.NoReason {
+			return refused
+		}
+	}
+	return Refusal{}
+}
+
+// visit calls a plugin with the candidates that it is to see, unless it reads a source of which no answer is fresh.
+func (r *profileRun) visit(of *Step, sources uint64, call func() Refusal) Refusal {
+	r.reset()
+	if r.freshen(sources); r.stale&sources != 0 {
+		return Refusal{}
+	}
+	r.in.Candidates = Candidates{r.view.all, r.place}
+	return r.ran(of, call)
+}
+
+// ran calls a plugin that may refuse the request. It returns a refusal that says more than nothing.
+func (r *profileRun) ran(of *Step, call func() Refusal) Refusal {
+	began := r.tools.Clock.Nanos()
+	refused := call()
+	r.observer.PluginRan(of.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	switch {
+	case refused.Reason == messages.NoReason:
+		return Refusal{}
+	case !refused.may():
+		return Refusal{Reason: messages.Internal, Detail: fmt.Sprintf("%s refused it as %v", of.Name, refused.Reason)}
+	case refused.Detail == "":
+		refused.Detail = of.Name + " refused it"
+	}
+	return refused
+}
+
+// checked returns the refusal of a request on which a plugin has set what it may not.
+func (h *Headers) checked(of *Step, refused Refusal) Refusal {
+	if h.wrong == "" {
+		return refused
+	}
+	return Refusal{Reason: messages.Internal, Detail: of.Name + " set the header " + h.wrong}
+}
+
+// screen has each screener look at all endpoints, and leaves those that all of them keep.
+func (r *profileRun) screen(screeners []point[Screener]) Refusal {
+	if len(screeners) == 0 {
+		return Refusal{}
+	}
+	stays := slices.Repeat([]bool{true}, len(r.view.all))
+	for i := range screeners {
+		at := &screeners[i]
+		r.visit(&at.Step, at.sources, func() Refusal {
+			r.keep = grow(r.keep, len(r.place))
+			for j := range r.keep {
+				r.keep[j] = true
+			}
+			at.plugin.Screen(&r.in, r.keep)
+			for j, place := range r.place {
+				stays[place] = stays[place] && r.keep[j]
+			}
+			return Refusal{}
+		})
+		if !slices.Contains(stays, true) {
+			return Refusal{Reason: messages.NoEndpoints, Detail: "screener " + at.Name + " left no endpoint"}
+		}
+		kept := messages.ListOf(stays...)
+		r.screeners = append(r.screeners, messages.FilterRun{Plugin: at.Name, Kept: kept})
+	}
+	for at, stay := range stays {
+		if stay {
+			r.screened = append(r.screened, at)
+		}
+	}
+	if len(r.screened) == len(stays) {
+		r.screened = r.screened[:0]
+	}
+	return Refusal{}
+}
+
+// Prepare calls the plugins that come after the pick of the last Run. It adds the headers that they set to the outcome,
+// or makes it a refusal. Before that the caller must note the outcome's probe, which it has to give back in any case.
+func (s *Scheduler) Prepare(p *Plan, req *messages.Request, out *Outcome) {
+	of := &p.points
+	if out.Reason != messages.NoReason || len(of.prepare)+len(of.respond) == 0 {
+		return
+	}
+	began := s.tools.Clock.Nanos()
+	s.course.Request, s.course.values, s.run.observer = req, out.Values, p.observer
+	defer s.forget()
+	refused := s.prepare(of, out)
+	if refused.Reason != messages.NoReason {
+		out.refuse(refused)
+	}
+	out.Took += time.Duration(s.tools.Clock.Nanos() - began)
+}
+
+func (s *Scheduler) prepare(of *points, out *Outcome) Refusal {
+	picked, set := &Picked{&s.course, &s.final}, &Headers{}
+	for i := range of.prepare {
+		at := &of.prepare[i]
+		refused := s.run.ran(&at.Step, func() Refusal { return at.plugin.PreRequest(picked, set) })
+		if refused = set.checked(&at.Step, refused); refused.Reason != messages.NoReason {
+			return refused
+		}
+	}
+	if len(set.list) > 0 {
+		out.Decision.Headers = messages.TakeList(append(out.Decision.Headers.Append(nil), set.list...))
+	}
+	if len(of.respond) == 0 {
+		return Refusal{}
+	}
+	responses := make([]messages.List[messages.Header], 0, picked.Destinations())
+	for destination := range picked.Destinations() {
+		set := &Headers{}
+		for i := range of.respond {
+			at := &of.respond[i]
+			refused := s.run.ran(&at.Step, func() Refusal {
+				at.plugin.ResponseHeaders(picked, destination, set)
+				return Refusal{}
+			})
+			if refused = set.checked(&at.Step, refused); refused.Reason != messages.NoReason {
+				return refused
+			}
+		}
+		responses = append(responses, messages.TakeList(set.list))
+	}
+	out.Responses = messages.TakeList(responses)
+	return Refusal{}
+}
+
+// HasEnds reports whether End has anything to call.
+func (p *Plan) HasEnds() bool { return len(p.points.ends) > 0 }
+
+// End calls the plugins that learn how a request ended. values are those of its Outcome.
+func (s *Scheduler) End(p *Plan, e Ended, values []any) {
+	e.values = values
+	for i := range p.points.ends {
+		at := &p.points.ends[i]
+		began := s.tools.Clock.Nanos()
+		at.plugin.ResponseEnd(&e)
+		p.observer.PluginRan(at.Meter, time.Duration(s.tools.Clock.Nanos()-began))
+	}
+}
