@@ -39,7 +39,7 @@ var chaosFaults = map[string]fault{
 		complaint: "are still referred to",
 	},
 	"a loop remembers its last request": {
-		file: "engine/schedule/run.go", was: "\tdefer r.forget()\n", is: "",
+		file: "engine/schedule/run.go", was: "\tr.forget()\n", is: "",
 		complaint: "are still referred to",
 	},
 	"requests run under the newest configuration": {

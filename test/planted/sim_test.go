@@ -111,6 +111,24 @@ var simFaults = map[string]fault{
 		file: "actors/prefix/prefix.go", was: "range placed.stages {", is: "range placed.stages[:0] {",
 		complaint: ", want",
 	},
+	"a plugin is not told of the end of requests that fail": {
+		file: "actors/cycle/cycle.go", was: "if c.plugins.due {",
+		is:        "if c.plugins.due && c.rec.Reason == messages.NoReason {",
+		complaint: "a plugin was not told once",
+	},
+	"a refused pick goes to the stream": {
+		file: "engine/schedule/points.go", was: "\t\tout.refuse(refused)\n\t}\n\tout.Took",
+		is:        "\t\t_ = refused\n\t}\n\tout.Took",
+		complaint: "picked for by a plugin that failed",
+	},
+	"a plugin may refuse as if the client had left": {
+		file: "engine/schedule/points.go", was: "case !refused.may():", is: "case !refused.may() && false:",
+		complaint: "told something else",
+	},
+	"a plugin may set any header": {
+		file: "engine/schedule/points.go", was: "if h.wrong == \"\" {", is: "if h.wrong != \"-\" {",
+		complaint: "picked for by a plugin that failed",
+	},
 	"an address that was sent is taken for another server's": {
 		file: "actors/cycle/holdings.go", was: "if len(c.sent) > 0 {", is: "if len(c.sent) > 9 {",
 		complaint: "load {",

@@ -35,6 +35,8 @@ func (w *world) answered(lines []*line) {
 			fault = "the stream's own deadline passed"
 		case l.begun > 1 || l.ends != l.begun || l.reports != l.begun && !l.partial:
 			fault = "the cycle did not begin, end and report once"
+		case l.told != l.picked:
+			fault = "a plugin was not told once of the end of a request that was picked for, or was of another one"
 		case !l.refused && !l.excused && l.begun == 0:
 			fault = "no cycle began"
 		case l.expect != messages.NoReason && l.picked > 0:

@@ -57,6 +57,10 @@ var pluginFaults = map[string][]string{
 	"scorer":  {"panics", "scores NaN", "scores out of range"},
 	"picker":  {"panics", "picks nothing", "picks one twice", "picks out of range"},
 	"handler": {"panics at Next", "panics at Primary", "names a profile out of range", "names a result out of range"},
+
+	"admitter":    {"panics", "refuses", "refuses for a reason of others"},
+	"pre-request": {"panics", "refuses", "sets a header that it may not"},
+	"end":         {"panics"},
 }
 
 // slips are all faults of plugins, sorted.

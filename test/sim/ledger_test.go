@@ -21,6 +21,7 @@ type line struct {
 	begun         int  // cycles that heard of the request
 	ends          int  // of these, how many ended
 	reports       int
+	told          int // how often a plugin was told of its end
 	faulty        string
 	partial       bool            // it left before its request was whole: there was never to be a cycle
 	expect        messages.Reason // what its client must be told, for a plugin went wrong with it
@@ -166,13 +167,15 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 }
 
 func (f *followed) Stopped(ctx runtime.Context[messages.CycleMsg]) {
+	defer func() { // for a plugin may panic
+		if f.line != nil {
+			f.line.ends++
+			delete(f.model.held, f.line)
+			delete(f.model.away, f.line)
+			delete(f.model.staged, f.line)
+		}
+	}()
 	f.Actor.Stopped(ctx)
-	if f.line != nil {
-		f.line.ends++
-		delete(f.model.held, f.line)
-		delete(f.model.away, f.line)
-		delete(f.model.staged, f.line)
-	}
 }
 
 // counted is a scraper; there is one of an endpoint at a time.

@@ -8,7 +8,9 @@ import (
 )
 
 // careless are the chances of a fault in one call of a plugin, on top of what is aimed at.
-var careless = map[string]float64{"filter": .004, "scorer": .001, "picker": .004, "handler": .004}
+var careless = map[string]float64{
+	"filter": .004, "scorer": .001, "picker": .004, "handler": .004, "admitter": .004, "pre-request": .004, "end": .004,
+}
 
 // slip draws what a plugin does wrong with a request, "" = nothing, and writes down what its client must be told then.
 func (f *faults) slip(family string, of *messages.Request) string {
@@ -25,9 +27,14 @@ func (f *faults) slip(family string, of *messages.Request) string {
 		return ""
 	}
 	f.drew(pluginFault(family, what))
+	if family == "end" { // the client has its answer
+		return what
+	}
 	l := f.ledger.of(of.ID)
 	switch what {
 	case "scores NaN", "scores out of range": // put right by the scheduler
+	case "refuses":
+		l.expect = messages.NoCapacity
 	case "keeps nothing":
 		l.expect = messages.NoEndpoints
 	default:
@@ -49,7 +56,43 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 		}
 		profile.Picker.Picker = &picker{profile.Picker.Picker, f}
 	}
-	return schedule.NewPlan(profiles, p.Layout(), &handler{Handler: p.Handler(), faults: f}, p.Stale())
+	plan := schedule.NewPlan(profiles, p.Layout(), &handler{Handler: p.Handler(), faults: f}, p.Stale())
+	plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "visitor"}, Plugin: &visitor{f}})
+	return plan
+}
+
+// visitor is at the points outside of the profiles. The ledger learns of each request of which it was told the end.
+type visitor struct{ *faults }
+
+func (p *visitor) Admit(in *schedule.Input) schedule.Refusal {
+	switch p.slip("admitter", in.Request) {
+	case "panics":
+		panic(fault{"admitter"})
+	case "refuses":
+		return schedule.Refusal{Reason: messages.NoCapacity}
+	case "refuses for a reason of others":
+		return schedule.Refusal{Reason: messages.ClientGone}
+	}
+	return schedule.Refusal{}
+}
+
+func (p *visitor) PreRequest(picked *schedule.Picked, set *schedule.Headers) schedule.Refusal {
+	switch p.slip("pre-request", picked.Request) {
+	case "panics":
+		panic(fault{"pre-request"})
+	case "refuses":
+		return schedule.Refusal{Reason: messages.NoCapacity}
+	case "sets a header that it may not":
+		set.Set("content-length", "0")
+	}
+	return schedule.Refusal{}
+}
+
+func (p *visitor) ResponseEnd(e *schedule.Ended) {
+	p.ledger.of(e.Request.ID).told++
+	if p.slip("end", e.Request) != "" {
+		panic(fault{"end"})
+	}
 }
 
 type filter struct {
