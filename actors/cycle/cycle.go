@@ -205,6 +205,9 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	if s := c.served.Sample(); s != nil {
 		c.rec.SampleAge = ctx.Now().Sub(s.At)
 	}
+	if out.Split != "" {
+		c.account.onSplit(split{c.plan.HandlerLabels(), out.Split})
+	}
 	c.loadStages(out.Stages)
 	blocks := c.req.Blocks
 	c.placePrompt(ctx, out.Stages)

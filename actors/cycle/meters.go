@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -59,7 +61,14 @@ type account struct {
 	settled    bool                // the meter is final
 	dispatched bool                // while not settled: the request left the queue
 	picked     *endpoints.Endpoint // while not settled: the endpoint that was picked; nil = none
+	split      *split              // while not settled: how the request was split; nil = not, or it is counted
 	away       bool                // the request is not among those in flight
+}
+
+// split is how a profile handler split a request between servers.
+type split struct {
+	by  schedule.HandlerLabels
+	how string
 }
 
 // arrived opens the account of a request.
@@ -127,6 +136,10 @@ func (a *account) settle(r *messages.Record) {
 		endpoints.LoadWriter{Endpoint: a.picked}.CountModel(a.model())
 		a.picked = nil
 	}
+	if a.split != nil {
+		a.countSplit(*a.split)
+		a.split = nil
+	}
 }
 
 func (a *account) onDispatched(waited time.Duration) {
@@ -155,6 +168,20 @@ func (a *account) onPicked(e *endpoints.Endpoint, hit, blocks int) {
 		a.hitRatio.Observe(float64(hit) / float64(blocks))
 		a.hitBytes.Observe(float64(hit * blockindex.BlockBytes))
 	}
+}
+
+// onSplit counts how a request was split.
+func (a *account) onSplit(s split) {
+	if a.settled {
+		a.countSplit(s)
+		return
+	}
+	later := s
+	a.split = &later
+}
+
+func (m *meter) countSplit(s split) {
+	m.splits.WithLabelValues(s.by.Name, s.by.Type, cmp.Or(m.model(), "unknown"), s.how).Inc()
 }
 
 // onAnswered observes how long a request took to its pick.

@@ -9,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -129,6 +130,33 @@ func TestServedRequestIsMeasured(t *testing.T) {
 		"llm_d_epp_flow_control_request_queue_duration_seconds", map[string]string{"f|pool|m|Dispatched|2|m|": "1 1"},
 	)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "1"})
+}
+
+// A request counts under the name of its model once that is known, and under unknown if it names none.
+func TestSplitRequestsCountByModel(t *testing.T) {
+	b := newBench(t, spec)
+	by := schedule.HandlerLabels{Type: "disagg-profile-handler", Name: "pd"}
+	for _, c := range []struct {
+		model, how string
+		status     int
+	}{
+		{"m", "prefill-decode", 200}, {"m", "prefill-decode", 500}, {"m", "decode-only", 200}, {"", "decode-only", 200},
+		{"new", "decode-only", 200}, {"made up", "decode-only", 404},
+	} {
+		r := streamed
+		r.Model, r.Status = c.model, c.status
+		a := b.all.arrived(&r)
+		a.onSplit(split{by, c.how})
+		a.responded(&r)
+		a.ended(&r)
+	}
+	b.want("llm_d_epp_disagg_decision_total", map[string]string{
+		"prefill-decode|m|pd|disagg-profile-handler|":    "2",
+		"decode-only|m|pd|disagg-profile-handler|":       "1",
+		"decode-only|unknown|pd|disagg-profile-handler|": "1",
+		"decode-only|new|pd|disagg-profile-handler|":     "1",
+		"decode-only|other|pd|disagg-profile-handler|":   "1",
+	})
 }
 
 func TestRequestWithoutAResponseHasNoResponseSize(t *testing.T) {

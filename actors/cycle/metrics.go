@@ -13,7 +13,7 @@ import (
 // Families holds the metrics of the cycles of all loops.
 type Families struct {
 	labels                                      labels
-	total, failed, admitted                     *prometheus.CounterVec
+	total, failed, admitted, splits             *prometheus.CounterVec
 	running                                     *prometheus.GaugeVec
 	duration, size, response, ttft, ntpot, tpot *prometheus.HistogramVec
 	input, cached, output, queued               *prometheus.HistogramVec
@@ -154,6 +154,10 @@ func (f *Families) picking(r prometheus.Registerer) {
 		Name: prefix + "prefix_indexer_hit_bytes", Buckets: hitBuckets, ConstLabels: index,
 		Help: "Bytes of the prompt's blocks that the picked endpoint held.",
 	})
+	// A model has four series at most, which are few beside those of its requests.
+	f.splits = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "disagg_decision_total", Help: "Picks by the stages that have servers of their own.",
+	}, []string{"plugin_name", "plugin_type", "model_name", "decision_type"})
 	f.elsewhere = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "signalbox_served_elsewhere_total", Help: "Responses from another endpoint than the first of the list.",
 	})
@@ -164,7 +168,7 @@ func (f *Families) picking(r prometheus.Registerer) {
 		Name: "signalbox_outlived_requests",
 		Help: "Requests whose response runs on past their stream: the access log tells its end.",
 	}, func() float64 { return float64(f.Outlived()) })
-	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.elsewhere, f.unlogged, outlived)
+	r.MustRegister(f.scheduling, f.processing, f.hitRatio, f.hitBytes, f.splits, f.elsewhere, f.unlogged, outlived)
 }
 
 // sources are the metrics of how the tokens of responses are known.

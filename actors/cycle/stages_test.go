@@ -20,14 +20,22 @@ func (h split) Finish(c *schedule.Course, f *schedule.Final) {
 	f.Destinations = f.Destinations[:1]
 	f.Destinations[0].Sent = h.sent
 	if h.sent == "" {
-		f.Stages = append(f.Stages, schedule.Stage{At: 1, Prompt: true})
+		f.Stages, f.Split = append(f.Stages, schedule.Stage{At: 1, Prompt: true}), "prefill-decode"
 		f.Headers = append(f.Headers, messages.Header{Name: messages.PrefillHeader,
 			Value: string(c.Endpoint(1).Address())})
 	}
 }
 
-// playing returns a scene whose cycle waits for its pick by this handler.
+// playing returns a scene whose cycle has its pick by this handler.
 func (h split) playing(t *testing.T) *scene {
+	t.Helper()
+	s := h.waiting(t)
+	s.cycle.Tell(messages.Dispatched{})
+	return s
+}
+
+// waiting returns a scene whose cycle waits for its pick by this handler.
+func (h split) waiting(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
 	s.plan = schedule.NewPlan([]schedule.Profile{{
@@ -36,7 +44,6 @@ func (h split) playing(t *testing.T) *scene {
 	s.play()
 	s.arrive(24 * time.Hour)
 	s.flow.Told()
-	s.cycle.Tell(messages.Dispatched{})
 	return s
 }
 
@@ -89,6 +96,26 @@ func TestStagesAreToldToTheStreamAndToThePrefixIndex(t *testing.T) {
 	if d := r.Decision; d.Stages.Len() != 1 || d.Stages.At(0) != (messages.Stage{At: 1}) ||
 		d.Headers.At(0) != header.At(0) {
 		t.Errorf("record has stages %+v and headers %+v", d.Stages, d.Headers)
+	}
+}
+
+// A request is counted as split once it is sent: not if its pick came too late.
+func TestSplitRequestIsCountedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler split
+		late    time.Duration // of the pick
+		want    float64
+	}{"split": {want: 1}, "not split": {handler: split{sent: sidecar}}, "too late": {late: 2 * pickLimit}} {
+		t.Run(name, func(t *testing.T) {
+			s := c.handler.waiting(t)
+			s.clock.step = int64(c.late)
+			s.cycle.Tell(messages.Dispatched{})
+			s.cycle.Tell(messages.ResponseStarted{Status: 200})
+			s.cycle.Crash()
+			if got := s.metric("llm_d_epp_disagg_decision_total"); got != c.want {
+				t.Errorf("%v requests counted, want %v", got, c.want)
+			}
+		})
 	}
 }
 

@@ -23,8 +23,7 @@ type Settings struct {
 
 // Config is a checked and complete configuration. It never changes.
 type Config struct {
-	Plan    *schedule.Plan // of at least one profile; each step has Type, Name and Reads, and Meter 0
-	Handler Handler        // of the plan
+	Plan *schedule.Plan // of at least one profile; each step has Type, Name and Reads, and Meter 0
 
 	Discovery       Discovery
 	Metrics         Source
@@ -46,9 +45,6 @@ type Config struct {
 	// LightLane has what plugins of the file cannot do, or do otherwise, in the light lane, in the order of its lines.
 	LightLane []strictyaml.Problem
 }
-
-// Handler names the profile handler.
-type Handler struct{ Type, Name string }
 
 // Discovery says in which file the endpoints are.
 type Discovery struct {

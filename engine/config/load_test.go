@@ -40,7 +40,7 @@ func shape(c *Config) string {
 		}
 		fmt.Fprintf(&b, " > %s;", p.Picker.Name)
 	}
-	return b.String() + " " + c.Handler.Name
+	return b.String() + " " + c.Plan.HandlerLabels().Name
 }
 
 func TestLoad(t *testing.T) {
@@ -151,7 +151,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 	readsThese(t, got.Plan, []attributes.Attribute{attributes.QueuedRequests, attributes.MaxLoRAs},
 		[]attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs})
-	got.Plan, got.Handler = nil, Handler{}
+	got.Plan = nil
 	want := &Config{
 		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,
 			At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},

@@ -73,6 +73,9 @@ func (l *loader) load(root *yaml.Node) {
 	points := l.points()
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
+	if x := l.from.handler; x != nil {
+		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
+	}
 	l.parsers(&doc)
 	l.objectives(doc.Objectives)
 	l.rewrites(doc.ModelRewrites)

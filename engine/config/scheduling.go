@@ -176,7 +176,7 @@ func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 		plugin = construct(defaultHandler).(schedule.Handler)
 		found = &instance{name: defaultHandler, typ: defaultHandler, plugin: plugin}
 	}
-	l.from.handler, l.config.Handler = found, Handler{Type: found.typ, Name: found.name}
+	l.from.handler = found
 	l.declare(found)
 	l.arrange(found, names)
 	return plugin

@@ -25,6 +25,9 @@ const (
 // String returns the name of the stage in parameters.
 func (s stage) String() string { return [...]string{"encode", "prefill", "decode", "fallback"}[s] }
 
+// splits names how a request is split, by whether an encode and whether a prefill server work for it.
+var splits = [2][2]string{{"decode-only", "prefill-decode"}, {"encode-decode", "encode-prefill-decode"}}
+
 // Disagg has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked
 // decode server; headers tell its sidecar the others.
 type Disagg struct {
@@ -182,13 +185,15 @@ func (h *Disagg) fellBack(c *schedule.Course) bool {
 // Finish names the servers of the other stages to the sidecar. A stage whose server is the decode server needs no name:
 // it works there as without stages.
 func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
+	f.Split = splits[0][0]
 	if h.fellBack(c) {
 		return
 	}
+	var works [stages]int // 1 = a server of the stage's own works for the request
 	for i := range c.Results {
 		r := &c.Results[i]
-		name, most := "", 0
-		switch s := h.stage(r); s {
+		name, most, s := "", 0, h.stage(r)
+		switch s {
 		case prefill:
 			name, most = messages.PrefillHeader, 1
 		case encode:
@@ -203,7 +208,9 @@ func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
 			list = append(list, string(c.Endpoint(int(at)).Address()))
 		}
 		if len(list) > 0 {
+			works[s] = 1
 			f.Headers = append(f.Headers, messages.Header{Name: name, Value: strings.Join(list, ",")})
 		}
 	}
+	f.Split = splits[works[encode]][works[prefill]]
 }

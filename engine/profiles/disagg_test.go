@@ -94,6 +94,51 @@ func prefillFirst(by string) func(*Disagg) {
 	return func(h *Disagg) { h.Deciders.Prefill, h.StageOrder = by, "prefill-first" }
 }
 
+// A stage counts if a server of its own works for the request: not if its run picked nothing, or the decode server.
+func TestDisaggNamesTheStagesThatHaveServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		encode, prefill []int // servers; nil = the stage does not run
+		change          func(*Disagg)
+		want            string
+	}{
+		"decode":             {nil, nil, nil, "decode-only"},
+		"prefill":            {nil, []int{1}, nil, "prefill-decode"},
+		"encode":             {[]int{1}, nil, nil, "encode-decode"},
+		"both":               {[]int{1, 2}, []int{2}, nil, "encode-prefill-decode"},
+		"one for both":       {[]int{1}, []int{1}, nil, "encode-prefill-decode"},
+		"no prefill server":  {nil, []int{}, nil, "decode-only"},
+		"the decode server":  {[]int{0}, []int{0}, nil, "decode-only"},
+		"encoders beside it": {[]int{0, 1}, []int{0}, nil, "encode-decode"},
+		"fallback":           {[]int{1}, []int{}, fallBack, "decode-only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["disagg-profile-handler"]().(*Disagg)
+			named := map[string]schedule.Decider{"always": deciders.Always{}}
+			if c.encode != nil {
+				h.Deciders.Encode = "always"
+			}
+			if c.prefill != nil {
+				h.Deciders.Prefill = "always"
+			}
+			if c.change != nil {
+				c.change(h)
+			}
+			if err := h.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h, Deciders: named,
+				Profiles: []scheduletest.Profile{
+					{Name: "prefill", Ranks: c.prefill}, {Name: "encode", Ranks: c.encode},
+					{Name: "decode", Ranks: []int{0}},
+					{Name: "full", Ranks: []int{2}},
+				}}, scheduletest.Request(), scheduletest.Endpoint{}, scheduletest.Endpoint{}, scheduletest.Endpoint{})
+			if out.Split != c.want {
+				t.Errorf("got %q, want %q; %s", out.Split, c.want, told(out))
+			}
+		})
+	}
+}
+
 func TestDisaggWantsItsProfiles(t *testing.T) {
 	h := Types["disagg-profile-handler"]().(*Disagg)
 	h.Deciders.Prefill, h.Profiles.Fallback = "d", "f"

@@ -101,6 +101,9 @@ type Final struct {
 	Stages []Stage
 	// Headers are set on the request; at first there are none. A value must be valid in HTTP.
 	Headers []messages.Header
+	// Split names the stages that have servers of their own, for metrics; "" = the handler splits no requests. A
+	// handler has few such names.
+	Split string
 }
 
 // Destination is an endpoint to which the proxy may send the request.

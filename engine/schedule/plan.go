@@ -15,7 +15,8 @@ type Plan struct {
 	profiles []Profile // shadows last
 	names    []string  // of those that a handler may run: the first ones of profiles
 	handler  Handler
-	finisher Finisher // handler, if it is one; else nil
+	finisher Finisher      // handler, if it is one; else nil
+	instance HandlerLabels // of handler
 	points   points
 	stale    time.Duration
 	fills    *fills
@@ -72,6 +73,16 @@ func (p *Plan) Observe(by Observer) { p.observer = by }
 
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
+
+// HandlerLabels name an instance of a handler in metrics.
+type HandlerLabels struct{ Type, Name string }
+
+// LabelHandler sets how metrics name the handler; without it they have empty labels. The owner of the plan calls it
+// before the plan runs.
+func (p *Plan) LabelHandler(as HandlerLabels) { p.instance = as }
+
+// HandlerLabels returns how metrics name the handler.
+func (p *Plan) HandlerLabels() HandlerLabels { return p.instance }
 
 // HasShadows reports whether Shadow has anything to run.
 func (p *Plan) HasShadows() bool { return len(p.names) < len(p.profiles) }

@@ -53,6 +53,7 @@ type Outcome struct {
 	Stages   []StageEndpoint       // what works for the request beside Ranked[0]
 	Reason   messages.Reason
 	Detail   string // as in messages.PickFailed
+	Split    string // as in Final
 	Decision messages.Decision
 	Took     time.Duration
 
@@ -281,7 +282,7 @@ func (s *Scheduler) deliver(out *Outcome) {
 		e := s.view.sources[d.At]
 		s.best, s.sent = append(s.best, e), append(s.sent, cmp.Or(d.Sent, e.Spec.Address))
 	}
-	out.Ranked, out.Sent = s.best, s.sent
+	out.Ranked, out.Sent, out.Split = s.best, s.sent, s.final.Split
 	if len(s.final.Stages) > 0 {
 		stages := make([]messages.Stage, 0, len(s.final.Stages))
 		for _, of := range s.final.Stages {

@@ -196,6 +196,11 @@ func (s *split) shares(t *testing.T) {
 	if !a.whole() {
 		t.Fatal(a.String())
 	}
+	if n := s.picker.metric("llm_d_epp_disagg_decision_total", `plugin_name="disagg-profile-handler"`,
+		`plugin_type="disagg-profile-handler"`, `model_name="`+model+`"`, `decision_type="prefill-decode"`); n !=
+		askedOfSplit+1 {
+		t.Errorf("%v requests are counted as split, want %d", n, askedOfSplit+1)
+	}
 	_, page := get(s.picker.metrics + "/debug/requests/mine")
 	for _, want := range []string{"x-prefiller-host-port", "works for the request before", "profile prefill"} {
 		if !strings.Contains(page, want) {
@@ -236,12 +241,21 @@ func (s *split) doesWithoutPrefillServers(t *testing.T) {
 	if s.picker.metric("signalbox_optional_profile_failures_total", `profile="prefill"`) == 0 {
 		t.Error("no run of the profile prefill is counted as failed")
 	}
+	before := s.decodedOnly()
 	s.asks(t)
+	if n := s.decodedOnly() - before; n != askedOfSplit {
+		t.Errorf("%v requests are counted as decode-only, want %d", n, askedOfSplit)
+	}
 	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false),
 		http.Header{"X-Prefiller-Host-Port": {"127.0.0.1:1"}})
 	if !a.whole() {
 		t.Errorf("with a prefill server that the client made up: %s", a.String())
 	}
+}
+
+// decodedOnly returns how many requests are counted for which no prefill server worked.
+func (s *split) decodedOnly() float64 {
+	return s.picker.metric("llm_d_epp_disagg_decision_total", `decision_type="decode-only"`)
 }
 
 // losesItsDecodeServers kills one, and then the last one.

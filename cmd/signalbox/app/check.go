@@ -212,7 +212,8 @@ func describe(c *config.Config) string {
 		}
 		fmt.Fprintf(&b, "  picker  %s\n", pluginName(p.Picker.Name, p.Picker.Type))
 	}
-	fmt.Fprintf(&b, "handler   %s\n", pluginName(c.Handler.Name, c.Handler.Type))
+	handler := c.Plan.HandlerLabels()
+	fmt.Fprintf(&b, "handler   %s\n", pluginName(handler.Name, handler.Type))
 	for _, name := range slices.Sorted(maps.Keys(c.Priorities)) {
 		fmt.Fprintf(&b, "objective %s, priority %d\n", strconv.QuoteToGraphic(name), c.Priorities[name])
 	}
