@@ -426,6 +426,6 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 // tellPlugins comes last, when nothing is held any more, for a plugin may panic.
 func (c *Cycle) tellPlugins() {
 	if c.plugins.due {
-		c.deps.Scheduler.End(c.plan, schedule.Ended{Request: &c.req, Record: &c.rec}, c.plugins.values)
+		c.deps.Scheduler.End(c.plan, &c.req, &c.rec, c.plugins.values)
 	}
 }

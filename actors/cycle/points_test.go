@@ -28,8 +28,9 @@ func (v *visitor) ResponseHeaders(_ *schedule.Picked, destination int, set *sche
 }
 
 func (v *visitor) ResponseEnd(e *schedule.Ended) {
-	v.ends = append(v.ends, fmt.Sprintf("%d at %d%s: %d %v, load %d", e.Request.ID, e.Record.Served.Generation,
-		e.Record.Elsewhere, e.Record.Status, e.Record.Reason, v.loads()[0].Inflight))
+	r := e.Record()
+	v.ends = append(v.ends, fmt.Sprintf("%d at %d%s: %d %v, load %d", e.Request().ID(), r.Served.Generation,
+		r.Elsewhere, r.Status, r.Reason, v.loads()[0].Inflight))
 	if v.panics {
 		panic("plugin")
 	}

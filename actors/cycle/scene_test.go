@@ -192,14 +192,14 @@ func status(why messages.Reason) int { return 700 + int(why) }
 
 type once struct{}
 
-func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -len(c.Results)} }
+func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -c.Results().Len()} }
 
 func (once) Primary(*schedule.Course) int { return 0 }
 
 type inOrder struct{}
 
 func (inOrder) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
-	for i := range in.Candidates.Len() {
+	for i := range in.Candidates().Len() {
 		ranked = append(ranked, i)
 	}
 	return ranked

@@ -155,7 +155,7 @@ func TestShadowsRunAfterTheAnswer(t *testing.T) {
 	s.plan = schedule.NewPlan([]schedule.Profile{
 		{Name: "live", Picker: schedule.PickerStep{Picker: inOrder{}}},
 		{Name: "tried", Shadow: true, Picker: schedule.PickerStep{Picker: pickFor(func(in *schedule.Input) []int {
-			saw = in.Request.Blocks.Len()
+			saw = in.Request().PromptBlocks()
 			if len(s.stream.Told()) != 1 {
 				t.Error("the stream had no answer yet")
 			}

@@ -55,11 +55,11 @@ func (p *Probabilistic) Declare(r *attributes.Reader) {
 
 // Admit draws for requests of negative priority.
 func (p *Probabilistic) Admit(in *schedule.Input) schedule.Refusal {
-	if in.Request.Priority >= 0 {
+	if in.Request().Priority() >= 0 {
 		return schedule.Refusal{}
 	}
 	share := min(math.Pow(p.saturation(in), p.Power)*p.K, 1)
-	if !(share > 0) || in.Rand.Float64() >= share {
+	if !(share > 0) || in.Rand().Float64() >= share {
 		return schedule.Refusal{}
 	}
 	return schedule.Refusal{
@@ -72,7 +72,7 @@ func (p *Probabilistic) Admit(in *schedule.Input) schedule.Refusal {
 func (p *Probabilistic) saturation(in *schedule.Input) float64 {
 	queues, caches := in.Numbers(p.queue), in.Numbers(p.cache)
 	sum, n := 0.0, 0
-	for i := range in.Candidates.Len() {
+	for i := range in.Candidates().Len() {
 		full := -1.0
 		if q := queues.At(i) / float64(p.QueueDepthThreshold); q > full {
 			full = q

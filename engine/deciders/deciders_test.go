@@ -13,7 +13,7 @@ import (
 func TestMultimodal(t *testing.T) {
 	d := deciders.Types["always-disagg-multimodal-decider"]()
 	for media, want := range map[int]bool{0: false, 1: true} {
-		if got := d.Decide(&schedule.Course{Request: &messages.Request{Media: media}}, -1); got != want {
+		if got := d.Decide(schedule.NewCourse(&messages.Request{Media: media}, nil), -1); got != want {
 			t.Errorf("with %d media: %t, want %t", media, got, want)
 		}
 	}

@@ -9,4 +9,4 @@ type Multimodal struct{}
 func (Multimodal) Validate() error { return nil }
 
 // Decide looks for images, sounds and files in the messages.
-func (Multimodal) Decide(c *schedule.Course, _ int) bool { return c.Request.Media > 0 }
+func (Multimodal) Decide(c *schedule.Course, _ int) bool { return c.Request().Media() > 0 }

@@ -39,7 +39,7 @@ func (p *PrefixBased) Declare(r *attributes.Reader) {
 
 // Decide compares the tokens that are not cached with the threshold.
 func (p *PrefixBased) Decide(c *schedule.Course, decode int) bool {
-	tokens := c.Request.PromptTokens
+	tokens := c.Request().PromptTokens()
 	if p.NonCachedTokens == 0 || tokens < p.PromptTokens {
 		return false
 	}

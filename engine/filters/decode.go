@@ -11,8 +11,8 @@ func (Decode) Validate() error { return nil }
 
 // Filter keeps candidates by their role.
 func (Decode) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates.Len() {
-		role, labelled := in.Candidates.At(i).Label(roleLabel)
+	for i := range in.Candidates().Len() {
+		role, labelled := in.Candidates().At(i).Label(roleLabel)
 		switch role {
 		case "decode", "prefill-decode", "both", "encode-prefill-decode":
 			keep[i] = true

@@ -11,8 +11,8 @@ func (Encode) Validate() error { return nil }
 
 // Filter keeps candidates by their role.
 func (Encode) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates.Len() {
-		role, _ := in.Candidates.At(i).Label(roleLabel)
+	for i := range in.Candidates().Len() {
+		role, _ := in.Candidates().At(i).Label(roleLabel)
 		switch role {
 		case "encode", "encode-prefill", "encode-prefill-decode":
 			keep[i] = true

@@ -76,8 +76,8 @@ func (r *Requirement) validate(path string) (errs []error) {
 
 // Filter keeps the candidates that match.
 func (f *LabelSelector) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates.Len() {
-		keep[i] = f.matches(in.Candidates.At(i))
+	for i := range in.Candidates().Len() {
+		keep[i] = f.matches(in.Candidates().At(i))
 	}
 }
 

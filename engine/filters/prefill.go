@@ -11,8 +11,8 @@ func (Prefill) Validate() error { return nil }
 
 // Filter keeps candidates by their role.
 func (Prefill) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates.Len() {
-		role, _ := in.Candidates.At(i).Label(roleLabel)
+	for i := range in.Candidates().Len() {
+		role, _ := in.Candidates().At(i).Label(roleLabel)
 		switch role {
 		case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
 			keep[i] = true

@@ -57,7 +57,7 @@ func (s *SessionAffinity) Filter(in *schedule.Input, keep []bool) {
 	if err != nil {
 		return
 	}
-	for at, c := range in.Candidates.All() {
+	for at, c := range in.Candidates().All() {
 		if string(c.Address()) == string(named) {
 			clear(keep)
 			keep[at] = true

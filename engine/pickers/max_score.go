@@ -30,7 +30,7 @@ func best(in *schedule.Input, totals []float32, left []int) int {
 			at, top, ties = j+1, total, 1
 		case total == top:
 			ties++
-			if in.Rand.IntN(ties) == 0 { // reservoir sampling: each of the ties is equally likely
+			if in.Rand().IntN(ties) == 0 { // reservoir sampling: each of the ties is equally likely
 				at = j + 1
 			}
 		}

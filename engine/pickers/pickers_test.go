@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-func input() *schedule.Input { return &schedule.Input{Rand: rand.New(rand.NewPCG(1, 2))} }
+func input() *schedule.Input { return schedule.NewInput(rand.New(rand.NewPCG(1, 2))) }
 
 func TestMaxScore(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))

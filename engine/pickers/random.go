@@ -10,7 +10,7 @@ func (p *Random) Pick(in *schedule.Input, totals []float32, ranked []int) []int 
 	ranked, start, n := p.begin(len(totals), ranked)
 	left := ranked[start:]
 	for i := range n {
-		j := i + in.Rand.IntN(len(left)-i)
+		j := i + in.Rand().IntN(len(left)-i)
 		left[i], left[j] = left[j], left[i]
 	}
 	return ranked[:start+n]

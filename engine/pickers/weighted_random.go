@@ -29,9 +29,9 @@ func draw(in *schedule.Input, totals []float32, left []int) int {
 		sum += weight(totals[i])
 	}
 	if sum == 0 {
-		return in.Rand.IntN(len(left))
+		return in.Rand().IntN(len(left))
 	}
-	point, last := in.Rand.Float64()*sum, 0
+	point, last := in.Rand().Float64()*sum, 0
 	for j, i := range left {
 		w := weight(totals[i])
 		if w == 0 {

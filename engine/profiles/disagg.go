@@ -128,8 +128,8 @@ func (h *Disagg) WithoutBody() string {
 // Next returns the profile of the next stage that is to run, or the fallback once a required one has picked nothing.
 func (h *Disagg) Next(c *schedule.Course) schedule.Run {
 	begin := 0
-	if n := len(c.Results); n > 0 {
-		last := h.stage(&c.Results[n-1])
+	if c.Results().Len() > 0 {
+		last := h.stage(newest(c))
 		if last == fallback {
 			return schedule.Run{Profile: -1}
 		}
@@ -153,17 +153,17 @@ func (h *Disagg) required(s stage) bool {
 
 // failed reports whether a required stage has picked nothing.
 func (h *Disagg) failed(c *schedule.Course) bool {
-	last := &c.Results[len(c.Results)-1]
+	last := newest(c)
 	return last.Reason != messages.NoReason && h.required(h.stage(last))
 }
 
 // stage returns the stage of a result.
-func (h *Disagg) stage(r *schedule.Result) stage { return stage(slices.Index(h.at[:], r.Index)) }
+func (h *Disagg) stage(r schedule.Result) stage { return stage(slices.Index(h.at[:], r.Index)) }
 
 // picked returns the place of the endpoint that a stage ranked first; -1 = it has not run, or picked nothing.
 func (h *Disagg) picked(c *schedule.Course, s stage) int {
-	for i := range c.Results {
-		if r := &c.Results[i]; h.stage(r) == s && r.Ranked.Len() > 0 {
+	for _, r := range c.Results().All() {
+		if h.stage(r) == s && r.Ranked.Len() > 0 {
 			return int(r.Ranked.At(0))
 		}
 	}
@@ -172,15 +172,20 @@ func (h *Disagg) picked(c *schedule.Course, s stage) int {
 
 // Primary returns the run of the fallback, if it was needed, or that of the decode stage.
 func (h *Disagg) Primary(c *schedule.Course) int {
-	return slices.IndexFunc(c.Results, func(r schedule.Result) bool {
-		s := h.stage(&r)
-		return s == fallback || s == decode && !h.fellBack(c)
-	})
+	for i, r := range c.Results().All() {
+		if s := h.stage(r); s == fallback || s == decode && !h.fellBack(c) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (h *Disagg) fellBack(c *schedule.Course) bool {
-	return h.stage(&c.Results[len(c.Results)-1]) == fallback
+	return h.stage(newest(c)) == fallback
 }
+
+// newest returns the result of the newest run.
+func newest(c *schedule.Course) schedule.Result { return c.Results().At(c.Results().Len() - 1) }
 
 // Finish names the servers of the other stages to the sidecar. A stage whose server is the decode server needs no name:
 // it works there as without stages.
@@ -190,8 +195,7 @@ func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
 		return
 	}
 	var works [stages]int // 1 = a server of the stage's own works for the request
-	for i := range c.Results {
-		r := &c.Results[i]
+	for i, r := range c.Results().All() {
 		name, most, s := "", 0, h.stage(r)
 		switch s {
 		case prefill:

@@ -41,11 +41,12 @@ func (h *HeaderProfile) Arrange(profiles []string, _ func(string, string) any) e
 
 // Next returns the profile that the header names, then none.
 func (h *HeaderProfile) Next(c *schedule.Course) schedule.Run {
-	if len(c.Results) > 0 {
+	if c.Results().Len() > 0 {
 		return schedule.Run{Profile: -1}
 	}
-	if name, given := c.Header(h.header); given {
-		if i := slices.Index(c.Profiles, name); i >= 0 {
+	name, given := c.Header(h.header)
+	for i, profile := range c.Profiles().All() {
+		if given && profile == name {
 			return schedule.Run{Profile: i}
 		}
 	}

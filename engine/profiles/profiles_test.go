@@ -18,7 +18,7 @@ func TestSingleProfile(t *testing.T) {
 		"no profiles": {nil, nil, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := h.Next(&schedule.Course{Profiles: c.profiles, Results: c.earlier}).Profile; got != c.want {
+			if got := h.Next(schedule.NewCourse(nil, c.profiles, c.earlier...)).Profile; got != c.want {
 				t.Errorf("Next(%v, %v) = %d, want %d", c.profiles, c.earlier, got, c.want)
 			}
 		})

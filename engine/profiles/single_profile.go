@@ -22,7 +22,7 @@ func (SingleProfile) Arrange(profiles []string, _ func(string, string) any) erro
 
 // Next returns the first profile, then none.
 func (SingleProfile) Next(c *schedule.Course) schedule.Run {
-	if len(c.Results) > 0 || len(c.Profiles) == 0 {
+	if c.Results().Len() > 0 || c.Profiles().Len() == 0 {
 		return schedule.Run{Profile: -1}
 	}
 	return schedule.Run{}

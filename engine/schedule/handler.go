@@ -11,11 +11,11 @@ import (
 // Handler chooses which profiles run for a request, one after the other, and whose pick serves it. Its methods must
 // neither keep nor change their arguments.
 type Handler interface {
-	// Next returns the profile to run after those in c.Results. It is called until it returns a Run without a profile,
-	// or a run that is not optional picks nothing, which refuses the request. If it names the same profile twice for
-	// one request, or one out of range, the request is answered 500.
+	// Next returns the profile to run after those in c.Results(). It is called until it returns a Run without a
+	// profile, or a run that is not optional picks nothing, which refuses the request. If it names the same profile
+	// twice for one request, or one out of range, the request is answered 500.
 	Next(c *Course) Run
-	// Primary returns the index in c.Results of the run whose pick serves the request. It is called once for each
+	// Primary returns the index in c.Results() of the run whose pick serves the request. It is called once for each
 	// request that has not been refused, after the last Next. If that run picked nothing, the request is refused with
 	// the reason of the run; if the index is out of range, it is answered 500.
 	Primary(c *Course) int
@@ -54,14 +54,30 @@ type Run struct {
 // Course is a request on its way through the profiles. Every endpoint that the request may go to has a place, which is
 // the same for all runs.
 type Course struct {
-	Request  *messages.Request
-	Profiles []string // those that a handler may run: shadow profiles are not among them
-	Results  []Result // of the runs so far, in their order
-	Rand     *rand.Rand
-
-	view   *view
-	values []any // of Private slots
+	request  *messages.Request
+	profiles []string
+	results  []Result
+	rand     *rand.Rand
+	view     *view
+	values   []any // of Private slots
 }
+
+// NewCourse returns a course of a request that may go to no endpoint, for tests of handlers and deciders.
+func NewCourse(of *messages.Request, profiles []string, results ...Result) *Course {
+	return &Course{request: of, profiles: profiles, results: results, view: new(view)}
+}
+
+// Request returns the request, without its headers.
+func (c *Course) Request() Request { return Request{c.request} }
+
+// Profiles returns the names of the profiles that a handler may run: shadow profiles are not among them.
+func (c *Course) Profiles() messages.List[string] { return messages.TakeList(c.profiles) }
+
+// Results returns the results of the runs so far, in their order.
+func (c *Course) Results() messages.List[Result] { return messages.TakeList(c.results) }
+
+// Rand returns the loop's source of random numbers, which is seeded, so that a run can be repeated.
+func (c *Course) Rand() *rand.Rand { return c.rand }
 
 // Len returns the number of endpoints that the request may go to. Places count from 0.
 func (c *Course) Len() int { return len(c.view.all) }
@@ -71,7 +87,7 @@ func (c *Course) Endpoint(at int) Candidate { return Candidate{&c.view.all[at]} 
 
 // Header returns the value of a header that the handler has declared, cut to 128 bytes; false = the request does not
 // have it.
-func (c *Course) Header(of attributes.HeaderSlot) (string, bool) { return header(c.Request, of) }
+func (c *Course) Header(of attributes.HeaderSlot) (string, bool) { return header(c.request, of) }
 
 // Number returns an attribute, which the handler has declared, of the endpoint at a place; NaN = unknown.
 func (c *Course) Number(of attributes.NumberSlot, at int) float64 {
@@ -135,8 +151,8 @@ func (f *Final) fault(c *Course) string {
 		}
 	}
 	for _, s := range f.Stages {
-		if s.At < 0 || s.At >= c.Len() || s.Run < 0 || s.Run >= len(c.Results) {
-			return fmt.Sprintf("named endpoint %d of %d for run %d of %d", s.At, c.Len(), s.Run, len(c.Results))
+		if s.At < 0 || s.At >= c.Len() || s.Run < 0 || s.Run >= len(c.results) {
+			return fmt.Sprintf("named endpoint %d of %d for run %d of %d", s.At, c.Len(), s.Run, len(c.results))
 		}
 	}
 	return ""

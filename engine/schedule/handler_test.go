@@ -17,7 +17,7 @@ type pair struct {
 }
 
 func (p pair) Next(c *schedule.Course) schedule.Run {
-	if n := len(c.Results); n < 2 {
+	if n := c.Results().Len(); n < 2 {
 		return schedule.Run{Profile: n, Optional: n == 1 && p.optional}
 	}
 	return schedule.Run{Profile: -1}
@@ -78,7 +78,7 @@ func TestPrimaryRunThatPickedNothingRefusesTheRequest(t *testing.T) {
 type alone struct{}
 
 func (alone) Next(c *schedule.Course) schedule.Run {
-	return schedule.Run{Profile: -len(c.Results), Optional: true}
+	return schedule.Run{Profile: -c.Results().Len(), Optional: true}
 }
 func (alone) Primary(*schedule.Course) int { return 0 }
 
@@ -87,13 +87,13 @@ func (alone) Primary(*schedule.Course) int { return 0 }
 func TestHandlerChoosesForAllRunsTogether(t *testing.T) {
 	const zone = "topology.kubernetes.io/zone"
 	together := func(c *schedule.Course, f *schedule.Final) {
-		first := int(c.Results[1].Ranked.At(0))
+		first := int(c.Results().At(1).Ranked.At(0))
 		near, _ := c.Endpoint(first).Label(zone)
 		best := -1
 		for at := range c.Len() {
 			of, _ := c.Endpoint(at).Label(zone)
-			total := c.Results[0].Totals.At(at)
-			if of == near && at != first && (best < 0 || total > c.Results[0].Totals.At(best)) {
+			total := c.Results().At(0).Totals.At(at)
+			if of == near && at != first && (best < 0 || total > c.Results().At(0).Totals.At(best)) {
 				best = at
 			}
 		}

@@ -39,7 +39,7 @@ func (r *profileRun) dropOutliers(now time.Time) {
 		return
 	}
 	for _, o := range r.view.outliers {
-		if r.due.at >= 0 || !o.Due(now, r.in.Request.Visible) {
+		if r.due.at >= 0 || !o.Due(now, r.in.request.Visible) {
 			continue
 		}
 		if _, here := r.candidate(o.at); here {

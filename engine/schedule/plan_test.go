@@ -31,7 +31,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	var saw schedule.Seen
 	s.scorer("look", 1, reads, func(in *schedule.Input, _ []float32) {
 		saw = in.Seen()
-		for i := range in.Candidates.Len() {
+		for i := range in.Candidates().Len() {
 			counts = append(counts, in.Names(active).Count(i))
 		}
 		if !in.Names(active).Contains(2, "a") || in.Names(active).Contains(1, "a") {

@@ -96,12 +96,15 @@ func (h *Headers) Set(name, value string) {
 
 // Picked is a request that was picked for.
 type Picked struct {
-	*Course
+	*course
 	final *Final
 }
 
+// course is Course by a name that plugins cannot set.
+type course = Course
+
 // Primary returns the result of the run that serves the request.
-func (p *Picked) Primary() *Result { return &p.Results[p.final.Primary] }
+func (p *Picked) Primary() Result { return p.results[p.final.Primary] }
 
 // Destinations returns how many destinations the pick has, at least one. The proxy sends the request to the first one,
 // and falls back to the others.
@@ -119,15 +122,20 @@ func (p *Picked) Destination(i int) (Candidate, messages.Address) {
 
 // Ended is a request that was picked for and has ended.
 type Ended struct {
-	Request *messages.Request
-	Record  *messages.Record // what became of it
-
-	values []any // of Private slots
+	request *messages.Request
+	record  *messages.Record
+	values  []any // of Private slots
 }
+
+// Request returns the request.
+func (e *Ended) Request() Request { return Request{e.request} }
+
+// Record returns what became of the request.
+func (e *Ended) Record() messages.Record { return *e.record }
 
 // Header returns the value of a header of the request that the plugin has declared, cut to 128 bytes; false = the
 // request does not have it.
-func (e *Ended) Header(of attributes.HeaderSlot) (string, bool) { return header(e.Request, of) }
+func (e *Ended) Header(of attributes.HeaderSlot) (string, bool) { return header(e.request, of) }
 
 // Private is a slot for a value that a plugin keeps of a request from one point to a later one. No other plugin can
 // reach it. The zero Private holds nothing.
@@ -235,7 +243,7 @@ func (s *Scheduler) arrive(p *Plan) Refusal {
 	if len(of.headers)+len(of.screeners)+len(of.admitters) == 0 {
 		return Refusal{}
 	}
-	r.in = Input{Request: s.course.Request, Rand: s.tools.Rand, run: r, values: s.course.values}
+	r.in = Input{request: s.course.request, rand: s.tools.Rand, run: r, values: s.course.values}
 	defer r.forget()
 	for i := range of.headers {
 		at := &of.headers[i]
@@ -263,7 +271,7 @@ func (r *profileRun) visit(of *Step, sources uint64, call func() Refusal) Refusa
 	if r.freshen(sources); r.stale&sources != 0 {
 		return Refusal{}
 	}
-	r.in.Candidates = Candidates{r.view.all, r.place}
+	r.in.candidates = Candidates{r.view.all, r.place}
 	return r.ran(of, call)
 }
 
@@ -335,7 +343,7 @@ func (s *Scheduler) Prepare(p *Plan, req *messages.Request, out *Outcome) {
 		return
 	}
 	began := s.tools.Clock.Nanos()
-	s.course.Request, s.course.values, s.run.observer = req, out.Values, p.observer
+	s.course.request, s.course.values, s.run.observer = req, out.Values, p.observer
 	defer s.forget()
 	refused := s.prepare(of, out)
 	if refused.Reason != messages.NoReason {
@@ -382,8 +390,8 @@ func (s *Scheduler) prepare(of *points, out *Outcome) Refusal {
 func (p *Plan) HasEnds() bool { return len(p.points.ends) > 0 }
 
 // End calls the plugins that learn how a request ended. values are those of its Outcome.
-func (s *Scheduler) End(p *Plan, e Ended, values []any) {
-	e.values = values
+func (s *Scheduler) End(p *Plan, req *messages.Request, became *messages.Record, values []any) {
+	e := Ended{req, became, values}
 	for i := range p.points.ends {
 		at := &p.points.ends[i]
 		began := s.tools.Clock.Nanos()

@@ -34,15 +34,15 @@ func (v *visitor) at(point string, set *schedule.Headers) schedule.Refusal {
 func (v *visitor) RequestHeaders(in *schedule.Input, set *schedule.Headers) schedule.Refusal {
 	before, _ := v.mine.Get(in)
 	v.mine.Set(in, before+1)
-	return v.at(fmt.Sprint("headers ", in.Candidates.Len()), set)
+	return v.at(fmt.Sprint("headers ", in.Candidates().Len()), set)
 }
 
 func (v *visitor) Screen(in *schedule.Input, keep []bool) {
-	v.at(fmt.Sprint("screen ", in.Candidates.Len()), nil)
+	v.at(fmt.Sprint("screen ", in.Candidates().Len()), nil)
 	if v.reads != nil {
 		v.reads(in)
 	}
-	for i, c := range in.Candidates.All() {
+	for i, c := range in.Candidates().All() {
 		for _, place := range v.drops {
 			keep[i] = keep[i] && c.Address() != address(place)
 		}
@@ -50,7 +50,7 @@ func (v *visitor) Screen(in *schedule.Input, keep []bool) {
 }
 
 func (v *visitor) Admit(in *schedule.Input) schedule.Refusal {
-	return v.at(fmt.Sprint("admit ", in.Candidates.Len()), nil)
+	return v.at(fmt.Sprint("admit ", in.Candidates().Len()), nil)
 }
 
 func (v *visitor) PreRequest(p *schedule.Picked, set *schedule.Headers) schedule.Refusal {
@@ -66,7 +66,7 @@ func (v *visitor) ResponseHeaders(p *schedule.Picked, destination int, set *sche
 
 func (v *visitor) ResponseEnd(e *schedule.Ended) {
 	kept, _ := v.mine.Get(e)
-	v.at(fmt.Sprintf("end %d, kept %d", e.Record.Status, kept), nil)
+	v.at(fmt.Sprintf("end %d, kept %d", e.Record().Status, kept), nil)
 }
 
 // visited returns a scene of n endpoints whose plan has these plugins, which note their calls in the list.
@@ -96,8 +96,7 @@ func TestPluginsAreCalledAtTheirPointsInOrder(t *testing.T) {
 	s, calls := visited(t, 2, &visitor{name: "a"}, &visitor{name: "b"})
 	out := s.served()
 	s.ranked(out, 0, 1)
-	s.scheduler.End(s.planned(), schedule.Ended{Request: &s.req, Record: &messages.Record{Status: 200}},
-		out.Values)
+	s.scheduler.End(s.planned(), &s.req, &messages.Record{Status: 200}, out.Values)
 	want := []string{
 		"a headers 2", "b headers 2", "a screen 2", "b screen 2", "a admit 2", "b admit 2",
 		"a pre-request 10.0.0.0:80 10.0.0.0:80 of 2, kept 1", "b pre-request 10.0.0.0:80 10.0.0.0:80 of 2, kept 1",
@@ -190,7 +189,7 @@ func TestScreenersHoldForAllProfiles(t *testing.T) {
 func TestScreenerThatReadsSamplesSeesFreshOnes(t *testing.T) {
 	var saw []float64
 	v := &visitor{name: "a", drops: []int{0, 1}}
-	v.reads = func(in *schedule.Input) { saw = append(saw, float64(in.Candidates.Len())) }
+	v.reads = func(in *schedule.Input) { saw = append(saw, float64(in.Candidates().Len())) }
 	s, _ := visited(t, 3, v)
 	s.age(0, time.Minute)
 	s.ranked(s.run(), 0, 2)
@@ -262,7 +261,7 @@ func TestPrivateValuesAreOfOneRequest(t *testing.T) {
 	for range 2 {
 		out := s.runWithShadows()
 		s.scheduler.Prepare(s.planned(), &s.req, &out)
-		s.scheduler.End(s.planned(), schedule.Ended{Record: new(messages.Record)}, out.Values)
+		s.scheduler.End(s.planned(), &s.req, new(messages.Record), out.Values)
 	}
 	kept := 0
 	for _, call := range *calls {
@@ -272,5 +271,20 @@ func TestPrivateValuesAreOfOneRequest(t *testing.T) {
 	}
 	if kept != 4 || seen != 2 {
 		t.Errorf("%d of 4 calls found what was kept, %d of 2 shadows ran: %v", kept, seen, *calls)
+	}
+}
+
+// Plugins share what they are shown with other plugins, and with the next request: none of it may have a field that
+// they can set.
+func TestPluginsCannotChangeWhatTheyAreShown(t *testing.T) {
+	for _, shown := range []any{
+		schedule.Input{}, schedule.Course{}, schedule.Picked{}, schedule.Ended{}, schedule.Request{},
+		schedule.Candidates{}, schedule.Candidate{}, schedule.Numbers{}, schedule.Names{}, schedule.Headers{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(shown)) {
+			if f.IsExported() {
+				t.Errorf("a plugin can set %T.%s", shown, f.Name)
+			}
+		}
 	}
 }

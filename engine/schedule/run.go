@@ -18,7 +18,7 @@ type profileRun struct {
 	tools    *Tools
 	observer Observer // of the plan that runs; nil between requests
 	view     *view
-	in       Input // what plugins are shown; zero between runs; Earlier and values are set before each
+	in       Input // what plugins are shown; zero between runs; earlier and values are set before each
 
 	candidates
 	freshness
@@ -48,7 +48,7 @@ func (r *profileRun) profile(
 	req *messages.Request, p *Profile, optional bool, now time.Time,
 ) (messages.ProfileRun, messages.Reason, string) {
 	rec := messages.ProfileRun{Profile: p.Name, Runner: -1, Optional: optional}
-	r.in = Input{Request: req, Profile: p.Name, Earlier: r.in.Earlier, Rand: r.tools.Rand, run: r,
+	r.in = Input{request: req, profile: p.Name, earlier: r.in.earlier, rand: r.tools.Rand, run: r,
 		values: r.in.values}
 	defer r.end()
 	r.reset()
@@ -123,7 +123,7 @@ func (r *profileRun) run(f *FilterStep) {
 	for i := range r.keep {
 		r.keep[i] = true
 	}
-	r.in.Candidates = Candidates{r.view.all, r.place}
+	r.in.candidates = Candidates{r.view.all, r.place}
 	began := r.tools.Clock.Nanos()
 	f.Filter.Filter(&r.in, r.keep)
 	r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
@@ -169,7 +169,7 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	n := len(r.place)
 	r.totals = grow(r.totals, n)
 	clear(r.totals)
-	r.in.Candidates = Candidates{r.view.all, r.place}
+	r.in.candidates = Candidates{r.view.all, r.place}
 	all := (len(p.Scorers) + 1) * len(r.view.all)
 	slab := make([]float32, all+2*len(p.read)) // one allocation for all numbers of the record
 	r.values = slab[all:]

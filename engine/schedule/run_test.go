@@ -72,7 +72,7 @@ type handler struct {
 }
 
 func (h handler) Next(c *schedule.Course) schedule.Run {
-	return schedule.Run{Profile: h.next(len(c.Results))}
+	return schedule.Run{Profile: h.next(c.Results().Len())}
 }
 func (h handler) Primary(*schedule.Course) int { return h.primary }
 

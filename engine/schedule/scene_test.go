@@ -137,10 +137,10 @@ func fixed(values ...float32) scoreFunc {
 
 func only(places ...int) filterFunc {
 	return func(in *schedule.Input, keep []bool) {
-		for i := range in.Candidates.Len() {
+		for i := range in.Candidates().Len() {
 			keep[i] = false
 			for _, p := range places {
-				keep[i] = keep[i] || in.Candidates.At(i).Address() == address(p)
+				keep[i] = keep[i] || in.Candidates().At(i).Address() == address(p)
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (f matchFunc) Match(p blockindex.Prompt, out []int) int { return f(p, out) 
 
 type once struct{}
 
-func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -len(c.Results)} }
+func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -c.Results().Len()} }
 
 func (once) Primary(*schedule.Course) int { return 0 }
 

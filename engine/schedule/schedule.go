@@ -10,17 +10,35 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Input is what a plugin may look at. A plugin must neither keep nor change any of it. Candidates is never empty.
+// Input is what a plugin may look at. It can change none of it, and must not keep it.
 type Input struct {
-	Request    *messages.Request // its headers by Header
-	Profile    string            // the profile that runs
-	Earlier    []Result          // of the profiles that ran before for this request
-	Candidates Candidates
-	Rand       *rand.Rand // of the loop; seeded, so that a run can be repeated
+	request    *messages.Request
+	profile    string
+	earlier    []Result
+	candidates Candidates
+	rand       *rand.Rand
 
 	run    *profileRun
 	values []any // of Private slots; nil in shadow profiles
 }
+
+// NewInput returns an input that shows random numbers alone, for tests of pickers.
+func NewInput(of *rand.Rand) *Input { return &Input{rand: of} }
+
+// Request returns the request, without its headers.
+func (in *Input) Request() Request { return Request{in.request} }
+
+// Profile returns the name of the profile that runs; "" = none does.
+func (in *Input) Profile() string { return in.profile }
+
+// Earlier returns the results of the profiles that ran before for this request.
+func (in *Input) Earlier() messages.List[Result] { return messages.TakeList(in.earlier) }
+
+// Candidates returns the endpoints that are left, of which there is at least one.
+func (in *Input) Candidates() Candidates { return in.candidates }
+
+// Rand returns the loop's source of random numbers, which is seeded, so that a run can be repeated.
+func (in *Input) Rand() *rand.Rand { return in.rand }
 
 // Numbers returns an attribute that the plugin has declared.
 func (in *Input) Numbers(of attributes.NumberSlot) Numbers {
@@ -37,7 +55,7 @@ func (in *Input) Picked(r *Result) (Candidate, bool) {
 
 // Header returns the value of a header that the plugin has declared, cut to 128 bytes; false = the request does not
 // have it.
-func (in *Input) Header(of attributes.HeaderSlot) (string, bool) { return header(in.Request, of) }
+func (in *Input) Header(of attributes.HeaderSlot) (string, bool) { return header(in.request, of) }
 
 func header(r *messages.Request, of attributes.HeaderSlot) (string, bool) {
 	if r.Headers.Len() == 0 {
@@ -49,6 +67,45 @@ func header(r *messages.Request, of attributes.HeaderSlot) (string, bool) {
 
 // Names returns an attribute that the plugin has declared.
 func (in *Input) Names(of attributes.NamesSlot) Names { return Names{in.run.names(of.Index())} }
+
+// Request is a request as plugins see it.
+type Request struct{ of *messages.Request }
+
+// ID returns the id that Signalbox gave the request.
+func (r Request) ID() messages.RequestID { return r.of.ID }
+
+// ClientID returns the id that the client gave the request, cut to 128 bytes; "" = none.
+func (r Request) ClientID() string { return r.of.ClientID }
+
+// Path returns the path without query, cut to 128 bytes.
+func (r Request) Path() string { return r.of.Path }
+
+// Model returns the model that is to serve; "" = the request names none, or was not read.
+func (r Request) Model() string { return r.of.Model }
+
+// Priority returns the priority of the request's objective: higher goes first, negative may be refused.
+func (r Request) Priority() int { return r.of.Priority }
+
+// Stream reports whether the answer will be server-sent events.
+func (r Request) Stream() bool { return r.of.Stream }
+
+// Visible reports whether the body of the answer will be seen.
+func (r Request) Visible() bool { return r.of.Visible }
+
+// BodyBytes returns the size of the body; 0 = there is none.
+func (r Request) BodyBytes() int64 { return r.of.BodyBytes }
+
+// PromptTokens returns an estimate, 4 bytes a token; 0 = unknown.
+func (r Request) PromptTokens() int { return r.of.PromptTokens }
+
+// PromptBlocks returns how many whole blocks the prompt has, in the measure of the attribute prefix-blocks.
+func (r Request) PromptBlocks() int { return r.of.Blocks.Len() }
+
+// Media returns the number of images, sounds and files in the messages.
+func (r Request) Media() int { return r.of.Media }
+
+// OutputTokens returns the client's limit; 0 = it set none.
+func (r Request) OutputTokens() int { return r.of.OutputTokens }
 
 // Filter says which candidates stay.
 type Filter interface {

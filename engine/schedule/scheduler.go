@@ -29,7 +29,7 @@ type Scheduler struct {
 	course  Course
 	final   Final
 	headers Headers               // that plugins set before the profiles
-	probes  []probe               // probes[i] belongs to course.Results[i]
+	probes  []probe               // probes[i] belongs to course.results[i]
 	ran     []bool                // ran[i] = profile i has run
 	best    []*endpoints.Endpoint // the buffers of Outcome, like the two below
 	sent    []messages.Address
@@ -40,7 +40,7 @@ type Scheduler struct {
 func NewScheduler(tools Tools) *Scheduler {
 	s := &Scheduler{tools: tools}
 	s.run.tools, s.run.view = &s.tools, &s.view
-	s.course.Rand, s.course.view = tools.Rand, &s.view
+	s.course.rand, s.course.view = tools.Rand, &s.view
 	s.shadows = tools
 	s.shadows.Rand = newShadowRand()
 	return s
@@ -79,7 +79,7 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 	if n := p.Layout().Privates(); n > 0 {
 		out.Values = make([]any, n)
 	}
-	s.course.Request, s.course.values = req, out.Values
+	s.course.request, s.course.values = req, out.Values
 	defer s.forget()
 	s.schedule(&out, p, snap, now)
 	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
@@ -89,7 +89,7 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 func (s *Scheduler) schedule(
 	out *Outcome, p *Plan, snap *endpoints.Snapshot, now time.Time,
 ) {
-	req := s.course.Request
+	req := s.course.request
 	s.view.gather(p, req, snap, now)
 	s.view.match(req, snap.Slots(), s.tools.Matcher)
 	out.Decision, out.PrefixBlocks = s.begin(p, snap), -1
@@ -123,17 +123,17 @@ func (s *Scheduler) profiles(
 		switch i := next.Profile; {
 		case i < 0:
 			return runs, messages.NoReason, ""
-		case i >= len(s.course.Profiles):
+		case i >= len(s.course.profiles):
 			return runs, messages.Internal, fmt.Sprintf("the profile handler named profile %d of %d", i,
-				len(s.course.Profiles))
+				len(s.course.profiles))
 		case s.ran[i]:
 			return runs, messages.Internal, fmt.Sprintf("the profile handler named profile %s twice",
-				s.course.Profiles[i])
+				s.course.profiles[i])
 		}
 		s.ran[next.Profile] = true
 		of := &p.profiles[next.Profile]
-		s.run.in.Earlier, s.run.in.values = s.course.Results, s.course.values
-		rec, why, detail := s.run.profile(s.course.Request, of, next.Optional, now)
+		s.run.in.earlier, s.run.in.values = s.course.results, s.course.values
+		rec, why, detail := s.run.profile(s.course.request, of, next.Optional, now)
 		if why == messages.NoReason {
 			s.view.show(&rec, of, s.run.values, now)
 		} else {
@@ -141,7 +141,7 @@ func (s *Scheduler) profiles(
 		}
 		runs = append(runs, rec)
 		d.Profiles, d.Stale = messages.TakeList(runs), d.Stale || s.run.stale != 0
-		s.course.Results = append(s.course.Results, Result{
+		s.course.results = append(s.course.results, Result{
 			Index: next.Profile, Profile: of.Name, Optional: next.Optional, Reason: why, Detail: detail,
 			Ranked: rec.Ranked, Totals: rec.Totals,
 		})
@@ -158,7 +158,7 @@ func (s *Scheduler) profiles(
 
 // begin clears the buffers for a request, and returns its decision so far: the endpoints, and no profile run.
 func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
-	s.course.Profiles, s.course.Results, s.probes = p.names, s.course.Results[:0], s.probes[:0]
+	s.course.profiles, s.course.results, s.probes = p.names, s.course.results[:0], s.probes[:0]
 	s.ran = grow(s.ran, len(p.names))
 	clear(s.ran)
 	ids := make([]messages.EndpointID, len(s.view.all))
@@ -174,7 +174,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 
 // forget drops the request, and the observer of its plan, which an idle loop must not keep.
 func (s *Scheduler) forget() {
-	s.course.Request, s.course.values, s.run.observer = nil, nil, nil
+	s.course.request, s.course.values, s.run.observer = nil, nil, nil
 }
 
 func (o *Outcome) fail(why messages.Reason, detail string) { o.Reason, o.Detail = why, detail }
@@ -191,7 +191,7 @@ func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, no
 		out.fail(messages.Internal, "the profile handler named no profile that ran")
 		return
 	}
-	result := &s.course.Results[primary]
+	result := &s.course.results[primary]
 	if result.Reason != messages.NoReason {
 		out.fail(result.Reason, result.Detail)
 		return
@@ -221,7 +221,7 @@ func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, no
 // settle sets final to what the handler makes of the primary run. It returns what is wrong with that; "" = nothing.
 func (s *Scheduler) settle(p *Plan, primary int, probe bool) string {
 	s.final = Final{Primary: primary, Probe: probe, Destinations: s.final.Destinations[:0], Stages: s.final.Stages[:0]}
-	ranked := s.course.Results[primary].Ranked
+	ranked := s.course.results[primary].Ranked
 	for _, at := range ranked.All() {
 		s.final.Destinations = append(s.final.Destinations, Destination{At: int(at)})
 	}

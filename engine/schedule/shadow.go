@@ -43,7 +43,7 @@ func (s *Scheduler) shadow(
 		}
 		rec.Shadow = true
 	}()
-	s.run.in.Earlier = s.course.Results
+	s.run.in.earlier = s.course.results
 	rec, why, detail := s.run.profile(req, of, false, now)
 	if why != messages.NoReason {
 		rec.Failed = why.String() + ": " + detail

@@ -24,7 +24,7 @@ func (s *LoRAAffinity) Declare(r *attributes.Reader) {
 
 // Score looks for the request's model among the adapters of each candidate.
 func (s *LoRAAffinity) Score(in *schedule.Input, scores []float32) {
-	model := in.Request.Model
+	model := in.Request().Model()
 	slots, active, waiting := in.Numbers(s.slots), in.Names(s.active), in.Names(s.waiting)
 	for i := range scores {
 		switch {

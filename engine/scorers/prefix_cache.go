@@ -59,7 +59,7 @@ func (s *PrefixCache) Declare(r *attributes.Reader) {
 
 // Score weighs the matched part and the matched length.
 func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
-	blocks, total := in.Numbers(s.blocks), float64(in.Request.Blocks.Len())
+	blocks, total := in.Numbers(s.blocks), float64(in.Request().PromptBlocks())
 	for i := range scores {
 		if match := min(blocks.At(i), total); match > 0 {
 			length := min(1, match*blockTokens/float64(s.MatchLengthScaleTokens))

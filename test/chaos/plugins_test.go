@@ -8,7 +8,6 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // careless is the chance of a fault of each plugin in one request.
@@ -18,8 +17,8 @@ const careless = .005
 const dawdle = 4 * time.Millisecond
 
 // slip says what a plugin of a family does wrong with a request: one of the list, or "".
-func (f *faults) slip(family string, of *messages.Request, list ...string) string {
-	n, ok := numberOf(of.ClientID)
+func (f *faults) slip(family string, of schedule.Request, list ...string) string {
+	n, ok := numberOf(of.ClientID())
 	if !ok || f.off.Load() {
 		return ""
 	}
@@ -56,7 +55,7 @@ type filter struct {
 
 func (p filter) Filter(in *schedule.Input, keep []bool) {
 	p.real.Filter(in, keep)
-	switch p.slip("filter", in.Request, "panics", "keeps nothing") {
+	switch p.slip("filter", in.Request(), "panics", "keeps nothing") {
 	case "panics":
 		panic(fault{"filter"})
 	case "keeps nothing":
@@ -71,7 +70,7 @@ type scorer struct {
 
 func (p scorer) Score(in *schedule.Input, scores []float32) {
 	p.Scorer.Score(in, scores)
-	switch p.slip("scorer", in.Request, "panics", "scores NaN", "dawdles", "dawdles") {
+	switch p.slip("scorer", in.Request(), "panics", "scores NaN", "dawdles", "dawdles") {
 	case "panics":
 		panic(fault{"scorer"})
 	case "scores NaN":
@@ -88,7 +87,7 @@ type picker struct {
 
 func (p picker) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
 	got := p.Picker.Pick(in, totals, ranked)
-	switch p.slip("picker", in.Request, "panics", "picks nothing", "picks out of range") {
+	switch p.slip("picker", in.Request(), "panics", "picks nothing", "picks out of range") {
 	case "panics":
 		panic(fault{"picker"})
 	case "picks nothing":
@@ -105,7 +104,7 @@ type handler struct {
 }
 
 func (p handler) Next(c *schedule.Course) schedule.Run {
-	if len(c.Results) == 0 && p.slip("handler", c.Request, "panics") != "" {
+	if c.Results().Len() == 0 && p.slip("handler", c.Request(), "panics") != "" {
 		panic(fault{"handler"})
 	}
 	return p.Handler.Next(c)
@@ -113,7 +112,7 @@ func (p handler) Next(c *schedule.Course) schedule.Run {
 
 // Finish splits some requests: another endpoint works for them before the destination does.
 func (p handler) Finish(c *schedule.Course, f *schedule.Final) {
-	n, ok := numberOf(c.Request.ClientID)
+	n, ok := numberOf(c.Request().ClientID())
 	if !ok || p.off.Load() {
 		return
 	}

@@ -13,7 +13,7 @@ var careless = map[string]float64{
 }
 
 // slip draws what a plugin does wrong with a request, "" = nothing, and writes down what its client must be told then.
-func (f *faults) slip(family string, of *messages.Request) string {
+func (f *faults) slip(family string, of schedule.Request) string {
 	list, what := pluginFaults[family], ""
 	if f.strikes(family, careless[family]) {
 		what = list[f.dice.IntN(len(list))]
@@ -30,7 +30,7 @@ func (f *faults) slip(family string, of *messages.Request) string {
 	if family == "end" { // the client has its answer
 		return what
 	}
-	l := f.ledger.of(of.ID)
+	l := f.ledger.of(of.ID())
 	switch what {
 	case "scores NaN", "scores out of range": // put right by the scheduler
 	case "refuses":
@@ -65,7 +65,7 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 type visitor struct{ *faults }
 
 func (p *visitor) Admit(in *schedule.Input) schedule.Refusal {
-	switch p.slip("admitter", in.Request) {
+	switch p.slip("admitter", in.Request()) {
 	case "panics":
 		panic(fault{"admitter"})
 	case "refuses":
@@ -77,7 +77,7 @@ func (p *visitor) Admit(in *schedule.Input) schedule.Refusal {
 }
 
 func (p *visitor) PreRequest(picked *schedule.Picked, set *schedule.Headers) schedule.Refusal {
-	switch p.slip("pre-request", picked.Request) {
+	switch p.slip("pre-request", picked.Request()) {
 	case "panics":
 		panic(fault{"pre-request"})
 	case "refuses":
@@ -89,8 +89,8 @@ func (p *visitor) PreRequest(picked *schedule.Picked, set *schedule.Headers) sch
 }
 
 func (p *visitor) ResponseEnd(e *schedule.Ended) {
-	p.ledger.of(e.Request.ID).told++
-	if p.slip("end", e.Request) != "" {
+	p.ledger.of(e.Request().ID()).told++
+	if p.slip("end", e.Request()) != "" {
 		panic(fault{"end"})
 	}
 }
@@ -102,7 +102,7 @@ type filter struct {
 
 func (p *filter) Filter(in *schedule.Input, keep []bool) {
 	p.real.Filter(in, keep)
-	switch p.slip("filter", in.Request) {
+	switch p.slip("filter", in.Request()) {
 	case "panics":
 		panic(fault{"filter"})
 	case "keeps nothing":
@@ -117,7 +117,7 @@ type scorer struct {
 
 func (p *scorer) Score(in *schedule.Input, scores []float32) {
 	p.Scorer.Score(in, scores)
-	switch p.slip("scorer", in.Request) {
+	switch p.slip("scorer", in.Request()) {
 	case "panics":
 		panic(fault{"scorer"})
 	case "scores NaN":
@@ -134,7 +134,7 @@ type picker struct {
 
 func (p *picker) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
 	got := p.Picker.Pick(in, totals, ranked)
-	switch p.slip("picker", in.Request) {
+	switch p.slip("picker", in.Request()) {
 	case "panics":
 		panic(fault{"picker"})
 	case "picks nothing":
@@ -154,13 +154,13 @@ type handler struct {
 }
 
 func (p *handler) Next(c *schedule.Course) schedule.Run {
-	if len(c.Results) == 0 {
+	if c.Results().Len() == 0 {
 		p.primary = ""
-		switch what := p.slip("handler", c.Request); what {
+		switch what := p.slip("handler", c.Request()); what {
 		case "panics at Next":
 			panic(fault{"handler"})
 		case "names a profile out of range":
-			return schedule.Run{Profile: len(c.Profiles)}
+			return schedule.Run{Profile: c.Profiles().Len()}
 		default:
 			p.primary = what
 		}
@@ -173,7 +173,7 @@ func (p *handler) Primary(c *schedule.Course) int {
 	case "panics at Primary":
 		panic(fault{"handler"})
 	case "names a result out of range":
-		return len(c.Results)
+		return c.Results().Len()
 	}
 	return p.Handler.Primary(c)
 }
@@ -181,7 +181,7 @@ func (p *handler) Primary(c *schedule.Course) int {
 // Finish splits some requests: another endpoint works for them before the destination does. Some it sends to the
 // sidecar of the destination.
 func (p *handler) Finish(c *schedule.Course, f *schedule.Final) {
-	l, first := p.ledger.of(c.Request.ID), &f.Destinations[0]
+	l, first := p.ledger.of(c.Request().ID()), &f.Destinations[0]
 	l.stages, l.sidecar = nil, ""
 	if at := p.dice.IntN(c.Len()); at != first.At && p.dice.IntN(4) == 0 {
 		f.Stages = append(f.Stages, schedule.Stage{Run: f.Primary, At: at, Prompt: true})

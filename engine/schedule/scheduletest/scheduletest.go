@@ -87,15 +87,15 @@ func Handle(t *testing.T, h Handled, req *messages.Request, all ...Endpoint) sch
 // Filter keeps the endpoints of Ranks.
 func (p Profile) Filter(in *schedule.Input, keep []bool) {
 	for i := range keep {
-		keep[i] = slices.Contains(p.Ranks, int(in.Candidates.At(i).ID().Slot))
+		keep[i] = slices.Contains(p.Ranks, int(in.Candidates().At(i).ID().Slot))
 	}
 }
 
 // Pick ranks the candidates as Ranks has them.
 func (p Profile) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
 	for _, slot := range p.Ranks {
-		for i := range in.Candidates.Len() {
-			if int(in.Candidates.At(i).ID().Slot) == slot {
+		for i := range in.Candidates().Len() {
+			if int(in.Candidates().At(i).ID().Slot) == slot {
 				ranked = append(ranked, i)
 			}
 		}
@@ -155,7 +155,7 @@ func (first) Pick(_ *schedule.Input, _ []float32, ranked []int) []int { return a
 
 type once struct{}
 
-func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -len(c.Results)} }
+func (once) Next(c *schedule.Course) schedule.Run { return schedule.Run{Profile: -c.Results().Len()} }
 func (once) Primary(*schedule.Course) int         { return 0 }
 
 type stopped struct{}

@@ -20,7 +20,7 @@ func (s *sameZone) Declare(r *attributes.Reader) { s.header = r.Header(s.HeaderN
 
 func (s *sameZone) Score(in *schedule.Input, scores []float32) {
 	zone, given := in.Header(s.header)
-	for i, endpoint := range in.Candidates.All() {
+	for i, endpoint := range in.Candidates().All() {
 		if of, ok := endpoint.Label("topology.kubernetes.io/zone"); given && ok && of == zone {
 			scores[i] = 1
 		}
