@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -21,6 +22,9 @@ type Extraction struct {
 	Aggregation         Aggregation
 	Per                 string // the metric to divide by, for Ratio; its samples must have the labels, too
 	Field               string // of a JSON document, in place of all of these: the path of a number, true or false
+
+	By attributes.Extractor // in place of all of these; nil = none. Those of one extractor follow each other
+	At int                  // of its attributes
 }
 
 // Label is one label of a series.
@@ -41,7 +45,7 @@ func (e *Extraction) equal(other Extraction) bool {
 	return e.Attribute == other.Attribute && e.Producer == other.Producer && e.Metric == other.Metric &&
 		e.Engine == other.Engine && e.Field == other.Field && slices.Equal(e.Labels, other.Labels) &&
 		e.Aggregation == other.Aggregation &&
-		e.Per == other.Per
+		e.Per == other.Per && e.By == other.By && e.At == other.At
 }
 
 // ofEngine returns those of a list that pages of an engine have.
@@ -51,6 +55,43 @@ func ofEngine(list []Extraction, engine string) []Extraction {
 		return list
 	}
 	return slices.DeleteFunc(slices.Clone(list), other)
+}
+
+// taken returns the attributes of a page, or of a document.
+func taken(page []byte, list []Extraction, document bool) (messages.List[messages.Extracted], error) {
+	own, byThem := list, []messages.Extracted(nil)
+	if slices.ContainsFunc(list, byOthers) {
+		others := slices.DeleteFunc(slices.Clone(list), func(e Extraction) bool { return !byOthers(e) })
+		var err error
+		if byThem, err = extractBy(page, others); err != nil {
+			return messages.List[messages.Extracted]{}, err
+		}
+		own = slices.DeleteFunc(slices.Clone(list), byOthers)
+	}
+	if !document || len(own) == 0 {
+		return messages.TakeList(append(extract(page, own), byThem...)), nil
+	}
+	fields, err := extractFields(page, own)
+	return messages.TakeList(append(fields, byThem...)), err
+}
+
+func byOthers(e Extraction) bool { return e.By != nil }
+
+// extractBy asks extractors of other modules, each once. A value that is no finite number is left out.
+func extractBy(page []byte, list []Extraction) (all []messages.Extracted, err error) {
+	var values []float64
+	for i, e := range list {
+		if i == 0 || list[i-1].By != e.By {
+			values = slices.Repeat([]float64{math.NaN()}, len(e.By.Emits()))
+			if err := e.By.Extract(page, values); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.Producer, err)
+			}
+		}
+		if value := values[e.At]; !math.IsNaN(value) && !math.IsInf(value, 0) {
+			all = append(all, messages.Extracted{Attribute: e.Attribute, Producer: e.Producer, Value: value})
+		}
+	}
+	return all, nil
 }
 
 // extract reads attributes from a page. What the page does not have is left out.

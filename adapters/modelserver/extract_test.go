@@ -1,6 +1,9 @@
 package modelserver
 
 import (
+	"errors"
+	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -83,5 +86,46 @@ cut_off 5`
 	}
 	if got := extract([]byte(page), nil); got != nil {
 		t.Errorf("got %+v where nothing is wanted", got)
+	}
+}
+
+// lengths is an extractor of another module: the length of the page, what is unknown, and what is no number.
+type lengths struct{ fails error }
+
+func (lengths) Emits() []string { return []string{"x/length", "x/unknown", "x/infinite"} }
+
+func (l lengths) Extract(page []byte, values []float64) error {
+	values[0], values[2] = float64(len(page)), math.Inf(1)
+	return l.fails
+}
+
+func TestExtractorsOfOtherModules(t *testing.T) {
+	by := &lengths{}
+	list := []Extraction{
+		{Attribute: "x/watts", Producer: "own", Metric: "watts", Field: "watts"},
+		{Attribute: "x/length", Producer: "theirs", By: by}, {Attribute: "x/unknown", Producer: "theirs", By: by,
+			At: 1},
+		{Attribute: "x/infinite", Producer: "theirs", By: by, At: 2},
+	}
+	for page, document := range map[string]bool{"watts 7\n": false, `{"watts":7}`: true} {
+		got, err := taken([]byte(page), list, document)
+		want := messages.ListOf(messages.Extracted{Attribute: "x/watts", Producer: "own", Value: 7},
+			messages.Extracted{Attribute: "x/length", Producer: "theirs", Value: float64(len(page))})
+		if err != nil || !reflect.DeepEqual(got.Append(nil), want.Append(nil)) {
+			t.Errorf("%s: got %v, %v; want %v", page, got, err, want)
+		}
+	}
+	if got, err := taken([]byte("no JSON"), list[1:2], true); err != nil || got.Len() != 1 {
+		t.Errorf("a document for others alone: %v, %v", got, err)
+	}
+	if _, err := taken([]byte("no JSON"), list, true); err == nil {
+		t.Error("a document that is none was read")
+	}
+	by.fails = errors.New("no such page")
+	if _, err := taken([]byte("watts 7\n"), list, false); err == nil || err.Error() != "theirs: no such page" {
+		t.Errorf("an extractor that fails gave the error %v", err)
+	}
+	if list[1].equal(list[2]) || !list[1].equal(list[1]) {
+		t.Error("equal does not compare extractors")
 	}
 }

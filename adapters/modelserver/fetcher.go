@@ -182,8 +182,8 @@ func (r *reading) source(name string) (Further, *bounds, bool) {
 	return r.Further[i], r.bounds[name], true
 }
 
-// metrics reads what is wanted of a metrics page. silent says that the page should have load, and has none.
-func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told messages.Reading, silent bool) {
+// metrics reads what is wanted of a metrics page. A page that should have load and has none is an error.
+func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told messages.Reading, err error) {
 	engine := EngineOf(of, r.EngineLabels)
 	if r.known.named(engine) == nil {
 		engine = r.Engine
@@ -192,9 +192,11 @@ func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told me
 	if told.Engine != "" {
 		engine = told.Engine
 	}
-	told.Extracted = messages.TakeList(extract(page, ofEngine(r.Extract, engine)))
-	silent = r.Want.Load && max(told.Waiting, told.Running, told.KVUsed) < 0 && r.known.loads(engine)
-	return told, silent
+	told.Extracted, err = taken(page, ofEngine(r.Extract, engine), false)
+	if r.Want.Load && max(told.Waiting, told.Running, told.KVUsed) < 0 && r.known.loads(engine) {
+		err = fmt.Errorf("%d bytes without the load of any engine that is known", len(page))
+	}
+	return told, err
 }
 
 // bounds limit the fetches of one page. Each page has its own, so that metrics pages that all hang take no turn of the
@@ -304,10 +306,9 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 		return told
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	r, silent := pages.metrics(*body, of.Labels)
-	told.Reading = r
-	if silent {
-		fail(fmt.Errorf("%d bytes without the load of any engine that is known", len(*body)))
+	r, err := pages.metrics(*body, of.Labels)
+	if told.Reading = r; err != nil {
+		fail(err)
 	}
 	return told
 }
@@ -333,16 +334,10 @@ func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32
 		return told
 	}
 	told = messages.ScrapeFinished{Source: source, Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	if !p.Document {
-		told.Reading.Extracted = messages.TakeList(extract(*body, p.Extract))
-		return told
-	}
-	fields, err := extractFields(*body, p.Extract)
-	if err != nil {
+	var err error
+	if told.Reading.Extracted, err = taken(*body, p.Extract, p.Document); err != nil {
 		fail(err)
-		return told
 	}
-	told.Reading.Extracted = messages.TakeList(fields)
 	return told
 }
 

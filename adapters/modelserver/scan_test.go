@@ -282,18 +282,18 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 				Want: Wanted{Load: true, LoRA: true, Engine: true}, EngineLabels: []string{"e"}, Engines: c.engines,
 				Engine: c.normal, Extract: extract,
 			})
-			got, silent := r.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
+			got, err := r.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
 			attributes := ""
 			for _, e := range got.Extracted.All() {
 				attributes += e.Attribute
 			}
 			if name == "in place of vllm" { // the page has series of sglang first
-				got, silent = r.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
+				got, err = r.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
 				c.engine, c.attributes, attributes = "vllm", "", ""
 			}
 			if got.Engine != c.engine || got.Waiting != c.waiting || got.Running != c.running ||
-				got.BlockTokens != c.block || attributes != c.attributes || silent {
-				t.Errorf("got %+v with attributes %q, silent %t, want %+v", got, attributes, silent, c)
+				got.BlockTokens != c.block || attributes != c.attributes || err != nil {
+				t.Errorf("got %+v with attributes %q, %v, want %+v", got, attributes, err, c)
 			}
 		})
 	}

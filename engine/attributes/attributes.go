@@ -133,6 +133,18 @@ type HeaderSlot struct{ after int }
 // Index returns the slot's index among the headers; -1 = none.
 func (s HeaderSlot) Index() int { return s.after - 1 }
 
+// Extractor is a plugin that takes numbers from what a source answers: a metrics page, or a document. A source of
+// dataLayer.sources names it among its extractors.
+type Extractor interface {
+	// Emits returns the names of the attributes, each with a domain. It is called after the parameters were decoded,
+	// and returns the same each time.
+	Emits() []string
+	// Extract sets values[i] to that of attribute i of Emits, for the endpoint that answered with page. All values are
+	// NaN at first, which means unknown. It is called at the same time for several endpoints, and must not keep page.
+	// If it returns an error, the answer counts as failed.
+	Extract(page []byte, values []float64) error
+}
+
 // Binding collects who emits and who reads attributes, while a configuration is built. The zero Binding is empty.
 type Binding struct {
 	emitters []emitter

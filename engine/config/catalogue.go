@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
@@ -33,7 +34,8 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, or several of these.
+	// Decider, RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an attributes.Extractor,
+	// or several of these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.
@@ -75,15 +77,29 @@ func (c *Catalogue) add(p PluginType) error {
 		return fmt.Errorf("its constructor returns a %T, want a pointer to a struct", x)
 	}
 	if familyOf(x) == "" {
-		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler or decider, and serves no point of "+
+		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler, decider or extractor, and serves no "+
+			"point of "+
 			"requests", x)
 	}
 	c.added[p.Type] = p
 	return nil
 }
 
-// furtherFamily has the plugins of another module that serve a point of requests for which nothing is built in.
+// furtherFamily has the plugins of another module that are of no other family.
 const furtherFamily = "further plugins"
+
+// extractors lists the added types that take attributes from what a source answers.
+func (c *Catalogue) extractors() (types []string) {
+	if c == nil {
+		return nil
+	}
+	for _, typ := range slices.Sorted(maps.Keys(c.added)) {
+		if _, ok := c.added[typ].New().(attributes.Extractor); ok {
+			types = append(types, typ)
+		}
+	}
+	return types
+}
 
 // familyOf returns the name of a plugin's family; "" = it has none.
 func familyOf(plugin any) string {
@@ -101,7 +117,7 @@ func familyOf(plugin any) string {
 	case schedule.Admitter:
 		return "admitters"
 	}
-	if schedule.ServesPoint(plugin) {
+	if _, ok := plugin.(attributes.Extractor); ok || schedule.ServesPoint(plugin) {
 		return furtherFamily
 	}
 	return ""

@@ -40,7 +40,7 @@ func TestCatalogueRefusesTypes(t *testing.T) {
 		"no pointer": {[]PluginType{{Type: "a", New: func() any { return even{} }}},
 			`plugin type "a": its constructor returns a config.even, want a pointer to a struct`},
 		"no plugin": {[]PluginType{{Type: "a", New: func() any { return new(Settings) }}},
-			`plugin type "a": a *config.Settings is no filter, scorer, picker, profile handler or decider, and serves ` +
+			`plugin type "a": a *config.Settings is no filter, scorer, picker, profile handler, decider or extractor, and serves ` +
 				"no point of requests"},
 		"all at once": {[]PluginType{{Type: "a"}, {Type: "picker"}},
 			"plugin type \"a\": it has no constructor\nplugin type \"picker\": it has no constructor"},
@@ -94,5 +94,47 @@ func TestAddedTypesAreLoadedAndDescribed(t *testing.T) {
 	}
 	if schema, _ = Schema(nil); strings.Contains(string(schema), "example.com/even") {
 		t.Error("the schema of what is built in has the type")
+	}
+}
+
+// emitter is an extractor of another module.
+type emitter struct{ names []string }
+
+func (e *emitter) Emits() []string                     { return e.names }
+func (e *emitter) Extract(_ []byte, _ []float64) error { return nil }
+
+func TestAddedExtractorsFeedPlugins(t *testing.T) {
+	load := func(names ...string) (*Config, error) {
+		c, err := NewCatalogue(PluginType{Type: "example.com/lines", New: func() any { return &emitter{names} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Load([]byte(newHead+`
+plugins:
+- {type: example.com/lines, name: lines}
+- {type: metrics-data-source}
+- {type: core-metrics-extractor}
+- type: endpoint-attribute-scorer
+  parameters: {attributeKey: example.com/lines, algorithm: {type: linear_lower_is_better}}
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+    extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: lines}]
+`), Settings{Destinations: 1, Catalogue: c})
+	}
+	cfg, err := load("example.com/unread", "example.com/lines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Extractions) != 1 || cfg.Extractions[0].Name != "example.com/lines" ||
+		cfg.Extractions[0].Producer != "lines" || cfg.Extractions[0].By().At != 1 {
+		t.Errorf("extractions %+v, want the attribute that is read", cfg.Extractions)
+	}
+	if _, ok := cfg.Extractions[0].By().Extractor.(*emitter); !ok {
+		t.Errorf("the extractor is a %T", cfg.Extractions[0].By().Extractor)
+	}
+	if _, err = load("lines"); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") ||
+		!strings.Contains(fmt.Sprint(err), "reads example.com/lines, which nothing emits") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -251,7 +251,17 @@ type ExtractedAttribute struct {
 	Per string `json:"per"`
 
 	field string // of a JSON document, in place of all but Name; "" = it is made of series
+	by    ExtractedBy
 }
+
+// ExtractedBy is an extractor of another module, in place of series and fields. The zero ExtractedBy is none.
+type ExtractedBy struct {
+	attributes.Extractor
+	At int // of its attributes
+}
+
+// By returns the extractor of another module that takes the attribute.
+func (a *ExtractedAttribute) By() ExtractedBy { return a.by }
 
 // Field returns the path of the field of a JSON document that has the value; "" = the attribute is made of series.
 func (a *ExtractedAttribute) Field() string { return a.field }
@@ -344,6 +354,10 @@ func extracted(plugin any) (all []ExtractedAttribute) {
 	case *JSONExtractor:
 		for _, a := range p.Attributes {
 			all = append(all, ExtractedAttribute{Name: a.Name, field: a.Field})
+		}
+	case attributes.Extractor:
+		for i, name := range p.Emits() {
+			all = append(all, ExtractedAttribute{Name: name, by: ExtractedBy{p, i}})
 		}
 	}
 	return all

@@ -69,6 +69,7 @@ func (l *loader) source(s *sourceSection, path string) {
 			if wanted = wanted[:2]; page.document {
 				wanted = []string{"json-extractor"}
 			}
+			wanted = slices.Concat(wanted, l.defaults.Catalogue.extractors())
 			if slices.ContainsFunc(l.from.pages, func(other *metricsPage) bool { return other.x == x }) {
 				l.Fail(path, "a second source of this name, want one")
 			}
@@ -88,7 +89,8 @@ func (l *loader) source(s *sourceSection, path string) {
 		if y == nil {
 			continue
 		}
-		if seen[y.typ] && y.typ != "prometheus-extractor" && y.typ != "json-extractor" {
+		only := y.typ == "core-metrics-extractor" || y.typ == "models-data-extractor"
+		if only && seen[y.typ] {
 			l.Fail(at, "a second %s on one source, want one", y.typ)
 		}
 		seen[y.typ] = true
@@ -97,7 +99,7 @@ func (l *loader) source(s *sourceSection, path string) {
 			page.core = y
 		case "models-data-extractor":
 			l.from.list = y
-		case "prometheus-extractor", "json-extractor":
+		default:
 			l.extractor(page, y, at)
 		}
 	}
@@ -123,6 +125,13 @@ func (l *loader) extractor(page *metricsPage, x *instance, path string) {
 		}
 	}
 	page.more = append(page.more, x)
+	if of, ok := x.plugin.(attributes.Extractor); ok {
+		for _, name := range of.Emits() {
+			if err := attributes.CheckName(name); err != nil {
+				l.Fail(x.path, "it emits an attribute of a wrong name: %v", err)
+			}
+		}
+	}
 }
 
 // selector checks labels, which must be such as Kubernetes accepts.

@@ -36,7 +36,8 @@ func buildOwn(t *testing.T) string {
 }
 
 // TestEnvoyObeysPluginsOfAnotherModule serves with a program whose main is in another module. Its scorer, which reads a
-// header, and its filter decide, and a third plugin refuses.
+// header, and its filter decide, its extractor feeds a
+// filter that is built in, and a plugin refuses.
 func TestEnvoyObeysPluginsOfAnotherModule(t *testing.T) {
 	servers := simulated(t, 2, slow...)
 	s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", "--config-text", `
@@ -46,8 +47,24 @@ plugins:
 - {type: example.com/not-busy, parameters: {maxQueue: 2}}
 - {type: example.com/same-zone}
 - {type: example.com/zone-needed}
+- {type: example.com/lines-extractor}
+- type: endpoint-attribute-filter
+  parameters:
+    attributeKey: example.com/lines
+    onMissing: Fail
+    algorithm: {type: threshold, threshold: {operator: GreaterThan, value: 50}}
+- {type: metrics-data-source}
+- {type: core-metrics-extractor}
 schedulingProfiles:
-- {name: default, plugins: [{pluginRef: example.com/not-busy}, {pluginRef: example.com/same-zone}]}
+- name: default
+  plugins:
+  - {pluginRef: example.com/not-busy}
+  - {pluginRef: endpoint-attribute-filter}
+  - {pluginRef: example.com/same-zone}
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+    extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: example.com/lines-extractor}]
 `)}
 	s.picker.binary = buildOwn(t)
 	s.picker.label(t, servers, "topology.kubernetes.io/zone", "a", "b")

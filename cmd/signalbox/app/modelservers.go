@@ -80,6 +80,7 @@ func extractions(list []config.Extraction, source string) []modelserver.Extracti
 		all = append(all, modelserver.Extraction{
 			Attribute: e.Name, Producer: e.Producer, Engine: e.Engine, Metric: e.Metric, Labels: labels(e.Labels),
 			Aggregation: aggregations[cmp.Or(e.Aggregation, "last")], Per: e.Per, Field: e.Field(),
+			By: e.By().Extractor, At: e.By().At,
 		})
 	}
 	return all

@@ -1,7 +1,9 @@
-// Command my-picker is Signalbox with three plugins of its own.
+// Command my-picker is Signalbox with four plugins of its own.
 package main
 
 import (
+	"bytes"
+
 	"github.com/signalbox-epp/signalbox/cmd/signalbox/app"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
@@ -64,6 +66,16 @@ func (z *zoneNeeded) RequestHeaders(in *schedule.Input, set *schedule.Headers) s
 	return schedule.Refusal{}
 }
 
+// lines is an extractor that counts the lines of the metrics page.
+type lines struct{}
+
+func (lines) Emits() []string { return []string{"example.com/lines"} }
+
+func (lines) Extract(page []byte, values []float64) error {
+	values[0] = float64(bytes.Count(page, []byte("\n")))
+	return nil
+}
+
 func main() {
 	app.Main(app.Named("my-picker", "v1.0.0"), app.Plugins(
 		config.PluginType{
@@ -77,6 +89,10 @@ func main() {
 		config.PluginType{
 			Type: "example.com/zone-needed", Text: "Refuses requests that name no zone.",
 			New: func() any { return &zoneNeeded{} },
+		},
+		config.PluginType{
+			Type: "example.com/lines-extractor", Text: "Counts the lines of the metrics page.",
+			New: func() any { return &lines{} },
 		},
 	))
 }
