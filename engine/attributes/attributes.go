@@ -38,9 +38,10 @@ func (t Type) String() string {
 type Origin uint8
 
 const (
-	Sampled Origin = iota // from the newest answer of a model server: they have an age, and can be unknown
-	Counted               // from this process: what it sent to the endpoint and has not seen end
-	Matched               // from the request's prompt and the prefix index
+	Sampled  Origin = iota // from the newest answer of a model server: they have an age, and can be unknown
+	Counted                // from this process: what it sent to the endpoint and has not seen end
+	Matched                // from the request's prompt and the prefix index
+	Produced               // from a plugin, anew for each request
 )
 
 // The attributes that are built in.

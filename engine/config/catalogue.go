@@ -34,8 +34,8 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an attributes.Extractor,
-	// or several of these.
+	// Decider, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an
+	// attributes.Extractor, or several of these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.

@@ -138,3 +138,38 @@ dataLayer:
 		t.Errorf("got %v", err)
 	}
 }
+
+// producer is a producer of another module.
+type producer struct{ emits emitter }
+
+func (p *producer) Emits() []string                           { return p.emits.names }
+func (*producer) Produce(*schedule.Input, *schedule.Produced) {}
+
+func TestAddedProducersFeedPlugins(t *testing.T) {
+	load := func(name string) (*Config, error) {
+		c, err := NewCatalogue(PluginType{Type: "example.com/cost", New: func() any {
+			return &producer{emitter{[]string{name}}}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Load([]byte(newHead+`
+plugins:
+- {type: example.com/cost, name: cost}
+- type: endpoint-attribute-scorer
+  parameters: {attributeKey: example.com/cost, producer: cost, algorithm: {type: linear_lower_is_better}}
+`), Settings{Destinations: 1, Catalogue: c})
+	}
+	cfg, err := load("example.com/cost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []string
+	cfg.Plan.Points(func(point string, of *schedule.Step) { points = append(points, of.Name+" at "+point) })
+	if fmt.Sprint(points) != "[cost at DataProducer]" || len(cfg.Warnings) != 0 {
+		t.Errorf("points %v, warnings %v", points, cfg.Warnings)
+	}
+	if _, err := load("cost"); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") {
+		t.Errorf("got %v", err)
+	}
+}

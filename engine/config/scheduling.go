@@ -243,6 +243,14 @@ func (l *loader) bind() *attributes.Layout {
 		}
 		emitted[key] = true
 	}
+	for _, x := range l.instances {
+		if of, ok := x.plugin.(schedule.Producer); ok {
+			l.emitted(x, of.Emits())
+			for _, name := range of.Emits() {
+				l.binding.Emit(x.name, attributes.Attribute{Name: name, Origin: attributes.Produced})
+			}
+		}
+	}
 	l.emit("inflight-load-producer")
 	l.emit("approx-prefix-cache-producer")
 	layout, faults := l.binding.Layout()

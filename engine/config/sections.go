@@ -126,10 +126,15 @@ func (l *loader) extractor(page *metricsPage, x *instance, path string) {
 	}
 	page.more = append(page.more, x)
 	if of, ok := x.plugin.(attributes.Extractor); ok {
-		for _, name := range of.Emits() {
-			if err := attributes.CheckName(name); err != nil {
-				l.Fail(x.path, "it emits an attribute of a wrong name: %v", err)
-			}
+		l.emitted(x, of.Emits())
+	}
+}
+
+// emitted checks the names of the attributes that a plugin of another module emits.
+func (l *loader) emitted(x *instance, names []string) {
+	for _, name := range names {
+		if err := attributes.CheckName(name); err != nil {
+			l.Fail(x.path, "it emits an attribute of a wrong name: %v", err)
 		}
 	}
 }

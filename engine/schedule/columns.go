@@ -122,6 +122,9 @@ func newFills(l *attributes.Layout) *fills {
 		if from != nil {
 			f.page = from
 		}
+		if a.Origin == attributes.Produced {
+			continue
+		}
 		switch a {
 		case attributes.QueuedRequests:
 			f.queued = append(f.queued, slot)
@@ -155,6 +158,17 @@ func newFills(l *attributes.Layout) *fills {
 	}
 	f.every, f.plain = 2<<len(f.further)-1, len(f.further) == 0 && f.page.Selects(nil)
 	return f
+}
+
+// produced returns the slot of an attribute that a producer emits; -1 = no plugin reads it.
+func (f *fills) produced(name, producer string) int {
+	for slot, a := range f.layout.Of(attributes.Number) {
+		by := f.layout.Producer(attributes.Slot{Type: attributes.Number, Index: slot})
+		if a.Name == name && a.Origin == attributes.Produced && by == producer {
+			return slot
+		}
+	}
+	return -1
 }
 
 func (f *fills) number(slot int, of func(*endpoints.Sample) float64) {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // A plugin may serve points of a request's life outside of the profiles, several if it likes. At each point the plugins
 // are called in the order of the configuration, all in the step of the cycle that picks, and none may wait:
 //
-//	request headers ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
+//	request headers ─► producers ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
 //
 // and in the cycle's last step, if the request was picked for: response end. A refused request comes to no later point.
 // What a plugin sets or says at one point is seen by no other plugin.
@@ -24,6 +25,30 @@ type RequestHeaders interface {
 	// RequestHeaders is called once for each request, first, with every endpoint that the request may go to. It may set
 	// headers on the request.
 	RequestHeaders(in *Input, set *Headers) Refusal
+}
+
+// Producer computes attributes of endpoints for a request.
+type Producer interface {
+	// Emits returns the names of the attributes, each with a domain. It is called after the parameters were decoded,
+	// and returns the same each time.
+	Emits() []string
+	// Produce sets the values, with all endpoints as candidates that the request may go to. It is called once for each
+	// request, if a plugin reads one of its attributes, so that every plugin after it sees the same. One that reads
+	// samples has those candidates only whose samples are fresh; it is not called if no sample is fresh.
+	Produce(in *Input, out *Produced)
+}
+
+// Produced takes the values of a Producer. It is valid until the call of the plugin returns.
+type Produced struct {
+	run   *profileRun
+	slots []int // by attribute; -1 = no plugin reads it
+}
+
+// Set sets the value of attribute number of Emits for candidate i. What is not set is NaN, which means unknown.
+func (p *Produced) Set(number, i int, value float64) {
+	if slot := p.slots[number]; slot >= 0 {
+		p.run.view.numbers.columns[slot][p.run.place[i]] = value
+	}
 }
 
 // Screener says for all profiles which endpoints a request may go to.
@@ -175,7 +200,7 @@ type PointStep struct {
 // ServesPoint reports whether a plugin serves a point outside of the profiles.
 func ServesPoint(plugin any) bool {
 	switch plugin.(type) {
-	case RequestHeaders, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd:
+	case RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd:
 		return true
 	}
 	return false
@@ -191,6 +216,7 @@ type point[P any] struct {
 // points holds the plugins of a plan outside of its profiles.
 type points struct {
 	headers   []point[RequestHeaders]
+	producers []producing
 	screeners []point[Screener]
 	admitters []point[Admitter]
 	prepare   []point[PreRequest]
@@ -198,11 +224,34 @@ type points struct {
 	ends      []point[ResponseEnd]
 }
 
+// producing is a producer with the slots of its attributes; -1 = no plugin reads it.
+type producing struct {
+	point[Producer]
+	slots []int
+}
+
+// producing returns a producer, if it is one and a plugin reads what it emits.
+func (p *Plan) producing(s PointStep) []producing {
+	var list []producing
+	for _, of := range with[Producer](nil, s, p.fills.sources(s.Reads)) {
+		slots, read := make([]int, 0, 1), false
+		for _, name := range of.plugin.Emits() {
+			slot := p.fills.produced(name, of.Name)
+			slots, read = append(slots, slot), read || slot >= 0
+		}
+		if read {
+			list = append(list, producing{of, slots})
+		}
+	}
+	return list
+}
+
 // Serve has plugins called at the points that they serve. It is called before the plan runs, and before it is observed.
 func (p *Plan) Serve(steps ...PointStep) {
 	for _, s := range steps {
 		reads := p.fills.sources(s.Reads)
 		p.points.headers = with(p.points.headers, s, reads)
+		p.points.producers = append(p.points.producers, p.producing(s)...)
 		p.points.screeners = with(p.points.screeners, s, reads)
 		p.points.admitters = with(p.points.admitters, s, reads)
 		p.points.prepare = with(p.points.prepare, s, reads)
@@ -223,6 +272,9 @@ func with[P any](list []point[P], s PointStep, reads uint64) []point[P] {
 // meters.
 func (p *Plan) Points(number func(name string, of *Step)) {
 	each(p.points.headers, "RequestHeader", number)
+	for i := range p.points.producers {
+		number("DataProducer", &p.points.producers[i].Step)
+	}
 	each(p.points.screeners, "Screener", number)
 	each(p.points.admitters, "Admitter", number)
 	each(p.points.prepare, "PreRequest", number)
@@ -240,7 +292,7 @@ func each[P any](list []point[P], name string, number func(string, *Step)) {
 func (s *Scheduler) arrive(p *Plan) Refusal {
 	of, r := &p.points, &s.run
 	r.screened, r.screeners, s.headers = r.screened[:0], nil, Headers{}
-	if len(of.headers)+len(of.screeners)+len(of.admitters) == 0 {
+	if len(of.headers)+len(of.producers)+len(of.screeners)+len(of.admitters) == 0 {
 		return Refusal{}
 	}
 	r.in = Input{request: s.course.request, rand: s.tools.Rand, run: r, values: s.course.values}
@@ -251,6 +303,9 @@ func (s *Scheduler) arrive(p *Plan) Refusal {
 		if refused = s.headers.checked(&at.Step, refused); refused.Reason != messages.NoReason {
 			return refused
 		}
+	}
+	for i := range of.producers {
+		r.produce(&of.producers[i])
 	}
 	if refused := r.screen(of.screeners); refused.Reason != messages.NoReason {
 		return refused
@@ -263,6 +318,21 @@ func (s *Scheduler) arrive(p *Plan) Refusal {
 		}
 	}
 	return Refusal{}
+}
+
+// produce has a producer compute its attributes, which are unknown before.
+func (r *profileRun) produce(by *producing) {
+	for _, slot := range by.slots {
+		for i := range r.view.all {
+			if slot >= 0 {
+				r.view.numbers.columns[slot][i] = math.NaN()
+			}
+		}
+	}
+	r.visit(&by.Step, by.sources, func() Refusal {
+		by.plugin.Produce(&r.in, &Produced{r, by.slots})
+		return Refusal{}
+	})
 }
 
 // visit calls a plugin with the candidates that it is to see, unless it reads a source of which no answer is fresh.

@@ -185,6 +185,62 @@ func TestScreenersHoldForAllProfiles(t *testing.T) {
 	}
 }
 
+// squares produces the square of a queue, and something that nothing reads.
+type squares struct {
+	queue attributes.NumberSlot
+	calls int
+}
+
+func (*squares) Emits() []string { return []string{"x/unread", "x/square"} }
+
+func (p *squares) Produce(in *schedule.Input, out *schedule.Produced) {
+	p.calls++
+	queues := in.Numbers(p.queue)
+	for i := range in.Candidates().Len() {
+		out.Set(0, i, 1)
+		out.Set(1, i, queues.At(i)*queues.At(i))
+	}
+}
+
+// What a producer computes is an attribute like any other, of this request alone. It is unknown of endpoints that the
+// producer was not shown, and everywhere if it was not called.
+func TestProducersComputeAttributes(t *testing.T) {
+	s := newScene(t, 4)
+	square := attributes.Attribute{Name: "x/square", Origin: attributes.Produced}
+	s.binding.Emit("p", square, attributes.Attribute{Name: "x/unread", Origin: attributes.Produced})
+	s.binding.Emit("other", attributes.Attribute{Name: "x/other", Origin: attributes.Produced})
+	p := &squares{queue: s.number(attributes.QueuedRequests)}
+	reads, slot := s.reads(attributes.QueuedRequests), s.number(square)
+	var saw []float64
+	s.filter("role", only(1, 2, 3))
+	s.scorer("square", 1, nil, func(in *schedule.Input, _ []float32) {
+		for i := range in.Candidates().Len() {
+			saw = append(saw, in.Numbers(slot).At(i))
+		}
+	})
+	of := func(plugin any) schedule.PointStep {
+		return schedule.PointStep{Step: schedule.Step{Name: "p", Reads: reads}, Plugin: plugin}
+	}
+	s.planned().Serve(of(p))
+	s.run()
+	s.age(2, time.Minute)
+	s.run()
+	for place := range 4 {
+		s.age(place, time.Minute)
+	}
+	s.run()
+	if got := fmt.Sprint(saw); got != "[1 4 9 1 NaN 9 NaN NaN NaN]" || p.calls != 2 {
+		t.Errorf("the scorer read %s, of %d calls; want [1 4 9 1 NaN 9 NaN NaN NaN] of 2", got, p.calls)
+	}
+	unread := &squares{}
+	step := of(unread)
+	step.Name = "other"
+	s.plan.Serve(step)
+	if s.run(); unread.calls != 0 {
+		t.Error("a producer was called whose attributes no plugin reads")
+	}
+}
+
 // A screener that reads samples sees fresh ones alone. What it cannot judge it does not drop.
 func TestScreenerThatReadsSamplesSeesFreshOnes(t *testing.T) {
 	var saw []float64
