@@ -47,7 +47,9 @@ const (
 // The attributes that are built in.
 var (
 	// QueuedRequests counts those in the sample, and those that were picked for the endpoint since.
-	QueuedRequests  = Attribute{"queued-requests", Number, "requests", Sampled}
+	QueuedRequests = Attribute{"queued-requests", Number, "requests", Sampled}
+	// WaitingRequests counts those in the sample alone: a server is full by its own word, not by what was just picked.
+	WaitingRequests = Attribute{"waiting-requests", Number, "requests", Sampled}
 	RunningRequests = Attribute{"running-requests", Number, "requests", Sampled}
 	// KVCacheUsage is the share in use, 0 to 1.
 	KVCacheUsage = Attribute{"kv-cache-usage", Number, "share", Sampled}
@@ -66,8 +68,8 @@ var (
 // BuiltIn returns the attributes that are built in.
 func BuiltIn() []Attribute {
 	return []Attribute{
-		QueuedRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs, InflightRequests,
-		InflightTokens, PrefixBlocks,
+		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
+		InflightRequests, InflightTokens, PrefixBlocks,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
+	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
@@ -34,11 +35,10 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an
-	// attributes.Extractor, or several of these.
-	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
-	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
-	// colon.
+	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an
+	// attributes.Extractor, or several of these. Parameters are decoded onto its fields with a tag json, whose
+	// documentation is the tag doc. If it has a method Validate() error, that says what is wrong with them, each
+	// problem beginning with the parameter's name and a colon.
 	New func() any
 }
 
@@ -104,6 +104,8 @@ func (c *Catalogue) extractors() (types []string) {
 // familyOf returns the name of a plugin's family; "" = it has none.
 func familyOf(plugin any) string {
 	switch plugin.(type) {
+	case schedule.Detector:
+		return "saturation detectors"
 	case schedule.Filter:
 		return "filters"
 	case schedule.Scorer:
@@ -199,6 +201,9 @@ func construct(typ string) any {
 	if f, ok := admitters.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := detectors.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -210,7 +215,7 @@ func knownTypes() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
 		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
-		slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -272,7 +277,7 @@ var unsupported = []string{
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
 
 	// Flow control.
-	"concurrency-detector", "global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness",
+	"global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness",
 	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
 	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
 	"priority-then-time-eviction-order-policy",
@@ -285,7 +290,6 @@ var (
 	orderingTypes   = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy"}
 	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
-	detectorTypes = []string{"utilization-detector", "concurrency-detector"}
 )
 
 // idle stands for a plugin of a type that is not supported yet and that flowControl may name. The section has no
@@ -295,7 +299,7 @@ type idle struct{}
 
 // idleTypes lists the types that idle stands for.
 func idleTypes() []string {
-	return slices.DeleteFunc(slices.Concat(fairnessTypes, orderingTypes, usageLimitTypes, detectorTypes),
+	return slices.DeleteFunc(slices.Concat(fairnessTypes, orderingTypes, usageLimitTypes),
 		func(typ string) bool { return !slices.Contains(unsupported, typ) })
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
+	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
@@ -139,6 +140,7 @@ func generate(t *testing.T) []byte {
 		{"profile handlers", slices.Sorted(maps.Keys(profiles.Types))},
 		{"deciders", slices.Sorted(maps.Keys(deciders.Types))},
 		{"admitters", slices.Sorted(maps.Keys(admitters.Types))},
+		{"saturation detectors", slices.Sorted(maps.Keys(detectors.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

@@ -189,7 +189,8 @@ type flowControlSection struct {
 	PriorityBands []bandSection `json:"priorityBands"`
 	// UsageLimitPolicyPluginRef names the policy that says how full the pool may be for each priority.
 	UsageLimitPolicyPluginRef string `json:"usageLimitPolicyPluginRef"`
-	// SaturationDetector names the plugin that says how full the pool is; absent = utilization-detector.
+	// SaturationDetector names the plugin that says how full the pool is, with the gate off too: requests of negative
+	// priority are refused while it is saturated. Absent = utilization-detector.
 	SaturationDetector *pluginRef `json:"saturationDetector"`
 	// EnableEviction ends requests of low priority for those of a higher one.
 	EnableEviction bool `json:"enableEviction"`

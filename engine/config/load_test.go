@@ -82,7 +82,7 @@ func TestLoad(t *testing.T) {
 			"saturationDetector: {pluginRef: utilization-detector}}",
 			"default: > max-score-picker; single-profile-handler"},
 		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
-			"saturationDetector: {pluginRef: u}", "default: > max-score-picker; single-profile-handler"},
+			"saturationDetector: {pluginRef: u}", "default: u > max-score-picker; single-profile-handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Load([]byte(c.data), three)
@@ -281,8 +281,15 @@ func TestLoadWarns(t *testing.T) {
 		"unused": {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]",
 			"line 4: plugins[0]: nothing names queue-scorer"},
 		"detector at the top": {head + "saturationDetector: {pluginRef: utilization-detector}",
-			"line 3: saturationDetector: the feature gate flowControl is off, so this has no effect"},
-		"flow control": {head + "flowControl: {}", "line 3: flowControl: the feature gate flowControl is off"},
+			"line 3: saturationDetector: deprecated, write flowControl.saturationDetector"},
+		"flow control": {head + "flowControl: {}",
+			"line 3: flowControl: the feature gate flowControl is off, so this has no effect"},
+		"flow control with a detector": {newHead + "flowControl: {maxBytes: 1, saturationDetector: {pluginRef: " +
+			"utilization-detector}}", "line 3: flowControl: the feature gate flowControl is off, so only its " +
+			"saturationDetector has an effect"},
+		"nothing to detect by": {newHead + "dataLayer: {injectDefaults: false}\n" +
+			"objectives: [{name: batch, priority: -1}]",
+			"line 4: objectives: no metrics page is read, so requests of negative priority are not refused"},
 		"weight of a filter": {head + "plugins: [{type: decode-filter}]\n" +
 			"schedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]",
 			"line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
@@ -413,56 +420,6 @@ func TestLoadObjectives(t *testing.T) {
 		}
 		if c, err = Load([]byte(version+"objectives: []"), three); err != nil || len(c.Priorities) > 0 {
 			t.Errorf("after %q, an empty list: %v, %v; want none", version, c.Priorities, err)
-		}
-	}
-}
-
-// With its feature gate off the section flowControl is taken whole and changes nothing: what it says, and the policies
-// that it alone names, cause one warning.
-func TestLoadFlowControlWithoutItsGate(t *testing.T) {
-	const plugins = `plugins:
-- {type: queue-scorer}
-- {type: round-robin-fairness-policy, name: turns}
-- {type: program-aware-fairness, parameters: {strategy: las}}
-- {type: edf-ordering-policy}
-- {type: slo-deadline-ordering-policy}
-- {type: fcfs-ordering-policy}
-- {type: priority-holdback-policy, name: holdback}
-- {type: concurrency-detector, parameters: {maxConcurrency: 8}}
-`
-	const section = `flowControl:
-  maxBytes: 8Gi
-  maxRequests: 1k
-  defaultRequestTTL: 5s
-  noEndpointRequestTTL: 0s
-  defaultPriorityBand: {maxRequests: 7, fairnessPolicyRef: global-strict-fairness-policy}
-  defaultNegativePriorityBand: {maxBytes: 2G, orderingPolicyRef: fcfs-ordering-policy}
-  priorityBands:
-  - {priority: 2147483647, defaultRequestTTL: 1m, fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
-  - {priority: -5, fairnessPolicyRef: program-aware-fairness, orderingPolicyRef: slo-deadline-ordering-policy}
-  usageLimitPolicyPluginRef: holdback
-  saturationDetector: {pluginRef: concurrency-detector}
-  enableEviction: true
-`
-	for _, version := range []string{head, newHead} {
-		c, err := Load([]byte(version+"featureGates: [flowControl=false]\n"+plugins+section), three)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var warnings []string
-		for _, w := range c.Warnings {
-			if w.Path != "apiVersion" {
-				warnings = append(warnings, w.String())
-			}
-		}
-		want := []string{"line 13: flowControl: the feature gate flowControl is off, so this has no effect"}
-		if diff := cmp.Diff(want, warnings); diff != "" {
-			t.Errorf("warnings: want -, got +:\n%s", diff)
-		}
-		shown, err := Show([]byte(version+plugins+section), three)
-		without, other := Show([]byte(version+"plugins: [{type: queue-scorer}]"), three)
-		if err != nil || other != nil || string(shown) != string(without) {
-			t.Errorf("%v, %v, the section has an effect:\n%s", err, other, cmp.Diff(string(without), string(shown)))
 		}
 	}
 }

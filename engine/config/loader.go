@@ -34,6 +34,7 @@ type origins struct {
 	list                       *instance      // the extractor of the model list; nil = no source names one
 	picker                     *instance      // the picker of profiles that list none
 	handler                    *instance      // nil = there is a problem with it
+	detector                   *instance      // nil = none decides over requests of negative priority
 	parsers                    []*instance    // those that have an effect; empty = the default
 }
 
@@ -71,13 +72,17 @@ func (l *loader) load(root *yaml.Node) {
 	handler := l.handler(profiles)
 	l.dataLayer(&doc)
 	points := l.points()
+	l.objectives(doc.Objectives)
+	l.detector(&doc)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
 	}
+	if x := l.from.detector; x != nil {
+		l.config.Plan.Detect(x.plugin.(schedule.Detector), l.step(x))
+	}
 	l.parsers(&doc)
-	l.objectives(doc.Objectives)
 	l.rewrites(doc.ModelRewrites)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
@@ -192,7 +197,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 		p.Default(l.defaults.Destinations)
 	}
 	switch x.plugin.(type) {
-	case *ApproxPrefixCache, *InflightLoad, *UtilizationDetector, *OpenAIParser:
+	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser:
 		x.used = true // it has an effect without being named
 	}
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -34,10 +33,6 @@ var others = map[string]func() any{
 	"openai-parser":        func() any { return new(OpenAIParser) },
 	"prometheus-extractor": func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":   func() any { return new(PassthroughParser) },
-	"utilization-detector": func() any {
-		return &UtilizationDetector{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
-			MetricsStalenessThreshold: 200 * time.Millisecond}
-	},
 }
 
 // LeastInterval is the shortest time between two readings of a page. A real server takes milliseconds to write a page,
@@ -176,37 +171,4 @@ type InflightLoad struct {
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
 	// SyncCrossReplicaState shares the counts between replicas.
 	SyncCrossReplicaState bool `json:"syncCrossReplicaState" effect:"none"`
-}
-
-// UtilizationDetector says how full the pool is: the mean over all servers of queue and KV cache, each as a share of
-// its threshold, the larger of both.
-type UtilizationDetector struct {
-	// QueueDepthThreshold is the queue, in requests, of a full server.
-	QueueDepthThreshold int `json:"queueDepthThreshold" effect:"none"`
-	// KVCacheUtilThreshold is the KV cache use of a full server, 0 to 1.
-	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold" effect:"none"`
-	// MetricsStalenessThreshold is the age from which a server's numbers count as those of a full one.
-	MetricsStalenessThreshold time.Duration `json:"metricsStalenessThreshold" effect:"none"`
-	// Headroom is the share by which a server may be fuller and still pass a filter.
-	Headroom float64 `json:"headroom" effect:"none"`
-}
-
-// Validate returns which parameters are out of range.
-func (p *UtilizationDetector) Validate() error {
-	var errs []error
-	if p.QueueDepthThreshold < 1 {
-		errs = append(errs, fmt.Errorf("queueDepthThreshold: got %d, want 1 or more", p.QueueDepthThreshold))
-	}
-	if !(p.KVCacheUtilThreshold > 0 && p.KVCacheUtilThreshold <= 1) {
-		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold: got %v, want more than 0, at most 1",
-			p.KVCacheUtilThreshold))
-	}
-	if p.MetricsStalenessThreshold <= 0 {
-		errs = append(errs, fmt.Errorf("metricsStalenessThreshold: got %v, want more than 0s",
-			p.MetricsStalenessThreshold))
-	}
-	if !(p.Headroom >= 0 && p.Headroom <= math.MaxFloat64) {
-		errs = append(errs, fmt.Errorf("headroom: got %v, want 0 or more", p.Headroom))
-	}
-	return errors.Join(errs...)
 }

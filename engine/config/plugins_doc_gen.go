@@ -114,6 +114,21 @@ var pluginDocs = []Family{
 			{Name: "k", Kind: "number", Default: "300", Text: "Says how fast they grow then.", Effect: ""},
 		}},
 	}},
+	{Name: "saturation detectors", Plugins: []Plugin{
+		{Type: "concurrency-detector", Text: "Says how full the pool is by what was sent to servers and has not ended: requests or tokens of all servers together, by the capacity of all. From 1 on, requests of negative priority are refused with status 429. In a profile it is a filter, which keeps the servers that are below their limit; if there are none the request is refused.", Parameters: []Parameter{
+			{Name: "maxConcurrency", Kind: "int", Default: "100", Text: "The number of requests in flight at a full server.", Effect: ""},
+			{Name: "headroom", Kind: "number", Default: "0", Text: "The share by which a server may be above its limit and pass the filter; 0.2 = a fifth more.", Effect: ""},
+			{Name: "concurrencyMode", Kind: "string", Default: "\"requests\"", Text: "Says what counts: requests, tokens, or hybrid, the larger share of both of each server, of which saturation is the mean.", Effect: ""},
+			{Name: "maxTokenConcurrency", Kind: "int", Default: "1000000", Text: "The number of prompt tokens in flight at a full server.", Effect: ""},
+			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer; empty = the only one.", Effect: ""},
+		}},
+		{Type: "utilization-detector", Text: "Says how full the pool is by what servers report: the mean over all servers of the larger one of two ratios, queue and KV cache use, each by its threshold. From 1 on, requests of negative priority are refused with status 429. A ratio that a server does not report does not count; a server that reports neither, or whose answer is too old, counts as one that is just full. In a profile it is a filter: it keeps the servers that are below both thresholds by fresh answers, and all of them if there are none.", Parameters: []Parameter{
+			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The queue, in requests, of a full server, without what was picked for it since it said so.", Effect: ""},
+			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The KV cache use of a full server, above 0, at most 1.", Effect: ""},
+			{Name: "metricsStalenessThreshold", Kind: "duration", Default: "200ms", Text: "The age from which an answer is too old, if it is also older than three of its intervals.", Effect: ""},
+			{Name: "headroom", Kind: "number", Default: "0", Text: "The share by which a server may be above a threshold and pass the filter; 0.2 = a fifth more.", Effect: ""},
+		}},
+	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
@@ -198,12 +213,6 @@ var pluginDocs = []Family{
 			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
 			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
 		}},
-		{Type: "utilization-detector", Text: "Says how full the pool is: the mean over all servers of queue and KV cache, each as a share of its threshold, the larger of both.", Parameters: []Parameter{
-			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The queue, in requests, of a full server.", Effect: "none"},
-			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The KV cache use of a full server, 0 to 1.", Effect: "none"},
-			{Name: "metricsStalenessThreshold", Kind: "duration", Default: "200ms", Text: "The age from which a server's numbers count as those of a full one.", Effect: "none"},
-			{Name: "headroom", Kind: "number", Default: "0", Text: "The share by which a server may be fuller and still pass a filter.", Effect: "none"},
-		}},
 	}},
 }
 
@@ -246,7 +255,7 @@ var sectionDocs = map[string]string{
 	"flowControlSection.defaultNegativePriorityBand": "Holds for priorities below 0 that have no band of their own.",
 	"flowControlSection.priorityBands":               "Bands of single priorities.",
 	"flowControlSection.usageLimitPolicyPluginRef":   "Names the policy that says how full the pool may be for each priority.",
-	"flowControlSection.saturationDetector":          "Names the plugin that says how full the pool is; absent = utilization-detector.",
+	"flowControlSection.saturationDetector":          "Names the plugin that says how full the pool is, with the gate off too: requests of negative priority are refused while it is saturated. Absent = utilization-detector.",
 	"flowControlSection.enableEviction":              "Ends requests of low priority for those of a higher one.",
 	"bandSection.priority":                           "The band's own, highest first served.",
 	"bandSection.maxBytes":                           "Bounds the bytes of the band's requests that wait.",

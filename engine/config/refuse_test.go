@@ -120,8 +120,13 @@ func TestLoadRefuses(t *testing.T) {
 				"active-request-scorer, want inflight-load-producer"},
 		"auto tune off": {plugin("approx-prefix-cache-producer", "autoTune: false"),
 			"line 5: plugins[0].parameters.autoTune: has no effect yet, only true does"},
-		"threshold": {plugin("utilization-detector", "queueDepthThreshold: 6"),
-			"line 5: plugins[0].parameters.queueDepthThreshold: has no effect yet, only 5 does"},
+		"threshold": {plugin("utilization-detector", "queueDepthThreshold: 0"),
+			"line 5: plugins[0].parameters.queueDepthThreshold: got 0, want 1 or more"},
+		"detector without a page": {newHead + "dataLayer: {injectDefaults: false}\nplugins:\n" +
+			"- {type: utilization-detector, name: u}\nflowControl: {saturationDetector: {pluginRef: u}}",
+			"line 5: plugins[0]: u reads waiting-requests, which nothing emits"},
+		"concurrency of what": {plugin("concurrency-detector", "concurrencyMode: bytes"),
+			`line 5: plugins[0].parameters.concurrencyMode: got "bytes", want one of [requests tokens hybrid]`},
 		"staleness": {plugin("utilization-detector", "metricsStalenessThreshold: 2"),
 			"line 5: plugins[0].parameters.metricsStalenessThreshold: got 2, want a duration"},
 		"default engine": {plugin("core-metrics-extractor", "defaultEngine: x"),
@@ -241,9 +246,6 @@ func TestLoadRefuses(t *testing.T) {
 			"- {type: single-profile-handler, name: h}", "line 5: plugins[1]: h is a second profile handler"},
 		"two pickers": {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}",
 			"line 5: plugins[1]: max-score-picker is a second picker"},
-		"detector as filter": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
-			"schedulingProfiles: [{name: a, plugins: [{pluginRef: u}]}]",
-			"line 4: schedulingProfiles[0].plugins[0]: utilization-detector in a profile is not supported yet"},
 		"objective without a name": {newHead + "objectives:\n- priority: 3",
 			"line 4: objectives[0].name: missing"},
 		"objective twice": {newHead + "objectives:\n- {name: a}\n- {name: b}\n- {name: a, priority: 1}",
@@ -288,8 +290,9 @@ func TestLoadRefuses(t *testing.T) {
 		"detector undefined": {head + "flowControl: {saturationDetector: {pluginRef: x}}",
 			`line 3: flowControl.saturationDetector.pluginRef: no plugin is named "x"`},
 		"detector type": {head + "plugins: [{type: queue-scorer}]\nsaturationDetector: {pluginRef: queue-scorer}",
-			"line 4: saturationDetector.pluginRef: queue-scorer is of type queue-scorer, want utilization-detector " +
-				"or concurrency-detector"},
+			"line 4: saturationDetector.pluginRef: queue-scorer is of type queue-scorer, want a saturation detector, " +
+				"such " +
+				"as utilization-detector"},
 		"no quantity": {head + "flowControl: {maxBytes: lots}",
 			`line 3: flowControl.maxBytes: got "lots", want a quantity`},
 		"less than none": {head + "flowControl: {maxRequests: -1}",
@@ -331,13 +334,13 @@ func TestLoadRefuses(t *testing.T) {
 				"want fcfs-ordering-policy or "},
 		"policy that nothing names": {newHead + "plugins:\n- {type: edf-ordering-policy, name: edf}\nflowControl: {}",
 			"line 4: plugins[0].type: edf-ordering-policy is not supported yet, except where flowControl names it"},
-		"policy that a profile names too": {newHead + "plugins:\n- {type: concurrency-detector, name: c}\n" +
-			"flowControl: {saturationDetector: {pluginRef: c}}\n" +
-			"schedulingProfiles: [{name: a, plugins: [{pluginRef: c}]}]",
-			"line 6: schedulingProfiles[0].plugins[0]: concurrency-detector in a profile is not supported yet"},
-		"policy that a source names": {newHead + "plugins:\n- {type: concurrency-detector, name: c}\n" +
-			"dataLayer: {sources: [{pluginRef: c}]}",
-			"line 5: dataLayer.sources[0].pluginRef: c is of type concurrency-detector, want metrics-data-source"},
+		"policy that a profile names too": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
+			"flowControl: {usageLimitPolicyPluginRef: h}\n" +
+			"schedulingProfiles: [{name: a, plugins: [{pluginRef: h}]}]",
+			"line 6: schedulingProfiles[0].plugins[0]: priority-holdback-policy in a profile is not supported yet"},
+		"policy that a source names": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
+			"dataLayer: {sources: [{pluginRef: h}]}",
+			"line 5: dataLayer.sources[0].pluginRef: h is of type priority-holdback-policy, want metrics-data-source"},
 		"eviction's plugin": {newHead + "plugins:\n- type: sheddable-eviction-filter\n" +
 			"flowControl: {enableEviction: true}",
 			"line 4: plugins[0].type: sheddable-eviction-filter is not supported yet"},

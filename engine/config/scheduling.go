@@ -12,6 +12,8 @@ import (
 const (
 	defaultPicker  = "max-score-picker"
 	defaultHandler = "single-profile-handler"
+
+	defaultDetector = "utilization-detector"
 )
 
 // profiles returns the profiles of a file.
@@ -98,7 +100,7 @@ func (x *instance) runsInProfile() bool {
 // add adds a plugin to a profile, as a filter, a scorer and a picker if it is several of these.
 func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float64) {
 	x.used = true
-	step := schedule.Step{Type: x.typ, Name: x.name, Reads: l.declare(x)}
+	step := l.step(x)
 	if f, ok := x.plugin.(schedule.Filter); ok {
 		p.Filters = append(p.Filters, schedule.FilterStep{Step: step, Filter: f})
 	}
@@ -114,14 +116,17 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 			p.Picker.Most = limited.Most
 		}
 	}
-	switch x.plugin.(type) {
-	case *UtilizationDetector, *idle:
+	if _, unsupported := x.plugin.(*idle); unsupported {
 		l.Fail(path, "%s in a profile is not supported yet", x.typ)
 		return
 	}
 	if !x.runsInProfile() {
 		l.Warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
 	}
+}
+
+func (l *loader) step(x *instance) schedule.Step {
+	return schedule.Step{Type: x.typ, Name: x.name, Reads: l.declare(x)}
 }
 
 // points returns the plugins that serve points outside of the profiles, in the order of the file. They do so without
@@ -131,11 +136,67 @@ func (l *loader) points() []schedule.PointStep {
 	for _, x := range l.instances {
 		if schedule.ServesPoint(x.plugin) {
 			x.used = true
-			step := schedule.Step{Type: x.typ, Name: x.name, Reads: l.declare(x)}
-			steps = append(steps, schedule.PointStep{Step: step, Plugin: x.plugin})
+			steps = append(steps, schedule.PointStep{Step: l.step(x), Plugin: x.plugin})
 		}
 	}
 	return steps
+}
+
+// detector finds the saturation detector: the one that the file names, or the default one if it has a request to decide
+// over, and something to read.
+func (l *loader) detector(doc *document) {
+	ref := doc.FlowControl.SaturationDetector
+	x := l.detectorAt("flowControl.saturationDetector", ref)
+	if older := doc.older.detector; older != nil {
+		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
+		if found := l.detectorAt("saturationDetector", older); ref == nil {
+			ref, x = older, found
+		}
+	}
+	sheddable := false
+	for _, priority := range l.config.Priorities {
+		sheddable = sheddable || priority < 0
+	}
+	switch {
+	case ref != nil || !sheddable:
+	case l.config.Metrics.Enabled:
+		x = l.defaultDetector()
+	default:
+		l.Warn("objectives", "no metrics page is read, so requests of negative priority are not refused while the "+
+			"pool is saturated")
+	}
+	if l.from.detector = x; x != nil {
+		l.declare(x)
+	}
+}
+
+// detectorAt returns the detector that a section names; nil = the section is absent, or there is a problem with it.
+func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
+	if ref == nil {
+		return nil
+	}
+	path += ".pluginRef"
+	if ref.PluginRef == defaultDetector && l.named[defaultDetector] == nil {
+		return l.defaultDetector()
+	}
+	x := l.find(path, ref.PluginRef)
+	if x == nil {
+		return nil
+	}
+	if _, ok := x.plugin.(schedule.Detector); !ok {
+		l.Fail(path, "%s is of type %s, want a saturation detector, such as %s", x.name, x.typ, defaultDetector)
+		return nil
+	}
+	return x
+}
+
+// defaultDetector returns the detector that holds if the file names none.
+func (l *loader) defaultDetector() *instance {
+	if x := l.named[defaultDetector]; x != nil && x.typ == defaultDetector {
+		x.used = true
+		return x
+	}
+	return &instance{name: defaultDetector, typ: defaultDetector, plugin: construct(defaultDetector)}
 }
 
 // firstPicker returns the picker of profiles that list none: the first of the file, or the default.
@@ -213,7 +274,7 @@ func (l *loader) arrange(x *instance, names []string) {
 // emits lists the plugin types that emit attributes. Those of the core-metrics-extractor come from metrics pages.
 var emits = map[string][]attributes.Attribute{
 	"core-metrics-extractor": {
-		attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage,
+		attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage,
 		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs,
 	},
 	"inflight-load-producer":       {attributes.InflightRequests, attributes.InflightTokens},

@@ -387,8 +387,8 @@ func (l *loader) targets(rule string, list []targetSection) []rewrites.Target {
 	return targets
 }
 
-// flowControl checks the section, which has no effect while its feature gate is off, and no other value of the gate is
-// accepted.
+// flowControl checks the section, of which only the detector has an effect while its feature gate is off, and no other
+// value of the gate is accepted.
 func (l *loader) flowControl(doc *document) {
 	s := &doc.FlowControl
 	l.nonNegative("flowControl.maxBytes", s.MaxBytes)
@@ -407,16 +407,15 @@ func (l *loader) flowControl(doc *document) {
 		seen[b.Priority] = true
 	}
 	l.policy("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, usageLimitTypes)
-	l.detector("flowControl.saturationDetector", s.SaturationDetector)
-	if doc.older.detector != nil {
-		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
-		l.detector("saturationDetector", doc.older.detector)
-	}
-	for _, section := range []string{"flowControl", "saturationDetector"} {
-		if l.Written(section) {
-			l.Warn(section, "the feature gate flowControl is off, so this has no effect")
-			break
-		}
+	more := slices.ContainsFunc(strictyaml.FieldsOf(reflect.TypeFor[flowControlSection]()),
+		func(f strictyaml.Field) bool {
+			return f.Name != "saturationDetector" && l.Written("flowControl."+f.Name)
+		})
+	switch detector := l.Written("flowControl.saturationDetector"); {
+	case detector && more:
+		l.Warn("flowControl", "the feature gate flowControl is off, so only its saturationDetector has an effect")
+	case !detector && l.Written("flowControl"):
+		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
 	}
 }
 
@@ -430,17 +429,6 @@ func (l *loader) band(path string, b *bandSection) {
 	l.ttl(path+".defaultRequestTTL", b.DefaultRequestTTL)
 	l.policy(path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes)
 	l.policy(path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes)
-}
-
-func (l *loader) detector(path string, ref *pluginRef) {
-	if ref == nil {
-		return
-	}
-	if ref.PluginRef == "" {
-		l.Fail(path+".pluginRef", "missing")
-		return
-	}
-	l.policy(path+".pluginRef", ref.PluginRef, detectorTypes)
 }
 
 // policy checks a reference to a plugin of one of these types; "" = the first of them.

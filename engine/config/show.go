@@ -31,6 +31,10 @@ func Show(data []byte, defaults Settings) ([]byte, error) {
 		pairOf("objectives", s.objectives()), pairOf("modelRewrites", s.rewrites()),
 		pairOf("dataLayer", s.sources()), pairOf("requestHandler", s.requestHandler()),
 	)
+	if x := l.from.detector; x != nil {
+		section := pairOf("flowControl", mapping(pairOf("saturationDetector", mapping(s.ref(x)))))
+		root.Content = append(root.Content, section.key, section.value)
+	}
 	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
 }
 
@@ -125,7 +129,7 @@ func (s *shower) plugins() *yaml.Node {
 		}
 	}
 	for _, x := range append([]*instance{
-		from.picker, from.handler, from.metrics, from.core, from.models, from.list,
+		from.picker, from.handler, from.metrics, from.core, from.models, from.list, from.detector,
 	}, from.parsers...) {
 		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
 			all = append(all, x)

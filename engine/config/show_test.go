@@ -69,9 +69,19 @@ func TestDiff(t *testing.T) {
 		"the order of objectives": {newHead + "objectives: [{name: a, priority: 1}, {name: b}]",
 			newHead + "objectives: [{name: b, priority: 0}, {name: a, priority: 1}]", nil},
 		"an objective": {newHead + "objectives: [{name: a, priority: 1}, {name: b}]",
-			newHead + "objectives: [{name: a, priority: -1}]",
-			[]string{"objectives[a].priority: 1 -> -1", `objectives[b].name: "b" -> absent`,
+			newHead + "objectives: [{name: a, priority: 3}]",
+			[]string{"objectives[a].priority: 1 -> 3", `objectives[b].name: "b" -> absent`,
 				"objectives[b].priority: 0 -> absent"}},
+		"a threshold of the detector": {
+			newHead + "plugins: [{type: utilization-detector}, {type: max-score-picker}, {type: queue-scorer}]\n" +
+				"schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer}]}]\n" +
+				"objectives: [{name: a, priority: -1}]",
+			newHead + "plugins: [{type: utilization-detector, parameters: {queueDepthThreshold: 9}}, " +
+				"{type: max-score-picker}, {type: queue-scorer}]\n" +
+				"schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer}]}]\n" +
+				"objectives: [{name: a, priority: -1}]\nflowControl: {saturationDetector: {pluginRef: " +
+				"utilization-detector}}",
+			[]string{"plugins[utilization-detector].parameters.queueDepthThreshold: 5 -> 9"}},
 		"a rewrite, its defaults written": {
 			newHead + "modelRewrites: [{name: a, rules: [{matches: [{model: {value: m}}], targets: [{modelRewrite: " +
 				"b}]}]}]",

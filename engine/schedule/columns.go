@@ -134,6 +134,8 @@ func newFills(l *attributes.Layout) *fills {
 			f.tokens = append(f.tokens, slot)
 		case attributes.PrefixBlocks:
 			f.prefix = append(f.prefix, slot)
+		case attributes.WaitingRequests:
+			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.Waiting)) })
 		case attributes.RunningRequests:
 			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.Running)) })
 		case attributes.KVCacheUsage:

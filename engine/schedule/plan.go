@@ -71,6 +71,15 @@ func (p *Plan) Profiles() []Profile { return p.profiles }
 // plan calls it before the plan runs.
 func (p *Plan) Observe(by Observer) { p.observer = by }
 
+// Detect has a Detector decide over requests of negative priority. It is called before the plan runs, and before it is
+// observed.
+func (p *Plan) Detect(by Detector, step Step) {
+	p.points.detector = point[Detector]{Step: step, plugin: by}
+}
+
+// Detector returns the step of the plan's Detector; without a type = there is none.
+func (p *Plan) Detector() Step { return p.points.detector.Step }
+
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
 

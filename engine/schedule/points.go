@@ -15,7 +15,7 @@ import (
 // A plugin may serve points of a request's life outside of the profiles, several if it likes. At each point the plugins
 // are called in the order of the configuration, all in the step of the cycle that picks, and none may wait:
 //
-//	request headers ─► producers ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
+//	headers ─► producers ─► saturation ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
 //
 // and in the cycle's last step, if the request was picked for: response end. A refused request comes to no later point.
 // What a plugin sets or says at one point is seen by no other plugin.
@@ -217,6 +217,7 @@ type point[P any] struct {
 type points struct {
 	headers   []point[RequestHeaders]
 	producers []producing
+	detector  point[Detector] // its plugin is nil if there is none
 	screeners []point[Screener]
 	admitters []point[Admitter]
 	prepare   []point[PreRequest]
@@ -275,6 +276,9 @@ func (p *Plan) Points(number func(name string, of *Step)) {
 	for i := range p.points.producers {
 		number("DataProducer", &p.points.producers[i].Step)
 	}
+	if p.points.detector.plugin != nil {
+		number("SaturationDetector", &p.points.detector.Step)
+	}
 	each(p.points.screeners, "Screener", number)
 	each(p.points.admitters, "Admitter", number)
 	each(p.points.prepare, "PreRequest", number)
@@ -289,13 +293,14 @@ func each[P any](list []point[P], name string, number func(string, *Step)) {
 }
 
 // arrive calls the plugins that come before the profiles. It returns why the request is refused, if it is.
-func (s *Scheduler) arrive(p *Plan) Refusal {
+func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 	of, r := &p.points, &s.run
 	r.screened, r.screeners, s.headers = r.screened[:0], nil, Headers{}
-	if len(of.headers)+len(of.producers)+len(of.screeners)+len(of.admitters) == 0 {
+	sheddable := of.detector.plugin != nil && s.course.request.Priority < 0
+	if len(of.headers)+len(of.producers)+len(of.screeners)+len(of.admitters) == 0 && !sheddable {
 		return Refusal{}
 	}
-	r.in = Input{request: s.course.request, rand: s.tools.Rand, run: r, values: s.course.values}
+	r.in = Input{request: s.course.request, rand: s.tools.Rand, run: r, values: s.course.values, now: now}
 	defer r.forget()
 	for i := range of.headers {
 		at := &of.headers[i]
@@ -306,6 +311,11 @@ func (s *Scheduler) arrive(p *Plan) Refusal {
 	}
 	for i := range of.producers {
 		r.produce(&of.producers[i])
+	}
+	if sheddable {
+		if refused := r.shed(&of.detector); refused.Reason != messages.NoReason {
+			return refused
+		}
 	}
 	if refused := r.screen(of.screeners); refused.Reason != messages.NoReason {
 		return refused
@@ -332,6 +342,19 @@ func (r *profileRun) produce(by *producing) {
 	r.visit(&by.Step, by.sources, func() Refusal {
 		by.plugin.Produce(&r.in, &Produced{r, by.slots})
 		return Refusal{}
+	})
+}
+
+// shed refuses the request, which has a negative priority, if the detector finds the pool saturated.
+func (r *profileRun) shed(at *point[Detector]) Refusal {
+	return r.visit(&at.Step, 0, func() Refusal {
+		if !(at.plugin.Saturation(&r.in) >= 1) {
+			return Refusal{}
+		}
+		return Refusal{
+			Reason: messages.NoCapacity, Detail: "the pool is saturated, and the request has a negative priority",
+			RetryAfter: time.Second,
+		}
 	})
 }
 

@@ -49,7 +49,7 @@ func (r *profileRun) profile(
 ) (messages.ProfileRun, messages.Reason, string) {
 	rec := messages.ProfileRun{Profile: p.Name, Runner: -1, Optional: optional}
 	r.in = Input{request: req, profile: p.Name, earlier: r.in.earlier, rand: r.tools.Rand, run: r,
-		values: r.in.values}
+		values: r.in.values, now: now}
 	defer r.end()
 	r.reset()
 	if filter := r.filter(p, &rec); filter != "" {

@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -20,6 +21,7 @@ type Input struct {
 
 	run    *profileRun
 	values []any // of Private slots; nil in shadow profiles
+	now    time.Time
 }
 
 // NewInput returns an input that shows random numbers alone, for tests of pickers.
@@ -43,6 +45,12 @@ func (in *Input) Rand() *rand.Rand { return in.rand }
 // Numbers returns an attribute that the plugin has declared.
 func (in *Input) Numbers(of attributes.NumberSlot) Numbers {
 	return Numbers{in.run.numbers(of.Index())}
+}
+
+// Outdated reports whether the answer that has a sampled attribute of candidate i is older than threshold and than
+// three intervals of its source, or there is none.
+func (in *Input) Outdated(of attributes.NumberSlot, i int, threshold time.Duration) bool {
+	return in.now.After(in.run.view.freshUntil(of.Index(), in.candidates.place[i], threshold))
 }
 
 // Picked returns the endpoint that an earlier run ranked first; false = it picked nothing.
@@ -131,6 +139,15 @@ type Picker interface {
 	// weighted sum of the scores of candidate i. The picker is called once in each run of a profile, last, if any
 	// candidate is left. If it picks nothing, or returns an index twice or out of range, the request is answered 500.
 	Pick(in *Input, totals []float32, ranked []int) []int
+}
+
+// Detector says how full the pool is. A plan has one at most, which decides over requests of negative priority: they
+// are refused while the pool is saturated.
+type Detector interface {
+	// Saturation returns how full the candidates are together; 1 = saturated, more is fuller. It is called once for
+	// each request of negative priority, with every endpoint that the request may go to. Samples may be of any age:
+	// Input.Outdated says of which.
+	Saturation(in *Input) float64
 }
 
 // BodyUser is a plugin for which it matters whether the bodies of responses are visible. In the light lane they bypass

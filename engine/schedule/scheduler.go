@@ -101,7 +101,7 @@ func (s *Scheduler) schedule(
 		out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
 		return
 	}
-	if refused := s.arrive(p); refused.Reason != messages.NoReason {
+	if refused := s.arrive(p, now); refused.Reason != messages.NoReason {
 		out.refuse(refused)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -229,6 +230,25 @@ func (v *view) answered(at int) {
 		}
 		v.numbers.columns[f.slot][at] = value
 	}
+}
+
+// freshUntil returns the last moment at which the answer is fresh that has a sampled number of the endpoint at a place;
+// zero = there is none.
+func (v *view) freshUntil(slot, at int, threshold time.Duration) (until time.Time) {
+	k := &v.known[at]
+	from := v.fills.layout.Source(attributes.Slot{Type: attributes.Number, Index: slot})
+	switch {
+	case !from.Selects(k.endpoint.Labels):
+	case from == nil || from.Name == "":
+		if k.sample != nil {
+			until = k.sample.FreshUntil(threshold)
+		}
+	default:
+		if page := k.more.pages.Of(from.Name); page != nil {
+			until = page.FreshUntil(threshold)
+		}
+	}
+	return until
 }
 
 // age returns the age of the oldest answer among those that a profile reads of the endpoint at a place; -1 = there is

@@ -214,6 +214,9 @@ func describe(c *config.Config) string {
 	}
 	handler := c.Plan.HandlerLabels()
 	fmt.Fprintf(&b, "handler   %s\n", pluginName(handler.Name, handler.Type))
+	if d := c.Plan.Detector(); d.Type != "" {
+		fmt.Fprintf(&b, "detector  %s\n", pluginName(d.Name, d.Type))
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Priorities)) {
 		fmt.Fprintf(&b, "objective %s, priority %d\n", strconv.QuoteToGraphic(name), c.Priorities[name])
 	}

@@ -19,7 +19,8 @@ import (
 func wanted(cfg *config.Config) modelserver.Wanted {
 	layout := cfg.Plan.Layout()
 	return modelserver.Wanted{
-		Load:   layout.Reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage),
+		Load: layout.Reads(attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests,
+			attributes.KVCacheUsage),
 		LoRA:   layout.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
 		Engine: slices.ContainsFunc(cfg.Extractions, func(e config.Extraction) bool { return e.Engine != "" }),
 	}

@@ -19,10 +19,13 @@ import (
 
 // Endpoint is one endpoint that the plugin sees.
 type Endpoint struct {
-	Labels       map[string]string
-	Sample       endpoints.Sample // fresh
-	Inflight     int              // requests
-	PrefixBlocks int              // of the request
+	Labels         map[string]string
+	Sample         endpoints.Sample
+	Age            time.Duration // of the sample; 0 = it is fresh
+	Inflight       int           // requests
+	InflightTokens int           // prompt tokens of these requests, together
+	PickedSince    int           // further requests, which the queue of the sample does not have
+	PrefixBlocks   int           // of the request
 }
 
 // Show binds the plugin and calls look with an input that has these endpoints as candidates, in this order.
@@ -113,14 +116,17 @@ func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Ou
 			Address: messages.Address(fmt.Sprintf("10.0.0.%d:80", i)), Labels: messages.MapOf(e.Labels),
 		}
 		list[i], held[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, spec), e.PrefixBlocks
-		e.Sample.At = now
+		e.Sample.At = now.Add(-e.Age)
 		w := endpoints.SampleWriter{Endpoint: list[i]}
 		for range e.Inflight {
-			endpoints.LoadWriter{Endpoint: list[i]}.Add(0)
+			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
 		}
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		w.Publish(&e.Sample)
 		w.SampleInForce(number)
+		for range e.PickedSince {
+			endpoints.LoadWriter{Endpoint: list[i]}.Add(0)
+		}
 	}
 	s := schedule.NewScheduler(schedule.Tools{Clock: stopped{}, Matcher: held, Rand: rand.New(rand.NewPCG(1, 2))})
 	return s.Run(plan, req, endpoints.NewSnapshot(1, list), now)

@@ -1,0 +1,107 @@
+package detectors
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// The values of ConcurrencyMode.
+const (
+	requestsMode = "requests"
+	tokensMode   = "tokens"
+	hybridMode   = "hybrid"
+)
+
+// Concurrency says how full the pool is by what was sent to servers and has not ended: requests or tokens of all
+// servers together, by the capacity of all. From 1 on, requests of negative priority are refused with status 429. In a
+// profile it is a filter, which keeps the servers that are below their limit; if there are none the request is refused.
+type Concurrency struct {
+	// MaxConcurrency is the number of requests in flight at a full server.
+	MaxConcurrency int `json:"maxConcurrency"`
+	// Headroom is the share by which a server may be above its limit and pass the filter; 0.2 = a fifth more.
+	Headroom float64 `json:"headroom"`
+	// ConcurrencyMode says what counts: requests, tokens, or hybrid, the larger share of both of each server, of which
+	// saturation is the mean.
+	ConcurrencyMode string `json:"concurrencyMode"`
+	// MaxTokenConcurrency is the number of prompt tokens in flight at a full server.
+	MaxTokenConcurrency int `json:"maxTokenConcurrency"`
+	// InFlightLoadProducerName names the inflight-load-producer; empty = the only one.
+	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`
+
+	requests, tokens attributes.NumberSlot
+}
+
+// Validate returns which parameters are out of range.
+func (d *Concurrency) Validate() error {
+	var errs []error
+	if d.MaxConcurrency < 1 {
+		errs = append(errs, fmt.Errorf("maxConcurrency: got %d, want 1 or more", d.MaxConcurrency))
+	}
+	if err := checkHeadroom(d.Headroom); err != nil {
+		errs = append(errs, err)
+	}
+	if modes := []string{requestsMode, tokensMode, hybridMode}; !slices.Contains(modes, d.ConcurrencyMode) {
+		errs = append(errs, fmt.Errorf("concurrencyMode: got %q, want one of %v", clip.Value(d.ConcurrencyMode), modes))
+	}
+	if d.MaxTokenConcurrency < 1 {
+		errs = append(errs, fmt.Errorf("maxTokenConcurrency: got %d, want 1 or more", d.MaxTokenConcurrency))
+	}
+	return errors.Join(errs...)
+}
+
+// Declare asks for the load that counts.
+func (d *Concurrency) Declare(r *attributes.Reader) {
+	if d.ConcurrencyMode != tokensMode {
+		d.requests = r.Number(attributes.InflightRequests.Name, d.InFlightLoadProducerName)
+	}
+	if d.ConcurrencyMode != requestsMode {
+		d.tokens = r.Number(attributes.InflightTokens.Name, d.InFlightLoadProducerName)
+	}
+}
+
+// Saturation returns the share of the capacity of all servers that they work on.
+func (d *Concurrency) Saturation(in *schedule.Input) float64 {
+	servers := float64(in.Candidates().Len())
+	switch d.ConcurrencyMode {
+	case requestsMode:
+		return sum(in.Numbers(d.requests)) / (servers * float64(d.MaxConcurrency))
+	case tokensMode:
+		return sum(in.Numbers(d.tokens)) / (servers * float64(d.MaxTokenConcurrency))
+	}
+	shares := 0.0
+	for i := range in.Candidates().Len() {
+		shares += d.share(in, i)
+	}
+	return shares / servers
+}
+
+func sum(column schedule.Numbers) (total float64) {
+	for i := range column.Len() {
+		total += column.At(i)
+	}
+	return total
+}
+
+// Filter keeps the servers that are below their limit.
+func (d *Concurrency) Filter(in *schedule.Input, keep []bool) {
+	for i := range keep {
+		keep[i] = d.share(in, i) < 1+d.Headroom
+	}
+}
+
+// share returns the share of its capacity that candidate i works on.
+func (d *Concurrency) share(in *schedule.Input, i int) float64 {
+	share := 0.0
+	if d.ConcurrencyMode != tokensMode {
+		share = in.Numbers(d.requests).At(i) / float64(d.MaxConcurrency)
+	}
+	if d.ConcurrencyMode != requestsMode {
+		share = max(share, in.Numbers(d.tokens).At(i)/float64(d.MaxTokenConcurrency))
+	}
+	return share
+}

@@ -1,0 +1,21 @@
+// Package detectors holds every saturation detector: each has a file, and a line in Types. A detector says how full the
+// pool is; in a profile it is a filter, which drops the servers that are full. It keeps no memory between requests.
+package detectors
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// Types maps the type name in configuration to a constructor of the detector with its defaults. Parameters are decoded
+// onto that value, and its Validate returns what is wrong with them.
+var Types = map[string]func() schedule.Detector{
+	"concurrency-detector": func() schedule.Detector {
+		return &Concurrency{MaxConcurrency: 100, ConcurrencyMode: requestsMode, MaxTokenConcurrency: 1_000_000}
+	},
+	"utilization-detector": func() schedule.Detector {
+		return &Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
+			MetricsStalenessThreshold: 200 * time.Millisecond}
+	},
+}

@@ -1,0 +1,166 @@
+package detectors_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
+)
+
+// says returns a server with this queue, and this share of its KV cache in use; negative = it does not say.
+func says(queue int, cache float64) scheduletest.Endpoint {
+	return scheduletest.Endpoint{Sample: endpoints.Sample{Waiting: queue, KVUsed: cache}}
+}
+
+// aged returns a server that said so some time ago.
+func aged(e scheduletest.Endpoint, age, interval time.Duration) scheduletest.Endpoint {
+	e.Age, e.Sample.Interval = age, interval
+	return e
+}
+
+func works(requests int) scheduletest.Endpoint {
+	return scheduletest.Endpoint{Inflight: requests, InflightTokens: 100 * requests}
+}
+
+// seen is what a detector makes of servers.
+func seen(t *testing.T, d schedule.Detector, all []scheduletest.Endpoint) (full float64, kept []bool) {
+	t.Helper()
+	scheduletest.Show(t, d, scheduletest.Request(), func(in *schedule.Input) {
+		full = d.Saturation(in)
+		kept = make([]bool, in.Candidates().Len())
+		for i := range kept {
+			kept[i] = true
+		}
+		d.(schedule.Filter).Filter(in, kept)
+	}, all...)
+	return full, kept
+}
+
+func TestUtilization(t *testing.T) {
+	const fresh = 200 * time.Millisecond
+	for name, c := range map[string]struct {
+		change func(*detectors.Utilization)
+		all    []scheduletest.Endpoint
+		want   float64
+		kept   []bool // nil = all
+	}{
+		"idle":        {nil, []scheduletest.Endpoint{says(0, 0)}, 0, nil},
+		"queue below": {nil, []scheduletest.Endpoint{says(4, 0)}, .8, nil},
+		"queue full":  {nil, []scheduletest.Endpoint{says(5, 0), says(5, 0)}, 1, nil},
+		"queue above": {nil, []scheduletest.Endpoint{says(10, 0), says(0, 0)}, 1, []bool{false, true}},
+		"cache below": {nil, []scheduletest.Endpoint{says(0, .4)}, .5, nil},
+		"cache full": {nil, []scheduletest.Endpoint{says(0, .8), says(0, .79)}, (1 + .79/.8) / 2,
+			[]bool{false, true}},
+		"the larger one": {nil, []scheduletest.Endpoint{says(1, .6)}, .6 / .8, nil},
+		"mean":           {nil, []scheduletest.Endpoint{says(5, 0), says(0, 0)}, .5, []bool{false, true}},
+		"queue alone":    {nil, []scheduletest.Endpoint{says(2, -1), says(6, -1)}, .8, []bool{true, false}},
+		"cache alone": {nil, []scheduletest.Endpoint{says(-1, .2), says(-1, .9)}, (.25 + .9/.8) / 2,
+			[]bool{true, false}},
+		"neither is known": {nil, []scheduletest.Endpoint{says(-1, -1), says(0, 0)}, .5, []bool{false, true}},
+		"none says":        {nil, []scheduletest.Endpoint{says(-1, -1)}, 1, nil},
+		"just fresh":       {nil, []scheduletest.Endpoint{aged(says(0, 0), fresh, 0)}, 0, nil},
+		"too old": {nil, []scheduletest.Endpoint{aged(says(0, 0), fresh+1, 0), says(0, 0)}, .5,
+			[]bool{false, true}},
+		"three intervals": {nil, []scheduletest.Endpoint{aged(says(0, 0), 600*time.Millisecond, fresh), says(5, 0)},
+			.5, []bool{true, false}},
+		"older than three": {nil, []scheduletest.Endpoint{aged(says(0, 0), 600*time.Millisecond+1, fresh), says(4, 0)},
+			.9, []bool{false, true}},
+		"a long threshold": {func(d *detectors.Utilization) { d.MetricsStalenessThreshold = 2 * fresh },
+			[]scheduletest.Endpoint{aged(says(0, 0), 2*fresh, 0)}, 0, nil},
+		"a high queue": {func(d *detectors.Utilization) { d.QueueDepthThreshold = 50 },
+			[]scheduletest.Endpoint{says(5, 0)}, .1, nil},
+		"a high cache": {func(d *detectors.Utilization) { d.KVCacheUtilThreshold = 1 },
+			[]scheduletest.Endpoint{says(0, .8)}, .8, nil},
+		"headroom": {func(d *detectors.Utilization) { d.Headroom = .2 },
+			[]scheduletest.Endpoint{says(5, 0), says(6, 0), says(0, .9), says(0, .97)},
+			(1 + 1.2 + .9/.8 + .97/.8) / 4, []bool{true, false, true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := detectors.Types["utilization-detector"]().(*detectors.Utilization)
+			if c.change != nil {
+				c.change(d)
+			}
+			full, kept := seen(t, d, c.all)
+			check(t, full, c.want, kept, c.kept)
+		})
+	}
+}
+
+func check(t *testing.T, full, want float64, kept, wantKept []bool) {
+	t.Helper()
+	if math.Abs(full-want) > 1e-9 || want == 1 && full < 1 {
+		t.Errorf("saturation %v, want %v", full, want)
+	}
+	if wantKept == nil {
+		wantKept = make([]bool, len(kept))
+		for i := range wantKept {
+			wantKept[i] = true
+		}
+	}
+	if !reflect.DeepEqual(kept, wantKept) {
+		t.Errorf("keeps %v, want %v", kept, wantKept)
+	}
+}
+
+// What was picked for a server since it said how long its queue is may run at once, and does not fill it.
+func TestUtilizationGoesByTheQueueThatServersReport(t *testing.T) {
+	d := detectors.Types["utilization-detector"]()
+	busy := says(1, 0)
+	busy.PickedSince = 9
+	if full, _ := seen(t, d, []scheduletest.Endpoint{busy}); full != .2 {
+		t.Errorf("saturation %v with a queue of 1 and 9 picks since, want 0.2", full)
+	}
+}
+
+func TestConcurrency(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode     string
+		tokens   int
+		headroom float64
+		all      []scheduletest.Endpoint
+		want     float64
+		kept     []bool
+	}{
+		"idle":  {"requests", 1, 0, []scheduletest.Endpoint{works(0)}, 0, []bool{true}},
+		"below": {"requests", 1, 0, []scheduletest.Endpoint{works(2)}, 2. / 3, []bool{true}},
+		"full": {"requests", 1, 0, []scheduletest.Endpoint{works(1), works(5), works(3)}, 1,
+			[]bool{true, false, false}},
+		"headroom":    {"requests", 1, .5, []scheduletest.Endpoint{works(4), works(5)}, 1.5, []bool{true, false}},
+		"tokens":      {"tokens", 400, 0, []scheduletest.Endpoint{works(3), works(5)}, 1, []bool{true, false}},
+		"tokens in":   {"tokens", 1000, 0, []scheduletest.Endpoint{works(9)}, .9, []bool{true}},
+		"hybrid":      {"hybrid", 200, 0, []scheduletest.Endpoint{works(2), works(1)}, .75, []bool{false, true}},
+		"by requests": {"hybrid", 1000, 0, []scheduletest.Endpoint{works(3)}, 1, []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := detectors.Types["concurrency-detector"]().(*detectors.Concurrency)
+			d.MaxConcurrency, d.ConcurrencyMode, d.MaxTokenConcurrency, d.Headroom = 3, c.mode, c.tokens, c.headroom
+			full, kept := seen(t, d, c.all)
+			check(t, full, c.want, kept, c.kept)
+		})
+	}
+}
+
+func TestDetectorsRefuseParameters(t *testing.T) {
+	for _, c := range []struct {
+		d    interface{ Validate() error }
+		want string
+	}{
+		{&detectors.Utilization{KVCacheUtilThreshold: math.NaN(), Headroom: -1},
+			"queueDepthThreshold: got 0, want 1 or more\nkvCacheUtilThreshold: got NaN, want more than 0, at most 1\n" +
+				"metricsStalenessThreshold: got 0s, want more than 0s\nheadroom: got -1, want 0 or more"},
+		{&detectors.Concurrency{Headroom: math.Inf(1)},
+			"maxConcurrency: got 0, want 1 or more\nheadroom: got +Inf, want 0 or more\n" +
+				"concurrencyMode: got \"\", want one of [requests tokens hybrid]\n" +
+				"maxTokenConcurrency: got 0, want 1 or more"},
+	} {
+		if err := c.d.Validate(); fmt.Sprint(err) != c.want {
+			t.Errorf("got\n%v\nwant\n%s", err, c.want)
+		}
+	}
+}

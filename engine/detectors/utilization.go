@@ -1,0 +1,107 @@
+package detectors
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// Utilization says how full the pool is by what servers report: the mean over all servers of the larger one of two
+// ratios, queue and KV cache use, each by its threshold. From 1 on, requests of negative priority are refused with
+// status 429. A ratio that a server does not report does not count; a server that reports neither, or whose answer is
+// too old, counts as one that is just full. In a profile it is a filter: it keeps the servers that are below both
+// thresholds by fresh answers, and all of them if there are none.
+type Utilization struct {
+	// QueueDepthThreshold is the queue, in requests, of a full server, without what was picked for it since it said so.
+	QueueDepthThreshold int `json:"queueDepthThreshold"`
+	// KVCacheUtilThreshold is the KV cache use of a full server, above 0, at most 1.
+	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold"`
+	// MetricsStalenessThreshold is the age from which an answer is too old, if it is also older than three of its
+	// intervals.
+	MetricsStalenessThreshold time.Duration `json:"metricsStalenessThreshold"`
+	// Headroom is the share by which a server may be above a threshold and pass the filter; 0.2 = a fifth more.
+	Headroom float64 `json:"headroom"`
+
+	queue, cache attributes.NumberSlot
+}
+
+// Validate returns which parameters are out of range.
+func (d *Utilization) Validate() error {
+	var errs []error
+	if d.QueueDepthThreshold < 1 {
+		errs = append(errs, fmt.Errorf("queueDepthThreshold: got %d, want 1 or more", d.QueueDepthThreshold))
+	}
+	if !(d.KVCacheUtilThreshold > 0 && d.KVCacheUtilThreshold <= 1) {
+		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold: got %v, want more than 0, at most 1",
+			d.KVCacheUtilThreshold))
+	}
+	if d.MetricsStalenessThreshold <= 0 {
+		errs = append(errs, fmt.Errorf("metricsStalenessThreshold: got %v, want more than 0s",
+			d.MetricsStalenessThreshold))
+	}
+	if err := checkHeadroom(d.Headroom); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func checkHeadroom(share float64) error {
+	if !(share >= 0 && share <= math.MaxFloat64) {
+		return fmt.Errorf("headroom: got %v, want 0 or more", share)
+	}
+	return nil
+}
+
+// Declare asks for what fills a server.
+func (d *Utilization) Declare(r *attributes.Reader) {
+	d.queue = r.Number(attributes.WaitingRequests.Name, "")
+	d.cache = r.Number(attributes.KVCacheUsage.Name, "")
+}
+
+// Saturation returns the mean of how full servers are.
+func (d *Utilization) Saturation(in *schedule.Input) float64 {
+	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
+	sum := 0.0
+	for i := range in.Candidates().Len() {
+		if !d.known(in, i, queues.At(i), caches.At(i)) {
+			sum++
+			continue
+		}
+		full := 0.0
+		if q := queues.At(i) / float64(d.QueueDepthThreshold); q > full {
+			full = q
+		}
+		if c := caches.At(i) / d.KVCacheUtilThreshold; c > full {
+			full = c
+		}
+		sum += full
+	}
+	return sum / float64(in.Candidates().Len())
+}
+
+// Filter keeps the servers that have room, or all if none has.
+func (d *Utilization) Filter(in *schedule.Input, keep []bool) {
+	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
+	mostQueue := float64(d.QueueDepthThreshold) * (1 + d.Headroom)
+	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom)
+	left := 0
+	for i := range keep {
+		queue, cache := queues.At(i), caches.At(i)
+		keep[i] = d.known(in, i, queue, cache) && !(queue >= mostQueue) && !(cache >= mostCache)
+		if keep[i] {
+			left++
+		}
+	}
+	for i := range keep {
+		keep[i] = keep[i] || left == 0
+	}
+}
+
+// known reports whether a fresh answer says how full candidate i is.
+func (d *Utilization) known(in *schedule.Input, i int, queue, cache float64) bool {
+	return !(math.IsNaN(queue) && math.IsNaN(cache)) && !in.Outdated(d.queue, i, d.MetricsStalenessThreshold)
+}
