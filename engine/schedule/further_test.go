@@ -76,6 +76,41 @@ func TestFreshnessIsThatOfTheSource(t *testing.T) {
 	}
 }
 
+// The failed fetch of a source says nothing to a plugin that reads another one.
+func TestFailedFetchIsOfItsSource(t *testing.T) {
+	s := newScene(t, 2)
+	watts := s.power(nil)
+	s.page(0, 0.5, 0)
+	s.page(1, 0.9, 0)
+	to := endpoints.SampleWriter{Endpoint: s.snap.Endpoints[1]}
+	failing := *to.Pages().Of("gpu")
+	failing.Failing = true
+	to.PublishPages(to.Pages().With(failing))
+	seen := 0
+	s.filter("short queue", func(in *schedule.Input, _ []bool) { seen = in.Candidates().Len() })
+	s.profiles[0].Filters[0].Reads = s.reads(attributes.QueuedRequests)
+	s.scorer("power", 1, s.reads(watts), byNumber(s.number(watts)))
+	s.ranked(s.run(), 0)
+	if seen != 2 {
+		t.Errorf("the filter, which reads samples, saw %d endpoints, want 2", seen)
+	}
+}
+
+// The age of a pick is that of what its profile reads, whatever other profiles read.
+func TestAgeIsOfWhatTheProfileReads(t *testing.T) {
+	s := newPair(t, 1, pair{})
+	watts := s.power(nil)
+	s.page(0, 0.5, time.Second)
+	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), fixed(1))
+	s.profiles[1].Scorers = []schedule.ScorerStep{{
+		Step: schedule.Step{Reads: s.reads(watts)}, Scorer: fixed(1), Weight: 1,
+	}}
+	runs := s.run().Decision.Profiles
+	if queue, power := runs.At(0).Ages[0], runs.At(1).Ages[0]; queue != 0 || power != time.Second {
+		t.Errorf("ages %v and %v, want 0 and 1s", queue, power)
+	}
+}
+
 // Of an endpoint that a source does not select, the attribute is unknown, and never stale.
 func TestEndpointsThatASourceDoesNotSelect(t *testing.T) {
 	s := newScene(t, 3)

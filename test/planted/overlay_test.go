@@ -18,6 +18,11 @@ func TestFaultsHaveTheirPlace(t *testing.T) {
 			}
 		}
 	}
+	for name, c := range contracts {
+		if _, err := c.overlay(t.TempDir()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestFaultsThatHaveNoPlaceAnyMore(t *testing.T) {
