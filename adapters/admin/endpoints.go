@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // EndpointView is what is shown of one endpoint of the pool.
@@ -30,7 +31,24 @@ type EndpointView struct {
 	InflightTokens   int          `json:"inflight_tokens"`   // their prompts, estimated
 	Picks            uint64       `json:"picks"`             // since this incarnation
 
-	Sample *SampleView `json:"sample"` // null = no scrape has succeeded yet, or it is not scraped
+	Sample  *SampleView  `json:"sample"`            // null = no scrape has succeeded yet, or it is not scraped
+	Sources []SourceView `json:"sources,omitempty"` // beside the metrics page of the sample, by name
+}
+
+// SourceView is what a further source, by the name of its plugin, said of an endpoint.
+type SourceView struct {
+	Name       string          `json:"name"`
+	AgeSeconds *float64        `json:"age_seconds"` // of its newest answer; null = there was none
+	Fresh      bool            `json:"fresh"`
+	Failing    bool            `json:"failing"` // the newest fetch failed
+	Attributes []AttributeView `json:"attributes"`
+}
+
+// AttributeView is an attribute that a plugin reads.
+type AttributeView struct {
+	Name     string  `json:"name"`
+	Producer string  `json:"producer"` // the extractor
+	Value    float64 `json:"value"`
 }
 
 // OutlierView is an endpoint's status as an outlier.
@@ -69,6 +87,8 @@ type SampleView struct {
 	ActiveLoRAs  []string `json:"active_loras,omitempty"`
 	WaitingLoRAs []string `json:"waiting_loras,omitempty"`
 	MaxLoRAs     *int     `json:"max_loras"`
+
+	Attributes []AttributeView `json:"attributes,omitempty"` // that extractors took beside what is built in
 }
 
 // Views returns the endpoints of a snapshot. threshold is the age from which on a sample is stale.
@@ -87,12 +107,36 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 				Waiting: reported(s.Waiting), Running: reported(s.Running), KVUsedRatio: reported(s.KVUsed),
 				BlockTokens: reported(s.BlockTokens), Blocks: reported(s.Blocks),
 				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs,
-				MaxLoRAs: reported(s.MaxLoRAs),
+				MaxLoRAs: reported(s.MaxLoRAs), Attributes: attributesOf(s.Extracted),
 			}
 		}
+		for page := range e.Pages().All() {
+			v.Sources = append(v.Sources, sourceView(page, now, threshold))
+		}
+		slices.SortFunc(v.Sources, func(a, b SourceView) int { return cmp.Compare(a.Name, b.Name) })
 		out = append(out, v)
 	}
 	return out
+}
+
+func sourceView(p *endpoints.Page, now time.Time, threshold time.Duration) SourceView {
+	v := SourceView{
+		Name: p.Source, Fresh: !now.After(p.FreshUntil(threshold)), Failing: p.Failing,
+		Attributes: attributesOf(p.Extracted),
+	}
+	if !p.At.IsZero() {
+		age := now.Sub(p.At).Seconds()
+		v.AgeSeconds = &age
+	}
+	return v
+}
+
+func attributesOf(list []messages.Extracted) []AttributeView {
+	all := make([]AttributeView, 0, len(list))
+	for _, x := range list {
+		all = append(all, AttributeView{x.Attribute, x.Producer, x.Value})
+	}
+	return all
 }
 
 // reported returns a number of a sample; nil = messages.Unknown.
@@ -178,10 +222,64 @@ func (p *EndpointsPage) Table(columns int) string {
 	rows, sides := fit(rows, "llllrrrrrrrl", columns, "engine", "loras", "tokens", "picks", "running", "name", "kv",
 		"sample")
 	table(&b, "", sides, rows)
+	p.sources(&b, columns)
 	if p.NotScraped != "" {
 		b.WriteString("not scraped: " + clean(p.NotScraped) + "\n")
 	}
 	return b.String()
+}
+
+// sources writes what further sources said, and what extractors took from the page of the sample, if there is any.
+func (p *EndpointsPage) sources(b *strings.Builder, columns int) {
+	rows := [][]string{{"endpoint", "source", "answer", "attributes"}}
+	for i := range p.Endpoints {
+		e := &p.Endpoints[i]
+		address := clip(clean(e.Address), addressColumns)
+		if e.Sample != nil && len(e.Sample.Attributes) > 0 {
+			rows = append(rows, []string{address, "metrics page", e.state(), valuesOf(e.Sample.Attributes)})
+		}
+		for j := range e.Sources {
+			s := &e.Sources[j]
+			rows = append(rows, []string{address, clip(clean(s.Name), 30), s.state(), valuesOf(s.Attributes)})
+		}
+	}
+	if len(rows) == 1 {
+		return
+	}
+	b.WriteString("\n")
+	rows, sides := fit(rows, "llll", columns, "answer", "attributes")
+	table(b, "", sides, rows)
+}
+
+func valuesOf(list []AttributeView) string {
+	all := make([]string, 0, len(list))
+	for _, a := range list {
+		all = append(all, clip(clean(a.Name), 60)+" "+strconv.FormatFloat(a.Value, 'g', 6, 64))
+	}
+	return orNone(strings.Join(all, ", "))
+}
+
+// state returns the age of the source's newest answer, and in a word whether it counts.
+func (s *SourceView) state() string {
+	return answerState(s.AgeSeconds, s.Failing, s.Fresh)
+}
+
+// answerState returns the age of an answer, and in a word whether it counts; nil = there was none.
+func answerState(age *float64, failing, fresh bool) string {
+	switch {
+	case age == nil && failing:
+		return "none, failing"
+	case age == nil:
+		return "none yet"
+	}
+	text := short(time.Duration(*age * float64(time.Second)))
+	switch {
+	case failing:
+		return text + " failing"
+	case !fresh:
+		return text + " stale"
+	}
+	return text
 }
 
 func orUnknown(n *int) string {
@@ -202,19 +300,9 @@ func (e *EndpointView) outlier() string {
 func (e *EndpointView) state() string {
 	switch {
 	case e.Sample != nil:
+		return answerState(&e.Sample.AgeSeconds, e.Failing, e.Sample.Fresh)
 	case !e.Scraped:
 		return "not scraped"
-	case e.Failing:
-		return "none, failing"
-	default:
-		return "none yet"
 	}
-	age := short(time.Duration(e.Sample.AgeSeconds * float64(time.Second)))
-	switch {
-	case e.Failing:
-		return age + " failing"
-	case !e.Sample.Fresh:
-		return age + " stale"
-	}
-	return age
+	return answerState(nil, e.Failing, false)
 }

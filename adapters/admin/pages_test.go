@@ -228,6 +228,7 @@ func TestTranscripts(t *testing.T) {
 		"list-none":      {"/debug/requests", nil},
 		"several":        {one, []messages.Record{rejected(), served()}},
 		"endpoints":      {"/debug/endpoints", nil},
+		"endpoints-json": {"/debug/endpoints?format=json", nil},
 		"config":         {"/debug/config", nil},
 		"unknown-place": {one, []messages.Record{{Request: 1, Served: messages.EndpointID{Slot: 1000, Generation: 2},
 			Status: 502, ArrivedAt: noon}}},
@@ -339,12 +340,22 @@ func poolOfThree() *endpoints.Snapshot {
 		list = append(list, e)
 	}
 	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond),
-		Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"}})
+		Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"},
+		Extracted: []messages.Extracted{{Attribute: "example.com/cost", Producer: "custom", Value: 3}}})
 	endpoints.LoadWriter{Endpoint: list[0]}.Add(500)
 	endpoints.LoadWriter{Endpoint: list[0]}.CountPick()
 	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang",
 		KVUsed: messages.Unknown})
 	endpoints.SampleWriter{Endpoint: list[2]}.ScrapeFailed()
+	watts := messages.Extracted{Attribute: "example.com/watts\x1b", Producer: "power", Value: 250.5}
+	for i, p := range []endpoints.Page{
+		{At: noon.Add(-time.Second), Interval: time.Second, Extracted: []messages.Extracted{watts}},
+		{At: noon.Add(-time.Minute), Failing: true}, {Failing: true},
+	} {
+		p.Source = "gpu-page"
+		to := endpoints.SampleWriter{Endpoint: list[i]}
+		to.PublishPages(to.Pages().With(p))
+	}
 	return endpoints.NewSnapshot(4, list)
 }
 

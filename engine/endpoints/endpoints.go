@@ -87,6 +87,14 @@ func (p *Pages) Of(source string) *Page {
 	return nil
 }
 
+// All returns an iterator over the pages, in no order.
+func (p *Pages) All() iter.Seq[*Page] {
+	return func(yield func(*Page) bool) {
+		for i := 0; p != nil && i < len(p.list) && yield(&p.list[i]); i++ {
+		}
+	}
+}
+
 // With returns pages with another one of a source.
 func (p *Pages) With(page Page) *Pages {
 	all := p.Without(func(source string) bool { return source == page.Source })
