@@ -149,6 +149,10 @@ func (p *Picker) System() *runtime.System { return p.sys }
 // Outlived returns the number of requests whose response outlives their ext_proc stream.
 func (p *Picker) Outlived() int { return p.families.Outlived() }
 
+// Serves makes the names of models known that a configuration has serve in the place of others. They become labels of
+// metrics at once, other than those that clients name.
+func (p *Picker) Serves(models ...string) { p.families.Served(models...) }
+
 // Totals returns the counters of requests that arrived and of requests that failed. Both are registered with
 // World.Metrics too.
 func (p *Picker) Totals() (arrived, failed prometheus.Collector) { return p.families.Totals() }

@@ -37,7 +37,7 @@ type labelSet struct {
 	priority                int
 }
 
-// targetModel returns the model that serves. The configuration names those that clients do not, so they are known.
+// targetModel returns the model that serves.
 func (s *labelSet) targetModel() string { return cmp.Or(s.target, s.model) }
 
 // rest is the set under which all requests count that have no set of their own. The page always has room for it.
@@ -58,20 +58,25 @@ func newLabels() labels {
 	}
 }
 
-// Served makes the names of models known that an endpoint serves.
+// Served makes the names of models known that an endpoint serves, or that a configuration has serve.
 func (f *Families) Served(models ...string) { f.labels.served.Add(models...) }
 
 // answered makes the names of a request known that was answered below 400.
 func (l *labels) answered(r *messages.Record) {
 	l.models.Add(r.Model)
+	if r.Target != "" {
+		l.models.Add(r.Target)
+	}
 	l.flows.Add(r.Flow.Fairness)
 }
 
 // named returns the labels of a request, with other for unknown names, and reports whether all names are known.
 func (l *labels) named(r *messages.Record) (labelSet, bool) {
 	set, known := labelSet{r.Model, r.Target, r.Flow.Fairness, r.Flow.Priority}, true
-	if set.model != "" && !l.models.Has(set.model) && !l.served.Has(set.model) {
-		set.model, known = other, false
+	for _, name := range []*string{&set.model, &set.target} {
+		if *name != "" && !l.models.Has(*name) && !l.served.Has(*name) {
+			*name, known = other, false
+		}
 	}
 	if set.fairness != messages.DefaultFairness && !l.flows.Has(set.fairness) {
 		set.fairness, known = other, false

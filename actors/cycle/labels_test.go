@@ -92,22 +92,32 @@ func TestModelIsKnownOnceItIsAnsweredOrListed(t *testing.T) {
 	}
 }
 
-// The configuration names the model that serves, so its name counts at once; a name that clients make up does not.
+// A model that the configuration has serve counts by its name at once; one that clients make up does not, whether a
+// body or a header has it.
 func TestRewrittenRequestsAreCountedUnderBothNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
+		serves string // by the configuration
 		want   map[string]string
+		picked string
 	}{
-		"answered": {200, map[string]string{"default-flow|real|2|target|": "1", "default-flow|other|2|target|": "0"}},
-		"refused":  {404, map[string]string{"default-flow|other|2|target|": "1"}},
+		"answered": {200, "target", map[string]string{"default-flow|real|2|target|": "1",
+			"default-flow|other|2|target|": "0"}, "target"},
+		"refused": {404, "target", map[string]string{"default-flow|other|2|target|": "1"}, "target"},
+		"answered by header": {200, "", map[string]string{"default-flow|real|2|target|": "1",
+			"default-flow|other|2|other|": "0"}, "target"},
+		"refused by header": {404, "", map[string]string{"default-flow|other|2|other|": "1"}, "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, spec)
 			r := asked("real", messages.DefaultFairness, c.status)
 			r.Target = "target"
+			if c.serves != "" {
+				b.all.Served(c.serves)
+			}
 			b.live(r, b.pool.Snapshot().Endpoints[0])
 			b.want("llm_d_epp_request_total", c.want)
-			b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|target|": "1"})
+			b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|" + c.picked + "|": "1"})
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
@@ -38,6 +39,7 @@ const (
 	maxPathBytes     = 8 << 10
 	maxTypeBytes     = 2 << 10
 	maxEncodingBytes = 256
+	maxModelBytes    = 1 << 10
 	maxLabelBytes    = records.LabelBytes + utf8.UTFMax // records.Label looks at no more
 	maxSubsetEntries = 4096
 )
@@ -55,8 +57,9 @@ const unreadable = "*"
 // content encodings add up.
 type facts struct {
 	path, contentType, contentEncoding string
-	clientID, fairness, objective      string
-	fairnessIsOld, objectiveIsOld      bool // the header had its old name, which a new one replaces
+	clientID                           string
+	fairness, objective                aliased
+	target                             aliased // the model that is to serve; "" = the one that the body names
 	contentLength                      int64
 	subset                             messages.Subset
 	forged                             [len(ours)]bool        // the client sent that header of ours
@@ -99,15 +102,23 @@ func (f *facts) readHeader(key, value []byte) {
 	case "x-request-id":
 		first(&f.clientID, value, maxLabelBytes)
 	case "x-llm-d-inference-fairness-id":
-		byNewName(&f.fairness, &f.fairnessIsOld, value)
+		f.fairness.byNewName(value, maxLabelBytes)
 	case "x-gateway-inference-fairness-id":
-		byOldName(&f.fairness, &f.fairnessIsOld, value)
+		f.fairness.byOldName(value, maxLabelBytes)
 	case "x-llm-d-inference-objective":
-		byNewName(&f.objective, &f.objectiveIsOld, value)
+		f.objective.byNewName(value, maxLabelBytes)
+	case "x-llm-d-model-name-rewrite":
+		if model(value) {
+			f.target.byNewName(value, maxModelBytes)
+		}
+	case "x-gateway-model-name-rewrite":
+		if model(value) {
+			f.target.byOldName(value, maxModelBytes)
+		}
 	case messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader:
 		f.forged[slices.Index(ours[:], string(key))] = true
 	case "x-gateway-inference-objective":
-		byOldName(&f.objective, &f.objectiveIsOld, value)
+		f.objective.byOldName(value, maxLabelBytes)
 	}
 }
 
@@ -121,19 +132,31 @@ func (f *facts) declare(i, n int, value []byte) {
 	}
 }
 
-// byNewName sets dst to the value of a header by its new name, which wins over one by the old name.
-func byNewName(dst *string, isOld *bool, value []byte) {
-	if *isOld && len(value) > 0 {
-		*dst, *isOld = "", false
-	}
-	first(dst, value, maxLabelBytes)
+// model reports whether a value can name a model: it is no longer than what is read, and has no control characters,
+// which could end a part of a form.
+func model(value []byte) bool {
+	return len(value) <= maxModelBytes && !bytes.ContainsFunc(value, unicode.IsControl)
 }
 
-// byOldName sets dst to the value of a header by its old name, if there is none yet.
-func byOldName(dst *string, isOld *bool, value []byte) {
-	if *dst == "" {
-		first(dst, value, maxLabelBytes)
-		*isOld = true
+// aliased is the value of a header that has a new and an old name; "" = the request does not have it.
+type aliased struct {
+	text string
+	old  bool // the header had its old name, which a new one replaces
+}
+
+// byNewName takes the value of the header by its new name, cut at most bytes. It wins over one by the old name.
+func (a *aliased) byNewName(value []byte, most int) {
+	if a.old && len(value) > 0 {
+		*a = aliased{}
+	}
+	first(&a.text, value, most)
+}
+
+// byOldName takes the value of the header by its old name, cut at most bytes, if there is none yet.
+func (a *aliased) byOldName(value []byte, most int) {
+	if a.text == "" {
+		first(&a.text, value, most)
+		a.old = true
 	}
 }
 
@@ -162,11 +185,11 @@ func (f *facts) addEncoding(value []byte) {
 // flow returns the flow of the request, by the priorities of objectives in its configuration.
 func (f *facts) flow(priorities map[string]int) messages.FlowKey {
 	key := messages.FlowKey{Fairness: messages.DefaultFairness}
-	if f.fairness != "" {
-		key.Fairness = records.Label(f.fairness)
+	if f.fairness.text != "" {
+		key.Fairness = records.Label(f.fairness.text)
 	}
-	if f.objective != "" {
-		key.Priority = priorities[records.Label(f.objective)]
+	if f.objective.text != "" {
+		key.Priority = priorities[records.Label(f.objective.text)]
 	}
 	return key
 }

@@ -74,15 +74,19 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 	return err
 }
 
-// rewrite puts the model that serves in the place of the one that the client named, in the body and in req, if the
-// configuration says so. It leaves a body alone that was not read. The number of the request draws between several
-// models. It returns why the request is refused, if it is.
+// rewrite puts the model that serves in the place of the one that the body names, in the body and in req, if the
+// configuration says so, or else a header. It leaves a body alone that was not read. The number of the request draws
+// between several models. It returns why the request is refused, if it is.
 func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFailed {
+	facts := &st.request.facts
 	target, ok := st.under.Rewrites.Target(req.Model, uint64(st.id))
+	if !ok {
+		target = facts.target.text
+		ok = target != "" && target != req.Model
+	}
 	if !ok || req.Model == "" && req.Form.API == messages.UnknownAPI {
 		return messages.PickFailed{}
 	}
-	facts := &st.request.facts
 	from, to, text := st.under.Parser.Rename(facts.path, facts.contentType, facts.contentEncoding, body, target)
 	if text == nil {
 		return messages.PickFailed{

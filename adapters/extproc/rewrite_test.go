@@ -133,3 +133,73 @@ func TestBodiesThatCannotBeRewritten(t *testing.T) {
 		})
 	}
 }
+
+// TestModelsOfHeaders: a header names the model that serves, unless a rule of the configuration is for the model that
+// the body names.
+func TestModelsOfHeaders(t *testing.T) {
+	const newName, oldName = "x-llm-d-model-name-rewrite: ", "x-gateway-model-name-rewrite: "
+	table := rewrites.NewTable([]rewrites.Rewrite{{Name: "r", Rules: []rewrites.Rule{
+		{Models: []string{"ruled"}, Targets: []rewrites.Target{{Model: "by-rule", Weight: 1}}},
+	}}})
+	long := strings.Repeat("x", 1024)
+	for name, tc := range map[string]struct {
+		headers []string
+		model   string // of the body
+		want    string // "" = the body's
+	}{
+		"none":              {nil, "a", ""},
+		"new name":          {[]string{newName + "b"}, "a", "b"},
+		"old name":          {[]string{oldName + "b"}, "a", "b"},
+		"new beats old":     {[]string{oldName + "c", newName + "b"}, "a", "b"},
+		"new beats later":   {[]string{newName + "b", oldName + "c"}, "a", "b"},
+		"first line":        {[]string{newName + "b", newName + "c"}, "a", "b"},
+		"empty":             {[]string{newName, oldName + "b"}, "a", "b"},
+		"the same":          {[]string{newName + "a"}, "a", ""},
+		"a rule goes first": {[]string{newName + "b"}, "ruled", "by-rule"},
+		"no model":          {[]string{newName + "b"}, "", "b"},
+		"long":              {[]string{newName + long}, "a", long},
+		"too long":          {[]string{newName + long + "x"}, "a", ""},
+		"control character": {[]string{newName + "b\r\n--"}, "a", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			r.inForce.Parser, r.inForce.Rewrites = angled{}, table
+			body := "{<" + tc.model + ">}"
+			wantBody, wantModel, rewrite := body, tc.model, messages.Rewrite{}
+			if tc.want != "" {
+				wantBody, wantModel = "{<"+tc.want+">}", tc.want
+				rewrite = messages.Rewrite{Made: true, From: tc.model}
+			}
+			head := qH(more, append([]string{":path: " + chatPath}, tc.headers...)...)
+			if got, _ := sent(t, body, converse(t, r.serve(t), head, qB(body, last))); got != wantBody {
+				t.Errorf("the server gets %.60s, want %.60s", got, wantBody)
+			}
+			if req := r.only(t).arrived.Request; req.Model != wantModel || req.Rewrite != rewrite {
+				t.Errorf("its cycle has model %.60s, rewrite %+v, want %.60s, %+v", req.Model, req.Rewrite, wantModel,
+					rewrite)
+			}
+		})
+	}
+}
+
+// A header without effect on a body that was not read, and refused for one that cannot be changed.
+func TestModelsOfHeadersForOtherBodies(t *testing.T) {
+	const header = "x-llm-d-model-name-rewrite: b"
+	for name, tc := range map[string]struct {
+		headers    []string
+		body, want string
+	}{
+		"read by no parser": {[]string{":path: /p", header}, "other", `qB "other" eos`},
+		"encoded":           {[]string{":path: /p", header, "content-encoding: gzip"}, "<a>", "400 invalid-request"},
+		"encoded, the same": {[]string{":path: /p", header, "content-encoding: gzip"}, "<b>", `qB "<b>" eos`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			r.inForce.Parser = angled{}
+			got := transcript(t, converse(t, r.serve(t), qH(more, tc.headers...), qB(tc.body, last)))
+			if got[len(got)-1] != tc.want {
+				t.Errorf("got %q, want %s last", got, tc.want)
+			}
+		})
+	}
+}

@@ -48,6 +48,15 @@ func rewritesModels(t *testing.T, bootstrap string) {
 		t.Errorf("%d requests for chat arrived as %v, want only chat-v1 (70 %%) and chat-version-2 (30 %%), else "+
 			"unchanged", requests, got)
 	}
+	for header, want := range map[string]string{
+		"X-Llm-D-Model-Name-Rewrite": "by-header", "X-Gateway-Model-Name-Rewrite": "by-header", "X-Other": "plain",
+	} {
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", fmt.Sprintf(text, "plain", ""),
+			http.Header{header: {"by-header"}})
+		if e, want := a.echoed(t), fmt.Sprintf(text, want, ""); e.Bytes != len(want) || e.SHA256 != sum(want) {
+			t.Errorf("%s: the server received %d bytes, want %q", header, e.Bytes, want)
+		}
+	}
 	s.picker.shows(t, "/debug/requests?format=json", `"model": "chat"`, `"target_model": "chat-v`)
 	s.picker.shows(t, "/metrics",
 		`_request_total{fairness_id="default-flow",model_name="chat",priority="0",target_model_name="chat-v1"}`,

@@ -115,6 +115,13 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 
 // put is the one place where a configuration comes into force.
 func (f *inForce) put(c *configuration) {
+	for _, rewrite := range c.Rewrites {
+		for _, rule := range rewrite.Rules {
+			for _, target := range rule.Targets {
+				f.tree.picker.Serves(target.Model)
+			}
+		}
+	}
 	f.current.Store(c)
 	f.metrics.inForce(c)
 }
