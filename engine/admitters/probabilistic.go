@@ -13,10 +13,10 @@ import (
 
 // Probabilistic refuses requests of negative priority the more often the fuller the servers are, with status 429. The
 // share of refused requests is the saturation to the power of power, times k, at most 1. Saturation is the mean over
-// the servers of the larger one of two ratios: queued requests, and KV cache in use, each by its threshold. A server
+// the servers of the larger one of two ratios: waiting requests, and KV cache in use, each by its threshold. A server
 // that reports neither does not count. All requests are admitted while no server has a fresh sample.
 type Probabilistic struct {
-	// QueueDepthThreshold is the number of queued requests at which a server is full.
+	// QueueDepthThreshold is the number of waiting requests at which a server is full.
 	QueueDepthThreshold int `json:"queueDepthThreshold"`
 	// KVCacheUtilThreshold is the share of the KV cache in use at which a server is full, above 0, at most 1.
 	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold"`
@@ -49,7 +49,7 @@ func (p *Probabilistic) Validate() error {
 
 // Declare asks for what fills a server.
 func (p *Probabilistic) Declare(r *attributes.Reader) {
-	p.queue = r.Number(attributes.QueuedRequests.Name, "")
+	p.queue = r.Number(attributes.WaitingRequests.Name, "")
 	p.cache = r.Number(attributes.KVCacheUsage.Name, "")
 }
 

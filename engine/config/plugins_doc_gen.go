@@ -107,8 +107,8 @@ var pluginDocs = []Family{
 		}},
 	}},
 	{Name: "admitters", Plugins: []Plugin{
-		{Type: "probabilistic-admitter", Text: "Refuses requests of negative priority the more often the fuller the servers are, with status 429. The share of refused requests is the saturation to the power of power, times k, at most 1. Saturation is the mean over the servers of the larger one of two ratios: queued requests, and KV cache in use, each by its threshold. A server that reports neither does not count. All requests are admitted while no server has a fresh sample.", Parameters: []Parameter{
-			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The number of queued requests at which a server is full.", Effect: ""},
+		{Type: "probabilistic-admitter", Text: "Refuses requests of negative priority the more often the fuller the servers are, with status 429. The share of refused requests is the saturation to the power of power, times k, at most 1. Saturation is the mean over the servers of the larger one of two ratios: waiting requests, and KV cache in use, each by its threshold. A server that reports neither does not count. All requests are admitted while no server has a fresh sample.", Parameters: []Parameter{
+			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The number of waiting requests at which a server is full.", Effect: ""},
 			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The share of the KV cache in use at which a server is full, above 0, at most 1.", Effect: ""},
 			{Name: "power", Kind: "number", Default: "5", Text: "Says how late refusals begin to grow.", Effect: ""},
 			{Name: "k", Kind: "number", Default: "300", Text: "Says how fast they grow then.", Effect: ""},
