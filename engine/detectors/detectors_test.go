@@ -164,3 +164,22 @@ func TestDetectorsRefuseParameters(t *testing.T) {
 		}
 	}
 }
+
+// A server that was not asked yet says nothing of the pool, and one that does not answer is as good as full.
+func TestUtilizationOfServersWithoutAnAnswer(t *testing.T) {
+	awaited, silent := scheduletest.Endpoint{Unread: true}, scheduletest.Endpoint{Unread: true, Failing: true}
+	for name, c := range map[string]struct {
+		all  []scheduletest.Endpoint
+		want float64
+	}{
+		"one is awaited":  {[]scheduletest.Endpoint{awaited, says(3, 0)}, .6},
+		"all are awaited": {[]scheduletest.Endpoint{awaited, awaited}, 0},
+		"one is silent":   {[]scheduletest.Endpoint{silent, says(0, 0)}, .5},
+		"all are silent":  {[]scheduletest.Endpoint{silent}, 1},
+	} {
+		d := detectors.Types["utilization-detector"]()
+		if got := scheduletest.Saturation(t, d, c.all...); got != c.want {
+			t.Errorf("%s: saturation %v, want %v", name, got, c.want)
+		}
+	}
+}

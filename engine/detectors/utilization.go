@@ -12,9 +12,10 @@ import (
 
 // Utilization says how full the pool is by what servers report: the mean over all servers of the larger one of two
 // ratios, queue and KV cache use, each by its threshold. From 1 on, requests of negative priority are refused with
-// status 429. A ratio that a server does not report does not count; a server that reports neither, or whose answer is
-// too old, counts as one that is just full. In a profile it is a filter: it keeps the servers that are below both
-// thresholds by fresh answers, and all of them if there are none.
+// status 429. A ratio that a server does not report does not count; a server that reports neither, whose answer is too
+// old, or that never answered, counts as one that is just full. A server whose first answer is awaited does not count.
+// In a profile it is a filter: it keeps the servers that are below both thresholds by fresh answers,
+// and all of them if there are none.
 type Utilization struct {
 	// QueueDepthThreshold is the queue, in requests, of a full server, without what was picked for it since it said so.
 	QueueDepthThreshold int `json:"queueDepthThreshold"`
@@ -65,8 +66,12 @@ func (d *Utilization) Declare(r *attributes.Reader) {
 // Saturation returns the mean of how full servers are.
 func (d *Utilization) Saturation(in *schedule.Input) float64 {
 	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
-	sum := 0.0
+	sum, n := 0.0, 0
 	for i := range in.Candidates().Len() {
+		if in.Awaited(d.queue, i) {
+			continue
+		}
+		n++
 		if !d.known(in, i, queues.At(i), caches.At(i)) {
 			sum++
 			continue
@@ -80,7 +85,7 @@ func (d *Utilization) Saturation(in *schedule.Input) float64 {
 		}
 		sum += full
 	}
-	return sum / float64(in.Candidates().Len())
+	return sum / float64(max(n, 1))
 }
 
 // Filter keeps the servers that have room, or all if none has.

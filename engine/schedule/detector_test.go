@@ -93,14 +93,21 @@ func TestOutdatedGoesByTheSourceOfAnAttribute(t *testing.T) {
 		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.PublishPages(new(endpoints.Pages).With(
 			endpoints.Page{Source: "other", At: now.Add(-age), Interval: 10 * time.Second}))
 	}
-	var saw []bool
+	var saw, awaited []bool
 	s.filter("look", func(in *schedule.Input, _ []bool) {
 		for i := range 3 {
 			saw = append(saw, in.Outdated(watts, i, time.Second), in.Outdated(queue, i, time.Second))
+			awaited = append(awaited, in.Awaited(watts, i), in.Awaited(queue, i))
 		}
 	})
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[1]}.Publish(nil)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.Publish(nil)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.ScrapeFailed()
 	s.run()
-	if want := []bool{false, false, true, false, true, false}; !reflect.DeepEqual(saw, want) {
+	if want := []bool{false, false, false, true, true, false}; !reflect.DeepEqual(awaited, want) {
+		t.Errorf("awaited are watts and queue of each endpoint: %v, want %v", awaited, want)
+	}
+	if want := []bool{false, false, true, true, true, true}; !reflect.DeepEqual(saw, want) {
 		t.Errorf("outdated are watts and queue of each endpoint: %v, want %v", saw, want)
 	}
 }

@@ -53,6 +53,12 @@ func (in *Input) Outdated(of attributes.NumberSlot, i int, threshold time.Durati
 	return in.now.After(in.run.view.freshUntil(of.Index(), in.candidates.place[i], threshold))
 }
 
+// Awaited reports whether the first answer that will have a sampled attribute of candidate i is still to come: the
+// source asks the endpoint, and has neither been answered nor failed.
+func (in *Input) Awaited(of attributes.NumberSlot, i int) bool {
+	return in.run.view.awaited(of.Index(), in.candidates.place[i])
+}
+
 // Picked returns the endpoint that an earlier run ranked first; false = it picked nothing.
 func (in *Input) Picked(r *Result) (Candidate, bool) {
 	if r.Ranked.Len() == 0 {

@@ -251,6 +251,19 @@ func (v *view) freshUntil(slot, at int, threshold time.Duration) (until time.Tim
 	return until
 }
 
+// awaited reports whether a source has neither answered nor failed that asks the endpoint at a place for a number.
+func (v *view) awaited(slot, at int) bool {
+	k := &v.known[at]
+	from := v.fills.layout.Source(attributes.Slot{Type: attributes.Number, Index: slot})
+	switch {
+	case !from.Selects(k.endpoint.Labels):
+		return false
+	case from == nil || from.Name == "":
+		return k.sample == nil && !k.endpoint.Failing()
+	}
+	return k.more.pages.Of(from.Name) == nil
+}
+
 // age returns the age of the oldest answer among those that a profile reads of the endpoint at a place; -1 = there is
 // none.
 func (v *view) age(at int, p *Profile, now time.Time) time.Duration {

@@ -22,6 +22,8 @@ type Endpoint struct {
 	Labels         map[string]string
 	Sample         endpoints.Sample
 	Age            time.Duration // of the sample; 0 = it is fresh
+	Unread         bool          // there is no sample
+	Failing        bool          // the newest scrape failed
 	Inflight       int           // requests
 	InflightTokens int           // prompt tokens of these requests, together
 	PickedSince    int           // further requests, which the queue of the sample does not have
@@ -40,6 +42,26 @@ func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.I
 		t.Fatalf("%v: %s", out.Reason, out.Detail)
 	}
 }
+
+// Saturation returns how full a detector finds these endpoints.
+func Saturation(t *testing.T, d schedule.Detector, all ...Endpoint) (full float64) {
+	t.Helper()
+	layout, slots := bind(t, d)
+	plan := schedule.NewPlan([]schedule.Profile{{Picker: schedule.PickerStep{Picker: first{}}}}, layout, once{},
+		time.Second)
+	plan.Detect(detector(func(in *schedule.Input) float64 {
+		full = d.Saturation(in)
+		return 0
+	}), schedule.Step{Reads: slots})
+	req := Request()
+	req.Priority = -1
+	run(plan, req, all)
+	return full
+}
+
+type detector func(*schedule.Input) float64
+
+func (f detector) Saturation(in *schedule.Input) float64 { return f(in) }
 
 // Profile is a profile that a handler may run. It leaves the endpoints of Ranks, and ranks them in this order.
 type Profile struct {
@@ -122,8 +144,13 @@ func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Ou
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
 		}
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
-		w.Publish(&e.Sample)
-		w.SampleInForce(number)
+		if !e.Unread {
+			w.Publish(&e.Sample)
+			w.SampleInForce(number)
+		}
+		if e.Failing {
+			w.ScrapeFailed()
+		}
 		for range e.PickedSince {
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(0)
 		}
