@@ -14,8 +14,10 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -145,9 +147,10 @@ func (s *stand) answer(failure string) {
 	s.asked = s.asked[1:]
 	next.to.Post(messages.ScrapeFinished{
 		Number: next.number, Failure: failure,
-		Reading: messages.Reading{
-			Engine: "vllm", StartedAt: 1, BlockTokens: 16, Blocks: 10, ActiveLoRAs: messages.ListOf("adapter"),
-		},
+		Reading: endpointstest.Told{
+			attributes.StartTime: 1, attributes.KVBlockTokens: 16, attributes.KVBlocks: 10,
+			attributes.ActiveLoRAs: []string{"adapter"},
+		}.Reading("vllm"),
 	})
 	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 }

@@ -41,31 +41,27 @@ type ScrapeFinished struct {
 	Reading   Reading
 }
 
-// Reading is what one metrics page says. A field that the page does not have is Unknown (a negative number), or empty.
+// Reading is what one page says: those attributes that are read and that it has.
 type Reading struct {
-	Engine       string  // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"; "" = not recognised
-	Waiting      float64 // requests
-	Running      float64 // requests
-	KVUsed       float64 // 0 to 1
-	BlockTokens  float64 // tokens in one KV block
-	Blocks       float64 // KV blocks in all
-	StartedAt    float64 // unix seconds, of the server's process
-	MaxAdapters  float64 // LoRA slots
-	ActiveLoRAs  List[string]
-	WaitingLoRAs List[string]
-	Extracted    List[Extracted] // attributes that a configuration names, without those that the page does not have
+	Engine  string // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"; "" = not recognised
+	Numbers List[Extracted]
+	Names   List[ExtractedNames]
 }
 
-// Extracted is the value of an attribute that a configuration takes from a page.
+// Extracted is the value of an attribute that an extractor took from a page.
 type Extracted struct {
 	Attribute string
-	Producer  string  // the extractor, by name
-	Value     float64 // any finite number, in the unit of the metric
+	Producer  string  // the extractor, by name; "" = the attribute is built in
+	Value     float64 // any finite number, in the unit of the attribute
 	Total     bool    // it counts since the server's start: its attribute is the rate, per second
 }
 
-// Unknown stands for a number that a page does not have.
-const Unknown = -1
+// ExtractedNames is an attribute of names that an extractor took from a page.
+type ExtractedNames struct {
+	Attribute string
+	Producer  string // as that of Extracted
+	Names     List[string]
+}
 
 // ModelsListed carries the model list of an endpoint, or says why there is none.
 //
@@ -81,7 +77,7 @@ type ModelsListed struct {
 // Scraping is what a configuration asks of scrapers.
 type Scraping struct {
 	Metrics     bool          // ask for the metrics page
-	Models      bool          // ask for the model list
+	Models      string        // the source of the model list, by name; "" = do not ask for it
 	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
 	ModelsEvery time.Duration // between two model lists; 0 = the default
 	// labels that an endpoint must have to be asked for its metrics page, and for its model list

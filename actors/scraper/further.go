@@ -37,8 +37,30 @@ func (s *Scraper) choose(ctx runtime.Context[messages.ScraperMsg]) {
 		f.of = of
 		s.further = append(s.further, f)
 	}
+	list := ""
+	if s.readsList() {
+		list = s.cfg.Models
+	}
+	s.withdraw(func(source string) bool { return s.named(source) == nil && (source != list || list == "") })
+}
+
+// publish brings the page of a source into force.
+func (s *Scraper) publish(page endpoints.Page) { s.target.PublishPages(s.target.Pages().With(page)) }
+
+// publishFailure notes that the newest fetch of a source brought nothing.
+func (s *Scraper) publishFailure(source string) {
+	page := endpoints.Page{Source: source}
+	if known := s.target.Pages().Of(source); known != nil {
+		page = *known
+	}
+	page.Failing = true
+	s.publish(page)
+}
+
+// withdraw takes the pages of sources out of force.
+func (s *Scraper) withdraw(gone func(source string) bool) {
 	if s.target.Pages() != nil {
-		s.target.PublishPages(s.target.Pages().Without(func(source string) bool { return s.named(source) == nil }))
+		s.target.PublishPages(s.target.Pages().Without(gone))
 	}
 }
 
@@ -102,19 +124,14 @@ func (s *Scraper) furtherCame(
 		f.due = ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(every))))
 	}
 	f.pending, f.answered, f.failures = false, true, 0
-	s.target.PublishPages(s.target.Pages().With(endpoints.Page{
-		Source: f.of.Source, At: f.began, Interval: every, Extracted: f.totals.rates(m.Reading.Extracted, f.began),
-	}))
+	s.publish(endpoints.Page{
+		Source: f.of.Source, At: f.began, Interval: every, Values: f.totals.values(m.Reading, f.began),
+	})
 }
 
 // furtherFailed notes that the newest fetch of a further source brought nothing. Its last page stays, and ages.
 func (s *Scraper) furtherFailed(f *further) {
 	f.pending = false
 	f.failures++
-	page := endpoints.Page{Source: f.of.Source}
-	if known := s.target.Pages().Of(f.of.Source); known != nil {
-		page = *known
-	}
-	page.Failing = true
-	s.target.PublishPages(s.target.Pages().With(page))
+	s.publishFailure(f.of.Source)
 }

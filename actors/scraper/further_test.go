@@ -30,7 +30,7 @@ func (s *scene) watts(source string, value float64) {
 	}
 	s.stage.Tell(messages.ScrapeFinished{
 		Source: source, Number: asked[len(asked)-1].number, PageBytes: 100,
-		Reading: messages.Reading{Extracted: messages.ListOf(messages.Extracted{Attribute: "a/b", Value: value})},
+		Reading: messages.Reading{Numbers: messages.ListOf(messages.Extracted{Attribute: "a/b", Value: value})},
 	})
 }
 
@@ -111,7 +111,7 @@ func TestFurtherSourcesOfAnotherConfiguration(t *testing.T) {
 func TestEndpointsThatAreNotSelectedAreNotAsked(t *testing.T) {
 	role := messages.MapOf(map[string]string{"role": "prefill"})
 	s := newScene(t, scraper.Config{Scraping: messages.Scraping{
-		Metrics: true, Models: true, Select: role, SelectModels: role,
+		Metrics: true, Models: "lists", Select: role, SelectModels: role,
 	}})
 	s.stage.Advance(time.Minute)
 	if len(s.fetcher.pages)+len(s.fetcher.lists) > 0 {

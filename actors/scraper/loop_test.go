@@ -74,7 +74,7 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 	}
 	f := within(t, fetches.asked)
 	f.port.Post(answer(f.number, 9))
-	if got := within(t, to.published); got.Waiting != 9 {
+	if got := within(t, to.published); waiting(got) != 9 {
 		t.Errorf("sample %+v", got)
 	}
 	address.Tell(messages.EndpointWithdrawn{})

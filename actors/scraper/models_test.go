@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-var both = scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: true}}
+var both = scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: "lists"}}
 
 // lists checks how often the model list was asked for, and returns the number of the newest fetch.
 func (s *scene) lists(want int) (number uint32) {
@@ -34,14 +36,14 @@ func (s *scene) lives(d time.Duration, reading messages.Reading) {
 
 func (s *scene) samplesModels(want ...string) {
 	s.t.Helper()
-	if got := s.target.Sample().Models; !reflect.DeepEqual(got, want) {
+	if got := s.target.Pages().Names(attributes.Models); !reflect.DeepEqual(got, want) {
 		s.t.Errorf("models %q, want %q", got, want)
 	}
 }
 
 func TestModelListIsFetchedAtStartAndEvery30Seconds(t *testing.T) {
 	s := newScene(t, both)
-	reading := messages.Reading{Engine: "vllm", StartedAt: -1}
+	reading := messages.Reading{Engine: "vllm"}
 	s.lives(200*time.Millisecond, reading)
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m")})
 	s.lives(2*time.Second, reading)
@@ -63,20 +65,20 @@ func TestModelListIsFetchedAtStartAndEvery30Seconds(t *testing.T) {
 
 func TestModelListIsFetchedAfterARestart(t *testing.T) {
 	s := newScene(t, both)
-	s.lives(time.Second, messages.Reading{StartedAt: 10})
+	s.lives(time.Second, endpointstest.Told{attributes.StartTime: 10}.Reading(""))
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m")})
-	s.lives(2*time.Second, messages.Reading{StartedAt: 90})
+	s.lives(2*time.Second, endpointstest.Told{attributes.StartTime: 90}.Reading(""))
 	s.lists(2)
 	s.pool.Got(messages.EndpointRestarted{Endpoint: id})
-	if got := s.target.Sample().Models; got != nil {
+	if got := s.target.Pages().Names(attributes.Models); got != nil {
 		t.Errorf("models of the server before: %q", got)
 	}
 }
 
 func TestAdapterThatTheListDoesNotHaveBringsTheNextListForward(t *testing.T) {
 	s := newScene(t, both)
-	reading := messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("m", "new")}
-	s.lives(time.Second, messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("m")})
+	reading := endpointstest.Told{attributes.ActiveLoRAs: []string{"m", "new"}}.Reading("")
+	s.lives(time.Second, endpointstest.Told{attributes.ActiveLoRAs: []string{"m"}}.Reading(""))
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m")})
 	s.lives(1500*time.Millisecond, reading)
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(2), Models: messages.ListOf("m")}) // not yet in it
@@ -89,7 +91,7 @@ func TestAdapterThatTheListDoesNotHaveBringsTheNextListForward(t *testing.T) {
 }
 
 func TestModelListThatIsLostIsAskedForAgain(t *testing.T) {
-	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Models: true}})
+	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Models: "lists"}})
 	s.stage.Advance(2050 * time.Millisecond)
 	first := s.lists(1)
 	s.stage.Advance(100 * time.Millisecond)
@@ -107,8 +109,9 @@ func TestModelsThatAnEndpointServesAreTold(t *testing.T) {
 	cfg := both
 	cfg.Served = func(models ...string) { told = append(told, models...) }
 	s := newScene(t, cfg)
-	s.lives(time.Second, messages.Reading{StartedAt: -1, ActiveLoRAs: messages.ListOf("a"),
-		WaitingLoRAs: messages.ListOf("w")})
+	s.lives(time.Second, endpointstest.Told{
+		attributes.ActiveLoRAs: []string{"a"}, attributes.WaitingLoRAs: []string{"w"},
+	}.Reading(""))
 	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Models: messages.ListOf("m", "n")})
 	for _, want := range []string{"a", "w", "m", "n"} {
 		if !slices.Contains(told, want) {

@@ -31,7 +31,7 @@ func TestAnotherConfigurationKeepsWhatIsKnown(t *testing.T) {
 	}
 
 	back := every(10 * time.Second)
-	back.Models, back.Anew = true, true
+	back.Models, back.Anew = "lists", true
 	s.stage.Tell(messages.ScrapingReplaced{Number: 6, Scraping: back})
 	s.stage.Advance(100 * time.Millisecond)
 	if len(s.fetcher.pages) != s.begun+1 || len(s.fetcher.lists) != 1 {

@@ -10,7 +10,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -111,12 +113,19 @@ func (s *scene) asksAfter(want time.Duration) (number uint32) {
 
 // answer returns a page of 1000 bytes with this load.
 func answer(number uint32, waiting float64) messages.ScrapeFinished {
-	return messages.ScrapeFinished{Number: number, Took: 20 * time.Millisecond, PageBytes: 1000,
-		Reading: messages.Reading{
-			Engine: "vllm", Waiting: waiting, Running: 2, KVUsed: 0.5, BlockTokens: -1, Blocks: -1, StartedAt: -1,
-			MaxAdapters: -1,
-		}}
+	return answerOf(number, endpointstest.Told{
+		attributes.WaitingRequests: waiting, attributes.RunningRequests: 2, attributes.KVCacheUsage: 0.5,
+	})
 }
+
+// answerOf returns a page of 1000 bytes that says this.
+func answerOf(number uint32, told endpointstest.Told) messages.ScrapeFinished {
+	return messages.ScrapeFinished{Number: number, Took: 20 * time.Millisecond, PageBytes: 1000,
+		Reading: told.Reading("vllm")}
+}
+
+// waiting returns the requests that wait by a sample.
+func waiting(s *endpoints.Sample) float64 { return s.BuiltIn(attributes.WaitingRequests) }
 
 func failure(number uint32) messages.ScrapeFinished {
 	return messages.ScrapeFinished{Number: number, Failure: "status 500"}

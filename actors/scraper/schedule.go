@@ -99,7 +99,7 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	if s.lost(&s.list, now) {
 		s.metrics.models.lose()
 		s.list.pending = false
-		s.list.failures++
+		s.listFailed()
 	}
 	if s.readsPage() && !s.page.pending && !now.Before(s.pageDue()) {
 		s.page.begin(now, s.target.BeginScrape())
@@ -113,7 +113,7 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 		if !s.fetcher.FetchModels(s.assigned.Spec, s.list.number, ctx.Port()) {
 			s.metrics.models.fail()
 			s.list.pending = false
-			s.list.failures++
+			s.listFailed()
 		}
 	}
 	for _, f := range s.further {
@@ -124,7 +124,7 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 
 func (s *Scraper) readsPage() bool { return s.cfg.Metrics && s.selected(s.cfg.Select) }
 
-func (s *Scraper) readsList() bool { return s.cfg.Models && s.selected(s.cfg.SelectModels) }
+func (s *Scraper) readsList() bool { return s.cfg.Models != "" && s.selected(s.cfg.SelectModels) }
 
 // selected reports whether the endpoint has these labels.
 func (s *Scraper) selected(labels messages.Map[string, string]) bool {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -77,7 +78,7 @@ type server struct {
 	engine    string    // as in messages.Reading
 	models    []string  // of the newest list
 	askedNew  time.Time // when the list was last asked for because of an adapter that it did not have
-	startedAt float64   // of its process, in unix seconds; messages.Unknown before a page named it
+	startedAt float64   // of its process, in unix seconds; 0 before a page named it
 	restarted bool      // the server restarted, and the pool has not taken EndpointRestarted
 	totals    totals
 }
@@ -92,8 +93,7 @@ func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper 
 	if cfg.Served == nil {
 		cfg.Served = func(...string) {}
 	}
-	learnt := server{startedAt: messages.Unknown}
-	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics, server: learnt}
+	return &Scraper{cfg: cfg, target: target, fetcher: fetcher, metrics: metrics}
 }
 
 // Receive follows an endpoint from assignment to withdrawal.
@@ -132,8 +132,8 @@ func (s *Scraper) onEndpointAssigned(ctx runtime.Context[messages.ScraperMsg], m
 	s.page.due, s.list.due = first, first
 	s.list.number = uint32(ctx.Now().UnixNano()) // differs from the numbers of earlier incarnations
 	s.choose(ctx)
-	if known := s.target.Sample(); known != nil && known.StartedAt > 0 {
-		s.server.startedAt = known.StartedAt // a panic must not hide a restart of the server
+	if known := s.target.Sample(); known != nil { // a panic must not hide a restart of the server
+		s.server.startedAt = max(known.BuiltIn(attributes.StartTime), 0)
 	}
 	s.arm(ctx)
 }
@@ -186,16 +186,36 @@ func (s *Scraper) onModelsListed(ctx runtime.Context[messages.ScraperMsg], m mes
 		return
 	}
 	s.list.pending = false
-	if m.Failure != "" {
+	switch {
+	case s.cfg.Models == "": // nothing reads the list any more
+	case m.Failure != "":
 		s.metrics.models.fail()
-		s.list.failures++
-	} else {
+		s.listFailed()
+	default:
 		s.metrics.models.succeed(ctx.Now().Sub(s.list.began))
-		s.list.answered, s.list.failures = true, 0
-		s.server.models = m.Models.Append(nil)
-		s.cfg.Served(s.server.models...)
+		s.listCame(m.Models)
 	}
 	s.step(ctx)
+}
+
+// listCame publishes a model list.
+func (s *Scraper) listCame(models messages.List[string]) {
+	s.list.answered, s.list.failures = true, 0
+	s.server.models = models.Append([]string{})
+	s.cfg.Served(s.server.models...)
+	names := endpoints.NameList{Attribute: attributes.Models.Name, Values: s.server.models}
+	s.publish(endpoints.Page{
+		Source: s.cfg.Models, At: s.list.began, Interval: s.cfg.ModelsEvery,
+		Values: endpoints.Values{Lists: []endpoints.NameList{names}},
+	})
+}
+
+// listFailed notes that the newest fetch of the model list brought none. The last list stays, and ages.
+func (s *Scraper) listFailed() {
+	s.list.failures++
+	if s.cfg.Models != "" {
+		s.publishFailure(s.cfg.Models)
+	}
 }
 
 // pageCame publishes a sample. Publish comes before SampleInForce: a reader between the two counts some picks twice,
@@ -210,12 +230,12 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 	s.page.pending, s.page.answered, s.page.failures = false, true, 0
 	s.server.pageBytes = m.PageBytes
 	s.server.engine = cmp.Or(m.Reading.Engine, s.server.engine)
-	s.noticeRestart(m.Reading.StartedAt)
-	s.noticeAdapters(ctx.Now(), m.Reading)
 	every := s.interval()
 	sample := s.sample(m.Reading, every)
-	s.cfg.Served(sample.ActiveLoRAs...)
-	s.cfg.Served(sample.WaitingLoRAs...)
+	s.noticeRestart(sample)
+	s.noticeAdapters(ctx.Now(), sample)
+	s.cfg.Served(sample.Names(attributes.ActiveLoRAs)...)
+	s.cfg.Served(sample.Names(attributes.WaitingLoRAs)...)
 	s.target.Publish(sample)
 	s.target.SampleInForce(s.page.number)
 	if first { // endpoints that were discovered together are spread over an interval
@@ -235,48 +255,43 @@ func (s *Scraper) pageFailed(why string) {
 
 func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
 	return &endpoints.Sample{
-		At: s.page.began, Interval: every, Number: s.page.number,
-		Engine: s.server.engine, Waiting: count(r.Waiting), Running: count(r.Running), KVUsed: r.KVUsed,
-		ActiveLoRAs: r.ActiveLoRAs.Append(nil), WaitingLoRAs: r.WaitingLoRAs.Append(nil),
-		MaxLoRAs: count(r.MaxAdapters), BlockTokens: count(r.BlockTokens), Blocks: count(r.Blocks),
-		StartedAt: max(s.server.startedAt, 0), Models: s.server.models,
-		Extracted: s.server.totals.rates(r.Extracted, s.page.began),
+		At: s.page.began, Interval: every, Number: s.page.number, Engine: s.server.engine,
+		Values: s.server.totals.values(r, s.page.began),
 	}
-}
-
-// count returns a number of a page as an int. What the page does not have, or not as a number, is messages.Unknown.
-func count(x float64) int {
-	if !(x >= 0) {
-		return messages.Unknown
-	}
-	return int(min(x, math.MaxInt32))
 }
 
 // sameStart is how many seconds two start times that pages give of one process may differ, for clocks are corrected.
 const sameStart = 2
 
-// noticeRestart tells the pool when the server's process is another one than before.
-func (s *Scraper) noticeRestart(startedAt float64) {
-	if startedAt < 0 {
+// noticeRestart tells the pool when the server's process is another one than before. A page that does not say when the
+// process started says what the page before it did.
+func (s *Scraper) noticeRestart(page *endpoints.Sample) {
+	started := page.BuiltIn(attributes.StartTime)
+	if math.IsNaN(started) {
+		if s.server.startedAt > 0 {
+			page.Numbers = append(page.Numbers,
+				messages.Extracted{Attribute: attributes.StartTime.Name, Value: s.server.startedAt})
+		}
 		return
 	}
-	if s.server.startedAt >= 0 && math.Abs(startedAt-s.server.startedAt) > sameStart {
+	if s.server.startedAt > 0 && math.Abs(started-s.server.startedAt) > sameStart {
 		s.server.restarted = true
 		s.metrics.restarts.Inc()
 		s.server.models, s.list.due, s.list.answered = nil, s.page.began, false
+		s.withdraw(func(source string) bool { return source == s.cfg.Models })
 	}
-	s.server.startedAt = startedAt
+	s.server.startedAt = started
 	if s.server.restarted { // a pool that does not take this, being restarted itself, is told at the next page
 		s.server.restarted = !s.assigned.Pool.Tell(messages.EndpointRestarted{Endpoint: s.assigned.Endpoint})
 	}
 }
 
 // noticeAdapters asks for the model list early when the page names an adapter that the list does not have.
-func (s *Scraper) noticeAdapters(now time.Time, r messages.Reading) {
+func (s *Scraper) noticeAdapters(now time.Time, page *endpoints.Sample) {
 	if !s.list.answered || now.Sub(s.server.askedNew) < newAdapterPause {
 		return
 	}
-	for _, name := range r.ActiveLoRAs.All() {
+	for _, name := range page.Names(attributes.ActiveLoRAs) {
 		if !slices.Contains(s.server.models, name) {
 			s.server.askedNew, s.list.due, s.list.answered = now, now, false
 			return

@@ -1,12 +1,15 @@
 package scraper_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -16,21 +19,18 @@ func TestPageBecomesTheSample(t *testing.T) {
 	s := newScene(t, pages)
 	_, n := s.asks()
 	at := s.fetcher.pages[0].at
+	told := endpointstest.Told{
+		attributes.WaitingRequests: 3, attributes.RunningRequests: 4, attributes.KVCacheUsage: 0.25,
+		attributes.KVBlockTokens: 16, attributes.KVBlocks: 100, attributes.StartTime: 5, attributes.MaxLoRAs: 2,
+		attributes.ActiveLoRAs: []string{}, attributes.WaitingLoRAs: []string{"y", "z"},
+	}
 	if !reflect.DeepEqual(s.fetcher.pages[0].of, spec) {
 		t.Errorf("asked %+v", s.fetcher.pages[0].of)
 	}
 	s.stage.Advance(30 * time.Millisecond)
 	s.stage.Tell(messages.ScrapeFinished{Number: n, Took: 30 * time.Millisecond, PageBytes: 50 << 10,
-		Reading: messages.Reading{
-			Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25, BlockTokens: 16, Blocks: 100, StartedAt: 5,
-			MaxAdapters: 2,
-			ActiveLoRAs: messages.ListOf("x"), WaitingLoRAs: messages.ListOf("y", "z"),
-		}})
-	want := &endpoints.Sample{
-		At: at, Interval: time.Second, Number: n, Engine: "vllm", Waiting: 3, Running: 4, KVUsed: 0.25,
-		ActiveLoRAs: []string{"x"}, WaitingLoRAs: []string{"y", "z"}, MaxLoRAs: 2, BlockTokens: 16, Blocks: 100,
-		StartedAt: 5,
-	}
+		Reading: told.Reading("vllm")})
+	want := &endpoints.Sample{At: at, Interval: time.Second, Number: n, Engine: "vllm", Values: told.Values()}
 	if got := s.target.Sample(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -41,14 +41,13 @@ func TestPageBecomesTheSample(t *testing.T) {
 func TestWhatAPageDoesNotSay(t *testing.T) {
 	s := newScene(t, pages)
 	_, n := s.asks()
-	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: messages.Reading{
-		Engine: "llamacpp", Waiting: 1e300, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
-		MaxAdapters: -1}})
-	want := endpoints.Sample{At: s.fetcher.pages[0].at, Interval: time.Second, Number: n, Engine: "llamacpp",
-		Waiting: 1<<31 - 1, Running: messages.Unknown, KVUsed: messages.Unknown, MaxLoRAs: messages.Unknown,
-		BlockTokens: messages.Unknown, Blocks: messages.Unknown}
-	if got := s.target.Sample(); !reflect.DeepEqual(*got, want) {
-		t.Errorf("got %+v, want %+v", *got, want)
+	s.stage.Tell(messages.ScrapeFinished{Number: n, Reading: endpointstest.Told{
+		attributes.WaitingRequests: 1e300,
+	}.Reading("llamacpp")})
+	got := s.target.Sample()
+	if got.Engine != "llamacpp" || got.BuiltIn(attributes.WaitingRequests) != 1e300 || len(got.Numbers) != 1 ||
+		!math.IsNaN(got.BuiltIn(attributes.RunningRequests)) || got.Names(attributes.ActiveLoRAs) != nil {
+		t.Errorf("got %+v, want 1e300 waiting requests and no more", *got)
 	}
 }
 
@@ -95,16 +94,16 @@ func TestPagesNeverOverlapAndALostOneIsGivenUp(t *testing.T) {
 	}
 	next := s.asksAfter(2 * time.Second) // timeout and margin are over
 	s.stage.Tell(answer(n, 77))
-	if got := s.target.Sample(); got.Waiting == 77 {
+	if got := s.target.Sample(); waiting(got) == 77 {
 		t.Errorf("a page that was given up became the sample: %+v", got)
 	}
 	s.stage.Tell(answer(next, 5))
-	if got := s.target.Sample().Waiting; got != 5 {
-		t.Errorf("waiting %d, want 5", got)
+	if got := waiting(s.target.Sample()); got != 5 {
+		t.Errorf("waiting %v, want 5", got)
 	}
 	s.stage.Tell(answer(next, 6)) // told twice
-	if got := s.target.Sample().Waiting; got != 5 {
-		t.Errorf("waiting %d, want 5", got)
+	if got := waiting(s.target.Sample()); got != 5 {
+		t.Errorf("waiting %v, want 5", got)
 	}
 	s.counts("signalbox_fetches_total", 1, "lost", "metrics-data-source")
 	s.counts("llm_d_epp_datalayer_poll_errors_total", 1, "metrics-data-source")
@@ -132,7 +131,7 @@ func TestFailuresBackOffAndLeaveTheSample(t *testing.T) {
 		t.Error("a failure changed the sample")
 	}
 	s.stage.Tell(answer(n, 4))
-	if got := s.target.Sample(); got.Waiting != 4 || !got.Fresh(s.stage.Clock(), time.Second) {
+	if got := s.target.Sample(); waiting(got) != 4 || !got.Fresh(s.stage.Clock(), time.Second) {
 		t.Errorf("got %+v, want a fresh sample", got)
 	}
 	s.stage.Tell(failure(s.asksAfter(time.Second)))
@@ -173,8 +172,7 @@ func TestRestartOfTheServerIsToldToThePool(t *testing.T) {
 	started := func(at float64) {
 		t.Helper()
 		_, n := s.asks()
-		m := answer(n, 0)
-		m.Reading.StartedAt = at
+		m := answerOf(n, endpointstest.Told{attributes.StartTime: at})
 		s.stage.Tell(m)
 	}
 	started(1000)
@@ -203,8 +201,7 @@ func TestRestartIsToldAgainUntilThePoolTakesIt(t *testing.T) {
 	for i, at := range []float64{1000, 2000, 2000, 2000} {
 		open = i == 2
 		_, n := s.asks()
-		m := answer(n, 0)
-		m.Reading.StartedAt = at
+		m := answerOf(n, endpointstest.Told{attributes.StartTime: at})
 		s.stage.Tell(m)
 	}
 	s.pool.Got(messages.EndpointRestarted{Endpoint: id})
@@ -224,7 +221,7 @@ func TestWithdrawnScraperAsksNoMore(t *testing.T) {
 }
 
 func TestClosedFetcherIsAFailure(t *testing.T) {
-	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: true}})
+	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Metrics: true, Models: "lists"}})
 	s.fetcher.closed = true
 	s.stage.Advance(500 * time.Millisecond)
 	s.counts("signalbox_fetches_total", 1, "failed", "metrics-data-source")

@@ -3,6 +3,7 @@ package scraper
 import (
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -15,8 +16,18 @@ type totals struct {
 
 type counter struct{ attribute, producer string }
 
-// rates returns the attributes of a page whose fetch began at that time, with totals turned into rates. A counter that
-// is new, or has been reset, has no rate yet.
+// values returns the attributes of a page whose fetch began at that time.
+func (t *totals) values(page messages.Reading, began time.Time) endpoints.Values {
+	v := endpoints.Values{Numbers: t.rates(page.Numbers, began)}
+	for _, e := range page.Names.All() {
+		names := e.Names.Append(make([]string, 0, e.Names.Len()))
+		v.Lists = append(v.Lists, endpoints.NameList{Attribute: e.Attribute, Producer: e.Producer, Values: names})
+	}
+	return v
+}
+
+// rates returns the numbers of a page whose fetch began at that time, with totals turned into rates. A counter that is
+// new, or has been reset, has no rate yet.
 func (t *totals) rates(page messages.List[messages.Extracted], began time.Time) []messages.Extracted {
 	var all []messages.Extracted
 	before, passed := t.counts, began.Sub(t.at).Seconds()

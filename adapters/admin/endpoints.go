@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -102,13 +103,8 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
 		}
 		if s := e.Sample(); s != nil {
-			v.Sample = &SampleView{
-				AgeSeconds: now.Sub(s.At).Seconds(), Fresh: s.Fresh(now, threshold), Engine: s.Engine,
-				Waiting: reported(s.Waiting), Running: reported(s.Running), KVUsedRatio: reported(s.KVUsed),
-				BlockTokens: reported(s.BlockTokens), Blocks: reported(s.Blocks),
-				Models: s.Models, ActiveLoRAs: s.ActiveLoRAs, WaitingLoRAs: s.WaitingLoRAs,
-				MaxLoRAs: reported(s.MaxLoRAs), Attributes: attributesOf(s.Extracted),
-			}
+			v.Sample = sampleView(s, now, threshold)
+			v.Sample.Models = e.Pages().Names(attributes.Models)
 		}
 		for page := range e.Pages().All() {
 			v.Sources = append(v.Sources, sourceView(page, now, threshold))
@@ -119,10 +115,22 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 	return out
 }
 
+func sampleView(s *endpoints.Sample, now time.Time, threshold time.Duration) *SampleView {
+	return &SampleView{
+		AgeSeconds: now.Sub(s.At).Seconds(), Fresh: s.Fresh(now, threshold), Engine: s.Engine,
+		Waiting:     whole(s.BuiltIn(attributes.WaitingRequests)),
+		Running:     whole(s.BuiltIn(attributes.RunningRequests)),
+		KVUsedRatio: reported(s.BuiltIn(attributes.KVCacheUsage)),
+		BlockTokens: whole(s.BuiltIn(attributes.KVBlockTokens)), Blocks: whole(s.BuiltIn(attributes.KVBlocks)),
+		ActiveLoRAs: s.Names(attributes.ActiveLoRAs), WaitingLoRAs: s.Names(attributes.WaitingLoRAs),
+		MaxLoRAs: whole(s.BuiltIn(attributes.MaxLoRAs)), Attributes: attributesOf(s.Numbers),
+	}
+}
+
 func sourceView(p *endpoints.Page, now time.Time, threshold time.Duration) SourceView {
 	v := SourceView{
 		Name: p.Source, Fresh: !now.After(p.FreshUntil(threshold)), Failing: p.Failing,
-		Attributes: attributesOf(p.Extracted),
+		Attributes: attributesOf(p.Numbers),
 	}
 	if !p.At.IsZero() {
 		age := now.Sub(p.At).Seconds()
@@ -131,20 +139,32 @@ func sourceView(p *endpoints.Page, now time.Time, threshold time.Duration) Sourc
 	return v
 }
 
+// attributesOf returns those of a page that are not built in.
 func attributesOf(list []messages.Extracted) []AttributeView {
-	all := make([]AttributeView, 0, len(list))
+	all := []AttributeView{}
 	for _, x := range list {
-		all = append(all, AttributeView{x.Attribute, x.Producer, x.Value})
+		if x.Producer != "" {
+			all = append(all, AttributeView{x.Attribute, x.Producer, x.Value})
+		}
 	}
 	return all
 }
 
-// reported returns a number of a sample; nil = messages.Unknown.
-func reported[N int | float64](n N) *N {
-	if n >= 0 {
-		return &n
+// reported returns a number; nil = it is NaN.
+func reported(x float64) *float64 {
+	if math.IsNaN(x) {
+		return nil
 	}
-	return nil
+	return &x
+}
+
+// whole returns a number without its fraction; nil = it is NaN.
+func whole(x float64) *int {
+	if math.IsNaN(x) {
+		return nil
+	}
+	n := int(min(x, math.MaxInt32))
+	return &n
 }
 
 func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -339,17 +341,23 @@ func poolOfThree() *endpoints.Snapshot {
 		})
 		list = append(list, e)
 	}
+	told := endpointstest.Told{
+		attributes.WaitingRequests: 3, attributes.RunningRequests: 8, attributes.KVCacheUsage: 0.456,
+		attributes.KVBlockTokens: 0, attributes.KVBlocks: 0, attributes.MaxLoRAs: 4,
+		attributes.ActiveLoRAs: []string{"a"},
+	}.Values()
+	told.Numbers = append(told.Numbers, messages.Extracted{Attribute: "example.com/cost", Producer: "custom", Value: 3})
 	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond),
-		Engine: "vllm", Waiting: 3, Running: 8, KVUsed: 0.456, MaxLoRAs: 4, ActiveLoRAs: []string{"a"},
-		Extracted: []messages.Extracted{{Attribute: "example.com/cost", Producer: "custom", Value: 3}}})
+		Engine: "vllm", Values: told})
 	endpoints.LoadWriter{Endpoint: list[0]}.Add(500)
 	endpoints.LoadWriter{Endpoint: list[0]}.CountPick()
 	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang",
-		KVUsed: messages.Unknown})
+		Values: endpointstest.Load(0, 0, -1)})
 	endpoints.SampleWriter{Endpoint: list[2]}.ScrapeFailed()
 	watts := messages.Extracted{Attribute: "example.com/watts\x1b", Producer: "power", Value: 250.5}
 	for i, p := range []endpoints.Page{
-		{At: noon.Add(-time.Second), Interval: time.Second, Extracted: []messages.Extracted{watts}},
+		{At: noon.Add(-time.Second), Interval: time.Second,
+			Values: endpoints.Values{Numbers: []messages.Extracted{watts}}},
 		{At: noon.Add(-time.Minute), Failing: true}, {Failing: true},
 	} {
 		p.Source = "gpu-page"

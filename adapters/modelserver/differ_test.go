@@ -11,8 +11,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // byParser reads the numbers of a page the long way: a whole parse, then a look at each family. ok is false if the
@@ -40,13 +38,15 @@ func byParser(page []byte, of *engine) (got [quantities]float64, ok bool) {
 		}
 	}
 	for q, t := range sums {
+		value, ok := t.total()
 		switch quantity(q) {
 		case kvUsed, kvUsedOlder:
-			got[q] = t.mean()
+			value, ok = t.share()
 		case blockTokens, startedAt:
-			got[q] = t.top()
-		default:
-			got[q] = t.total()
+			value, ok = t.top()
+		}
+		if got[q] = value; !ok {
+			got[q] = -1
 		}
 	}
 	if got[kvUsed] < 0 {
@@ -95,7 +95,7 @@ func differ(t *testing.T, page []byte, of *engine) {
 	if !ok {
 		return
 	}
-	r := Scan(page, of.name, everything)
+	r := scanned(page, of.name, everything)
 	for q, got := range map[quantity]float64{
 		waiting: r.Waiting, running: r.Running, kvUsed: r.KVUsed, blockTokens: r.BlockTokens, blocks: r.Blocks,
 		startedAt: r.StartedAt,
@@ -139,13 +139,13 @@ func FuzzScan(f *testing.F) {
 		of := &engines[int(which)%len(engines)]
 		before := bytes.Clone(page)
 		differ(t, page, of)
-		r := Scan(page, "", everything)
+		r := scanned(page, "", everything)
 		if !bytes.Equal(before, page) {
 			t.Error("the page was written to")
 		}
 		for _, x := range []float64{r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks, r.StartedAt,
 			r.MaxAdapters} {
-			if math.IsNaN(x) || x < 0 && x != messages.Unknown {
+			if math.IsNaN(x) || x < 0 && x != -1 {
 				t.Errorf("%.400q: %v is no number that a page can say", page, x)
 			}
 		}

@@ -6,21 +6,6 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// quantity is what a series reports.
-type quantity uint8
-
-const (
-	waiting quantity = iota
-	running
-	kvUsed
-	kvUsedOlder // kvUsed under a name that newer versions of the engine do not have; it counts if kvUsed is absent
-	blockTokens
-	blocks
-	startedAt
-	lora // lists of adapters, in the labels of its newest sample
-	quantities
-)
-
 // series is one name to look for on a page.
 type series struct {
 	name  string

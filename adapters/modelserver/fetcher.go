@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -31,20 +32,21 @@ type Config struct {
 // Pages are what is read of endpoints, and where. A Fetcher that runs takes others. The zero value of a field means its
 // default.
 type Pages struct {
-	Want         Wanted
-	Metrics      Page     // path "/metrics" by default
-	Models       Page     // path "/v1/models" by default
-	EngineLabels []string // keys of labels that may name an endpoint's engine, the first that is set counts
+	Attributes []attributes.Attribute // of those that are built in; others are not looked for
+	Metrics    Page                   // path "/metrics" by default
+	Models     Page                   // path "/v1/models" by default
+	// keys of labels that may name an endpoint's engine, the first that is set counts
+	EngineLabels []string
 	Engines      []Engine // beside those that are built in, or in place of one of the same name
 	// Engine is that of endpoints whose labels name none that is known; "" = found from the page.
 	Engine  string
-	Extract []Extraction // beside what Want says
+	Extract []Extraction // beside Attributes
 	Further []Further    // beside these pages
 }
 
 // Equal reports whether both read the same.
 func (p Pages) Equal(other Pages) bool {
-	return p.Want == other.Want && p.Metrics == other.Metrics && p.Models == other.Models &&
+	return slices.Equal(p.Attributes, other.Attributes) && p.Metrics == other.Metrics && p.Models == other.Models &&
 		slices.Equal(p.EngineLabels, other.EngineLabels) && p.Engine == other.Engine &&
 		slices.EqualFunc(p.Engines, other.Engines, func(a, b Engine) bool { return a.equal(&b) }) &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) }) &&
@@ -165,12 +167,15 @@ type Fetcher struct {
 // reading is how pages are read.
 type reading struct {
 	Pages
+	want   wanted
 	known  known
 	bounds map[string]*bounds // of further pages, by source
 }
 
 func newReading(p Pages) *reading {
-	return &reading{p, builtIn.with(p.Engines), make(map[string]*bounds, len(p.Further))}
+	want := wantedOf(p.Attributes)
+	want.engine = slices.ContainsFunc(p.Extract, func(e Extraction) bool { return e.Engine != "" })
+	return &reading{p, want, builtIn.with(p.Engines), make(map[string]*bounds, len(p.Further))}
 }
 
 // source returns where a source is read, and within what; false = the configuration does not have it.
@@ -188,15 +193,29 @@ func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told me
 	if r.known.named(engine) == nil {
 		engine = r.Engine
 	}
-	told = r.known.scan(page, engine, r.Want)
+	told = r.known.scan(page, engine, r.want)
 	if told.Engine != "" {
 		engine = told.Engine
 	}
-	told.Extracted, err = taken(page, ofEngine(r.Extract, engine), false)
-	if r.Want.Load && max(told.Waiting, told.Running, told.KVUsed) < 0 && r.known.loads(engine) {
-		err = fmt.Errorf("%d bytes without the load of any engine that is known", len(page))
+	if r.want.numbers&load != 0 && !loaded(told) && r.known.loads(engine) {
+		return told, fmt.Errorf("%d bytes without the load of any engine that is known", len(page))
+	}
+	further, err := taken(page, ofEngine(r.Extract, engine), false)
+	if further.Len() > 0 {
+		told.Numbers = messages.TakeList(further.Append(told.Numbers.Append(nil)))
 	}
 	return told, err
+}
+
+// loaded reports whether a page has load.
+func loaded(page messages.Reading) bool {
+	for _, e := range page.Numbers.All() {
+		if e.Attribute == attributes.WaitingRequests.Name || e.Attribute == attributes.RunningRequests.Name ||
+			e.Attribute == attributes.KVCacheUsage.Name {
+			return true
+		}
+	}
+	return false
 }
 
 // bounds limit the fetches of one page. Each page has its own, so that metrics pages that all hang take no turn of the
@@ -335,7 +354,7 @@ func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32
 	}
 	told = messages.ScrapeFinished{Source: source, Number: number, Took: time.Since(began), PageBytes: len(*body)}
 	var err error
-	if told.Reading.Extracted, err = taken(*body, p.Extract, p.Document); err != nil {
+	if told.Reading.Numbers, err = taken(*body, p.Extract, p.Document); err != nil {
 		fail(err)
 	}
 	return told

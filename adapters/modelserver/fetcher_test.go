@@ -33,8 +33,8 @@ type scene struct {
 func newScene(t *testing.T, cfg Config, handler http.HandlerFunc) *scene {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	if cfg.Want == (Wanted{}) {
-		cfg.Want = everything
+	if cfg.Attributes == nil {
+		cfg.Attributes = everything
 	}
 	f, err := NewFetcher(cfg)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestRedirectOnTheSameHostIsFollowed(t *testing.T) {
 		}
 		say("vllm:num_requests_waiting 3\n")(w, r)
 	})
-	if got := s.scrape(1); got.Reading.Waiting != 3 {
+	if got := s.scrape(1); toldBy(got.Reading).Waiting != 3 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -190,11 +190,12 @@ func TestPortAndPathFromConfiguration(t *testing.T) {
 	s := newScene(t, Config{Pages: Pages{Metrics: Page{Port: other.Listener.Addr().(*net.TCPAddr).Port, Path: "/prom"},
 		Models: Page{Path: "/list"}}},
 		func(w http.ResponseWriter, r *http.Request) { say(`{"data":[{"id":"at `+r.URL.Path+`"}]}`)(w, r) })
-	if got := s.scrape(1); got.Reading.Waiting != 9 {
+	if got := s.scrape(1); toldBy(got.Reading).Waiting != 9 {
 		t.Errorf("got %+v", got)
 	}
 	s.fetcher.FetchModels(s.spec(), 2, s.ear)
-	if got, want := s.told(), (messages.ModelsListed{Number: 2, Models: list("at /list")}); !reflect.DeepEqual(got,
+	if got, want := s.told(), (messages.ModelsListed{Number: 2,
+		Models: messages.ListOf("at /list")}); !reflect.DeepEqual(got,
 		want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -205,7 +206,7 @@ func TestModelsAreListed(t *testing.T) {
 	s := newScene(t, Config{}, func(w http.ResponseWriter, r *http.Request) { say(body)(w, r) })
 	s.fetcher.FetchModels(s.spec(), 3, s.ear)
 	if got, want := s.told(), (messages.ModelsListed{Number: 3,
-		Models: list("tiny", "lora-a", "lora-b")}); !reflect.DeepEqual(got, want) {
+		Models: messages.ListOf("tiny", "lora-a", "lora-b")}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	body = "no list"
@@ -310,7 +311,7 @@ func TestFurtherSourcesHaveTheirOwnTurns(t *testing.T) {
 	watts := func(metric string) []Extraction {
 		return []Extraction{{Attribute: "a/b", Producer: "mine", Metric: metric}}
 	}
-	cfg := Config{Concurrent: 1, Timeout: time.Minute, Pages: Pages{Want: everything, Further: []Further{
+	cfg := Config{Concurrent: 1, Timeout: time.Minute, Pages: Pages{Attributes: everything, Further: []Further{
 		{Source: "hangs", Page: Page{Path: "/hangs"}, Extract: watts("x")},
 		{Source: "gpu", Page: Page{Path: "/gpu"}, Extract: watts("watts")},
 	}}}
@@ -331,11 +332,11 @@ func TestFurtherSourcesHaveTheirOwnTurns(t *testing.T) {
 	s.fetcher.FetchMetrics(s.spec(), "gpu", 2, s.ear)
 	got, _ := s.told().(messages.ScrapeFinished)
 	value := messages.Extracted{Attribute: "a/b", Producer: "mine", Value: 5}
-	if got.Source != "gpu" || got.Number != 2 || got.Reading.Extracted.Len() != 1 ||
-		got.Reading.Extracted.At(0) != value || got.Reading.Waiting != 0 {
+	if got.Source != "gpu" || got.Number != 2 || got.Reading.Numbers.Len() != 1 ||
+		got.Reading.Numbers.At(0) != value {
 		t.Errorf("got %+v, want %+v alone", got, value)
 	}
-	if m := s.scrape(3); m.Source != "" || m.Reading.Waiting != 3 {
+	if m := s.scrape(3); m.Source != "" || toldBy(m.Reading).Waiting != 3 {
 		t.Errorf("the metrics page says %+v", m)
 	}
 	s.fetcher.FetchMetrics(s.spec(), "gone", 4, s.ear)

@@ -7,32 +7,25 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
-
-// Wanted says which quantities are read. Others are not looked for.
-type Wanted struct {
-	Load bool // waiting, running, KV usage and the cache's size
-	LoRA bool // adapters that are in use, and that requests wait for
-	// Engine is which one it is, found by any of its series. Otherwise those that are read tell it.
-	Engine bool
-}
 
 // maxAdapters bounds the adapters that one page can name.
 const maxAdapters = 1024
 
-// Scan reads a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. engine is the name of the engine. If it
-// is unknown or "", the first engine of which the page has a series is taken. A server that runs several engines
-// behind one page (data parallel) has one sample of each series per engine: requests and blocks are summed, and KV
-// usage is averaged.
+// Scan reads attributes that are built in from a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. Others
+// are not looked for. engine is the name of the engine. If it is unknown or "", the first engine of which the page has
+// a series is taken. A server that runs several engines behind one page (data parallel) has one sample of each series
+// per engine: requests and blocks are summed, and KV usage is averaged.
 //
 // A sample that is negative, infinite, NaN or no number at all counts as absent. So does a last line without a line
-// end, because it may have been cut off. Scan allocates nothing but lists of adapters, and keeps no part of page.
-func Scan(page []byte, engine string, want Wanted) messages.Reading {
-	return builtIn.scan(page, engine, want)
+// end, because it may have been cut off. Scan keeps no part of page.
+func Scan(page []byte, engine string, want []attributes.Attribute) messages.Reading {
+	return builtIn.scan(page, engine, wantedOf(want))
 }
 
-func (k known) scan(page []byte, engine string, want Wanted) messages.Reading {
+func (k known) scan(page []byte, engine string, want wanted) messages.Reading {
 	s := scan{known: k, engine: k.named(engine), want: want}
 	for len(page) > 0 {
 		end := bytes.IndexByte(page, '\n')
@@ -50,17 +43,10 @@ type scan struct {
 	known  known
 	engine *engine // nil until the page has shown it
 	seen   bool    // the page has a series of the engine
-	want   Wanted
+	want   wanted
 	tally  [quantities]tally
 	lora   labels  // of the newest LoRA sample; nil = there was none
 	loraAt float64 // value of that sample: when it was written, in Unix seconds
-}
-
-// tally sums up the samples of one quantity.
-type tally struct {
-	sum     float64
-	highest float64
-	samples int
 }
 
 func (s *scan) line(line []byte) {
@@ -99,10 +85,10 @@ func (s *scan) look(name, line []byte, of []series) (found bool) {
 		if !startsWith(name, of[i].name) {
 			continue
 		}
-		if s.want.reads(of[i].tells) {
+		if s.want.quantities&(1<<of[i].tells) != 0 {
 			found = s.take(&of[i], line) || found
 		}
-		found = found || s.want.Engine
+		found = found || s.want.engine
 	}
 	return found
 }
@@ -117,18 +103,6 @@ func startsWith(line []byte, name string) bool {
 	}
 	c := line[len(name)]
 	return c == '{' || c == ' ' || c == '\t'
-}
-
-func (w Wanted) reads(q quantity) bool {
-	switch q {
-	case startedAt:
-		return true
-	case lora:
-		return w.LoRA
-	case waiting:
-		return w.Load || w.LoRA // without waiting requests no adapter is waited for
-	}
-	return w.Load
 }
 
 // take counts a sample of a series. It returns false if the sample counts as absent.
@@ -160,41 +134,42 @@ func (s *scan) take(of *series, line []byte) bool {
 	return true
 }
 
-func (s *scan) reading() messages.Reading {
-	r := messages.Reading{
-		Waiting:     s.tally[waiting].total(),
-		Running:     s.tally[running].total(),
-		KVUsed:      s.tally[kvUsed].mean(),
-		BlockTokens: s.tally[blockTokens].top(),
-		Blocks:      s.tally[blocks].total(),
-		StartedAt:   s.tally[startedAt].top(),
-		MaxAdapters: messages.Unknown,
-	}
+func (s *scan) reading() (r messages.Reading) {
 	if s.seen {
 		r.Engine = s.engine.name
 	}
-	if r.KVUsed < 0 {
-		r.KVUsed = s.tally[kvUsedOlder].mean()
+	values := make([]messages.Extracted, 0, 8)
+	for _, of := range &numbers {
+		value, ok := of.of(s.tally[of.tells])
+		if of.tells == kvUsed && !ok {
+			value, ok = of.of(s.tally[kvUsedOlder])
+		}
+		if ok && s.want.numbers&(1<<of.tells) != 0 {
+			values = append(values, messages.Extracted{Attribute: of.attribute.Name, Value: value})
+		}
 	}
-	r.KVUsed = min(r.KVUsed, 1)
 	if s.lora != nil {
-		s.readAdapters(&r)
+		if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
+			values = append(values, messages.Extracted{Attribute: attributes.MaxLoRAs.Name, Value: float64(n)})
+		}
+		r.Names = s.adapters()
 	}
+	r.Numbers = messages.TakeList(values)
 	return r
 }
 
-// readAdapters reads the newest sample of vllm:lora_requests_info. Samples stay on the page for ever, and the value of
-// one is the time at which it was last written. An adapter that is in use does not count as waited for, and while no
+// adapters reads the newest sample of vllm:lora_requests_info. Samples stay on the page for ever, and the value of one
+// is the time at which it was last written. An adapter that is in use does not count as waited for, and while no
 // request waits none does: vLLM repeats there the ones in use.
-func (s *scan) readAdapters(r *messages.Reading) {
-	if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
-		r.MaxAdapters = float64(n)
+func (s *scan) adapters() messages.List[messages.ExtractedNames] {
+	active, waited := adapters(s.lora.text("running_lora_adapters"), nil), []string(nil)
+	if s.tally[waiting].sum > 0 || s.tally[waiting].samples == 0 {
+		waited = adapters(s.lora.text("waiting_lora_adapters"), active)
 	}
-	active := adapters(s.lora.text("running_lora_adapters"), nil)
-	r.ActiveLoRAs = messages.TakeList(active)
-	if r.Waiting != 0 {
-		r.WaitingLoRAs = messages.TakeList(adapters(s.lora.text("waiting_lora_adapters"), active))
-	}
+	return messages.TakeList([]messages.ExtractedNames{
+		{Attribute: attributes.ActiveLoRAs.Name, Names: messages.TakeList(active)},
+		{Attribute: attributes.WaitingLoRAs.Name, Names: messages.TakeList(waited)},
+	})
 }
 
 // adapters splits a list at its commas and leaves out what is in without. It returns nil if nothing is left.
@@ -216,25 +191,4 @@ func adapters(text string, without []string) []string {
 		return nil
 	}
 	return list
-}
-
-func (t tally) total() float64 {
-	if t.samples == 0 {
-		return messages.Unknown
-	}
-	return t.sum
-}
-
-func (t tally) mean() float64 {
-	if t.samples == 0 {
-		return messages.Unknown
-	}
-	return t.sum / float64(t.samples)
-}
-
-func (t tally) top() float64 {
-	if t.samples == 0 {
-		return messages.Unknown
-	}
-	return t.highest
 }

@@ -4,13 +4,57 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-var everything = Wanted{Load: true, LoRA: true}
+var (
+	loads = []attributes.Attribute{
+		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
+		attributes.KVBlocks, attributes.StartTime,
+	}
+	everything = append(slices.Clone(loads), adapterAttributes...)
+)
+
+// told is what a page says; a number that it does not have is -1.
+type told struct {
+	Engine                                                     string
+	Waiting, Running, KVUsed, BlockTokens, Blocks, MaxAdapters float64
+	StartedAt                                                  float64
+	ActiveLoRAs, WaitingLoRAs                                  []string // nil = it does not have them
+}
+
+// nothing is what an empty page says.
+func nothing() told {
+	return told{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+}
+
+func toldBy(r messages.Reading) told {
+	t := nothing()
+	t.Engine = r.Engine
+	for _, e := range r.Numbers.All() {
+		*map[string]*float64{
+			attributes.WaitingRequests.Name: &t.Waiting, attributes.RunningRequests.Name: &t.Running,
+			attributes.KVCacheUsage.Name: &t.KVUsed, attributes.KVBlockTokens.Name: &t.BlockTokens,
+			attributes.KVBlocks.Name: &t.Blocks, attributes.StartTime.Name: &t.StartedAt,
+			attributes.MaxLoRAs.Name: &t.MaxAdapters,
+		}[e.Attribute] = e.Value
+	}
+	for _, e := range r.Names.All() {
+		*map[string]*[]string{
+			attributes.ActiveLoRAs.Name: &t.ActiveLoRAs, attributes.WaitingLoRAs.Name: &t.WaitingLoRAs,
+		}[e.Attribute] = e.Names.Append([]string{})
+	}
+	return t
+}
+
+func scanned(page []byte, engine string, want []attributes.Attribute) told {
+	return toldBy(Scan(page, engine, want))
+}
 
 func page(t testing.TB, name string) []byte {
 	t.Helper()
@@ -21,47 +65,40 @@ func page(t testing.TB, name string) []byte {
 	return b
 }
 
-// nothing is a reading of an empty page.
-func nothing() messages.Reading {
-	return messages.Reading{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
-		MaxAdapters: -1}
-}
-
-func list(names ...string) messages.List[string] { return messages.ListOf(names...) }
+func list(names ...string) []string { return append([]string{}, names...) }
 
 func TestPagesOfRealServersReadAsByHand(t *testing.T) {
-	vllm := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09,
+	vllm := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09, MaxAdapters: -1}
+	withLoRA := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09, MaxAdapters: 2,
+		ActiveLoRAs: list(), WaitingLoRAs: list()}
+	llama := told{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
 		MaxAdapters: -1}
-	withLoRA := messages.Reading{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09,
-		MaxAdapters: 2}
-	llama := messages.Reading{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
-		MaxAdapters: -1}
-	with := func(r messages.Reading, change func(*messages.Reading)) messages.Reading { change(&r); return r }
-	for name, want := range map[string]messages.Reading{
+	with := func(r told, change func(*told)) told { change(&r); return r }
+	for name, want := range map[string]told{
 		"vllm-0.32.0/metrics_idle.txt":                vllm,
 		"vllm-0.32.0/metrics_idle_after_requests.txt": vllm,
-		"vllm-0.32.0/metrics_under_load.txt": with(vllm, func(r *messages.Reading) {
+		"vllm-0.32.0/metrics_under_load.txt": with(vllm, func(r *told) {
 			r.Waiting, r.Running, r.KVUsed = 38, 42, 1
 		}),
 		"vllm-0.32.0/metrics_lora_idle.txt": withLoRA,
-		"vllm-0.32.0/metrics_lora_under_load.txt": with(withLoRA, func(r *messages.Reading) {
+		"vllm-0.32.0/metrics_lora_under_load.txt": with(withLoRA, func(r *told) {
 			r.Running, r.KVUsed, r.ActiveLoRAs = 48, 0.18786692759295498, list("lora-a", "lora-b")
 		}),
 		"vllm-0.32.0/metrics_lora_after.txt": withLoRA,
 		"llama.cpp-11434/metrics_idle.txt":   llama,
-		"llama.cpp-11434/metrics_under_load.txt": with(llama, func(r *messages.Reading) {
+		"llama.cpp-11434/metrics_under_load.txt": with(llama, func(r *told) {
 			r.Waiting, r.Running = 28, 4
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, engine := range []string{"", want.Engine, "no-such-engine"} {
-				if got := Scan(page(t, name), engine, everything); !reflect.DeepEqual(got, want) {
+				if got := scanned(page(t, name), engine, everything); !reflect.DeepEqual(got, want) {
 					t.Errorf("engine %q:\n got %+v\nwant %+v", engine, got, want)
 				}
 			}
-			if crlf := strings.ReplaceAll(string(page(t, name)), "\n", "\r\n"); !reflect.DeepEqual(Scan([]byte(crlf),
-				"", everything), want) {
-				t.Errorf("with CRLF: got %+v", Scan([]byte(crlf), "", everything))
+			if crlf := strings.ReplaceAll(string(page(t, name)), "\n", "\r\n"); !reflect.DeepEqual(
+				scanned([]byte(crlf), "", everything), want) {
+				t.Errorf("with CRLF: got %+v", scanned([]byte(crlf), "", everything))
 			}
 		})
 	}
@@ -77,7 +114,7 @@ func TestEveryCapturedPageIsInTheTable(t *testing.T) {
 func TestSeriesOfEachEngine(t *testing.T) {
 	for name, c := range map[string]struct {
 		page string
-		want func(*messages.Reading)
+		want func(*told)
 	}{
 		"vllm, two engines behind one page": {
 			`vllm:num_requests_waiting{engine="0",model_name="m"} 3.0
@@ -88,24 +125,24 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="120"} 1.0
-`, func(r *messages.Reading) {
+`, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "vllm", 7, 3, 0.5, 16, 220
 			}},
 		"vllm, older name of the KV usage": {
 			"vllm:num_requests_waiting 0\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.4\n",
-			func(r *messages.Reading) { r.Engine, r.Waiting, r.KVUsed = "vllm", 0, 0.4 }},
+			func(r *told) { r.Engine, r.Waiting, r.KVUsed = "vllm", 0, 0.4 }},
 		"vllm, both names of the KV usage": {
 			"vllm:gpu_cache_usage_perc 0.9\nvllm:kv_cache_usage_perc 0.3\n",
-			func(r *messages.Reading) { r.Engine, r.KVUsed = "vllm", 0.3 }},
+			func(r *told) { r.Engine, r.KVUsed = "vllm", 0.3 }},
 		"vllm, cache not sized yet": {
 			`vllm:cache_config_info{block_size="16",num_gpu_blocks="None",num_gpu_blocks_override="7"} 1` + "\n",
-			func(r *messages.Reading) { r.Engine, r.BlockTokens = "vllm", 16 }},
+			func(r *told) { r.Engine, r.BlockTokens = "vllm", 16 }},
 		"vllm, adapters waited for": {
 			`vllm:num_requests_waiting 2
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters="old"} 5
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters="b, c"} 1.5e9
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="x",waiting_lora_adapters="y"} 1.4e9
-`, func(r *messages.Reading) {
+`, func(r *told) {
 				r.Engine, r.Waiting, r.MaxAdapters = "vllm", 2, 4
 				r.ActiveLoRAs, r.WaitingLoRAs = list("a", "b"), list("c")
 			}},
@@ -118,12 +155,12 @@ sglang:num_running_reqs{model_name="m"} 9
 sglang:num_running_reqs_offline_batch{model_name="m"} 100
 sglang:token_usage{model_name="m"} 0.37
 sglang:cache_config_info{page_size="64",num_pages="11147"} 1
-`, func(r *messages.Reading) {
+`, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "sglang", 5, 9, 0.37, 64, 11147
 			}},
 		"sglang, cache in gauges": {
 			"sglang:num_queue_reqs 1\nsglang:page_size 32\nsglang:num_pages 77\n",
-			func(r *messages.Reading) { r.Engine, r.Waiting, r.BlockTokens, r.Blocks = "sglang", 1, 32, 77 }},
+			func(r *told) { r.Engine, r.Waiting, r.BlockTokens, r.Blocks = "sglang", 1, 32, 77 }},
 		"triton": {
 			`nv_inference_pending_request_count{model="m",version="1"} 8
 nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 3
@@ -134,7 +171,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",versi
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="m",version="1"} 60
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100
-`, func(r *messages.Reading) {
+`, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "triton-tensorrt-llm", 3, 4, 0.6,
 					64, 100
 			}},
@@ -144,25 +181,25 @@ trtllm_num_requests_running{model_name="m"} 4
 trtllm_kv_cache_utilization{model_name="m"} 0.62
 trtllm_kv_cache_tokens_per_block 32
 trtllm_kv_cache_max_blocks 900
-`, func(r *messages.Reading) {
+`, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "trtllm-serve", 3, 4, 0.62, 32, 900
 			}},
 		"llamacpp, older": {
 			"llamacpp:kv_cache_usage_ratio 0.5\nllamacpp:requests_processing 1\n",
-			func(r *messages.Reading) { r.Engine, r.KVUsed, r.Running = "llamacpp", 0.5, 1 }},
+			func(r *told) { r.Engine, r.KVUsed, r.Running = "llamacpp", 0.5, 1 }},
 		"the first engine of a page with two": {
 			"sglang:num_queue_reqs 1\nvllm:num_requests_waiting 2\n",
-			func(r *messages.Reading) { r.Engine, r.Waiting = "sglang", 1 }},
+			func(r *told) { r.Engine, r.Waiting = "sglang", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) { reads(t, c.page, everything, c.want) })
 	}
 }
 
-func reads(t *testing.T, page string, wanted Wanted, change func(*messages.Reading)) {
+func reads(t *testing.T, page string, wanted []attributes.Attribute, change func(*told)) {
 	t.Helper()
 	want := nothing()
 	change(&want)
-	if got := Scan([]byte(page), "", wanted); !reflect.DeepEqual(got, want) {
+	if got := scanned([]byte(page), "", wanted); !reflect.DeepEqual(got, want) {
 		t.Errorf("%.300s\n got %+v\nwant %+v", page, got, want)
 	}
 }
@@ -199,7 +236,7 @@ func TestWaysToWriteASample(t *testing.T) {
 		"after bytes of no text": {"\x00\xff\xfe{\"\\\n\n\r\nvllm:num_requests_waiting 3\n", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Scan([]byte(c.line), "vllm", everything).Waiting; got != c.want {
+			if got := scanned([]byte(c.line), "vllm", everything).Waiting; got != c.want {
 				t.Errorf("%.100q: got %v, want %v", c.line, got, c.want)
 			}
 		})
@@ -212,18 +249,17 @@ vllm:num_requests_waiting 2
 vllm:num_requests_running 3
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adapters=""} 5
 `
-	reads(t, both, Wanted{Load: true}, func(r *messages.Reading) {
-		r.Engine, r.StartedAt, r.Waiting, r.Running = "vllm", 5, 2, 3
+	reads(t, both, loads, func(r *told) { r.Engine, r.StartedAt, r.Waiting, r.Running = "vllm", 5, 2, 3 })
+	reads(t, both, loads[1:2], func(r *told) { r.Engine, r.Running = "vllm", 3 })
+	reads(t, both, adapterAttributes, func(r *told) {
+		r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs = "vllm", 4, list("a"), list()
 	})
-	reads(t, both, Wanted{LoRA: true}, func(r *messages.Reading) {
-		r.Engine, r.StartedAt, r.Waiting, r.MaxAdapters, r.ActiveLoRAs = "vllm", 5, 2, 4, list("a")
-	})
-	reads(t, both, Wanted{}, func(r *messages.Reading) { r.StartedAt = 5 })
+	reads(t, both, nil, func(*told) {})
 }
 
 func TestListOfAdaptersIsBounded(t *testing.T) {
 	line := `vllm:lora_requests_info{running_lora_adapters="` + strings.Repeat("a,", 100_000) + `"} 1` + "\n"
-	if got := Scan([]byte(line), "", everything).ActiveLoRAs.Len(); got != maxAdapters {
+	if got := len(scanned([]byte(line), "", everything).ActiveLoRAs); got != maxAdapters {
 		t.Errorf("%d adapters, want %d", got, maxAdapters)
 	}
 }
@@ -278,22 +314,27 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 		"without load":       {"silent", "", []Engine{silent}, "", -1, -1, -1, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newReading(Pages{
-				Want: Wanted{Load: true, LoRA: true, Engine: true}, EngineLabels: []string{"e"}, Engines: c.engines,
+			reading := newReading(Pages{
+				Attributes: everything, EngineLabels: []string{"e"}, Engines: c.engines,
 				Engine: c.normal, Extract: extract,
 			})
-			got, err := r.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
-			attributes := ""
-			for _, e := range got.Extracted.All() {
-				attributes += e.Attribute
+			got, err := reading.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
+			extracted := func() (names string) {
+				for _, e := range got.Numbers.All() {
+					if len(e.Attribute) == 1 {
+						names += e.Attribute
+					}
+				}
+				return names
 			}
 			if name == "in place of vllm" { // the page has series of sglang first
-				got, err = r.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
-				c.engine, c.attributes, attributes = "vllm", "", ""
+				got, err = reading.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
+				c.engine = "vllm"
 			}
-			if got.Engine != c.engine || got.Waiting != c.waiting || got.Running != c.running ||
-				got.BlockTokens != c.block || attributes != c.attributes || err != nil {
-				t.Errorf("got %+v with attributes %q, %v, want %+v", got, attributes, err, c)
+			r := toldBy(messages.Reading{Engine: got.Engine, Numbers: builtInOf(got)})
+			if r.Engine != c.engine || r.Waiting != c.waiting || r.Running != c.running ||
+				r.BlockTokens != c.block || extracted() != c.attributes || err != nil {
+				t.Errorf("got %+v with attributes %q, %v, want %+v", r, extracted(), err, c)
 			}
 		})
 	}
@@ -305,12 +346,19 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestScanAllocatesNothingButAdapters(t *testing.T) {
+// builtInOf returns the numbers that are built in: in these tests others have a name of one letter.
+func builtInOf(r messages.Reading) messages.List[messages.Extracted] {
+	return messages.TakeList(slices.DeleteFunc(r.Numbers.Append(nil), func(e messages.Extracted) bool {
+		return len(e.Attribute) == 1
+	}))
+}
+
+func TestScanAllocatesTheValuesAndAdapters(t *testing.T) {
 	for name, want := range map[string]float64{
-		"vllm-0.32.0/metrics_under_load.txt":      0,
-		"llama.cpp-11434/metrics_under_load.txt":  0,
-		"vllm-0.32.0/metrics_lora_idle.txt":       0,
-		"vllm-0.32.0/metrics_lora_under_load.txt": 2, // the text of the adapters, and the list
+		"vllm-0.32.0/metrics_under_load.txt":      1,
+		"llama.cpp-11434/metrics_under_load.txt":  1,
+		"vllm-0.32.0/metrics_lora_idle.txt":       2, // the lists of names
+		"vllm-0.32.0/metrics_lora_under_load.txt": 4, // the text of the adapters, and the list
 	} {
 		p := page(t, name)
 		if got := testing.AllocsPerRun(100, func() { Scan(p, "", everything) }); got != want {

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -16,8 +17,8 @@ func TestMeanKVUseIsOfThoseThatTellIt(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
 	t.Cleanup(func() { _ = sys.Close(t.Context()) })
 	var all []*endpoints.Endpoint
-	for i, s := range []*endpoints.Sample{{At: sys.Now(), Waiting: 4, KVUsed: 0.6},
-		{At: sys.Now(), Waiting: 2, KVUsed: messages.Unknown}, nil} {
+	for i, s := range []*endpoints.Sample{{At: sys.Now(), Values: endpointstest.Load(4, 0, 0.6)},
+		{At: sys.Now(), Values: endpointstest.Load(2, 0, -1)}, nil} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},
 			messages.EndpointSpec{Address: messages.Address(rune('a' + i))})
 		if s != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -115,9 +116,9 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 	for _, e := range snap.Endpoints {
 		if s := e.Sample(); s.Fresh(now, c.stale) {
-			queue.addKnown(float64(s.Waiting))
-			running.addKnown(float64(s.Running))
-			kv.addKnown(s.KVUsed)
+			queue.addKnown(s.BuiltIn(attributes.WaitingRequests))
+			running.addKnown(s.BuiltIn(attributes.RunningRequests))
+			kv.addKnown(s.BuiltIn(attributes.KVCacheUsage))
 		}
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
@@ -144,8 +145,10 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint)
 	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks()), address)
 	ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, address)
 	c.outlier(ch, e)
-	if s := e.Sample(); s != nil && s.Waiting >= 0 {
-		ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, float64(s.Waiting), c.name, address)
+	if s := e.Sample(); s != nil {
+		if queue := s.BuiltIn(attributes.WaitingRequests); !math.IsNaN(queue) {
+			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, queue, c.name, address)
+		}
 	}
 }
 
@@ -174,9 +177,9 @@ func (m *moments) add(v float64) {
 	m.squares += d * (v - m.mean)
 }
 
-// addKnown adds a number of a sample, unless it is messages.Unknown.
+// addKnown adds a number of a sample, unless the sample does not have it.
 func (m *moments) addKnown(v float64) {
-	if v >= 0 {
+	if !math.IsNaN(v) {
 		m.add(v)
 	}
 }

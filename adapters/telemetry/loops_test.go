@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -25,10 +26,10 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	pool := endpoints.NewPublished()
 	var es []*endpoints.Endpoint
 	for i, s := range []*endpoints.Sample{
-		{At: sys.Now(), Waiting: 2, Running: 10, KVUsed: 0.25},
-		{At: sys.Now(), Waiting: 6, Running: 10, KVUsed: 0.75},
-		{At: sys.Now(), Waiting: messages.Unknown, Running: messages.Unknown, KVUsed: messages.Unknown},
-		{At: sys.Now().Add(-time.Minute), Waiting: 900, Running: 900, KVUsed: 1},
+		{At: sys.Now(), Values: endpointstest.Load(2, 10, 0.25)},
+		{At: sys.Now(), Values: endpointstest.Load(6, 10, 0.75)},
+		{At: sys.Now()},
+		{At: sys.Now().Add(-time.Minute), Values: endpointstest.Load(900, 900, 1)},
 		nil,
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},

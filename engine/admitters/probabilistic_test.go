@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -15,7 +16,7 @@ import (
 
 // filled returns an endpoint with this queue, and this share of its KV cache in use; negative = it does not say.
 func filled(queue int, cache float64) scheduletest.Endpoint {
-	return scheduletest.Endpoint{Sample: endpoints.Sample{Waiting: queue, KVUsed: cache}}
+	return scheduletest.Endpoint{Sample: endpoints.Sample{Values: endpointstest.Load(queue, 0, cache)}}
 }
 
 func TestProbabilisticRefusesByHowFullServersAre(t *testing.T) {

@@ -5,6 +5,7 @@ package attributes
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -18,6 +19,9 @@ type Attribute struct {
 	Unit   string
 	Origin Origin
 }
+
+// BuiltIn reports whether the attribute is among those of BuiltIn, by its name: others have a domain.
+func (a Attribute) BuiltIn() bool { return !strings.Contains(a.Name, "/") }
 
 // Type is the type of an attribute's values.
 type Type uint8
@@ -56,6 +60,13 @@ var (
 	ActiveLoRAs  = Attribute{"active-loras", Names, "adapters", Sampled}
 	WaitingLoRAs = Attribute{"waiting-loras", Names, "adapters", Sampled}
 	MaxLoRAs     = Attribute{"max-loras", Number, "adapters", Sampled}
+	// KVBlockTokens is how many tokens a block of the KV cache holds.
+	KVBlockTokens = Attribute{"kv-block-tokens", Number, "tokens", Sampled}
+	KVBlocks      = Attribute{"kv-blocks", Number, "blocks", Sampled}
+	// StartTime is when the server's process started.
+	StartTime = Attribute{"start-time", Number, "unix seconds", Sampled}
+	// Models lists base models and adapters, from the model list.
+	Models = Attribute{"models", Names, "models", Sampled}
 
 	InflightRequests = Attribute{"inflight-requests", Number, "requests", Counted}
 	// InflightTokens are those of the prompts, estimated.
@@ -69,7 +80,7 @@ var (
 func BuiltIn() []Attribute {
 	return []Attribute{
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
-		InflightRequests, InflightTokens, PrefixBlocks,
+		KVBlockTokens, KVBlocks, StartTime, Models, InflightRequests, InflightTokens, PrefixBlocks,
 	}
 }
 
@@ -268,6 +279,19 @@ func (l *Layout) Headers() []string { return l.headers }
 
 // Of returns the attributes of a type, by the index of their slot. The list is for reading only.
 func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
+
+// All returns an iterator over the attributes of all types.
+func (l *Layout) All() iter.Seq2[Slot, Attribute] {
+	return func(yield func(Slot, Attribute) bool) {
+		for typ, list := range l.slots {
+			for i, a := range list {
+				if !yield(Slot{Type(typ), i}, a) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Producer returns the name of the plugin that emits the attribute in a slot.
 func (l *Layout) Producer(s Slot) string { return l.producers[s.Type][s.Index] }

@@ -28,6 +28,7 @@ type Config struct {
 	Discovery       Discovery
 	Metrics         Source
 	Models          Source
+	ModelList       string          // the source of Models, by name; "" = it is not read
 	Further         []FurtherSource // beside Metrics
 	Extractions     []Extraction    // those that a plugin reads
 	Engines         []Engine        // beside those that are built in, or in place of one of the same name

@@ -157,6 +157,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 			At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
 		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true, nil},
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, nil},
+		ModelList:       "models-data-source",
 		EngineLabelKeys: []string{"engine"},
 		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion",
 			Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +

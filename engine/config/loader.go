@@ -27,15 +27,16 @@ type loader struct {
 
 // origins says from which plugins the parts of a Config come: those of the file, or a default if the file has none.
 type origins struct {
-	discovery, metrics, models *instance      // nil = there is none
-	core                       *instance      // the extractor of the metrics page
-	pages                      []*metricsPage // those that the file names, the main one included
-	main                       *metricsPage   // that of core; nil = there is none
-	list                       *instance      // the extractor of the model list; nil = no source names one
-	picker                     *instance      // the picker of profiles that list none
-	handler                    *instance      // nil = there is a problem with it
-	detector                   *instance      // nil = none decides over requests of negative priority
-	parsers                    []*instance    // those that have an effect; empty = the default
+	discovery, metrics, models *instance         // nil = there is none
+	core                       *instance         // the extractor of the metrics page
+	pages                      []*metricsPage    // those that the file names, the main one included
+	main                       *metricsPage      // that of core; nil = there is none
+	list                       *instance         // the extractor of the model list; nil = no source names one
+	lists                      attributes.Source // that of models
+	picker                     *instance         // the picker of profiles that list none
+	handler                    *instance         // nil = there is a problem with it
+	detector                   *instance         // nil = none decides over requests of negative priority
+	parsers                    []*instance       // those that have an effect; empty = the default
 }
 
 // metricsPage is an entry of dataLayer.sources that is a metrics page, or a JSON document.

@@ -275,7 +275,8 @@ func (l *loader) arrange(x *instance, names []string) {
 var emits = map[string][]attributes.Attribute{
 	"core-metrics-extractor": {
 		attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage,
-		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs,
+		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.KVBlockTokens,
+		attributes.KVBlocks, attributes.StartTime,
 	},
 	"inflight-load-producer":       {attributes.InflightRequests, attributes.InflightTokens},
 	"approx-prefix-cache-producer": {attributes.PrefixBlocks},
@@ -295,6 +296,9 @@ func (l *loader) declare(x *instance) []attributes.Slot {
 func (l *loader) bind() *attributes.Layout {
 	if l.config.Metrics.Enabled {
 		l.binding.EmitFrom(&l.from.main.from, l.from.core.name, emits[l.from.core.typ]...)
+	}
+	if l.config.Models.Enabled {
+		l.binding.EmitFrom(&l.from.lists, l.from.models.name, attributes.Models)
 	}
 	emitted := map[[2]string]bool{}
 	for _, e := range l.extractable() {

@@ -79,7 +79,9 @@ func (l *loader) source(s *sourceSection, path string) {
 			if l.config.Models.Enabled {
 				l.Fail(path, "a second source of this type, want one")
 			}
-			l.from.models, l.config.Models = x, p.page(s.Select)
+			l.from.models, l.from.lists = x, page.from
+			l.from.lists.Name = x.name
+			l.config.Models, l.config.ModelList = p.page(s.Select), x.name
 		}
 	}
 	seen := map[string]bool{}

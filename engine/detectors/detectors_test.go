@@ -9,13 +9,14 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 )
 
 // says returns a server with this queue, and this share of its KV cache in use; negative = it does not say.
 func says(queue int, cache float64) scheduletest.Endpoint {
-	return scheduletest.Endpoint{Sample: endpoints.Sample{Waiting: queue, KVUsed: cache}}
+	return scheduletest.Endpoint{Sample: endpoints.Sample{Values: endpointstest.Load(queue, 0, cache)}}
 }
 
 // aged returns a server that said so some time ago.

@@ -5,62 +5,30 @@ package endpoints
 
 import (
 	"iter"
-	"math"
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// Sample holds what one scrape said. It is immutable. A number that the page does not have is messages.Unknown, which
-// is below 0.
+// Sample holds what one scrape of the metrics page said. It is immutable.
 type Sample struct {
 	At       time.Time     // when the scrape began
 	Interval time.Duration // to the next scrape, as planned; see FreshUntil
 	Number   uint32        // of the scrape
-
-	Engine       string   // as in messages.Reading
-	Waiting      int      // requests in the server's queue
-	Running      int      // requests in the server's batch
-	KVUsed       float64  // share of the KV cache in use, 0 to 1
-	ActiveLoRAs  []string // adapters in use
-	WaitingLoRAs []string // adapters that requests wait for
-	MaxLoRAs     int      // adapter slots; if they are unknown, the adapters are too
-	BlockTokens  int      // tokens in one KV block
-	Blocks       int      // KV blocks in all
-	StartedAt    float64  // when the server's process started, in unix seconds; 0 = unknown
-	Models       []string // of the newest model list
-
-	Extracted []messages.Extracted // none is a Total
-}
-
-// Value returns an attribute that a configuration takes from pages; NaN = the sample does not have it.
-func (s *Sample) Value(attribute, producer string) float64 {
-	return valueOf(s.Extracted, attribute, producer)
-}
-
-func valueOf(list []messages.Extracted, attribute, producer string) float64 {
-	for i := range list {
-		if e := &list[i]; e.Attribute == attribute && e.Producer == producer {
-			return e.Value
-		}
-	}
-	return math.NaN()
+	Engine   string        // as in messages.Reading
+	Values
 }
 
 // Page holds what a further source said last, one beside the metrics page of Sample. It is immutable.
 type Page struct {
-	Source    string        // by name
-	At        time.Time     // when the fetch of the newest answer began; zero = there was none
-	Interval  time.Duration // to the next fetch, as planned
-	Failing   bool          // the newest fetch failed
-	Extracted []messages.Extracted
-}
-
-// Value is as that of a Sample.
-func (p *Page) Value(attribute, producer string) float64 {
-	return valueOf(p.Extracted, attribute, producer)
+	Source   string        // by name
+	At       time.Time     // when the fetch of the newest answer began; zero = there was none
+	Interval time.Duration // to the next fetch, as planned
+	Failing  bool          // the newest fetch failed
+	Values
 }
 
 // FreshUntil is as that of a Sample.
@@ -93,6 +61,16 @@ func (p *Pages) All() iter.Seq[*Page] {
 		for i := 0; p != nil && i < len(p.list) && yield(&p.list[i]); i++ {
 		}
 	}
+}
+
+// Names returns names that are built in, of the first page that has them, for reading only; nil = none has.
+func (p *Pages) Names(a attributes.Attribute) []string {
+	for page := range p.All() {
+		if names := page.Names(a); names != nil {
+			return names
+		}
+	}
+	return nil
 }
 
 // With returns pages with another one of a source.

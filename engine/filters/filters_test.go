@@ -164,9 +164,10 @@ func TestEndpointAttribute(t *testing.T) {
 	}
 	var list []scheduletest.Endpoint
 	for _, w := range []float64{200, 300, 400} {
-		list = append(list, scheduletest.Endpoint{Sample: endpoints.Sample{Extracted: []messages.Extracted{
-			{Attribute: "example.com/watts", Producer: "extractor", Value: w},
-		}}})
+		list = append(list,
+			scheduletest.Endpoint{Sample: endpoints.Sample{Values: endpoints.Values{Numbers: []messages.Extracted{
+				{Attribute: "example.com/watts", Producer: "extractor", Value: w},
+			}}}})
 	}
 	list = append(list, scheduletest.Endpoint{}) // its page does not have the attribute
 	for name, c := range map[string]struct {

@@ -57,13 +57,12 @@ func (t *table[T]) gather(slot int, from *table[T], place []int) []T {
 }
 
 // fills says from what the columns of a layout are filled. Sampled values are read again only if an endpoint has
-// another sample; all others for each request.
+// another answer; all others for each request.
 type fills struct {
 	layout   *attributes.Layout
-	numbers  []fill[func(*endpoints.Sample) float64]
-	names    []fill[func(*endpoints.Sample) []string]
+	sampled  []fill               // from the metrics page
+	pages    []fill               // from further sources
 	further  []*attributes.Source // beside the metrics page
-	pages    []fill[pageValue]    // from the pages of further
 	page     *attributes.Source   // the metrics page; nil = every endpoint has it
 	every    uint64               // bits of all sources
 	plain    bool                 // the metrics page of every endpoint is all that plugins read
@@ -73,20 +72,17 @@ type fills struct {
 	prefix   []int
 }
 
-// fill is a sampled attribute: its slot, and how its value is got. A value that a sample does not have is NaN, or nil.
-type fill[F any] struct {
-	slot int
-	of   F
+// fill is a sampled attribute: its slot, and where its value is found. A value that an answer does not have is NaN, or
+// nil.
+type fill struct {
+	slot      attributes.Slot
+	source    int // an index of further
+	attribute string
+	producer  string // "" = the attribute is built in
 }
 
 // metricsPage is the bit of the metrics page, by which a server that is down shows.
 const metricsPage uint64 = 1
-
-// pageValue is an attribute of a further source, by its index.
-type pageValue struct {
-	source              int
-	attribute, producer string
-}
 
 // sources returns the sources of the sampled attributes in slots, as bits: metricsPage, and from 2 on those of further.
 func (f *fills) sources(slots []attributes.Slot) (bits uint64) {
@@ -112,54 +108,57 @@ func (f *fills) source(of *attributes.Source) int {
 
 func newFills(l *attributes.Layout) *fills {
 	f := &fills{layout: l}
-	for slot, a := range l.Of(attributes.Number) {
-		at := attributes.Slot{Type: attributes.Number, Index: slot}
-		from := l.Source(at)
-		if i := f.source(from); i > 0 && a.Origin == attributes.Sampled {
-			f.pages = append(f.pages, fill[pageValue]{slot, pageValue{i - 1, a.Name, l.Producer(at)}})
-			continue
-		}
-		if from != nil {
-			f.page = from
-		}
-		if a.Origin == attributes.Produced {
-			continue
-		}
-		switch a {
-		case attributes.QueuedRequests:
-			f.queued = append(f.queued, slot)
-		case attributes.InflightRequests:
-			f.requests = append(f.requests, slot)
-		case attributes.InflightTokens:
-			f.tokens = append(f.tokens, slot)
-		case attributes.PrefixBlocks:
-			f.prefix = append(f.prefix, slot)
-		case attributes.WaitingRequests:
-			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.Waiting)) })
-		case attributes.RunningRequests:
-			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.Running)) })
-		case attributes.KVCacheUsage:
-			f.number(slot, kvUsed)
-		case attributes.MaxLoRAs:
-			f.number(slot, func(s *endpoints.Sample) float64 { return known(float64(s.MaxLoRAs)) })
-		default:
-			producer := l.Producer(at)
-			f.number(slot, func(s *endpoints.Sample) float64 { return s.Value(a.Name, producer) })
-		}
-	}
-	for slot, a := range l.Of(attributes.Names) {
-		if from := l.Source(attributes.Slot{Type: attributes.Names, Index: slot}); from != nil {
-			f.page = from
-		}
-		switch a {
-		case attributes.ActiveLoRAs:
-			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, activeLoRAs})
-		case attributes.WaitingLoRAs:
-			f.names = append(f.names, fill[func(*endpoints.Sample) []string]{slot, waitingLoRAs})
+	for slot, a := range l.All() {
+		switch {
+		case a.Origin == attributes.Sampled:
+			f.sample(slot, a)
+		case a == attributes.InflightRequests:
+			f.requests = append(f.requests, slot.Index)
+		case a == attributes.InflightTokens:
+			f.tokens = append(f.tokens, slot.Index)
+		case a == attributes.PrefixBlocks:
+			f.prefix = append(f.prefix, slot.Index)
 		}
 	}
 	f.every, f.plain = 2<<len(f.further)-1, len(f.further) == 0 && f.page.Selects(nil)
 	return f
+}
+
+// sample adds a sampled attribute.
+func (f *fills) sample(slot attributes.Slot, a attributes.Attribute) {
+	from := f.layout.Source(slot)
+	of := fill{slot: slot, attribute: a.Name, producer: f.layout.Producer(slot)}
+	if a.BuiltIn() {
+		of.producer = ""
+	}
+	if i := f.source(from); i > 0 {
+		of.source = i - 1
+		f.pages = append(f.pages, of)
+		return
+	}
+	if from != nil {
+		f.page = from
+	}
+	if a == attributes.QueuedRequests {
+		f.queued = append(f.queued, slot.Index)
+		return
+	}
+	f.sampled = append(f.sampled, of)
+}
+
+// read writes the value that an answer has of an attribute for the endpoint at a place; nil = there is no answer.
+func (c *columns) read(f *fill, at int, answer *endpoints.Values) {
+	if f.slot.Type == attributes.Names {
+		c.names.columns[f.slot.Index][at] = nil
+		if answer != nil {
+			c.names.columns[f.slot.Index][at] = answer.List(f.attribute, f.producer)
+		}
+		return
+	}
+	c.numbers.columns[f.slot.Index][at] = math.NaN()
+	if answer != nil {
+		c.numbers.columns[f.slot.Index][at] = answer.Value(f.attribute, f.producer)
+	}
 }
 
 // produced returns the slot of an attribute that a producer emits; -1 = no plugin reads it.
@@ -172,41 +171,3 @@ func (f *fills) produced(name, producer string) int {
 	}
 	return -1
 }
-
-func (f *fills) number(slot int, of func(*endpoints.Sample) float64) {
-	f.numbers = append(f.numbers, fill[func(*endpoints.Sample) float64]{slot, of})
-}
-
-// known returns a value of a sample, in which messages.Unknown stands for what the page does not have, as columns have
-// it.
-func known(x float64) float64 {
-	if x < 0 {
-		return math.NaN()
-	}
-	return x
-}
-
-// kvUsed returns NaN for a page that has no KV cache, and 1 for one that has it without a number: it may be full.
-func kvUsed(s *endpoints.Sample) float64 {
-	if math.IsNaN(s.KVUsed) {
-		return 1
-	}
-	return known(s.KVUsed)
-}
-
-func activeLoRAs(s *endpoints.Sample) []string { return adapters(s, s.ActiveLoRAs) }
-
-func waitingLoRAs(s *endpoints.Sample) []string { return adapters(s, s.WaitingLoRAs) }
-
-// adapters returns nil for a page that does not tell of adapters, and a list that is not nil for one that does.
-func adapters(s *endpoints.Sample, list []string) []string {
-	switch {
-	case s.MaxLoRAs < 0:
-		return nil
-	case list == nil:
-		return noNames
-	}
-	return list
-}
-
-var noNames = []string{}

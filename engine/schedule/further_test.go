@@ -23,7 +23,9 @@ func (s *scene) page(place int, watts float64, age time.Duration) {
 	to := endpoints.SampleWriter{Endpoint: s.snap.Endpoints[place]}
 	to.PublishPages(to.Pages().With(endpoints.Page{
 		Source: "gpu", At: now.Add(-age), Interval: time.Second,
-		Extracted: []messages.Extracted{{Attribute: "example.com/watts", Producer: "power", Value: watts}},
+		Values: endpoints.Values{Numbers: []messages.Extracted{
+			{Attribute: "example.com/watts", Producer: "power", Value: watts},
+		}},
 	}))
 }
 

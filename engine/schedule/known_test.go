@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -38,7 +39,10 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 		case 0:
 			endpoints.SampleWriter{Endpoint: some}.Publish(&endpoints.Sample{
 				At: at, Interval: time.Second,
-				Waiting: random.IntN(9) - 1, KVUsed: random.Float64(), ActiveLoRAs: []string{"a"},
+				Values: endpointstest.Told{
+					attributes.WaitingRequests: random.IntN(9) - 1, attributes.KVCacheUsage: random.Float64(),
+					attributes.ActiveLoRAs: []string{"a"},
+				}.Values(),
 			})
 		case 1:
 			endpoints.LoadWriter{Endpoint: some}.Add(random.IntN(100))

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -39,7 +40,7 @@ func defaultPick(t testing.TB, n int) *scene {
 			index.Enter(uint32(slot), blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks[:sharedBlocks]...)})
 		}
 		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[slot]}.Publish(&endpoints.Sample{
-			At: now, Interval: time.Second, Waiting: r.IntN(9), Running: r.IntN(99), KVUsed: r.Float64(),
+			At: now, Interval: time.Second, Values: endpointstest.Load(r.IntN(9), r.IntN(99), r.Float64()),
 		})
 	}
 	s.tools.Matcher = index

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -37,7 +38,8 @@ func newScene(t *testing.T, n int) *scene {
 	for i := range es {
 		es[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1},
 			messages.EndpointSpec{Address: address(i)})
-		endpoints.SampleWriter{Endpoint: es[i]}.Publish(&endpoints.Sample{At: now, Interval: time.Second, Waiting: i})
+		endpoints.SampleWriter{Endpoint: es[i]}.Publish(&endpoints.Sample{At: now, Interval: time.Second,
+			Values: endpointstest.Load(i, 0, 0)})
 	}
 	s.snap = endpoints.NewSnapshot(5, es)
 	s.binding.Emit("built in", attributes.BuiltIn()...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -132,7 +133,8 @@ func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 	s := newScene(t, 4)
 	for _, e := range s.snap.Endpoints {
-		endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: now, Interval: time.Second})
+		endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: now, Interval: time.Second,
+			Values: endpointstest.Load(0, 0, 0)})
 	}
 	queued := s.number(attributes.QueuedRequests)
 	s.scorer("queue", 1, s.reads(attributes.QueuedRequests), func(in *schedule.Input, scores []float32) {

@@ -117,7 +117,7 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 type source struct {
 	endpoint *endpoints.Endpoint
 	sample   *endpoints.Sample // nil = it had none
-	queued   float64           // of the sample; NaN = unknown
+	queued   float64           // waiting requests of the sample; NaN = unknown
 	until    time.Time         // the last moment at which the sample is fresh
 	more     *moreSources      // nil = the metrics page of every endpoint is all that plugins read
 }
@@ -162,8 +162,8 @@ func (v *view) read(e *endpoints.Endpoint, now time.Time) {
 		*out = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
 		*k = source{endpoint: e, sample: smp, queued: math.NaN(), more: k.more}
 		if smp != nil && v.fills.page.Selects(e.Labels) {
-			k.queued, k.until = known(float64(smp.Waiting)), smp.FreshUntil(v.stale)
-			v.sampled(at, smp)
+			k.until = smp.FreshUntil(v.stale)
+			v.sampled(at, &smp.Values)
 		} else {
 			v.sampled(at, nil)
 		}
@@ -223,12 +223,13 @@ func (v *view) answered(at int) {
 			}
 		}
 	}
-	for _, f := range v.fills.pages {
-		value, bit := math.NaN(), uint64(2)<<f.of.source
-		if page := m.pages.Of(v.fills.further[f.of.source].Name); page != nil && m.unasked&bit == 0 {
-			value = page.Value(f.of.attribute, f.of.producer)
+	for i := range v.fills.pages {
+		f := &v.fills.pages[i]
+		var answer *endpoints.Values
+		if page := m.pages.Of(v.fills.further[f.source].Name); page != nil && m.unasked&(2<<f.source) == 0 {
+			answer = &page.Values
 		}
-		v.numbers.columns[f.slot][at] = value
+		v.columns.read(f, at, answer)
 	}
 }
 
@@ -281,18 +282,12 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 }
 
 // sampled writes what a sample says of the endpoint at a place; nil = there is none.
-func (v *view) sampled(at int, smp *endpoints.Sample) {
-	for _, f := range v.fills.numbers {
-		v.numbers.columns[f.slot][at] = math.NaN()
-		if smp != nil {
-			v.numbers.columns[f.slot][at] = f.of(smp)
-		}
+func (v *view) sampled(at int, of *endpoints.Values) {
+	if len(v.fills.queued) > 0 && of != nil {
+		v.known[at].queued = of.BuiltIn(attributes.WaitingRequests)
 	}
-	for _, f := range v.fills.names {
-		v.names.columns[f.slot][at] = nil
-		if smp != nil {
-			v.names.columns[f.slot][at] = f.of(smp)
-		}
+	for i := range v.fills.sampled {
+		v.columns.read(&v.fills.sampled[i], at, of)
 	}
 }
 

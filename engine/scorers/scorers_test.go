@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -29,15 +30,22 @@ func each[T any](endpoint func(T) scheduletest.Endpoint) func(...T) []schedulete
 
 func TestScores(t *testing.T) {
 	type endpoint = scheduletest.Endpoint
-	const unknown = messages.Unknown
+	const unknown = -1
 	lora := func(active, waiting string, slots int) endpoint {
-		return endpoint{Sample: endpoints.Sample{
-			ActiveLoRAs: strings.Fields(active), WaitingLoRAs: strings.Fields(waiting), MaxLoRAs: slots,
-		}}
+		if slots == unknown {
+			return endpoint{}
+		}
+		return endpoint{Sample: endpoints.Sample{Values: endpointstest.Told{
+			attributes.ActiveLoRAs: strings.Fields(active), attributes.WaitingLoRAs: strings.Fields(waiting),
+			attributes.MaxLoRAs: slots,
+		}.Values()}}
 	}
-	queues := each(func(n int) endpoint { return endpoint{Sample: endpoints.Sample{Waiting: n}} })
-	batches := each(func(n int) endpoint { return endpoint{Sample: endpoints.Sample{Running: n}} })
-	caches := each(func(used float64) endpoint { return endpoint{Sample: endpoints.Sample{KVUsed: used}} })
+	says := func(waiting, running int, kvUsage float64) endpoint {
+		return endpoint{Sample: endpoints.Sample{Values: endpointstest.Load(waiting, running, kvUsage)}}
+	}
+	queues := each(func(n int) endpoint { return says(n, 0, 0) })
+	batches := each(func(n int) endpoint { return says(0, n, 0) })
+	caches := each(func(used float64) endpoint { return says(0, 0, used) })
 	prefixes := each(func(blocks int) endpoint { return endpoint{PrefixBlocks: blocks} })
 	busy := func(requests, blocks int) endpoint { return endpoint{Inflight: requests, PrefixBlocks: blocks} }
 	watts := func(better string, fixed *Range) schedule.Scorer {
@@ -48,9 +56,9 @@ func TestScores(t *testing.T) {
 		if math.IsNaN(w) {
 			return endpoint{}
 		}
-		return endpoint{Sample: endpoints.Sample{Extracted: []messages.Extracted{
+		return endpoint{Sample: endpoints.Sample{Values: endpoints.Values{Numbers: []messages.Extracted{
 			{Attribute: "example.com/watts", Producer: "extractor", Value: w},
-		}}}
+		}}}}
 	})
 	yielding := &PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: 8}
 	for name, c := range map[string]struct {
@@ -76,7 +84,7 @@ func TestScores(t *testing.T) {
 		"running, all equal": {new(RunningRequests), batches(4, 4), []float32{1, 1}},
 		"running, unknown":   {new(RunningRequests), batches(unknown, 8, 4), []float32{0.5, 0, 1}},
 		"KV":                 {new(KVCacheUtilization), caches(0, 0.25, 1), []float32{1, 0.75, 0}},
-		"KV, odd":            {new(KVCacheUtilization), caches(math.NaN(), 7, 0, math.Inf(1)), []float32{0, 0, 1, 0}},
+		"KV, odd":            {new(KVCacheUtilization), caches(unknown, 7, 0, 2), []float32{1.0 / 3, 0, 1, 0}},
 		"KV, one not told":   {new(KVCacheUtilization), caches(unknown, 0, 0.5), []float32{0.75, 1, 0.5}},
 		"KV, none told":      {new(KVCacheUtilization), caches(unknown, unknown), []float32{0, 0}},
 		"load":               {&LoadAware{Threshold: 100}, queues(0, 25, 100, 250), []float32{0.5, 0.375, 0, 0}},
@@ -141,12 +149,13 @@ func TestPromptWithoutBlocks(t *testing.T) {
 // TestRangeAndAllocations plays every scorer over odd endpoints: scores stay in [0,1], and nothing is allocated.
 func TestRangeAndAllocations(t *testing.T) {
 	var odd []scheduletest.Endpoint
-	for _, n := range []int{messages.Unknown, 0, 1, 100, math.MaxInt32} {
-		for _, kv := range []float64{math.NaN(), math.Inf(-1), 0, 0.5, 2} {
+	for _, n := range []int{-1, 0, 1, 100, math.MaxInt32} {
+		for _, kv := range []float64{-1, 0, 0.5, 2} {
 			odd = append(odd, scheduletest.Endpoint{
-				Sample: endpoints.Sample{
-					Waiting: n, Running: n, KVUsed: kv, MaxLoRAs: n, ActiveLoRAs: []string{"a", "b"},
-				},
+				Sample: endpoints.Sample{Values: endpointstest.Told{
+					attributes.WaitingRequests: n, attributes.RunningRequests: n, attributes.KVCacheUsage: kv,
+					attributes.MaxLoRAs: n, attributes.ActiveLoRAs: []string{"a", "b"},
+				}.Values()},
 				Inflight: min(max(n, 0), 100), PrefixBlocks: n,
 			})
 		}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -56,16 +58,19 @@ func (f *farm) FetchMetrics(
 	_ messages.EndpointSpec, _ string, number uint32, port messages.Port[messages.ScraperMsg],
 ) bool {
 	dice := f.next("page")
-	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000, Reading: messages.Reading{
-		Engine: "vllm", Waiting: float64(dice.IntN(5)), Running: float64(dice.IntN(20)), KVUsed: dice.Float64(),
-		StartedAt:   1_700_000_000,
-		BlockTokens: 16, Blocks: 1000, MaxAdapters: 4,
-		ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(dice.IntN(4))),
-	}}
+	told := endpointstest.Told{
+		attributes.WaitingRequests: dice.IntN(5), attributes.RunningRequests: dice.IntN(20),
+		attributes.KVCacheUsage: dice.Float64(), attributes.StartTime: 1_700_000_000,
+		attributes.KVBlockTokens: 16, attributes.KVBlocks: 1000, attributes.MaxLoRAs: 4,
+		attributes.ActiveLoRAs:  []string{"model-" + strconv.Itoa(dice.IntN(4))},
+		attributes.WaitingLoRAs: []string{},
+	}
 	if dice.IntN(25) == 0 && !f.off.Load() {
 		f.met("model server restarted")
-		m.Reading.StartedAt += float64(1 + dice.IntN(1000))
+		told[attributes.StartTime] = 1_700_000_001 + dice.IntN(1000)
 	}
+	m := messages.ScrapeFinished{Number: number, Took: time.Millisecond, PageBytes: 40_000,
+		Reading: told.Reading("vllm")}
 	return f.fetch(func(failure string) {
 		m.Failure = failure
 		port.Post(m)

@@ -137,7 +137,7 @@ func (r *rig) reported(of *messages.Record) {
 }
 
 var scraping = messages.Scraping{
-	Metrics: true, Models: true, Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
+	Metrics: true, Models: "lists", Interval: 50 * time.Millisecond, ModelsEvery: 200 * time.Millisecond,
 }
 
 // reload brings another configuration into force, in the order of the command, or tries to with a bad one.

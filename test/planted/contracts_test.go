@@ -30,8 +30,7 @@ var contracts = map[string]contract{
 		file: "engine/schedule/view.go", was: "if !now.After(m.until[i]) {", is: "if !m.until[i].IsZero() {",
 	}, "engine/schedule", "Test"},
 	"unknown is 0": {fault{
-		file: "engine/schedule/columns.go", was: "\tif x < 0 {\n\t\treturn math.NaN()",
-		is: "\tif x < 0 {\n\t\treturn 0",
+		file: "engine/endpoints/values.go", was: "return math.NaN()", is: "return 0 * math.Pi",
 	}, "engine/schedule", "Test"},
 	"what was screened out comes back in the profiles": {fault{
 		file: "engine/schedule/run.go", was: "r.place, r.shared = r.screened, false", is: "r.own.outdate()",

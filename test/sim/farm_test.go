@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -120,11 +122,13 @@ func (f *farm) onPageReady(m pageReady) {
 	kv := f.dice.Float64()
 	m.asked.port.Post(messages.ScrapeFinished{
 		Number: m.asked.number, Failure: m.failure, Took: m.took, PageBytes: 40_000,
-		Reading: messages.Reading{
-			Engine: "vllm", Waiting: float64(f.dice.IntN(5)), Running: float64(f.dice.IntN(20)), KVUsed: kv,
-			StartedAt: f.started[m.asked.of], BlockTokens: 16, Blocks: 1000, MaxAdapters: 4,
-			ActiveLoRAs: messages.ListOf("model-" + strconv.Itoa(f.dice.IntN(4))),
-		},
+		Reading: endpointstest.Told{
+			attributes.WaitingRequests: f.dice.IntN(5), attributes.RunningRequests: f.dice.IntN(20),
+			attributes.KVCacheUsage: kv, attributes.StartTime: f.started[m.asked.of],
+			attributes.KVBlockTokens: 16, attributes.KVBlocks: 1000, attributes.MaxLoRAs: 4,
+			attributes.ActiveLoRAs:  []string{"model-" + strconv.Itoa(f.dice.IntN(4))},
+			attributes.WaitingLoRAs: []string{},
+		}.Reading("vllm"),
 	})
 }
 

@@ -130,7 +130,7 @@ func (w *world) plan() *schedule.Plan {
 func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(configuration, 10) }
 
 // scraping is what a configuration asks of scrapers.
-var scraping = messages.Scraping{Metrics: true, Models: true, ModelsEvery: 5 * time.Second}
+var scraping = messages.Scraping{Metrics: true, Models: "lists", ModelsEvery: 5 * time.Second}
 
 func (w *world) settings(seed uint64) signalbox.Config {
 	return signalbox.Config{

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -157,7 +158,7 @@ func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	defer end()
 	endpoints.SampleWriter{
 		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],
-	}.Publish(&endpoints.Sample{At: tr.picker.System().Now()})
+	}.Publish(&endpoints.Sample{At: tr.picker.System().Now(), Values: endpointstest.Load(0, 0, 0)})
 	tr.request(t, 1, 200)
 	tr.request(t, 2, 500)
 	var got []string

@@ -14,20 +14,31 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// wanted returns what the plugins of a configuration read of metrics pages. The prefix index must hear of restarts,
-// which only these pages tell, though it needs no load.
-func wanted(cfg *config.Config) modelserver.Wanted {
-	layout := cfg.Plan.Layout()
-	return modelserver.Wanted{
-		Load: layout.Reads(attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests,
-			attributes.KVCacheUsage),
-		LoRA:   layout.Reads(attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs),
-		Engine: slices.ContainsFunc(cfg.Extractions, func(e config.Extraction) bool { return e.Engine != "" }),
+// Attributes that are read together: the process's own metrics and pages show the rest of those of which a plugin reads
+// one.
+var (
+	load = []attributes.Attribute{
+		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
+		attributes.KVBlocks,
 	}
+	adapters = []attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs}
+)
+
+// wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts,
+// which only these pages tell, though it needs no load.
+func wanted(cfg *config.Config) []attributes.Attribute {
+	layout, all := cfg.Plan.Layout(), []attributes.Attribute{attributes.StartTime}
+	if layout.Reads(attributes.QueuedRequests) || layout.Reads(load...) {
+		all = append(all, load...)
+	}
+	if layout.Reads(adapters...) {
+		all = append(all, adapters...)
+	}
+	return all
 }
 
 // pagesOf returns the pages of model servers, as a configuration has them.
-func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
+func pagesOf(cfg *config.Config, want []attributes.Attribute) modelserver.Pages {
 	further := make([]modelserver.Further, 0, len(cfg.Further))
 	for _, f := range cfg.Further {
 		further = append(further, modelserver.Further{
@@ -35,7 +46,7 @@ func pagesOf(cfg *config.Config, want modelserver.Wanted) modelserver.Pages {
 		})
 	}
 	return modelserver.Pages{
-		Further: further, Want: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models),
+		Further: further, Attributes: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models),
 		EngineLabels: cfg.EngineLabelKeys,
 		Extract:      extractions(cfg.Extractions, ""), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
 	}
@@ -99,7 +110,7 @@ func (o *options) scraping(cfg *config.Config) messages.Scraping {
 		}
 	}
 	return messages.Scraping{
-		Metrics: notScraped(cfg) == "", Models: cfg.Models.Enabled,
+		Metrics: notScraped(cfg) == "", Models: cfg.ModelList,
 		Interval: cmp.Or(max(cfg.Metrics.Interval, 0), o.refresh), ModelsEvery: cfg.Models.Interval,
 		Select: messages.MapOf(cfg.Metrics.Select), SelectModels: messages.MapOf(cfg.Models.Select),
 		Further: messages.TakeList(further),

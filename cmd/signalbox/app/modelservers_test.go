@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -132,10 +134,10 @@ func TestSourcesAreAskedAsConfigured(t *testing.T) {
 				}
 			}
 			e := tr.until(t, "models", func(e *endpoints.Endpoint) bool {
-				return e.Sample() != nil &&
-					len(e.Sample().Models) > 0
+				return e.Sample() != nil && len(e.Pages().Names(attributes.Models)) > 0
 			})
-			if s := e.Sample(); s.Engine != "sglang" || s.Waiting != 7 || s.Models[0] != "m" {
+			if s := e.Sample(); s.Engine != "sglang" || s.BuiltIn(attributes.WaitingRequests) != 7 ||
+				e.Pages().Names(attributes.Models)[0] != "m" {
 				t.Errorf("sample %+v, want 7 requests waiting at an sglang with model m", s)
 			}
 		})
@@ -206,7 +208,7 @@ func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
 	defer end()
 	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
-	if s := first.Sample(); s.StartedAt != 1000 || s.Waiting != messages.Unknown {
+	if s := first.Sample(); s.BuiltIn(attributes.StartTime) != 1000 || len(s.Numbers) != 1 {
 		t.Errorf("sample %+v, want the start at 1000 and no load, which no plugin reads", s)
 	}
 	tr.request(t, 1, 200)
@@ -292,11 +294,15 @@ func TestEnginesOfTheFileDecide(t *testing.T) {
 		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool { return e.Sample() == nil })
 	})
 	for i, want := range []struct {
-		waiting int
+		waiting float64
 		watts   float64
-	}{{9, 100}, {2, 200}, {0, 400}, {messages.Unknown, 250}} {
-		if s := all[i].Sample(); s.Waiting != want.waiting || watts(all[i]) != want.watts {
-			t.Errorf("endpoint %d: %d requests wait, %v watts, want %+v", i, s.Waiting, watts(all[i]), want)
+	}{{9, 100}, {2, 200}, {0, 400}, {-1, 250}} {
+		waiting := all[i].Sample().BuiltIn(attributes.WaitingRequests)
+		if math.IsNaN(waiting) {
+			waiting = -1
+		}
+		if waiting != want.waiting || watts(all[i]) != want.watts {
+			t.Errorf("endpoint %d: %v requests wait, %v watts, want %+v", i, waiting, watts(all[i]), want)
 		}
 	}
 	tr.request(t, 1, 200)
@@ -465,7 +471,7 @@ func TestAnyMetricDecides(t *testing.T) {
 		}
 		for i, e := range all {
 			of = append(of, e.Picks())
-			if n := len(e.Sample().Extracted); n != 2 {
+			if n := len(slices.DeleteFunc(slices.Clone(e.Sample().Numbers), builtIn)); n != 2 {
 				t.Errorf("endpoint %d has %d attributes, want those that plugins read", i, n)
 			}
 		}
@@ -480,3 +486,5 @@ func TestAnyMetricDecides(t *testing.T) {
 		t.Errorf("picks %v, want those that followed for the first", got)
 	}
 }
+
+func builtIn(e messages.Extracted) bool { return e.Producer == "" }

@@ -123,7 +123,7 @@ func (u *up) watchServers(ctx context.Context) error {
 		return err
 	}
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Pages: pagesOf(cfg.Config, modelserver.Wanted{Load: true}),
+		Pages: pagesOf(cfg.Config, load),
 	})
 	if err != nil {
 		return err

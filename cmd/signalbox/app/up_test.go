@@ -248,7 +248,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 	var lists atomic.Int64
 	address := halfServer(t, &broken, &lists)
 	fetcher, err := modelserver.NewFetcher(modelserver.Config{
-		Pages: modelserver.Pages{Want: modelserver.Wanted{Load: true}},
+		Pages: modelserver.Pages{Attributes: load},
 	})
 	if err != nil {
 		t.Fatal(err)

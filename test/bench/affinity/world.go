@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -202,8 +203,8 @@ func (w *world) sample(s *server) {
 	w.advance(s)
 	stats := s.core.Stats()
 	scraped.Publish(&endpoints.Sample{
-		At: w.now, Interval: w.load.Scrape, Number: number, Waiting: stats.Waiting, Running: stats.Running,
-		KVUsed: stats.KVUsedRatio,
+		At: w.now, Interval: w.load.Scrape, Number: number,
+		Values: endpointstest.Load(stats.Waiting, stats.Running, stats.KVUsedRatio),
 	})
 	scraped.SampleInForce(number)
 }
