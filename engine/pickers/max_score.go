@@ -21,18 +21,22 @@ func (p *MaxScore) Pick(in *schedule.Input, totals []float32, ranked []int) []in
 	return ranked[:start+n]
 }
 
-// best returns the position in left of the highest total; of several equal ones it draws one.
+// best returns the position in left of the highest total; of several equal ones it draws one. A total that is NaN
+// counts as the lowest.
 func best(in *schedule.Input, totals []float32, left []int) int {
 	at, top, ties := 0, ordered(totals[left[0]]), 1
 	for j, i := range left[1:] {
-		switch total := ordered(totals[i]); {
-		case total > top:
+		total := totals[i]
+		if total < top || total != total && !math.IsInf(float64(top), -1) {
+			continue
+		}
+		if total > top {
 			at, top, ties = j+1, total, 1
-		case total == top:
-			ties++
-			if in.Rand().IntN(ties) == 0 { // reservoir sampling: each of the ties is equally likely
-				at = j + 1
-			}
+			continue
+		}
+		ties++
+		if in.Rand().IntN(ties) == 0 { // reservoir sampling: each of the ties is equally likely
+			at = j + 1
 		}
 	}
 	return at

@@ -13,10 +13,6 @@ type endpoint struct {
 	id      messages.EndpointID
 	address messages.Address
 	labels  map[string]string // nil reads as empty
-
-	// bits of sources, as fills has them
-	fresh   uint64 // its newest answer is not older than the staleness threshold, or it does not ask this endpoint
-	failing uint64 // the fetch after that answer failed
 }
 
 // Candidates are the endpoints that are left for a request. Plugins can only read them, because the runs of other

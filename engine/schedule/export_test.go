@@ -12,8 +12,8 @@ type Seen struct {
 
 // Seen returns a copy of what the input shows, for comparisons.
 func (in *Input) Seen() (s Seen) {
-	for _, c := range in.Candidates().All() {
-		s.IDs, s.Fresh = append(s.IDs, c.ID()), append(s.Fresh, c.endpoint.fresh&1 != 0)
+	for i, c := range in.Candidates().All() {
+		s.IDs, s.Fresh = append(s.IDs, c.ID()), append(s.Fresh, in.run.view.fresh[in.run.place[i]]&1 != 0)
 	}
 	for slot := range in.run.view.numbers.columns {
 		s.Numbers = append(s.Numbers, append([]float64{}, in.run.numbers(slot)...))

@@ -24,9 +24,9 @@ func (r *profileRun) freshen(sources uint64) {
 }
 
 func (r *profileRun) freshenBy(source uint64) {
-	left := r.keepIf(func(e *endpoint) bool { return e.fresh&^e.failing&source != 0 })
+	left := r.keepIf(func(at int) bool { return r.view.fresh[at]&^r.view.failing[at]&source != 0 })
 	if left == 0 {
-		left = r.keepIf(func(e *endpoint) bool { return e.fresh&source != 0 })
+		left = r.keepIf(func(at int) bool { return r.view.fresh[at]&source != 0 })
 	}
 	if left == 0 {
 		r.stale |= source
@@ -38,11 +38,11 @@ func (r *profileRun) freshenBy(source uint64) {
 }
 
 // keepIf sets keep for the candidates that are to stay, and returns their number.
-func (r *profileRun) keepIf(stays func(*endpoint) bool) int {
+func (r *profileRun) keepIf(stays func(at int) bool) int {
 	r.keep = grow(r.keep, len(r.place))
 	n := 0
 	for i, at := range r.place {
-		r.keep[i] = stays(&r.view.all[at])
+		r.keep[i] = stays(at)
 		if r.keep[i] {
 			n++
 		}

@@ -74,6 +74,19 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 	}
 }
 
+// The endpoints of a subset are those of its request alone, though the pool stays the same.
+func TestASubsetIsOfItsRequest(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("queue", 1, nil, fixed(0.3, 0.2, 0.1))
+	s.ranked(s.run(), 0, 1, 2)
+	s.req.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(address(2))}
+	s.ranked(s.run(), 2)
+	s.req.Subset = messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}
+	s.ranked(s.run(), 1)
+	s.req.Subset = messages.Subset{}
+	s.ranked(s.run(), 0, 1, 2)
+}
+
 // The scheduler lives as long as its loop. However a request ended, the scheduler must not keep it from being
 // collected.
 func TestASchedulerHoldsNothingOfARequest(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -20,13 +19,6 @@ type probe struct {
 	of   *Profile
 	due  unhealthy // the outlier that the request may probe; due.at = -1: none
 	most int       // destinations that a pick of the run may have
-}
-
-// inspect notes the status of the endpoint that was read last, if it is an outlier.
-func (v *view) inspect(e *endpoints.Endpoint) {
-	if status := e.Outlier(); status != nil {
-		v.outliers = append(v.outliers, unhealthy{len(v.all) - 1, status})
-	}
 }
 
 // dropOutliers drops candidates that are ejected, and then those that are degraded, as long as others are left. Scores
@@ -63,7 +55,7 @@ func (r *profileRun) dropOutliers(now time.Time) {
 // dropUnusable drops the candidates that are ejected or whose newest scrape failed. It returns false if no other is
 // left: what a request can do without is not asked of an endpoint that is down.
 func (r *profileRun) dropUnusable() bool {
-	left := r.keepIf(func(e *endpoint) bool { return e.failing&metricsPage == 0 })
+	left := r.keepIf(func(at int) bool { return r.view.failing[at]&metricsPage == 0 })
 	for _, o := range r.view.outliers {
 		if i, here := r.candidate(o.at); here && o.Ejected && r.keep[i] {
 			r.keep[i] = false

@@ -43,26 +43,42 @@ type candidates struct {
 	screeners []messages.FilterRun // what each of them left for those after it
 }
 
+// record is what a decision keeps of one run beside the numbers, in one allocation unless the run is a large one.
+type record struct {
+	run     [1]messages.ProfileRun
+	scorers [4]messages.ScorerRun
+	ranked  [4]uint32
+}
+
+// list returns an empty list for n items, in buf if it is large enough.
+func list[T any](buf []T, n int) []T {
+	if n > len(buf) {
+		return make([]T, 0, n)
+	}
+	return buf[:0:n]
+}
+
 // profile runs a profile: filters, outliers, freshness, scorers, picker.
 func (r *profileRun) profile(
 	req *messages.Request, p *Profile, optional bool, now time.Time,
-) (messages.ProfileRun, messages.Reason, string) {
-	rec := messages.ProfileRun{Profile: p.Name, Runner: -1, Optional: optional}
+) (*record, messages.Reason, string) {
+	mem := &record{run: [1]messages.ProfileRun{{Profile: p.Name, Runner: -1, Optional: optional}}}
+	rec := &mem.run[0]
 	r.in = Input{request: req, profile: p.Name, earlier: r.in.earlier, rand: r.tools.Rand, run: r,
 		values: r.in.values, now: now}
 	defer r.end()
 	r.reset()
-	if filter := r.filter(p, &rec); filter != "" {
-		return rec, messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	if filter := r.filter(p, rec); filter != "" {
+		return mem, messages.NoEndpoints, "filter " + filter + " left no endpoint"
 	}
 	if optional && !r.dropUnusable() {
-		return rec, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
+		return mem, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
 	}
 	r.dropOutliers(now)
 	r.freshen(p.sources)
-	r.score(p, &rec)
-	reason, detail := r.pick(p, &rec)
-	return rec, reason, detail
+	r.score(p, mem)
+	reason, detail := r.pick(p, mem)
+	return mem, reason, detail
 }
 
 // end ends the run of a profile.
@@ -165,7 +181,7 @@ func (r *profileRun) names(slot int) [][]string {
 
 // score sums the weighted scores into totals. If all answers of a source are stale, scores by in-flight load replace
 // those of the scorers that read it.
-func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
+func (r *profileRun) score(p *Profile, mem *record) {
 	n := len(r.place)
 	r.totals = grow(r.totals, n)
 	clear(r.totals)
@@ -173,7 +189,7 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	all := (len(p.Scorers) + 1) * len(r.view.all)
 	slab := make([]float32, all+2*len(p.read)) // one allocation for all numbers of the record
 	r.values = slab[all:]
-	runs := make([]messages.ScorerRun, 0, len(p.Scorers))
+	runs := list(mem.scorers[:], len(p.Scorers))
 	for i := range p.Scorers {
 		sc := &p.Scorers[i]
 		mine := slab[i*len(r.view.all) : (i+1)*len(r.view.all)]
@@ -183,8 +199,9 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 		} else {
 			r.ask(sc)
 		}
+		sums := r.totals[:len(r.scores)]
 		for j, score := range r.scores {
-			r.totals[j] += sc.Weight * score
+			sums[j] += sc.Weight * score
 		}
 		r.spread(mine)
 		runs = append(runs, messages.ScorerRun{Plugin: sc.Name, Weight: sc.Weight, Scores: messages.TakeList(mine)})
@@ -193,7 +210,7 @@ func (r *profileRun) score(p *Profile, rec *messages.ProfileRun) {
 	totals := slab[len(p.Scorers)*len(r.view.all) : all]
 	copy(totals, r.totals)
 	r.spread(totals)
-	rec.Scorers, rec.Totals = messages.TakeList(runs), messages.TakeList(totals)
+	mem.run[0].Scorers, mem.run[0].Totals = messages.TakeList(runs), messages.TakeList(totals)
 }
 
 // spread turns a list by candidate into one by endpoint of the view: list[i], of candidate i, moves to its place, and
@@ -234,22 +251,21 @@ func (r *profileRun) ask(sc *ScorerStep) {
 }
 
 // pick runs the picker, and adds the degraded endpoints behind what it ranked as far as there is room.
-func (r *profileRun) pick(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
+func (r *profileRun) pick(p *Profile, mem *record) (messages.Reason, string) {
 	began := r.tools.Clock.Nanos()
 	r.ranked = p.Picker.Picker.Pick(&r.in, r.totals, r.ranked[:0])
 	r.observer.PluginRan(p.Picker.Meter, time.Duration(r.tools.Clock.Nanos()-began))
 	if fault := r.faulty(); fault != "" {
 		return messages.Internal, fmt.Sprintf("picker %s %s", p.Picker.Name, fault)
 	}
-	ranked := make([]uint32, 0, len(r.ranked)+len(r.last))
+	ranked := list(mem.ranked[:], len(r.ranked)+len(r.last))
 	for _, c := range r.ranked {
 		ranked = append(ranked, uint32(r.place[c]))
 	}
 	if room := p.Picker.most(len(ranked)) - len(ranked); room > 0 {
 		ranked = append(ranked, r.last[:min(len(r.last), room)]...)
 	}
-	rec.Ranked = messages.TakeList(ranked)
-	rec.Runner = r.runnerUp()
+	mem.run[0].Ranked, mem.run[0].Runner = messages.TakeList(ranked), r.runnerUp()
 	return messages.NoReason, ""
 }
 
@@ -275,17 +291,21 @@ func (r *profileRun) faulty() string {
 // runnerUp returns the place of the best total but for the pick; -1 = the pick was the only candidate. Of equal totals
 // the one that the picker put second wins.
 func (r *profileRun) runnerUp() int {
-	picked, best := r.ranked[0], -1
-	if len(r.ranked) > 1 {
-		best = r.ranked[1]
-	}
-	for i, t := range r.totals {
-		if i != picked && (best < 0 || t > r.totals[best]) {
-			best = i
-		}
-	}
-	if best < 0 {
+	if len(r.place) == 1 {
 		return -1
+	}
+	picked, best := r.ranked[0], 0
+	switch {
+	case len(r.ranked) > 1:
+		best = r.ranked[1]
+	case picked == 0:
+		best = 1
+	}
+	top := r.totals[best]
+	for i, t := range r.totals {
+		if t > top && i != picked {
+			best, top = i, t
+		}
 	}
 	return r.place[best]
 }

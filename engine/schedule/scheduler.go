@@ -133,13 +133,18 @@ func (s *Scheduler) profiles(
 		s.ran[next.Profile] = true
 		of := &p.profiles[next.Profile]
 		s.run.in.earlier, s.run.in.values = s.course.results, s.course.values
-		rec, why, detail := s.run.profile(s.course.request, of, next.Optional, now)
+		mem, why, detail := s.run.profile(s.course.request, of, next.Optional, now)
+		rec := &mem.run[0]
 		if why == messages.NoReason {
-			s.view.show(&rec, of, s.run.values, now)
+			s.view.show(rec, of, s.run.values, now)
 		} else {
 			rec.Failed = why.String() + ": " + detail
 		}
-		runs = append(runs, rec)
+		if runs == nil {
+			runs = mem.run[:]
+		} else {
+			runs = append(runs, *rec)
+		}
 		d.Profiles, d.Stale = messages.TakeList(runs), d.Stale || s.run.stale != 0
 		s.course.results = append(s.course.results, Result{
 			Index: next.Profile, Profile: of.Name, Optional: next.Optional, Reason: why, Detail: detail,
@@ -161,12 +166,8 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	s.course.profiles, s.course.results, s.probes = p.names, s.course.results[:0], s.probes[:0]
 	s.ran = grow(s.ran, len(p.names))
 	clear(s.ran)
-	ids := make([]messages.EndpointID, len(s.view.all))
-	for i := range s.view.all {
-		ids[i] = s.view.all[i].id
-	}
 	return messages.Decision{
-		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: messages.TakeList(ids),
+		PoolVersion: snap.Version, Pool: len(snap.Endpoints), Endpoints: s.view.ids,
 		Outliers: s.view.statuses(),
 		Primary:  -1,
 	}

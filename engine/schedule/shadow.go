@@ -44,7 +44,8 @@ func (s *Scheduler) shadow(
 		rec.Shadow = true
 	}()
 	s.run.in.earlier = s.course.results
-	rec, why, detail := s.run.profile(req, of, false, now)
+	mem, why, detail := s.run.profile(req, of, false, now)
+	rec = mem.run[0]
 	if why != messages.NoReason {
 		rec.Failed = why.String() + ": " + detail
 		return rec, why

@@ -172,8 +172,8 @@ func TestAllocationsDoNotGrowWithEndpoints(t *testing.T) {
 		counts = append(counts, testing.AllocsPerRun(100, func() { s.run() }))
 	}
 	for _, n := range counts {
-		if n != 7 {
-			t.Errorf("allocations with 1, 10, 100 and 1000 endpoints: %v, want 7 each time", counts)
+		if n != 4 {
+			t.Errorf("allocations with 1, 10, 100 and 1000 endpoints: %v, want 4 each time", counts)
 			break
 		}
 	}

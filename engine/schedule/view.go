@@ -11,23 +11,42 @@ import (
 )
 
 // view is what one request sees of the pool: every endpoint that it may go to, read once. It keeps what was read of
-// endpoints, so that the next request reads only what has changed, and keeps nothing of the request.
+// endpoints, so that the next request reads only what has changed, and keeps nothing of the request. An index in its
+// lists is called a place.
 type view struct {
-	allowed  allowed
-	all      []endpoint            // those that the request may go to; an index in it is called a place
-	sources  []*endpoints.Endpoint // sources[i] is the endpoint of all[i]
-	outliers []unhealthy           // those of all, by place, ascending
-
+	allowed allowed
+	places
 	columns
-	doubtful int // endpoints without a fresh sample, or whose newest scrape failed
-
-	load  []endpoints.Counters // load[i] is that of all[i]
-	known []source             // known[i] is what place i was read from; len(known) = cap(all)
-	fills *fills               // by which known was read
-	stale time.Duration        // the threshold by which known was read
-
+	recent
+	basis
 	matches []int // lead blocks of the request's prompt, by slot
 	matched bool  // matches is of this request
+}
+
+// places are the endpoints of a view, and what is known of each. sources and known are as long as all can become.
+type places struct {
+	snapshot *endpoints.Snapshot // of which all has every endpoint; nil = all has those of a subset
+	all      []endpoint          // those that the request may go to
+	ids      messages.List[messages.EndpointID]
+	slots    []uint32
+	sources  []*endpoints.Endpoint // what places were read from
+	known    []source
+}
+
+// recent is what is read of each endpoint for each request.
+type recent struct {
+	fresh    []uint64 // bits of sources whose newest answer is not too old, or that do not ask the endpoint
+	failing  []uint64 // bits of sources of which the fetch after that answer failed
+	doubtful int      // endpoints of which a source is not fresh, or failing
+	load     []endpoints.Counters
+	outliers []unhealthy // by place, ascending
+}
+
+// basis is by what known was read. It is read anew if that changes.
+type basis struct {
+	fills *fills
+	stale time.Duration // the threshold
+	epoch time.Time     // that source.until counts from
 }
 
 // fewAddresses is the length up to which a subset is searched one by one, which then costs less than a map.
@@ -78,19 +97,46 @@ func (a *allowed) forget() {
 
 // gather reads every endpoint once, so that all profile runs of the request see the same.
 func (v *view) gather(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) {
-	v.room(len(snap.Endpoints), p)
-	v.sources, v.outliers, v.matched, v.doubtful = v.sources[:0], v.outliers[:0], false, 0
-	v.allowed.restrict(req.Subset)
-	defer v.allowed.forget()
-	for _, e := range snap.Endpoints {
-		if !v.allowed.admits(e.Spec.Address) {
-			continue
-		}
-		v.sources = append(v.sources, e)
-		v.read(e, now)
-		v.inspect(e)
+	v.room(len(snap.Endpoints), p, now)
+	if req.Subset.Given || v.snapshot != snap {
+		v.choose(req.Subset, snap)
 	}
+	v.outliers, v.matched, v.doubtful = v.outliers[:0], false, 0
+	v.read(now)
 	v.count()
+}
+
+// choose gives a place to each endpoint of a snapshot that is in the subset.
+func (v *view) choose(subset messages.Subset, snap *endpoints.Snapshot) {
+	v.allowed.restrict(subset)
+	defer v.allowed.forget()
+	n := 0
+	for _, e := range snap.Endpoints {
+		if v.allowed.admits(e.Spec.Address) {
+			v.put(n, e)
+			n++
+		}
+	}
+	v.all, v.snapshot = v.all[:n], nil
+	if !subset.Given {
+		v.snapshot = snap
+	}
+	ids := make([]messages.EndpointID, n)
+	for i := range v.all {
+		ids[i] = v.all[i].id
+	}
+	v.ids = messages.TakeList(ids)
+}
+
+// put puts an endpoint at a place. What is known of the place stays if it was read from the same endpoint.
+func (v *view) put(at int, e *endpoints.Endpoint) {
+	if v.sources[at] == e {
+		return
+	}
+	v.sources[at], v.slots[at] = e, e.ID.Slot
+	v.all[:at+1][at] = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
+	v.known[at].more = nil
+	v.resample(at, nil)
 }
 
 // match notes how many lead blocks of the prompt each endpoint holds.
@@ -107,114 +153,106 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 	for _, slot := range v.fills.prefix {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
-			column[i] = float64(v.matches[v.all[i].id.Slot])
+			column[i] = float64(v.matches[v.slots[i]])
 		}
 	}
 }
 
-// source says what a place of the view was read from. While that stays the same, only load and freshness are read
-// again.
+// source says what was read of the endpoint at a place. While its answers stay the same, only load and freshness are
+// read again.
 type source struct {
-	endpoint *endpoints.Endpoint
-	sample   *endpoints.Sample // nil = it had none
-	queued   float64           // waiting requests of the sample; NaN = unknown
-	until    time.Time         // the last moment at which the sample is fresh
-	more     *moreSources      // nil = the metrics page of every endpoint is all that plugins read
+	sample *endpoints.Sample // nil = it had none
+	queued float64           // waiting requests of the sample; NaN = unknown
+	until  time.Duration     // the last moment at which the sample is fresh, counted from the epoch
+	more   *moreSources      // nil = the metrics page of every endpoint is all that plugins read
 }
 
 // moreSources says what a place was read from beside the metrics page.
 type moreSources struct {
-	endpoint *endpoints.Endpoint
-	pages    *endpoints.Pages // nil = it had none
-	until    []time.Time      // the last moment at which a page is fresh, by further source
-	failing  uint64           // bits of further sources
-	unasked  uint64           // bits of sources that do not ask this endpoint
+	pages   *endpoints.Pages // nil = it had none
+	until   []time.Time      // the last moment at which a page is fresh, by further source
+	failing uint64           // bits of further sources
+	unasked uint64           // bits of sources that do not ask this endpoint
 }
 
 // room makes room for n endpoints. It drops what is known if anything moves to other memory, or if the plan has other
 // attributes or another threshold.
-func (v *view) room(n int, p *Plan) {
+func (v *view) room(n int, p *Plan, now time.Time) {
 	if cap(v.all) < n {
 		v.all = make([]endpoint, n, n+n/2)
-		v.known = make([]source, cap(v.all))
-		v.load = make([]endpoints.Counters, cap(v.all))
+		most := cap(v.all)
+		v.sources, v.known, v.slots = make([]*endpoints.Endpoint, most), make([]source, most), make([]uint32, most)
+		v.load, v.fresh, v.failing = make([]endpoints.Counters, most), make([]uint64, most), make([]uint64, most)
 		v.fills = nil
 	}
-	v.all = v.all[:0]
 	if v.fills == p.fills && v.stale == p.stale {
 		return
 	}
-	v.fills, v.stale = p.fills, p.stale
+	v.fills, v.stale, v.epoch, v.snapshot = p.fills, p.stale, now, nil
 	v.fit(p.fills.layout)
 	v.numbers.stretch(cap(v.all))
 	v.names.stretch(cap(v.all))
-	clear(v.known)
+	clear(v.sources)
 }
 
-// read appends an endpoint to all. What depends on its identity and its sample alone is written only if one of them has
-// changed since this place was read last, because most of it is pointers, and samples are seldom in the processor's
-// cache.
-func (v *view) read(e *endpoints.Endpoint, now time.Time) {
-	at := len(v.all)
-	v.all = v.all[:at+1]
-	out, k := &v.all[at], &v.known[at]
-	if smp := e.Sample(); k.endpoint != e || k.sample != smp {
-		*out = endpoint{id: e.ID, address: e.Spec.Address, labels: e.Labels}
-		*k = source{endpoint: e, sample: smp, queued: math.NaN(), more: k.more}
-		if smp != nil && v.fills.page.Selects(e.Labels) {
-			k.until = smp.FreshUntil(v.stale)
-			v.sampled(at, &smp.Values)
-		} else {
-			v.sampled(at, nil)
+// read reads what may have changed since the request before. What a sample says is read again only if there is another
+// one, because samples are seldom in the processor's cache.
+func (v *view) read(now time.Time) {
+	at := now.Sub(v.epoch)
+	for i, e := range v.sources[:len(v.all)] {
+		k := &v.known[i]
+		if sample := e.Sample(); k.sample != sample {
+			v.resample(i, sample)
 		}
+		fresh, failing := uint64(0), uint64(0)
+		if at <= k.until {
+			fresh = metricsPage
+		}
+		if e.Failing() {
+			failing = metricsPage
+		}
+		if !v.fills.plain {
+			fresh, failing = v.readMore(i, fresh, failing, now)
+		}
+		v.fresh[i], v.failing[i] = fresh, failing
+		if fresh != v.fills.every || failing != 0 {
+			v.doubtful++
+		}
+		if status := e.Outlier(); status != nil {
+			v.outliers = append(v.outliers, unhealthy{i, status})
+		}
+		v.load[i] = e.Counters()
 	}
-	out.fresh, out.failing = 0, 0
-	if !now.After(k.until) {
-		out.fresh = metricsPage
-	}
-	if e.Failing() {
-		out.failing = metricsPage
-	}
-	if !v.fills.plain {
-		v.readMore(at, now)
-	}
-	if out.fresh != v.fills.every || out.failing != 0 {
-		v.doubtful++
-	}
-	v.load[at] = e.Counters()
 }
 
 // readMore reads the further sources of the endpoint at a place, and which sources do not ask it.
-func (v *view) readMore(at int, now time.Time) {
-	out, k := &v.all[at], &v.known[at]
-	if k.more == nil {
-		k.more = new(moreSources)
-	}
-	m := k.more
-	if pages := k.endpoint.Pages(); m.endpoint != k.endpoint || m.pages != pages {
-		*m = moreSources{endpoint: k.endpoint, pages: pages, until: m.until[:0]}
-		if !v.fills.page.Selects(k.endpoint.Labels) {
-			m.unasked = metricsPage
+func (v *view) readMore(at int, fresh, failing uint64, now time.Time) (uint64, uint64) {
+	k, e := &v.known[at], v.sources[at]
+	if pages := e.Pages(); k.more == nil || k.more.pages != pages {
+		k.more = &moreSources{pages: pages}
+		if !v.fills.page.Selects(e.Labels) {
+			k.more.unasked = metricsPage
 		}
 		v.answered(at)
 	}
-	out.fresh |= m.unasked
-	out.failing = out.failing&^m.unasked | m.failing
-	for i := range m.until {
-		if !now.After(m.until[i]) {
-			out.fresh |= 2 << i
+	fresh |= k.more.unasked
+	failing = failing&^k.more.unasked | k.more.failing
+	for i := range k.more.until {
+		if !now.After(k.more.until[i]) {
+			fresh |= 2 << i
 		}
 	}
+	return fresh, failing
 }
 
 // answered writes what further sources say of the endpoint at a place.
 func (v *view) answered(at int) {
-	m := v.known[at].more
+	m, e := v.known[at].more, v.sources[at]
 	for i, from := range v.fills.further {
 		bit, page := uint64(2)<<i, m.pages.Of(from.Name)
 		m.until = append(m.until, time.Time{})
 		switch {
-		case !from.Selects(m.endpoint.Labels):
+		case !from.Selects(e.Labels):
 			m.unasked |= bit
 		case page != nil:
 			m.until[i] = page.FreshUntil(v.stale)
@@ -239,7 +277,7 @@ func (v *view) freshUntil(slot, at int, threshold time.Duration) (until time.Tim
 	k := &v.known[at]
 	from := v.fills.layout.Source(attributes.Slot{Type: attributes.Number, Index: slot})
 	switch {
-	case !from.Selects(k.endpoint.Labels):
+	case !from.Selects(v.sources[at].Labels):
 	case from == nil || from.Name == "":
 		if k.sample != nil {
 			until = k.sample.FreshUntil(threshold)
@@ -257,10 +295,10 @@ func (v *view) awaited(slot, at int) bool {
 	k := &v.known[at]
 	from := v.fills.layout.Source(attributes.Slot{Type: attributes.Number, Index: slot})
 	switch {
-	case !from.Selects(k.endpoint.Labels):
+	case !from.Selects(v.sources[at].Labels):
 		return false
 	case from == nil || from.Name == "":
-		return k.sample == nil && !k.endpoint.Failing()
+		return k.sample == nil && !v.sources[at].Failing()
 	}
 	return k.more.pages.Of(from.Name) == nil
 }
@@ -281,13 +319,18 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 	return age
 }
 
-// sampled writes what a sample says of the endpoint at a place; nil = there is none.
-func (v *view) sampled(at int, of *endpoints.Values) {
-	if len(v.fills.queued) > 0 && of != nil {
-		v.known[at].queued = of.BuiltIn(attributes.WaitingRequests)
+// resample writes what a sample says of the endpoint at a place; nil = there is none.
+func (v *view) resample(at int, sample *endpoints.Sample) {
+	k, values := &v.known[at], (*endpoints.Values)(nil)
+	k.sample, k.queued, k.until = sample, math.NaN(), math.MinInt64
+	if sample != nil && v.fills.page.Selects(v.sources[at].Labels) {
+		values, k.until = &sample.Values, sample.FreshUntil(v.stale).Sub(v.epoch)
+		if len(v.fills.queued) > 0 {
+			k.queued = values.BuiltIn(attributes.WaitingRequests)
+		}
 	}
 	for i := range v.fills.sampled {
-		v.columns.read(&v.fills.sampled[i], at, of)
+		v.columns.read(&v.fills.sampled[i], at, values)
 	}
 }
 

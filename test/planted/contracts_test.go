@@ -19,16 +19,29 @@ var contracts = map[string]contract{
 		file: "engine/schedule/run.go", was: "\t\tr.own.outdate()\n", is: "",
 	}, "engine/schedule", "Test"},
 	"the failed fetch of one source is that of all": {fault{
-		file: "engine/schedule/freshness.go", was: "return e.fresh&^e.failing&source != 0",
-		is: "return e.failing == 0 && e.fresh&source != 0",
+		file: "engine/schedule/freshness.go", was: "return r.view.fresh[at]&^r.view.failing[at]&source != 0",
+		is: "return r.view.failing[at] == 0 && r.view.fresh[at]&source != 0",
 	}, "engine/schedule", "Test"},
 	"all sources are as old as the oldest": {fault{
 		file: "engine/schedule/view.go", was: "!page.At.IsZero() && p.shown&(2<<i) != 0",
 		is: "!page.At.IsZero() && i >= 0",
 	}, "engine/schedule", "Test"},
 	"a further page never gets old": {fault{
-		file: "engine/schedule/view.go", was: "if !now.After(m.until[i]) {", is: "if !m.until[i].IsZero() {",
+		file: "engine/schedule/view.go", was: "if !now.After(k.more.until[i]) {",
+		is: "if !k.more.until[i].IsZero() {",
 	}, "engine/schedule", "Test"},
+	"an endpoint that takes the place of another keeps its values": {fault{
+		file: "engine/schedule/view.go", was: "	v.known[at].more = nil\n	v.resample(at, nil)",
+		is: "	v.known[at].more = nil",
+	}, "engine/schedule", "TestAUsed"},
+	"the next request keeps the endpoints of a subset": {fault{
+		file: "engine/schedule/view.go", was: "if !subset.Given {\n\t\tv.snapshot = snap",
+		is: "if true {\n\t\tv.snapshot = snap",
+	}, "engine/schedule", "TestASubset"},
+	"another snapshot is not noticed": {fault{
+		file: "engine/schedule/view.go", was: "req.Subset.Given || v.snapshot != snap",
+		is: "req.Subset.Given || v.snapshot == nil",
+	}, "engine/schedule", "TestAUsed"},
 	"unknown is 0": {fault{
 		file: "engine/endpoints/values.go", was: "return math.NaN()", is: "return 0 * math.Pi",
 	}, "engine/schedule", "Test"},
