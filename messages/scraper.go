@@ -79,7 +79,7 @@ type Scraping struct {
 	Metrics     bool          // ask for the metrics page
 	Models      string        // the source of the model list, by name; "" = do not ask for it
 	Interval    time.Duration // fixed, between two metrics pages; 0 = by what a page costs its server
-	ModelsEvery time.Duration // between two model lists; 0 = the default
+	ModelsEvery time.Duration // fixed, between two model lists; 0 = 30 s, less after a failure
 	// labels that an endpoint must have to be asked for its metrics page, and for its model list
 	Select, SelectModels Map[string, string]
 	Further              List[FurtherPage]

@@ -90,6 +90,24 @@ func TestAdapterThatTheListDoesNotHaveBringsTheNextListForward(t *testing.T) {
 	s.lists(3)
 }
 
+// An interval that the configuration names holds whatever happens, but for a server that restarted.
+func TestModelListKeepsItsInterval(t *testing.T) {
+	cfg := both
+	cfg.ModelsEvery = 5 * time.Second
+	s := newScene(t, cfg)
+	reading := endpointstest.Told{attributes.ActiveLoRAs: []string{"m", "new"}}.Reading("")
+	s.lives(200*time.Millisecond, reading)
+	s.stage.Tell(messages.ModelsListed{Number: s.lists(1), Failure: "status 500"})
+	s.lives(4500*time.Millisecond, reading)
+	s.lists(1)
+	s.lives(500*time.Millisecond, reading)
+	s.stage.Tell(messages.ModelsListed{Number: s.lists(2), Models: messages.ListOf("m")})
+	s.lives(4500*time.Millisecond, reading)
+	s.lists(2)
+	s.lives(500*time.Millisecond, reading)
+	s.lists(3)
+}
+
 func TestModelListThatIsLostIsAskedForAgain(t *testing.T) {
 	s := newScene(t, scraper.Config{Scraping: messages.Scraping{Models: "lists"}})
 	s.stage.Advance(2050 * time.Millisecond)

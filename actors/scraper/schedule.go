@@ -1,6 +1,7 @@
 package scraper
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -169,11 +170,14 @@ func (s *Scraper) listDue() time.Time {
 	if !s.list.due.IsZero() {
 		return s.list.due
 	}
-	if s.list.failures > 0 {
-		return s.list.began.Add(min(s.cfg.ModelsEvery, backoff(idleFloor, s.list.failures, false)))
+	if s.list.failures > 0 && s.cfg.ModelsEvery == 0 {
+		return s.list.began.Add(backoff(idleFloor, s.list.failures, false))
 	}
-	return s.list.began.Add(s.cfg.ModelsEvery)
+	return s.list.began.Add(s.listEvery())
 }
+
+// listEvery returns the time from one model list to the next.
+func (s *Scraper) listEvery() time.Duration { return cmp.Or(s.cfg.ModelsEvery, modelsEvery) }
 
 // arm sets the timer to the next time at which a fetch may be due or lost. While nothing is in flight, it is not later
 // than the interval under load, because requests may come meanwhile.

@@ -44,7 +44,7 @@ type Fetcher interface {
 
 // Config holds what all scrapers have in common. ScrapingReplaced replaces its first two fields.
 type Config struct {
-	messages.Scraping               // of the configuration in force; a ModelsEvery of 0 = 30 s
+	messages.Scraping               // of the configuration in force
 	Number            uint64        // of that configuration
 	Timeout           time.Duration // of a fetch, as the fetcher has it; 0 = 1 s
 	Endpoints         func() int    // number of endpoints that are scraped, this one included; nil = 1
@@ -85,7 +85,6 @@ type server struct {
 
 // New returns a scraper that waits for EndpointAssigned.
 func New(cfg Config, target Target, fetcher Fetcher, metrics *Metrics) *Scraper {
-	cfg.ModelsEvery = cmp.Or(cfg.ModelsEvery, modelsEvery)
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	if cfg.Endpoints == nil {
 		cfg.Endpoints = func() int { return 1 }
@@ -145,7 +144,6 @@ func (s *Scraper) onScrapingReplaced(ctx runtime.Context[messages.ScraperMsg], m
 		return
 	}
 	s.cfg.Number, s.cfg.Scraping = m.Number, m.Scraping
-	s.cfg.ModelsEvery = cmp.Or(s.cfg.ModelsEvery, modelsEvery)
 	s.choose(ctx)
 	if m.Scraping.Anew {
 		soon := ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(startSpread))))
@@ -205,7 +203,7 @@ func (s *Scraper) listCame(models messages.List[string]) {
 	s.cfg.Served(s.server.models...)
 	names := endpoints.NameList{Attribute: attributes.Models.Name, Values: s.server.models}
 	s.publish(endpoints.Page{
-		Source: s.cfg.Models, At: s.list.began, Interval: s.cfg.ModelsEvery,
+		Source: s.cfg.Models, At: s.list.began, Interval: s.listEvery(),
 		Values: endpoints.Values{Lists: []endpoints.NameList{names}},
 	})
 }
@@ -286,9 +284,10 @@ func (s *Scraper) noticeRestart(page *endpoints.Sample) {
 	}
 }
 
-// noticeAdapters asks for the model list early when the page names an adapter that the list does not have.
+// noticeAdapters asks for the model list early when the page names an adapter that the list does not have, unless the
+// configuration says how often it is asked for.
 func (s *Scraper) noticeAdapters(now time.Time, page *endpoints.Sample) {
-	if !s.list.answered || now.Sub(s.server.askedNew) < newAdapterPause {
+	if s.cfg.ModelsEvery > 0 || !s.list.answered || now.Sub(s.server.askedNew) < newAdapterPause {
 		return
 	}
 	for _, name := range page.Names(attributes.ActiveLoRAs) {
