@@ -17,6 +17,27 @@ type Cursor struct {
 
 // Next reads one field. It returns false at the end and at the first malformed field, which sets Bad.
 func (c *Cursor) Next() bool {
+	b := c.Rest
+	if len(b) < 2 || b[0]&0x87 != byte(protowire.BytesType) || b[0] < 8 {
+		return c.next()
+	}
+	size, n := uint64(b[1]), 2 // most fields are length-delimited, and have a tag of one byte
+	if size >= 0x80 {
+		if size, n = protowire.ConsumeVarint(b[1:]); n < 0 {
+			return c.fail()
+		}
+		n++
+	}
+	if size > uint64(len(b)-n) {
+		return c.fail()
+	}
+	end := n + int(size)
+	c.Num, c.Typ, c.Bytes, c.Rest = protowire.Number(b[0]>>3), protowire.BytesType, b[n:end], b[end:]
+	return true
+}
+
+// next reads a field of any form.
+func (c *Cursor) next() bool {
 	if len(c.Rest) == 0 {
 		return false
 	}

@@ -1,6 +1,8 @@
 package records
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
@@ -72,12 +74,14 @@ func (u *unpacker) decision(d *messages.Decision, s *shape) {
 func (p *packer) endpoints(list messages.List[messages.EndpointID]) {
 	p.count(list.Len())
 	var last messages.EndpointID
+	to := p.to
 	for i := range list.Len() {
 		id := list.At(i)
-		p.signed(int64(id.Slot) - int64(last.Slot))
-		p.signed(int64(id.Generation) - int64(last.Generation))
+		to = binary.AppendVarint(to, int64(id.Slot)-int64(last.Slot))
+		to = binary.AppendVarint(to, int64(id.Generation)-int64(last.Generation))
 		last = id
 	}
+	p.to = to
 }
 
 func (u *unpacker) endpoints() messages.List[messages.EndpointID] {
@@ -136,9 +140,11 @@ func (u *unpacker) run(run *messages.ProfileRun, s *runShape) {
 
 func (p *packer) floats(list messages.List[float32]) {
 	p.count(list.Len())
+	to := p.to
 	for i := range list.Len() {
-		p.float(list.At(i))
+		to = binary.LittleEndian.AppendUint32(to, math.Float32bits(list.At(i)))
 	}
+	p.to = to
 }
 
 func (u *unpacker) floats() messages.List[float32] {

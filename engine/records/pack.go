@@ -182,14 +182,15 @@ func (u *unpacker) octet() byte {
 
 func (p *packer) events(list messages.List[messages.RecordEvent]) {
 	p.count(list.Len())
-	for _, e := range list.All() {
+	for i := range list.Len() {
+		e := list.At(i)
 		n := p.steps.of(step{e.Name, e.To})
 		if p.to = append(p.to, n); n == 0 {
 			p.texts(e.Name, e.To)
 		}
-		p.signed(int64(e.At))
-		p.signed(int64(e.Waited))
-		p.signed(int64(e.Took))
+		to := binary.AppendVarint(p.to, int64(e.At)) // a local slice costs less to append to
+		to = binary.AppendVarint(to, int64(e.Waited))
+		p.to = binary.AppendVarint(to, int64(e.Took))
 	}
 }
 

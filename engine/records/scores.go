@@ -37,6 +37,9 @@ type column struct {
 
 // scores packs the scores of all runs, with as many bits for each as there is room for within budget.
 func (p *packer) scores(runs messages.List[messages.ProfileRun], budget int) {
+	if p.plain(runs, budget-len(p.to)) {
+		return
+	}
 	width, next := p.examine(runs, budget-len(p.to)), 0
 	p.to = append(p.to, byte(width))
 	for i := range runs.Len() {
@@ -54,6 +57,29 @@ func (p *packer) scores(runs messages.List[messages.ProfileRun], budget int) {
 			}
 		}
 	}
+}
+
+// plain packs all scores as they are, without a look at them, if there is room for that. It reports whether it did.
+func (p *packer) plain(runs messages.List[messages.ProfileRun], room int) bool {
+	room-- // the width
+	for i := range runs.Len() {
+		run := runs.At(i)
+		for j := range run.Scorers.Len() {
+			room -= 1 + binary.MaxVarintLen32 + 4*run.Scorers.At(j).Scores.Len()
+		}
+	}
+	if room < 0 {
+		return false
+	}
+	p.to = append(p.to, mostBits+1)
+	for i := range runs.Len() {
+		run := runs.At(i)
+		for j := range run.Scorers.Len() {
+			p.to = append(p.to, byte(whole))
+			p.floats(run.Scorers.At(j).Scores)
+		}
+	}
+	return true
 }
 
 // examine chooses the coding of each column. It returns the bits of a level for which there is room; more than mostBits
