@@ -1,0 +1,67 @@
+// Package memory is what plugins keep of one request for later ones: the endpoints of sessions, and the order in which
+// endpoints were used. It never grows beyond its tables, and what it has lost is as if it had never been: no plugin may
+// depend on it. It holds hashes, no session's id.
+package memory
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Sizes of the tables, for all plugins together.
+const (
+	mostSessions = 1 << 17
+	mostUses     = 1 << 14
+)
+
+// Tables holds the tables of all plugins. The actor memory alone writes them; any goroutine may read.
+type Tables struct{ tables [2]Table }
+
+// NewTables returns empty tables. They take their memory with their first entries.
+func NewTables() *Tables {
+	m := new(Tables)
+	m.tables[messages.SessionTable].size = mostSessions / ways
+	m.tables[messages.UseTable].size = mostUses / ways
+	return m
+}
+
+// Keep enters what a plugin keeps.
+func (m *Tables) Keep(k messages.Kept, now time.Time) {
+	var until time.Time
+	if k.For > 0 {
+		until = now.Add(k.For)
+	}
+	m.tables[k.Table].put(k.Key, k.Endpoint, until, now)
+}
+
+// Reset removes everything, whatever state a panic of the writer left.
+func (m *Tables) Reset() {
+	for i := range m.tables {
+		m.tables[i].reset()
+	}
+}
+
+// Stats returns the figures of a table.
+func (m *Tables) Stats(of messages.MemoryTable) Stats { return m.tables[of].stats }
+
+// View is what plugins see of the tables at one time. The zero View is empty.
+type View struct {
+	tables *Tables
+	now    time.Time
+}
+
+// At returns what the tables hold at a time; nil Tables hold nothing.
+func (m *Tables) At(now time.Time) View { return View{m, now} }
+
+// find returns an entry that has not expired; nil = there is none.
+func (v View) find(in messages.MemoryTable, key uint64) *entry {
+	if v.tables == nil {
+		return nil
+	}
+	e := v.tables.tables[in].find(key)
+	if e == nil || e.expired(v.now) {
+		return nil
+	}
+	return e
+}

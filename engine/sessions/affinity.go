@@ -1,0 +1,215 @@
+// Package sessions finds the server of a request's session: by a header that responses have, or by what is kept of
+// earlier requests with the same session id. It never says what that means for a pick: a filter and a scorer do.
+package sessions
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/memory"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// Strategies.
+const (
+	encodedEndpoint = "encoded_endpoint_header"
+	sessionID       = "session_id"
+)
+
+// Affinity is what a plugin knows of sessions. Plugins embed it, with its parameters.
+type Affinity struct {
+	// Strategy says how the server of a session is known. With encoded_endpoint_header each response has a header that
+	// names the server, and later requests bring that header. With session_id requests bring an id of their own, and
+	// Signalbox keeps the server that served each last. At first, after a time without requests, and while the server
+	// is ejected, any server may be picked.
+	Strategy string `json:"strategy"`
+	// EncodedEndpointHeaderConfig is for encoded_endpoint_header.
+	EncodedEndpointHeaderConfig EncodedEndpointHeader `json:"encodedEndpointHeaderConfig"`
+	// SessionIDConfig is for session_id.
+	SessionIDConfig SessionID `json:"sessionIdConfig"`
+	// ProfileName names the profile whose server counts, such as prefill; empty = the one that serves.
+	ProfileName string `json:"profileName"`
+
+	token attributes.HeaderSlot
+	ids   []attributes.HeaderSlot // by source
+	kept  memory.Sessions
+}
+
+// EncodedEndpointHeader is a header of requests and responses.
+type EncodedEndpointHeader struct {
+	// Header is the name of the header of requests and responses. Clients must not rely on what it holds.
+	Header string `json:"header"`
+}
+
+// SessionID says where the id of a session is, and how long its server counts.
+type SessionID struct {
+	// Sources are where the id is, tried in their order; without any it is the header x-session-id. Of an id the first
+	// 128 bytes count.
+	Sources []Source `json:"sources"`
+	// EvictionTTLSeconds is how long the server of a session counts after a request; more than 0.
+	EvictionTTLSeconds float64 `json:"evictionTtlSeconds"`
+	// EvictionSweepSeconds has no effect: a session that has ended does not count at once.
+	EvictionSweepSeconds float64 `json:"evictionSweepSeconds" effect:"warning"`
+}
+
+// Source is where the id of a session may be.
+type Source struct {
+	// Header is the name of a header of requests.
+	Header string `json:"header"`
+	// Attribute is refused, because no plugin emits attributes of requests yet.
+	Attribute string `json:"attribute" effect:"none"`
+	// Producer is refused like attribute.
+	Producer string `json:"producer" effect:"none"`
+}
+
+// Standard returns an affinity with its defaults.
+func Standard() Affinity {
+	return Affinity{
+		Strategy:                    encodedEndpoint,
+		EncodedEndpointHeaderConfig: EncodedEndpointHeader{Header: "x-session-token"},
+		SessionIDConfig:             SessionID{EvictionTTLSeconds: 300, EvictionSweepSeconds: 10},
+	}
+}
+
+// Validate returns which parameters are out of range.
+func (a *Affinity) Validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if a.Strategy != encodedEndpoint && a.Strategy != sessionID {
+		fail("strategy: got %q, want %s or %s", clip.Value(a.Strategy), encodedEndpoint, sessionID)
+	}
+	if name := a.EncodedEndpointHeaderConfig.Header; !attributes.SettableHeader(name, "") {
+		fail("encodedEndpointHeaderConfig.header: got %q, want the name of a header in lower case that a response may "+
+			"have", clip.Value(name))
+	}
+	for i, s := range a.SessionIDConfig.Sources {
+		at := fmt.Sprintf("sessionIdConfig.sources[%d]", i)
+		switch {
+		case s.Attribute != "" || s.Producer != "":
+			fail("%s.attribute: no plugin emits attributes of requests yet, want a header", at)
+		case s.Header == "":
+			fail("%s.header: missing", at)
+		}
+	}
+	if ttl := a.SessionIDConfig.EvictionTTLSeconds; !(ttl > 0 && ttl <= float64(mostSeconds)) {
+		fail("sessionIdConfig.evictionTtlSeconds: got %v, want more than 0, at most %d", ttl, mostSeconds)
+	}
+	return errors.Join(errs...)
+}
+
+// mostSeconds is what a time.Duration can hold.
+const mostSeconds = int(math.MaxInt64 / time.Second)
+
+// CountsIn returns the name of the profile whose server counts; "" = the one that serves.
+func (a *Affinity) CountsIn() (profile string) { return a.ProfileName }
+
+// Declare asks for the headers, or for the table of sessions.
+func (a *Affinity) Declare(r *attributes.Reader) {
+	if a.Strategy != sessionID {
+		a.token = r.Header(a.EncodedEndpointHeaderConfig.Header)
+		return
+	}
+	a.kept = memory.NewSessions(r)
+	for _, s := range a.SessionIDConfig.Sources {
+		a.ids = append(a.ids, r.Header(s.Header))
+	}
+	if len(a.ids) == 0 {
+		a.ids = append(a.ids, r.Header("x-session-id"))
+	}
+}
+
+// Bound returns which candidate is the server of the request's session; -1 = the request has no session, or its server
+// is no candidate or ejected: a session whose server fails moves.
+func (a *Affinity) Bound(in *schedule.Input) int {
+	if a.Strategy == sessionID {
+		return a.keptAt(in)
+	}
+	token, given := in.Header(a.token)
+	if !given {
+		return -1
+	}
+	named, err := base64.StdEncoding.DecodeString(token)
+	if err != nil {
+		return -1
+	}
+	for i, c := range in.Candidates().All() {
+		if string(c.Address()) == string(named) && !in.Ejected(i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// keptAt returns which candidate was picked for an earlier request with the same session id; -1 = none was, or it is
+// ejected.
+func (a *Affinity) keptAt(in *schedule.Input) int {
+	session := a.session(in)
+	if session == "" {
+		return -1
+	}
+	endpoint, known := a.kept.Endpoint(in.Memory(), session)
+	if !known {
+		return -1
+	}
+	for i, c := range in.Candidates().All() {
+		if c.ID() == endpoint && !in.Ejected(i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// session returns the id of the request's session; "" = it has none.
+func (a *Affinity) session(of interface {
+	Header(attributes.HeaderSlot) (string, bool)
+}) string {
+	for _, slot := range a.ids {
+		if id, _ := of.Header(slot); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// PreRequest keeps the server of a session that has an id. A probe leaves the session where it was.
+func (a *Affinity) PreRequest(p *schedule.Picked, _ *schedule.Headers) schedule.Refusal {
+	if a.Strategy != sessionID || p.Probe() {
+		return schedule.Refusal{}
+	}
+	if session := a.session(p); session != "" {
+		if endpoint, ok := a.server(p, 0); ok {
+			lasts := time.Duration(a.SessionIDConfig.EvictionTTLSeconds * float64(time.Second))
+			a.kept.Keep(p.Notes(), session, endpoint.ID(), lasts)
+		}
+	}
+	return schedule.Refusal{}
+}
+
+// ResponseHeaders names the server of a session in the response, if requests are to bring it.
+func (a *Affinity) ResponseHeaders(p *schedule.Picked, destination int, set *schedule.Headers) {
+	if a.Strategy == sessionID {
+		return
+	}
+	if endpoint, ok := a.server(p, destination); ok {
+		set.Set(a.EncodedEndpointHeaderConfig.Header, base64.StdEncoding.EncodeToString([]byte(endpoint.Address())))
+	}
+}
+
+// server returns the server of the session if a destination serves; false = the profile that counts picked none.
+func (a *Affinity) server(p *schedule.Picked, destination int) (schedule.Candidate, bool) {
+	if a.ProfileName == "" || a.ProfileName == p.Primary().Profile {
+		endpoint, _ := p.Destination(destination)
+		return endpoint, true
+	}
+	for _, r := range p.Results().All() {
+		if r.Profile == a.ProfileName && r.Ranked.Len() > 0 {
+			return p.Endpoint(int(r.Ranked.At(0))), true
+		}
+	}
+	return schedule.Candidate{}, false
+}
