@@ -55,10 +55,11 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 	return &cycle.Deps{
 		Flow: p.flowOf, Pool: p.endpoints,
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
+		Memory:  runtime.Handed[messages.MemoryMsg](p.sys, "cycle", "memory", p.refs.memory),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
 		Book:    book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: p.sys, Matcher: p.index, Rand: p.sys.Rand(i),
+			Clock: p.sys, Matcher: p.index, Memory: p.kept, Rand: p.sys.Rand(i),
 		}),
 		Estimates: p.estimates, Status: p.world.Status, Metrics: p.families,
 		Report: p.world.Report, Limits: p.cfg.Limits, EmitScores: p.cfg.EmitScores,

@@ -12,12 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/actors/memory"
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	tables "github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -31,6 +33,7 @@ type Picker struct {
 	sys       *runtime.System
 	endpoints *endpoints.Published
 	index     *blockindex.Index
+	kept      *tables.Tables     // by plugins
 	estimates *records.Estimates // of output tokens; all loops learn together
 	families  *cycle.Families
 	refs      refs
@@ -41,6 +44,7 @@ type Picker struct {
 // refs holds the references to the actors of which the picker has exactly one.
 type refs struct {
 	prefix   runtime.Ref[messages.PrefixMsg]
+	memory   runtime.Ref[messages.MemoryMsg]
 	outlier  runtime.Ref[messages.OutlierMsg]
 	pool     runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
@@ -51,7 +55,7 @@ type refs struct {
 func New(cfg Config, world World) (*Picker, error) {
 	p := &Picker{
 		cfg: cfg, world: world, endpoints: endpoints.NewPublished(), index: blockindex.NewIndex(cfg.PrefixBlocks),
-		estimates: records.NewEstimates(),
+		kept: tables.NewTables(), estimates: records.NewEstimates(),
 	}
 	p.cfg.Runtime.OnPanic = p.panicked
 	p.sys = runtime.New(p.cfg.Runtime)
@@ -69,7 +73,9 @@ func (p *Picker) panicked(caught runtime.Panic) {
 }
 
 func (p *Picker) begin() error {
-	for _, spawn := range []func() error{p.spawnPrefix, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder} {
+	for _, spawn := range []func() error{
+		p.spawnPrefix, p.spawnMemory, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder,
+	} {
 		if err := spawn(); err != nil {
 			return err
 		}
@@ -97,6 +103,16 @@ func (p *Picker) spawnPrefix() error {
 	}
 	p.refs.prefix, err = spawn[messages.PrefixMsg](p, p.sys.Loops()-1, "prefix", messages.PrefixStarted{},
 		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(p.index, metrics) })
+	return err
+}
+
+func (p *Picker) spawnMemory() error {
+	metrics, err := memory.NewMetrics(p.world.Metrics)
+	if err != nil {
+		return err
+	}
+	p.refs.memory, err = spawn[messages.MemoryMsg](p, p.sys.Loops()-1, "memory", messages.MemoryStarted{},
+		func() runtime.Actor[messages.MemoryMsg] { return memory.New(p.kept, metrics) })
 	return err
 }
 
@@ -216,5 +232,5 @@ func (p *Picker) closeOrder() []runtime.Target {
 	for _, l := range p.loops {
 		all = append(all, l.flow)
 	}
-	return append(all, p.refs.prefix, p.refs.pool, p.refs.recorder, p.refs.outlier)
+	return append(all, p.refs.prefix, p.refs.memory, p.refs.pool, p.refs.recorder, p.refs.outlier)
 }

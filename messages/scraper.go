@@ -37,8 +37,11 @@ type ScrapeFinished struct {
 	Number    uint32        // of the scrape that asked
 	Failure   string        // why there is no page; "" = there is one
 	Took      time.Duration // from the request to the page's last byte
-	PageBytes int           // 0 = there is no page
+	PageBytes int           // that the endpoint sent; 0 = there is no page, or it is of the whole pool
 	Reading   Reading
+	Shared    bool          // the page is of the whole pool, and was read for another scrape
+	Age       time.Duration // that the page had when this scrape began
+	Expires   time.Duration // after this scrape began, as the page's author said; 0 = its age decides
 }
 
 // Reading is what one page says: those attributes that are read and that it has.

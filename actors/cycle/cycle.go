@@ -29,6 +29,7 @@ type Limits struct {
 type Deps struct {
 	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
+	Memory    messages.Sink[messages.MemoryMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
 	Pool      *endpoints.Published
 	Scheduler *schedule.Scheduler       // the loop's
@@ -64,6 +65,7 @@ type Cycle struct {
 type aftermath struct {
 	due    bool  // some learn how it ends
 	values []any // of their private slots
+	kept   messages.List[messages.Kept]
 }
 
 // arrival is what the first message brought. It is empty only in the phase created.
@@ -211,8 +213,9 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.loadStages(out.Stages)
 	blocks := c.req.Blocks
 	c.placePrompt(ctx, out.Stages)
+	c.keep(ctx, out.Kept)
 	c.noteDestinations(out)
-	c.plugins = aftermath{c.plan.HasEnds() && !c.check, out.Values}
+	c.plugins = aftermath{c.plan.HasEnds() && !c.check, out.Values, out.Kept}
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
 	made := messages.PickMade{
@@ -223,6 +226,25 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	}
 	c.account.onAnswered(c.answer(ctx, made))
 	c.runShadows(ctx, blocks)
+}
+
+// keep tells what plugins keep of the pick for later requests. If the message is lost, later requests do without.
+func (c *Cycle) keep(ctx runtime.Context[messages.CycleMsg], kept messages.List[messages.Kept]) {
+	if kept.Len() > 0 && !c.check {
+		tell[messages.MemoryMsg](c, ctx, c.deps.Memory, toMemory, messages.PickKept{Request: c.req.ID, Kept: kept})
+	}
+}
+
+// keepServed has the sessions that are kept at the chosen endpoint follow the request to the one that serves it.
+func (c *Cycle) keepServed(ctx runtime.Context[messages.CycleMsg], at messages.EndpointID) {
+	var moved []messages.Kept
+	for _, k := range c.plugins.kept.All() {
+		if k.Table == messages.SessionTable && k.Endpoint == c.chosen.ID && at.Generation > 0 {
+			k.Endpoint = at
+			moved = append(moved, k)
+		}
+	}
+	c.keep(ctx, messages.TakeList(moved))
 }
 
 // runShadows has the shadow profiles pick too, now that the stream has its answer.
@@ -272,6 +294,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		where = c.servedByNone()
 	case m.Served != "" && !c.sentFirst(m.Served):
 		where = c.move(m.Served)
+		c.keepServed(ctx, where)
 		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
 	c.judge(m.Status)

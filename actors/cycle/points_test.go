@@ -2,10 +2,12 @@ package cycle_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -125,5 +127,59 @@ func TestRefusedPickLeavesNothing(t *testing.T) {
 	r := s.over(messages.NoCapacity)
 	if len(v.ends) != 0 || r.Decision.Profiles.Len() != 1 || r.Served != (messages.EndpointID{}) {
 		t.Errorf("told %v; served by %v, %d runs", v.ends, r.Served, r.Decision.Profiles.Len())
+	}
+}
+
+// keeper is a plugin that keeps the endpoint of a session.
+type keeper struct {
+	sessions memory.Sessions
+	refusal  schedule.Refusal
+}
+
+func (k *keeper) PreRequest(p *schedule.Picked, _ *schedule.Headers) schedule.Refusal {
+	endpoint, _ := p.Destination(0)
+	k.sessions.Keep(p.Notes(), "s", endpoint.ID(), time.Minute)
+	return k.refusal
+}
+
+// What plugins keep of a pick is told once, and again if another endpoint serves. Nothing is told of a check or of a
+// pick that was refused.
+func TestMemoryIsToldWhatPluginsKeep(t *testing.T) {
+	for name, c := range map[string]struct {
+		check   bool
+		refusal schedule.Refusal
+		served  messages.Address
+		want    []messages.EndpointID
+	}{
+		"served":    {served: addresses[first], want: []messages.EndpointID{first}},
+		"elsewhere": {served: addresses[second], want: []messages.EndpointID{first, second}},
+		"stranger":  {served: "10.9.9.9:80", want: []messages.EndpointID{first}},
+		"check":     {check: true, served: addresses[second]},
+		"refused":   {refusal: schedule.Refusal{Reason: messages.NoCapacity}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.plan.Serve(schedule.PointStep{Plugin: &keeper{refusal: c.refusal}})
+			s.play()
+			s.cycle.Tell(messages.RequestArrived{
+				Request: s.asked, Flow: line, ArrivedAt: s.cycle.Clock(), Deadline: s.cycle.Clock().Add(time.Hour),
+				Stream: s.stream, Check: c.check,
+			})
+			s.cycle.Tell(messages.Dispatched{})
+			if c.served != "" {
+				s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: c.served})
+			}
+			var got []messages.EndpointID
+			for _, m := range s.memory.Told() {
+				kept, ok := m.(messages.PickKept)
+				if !ok || kept.Request != 7 || kept.Kept.Len() != 1 || kept.Kept.At(0).For != time.Minute {
+					t.Fatalf("memory was told %+v, want where request 7 went", m)
+				}
+				got = append(got, kept.Kept.At(0).Endpoint)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("the session was kept at %v, want %v", got, c.want)
+			}
+		})
 	}
 }

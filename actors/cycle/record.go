@@ -36,10 +36,13 @@ const (
 	toStream
 	toFlow
 	toPrefix
+	toMemory
 )
 
 // receivers are the names of receivers in records.
-var receivers = [...]string{toCycle: "", toStream: "stream", toFlow: "flow", toPrefix: "prefix"}
+var receivers = [...]string{
+	toCycle: "", toStream: "stream", toFlow: "flow", toPrefix: "prefix", toMemory: "memory",
+}
 
 // tell tells another actor a message and notes that in the record. It reports whether the message was taken, and
 // returns when it was told, since the request's arrival.

@@ -47,6 +47,7 @@ type scene struct {
 	flow    *runtimetest.Probe[messages.FlowMsg]
 	stream  *runtimetest.Probe[messages.StreamMsg]
 	prefix  *runtimetest.Probe[messages.PrefixMsg]
+	memory  *runtimetest.Probe[messages.MemoryMsg]
 	outlier *runtimetest.Probe[messages.OutlierMsg]
 	pool    *endpoints.Published
 	book    *records.Book
@@ -66,8 +67,8 @@ func newScene(t *testing.T) *scene {
 	s := &scene{
 		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
-		outlier: runtimetest.NewProbe[messages.OutlierMsg](t),
-		pool:    endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
+		outlier: runtimetest.NewProbe[messages.OutlierMsg](t), memory: runtimetest.NewProbe[messages.MemoryMsg](t),
+		pool: endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
 		reg: prometheus.NewRegistry(), asked: hello,
 	}
 	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
@@ -87,7 +88,8 @@ func newScene(t *testing.T) *scene {
 func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Prefix: s.prefix, Outlier: s.outlier, Pool: s.pool, Book: s.book, Estimates: s.estimates, Status: status,
+		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Pool: s.pool, Book: s.book,
+		Estimates: s.estimates, Status: status,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
 			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)),
 		}),

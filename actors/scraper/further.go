@@ -101,20 +101,26 @@ func (s *Scraper) onFurtherFinished(ctx runtime.Context[messages.ScraperMsg], m 
 	if f == nil || !f.pending || m.Number != f.number {
 		return // this fetch was given up
 	}
-	if m.Failure != "" {
+	switch {
+	case m.Failure != "" && m.Shared: // asking again at the usual time costs nobody anything
+		f.pending, f.failures = false, 0
+		s.publishFailure(f.of.Source)
+	case m.Failure != "":
 		s.metrics.further(f.of).fail()
 		s.furtherFailed(f)
-	} else {
+	default:
 		s.furtherCame(ctx, f, m)
 	}
 	s.step(ctx)
 }
 
-// furtherCame publishes the page of a further source, which is as old as this answer.
+// furtherCame publishes the page of a further source, which is as old as its reading.
 func (s *Scraper) furtherCame(
 	ctx runtime.Context[messages.ScraperMsg], f *further, m messages.ScrapeFinished,
 ) {
-	s.metrics.further(f.of).succeed(m.Took)
+	if !m.Shared {
+		s.metrics.further(f.of).succeed(m.Took)
+	}
 	if !f.of.Document {
 		s.metrics.pageBytes.Add(float64(m.PageBytes))
 	}
@@ -124,9 +130,14 @@ func (s *Scraper) furtherCame(
 		f.due = ctx.Now().Add(time.Duration(ctx.Rand().Int64N(int64(every))))
 	}
 	f.pending, f.answered, f.failures = false, true, 0
-	s.publish(endpoints.Page{
-		Source: f.of.Source, At: f.began, Interval: every, Values: f.totals.values(m.Reading, f.began),
-	})
+	read := f.began.Add(-m.Age)
+	page := endpoints.Page{
+		Source: f.of.Source, At: read, Interval: every, Values: f.totals.values(m.Reading, read),
+	}
+	if m.Expires > 0 {
+		page.Expires = f.began.Add(m.Expires)
+	}
+	s.publish(page)
 }
 
 // furtherFailed notes that the newest fetch of a further source brought nothing. Its last page stays, and ages.

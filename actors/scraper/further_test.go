@@ -75,6 +75,39 @@ func TestFurtherSourcesHaveTheirOwnTurnsIntervalsAndAges(t *testing.T) {
 	}
 }
 
+// A page of the whole pool may have been read for another endpoint. It is as old as that reading,
+// and counts as one fetch.
+func TestPagesAreAsOldAsTheirReading(t *testing.T) {
+	s := newScene(t, scraper.Config{Scraping: furtherEvery(time.Second, time.Hour)})
+	s.stage.Advance(100 * time.Millisecond)
+	asked := s.fetcher.further["gpu"][0]
+	finished := messages.ScrapeFinished{
+		Source: "gpu", Number: asked.number, Shared: true, Age: 300 * time.Millisecond, Expires: time.Minute,
+		Reading: messages.Reading{Numbers: messages.ListOf(messages.Extracted{Attribute: "a/b", Value: 7})},
+	}
+	s.stage.Tell(finished)
+	if p := s.target.Pages().Of("gpu"); p.Value("a/b", "") != 7 || !p.At.Equal(asked.at.Add(-finished.Age)) ||
+		!p.Expires.Equal(asked.at.Add(time.Minute)) {
+		t.Errorf("got %+v, want the page of %v before the scrape at %v", p, finished.Age, asked.at)
+	}
+	s.stage.Advance(time.Second)
+	asked = s.fetcher.further["gpu"][1]
+	s.stage.Tell(messages.ScrapeFinished{Source: "gpu", Number: asked.number, Shared: true, Failure: "status 500"})
+	if !s.target.Pages().Of("gpu").Failing {
+		t.Error("a shared failure is none")
+	}
+	s.counts("llm_d_epp_datalayer_poll_errors_total", 0, "metrics-data-source")
+	for i := range 5 { // it costs nothing to ask again, so that a document which comes is found within an interval
+		s.stage.Advance(time.Second)
+		if len(s.fetcher.further["gpu"]) != 3+i {
+			t.Fatalf("asked %d times within %d s after shared failures, want once a second",
+				len(s.fetcher.further["gpu"]), 2+i)
+		}
+		number := s.fetcher.further["gpu"][2+i].number
+		s.stage.Tell(messages.ScrapeFinished{Source: "gpu", Number: number, Shared: true, Failure: "status 500"})
+	}
+}
+
 func TestFailureOfAFurtherSourceLeavesItsPage(t *testing.T) {
 	s := newScene(t, scraper.Config{Scraping: furtherEvery(time.Second, time.Hour)})
 	s.stage.Advance(100 * time.Millisecond)

@@ -48,6 +48,12 @@ type Config struct {
 	// An error says why nothing changed. nil = the configuration never changes
 	Reload, Restore func() error
 
+	// Push brings a document into force as the values of a source, for a time. It returns the number of values of each
+	// attribute. A NoSource says that there is no such source. nil = nothing is pushed
+	Push      func(source string, document []byte, ttl time.Duration) (map[string]int, error)
+	PushBytes int64 // the longest document
+	Tokens    bool  // requests that get here have a token
+
 	Profiles     bool          // show profiles of the process
 	OpenDebug    bool          // answer /debug to every peer; false = to loopback peers only
 	AnswerWithin time.Duration // how long the recorder may take; 0 = 2 s
@@ -82,6 +88,10 @@ func NewHandler(cfg Config) http.Handler {
 	}
 	for _, c := range h.changes() {
 		mux.Handle("POST "+c.path, h.guard(h.change(c.do)))
+	}
+	if h.Push != nil {
+		mux.Handle("PUT "+sourcesPath+"{source}", strict([]string{"ttl"}, h.push))
+		mux.HandleFunc(sourcesPath, h.pushOnly)
 	}
 	h.profiles(mux)
 	mux.Handle("/debug/", h.guard(h.noSuchPath))
@@ -183,6 +193,12 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 			v.Paths = append(v.Paths, pathView{"POST " + c.path, c.about, []string{"format"}})
 			rows = append(rows, []string{"POST " + c.path, c.about}, []string{"", "?format"})
 		}
+	}
+	if h.Push != nil && h.mayNotPush(r) == "" {
+		p := pathView{"PUT " + sourcesPath + "{source}", "takes a document as the values of a source that waits for it",
+			[]string{"format", "ttl"}}
+		v.Paths = append(v.Paths, p)
+		rows = append(rows, []string{p.Path, p.About}, []string{"", "?format ?ttl"})
 	}
 	if wantsJSON(r) {
 		writeJSON(w, http.StatusOK, v)
@@ -319,10 +335,7 @@ func (h *handler) configuration(w http.ResponseWriter, r *http.Request) {
 // machine alone may ask for it, whatever may see debug pages, and no web page may that a browser here shows.
 func (h *handler) change(do func() error) http.HandlerFunc {
 	return strict(nil, func(w http.ResponseWriter, r *http.Request) {
-		why := notLocal(r)
-		if why == "" && r.Header.Get("Origin") != "" {
-			why = "a web page sent this request"
-		}
+		why := notOurs(r)
 		switch {
 		case why != "":
 			fail(w, http.StatusForbidden, "not-loopback", "the configuration is changed by loopback peers only: "+why)

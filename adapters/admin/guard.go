@@ -70,6 +70,18 @@ func notLocal(r *http.Request) string {
 	return ""
 }
 
+// notOurs returns why a request that changes something does not count as one from this machine; "" = it does. A web
+// page that a browser on this machine shows may not send one.
+func notOurs(r *http.Request) string {
+	if why := notLocal(r); why != "" {
+		return why
+	}
+	if r.Header.Get("Origin") != "" {
+		return "a web page sent this request"
+	}
+	return ""
+}
+
 func localHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

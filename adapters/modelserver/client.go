@@ -63,22 +63,37 @@ func (f *Fetcher) get(page Page, of messages.Address, within *bounds, body *[]by
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 	defer cancel()
+	if err := f.turn(ctx, within.turns); err != nil {
+		return err
+	}
+	defer func() { <-within.turns }()
+	return f.getFrom(ctx, address, page.AnyCertificate, within.bytes, body)
+}
+
+// turn waits until there is room in turns, and takes it.
+func (f *Fetcher) turn(ctx context.Context, turns chan struct{}) error {
 	select {
-	case within.turns <- struct{}{}:
-		defer func() { <-within.turns }()
+	case turns <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		if f.ctx.Err() != nil {
 			return f.ctx.Err()
 		}
 		return errNoTurn
 	}
+}
+
+// getFrom reads what is at an address into body, within the limit in bytes.
+func (f *Fetcher) getFrom(
+	ctx context.Context, address string, anyCertificate bool, limit int64, body *[]byte,
+) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("User-Agent", "signalbox")
 	client := f.verifying
-	if page.AnyCertificate {
+	if anyCertificate {
 		client = f.trusting
 	}
 	answer, err := client.Do(req)
@@ -90,13 +105,13 @@ func (f *Fetcher) get(page Page, of messages.Address, within *bounds, body *[]by
 		_, _ = io.CopyN(io.Discard, answer.Body, headerBytes) // so that the connection can be used again
 		return fmt.Errorf("status %d", answer.StatusCode)
 	}
-	return readAll(answer, within.bytes, body)
+	return readAll(answer.Body, answer.ContentLength, limit, body)
 }
 
-// readAll reads the body of an answer into body, which it overwrites.
-func readAll(answer *http.Response, limit int64, body *[]byte) error {
-	if answer.ContentLength > limit {
-		return fmt.Errorf("%d bytes, limit %d", answer.ContentLength, limit)
+// readAll reads from into body, which it overwrites. announced is its length; -1 = it is not known.
+func readAll(from io.Reader, announced, limit int64, body *[]byte) error {
+	if announced > limit {
+		return fmt.Errorf("%d bytes, limit %d", announced, limit)
 	}
 	b := (*body)[:0]
 	if cap(b) > largestKept {
@@ -104,10 +119,10 @@ func readAll(answer *http.Response, limit int64, body *[]byte) error {
 	}
 	defer func() { *body = b }()
 	// One byte more than announced lets the last Read, which returns io.EOF, find room.
-	b = slices.Grow(b, int(answer.ContentLength+1))
+	b = slices.Grow(b, int(announced+1))
 	for {
 		b = slices.Grow(b, 1)
-		n, err := answer.Body.Read(b[len(b):cap(b)])
+		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		if int64(len(b)) > limit {
 			return fmt.Errorf("more than %d bytes, the limit", limit)

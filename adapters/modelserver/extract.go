@@ -3,6 +3,7 @@ package modelserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,7 +22,9 @@ type Extraction struct {
 	Labels              []Label // that a sample must have to count
 	Aggregation         Aggregation
 	Per                 string // the metric to divide by, for Ratio; its samples must have the labels, too
-	Field               string // of a JSON document, in place of all of these: the path of a number, true or false
+	// of a JSON document, in place of all of these: the path of a number, true or false; a key {endpoint} stands for
+	// the endpoint's address, or its name
+	Field string
 
 	By attributes.Extractor // in place of all of these; nil = none. Those of one extractor follow each other
 	At int                  // of its attributes
@@ -57,22 +60,48 @@ func ofEngine(list []Extraction, engine string) []Extraction {
 	return slices.DeleteFunc(slices.Clone(list), other)
 }
 
-// taken returns the attributes of a page, or of a document.
-func taken(page []byte, list []Extraction, document bool) (messages.List[messages.Extracted], error) {
+// contents are those of a metrics page, or of a JSON document.
+type contents struct {
+	page     []byte
+	document bool
+	root     any // of a document
+}
+
+// document returns the contents of a document, decoded if a field of it is wanted.
+func document(page []byte, list []Extraction) (c contents, err error) {
+	c = contents{page: page, document: true}
+	if slices.ContainsFunc(list, func(e Extraction) bool { return !byOthers(e) }) {
+		if c.root, err = decoded(page); err != nil {
+			err = fmt.Errorf("document: %w", err)
+		}
+	}
+	return c, err
+}
+
+// decoded returns what JSON text says, or what is wrong with it and where.
+func decoded(text []byte) (root any, err error) {
+	err = json.Unmarshal(text, &root)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = fmt.Errorf("%w, at byte %d", err, e.Offset)
+	}
+	return root, err
+}
+
+// taken returns the attributes that are an endpoint's.
+func (c *contents) taken(list []Extraction, of messages.EndpointSpec) (messages.List[messages.Extracted], error) {
 	own, byThem := list, []messages.Extracted(nil)
 	if slices.ContainsFunc(list, byOthers) {
 		others := slices.DeleteFunc(slices.Clone(list), func(e Extraction) bool { return !byOthers(e) })
 		var err error
-		if byThem, err = extractBy(page, others); err != nil {
+		if byThem, err = extractBy(c.page, others); err != nil {
 			return messages.List[messages.Extracted]{}, err
 		}
 		own = slices.DeleteFunc(slices.Clone(list), byOthers)
 	}
-	if !document || len(own) == 0 {
-		return messages.TakeList(append(extract(page, own), byThem...)), nil
+	if c.document {
+		return messages.TakeList(append(extractFields(c.root, own, of), byThem...)), nil
 	}
-	fields, err := extractFields(page, own)
-	return messages.TakeList(append(fields, byThem...)), err
+	return messages.TakeList(append(extract(c.page, own), byThem...)), nil
 }
 
 func byOthers(e Extraction) bool { return e.By != nil }
@@ -122,26 +151,24 @@ func extract(page []byte, list []Extraction) []messages.Extracted {
 }
 
 // extractFields reads attributes from a JSON document. What it does not have, or not as a number, is left out.
-func extractFields(document []byte, list []Extraction) ([]messages.Extracted, error) {
-	var root any
-	if err := json.Unmarshal(document, &root); err != nil {
-		return nil, fmt.Errorf("document: %w", err)
-	}
-	var all []messages.Extracted
+func extractFields(root any, list []Extraction, of messages.EndpointSpec) (all []messages.Extracted) {
 	for _, e := range list {
-		if value, ok := field(root, e.Field); ok {
+		if value, ok := field(root, e.Field, of); ok {
 			all = append(all, messages.Extracted{Attribute: e.Attribute, Producer: e.Producer, Value: value})
 		}
 	}
-	return all, nil
+	return all
 }
 
+// ofEndpoint is a key that stands for the endpoint's own.
+const ofEndpoint = "{endpoint}"
+
 // field returns the number at a path of keys and indexes with dots between them; true is 1, and false 0.
-func field(at any, path string) (value float64, ok bool) {
+func field(at any, path string, of messages.EndpointSpec) (value float64, ok bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		switch x := at.(type) {
 		case map[string]any:
-			at = x[key]
+			at = member(x, key, of)
 		case []any:
 			i, err := strconv.Atoi(key)
 			if err != nil || i < 0 || i >= len(x) {
@@ -162,6 +189,17 @@ func field(at any, path string) (value float64, ok bool) {
 		return value, true
 	}
 	return 0, false
+}
+
+// member returns what an object has under a key.
+func member(of map[string]any, key string, endpoint messages.EndpointSpec) any {
+	if key != ofEndpoint {
+		return of[key]
+	}
+	if its, ok := of[string(endpoint.Address)]; ok {
+		return its
+	}
+	return of[endpoint.Name]
 }
 
 // aggregate is what was found of one attribute so far.

@@ -11,20 +11,30 @@ import (
 )
 
 func TestExtractFields(t *testing.T) {
-	const document = `{"power":{"watts":250.5},"gpus":[{"up":true},{"up":false}],"name":"a","none":null,"7":7}`
+	const page = `{"power":{"watts":250.5},"gpus":[{"up":true},{"up":false}],"name":"a","none":null,"7":7,
+		"hints":{"10.0.0.1:8000":{"cost":3},"b":{"cost":4},"{endpoint}":{"cost":5}},"both":{"10.0.0.1:8000":1,"b":2}}`
+	of := messages.EndpointSpec{Address: "10.0.0.1:8000", Name: "b"}
 	for path, want := range map[string]float64{
 		"power.watts": 250.5, "gpus.0.up": 1, "gpus.1.up": 0, "7": 7,
 		"power": -1, "power.volts": -1, "gpus.2.up": -1, "gpus.-1.up": -1, "gpus.x.up": -1, "name": -1, "none": -1,
-		"power.watts.x": -1,
+		"power.watts.x": -1, "hints.{endpoint}.cost": 3, "both.{endpoint}": 1, "power.{endpoint}": -1,
 	} {
-		got, err := extractFields([]byte(document), []Extraction{{Attribute: "a/b", Producer: "mine", Field: path}})
+		list := []Extraction{{Attribute: "a/b", Producer: "mine", Field: path}}
+		c, err := document([]byte(page), list)
+		got := extractFields(c.root, list, of)
 		if err != nil || want < 0 && got != nil || want >= 0 && !slices.Equal(got, []messages.Extracted{
 			{Attribute: "a/b", Producer: "mine", Value: want},
 		}) {
 			t.Errorf("%s: got %+v, %v, want %v", path, got, err, want)
 		}
 	}
-	if _, err := extractFields([]byte(`{"a":`), nil); err == nil {
+	list := []Extraction{{Attribute: "a/b", Field: "hints.{endpoint}.cost"}}
+	c, _ := document([]byte(page), list)
+	of.Address = "10.0.0.2:8000"
+	if got := extractFields(c.root, list, of); len(got) != 1 || got[0].Value != 4 {
+		t.Errorf("got %v for an endpoint that the document has by name, want 4", got)
+	}
+	if _, err := document([]byte(`{"a":`), list); err == nil {
 		t.Error("half a document is taken")
 	}
 }
@@ -107,22 +117,32 @@ func TestExtractorsOfOtherModules(t *testing.T) {
 			At: 1},
 		{Attribute: "x/infinite", Producer: "theirs", By: by, At: 2},
 	}
+	taken := func(page string, list []Extraction, json bool) (messages.List[messages.Extracted], error) {
+		c, err := contents{page: []byte(page)}, error(nil)
+		if json {
+			c, err = document([]byte(page), list)
+		}
+		if err != nil {
+			return messages.List[messages.Extracted]{}, err
+		}
+		return c.taken(list, messages.EndpointSpec{})
+	}
 	for page, document := range map[string]bool{"watts 7\n": false, `{"watts":7}`: true} {
-		got, err := taken([]byte(page), list, document)
+		got, err := taken(page, list, document)
 		want := messages.ListOf(messages.Extracted{Attribute: "x/watts", Producer: "own", Value: 7},
 			messages.Extracted{Attribute: "x/length", Producer: "theirs", Value: float64(len(page))})
 		if err != nil || !reflect.DeepEqual(got.Append(nil), want.Append(nil)) {
 			t.Errorf("%s: got %v, %v; want %v", page, got, err, want)
 		}
 	}
-	if got, err := taken([]byte("no JSON"), list[1:2], true); err != nil || got.Len() != 1 {
+	if got, err := taken("no JSON", list[1:2], true); err != nil || got.Len() != 1 {
 		t.Errorf("a document for others alone: %v, %v", got, err)
 	}
-	if _, err := taken([]byte("no JSON"), list, true); err == nil {
+	if _, err := taken("no JSON", list, true); err == nil {
 		t.Error("a document that is none was read")
 	}
 	by.fails = errors.New("no such page")
-	if _, err := taken([]byte("watts 7\n"), list, false); err == nil || err.Error() != "theirs: no such page" {
+	if _, err := taken("watts 7\n", list, false); err == nil || err.Error() != "theirs: no such page" {
 		t.Errorf("an extractor that fails gave the error %v", err)
 	}
 	if list[1].equal(list[2]) || !list[1].equal(list[1]) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,11 +21,14 @@ import (
 // DefaultTimeout is the time that one fetch may take.
 const DefaultTimeout = time.Second
 
+// DefaultPageBytes is the length of the longest page that is read.
+const DefaultPageBytes = 8 << 20
+
 // Config says how pages are fetched. The zero value of a field means its default.
 type Config struct {
 	Pages
 	Timeout    time.Duration // of one fetch, waiting for its turn included; 0 = DefaultTimeout
-	PageBytes  int64         // the longest metrics page that is read; 8 MiB by default
+	PageBytes  int64         // the longest metrics page that is read; DefaultPageBytes by default
 	ListBytes  int64         // the longest model list that is read; 1 MiB by default
 	Concurrent int           // fetches of each page at once; 64 by default. More wait for their turn
 }
@@ -59,10 +63,20 @@ type Further struct {
 	Document bool   // it is a JSON document, and what is extracted are its fields
 	Page     Page   // path "/metrics" by default
 	Extract  []Extraction
+
+	// A document of the whole pool, which no endpoint has: where it is, or that Push brings it; none = each endpoint
+	// has its own.
+	URL, File string
+	Pushed    bool
+	Every     time.Duration // the time for which all endpoints share what was read of URL or File
 }
+
+// shared reports whether it is one page for the whole pool.
+func (p *Further) shared() bool { return p.URL != "" || p.File != "" || p.Pushed }
 
 func (p Further) equal(other Further) bool {
 	return p.Source == other.Source && p.Document == other.Document && p.Page == other.Page &&
+		p.URL == other.URL && p.File == other.File && p.Pushed == other.Pushed && p.Every == other.Every &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
@@ -78,7 +92,11 @@ func (p Pages) Check() error {
 		}
 	}
 	for _, f := range p.Further {
-		if err := f.Page.check(); err != nil {
+		err := f.Page.check()
+		if f.URL != "" && err == nil {
+			_, err = url.Parse(f.URL)
+		}
+		if err != nil {
 			return fmt.Errorf("model servers: %s %w", f.Source, err)
 		}
 	}
@@ -107,7 +125,7 @@ type Page struct {
 func (c Config) withDefaults() Config {
 	c.Pages = c.Pages.withDefaults()
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	c.PageBytes = cmp.Or(c.PageBytes, 8<<20)
+	c.PageBytes = cmp.Or(c.PageBytes, DefaultPageBytes)
 	c.ListBytes = cmp.Or(c.ListBytes, 1<<20)
 	c.Concurrent = cmp.Or(c.Concurrent, 64)
 	return c
@@ -169,27 +187,34 @@ type reading struct {
 	Pages
 	want   wanted
 	known  known
-	bounds map[string]*bounds // of further pages, by source
+	places map[string]*place // of further pages, by source
+}
+
+// place is where the endpoints' fetches of a further source meet.
+type place struct {
+	bounds
+	shared shared
+	pushed atomic.Pointer[pushed]
 }
 
 func newReading(p Pages) *reading {
 	want := wantedOf(p.Attributes)
 	want.engine = slices.ContainsFunc(p.Extract, func(e Extraction) bool { return e.Engine != "" })
-	return &reading{p, want, builtIn.with(p.Engines), make(map[string]*bounds, len(p.Further))}
+	return &reading{p, want, builtIn.with(p.Engines), make(map[string]*place, len(p.Further))}
 }
 
-// source returns where a source is read, and within what; false = the configuration does not have it.
-func (r *reading) source(name string) (Further, *bounds, bool) {
+// source returns a source and its place; false = the configuration does not have it.
+func (r *reading) source(name string) (*Further, *place, bool) {
 	i := slices.IndexFunc(r.Further, func(f Further) bool { return f.Source == name })
 	if i < 0 {
-		return Further{}, nil, false
+		return nil, nil, false
 	}
-	return r.Further[i], r.bounds[name], true
+	return &r.Further[i], r.places[name], true
 }
 
 // metrics reads what is wanted of a metrics page. A page that should have load and has none is an error.
-func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told messages.Reading, err error) {
-	engine := EngineOf(of, r.EngineLabels)
+func (r *reading) metrics(page []byte, of messages.EndpointSpec) (told messages.Reading, err error) {
+	engine := EngineOf(of.Labels, r.EngineLabels)
 	if r.known.named(engine) == nil {
 		engine = r.Engine
 	}
@@ -200,7 +225,8 @@ func (r *reading) metrics(page []byte, of messages.Map[string, string]) (told me
 	if r.want.numbers&load != 0 && !loaded(told) && r.known.loads(engine) {
 		return told, fmt.Errorf("%d bytes without the load of any engine that is known", len(page))
 	}
-	further, err := taken(page, ofEngine(r.Extract, engine), false)
+	c := contents{page: page}
+	further, err := c.taken(ofEngine(r.Extract, engine), of)
 	if further.Len() > 0 {
 		told.Numbers = messages.TakeList(further.Append(told.Numbers.Append(nil)))
 	}
@@ -249,10 +275,11 @@ func (f *Fetcher) Read(pages Pages) {
 func (f *Fetcher) store(r *reading) {
 	before := f.pages.Load()
 	for _, p := range r.Further {
-		if before != nil && before.bounds[p.Source] != nil {
-			r.bounds[p.Source] = before.bounds[p.Source]
+		if before != nil && before.places[p.Source] != nil {
+			r.places[p.Source] = before.places[p.Source]
 		} else {
-			r.bounds[p.Source] = &bounds{make(chan struct{}, f.cfg.Concurrent), f.cfg.PageBytes}
+			at := bounds{make(chan struct{}, f.cfg.Concurrent), f.cfg.PageBytes}
+			r.places[p.Source] = &place{bounds: at, shared: newShared()}
 		}
 	}
 	f.pages.Store(r)
@@ -325,7 +352,7 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 		return told
 	}
 	told = messages.ScrapeFinished{Number: number, Took: time.Since(began), PageBytes: len(*body)}
-	r, err := pages.metrics(*body, of.Labels)
+	r, err := pages.metrics(*body, of)
 	if told.Reading = r; err != nil {
 		fail(err)
 	}
@@ -335,29 +362,49 @@ func (f *Fetcher) metrics(of messages.EndpointSpec, number uint32) (told message
 // further reads what the configuration wants of a further page.
 func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32) (told messages.ScrapeFinished) {
 	began := time.Now()
-	fail := func(err error) {
-		told = messages.ScrapeFinished{
-			Source: source, Number: number, Failure: reason(err), Took: time.Since(began),
-		}
-	}
+	told = messages.ScrapeFinished{Source: source, Number: number}
+	fail := func(err error) { told.Failure, told.Took, told.PageBytes = reason(err), time.Since(began), 0 }
 	defer caught(fail)
 	body := bodies.Get().(*[]byte)
 	defer bodies.Put(body)
-	p, within, ok := f.pages.Load().source(source)
+	p, at, ok := f.pages.Load().source(source)
 	if !ok {
 		fail(errors.New("the configuration does not have this source any more"))
 		return told
 	}
-	if err := f.get(p.Page, of.Address, within, body); err != nil {
-		fail(err)
-		return told
-	}
-	told = messages.ScrapeFinished{Source: source, Number: number, Took: time.Since(began), PageBytes: len(*body)}
+	var c contents
 	var err error
-	if told.Reading.Numbers, err = taken(*body, p.Extract, p.Document); err != nil {
+	if p.shared() {
+		var s sharedReading
+		if p.Pushed {
+			s, err = at.newest(began)
+		} else {
+			s, err = f.sharedDocument(p, at)
+		}
+		c, told.Shared, told.Age, told.Expires = s.contents, s.other, max(0, began.Sub(s.at)), s.expires
+	} else {
+		c, err = f.own(p, of.Address, &at.bounds, body)
+		told.PageBytes = len(c.page)
+	}
+	told.Took = time.Since(began)
+	if err == nil {
+		told.Reading.Numbers, err = c.taken(p.Extract, of)
+	}
+	if err != nil {
 		fail(err)
 	}
 	return told
+}
+
+// own reads a further page that an endpoint has. The contents are valid as long as body is not written to.
+func (f *Fetcher) own(p *Further, of messages.Address, within *bounds, body *[]byte) (contents, error) {
+	if err := f.get(p.Page, of, within, body); err != nil {
+		return contents{}, err
+	}
+	if p.Document {
+		return document(*body, p.Extract)
+	}
+	return contents{page: *body}, nil
 }
 
 func (f *Fetcher) models(of messages.EndpointSpec, number uint32) (told messages.ModelsListed) {

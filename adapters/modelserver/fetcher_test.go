@@ -369,6 +369,7 @@ func TestConfigThatCannotWork(t *testing.T) {
 		`metrics scheme: got "ftp"`: {Pages: Pages{Metrics: Page{Scheme: "ftp"}}},
 		"models port: got 70000":    {Pages: Pages{Models: Page{Port: 70000}}},
 		"gpu port: got 70000":       {Pages: Pages{Further: []Further{{Source: "gpu", Page: Page{Port: 70000}}}}},
+		"hints parse":               {Pages: hints(Further{URL: "http://a:b/c"})},
 		`metrics path: got "m"`:     {Pages: Pages{Metrics: Page{Path: "m"}}},
 		"concurrent -1":             {Concurrent: -1},
 	} {

@@ -318,7 +318,9 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 				Attributes: everything, EngineLabels: []string{"e"}, Engines: c.engines,
 				Engine: c.normal, Extract: extract,
 			})
-			got, err := reading.metrics([]byte(text), messages.MapOf(map[string]string{"e": c.label}))
+			got, err := reading.metrics([]byte(text), messages.EndpointSpec{
+				Labels: messages.MapOf(map[string]string{"e": c.label}),
+			})
 			extracted := func() (names string) {
 				for _, e := range got.Numbers.All() {
 					if len(e.Attribute) == 1 {
@@ -328,7 +330,7 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 				return names
 			}
 			if name == "in place of vllm" { // the page has series of sglang first
-				got, err = reading.metrics([]byte("queue 8\n"), messages.MapOf(map[string]string{}))
+				got, err = reading.metrics([]byte("queue 8\n"), messages.EndpointSpec{})
 				c.engine = "vllm"
 			}
 			r := toldBy(messages.Reading{Engine: got.Engine, Numbers: builtInOf(got)})

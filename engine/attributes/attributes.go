@@ -218,6 +218,9 @@ type Reader struct {
 	slots   []Slot
 }
 
+// Name returns the name of the plugin instance that declares.
+func (r *Reader) Name() string { return r.name }
+
 // Number declares that the plugin reads a number. producer is the instance that emits it; "" = the only one that does.
 func (r *Reader) Number(name, producer string) NumberSlot {
 	return NumberSlot{r.ask(Number, name, producer) + 1}

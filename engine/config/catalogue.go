@@ -252,8 +252,8 @@ func (c *Catalogue) Describe() []Family {
 // unsupported lists the plugin types of the reference that have no counterpart here.
 var unsupported = []string{
 	// Scorers.
-	"token-load-scorer", "no-hit-lru-scorer", "context-length-aware", "latency-scorer",
-	"mm-embeddings-cache-scorer", "session-affinity-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
+	"token-load-scorer", "context-length-aware", "latency-scorer",
+	"mm-embeddings-cache-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
 	"multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
 	"multicluster-prefix-cache-scorer",
 

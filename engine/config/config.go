@@ -71,6 +71,10 @@ type FurtherSource struct {
 	Name     string // of its plugin
 	Document bool
 	Source
+
+	// A document of the whole pool: where it is, or that it is pushed; none = each endpoint has its own page.
+	URL, File string
+	Pushed    bool
 }
 
 // Extraction is an attribute that an extractor takes from a metrics page.

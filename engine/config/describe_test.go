@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -13,16 +14,19 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -58,6 +62,45 @@ func TestDescribeIsComplete(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(types, want) {
 		t.Errorf("documented are %v, want %v", types, want)
+	}
+}
+
+// A plugin that reads what servers report says what it makes of an answer that lacks it, and of one that is stale.
+func TestPluginsSayWhatUnknownAndStaleMean(t *testing.T) {
+	named := []byte(`{"attributeKey": "waiting-requests"}`)
+	found := 0
+	for _, family := range (*Catalogue)(nil).Describe() {
+		for _, p := range family.Plugins {
+			plugin := construct(p.Type)
+			reader, ok := plugin.(schedule.Reader)
+			if !ok {
+				continue
+			}
+			_ = json.Unmarshal(named, plugin) // of those that read whatever is named
+			var b attributes.Binding
+			b.Emit("built in", attributes.BuiltIn()...)
+			reader.Declare(b.Reader(p.Type))
+			layout, faults := b.Layout()
+			if len(faults) > 0 {
+				t.Fatal(faults)
+			}
+			if !slices.ContainsFunc(slices.Concat(layout.Of(attributes.Number), layout.Of(attributes.Names)),
+				func(a attributes.Attribute) bool { return a.Origin == attributes.Sampled }) {
+				continue
+			}
+			found++
+			text := p.Text
+			for _, q := range p.Parameters {
+				text += q.Text
+			}
+			if !regexp.MustCompile("not report|not tell|reports neither").MatchString(text) ||
+				!regexp.MustCompile("stale|fresh").MatchString(text) {
+				t.Errorf("%s: it does not say what unknown and stale mean: %s", p.Type, text)
+			}
+		}
+	}
+	if found < 9 {
+		t.Errorf("%d plugins read what servers report, want all of them", found)
 	}
 }
 
@@ -147,6 +190,7 @@ func generate(t *testing.T) []byte {
 		for _, typ := range f.types {
 			v := reflect.ValueOf(construct(typ)).Elem()
 			docs := sourceOf(t, v.Type())
+			maps.Copy(docs, sourceOf(t, embedded(v.Type())))
 			fmt.Fprintf(&b, "{Type: %q, Text: %q, ", typ, docs[v.Type().Name()])
 			if len(strictyaml.FieldsOf(v.Type())) > 0 {
 				b.WriteString("Parameters: []Parameter{\n")
@@ -221,6 +265,16 @@ func sourceOf(t *testing.T, typ reflect.Type) map[string]string {
 		}
 	}
 	return docs
+}
+
+// embedded returns the type whose parameters a plugin has beside its own; the plugin's own type = it has none.
+func embedded(plugin reflect.Type) reflect.Type {
+	for i := range plugin.NumField() {
+		if f := plugin.Field(i); f.Anonymous {
+			return f.Type
+		}
+	}
+	return plugin
 }
 
 func typeDocs(docs map[string]string, g *ast.GenDecl) {

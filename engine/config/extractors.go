@@ -319,7 +319,8 @@ type DocumentAttribute struct {
 	// Name is what plugins ask for, with a domain: example.com/watts; required.
 	Name string `json:"name"`
 	// Field is the path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list;
-	// required. Anything else there counts as unknown.
+	// required. Anything else there counts as unknown. In a document of the whole pool, a key {endpoint} stands for the
+	// endpoint's address and port, or, if there is no such key, for its name: hints.{endpoint}.cost.
 	Field string `json:"field"`
 }
 

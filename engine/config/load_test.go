@@ -279,6 +279,11 @@ func TestLoadWarns(t *testing.T) {
 			"    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
 		"LRU capacity": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: " +
 			"{lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
+		"sweeps": {newHead + "plugins:\n- type: session-affinity-filter\n  parameters:\n    sessionIdConfig:\n" +
+			"      evictionSweepSeconds: 5\n",
+			"line 7: plugins[0].parameters.sessionIdConfig.evictionSweepSeconds: has no effect"},
+		"no such profile": {newHead + "plugins: [{type: session-affinity-scorer, parameters: {profileName: prefill}}]",
+			"line 3: plugins[0].parameters.profileName: there is no profile prefill, so session-affinity-scorer"},
 		"unused": {head + "plugins:\n- type: queue-scorer\nschedulingProfiles: [{name: p}]",
 			"line 4: plugins[0]: nothing names queue-scorer"},
 		"detector at the top": {head + "saturationDetector: {pluginRef: utilization-detector}",
@@ -387,7 +392,7 @@ func TestParametersHaveDefaults(t *testing.T) {
 	for _, typ := range knownTypes() {
 		p := construct(typ)
 		v, ok := p.(interface{ Validate() error })
-		if !ok || len(required[reflect.TypeOf(p).Elem()]) > 0 {
+		if !ok || len(required[reflect.TypeOf(p).Elem()])+len(oneOf[reflect.TypeOf(p).Elem()]) > 0 {
 			continue
 		}
 		if err := v.Validate(); err != nil {

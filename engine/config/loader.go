@@ -47,8 +47,7 @@ type metricsPage struct {
 	more []*instance // its further extractors
 	from attributes.Source
 
-	http     *HTTPSource // where it is; nil = a default
-	document bool        // it is a JSON document
+	source pageSource // nil = a default
 }
 
 // instance is one entry of plugins, or a default.
@@ -71,6 +70,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.instantiate(doc.Plugins)
 	profiles := l.profiles(doc.SchedulingProfiles)
 	handler := l.handler(profiles)
+	l.profileNames(profiles)
 	l.dataLayer(&doc)
 	points := l.points()
 	l.objectives(doc.Objectives)
@@ -229,6 +229,9 @@ func (l *loader) effects(path string, got, standard reflect.Value) {
 	for _, f := range strictyaml.FieldsOf(got.Type()) {
 		g, s := got.FieldByIndex(f.Index), standard.FieldByIndex(f.Index)
 		same := reflect.DeepEqual(g.Interface(), s.Interface()) || g.Kind() == reflect.Slice && g.Len() == 0
+		if f.Type.Kind() == reflect.Struct {
+			l.effects(path+"."+f.Name, g, s)
+		}
 		if f.Effect == "" || same {
 			continue
 		}

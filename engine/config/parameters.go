@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +21,7 @@ var others = map[string]func() any{
 	},
 	"core-metrics-extractor": func() any { return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm} },
 	"document-data-source": func() any {
-		return &DocumentSource{HTTPSource{Scheme: "http", InsecureSkipVerify: true}}
+		return &DocumentSource{HTTPSource: HTTPSource{Scheme: "http", InsecureSkipVerify: true}}
 	},
 	"file-discovery":         func() any { return new(FileDiscovery) },
 	"inflight-load-producer": func() any { return &InflightLoad{OutputRatio: 1.5, SyncCrossReplicaState: true} },
@@ -43,6 +46,42 @@ const (
 	engineLabel       = "llm-d.ai/engine-type"
 	legacyEngineLabel = "inference.networking.k8s.io/engine-type"
 )
+
+// pageSource is a source of pages that each endpoint has, or that are of the whole pool. A type of others that is one
+// is a source.
+type pageSource interface {
+	place() *HTTPSource
+	// extractors lists the types that are built in and read its pages; that which reads any page of it is the last.
+	extractors() []string
+	// further sets what of a page beside the main one the place does not say.
+	further(f *FurtherSource)
+}
+
+const (
+	coreExtractor   = "core-metrics-extractor"
+	modelsExtractor = "models-data-extractor"
+)
+
+// sourceTypes lists the types that an entry of dataLayer.sources may name.
+func sourceTypes() (types []string) {
+	for _, typ := range slices.Sorted(maps.Keys(others)) {
+		switch others[typ]().(type) {
+		case pageSource, *ModelsSource:
+			types = append(types, typ)
+		}
+	}
+	return types
+}
+
+// extractorTypes lists the types of extractors that are built in.
+func extractorTypes() (types []string) {
+	for _, typ := range sourceTypes() {
+		if p, ok := others[typ]().(pageSource); ok {
+			types = append(types, p.extractors()...)
+		}
+	}
+	return append(types, modelsExtractor)
+}
 
 // FileDiscovery reads the endpoints from a file. It is named by dataLayer.discovery.
 type FileDiscovery struct {
@@ -77,7 +116,8 @@ type HTTPSource struct {
 	// ClientKeyPath is a file with the key of that certificate.
 	ClientKeyPath string `json:"clientKeyPath" effect:"none"`
 	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics
-	// page, 30s for the model list.
+	// page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time
+	// after a random part of it, so that endpoints which came together are not read together.
 	Interval time.Duration `json:"interval"`
 }
 
@@ -99,14 +139,99 @@ func (p *HTTPSource) Validate() error {
 	return errors.Join(errs...)
 }
 
+// page returns the parameters as a Source that is read.
+func (p *HTTPSource) page(of map[string]string) Source {
+	return Source{Select: of, Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
+		InsecureSkipVerify: p.InsecureSkipVerify}
+}
+
 // MetricsSource is a metrics page of every model server, or of those that its entry in dataLayer.sources selects. One
 // is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of
 // their own: each has its own turns, and its attributes are as old as its own last answer.
 type MetricsSource struct{ HTTPSource }
 
-// DocumentSource is a JSON document that every model server has, or those that its entry in dataLayer.sources selects.
-// There may be any number, with names of their own. Its path is required, and a json-extractor says what is taken.
-type DocumentSource struct{ HTTPSource }
+func (p *MetricsSource) place() *HTTPSource { return &p.HTTPSource }
+
+func (p *MetricsSource) extractors() []string { return []string{coreExtractor, "prometheus-extractor"} }
+
+func (p *MetricsSource) further(*FurtherSource) {}
+
+// DocumentSource is a JSON document that every model server has, or those that its entry in dataLayer.sources selects;
+// or one document of the whole pool, in a file, at a URL, or pushed. Exactly one of path, url, file and pushed says
+// which. There may be any number, with names of their own. A json-extractor says what is taken.
+type DocumentSource struct {
+	HTTPSource
+	// URL is where a document of the whole pool is, http or https; it is read once an interval, which is 1s by default.
+	URL string `json:"url"`
+	// File has a document of the whole pool; it is read as url is.
+	File string `json:"file"`
+	// Pushed waits for a document of the whole pool, which PUT /sources/NAME?ttl=30s of the metrics port brings.
+	Pushed bool `json:"pushed"`
+}
+
+func (p *DocumentSource) place() *HTTPSource { return &p.HTTPSource }
+
+func (p *DocumentSource) extractors() []string { return []string{"json-extractor"} }
+
+// poolDocumentInterval is the time between two readings of a document of the whole pool, by default.
+const poolDocumentInterval = time.Second
+
+func (p *DocumentSource) further(f *FurtherSource) {
+	f.Document = true
+	if p.ofPool() {
+		f.URL, f.File, f.Pushed, f.Interval = p.URL, p.File, p.Pushed, cmp.Or(f.Interval, poolDocumentInterval)
+	}
+}
+
+// ofPool reports whether it is a document of the whole pool.
+func (p *DocumentSource) ofPool() bool { return p.Path == "" }
+
+// Validate returns which parameters are missing or out of range.
+func (p *DocumentSource) Validate() error {
+	var named []string
+	for _, place := range []struct {
+		name string
+		is   bool
+	}{{"path", p.Path != ""}, {"url", p.URL != ""}, {"file", p.File != ""}, {"pushed", p.Pushed}} {
+		if place.is {
+			named = append(named, place.name)
+		}
+	}
+	var errs []error
+	switch len(named) {
+	case 0:
+		errs = append(errs, errors.New("path: missing; name one of path, url, file and pushed"))
+	case 1:
+	default:
+		errs = append(errs, fmt.Errorf("%s: stands beside %s, want one of path, url, file and pushed", named[1],
+			named[0]))
+	}
+	at := p.HTTPSource
+	if p.ofPool() {
+		if p.Port != 0 {
+			errs = append(errs, fmt.Errorf("port: got %d, which only path has", p.Port))
+		}
+		if p.URL != "" {
+			errs = append(errs, checkURL(p.URL))
+		}
+		at.Path, at.Port = "/", 0
+	}
+	return errors.Join(append(errs, at.Validate())...)
+}
+
+// checkURL returns an error if a document cannot be read there.
+func checkURL(text string) error {
+	scheme, rest, _ := strings.Cut(text, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
+	switch {
+	case scheme != "http" && scheme != "https" || host == "" || strings.ContainsFunc(text, unfit):
+		return fmt.Errorf("url: got %q, want one such as http://127.0.0.1:9000/hints", clip.Value(text))
+	case strings.Contains(host, "@"):
+		return errors.New("url: it has a user, want one without")
+	}
+	return nil
+}
 
 // ModelsSource is the model list of every model server. It is read only if dataLayer.sources names it. Plugins do not
 // read it: /debug/endpoints shows its models, and requests for them get labels of their own in metrics. After a

@@ -6,7 +6,7 @@ var pluginDocs = []Family{
 	{Name: "filters", Plugins: []Plugin{
 		{Type: "decode-filter", Text: "Keeps the servers that generate tokens: label llm-d.ai/role is decode, prefill-decode, both or encode-prefill-decode, or the server has no such label."},
 		{Type: "encode-filter", Text: "Keeps the servers that encode media for others: label llm-d.ai/role is encode, encode-prefill or encode-prefill-decode. A server without the label goes."},
-		{Type: "endpoint-attribute-filter", Text: "Keeps the servers of which an attribute is on the right side of a threshold. An attribute that is not built in is what a prometheus-extractor takes from the metrics page.", Parameters: []Parameter{
+		{Type: "endpoint-attribute-filter", Text: "Keeps the servers of which an attribute is on the right side of a threshold. An attribute that is not built in is what a prometheus-extractor or json-extractor takes. Servers whose answer is stale are dropped; while all are stale, all are kept.", Parameters: []Parameter{
 			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
 			{Name: "attribute", Kind: "string", Default: "", Text: "Another name of attributeKey.", Effect: ""},
 			{Name: "producer", Kind: "string", Default: "", Text: "The plugin that emits it, by name; empty = the only one.", Effect: ""},
@@ -26,10 +26,18 @@ var pluginDocs = []Family{
 			{Name: "matchExpressions[].values", Kind: "list of string", Default: "", Text: "at least one for In and NotIn, else none", Effect: ""},
 		}},
 		{Type: "prefill-filter", Text: "Keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill, prefill-decode, both or encode-prefill-decode. A server without the label goes."},
-		{Type: "session-affinity-filter", Text: "Keeps the requests of a session at one server. Each response has a header that names the server that served it, and a request that brings this header goes to that server. If the header names none of the servers that are left, all stay, and the response names another one. Clients must not rely on what the header holds.", Parameters: []Parameter{
-			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Text: "Encoded_endpoint_header.", Effect: ""},
-			{Name: "encodedEndpointHeaderConfig", Kind: "object", Default: "", Text: "Says which header it is.", Effect: ""},
-			{Name: "encodedEndpointHeaderConfig.header", Kind: "string", Default: "\"x-session-token\"", Text: "Its name.", Effect: ""},
+		{Type: "session-affinity-filter", Text: "Keeps the requests of a session at one server. If the session is new, or its server is none of those that are left, all stay, and the session moves to the one that is picked.", Parameters: []Parameter{
+			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Text: "Says how the server of a session is known. With encoded_endpoint_header each response has a header that names the server, and later requests bring that header. With session_id requests bring an id of their own, and Signalbox keeps the server that served each last. At first, after a time without requests, and while the server is ejected, any server may be picked.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig", Kind: "object", Default: "", Text: "For encoded_endpoint_header.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig.header", Kind: "string", Default: "\"x-session-token\"", Text: "The name of the header of requests and responses. Clients must not rely on what it holds.", Effect: ""},
+			{Name: "sessionIdConfig", Kind: "object", Default: "", Text: "For session_id.", Effect: ""},
+			{Name: "sessionIdConfig.sources", Kind: "list of object", Default: "", Text: "Where the id is, tried in their order; without any it is the header x-session-id. Of an id the first 128 bytes count.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].header", Kind: "string", Default: "", Text: "The name of a header of requests.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "Refused, because no plugin emits attributes of requests yet.", Effect: "none"},
+			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Refused like attribute.", Effect: "none"},
+			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
+			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
+			{Name: "profileName", Kind: "string", Default: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
 		}},
 	}},
 	{Name: "scorers", Plugins: []Plugin{
@@ -39,7 +47,7 @@ var pluginDocs = []Family{
 			{Name: "maxBusyScore", Kind: "number", Default: "1", Text: "The highest score of a server that is not idle, 0 to 1.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
 		}},
-		{Type: "endpoint-attribute-scorer", Text: "Scores by one attribute, whatever it is: in proportion between the best value, which scores 1, and the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor takes from the metrics page. A server that does not report it scores the mean of those that do, and 0 if none does.", Parameters: []Parameter{
+		{Type: "endpoint-attribute-scorer", Text: "Scores by one attribute, whatever it is: in proportion between the best value, which scores 1, and the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor or json-extractor takes. A server that does not report it scores the mean of those that do, and 0 if none does. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.", Parameters: []Parameter{
 			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
 			{Name: "producer", Kind: "string", Default: "", Text: "The plugin that emits it, by name; empty = the only one.", Effect: ""},
 			{Name: "algorithm", Kind: "object", Default: "", Text: "Says what is better.", Effect: ""},
@@ -50,19 +58,38 @@ var pluginDocs = []Family{
 			{Name: "algorithm.normalization.fixedRange.max", Kind: "number", Default: "0", Text: "More than min.", Effect: ""},
 			{Name: "algorithm.normalization.adaptiveRange", Kind: "object", Default: "", Text: "That from the least to the largest value of the candidates; it holds without a fixedRange.", Effect: ""},
 		}},
-		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number that makes sense counts as full."},
-		{Type: "load-aware-scorer", Text: "Prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold. A server that does not report its queue scores the mean of those that do.\n\nUnlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.", Parameters: []Parameter{
+		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number that makes sense counts as full. A server whose answer is stale is passed by; while all are stale, in-flight load stands in."},
+		{Type: "load-aware-scorer", Text: "Prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold. A server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.\n\nUnlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.", Parameters: []Parameter{
 			{Name: "threshold", Kind: "int", Default: "128", Text: "The queue length, in requests, from which a server counts as full; at least 1.", Effect: ""},
 		}},
-		{Type: "lora-affinity-scorer", Text: "Prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8 where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request names. A server that does not report its adapters scores 0: one that was started without LoRA reports none."},
+		{Type: "lora-affinity-scorer", Text: "Prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8 where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request names. A server that does not report its adapters scores 0: one that was started without LoRA reports none. A server whose answer is stale is passed by; while all are stale, in-flight load stands in."},
+		{Type: "no-hit-lru-scorer", Text: "Spreads prompts that no server holds the beginning of, each of which fills a prefix cache. For such a request the server scores 1 that was picked for one the longest ago, or never, and the others the less the later they were; the last one scores 0. For other requests all score 0.5.", Parameters: []Parameter{
+			{Name: "lruSize", Kind: "int", Default: "1024", Text: "How many servers count as picked before, those that were picked last; at least 1.", Effect: ""},
+			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
+			{Name: "prefixPluginType", Kind: "string", Default: "", Text: "Has no effect.", Effect: "warning"},
+			{Name: "prefixPluginName", Kind: "string", Default: "", Text: "Has no effect.", Effect: "warning"},
+		}},
 		{Type: "prefix-cache-scorer", Text: "Prefers servers that hold the beginning of the prompt in their prefix cache. The score is a weighted mean of two numbers: the part of the prompt's blocks that match, and the square of the matched length on a fixed scale. With the default weight only the first counts. A prompt without a whole block of 64 tokens scores 0 everywhere.\n\nWith yieldAboveRequests the preference ends where it would crowd one server while another has little to do: conversations then move to a server that was added, or that returned.", Parameters: []Parameter{
 			{Name: "matchLengthWeight", Kind: "number", Default: "0", Text: "The share of the matched length in the score, 0 to 1; the matched part of the prompt has the rest.", Effect: ""},
 			{Name: "matchLengthScaleTokens", Kind: "int", Default: "8192", Text: "The matched length, in tokens, that scores 1; at least 1.", Effect: ""},
 			{Name: "yieldAboveRequests", Kind: "int", Default: "0", Text: "How many requests in flight more than the least loaded candidate a server may have. One that has more, and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.", Effect: ""},
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
 		}},
-		{Type: "queue-scorer", Text: "Prefers the shortest queue among the candidates: the shortest scores 1, the longest 0, in between in proportion; all equal score 1. The queue of a server is what it reported last, and the requests sent to it since. A server that does not report its queue scores the mean of those that do."},
-		{Type: "running-requests-size-scorer", Text: "Prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the one that runs most 0, in between in proportion; all equal score 1. A server that does not report its batch scores the mean of those that do."},
+		{Type: "queue-scorer", Text: "Prefers the shortest queue among the candidates: the shortest scores 1, the longest 0, in between in proportion; all equal score 1. The queue of a server is what it reported last, and the requests sent to it since. A server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in."},
+		{Type: "running-requests-size-scorer", Text: "Prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the one that runs most 0, in between in proportion; all equal score 1. A server that does not report its batch scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in."},
+		{Type: "session-affinity-scorer", Text: "Prefers the server of the request's session: that one scores 1, all others score 0. If the session is new, or its server is none of those that are left, all score 0, and the session moves to the one that is picked.", Parameters: []Parameter{
+			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Text: "Says how the server of a session is known. With encoded_endpoint_header each response has a header that names the server, and later requests bring that header. With session_id requests bring an id of their own, and Signalbox keeps the server that served each last. At first, after a time without requests, and while the server is ejected, any server may be picked.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig", Kind: "object", Default: "", Text: "For encoded_endpoint_header.", Effect: ""},
+			{Name: "encodedEndpointHeaderConfig.header", Kind: "string", Default: "\"x-session-token\"", Text: "The name of the header of requests and responses. Clients must not rely on what it holds.", Effect: ""},
+			{Name: "sessionIdConfig", Kind: "object", Default: "", Text: "For session_id.", Effect: ""},
+			{Name: "sessionIdConfig.sources", Kind: "list of object", Default: "", Text: "Where the id is, tried in their order; without any it is the header x-session-id. Of an id the first 128 bytes count.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].header", Kind: "string", Default: "", Text: "The name of a header of requests.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "Refused, because no plugin emits attributes of requests yet.", Effect: "none"},
+			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Refused like attribute.", Effect: "none"},
+			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
+			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
+			{Name: "profileName", Kind: "string", Default: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
+		}},
 	}},
 	{Name: "pickers", Plugins: []Plugin{
 		{Type: "max-score-picker", Text: "Picks the endpoints with the highest totals, best first. Endpoints with equal totals are ordered at random.", Parameters: []Parameter{
@@ -156,7 +183,7 @@ var pluginDocs = []Family{
 			{Name: "engineConfigs[].customMetrics[].attributeKey", Kind: "string", Default: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
 			{Name: "engineConfigs[].customMetrics[].metricSpec", Kind: "string", Default: "", Text: "The series; the last one of a page counts; required.", Effect: ""},
 		}},
-		{Type: "document-data-source", Text: "A JSON document that every model server has, or those that its entry in dataLayer.sources selects. There may be any number, with names of their own. Its path is required, and a json-extractor says what is taken.", Parameters: []Parameter{
+		{Type: "document-data-source", Text: "A JSON document that every model server has, or those that its entry in dataLayer.sources selects; or one document of the whole pool, in a file, at a URL, or pushed. Exactly one of path, url, file and pushed says which. There may be any number, with names of their own. A json-extractor says what is taken.", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Text: "Http or https.", Effect: ""},
 			{Name: "path", Kind: "string", Default: "", Text: "The page's, beginning with a slash.", Effect: ""},
 			{Name: "port", Kind: "int", Default: "0", Text: "Where the page is, 1 to 65535; 0 or absent = the endpoint's own port.", Effect: ""},
@@ -164,7 +191,10 @@ var pluginDocs = []Family{
 			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
 			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
-			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
+			{Name: "url", Kind: "string", Default: "", Text: "Where a document of the whole pool is, http or https; it is read once an interval, which is 1s by default.", Effect: ""},
+			{Name: "file", Kind: "string", Default: "", Text: "Has a document of the whole pool; it is read as url is.", Effect: ""},
+			{Name: "pushed", Kind: "bool", Default: "false", Text: "Waits for a document of the whole pool, which PUT /sources/NAME?ttl=30s of the metrics port brings.", Effect: ""},
 		}},
 		{Type: "file-discovery", Text: "Reads the endpoints from a file. It is named by dataLayer.discovery.", Parameters: []Parameter{
 			{Name: "path", Kind: "string", Default: "", Text: "The file, YAML or JSON; required.", Effect: ""},
@@ -180,7 +210,7 @@ var pluginDocs = []Family{
 		{Type: "json-extractor", Text: "Takes attributes of any name from a JSON document, for plugins that read an attribute by its name. A document-data-source of dataLayer.sources names it among its extractors.", Parameters: []Parameter{
 			{Name: "attributes", Kind: "list of object", Default: "", Text: "What is taken; at least one.", Effect: ""},
 			{Name: "attributes[].name", Kind: "string", Default: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
-			{Name: "attributes[].field", Kind: "string", Default: "", Text: "The path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list; required. Anything else there counts as unknown.", Effect: ""},
+			{Name: "attributes[].field", Kind: "string", Default: "", Text: "The path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list; required. Anything else there counts as unknown. In a document of the whole pool, a key {endpoint} stands for the endpoint's address and port, or, if there is no such key, for its name: hints.{endpoint}.cost.", Effect: ""},
 		}},
 		{Type: "metrics-data-source", Text: "A metrics page of every model server, or of those that its entry in dataLayer.sources selects. One is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of their own: each has its own turns, and its attributes are as old as its own last answer.", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Text: "Http or https.", Effect: ""},
@@ -190,7 +220,7 @@ var pluginDocs = []Family{
 			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
 			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
-			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
 		{Type: "models-data-extractor", Text: "Takes the models from the model list. It has no parameters."},
 		{Type: "models-data-source", Text: "The model list of every model server. It is read only if dataLayer.sources names it. Plugins do not read it: /debug/endpoints shows its models, and requests for them get labels of their own in metrics. After a failure, a restart of the server, or an adapter that is not in it, it is read again before its interval is over.", Parameters: []Parameter{
@@ -201,7 +231,7 @@ var pluginDocs = []Family{
 			{Name: "caCertPath", Kind: "string", Default: "", Text: "A file of certificates that are trusted.", Effect: "none"},
 			{Name: "clientCertPath", Kind: "string", Default: "", Text: "A file with the certificate to show.", Effect: "none"},
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
-			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list.", Effect: ""},
+			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
 		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions and completions. Requests of other forms pass without."},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect."},

@@ -184,7 +184,7 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
-			"want metrics-data-source or document-data-source or models-data-source"},
+			"want document-data-source or metrics-data-source or models-data-source"},
 		"no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
@@ -197,8 +197,20 @@ func TestLoadRefuses(t *testing.T) {
 			"name: e}]\ndataLayer: {sources: [{pluginRef: m, extractors: [{pluginRef: e}, " +
 			"{pluginRef: e}]}]}",
 			"line 4: dataLayer.sources[0].extractors[1].pluginRef: a second core-metrics-extractor"},
-		"document without a path": {newHead + "plugins: [{type: document-data-source}]",
-			`line 3: plugins[0].parameters.path: got "", want a path that begins with /`},
+		"document without a place": {newHead + "plugins: [{type: document-data-source}]",
+			"line 3: plugins[0].parameters.path: missing; name one of path, url, file and pushed"},
+		"document in two places": {plugin("document-data-source", "file: a, url: http://b/c"),
+			"line 5: plugins[0].parameters.file: stands beside url, want one of path, url, file and pushed"},
+		"document with path and url": {plugin("document-data-source", "path: /a, url: http://b/c"),
+			"line 5: plugins[0].parameters.url: stands beside path, want one of path, url, file and pushed"},
+		"document of the pool with a port": {plugin("document-data-source", "file: a, port: 80"),
+			"line 5: plugins[0].parameters.port: got 80, which only path has"},
+		"document at no URL": {plugin("document-data-source", "url: 'hints:9000/a'"),
+			`line 5: plugins[0].parameters.url: got "hints:9000/a", want one such as http://127.0.0.1:9000/hints`},
+		"document behind a password": {plugin("document-data-source", "url: 'http://me:secret@hints/a'"),
+			"line 5: plugins[0].parameters.url: it has a user, want one without"},
+		"document with a wrong interval": {plugin("document-data-source", "file: a, interval: 1ms"),
+			"line 5: plugins[0].parameters.interval: got 1ms, want 0s or 10ms or more"},
 		"document without extractor": {newHead + "plugins: [{type: document-data-source, parameters: {path: /a}}]\n" +
 			"dataLayer: {sources: [{pluginRef: document-data-source}]}", "line 4: dataLayer.sources[0]: a further " +
 			"document-data-source without an extractor, want a json-extractor"},
@@ -340,7 +352,7 @@ func TestLoadRefuses(t *testing.T) {
 			"line 6: schedulingProfiles[0].plugins[0]: priority-holdback-policy in a profile is not supported yet"},
 		"policy that a source names": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
 			"dataLayer: {sources: [{pluginRef: h}]}",
-			"line 5: dataLayer.sources[0].pluginRef: h is of type priority-holdback-policy, want metrics-data-source"},
+			"line 5: dataLayer.sources[0].pluginRef: h is of type priority-holdback-policy, want document-data-source"},
 		"eviction's plugin": {newHead + "plugins:\n- type: sheddable-eviction-filter\n" +
 			"flowControl: {enableEviction: true}",
 			"line 4: plugins[0].type: sheddable-eviction-filter is not supported yet"},

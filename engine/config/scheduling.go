@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
@@ -241,6 +242,18 @@ func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 	l.declare(found)
 	l.arrange(found, names)
 	return plugin
+}
+
+// profileNames warns of a plugin whose parameter profileName names no profile that a handler may run.
+func (l *loader) profileNames(profiles []schedule.Profile) {
+	for _, x := range l.instances {
+		p, ok := x.plugin.(interface{ CountsIn() (profile string) })
+		if !ok || p.CountsIn() == "" || slices.Contains(named(profiles), p.CountsIn()) {
+			continue
+		}
+		l.Warn(x.path+".parameters.profileName", "there is no profile %s, so %s has no effect",
+			clip.Value(p.CountsIn()), x.name)
+	}
 }
 
 // named returns the names of the profiles that a handler may run.

@@ -28,7 +28,6 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[filters.EndpointAttribute](): {"algorithm"},
 	reflect.TypeFor[PrometheusExtractor]():       {"attributes"},
 	reflect.TypeFor[ExtractedAttribute]():        {"name", "metric"},
-	reflect.TypeFor[DocumentSource]():            {"path"},
 	reflect.TypeFor[JSONExtractor]():             {"attributes"},
 	reflect.TypeFor[DocumentAttribute]():         {"name", "field"},
 	reflect.TypeFor[EngineSeries]():              {"name"},
@@ -46,6 +45,9 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[pluginRef]():                 {"pluginRef"},
 	reflect.TypeFor[FileDiscovery]():             {"path"},
 }
+
+// oneOf lists the keys of which a section must have exactly one.
+var oneOf = map[reflect.Type][]string{reflect.TypeFor[DocumentSource](): {"path", "url", "file", "pushed"}}
 
 // Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load
 // checks of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.
@@ -134,7 +136,7 @@ func (c *Catalogue) parametersSchema(p Plugin) *jsonschema.Schema {
 		func(_ reflect.Type, path string) string { return docs[path] })
 	parameters.Description = p.Text
 	s := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"parameters": parameters}}
-	if len(parameters.Required) > 0 {
+	if must(parameters) {
 		s.Required = []string{"parameters"}
 	}
 	return s
@@ -150,11 +152,14 @@ func sectionDoc(owner reflect.Type, path string) string {
 func schemaOf(v reflect.Value, doc func(owner reflect.Type, path string) string) *jsonschema.Schema {
 	b := schemaBuilder{doc}
 	s := b.object(v, "")
-	if len(s.Required) > 0 {
+	if must(s) {
 		s.Type, s.Types = "object", nil
 	}
 	return s
 }
+
+// must reports whether a section must have some keys.
+func must(s *jsonschema.Schema) bool { return len(s.Required)+len(s.OneOf) > 0 }
 
 type schemaBuilder struct {
 	doc func(owner reflect.Type, path string) string
@@ -187,6 +192,14 @@ func (b schemaBuilder) object(v reflect.Value, prefix string) *jsonschema.Schema
 		s.Properties[f.Name] = p
 		s.PropertyOrder = append(s.PropertyOrder, f.Name)
 	}
+	for _, key := range oneOf[v.Type()] {
+		is := &jsonschema.Schema{Type: "string", MinLength: new(1)}
+		if slices.Contains(s.Properties[key].Types, "boolean") {
+			is = &jsonschema.Schema{Enum: []any{true}}
+		}
+		s.OneOf = append(s.OneOf, &jsonschema.Schema{Required: []string{key},
+			Properties: map[string]*jsonschema.Schema{key: is}})
+	}
 	return s
 }
 
@@ -208,7 +221,7 @@ func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
 		return b.object(v, path+".")
 	case reflect.Slice:
 		items := b.value(reflect.New(t.Elem()).Elem(), path+"[]")
-		if len(items.Required) > 0 {
+		if must(items) {
 			items.Type, items.Types = "object", nil // null is as absent
 		}
 		return &jsonschema.Schema{Types: orNull("array"), Items: items}

@@ -58,24 +58,21 @@ func (l *loader) oneOf(typ string) *instance {
 
 // source turns on the page that an entry of dataLayer.sources names.
 func (l *loader) source(s *sourceSection, path string) {
-	x := l.find(path+".pluginRef", s.PluginRef, "metrics-data-source", "document-data-source", "models-data-source")
-	wanted := []string{"core-metrics-extractor", "prometheus-extractor", "json-extractor", "models-data-extractor"}
+	x := l.find(path+".pluginRef", s.PluginRef, sourceTypes()...)
+	wanted := extractorTypes()
 	page := &metricsPage{path: path, x: x, from: attributes.Source{Select: s.Select}}
 	l.selector(path, s.Select)
 	if x != nil {
 		switch p := x.plugin.(type) {
-		case *MetricsSource, *DocumentSource:
-			page.http, page.document = placeOf(p)
-			if wanted = wanted[:2]; page.document {
-				wanted = []string{"json-extractor"}
-			}
-			wanted = slices.Concat(wanted, l.defaults.Catalogue.extractors())
+		case pageSource:
+			page.source = p
+			wanted = slices.Concat(p.extractors(), l.defaults.Catalogue.extractors())
 			if slices.ContainsFunc(l.from.pages, func(other *metricsPage) bool { return other.x == x }) {
 				l.Fail(path, "a second source of this name, want one")
 			}
 			l.from.pages = append(l.from.pages, page)
 		case *ModelsSource:
-			wanted = wanted[3:]
+			wanted = []string{modelsExtractor}
 			if l.config.Models.Enabled {
 				l.Fail(path, "a second source of this type, want one")
 			}
@@ -91,28 +88,20 @@ func (l *loader) source(s *sourceSection, path string) {
 		if y == nil {
 			continue
 		}
-		only := y.typ == "core-metrics-extractor" || y.typ == "models-data-extractor"
+		only := y.typ == coreExtractor || y.typ == modelsExtractor
 		if only && seen[y.typ] {
 			l.Fail(at, "a second %s on one source, want one", y.typ)
 		}
 		seen[y.typ] = true
 		switch y.typ {
-		case "core-metrics-extractor":
+		case coreExtractor:
 			page.core = y
-		case "models-data-extractor":
+		case modelsExtractor:
 			l.from.list = y
 		default:
 			l.extractor(page, y, at)
 		}
 	}
-}
-
-// placeOf returns where a page is, and whether it is a JSON document.
-func placeOf(plugin any) (at *HTTPSource, document bool) {
-	if p, ok := plugin.(*DocumentSource); ok {
-		return &p.HTTPSource, true
-	}
-	return &plugin.(*MetricsSource).HTTPSource, false
 }
 
 // extractor adds an extractor to a page. It takes its attributes from one page.
@@ -165,8 +154,7 @@ func (l *loader) mainPage(inject bool) {
 			l.Fail(p.path, "a second source with a core-metrics-extractor, beside %s, want one", l.from.main.path)
 		}
 	}
-	if i := slices.IndexFunc(l.from.pages, func(p *metricsPage) bool { return !p.document }); l.from.main == nil &&
-		i >= 0 {
+	if i := slices.IndexFunc(l.from.pages, (*metricsPage).hasCore); l.from.main == nil && i >= 0 {
 		l.from.main = l.from.pages[i]
 	}
 	if l.from.main == nil && inject {
@@ -175,10 +163,13 @@ func (l *loader) mainPage(inject bool) {
 	l.from.core = l.oneOfMain()
 	if l.from.main != nil {
 		l.from.metrics = l.from.main.x
-		l.config.Metrics = l.from.metrics.plugin.(*MetricsSource).page(l.from.main.from.Select)
+		l.config.Metrics = l.from.metrics.plugin.(pageSource).place().page(l.from.main.from.Select)
 	}
 	l.furtherPages()
 }
+
+// hasCore reports whether the built-in attributes may come from the page.
+func (p *metricsPage) hasCore() bool { return slices.Contains(p.source.extractors(), coreExtractor) }
 
 // furtherPages sets the pages beside the main one.
 func (l *loader) furtherPages() {
@@ -188,15 +179,16 @@ func (l *loader) furtherPages() {
 		}
 		p.from.Name = p.x.name
 		if len(p.more) == 0 {
-			l.Fail(p.path, "a further %s without an extractor, want a %s", p.x.typ,
-				map[bool]string{false: "prometheus-extractor", true: "json-extractor"}[p.document])
+			all := p.source.extractors()
+			l.Fail(p.path, "a further %s without an extractor, want a %s", p.x.typ, all[len(all)-1])
 		}
 		if len(l.config.Further) == maxFurther {
 			l.Fail(p.path, "more than %d further sources", maxFurther)
 			return
 		}
-		l.config.Further = append(l.config.Further,
-			FurtherSource{p.x.name, p.document, p.http.page(p.from.Select)})
+		f := FurtherSource{Name: p.x.name, Source: p.source.place().page(p.from.Select)}
+		p.source.further(&f)
+		l.config.Further = append(l.config.Further, f)
 	}
 }
 
@@ -208,13 +200,7 @@ func (l *loader) oneOfMain() *instance {
 	if l.from.main != nil && l.from.main.core != nil {
 		return l.from.main.core
 	}
-	return l.oneOf("core-metrics-extractor")
-}
-
-// page returns the parameters as a Source that is read.
-func (p *HTTPSource) page(of map[string]string) Source {
-	return Source{Select: of, Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
-		InsecureSkipVerify: p.InsecureSkipVerify}
+	return l.oneOf(coreExtractor)
 }
 
 // parsers sets whether request bodies are parsed.

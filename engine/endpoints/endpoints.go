@@ -28,12 +28,16 @@ type Page struct {
 	At       time.Time     // when the fetch of the newest answer began; zero = there was none
 	Interval time.Duration // to the next fetch, as planned
 	Failing  bool          // the newest fetch failed
+	Expires  time.Time     // as its author said; zero = its age decides
 	Values
 }
 
-// FreshUntil is as that of a Sample.
+// FreshUntil returns when the page expires. If its author did not say, it is as that of a Sample.
 func (p *Page) FreshUntil(threshold time.Duration) time.Time {
-	if p.At.IsZero() {
+	switch {
+	case !p.Expires.IsZero():
+		return p.Expires
+	case p.At.IsZero():
 		return p.At
 	}
 	return p.At.Add(max(threshold, 3*p.Interval))

@@ -33,6 +33,25 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
+func TestFreshUntilOfPages(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	for name, c := range map[string]struct {
+		page Page
+		want time.Time
+	}{
+		"without an answer": {Page{Interval: time.Hour}, time.Time{}},
+		"threshold":         {Page{At: at, Interval: time.Second}, at.Add(5 * time.Second)},
+		"intervals":         {Page{At: at, Interval: 4 * time.Second}, at.Add(12 * time.Second)},
+		"sooner, as told": {Page{At: at, Interval: 4 * time.Second, Expires: at.Add(time.Second)},
+			at.Add(time.Second)},
+		"later, as told": {Page{At: at, Expires: at.Add(time.Hour)}, at.Add(time.Hour)},
+	} {
+		if got := c.page.FreshUntil(5 * time.Second); !got.Equal(c.want) {
+			t.Errorf("%s: fresh until %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestSnapshotFindsAndCounts(t *testing.T) {
 	none := NewSnapshot(0, nil)
 	if none.Slots() != 0 || none.ByAddress("a") != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // EndpointAttribute keeps the servers of which an attribute is on the right side of a threshold. An attribute that is
-// not built in is what a prometheus-extractor takes from the metrics page.
+// not built in is what a prometheus-extractor or json-extractor takes. Servers whose answer is stale are dropped; while
+// all are stale, all are kept.
 type EndpointAttribute struct {
 	// AttributeKey is the attribute's name, such as example.com/watts or queued-requests; required.
 	AttributeKey string `json:"attributeKey"`

@@ -2,7 +2,10 @@
 // keeps no memory between requests, and never scores or picks.
 package filters
 
-import "github.com/signalbox-epp/signalbox/engine/schedule"
+import (
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/sessions"
+)
 
 // Types maps the type name in configuration to a constructor of the filter with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
@@ -15,9 +18,7 @@ var Types = map[string]func() schedule.Filter{
 	"label-selector-filter": func() schedule.Filter { return new(LabelSelector) },
 	"prefill-filter":        func() schedule.Filter { return new(Prefill) },
 	"session-affinity-filter": func() schedule.Filter {
-		return &SessionAffinity{
-			Strategy: "encoded_endpoint_header", EncodedEndpointHeaderConfig: SessionHeader{"x-session-token"},
-		}
+		return &SessionAffinity{sessions.Standard()}
 	},
 }
 

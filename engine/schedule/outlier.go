@@ -68,6 +68,17 @@ func (r *profileRun) dropUnusable() bool {
 	return left > 0
 }
 
+// Ejected reports whether candidate i gets no requests for a while because of failures. All may be ejected.
+func (in *Input) Ejected(i int) bool {
+	all, place := in.run.view.outliers, in.candidates.place[i]
+	at, found := slices.BinarySearchFunc(all, place, func(o unhealthy, place int) int { return o.at - place })
+	return found && all[at].Ejected
+}
+
+// Probe reports whether the request goes to its first destination to see whether that serves again, which says nothing
+// of where the next one is to go.
+func (p *Picked) Probe() bool { return p.final.Probe }
+
 // drop drops the outliers that selected selects. It drops none and returns false if no other candidate would be left.
 func (r *profileRun) drop(selected func(unhealthy) bool) bool {
 	r.keep = grow(r.keep, len(r.place))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -123,6 +124,7 @@ func (h *Headers) Set(name, value string) {
 type Picked struct {
 	*course
 	final *Final
+	notes memory.Notes
 }
 
 // course is Course by a name that plugins cannot set.
@@ -130,6 +132,9 @@ type course = Course
 
 // Primary returns the result of the run that serves the request.
 func (p *Picked) Primary() Result { return p.results[p.final.Primary] }
+
+// Notes is where plugins say what they keep for later requests.
+func (p *Picked) Notes() *memory.Notes { return &p.notes }
 
 // Destinations returns how many destinations the pick has, at least one. The proxy sends the request to the first one,
 // and falls back to the others.
@@ -446,7 +451,7 @@ func (s *Scheduler) Prepare(p *Plan, req *messages.Request, out *Outcome) {
 }
 
 func (s *Scheduler) prepare(of *points, out *Outcome) Refusal {
-	picked, set := &Picked{&s.course, &s.final}, &Headers{}
+	picked, set := &Picked{course: &s.course, final: &s.final}, &Headers{}
 	for i := range of.prepare {
 		at := &of.prepare[i]
 		refused := s.run.ran(&at.Step, func() Refusal { return at.plugin.PreRequest(picked, set) })
@@ -454,6 +459,7 @@ func (s *Scheduler) prepare(of *points, out *Outcome) Refusal {
 			return refused
 		}
 	}
+	out.Kept = picked.notes.Take()
 	if len(set.list) > 0 {
 		out.Decision.Headers = messages.TakeList(append(out.Decision.Headers.Append(nil), set.list...))
 	}

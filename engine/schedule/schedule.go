@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -66,6 +67,10 @@ func (in *Input) Picked(r *Result) (Candidate, bool) {
 	}
 	return Candidate{&in.run.view.all[r.Ranked.At(0)]}, true
 }
+
+// Memory returns what plugins have kept of earlier requests. A plugin reads its own with the Sessions or Uses that it
+// has declared.
+func (in *Input) Memory() memory.View { return in.run.tools.Memory.At(in.now) }
 
 // Header returns the value of a header that the plugin has declared, cut to 128 bytes; false = the request does not
 // have it.

@@ -1,20 +1,21 @@
 package schedule
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Tools holds what a loop supplies to its scheduler.
 type Tools struct {
 	Clock   Clock
-	Matcher Matcher // nil = no prefix index
+	Matcher Matcher        // nil = no prefix index
+	Memory  *memory.Tables // nil = empty ones
 	Rand    *rand.Rand
 }
 
@@ -62,6 +63,7 @@ type Outcome struct {
 
 	RetryAfter time.Duration                                 // as in messages.PickFailed
 	Responses  messages.List[messages.List[messages.Header]] // as in messages.PickMade; Prepare sets it
+	Kept       messages.List[messages.Kept]                  // what plugins keep of the pick; Prepare sets it
 	Values     []any                                         // of the private slots of plugins, for Prepare and End
 }
 
@@ -223,8 +225,8 @@ func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, no
 func (s *Scheduler) settle(p *Plan, primary int, probe bool) string {
 	s.final = Final{Primary: primary, Probe: probe, Destinations: s.final.Destinations[:0], Stages: s.final.Stages[:0]}
 	ranked := s.course.results[primary].Ranked
-	for _, at := range ranked.All() {
-		s.final.Destinations = append(s.final.Destinations, Destination{At: int(at)})
+	for i := range ranked.Len() {
+		s.final.Destinations = append(s.final.Destinations, Destination{At: int(ranked.At(i))})
 	}
 	if p.finisher == nil {
 		return ""
@@ -280,8 +282,11 @@ func (s *Scheduler) Scores(d *messages.Decision) messages.List[messages.Endpoint
 func (s *Scheduler) deliver(out *Outcome) {
 	s.best, s.sent, s.stages = s.best[:0], s.sent[:0], s.stages[:0]
 	for _, d := range s.final.Destinations {
-		e := s.view.sources[d.At]
-		s.best, s.sent = append(s.best, e), append(s.sent, cmp.Or(d.Sent, e.Spec.Address))
+		e, sent := s.view.sources[d.At], d.Sent
+		if sent == "" {
+			sent = e.Spec.Address
+		}
+		s.best, s.sent = append(s.best, e), append(s.sent, sent)
 	}
 	out.Ranked, out.Sent, out.Split = s.best, s.sent, s.final.Split
 	if len(s.final.Stages) > 0 {

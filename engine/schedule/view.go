@@ -35,9 +35,10 @@ type places struct {
 
 // recent is what is read of each endpoint for each request.
 type recent struct {
-	fresh    []uint64 // bits of sources whose newest answer is not too old, or that do not ask the endpoint
-	failing  []uint64 // bits of sources of which the fetch after that answer failed
-	doubtful int      // endpoints of which a source is not fresh, or failing
+	fresh    []uint64      // bits of sources whose newest answer is not too old, or that do not ask the endpoint
+	failing  []uint64      // bits of sources of which the fetch after that answer failed
+	now      time.Duration // counted from the epoch
+	doubtful int           // endpoints of which a source is not fresh, or failing
 	load     []endpoints.Counters
 	outliers []unhealthy // by place, ascending
 }
@@ -46,7 +47,7 @@ type recent struct {
 type basis struct {
 	fills *fills
 	stale time.Duration // the threshold
-	epoch time.Time     // that source.until counts from
+	epoch time.Time     // that source.at and source.until count from
 }
 
 // fewAddresses is the length up to which a subset is searched one by one, which then costs less than a map.
@@ -163,7 +164,8 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 type source struct {
 	sample *endpoints.Sample // nil = it had none
 	queued float64           // waiting requests of the sample; NaN = unknown
-	until  time.Duration     // the last moment at which the sample is fresh, counted from the epoch
+	at     time.Duration     // when its scrape began, counted from the epoch
+	until  time.Duration     // the last moment at which the sample is fresh, likewise
 	more   *moreSources      // nil = the metrics page of every endpoint is all that plugins read
 }
 
@@ -199,6 +201,7 @@ func (v *view) room(n int, p *Plan, now time.Time) {
 // one, because samples are seldom in the processor's cache.
 func (v *view) read(now time.Time) {
 	at := now.Sub(v.epoch)
+	v.now = at
 	for i, e := range v.sources[:len(v.all)] {
 		k := &v.known[i]
 		if sample := e.Sample(); k.sample != sample {
@@ -309,7 +312,7 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 	k, age := &v.known[at], time.Duration(-1)
 	asked := k.more == nil || k.more.unasked&metricsPage == 0
 	if k.sample != nil && asked && (p.shown&metricsPage != 0 || p.shown == 0) {
-		age = now.Sub(k.sample.At)
+		age = v.now - k.at
 	}
 	for i, from := range v.fills.further {
 		if page := k.more.pages.Of(from.Name); page != nil && !page.At.IsZero() && p.shown&(2<<i) != 0 {
@@ -323,6 +326,9 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 func (v *view) resample(at int, sample *endpoints.Sample) {
 	k, values := &v.known[at], (*endpoints.Values)(nil)
 	k.sample, k.queued, k.until = sample, math.NaN(), math.MinInt64
+	if sample != nil {
+		k.at = sample.At.Sub(v.epoch)
+	}
 	if sample != nil && v.fills.page.Selects(v.sources[at].Labels) {
 		values, k.until = &sample.Values, sample.FreshUntil(v.stale).Sub(v.epoch)
 		if len(v.fills.queued) > 0 {

@@ -11,8 +11,9 @@ import (
 )
 
 // EndpointAttribute scores by one attribute, whatever it is: in proportion between the best value, which scores 1, and
-// the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor takes from the metrics
-// page. A server that does not report it scores the mean of those that do, and 0 if none does.
+// the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor or json-extractor takes.
+// A server that does not report it scores the mean of those that do, and 0 if none does. A server whose answer is stale
+// is passed by; while all are stale, in-flight load stands in.
 type EndpointAttribute struct {
 	// AttributeKey is the attribute's name, such as example.com/watts or queued-requests; required.
 	AttributeKey string `json:"attributeKey"`

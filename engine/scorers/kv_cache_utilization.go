@@ -7,7 +7,8 @@ import (
 
 // KVCacheUtilization prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell
 // its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no
-// number that makes sense counts as full.
+// number that makes sense counts as full. A server whose answer is stale is passed by; while all are stale, in-flight
+// load stands in.
 type KVCacheUtilization struct{ used attributes.NumberSlot }
 
 // Validate returns nil: there are no parameters.

@@ -8,7 +8,8 @@ import (
 )
 
 // LoadAware prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold.
-// A server that does not report its queue scores the mean of those that do.
+// A server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed
+// by; while all are stale, in-flight load stands in.
 //
 // Unlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.
 type LoadAware struct {

@@ -5,9 +5,10 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8
-// where a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request
-// names. A server that does not report its adapters scores 0: one that was started without LoRA reports none.
+// LoRAAffinity prefers servers that can serve the request's LoRA adapter soon: 1 where the adapter is in use, 0.8 where
+// a slot is free, 0.6 where the adapter waits for a slot, else 0. The adapter is the model that the request names. A
+// server that does not report its adapters scores 0: one that was started without LoRA reports none. A server whose
+// answer is stale is passed by; while all are stale, in-flight load stands in.
 type LoRAAffinity struct {
 	slots           attributes.NumberSlot
 	active, waiting attributes.NamesSlot

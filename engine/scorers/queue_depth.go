@@ -7,7 +7,8 @@ import (
 
 // QueueDepth prefers the shortest queue among the candidates: the shortest scores 1, the longest 0, in between in
 // proportion; all equal score 1. The queue of a server is what it reported last, and the requests sent to it since. A
-// server that does not report its queue scores the mean of those that do.
+// server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed by;
+// while all are stale, in-flight load stands in.
 type QueueDepth struct{ queued attributes.NumberSlot }
 
 // Validate returns nil: there are no parameters.

@@ -7,7 +7,7 @@ import (
 
 // RunningRequests prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the
 // one that runs most 0, in between in proportion; all equal score 1. A server that does not report its batch scores the
-// mean of those that do.
+// mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.
 type RunningRequests struct{ running attributes.NumberSlot }
 
 // Validate returns nil: there are no parameters.

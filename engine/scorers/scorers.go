@@ -2,7 +2,10 @@
 // keeps no memory between requests, and never filters or picks.
 package scorers
 
-import "github.com/signalbox-epp/signalbox/engine/schedule"
+import (
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/sessions"
+)
 
 // Types maps the type name in configuration to a constructor of the scorer with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them: errors joined, each beginning with the parameter's
@@ -16,9 +19,11 @@ var Types = map[string]func() schedule.Scorer{
 	"kv-cache-utilization-scorer": func() schedule.Scorer { return new(KVCacheUtilization) },
 	"load-aware-scorer":           func() schedule.Scorer { return &LoadAware{Threshold: 128} },
 	"lora-affinity-scorer":        func() schedule.Scorer { return new(LoRAAffinity) },
+	"no-hit-lru-scorer":           func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
 	"prefix-cache-scorer": func() schedule.Scorer {
 		return &PrefixCache{MatchLengthWeight: 0, MatchLengthScaleTokens: 8192}
 	},
 	"queue-scorer":                 func() schedule.Scorer { return new(QueueDepth) },
 	"running-requests-size-scorer": func() schedule.Scorer { return new(RunningRequests) },
+	"session-affinity-scorer":      func() schedule.Scorer { return &SessionAffinity{sessions.Standard()} },
 }

@@ -190,6 +190,7 @@ func TestReads(t *testing.T) {
 		"kv-cache-utilization-scorer":  "kv-cache-usage",
 		"load-aware-scorer":            "queued-requests",
 		"lora-affinity-scorer":         "max-loras active-loras waiting-loras",
+		"no-hit-lru-scorer":            "prefix-blocks",
 		"prefix-cache-scorer":          "prefix-blocks",
 		"queue-scorer":                 "queued-requests",
 		"running-requests-size-scorer": "running-requests",

@@ -185,14 +185,15 @@ func TestPipesAreGivenUpAtTheFirstSignal(t *testing.T) {
 			}
 			writer.Close()
 			within10s(t, "the end of what reads the pipe", func() bool {
-				// What waits to open the pipe goes on, and reads to its end. It may begin to wait only now.
+				// What waits to open the pipe goes on, and reads to its end. It may begin to wait only now, and a
+				// goroutine that has not run yet stands there by what began it.
 				unblock, err := os.OpenFile(pipe, os.O_RDWR, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
 				unblock.Close()
 				stacks := make([]byte, 1<<20)
-				return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("app.readAll.func"))
+				return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("app.inBackground"))
 			})
 		})
 	}

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"errors"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -42,7 +44,17 @@ func (t *tree) serveAdmin() {
 		OpenDebug:  t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
 		Concern:       t.configuration.concern,
 		Configuration: t.configuration.view, Reload: t.configuration.reload, Restore: t.configuration.restore,
+		Push: t.push, PushBytes: modelserver.DefaultPageBytes, Tokens: t.opts.tls.metricsToken != "",
 	})
+}
+
+// push brings a document that somebody pushed into force.
+func (t *tree) push(source string, document []byte, ttl time.Duration) (map[string]int, error) {
+	values, err := t.fetcher.Push(source, document, ttl)
+	if errors.Is(err, modelserver.ErrNotPushed) {
+		return nil, admin.NoSource(err.Error())
+	}
+	return values, err
 }
 
 // endpointViews returns the pool as /debug/endpoints shows it.

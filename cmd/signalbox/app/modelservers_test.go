@@ -313,40 +313,6 @@ func TestEnginesOfTheFileDecide(t *testing.T) {
 	}
 }
 
-const documentText = `apiVersion: llm-d.ai/v1
-kind: EndpointPickerConfig
-plugins:
-- {type: document-data-source, parameters: {path: /state, interval: 10ms}}
-- {type: json-extractor, parameters: {attributes: [{name: example.com/watts, field: power.watts}]}}
-- {type: endpoint-attribute-scorer, parameters: {attributeKey: example.com/watts}}
-dataLayer:
-  injectDefaults: false
-  sources: [{pluginRef: document-data-source, extractors: [{pluginRef: json-extractor}]}]
-`
-
-// A field of a JSON document that every server has decides by configuration alone.
-func TestDocumentDecides(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	var entries []string
-	for i, text := range []string{`{"power": {"watts": 300}}`, `{"power": {"watts": 100}}`, `{"power": {}}`} {
-		at := newPageServer(t, "/state", text, httptest.NewServer).port()
-		entries = append(entries, fmt.Sprintf(`{name: %c, address: 127.0.0.1, port: "%s"}`, 'a'+i, at))
-	}
-	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", documentText)
-	defer end()
-	all := tr.picker.Pool().Snapshot().Endpoints
-	tr.until(t, "the documents", func(*endpoints.Endpoint) bool {
-		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool {
-			p := e.Pages().Of("document-data-source")
-			return p == nil || p.At.IsZero()
-		})
-	})
-	tr.request(t, 1, 200)
-	if a, b, c := all[0].Picks(), all[1].Picks(), all[2].Picks(); a != 0 || b != 1 || c != 0 {
-		t.Errorf("picks %d, %d, %d, want that for the second, which needs the least power", a, b, c)
-	}
-}
-
 const furtherText = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:

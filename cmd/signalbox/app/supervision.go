@@ -33,6 +33,8 @@ var supervision = role{
 				"the sample's age", nil},
 		}},
 		{"prefix", lastLoop, runtime.RestartOnPanic, "the prefix index", "pool, by its watch", nil},
+		{"memory", lastLoop, runtime.RestartOnPanic, "the endpoints of sessions, and what else plugins keep",
+			"no actor", nil},
 		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy",
 			"no actor", nil},
 		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first",

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -28,6 +29,8 @@ type Endpoint struct {
 	InflightTokens int           // prompt tokens of these requests, together
 	PickedSince    int           // further requests, which the queue of the sample does not have
 	PrefixBlocks   int           // of the request
+	Restarts       uint32        // incarnations before
+	Outlier        *outlier.Status
 }
 
 // Show binds the plugin and calls look with an input that has these endpoints as candidates, in this order.
@@ -128,17 +131,29 @@ func (p Profile) Pick(in *schedule.Input, _ []float32, ranked []int) []int {
 	return ranked
 }
 
-// run schedules a request over endpoints. The slot of an endpoint is its index.
+// began is when requests are scheduled.
+var began = time.Unix(1_800_000_000, 0)
+
+// run schedules a request over endpoints.
 func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Outcome {
-	now := time.Unix(1_800_000_000, 0)
+	snap, held := pool(began, all)
+	s := schedule.NewScheduler(schedule.Tools{Clock: stopped{}, Matcher: held, Rand: rand.New(rand.NewPCG(1, 2))})
+	return s.Run(plan, req, snap, began)
+}
+
+// pool returns the endpoints as they are at a time, and what of the prompt they hold. The slot of an endpoint is its
+// index.
+func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 	held := make(matches, len(all))
 	list := make([]*endpoints.Endpoint, len(all))
 	for i, e := range all {
 		spec := messages.EndpointSpec{
 			Address: messages.Address(fmt.Sprintf("10.0.0.%d:80", i)), Labels: messages.MapOf(e.Labels),
 		}
-		list[i], held[i] = endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, spec), e.PrefixBlocks
+		id := messages.EndpointID{Slot: uint32(i), Generation: 1 + e.Restarts}
+		list[i], held[i] = endpoints.New(id, spec), e.PrefixBlocks
 		e.Sample.At = now.Add(-e.Age)
+		endpoints.OutlierWriter{Endpoint: list[i]}.SetOutlier(e.Outlier)
 		w := endpoints.SampleWriter{Endpoint: list[i]}
 		for range e.Inflight {
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
@@ -155,8 +170,7 @@ func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Ou
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(0)
 		}
 	}
-	s := schedule.NewScheduler(schedule.Tools{Clock: stopped{}, Matcher: held, Rand: rand.New(rand.NewPCG(1, 2))})
-	return s.Run(plan, req, endpoints.NewSnapshot(1, list), now)
+	return endpoints.NewSnapshot(1, list), held
 }
 
 // bind has plugins declare what they read, of all that is built in, and of example.com/watts of an "extractor".

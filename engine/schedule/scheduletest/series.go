@@ -1,0 +1,110 @@
+package scheduletest
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/memory"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Series schedules requests one after the other with one plugin, which may keep something of each.
+type Series struct {
+	*testing.T
+	Tables   *memory.Tables // what the plugin keeps
+	Now      time.Time      // when the next request is scheduled
+	Profiles []Profile      // their Ranks may change from request to request
+
+	plan      *schedule.Plan
+	scheduler *schedule.Scheduler
+	held      matches
+}
+
+// NewSeries returns a series in which the plugin filters and scores in each of the profiles, and serves points. All
+// profiles run, and the first one serves. Each picks the best total among its Ranks, of several that of the least slot.
+func NewSeries(t *testing.T, plugin any, profiles ...Profile) *Series {
+	t.Helper()
+	s := &Series{T: t, Tables: memory.NewTables(), Now: began, Profiles: profiles}
+	layout, slots := bind(t, plugin)
+	list := make([]schedule.Profile, 0, len(profiles))
+	for i := range profiles {
+		of := schedule.Profile{
+			Name:    profiles[i].Name,
+			Filters: []schedule.FilterStep{{Step: schedule.Step{Name: "ranks"}, Filter: &profiles[i]}},
+			Picker:  schedule.PickerStep{Picker: best{}},
+		}
+		if f, ok := plugin.(schedule.Filter); ok {
+			of.Filters = append(of.Filters, schedule.FilterStep{Step: schedule.Step{Reads: slots}, Filter: f})
+		}
+		if sc, ok := plugin.(schedule.Scorer); ok {
+			of.Scorers = []schedule.ScorerStep{{Step: schedule.Step{Reads: slots}, Scorer: sc, Weight: 1}}
+		}
+		list = append(list, of)
+	}
+	s.plan = schedule.NewPlan(list, layout, everyone{}, time.Second)
+	s.plan.Serve(schedule.PointStep{Step: schedule.Step{Reads: slots}, Plugin: plugin})
+	s.scheduler = schedule.NewScheduler(schedule.Tools{
+		Clock: stopped{}, Matcher: s, Memory: s.Tables, Rand: rand.New(rand.NewPCG(1, 2)),
+	})
+	return s
+}
+
+// Pick schedules a request, and has the tables keep what the plugin does.
+func (s *Series) Pick(req *messages.Request, all ...Endpoint) schedule.Outcome {
+	s.Helper()
+	snap, held := pool(s.Now, all)
+	s.held = held
+	out := s.scheduler.Run(s.plan, req, snap, s.Now)
+	s.scheduler.Prepare(s.plan, req, &out)
+	if out.Reason != messages.NoReason {
+		s.Fatalf("%v: %s", out.Reason, out.Detail)
+	}
+	for _, kept := range out.Kept.All() {
+		s.Tables.Keep(kept, s.Now)
+	}
+	return out
+}
+
+// Look calls look with what the plugin is shown of a request before it scores.
+func (s *Series) Look(req *messages.Request, look func(*schedule.Input), all ...Endpoint) {
+	s.Helper()
+	filter := &s.plan.Profiles()[0].Filters[0].Filter
+	before := *filter
+	*filter = lookingFilter{look}
+	s.Pick(req, all...)
+	*filter = before
+}
+
+type lookingFilter struct{ look func(*schedule.Input) }
+
+func (f lookingFilter) Filter(in *schedule.Input, _ []bool) { f.look(in) }
+
+// Match is what the endpoints of the request in hand hold of its prompt.
+func (s *Series) Match(p blockindex.Prompt, out []int) int { return s.held.Match(p, out) }
+
+type best struct{}
+
+func (best) Pick(_ *schedule.Input, totals []float32, ranked []int) []int {
+	top := 0
+	for i, total := range totals {
+		if total > totals[top] {
+			top = i
+		}
+	}
+	return append(ranked, top)
+}
+
+// everyone runs every profile.
+type everyone struct{}
+
+func (everyone) Next(c *schedule.Course) schedule.Run {
+	if n := c.Results().Len(); n < c.Profiles().Len() {
+		return schedule.Run{Profile: n}
+	}
+	return schedule.Run{Profile: -1}
+}
+
+func (everyone) Primary(*schedule.Course) int { return 0 }
