@@ -37,8 +37,6 @@ var comparisons = []comparison{
 	life("protoactor's defaults ÷ ours, two loops and crossing messages", "protoactor/two-loops", "2", 0),
 	life("ring on ÷ off", "ring/none", "1", 0),
 	life("ring on ÷ off, two loops", "ring/none-two-loops", "2", 0),
-	life("loop goroutine ÷ combining", "goroutine/combining", "1", 0),
-	life("loop goroutine ÷ combining, two loops", "goroutine/combining-two-loops", "2", 0),
 	{title: "a request's life: allocations", pkg: "engine/runtime", benchmark: lifecycle, metric: "allocs/request",
 		procs: "1", atMost: 18},
 }

@@ -104,12 +104,14 @@ func kinds(requests int) []string {
 		"fetch answered too late",
 		"model server restarted", "endpoints changed", "no endpoints", "old endpoints", "filter panics",
 		"filter keeps nothing",
-		"configuration replaced", "bad configuration", "request split",
+		"configuration replaced", "bad configuration", "request split", "prompt read by another server",
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing",
 		"picker picks out of range", "handler panics",
 		"question answered", "question answered in part",
 	)
-	for _, actor := range []string{"cycle", "flow", "outlier", "pool", "prefix", "recorder", "scraper", "shard"} {
+	for _, actor := range []string{
+		"cycle", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
+	} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}
 	return all

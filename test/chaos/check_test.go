@@ -63,7 +63,7 @@ func (s *session) tellPool(version uint64, these []int) {
 	var specs []messages.EndpointSpec
 	for _, i := range these {
 		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos",
-			Address: addressOf(i)})
+			Address: addressOf(i), Labels: messages.MapOf(map[string]string{"llm-d.ai/role": roles[i]})})
 	}
 	s.picker.Discovery().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
 }

@@ -13,6 +13,9 @@ import (
 
 const servers = 6 // model servers that discovery may find
 
+// roles are those of the model servers. Some read prompts for others, and some do both.
+var roles = [servers]string{"prefill", "decode", "decode", "prefill-decode", "decode", "prefill"}
+
 func addressOf(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:8000", i+1)) }
 
 // farm stands in for the model servers and what fetches from them.

@@ -23,6 +23,8 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.PrefixMsg]:
 		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.MemoryMsg]:
+		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.OutlierMsg]:
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:

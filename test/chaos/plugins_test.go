@@ -33,7 +33,7 @@ func (f *faults) slip(family string, of schedule.Request, list ...string) string
 
 // plan puts a faulty skin around one plugin of every family.
 func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
-	profiles := p.Profiles()
+	profiles, points := p.Profiles(), []schedule.PointStep{}
 	for i := range profiles {
 		profile := &profiles[i]
 		profile.Filters[0].Filter = filter{profile.Filters[0].Filter, f}
@@ -42,10 +42,17 @@ func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
 				return p.Layout().At(of).Origin == attributes.Sampled
 			})
 		})
+		for _, s := range profile.Scorers {
+			if schedule.ServesPoint(s.Scorer) {
+				points = append(points, schedule.PointStep{Step: s.Step, Plugin: s.Scorer})
+			}
+		}
 		profile.Scorers[at].Scorer = scorer{profile.Scorers[at].Scorer, f}
 		profile.Picker.Picker = picker{profile.Picker.Picker, f}
 	}
-	return schedule.NewPlan(profiles, p.Layout(), handler{p.Handler(), f}, p.Stale())
+	plan := schedule.NewPlan(profiles, p.Layout(), handler{p.Handler(), f}, p.Stale())
+	plan.Serve(points...)
+	return plan
 }
 
 type filter struct {
@@ -112,6 +119,13 @@ func (p handler) Next(c *schedule.Course) schedule.Run {
 
 // Finish splits some requests: another endpoint works for them before the destination does.
 func (p handler) Finish(c *schedule.Course, f *schedule.Final) {
+	if own, ok := p.Handler.(schedule.Finisher); ok {
+		own.Finish(c, f)
+		if len(f.Stages) > 0 {
+			p.met("prompt read by another server")
+		}
+		return
+	}
 	n, ok := numberOf(c.Request().ClientID())
 	if !ok || p.off.Load() {
 		return

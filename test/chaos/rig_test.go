@@ -15,6 +15,7 @@ import (
 	"net"
 	"runtime/metrics"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,7 +86,23 @@ plugins:
 - type: active-request-scorer
 - type: running-requests-size-scorer
 - type: load-aware-scorer
+- type: no-hit-lru-scorer
 - type: max-score-picker`
+
+// splitting is a configuration in which prompts may be read by servers of their own.
+const splitting = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- type: prefill-filter
+- type: decode-filter
+- type: queue-scorer
+- type: prefix-cache-scorer
+- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 200}}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+schedulingProfiles:
+- {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: prefix-cache-scorer}, {pluginRef: queue-scorer}]}
+- {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: prefix-cache-scorer}, {pluginRef: queue-scorer}]}
+`
 
 // startRig brings an EPP up whose bodies may take so long. If that is far longer than the test, a timer that is left
 // keeps its stream.
@@ -113,24 +130,26 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	return r
 }
 
-// plan is that of a configuration. Its profile has the configuration's number in its name.
+// plan is that of a configuration. Its profiles have the configuration's number in their names.
 func (r *rig) plan(text string, number uint64) (*schedule.Plan, error) {
 	cfg, err := config.Load([]byte(text), config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	plan := r.faults.plan(cfg.Plan)
-	plan.Profiles()[0].Name = profileOf(number)
+	for i := range plan.Profiles() {
+		plan.Profiles()[i].Name += suffixOf(number)
+	}
 	r.plugins.Observe(plan)
 	return plan, nil
 }
 
-func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(configuration, 10) }
+func suffixOf(configuration uint64) string { return " of " + strconv.FormatUint(configuration, 10) }
 
 // reported checks that a request was scheduled by the plan of the configuration that it came under.
 func (r *rig) reported(of *messages.Record) {
 	for _, run := range of.Decision.Profiles.All() {
-		if run.Profile != profileOf(of.Configuration) {
+		if !strings.HasSuffix(run.Profile, suffixOf(of.Configuration)) {
 			r.Errorf("a request that came under configuration %d ran profile %q", of.Configuration, run.Profile)
 		}
 	}
@@ -143,8 +162,11 @@ var scraping = messages.Scraping{
 // reload brings another configuration into force, in the order of the command, or tries to with a bad one.
 func (r *rig) reload(dice *rand.Rand) {
 	text, number, changed := settings, r.inForce.Load().Number+1, scraping
+	if dice.IntN(3) == 0 {
+		text = splitting
+	}
 	if dice.IntN(5) == 0 {
-		text += "-of-no-type"
+		text = strings.Replace(text, "-filter", "-filter-of-no-type", 1)
 	}
 	plan, err := r.plan(text, number)
 	if err != nil {

@@ -294,7 +294,7 @@ schedulingProfiles:
 - {name: large, plugins: [{pluginRef: large}]}
 `)}
 	s.picker.label(t, servers, "size", "small", "large")
-	s.picker.pooled(t, len(servers))
+	s.picker.labelled(t, len(servers), "size")
 	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers)
 	s.envoy.asksPicker(t)
 	s.client = newClient(s.envoy.url)

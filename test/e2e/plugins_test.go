@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ownMain is the main of another module that adds plugins. README has the same code.
@@ -152,6 +155,144 @@ plugins: [{type: session-affinity-filter}, {type: random-picker}]
 				t.Errorf("40 sessions began at %d servers, want all %d", len(seen), len(servers))
 			}
 			ask("MTkyLjAuMi4xOjk=") // 192.0.2.1:9
+		})
+	}
+}
+
+// remembering returns a stack of servers each of which says its address. The pool has them, and Envoy knows of these.
+func remembering(t *testing.T, envoyFile string, servers, known []string, plugins string) *stack {
+	t.Helper()
+	s := &stack{servers: servers, picker: serve(t, servers, "--config-text",
+		"apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n"+plugins)}
+	s.picker.pooled(t, len(servers))
+	s.envoy = startEnvoy(t, envoyFile, s.picker.grpcPort, known)
+	s.envoy.asksPicker(t)
+	s.client = newClient(s.envoy.url)
+	t.Cleanup(s.client.close)
+	return s
+}
+
+// askIn sends a request of a session, and returns which server served it.
+func (s *stack) askIn(t *testing.T, session, prompt string) string {
+	t.Helper()
+	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, prompt, 2, false),
+		http.Header{"X-Session-Id": {session}})
+	if !a.whole() || a.header.Get("X-Session-Token") != "" {
+		t.Fatalf("session %s: %s", session, a.String())
+	}
+	return a.header.Get("X-Server")
+}
+
+// TestEnvoyKeepsSessionsWithAnID: requests with the same session id go to the same server, in both lanes, and to
+// another one, again and again, once that server is gone.
+func TestEnvoyKeepsSessionsWithAnID(t *testing.T) {
+	for name, plugin := range map[string]string{
+		"filter": "- {type: random-picker}\n- type: session-affinity-filter\n  parameters: {strategy: session_id}\n",
+		"scorer": "- {type: max-score-picker}\n- type: session-affinity-scorer\n  parameters: {strategy: session_id}\n",
+	} {
+		for _, envoyFile := range []string{overrideHost, overrideHostFull} {
+			t.Run(name+" "+envoyFile, func(t *testing.T) {
+				servers := handlers(t, 4, mirror)
+				s := remembering(t, envoyFile, servers, servers, plugin)
+				first := map[string]string{}
+				for i := range 20 {
+					session := fmt.Sprintf("session-%d", i)
+					first[session] = s.askIn(t, session, "hello")
+				}
+				gone := s.servers[3]
+				s.keeps(t, first, "")
+				if n := s.picker.metric("signalbox_memory_entries", `table="sessions"`); n != 20 {
+					t.Errorf("%v sessions are kept, want 20", n)
+				}
+				s.picker.setEndpoints(t, s.servers[:3])
+				s.picker.pooled(t, 3)
+				moved := s.keeps(t, first, gone)
+				if len(moved) == 0 {
+					t.Errorf("of 20 sessions none was at one of four servers: %v", first)
+				}
+				s.keeps(t, moved, "")
+			})
+		}
+	}
+}
+
+// keeps asks three times in each session, and returns where those now are whose server is gone. All others must have
+// stayed.
+func (s *stack) keeps(t *testing.T, sessions map[string]string, gone string) (moved map[string]string) {
+	t.Helper()
+	moved = map[string]string{}
+	for session, server := range sessions {
+		for range 3 {
+			switch got := s.askIn(t, session, "hello"); {
+			case server != gone && got != server:
+				t.Errorf("%s went to %s, before to %s", session, got, server)
+			case server == gone && got == gone:
+				t.Errorf("%s went to %s, which is gone", session, got)
+			case server == gone && moved[session] != "" && got != moved[session]:
+				t.Errorf("%s moved from %s to %s and to %s", session, server, moved[session], got)
+			case server == gone:
+				moved[session] = got
+			}
+		}
+	}
+	return moved
+}
+
+// TestEnvoyMovesASessionWhoseServerDied: a server that answers no more, and that the pool still has, loses its sessions
+// once it is ejected.
+func TestEnvoyMovesASessionWhoseServerDied(t *testing.T) {
+	for _, plugin := range []string{"session-affinity-filter", "session-affinity-scorer"} {
+		t.Run(plugin, func(t *testing.T) {
+			servers := handlers(t, 2, mirror)
+			own := httptest.NewServer(http.HandlerFunc(mirror))
+			defer own.Close()
+			first := own.Listener.Addr().String() // at first the only one, so that the session begins there
+			s := remembering(t, overrideHost, []string{first}, append(servers, first), "- {type: max-score-picker, "+
+				"parameters: {maxNumOfEndpoints: 1}}\n- type: "+plugin+"\n  parameters: {strategy: session_id}\n")
+			died := s.askIn(t, "a", "hello")
+			s.picker.setEndpoints(t, append(servers, died))
+			s.picker.pooled(t, 3)
+			if got := s.askIn(t, "a", "hello"); got != died {
+				t.Fatalf("the session went to %s, before to %s", got, died)
+			}
+			own.Close()
+			moved := ""
+			eventually(t, 15*time.Second, "the session moves", func() bool {
+				a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions",
+					chatBody(model, "hello", 2, false), http.Header{"X-Session-Id": {"a"}})
+				moved = a.header.Get("X-Server")
+				return a.whole()
+			})
+			for range 5 {
+				if got := s.askIn(t, "a", "hello"); got != moved || got == died {
+					t.Errorf("the session went to %s, after it moved from %s to %s", got, died, moved)
+				}
+			}
+		})
+	}
+}
+
+// TestEnvoySpreadsColdPrompts: prompts of which no server holds the beginning go to the servers in turn, in both lanes.
+func TestEnvoySpreadsColdPrompts(t *testing.T) {
+	for _, envoyFile := range []string{overrideHost, overrideHostFull} {
+		t.Run(envoyFile, func(t *testing.T) {
+			servers := handlers(t, 4, mirror)
+			s := remembering(t, envoyFile, servers, servers,
+				"- {type: max-score-picker}\n- {type: no-hit-lru-scorer}\n")
+			var order []string
+			for i := range 12 {
+				prompt := strings.Repeat(fmt.Sprintf("prompt %d ", i), 100)
+				order = append(order, s.askIn(t, "", prompt))
+			}
+			seen := map[string]bool{}
+			for i, server := range order {
+				if seen[server] = true; i >= 4 && server != order[i-4] {
+					t.Fatalf("the order of servers is %v, want the same four again and again", order)
+				}
+			}
+			if len(seen) != 4 {
+				t.Errorf("12 cold prompts went to %d servers, want 4: %v", len(seen), order)
+			}
 		})
 	}
 }

@@ -35,6 +35,7 @@ schedulingProfiles:
 - {name: default, plugins: [{pluginRef: label-selector-filter}, {pluginRef: queue-scorer}]}
 `)...)
 			p.label(t, servers, "size", "small", "small", "large")
+			p.labelled(t, len(servers), "size")
 			p.sampled(t, len(servers))
 			s := &stack{servers: servers, picker: p}
 			withScores := replaced(t, statusField, statusField+scoresField)

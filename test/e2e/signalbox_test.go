@@ -106,6 +106,15 @@ func (p *picker) label(t *testing.T, addresses []string, label string, values ..
 	writeFile(t, p.file, b.String())
 }
 
+// labelled waits until the picker knows n endpoints with a label.
+func (p *picker) labelled(t *testing.T, n int, label string) {
+	t.Helper()
+	eventually(t, 5*time.Second, fmt.Sprintf("%d endpoints with the label %s", n, label), func() bool {
+		_, page := get(p.metrics + "/debug/endpoints?format=json")
+		return strings.Count(page, fmt.Sprintf("\n        %q: ", label)) == n
+	})
+}
+
 // pooled waits until the picker knows exactly n endpoints.
 func (p *picker) pooled(t *testing.T, n int) time.Duration {
 	t.Helper()

@@ -144,5 +144,5 @@ var simFaults = map[string]fault{
 }
 
 func TestSimFindsFaultsInTheSource(t *testing.T) {
-	game{test: "TestNamedSeed", command: "go test ./test/sim -seed 3 -requests 3000"}.finds(t, simFaults)
+	game{test: "TestNamedSeed", command: "go test ./test/sim -seed 5 -requests 3000"}.finds(t, simFaults)
 }

@@ -64,6 +64,7 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 			Path:   "/v1/completions",
 			Stream: c.dice.IntN(2) == 0, Visible: c.dice.IntN(2) == 0, BodyBytes: 4000, PromptTokens: c.dice.IntN(4000),
 			Blocks: c.prompt(), Salt: c.salt(),
+			Headers: messages.ListOf(messages.HeaderValue{Text: "session-" + strconv.Itoa(int(id)/4), Given: true}),
 		},
 	}
 	one.line.configuration = c.configurations

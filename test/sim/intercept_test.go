@@ -46,6 +46,8 @@ func (i intercept) others(of runtime.Birth, actor any) any {
 		return shaken[messages.ShardMsg](i.faults, of.Kind, &hearing{a, heard})
 	case runtime.Actor[messages.OutlierMsg]:
 		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.MemoryMsg]:
+		return shaken[messages.MemoryMsg](i.faults, of.Kind, &keeping{a, i.model.kept})
 	case runtime.Actor[messages.RecorderMsg]:
 		return shaken(i.faults, of.Kind, a)
 	}

@@ -78,7 +78,7 @@ func slips() []string {
 func pluginFault(family, what string) string { return family + " " + what }
 
 // restarting are the actors that begin anew after a panic.
-var restarting = []string{"flow", "outlier", "pool", "prefix", "recorder", "scraper", "shard"}
+var restarting = []string{"flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard"}
 
 func restartOf(actor string) string { return "restart of " + actor }
 

@@ -22,6 +22,7 @@ type model struct {
 	scraping messages.EndpointID        // whose scraper runs now
 	places   map[messages.RequestID]int // which flow shard gave it
 	prefix   *promptModel
+	kept     keptModel
 }
 
 // holding is the endpoint whose load a request is part of.
@@ -41,7 +42,7 @@ func newModel(pool *endpoints.Published, capacity int) *model {
 	return &model{
 		pool: pool, held: map[*line]holding{}, staged: map[*line][]holding{}, away: map[*line]*endpoints.Endpoint{},
 		pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
-		prefix: newPromptModel(capacity),
+		prefix: newPromptModel(capacity), kept: keptModel{},
 	}
 }
 
@@ -160,6 +161,7 @@ func (w *world) exact() {
 		}
 		w.gauge("llm_d_epp_request_running", running-len(w.model.away))
 		w.gauge("signalbox_prefix_placed_prompts", len(w.model.prefix.placed))
+		w.gauge("signalbox_memory_entries", len(w.model.kept))
 	}
 }
 

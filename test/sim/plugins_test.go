@@ -45,19 +45,23 @@ func (f *faults) slip(family string, of schedule.Request) string {
 
 // plan puts a faulty skin around the plugins of every family.
 func (f *faults) plan(p *schedule.Plan) *schedule.Plan {
-	profiles := p.Profiles()
+	profiles, points := p.Profiles(), []schedule.PointStep{}
 	for i := range profiles {
 		profile := &profiles[i]
 		for j := range profile.Filters {
 			profile.Filters[j].Filter = &filter{profile.Filters[j].Filter, f}
 		}
 		for j := range profile.Scorers {
-			profile.Scorers[j].Scorer = &scorer{profile.Scorers[j].Scorer, f}
+			step := &profile.Scorers[j]
+			if schedule.ServesPoint(step.Scorer) {
+				points = append(points, schedule.PointStep{Step: step.Step, Plugin: step.Scorer})
+			}
+			step.Scorer = &scorer{step.Scorer, f}
 		}
 		profile.Picker.Picker = &picker{profile.Picker.Picker, f}
 	}
 	plan := schedule.NewPlan(profiles, p.Layout(), &handler{Handler: p.Handler(), faults: f}, p.Stale())
-	plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "visitor"}, Plugin: &visitor{f}})
+	plan.Serve(append(points, schedule.PointStep{Step: schedule.Step{Name: "visitor"}, Plugin: &visitor{f}})...)
 	return plan
 }
 

@@ -85,6 +85,9 @@ plugins:
 - type: active-request-scorer
 - type: running-requests-size-scorer
 - type: load-aware-scorer
+- type: no-hit-lru-scorer
+- type: session-affinity-scorer
+  parameters: {strategy: session_id, sessionIdConfig: {evictionTtlSeconds: 1000000000}}
 - type: `
 
 var pickers = []string{"max-score-picker", "random-picker", "weighted-random-picker"}

@@ -1,0 +1,57 @@
+package planted
+
+import "testing"
+
+// detectors are faults in the saturation detectors, and in when they are asked.
+var detectors = map[string]contract{
+	"a server that says nothing has room": {fault{
+		file: "engine/detectors/utilization.go", was: "return !(math.IsNaN(queue) && math.IsNaN(cache)) && ",
+		is: "return ",
+	}, "engine/detectors", "TestUtilization"},
+	"an old answer says that a server has room": {fault{
+		file: "engine/detectors/utilization.go", was: " && !in.Outdated(d.queue, i, d.MetricsStalenessThreshold)",
+		is: "",
+	}, "engine/detectors", "TestUtilization"},
+	"a server counts as full before its first answer": {fault{
+		file: "engine/detectors/utilization.go", was: "if in.Awaited(d.queue, i) {", is: "if false {",
+	}, "engine/detectors", "TestUtilization"},
+	"one full server saturates the pool": {fault{
+		file: "engine/detectors/utilization.go", was: "return sum / float64(max(n, 1))", is: "return sum",
+	}, "engine/detectors", "TestUtilization"},
+	"the KV cache fills no server": {fault{
+		file: "engine/detectors/utilization.go", was: "c > full {", is: "c < full {",
+	}, "engine/detectors", "TestUtilization"},
+	"a server at its threshold has room": {fault{
+		file: "engine/detectors/utilization.go", was: "!(queue >= mostQueue)", is: "!(queue > mostQueue)",
+	}, "engine/detectors", "TestUtilization"},
+	"headroom moves saturation": {fault{
+		file: "engine/detectors/utilization.go", was: "q := queues.At(i) / float64(d.QueueDepthThreshold)",
+		is: "q := queues.At(i) / float64(d.QueueDepthThreshold) / (1 + d.Headroom)",
+	}, "engine/detectors", "TestUtilization"},
+	"no server is left when all are full": {fault{
+		file: "engine/detectors/utilization.go", was: "keep[i] = keep[i] || left == 0",
+		is: "keep[i] = keep[i] && left > 0",
+	}, "engine/detectors", "TestUtilization"},
+	"saturation is that of one server": {fault{
+		file: "engine/detectors/concurrency.go", was: "(servers * float64(d.MaxConcurrency))",
+		is: "float64(d.MaxConcurrency)",
+	}, "engine/detectors", "TestConcurrency"},
+	"tokens count as requests": {fault{
+		file: "engine/detectors/concurrency.go", was: "sum(in.Numbers(d.tokens))", is: "sum(in.Numbers(d.requests))",
+	}, "engine/detectors", "TestConcurrency"},
+	"a server at its limit passes": {fault{
+		file: "engine/detectors/concurrency.go", was: "< 1+d.Headroom", is: "<= 1+d.Headroom",
+	}, "engine/detectors", "TestConcurrency"},
+	"hybrid goes by tokens alone": {fault{
+		file: "engine/detectors/concurrency.go", was: "share = max(share, ", is: "share = max(0, ",
+	}, "engine/detectors", "TestConcurrency"},
+	"a saturated pool refuses requests of every priority": {fault{
+		file: "engine/schedule/points.go", was: "&& s.course.request.Priority < 0", is: "",
+	}, "engine/schedule", "Test"},
+	"a pool that is full to the brim has room": {fault{
+		file: "engine/schedule/points.go", was: "at.plugin.Saturation(&r.in) >= 1",
+		is: "at.plugin.Saturation(&r.in) > 1",
+	}, "engine/schedule", "Test"},
+}
+
+func TestDetectorsFindFaultsInTheSource(t *testing.T) { findAll(t, detectors) }
