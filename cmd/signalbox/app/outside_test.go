@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: what
-// the command needs is there.
+// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: the
+// module requires what ours does, as go mod tidy would have it, so that go asks no further module.
 func TestMainOfAnotherModule(t *testing.T) {
 	tree, err := filepath.Abs("../../..")
 	if err != nil {
@@ -20,11 +20,16 @@ func TestMainOfAnotherModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ours, err := os.ReadFile(filepath.Join(tree, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, requirements, _ := strings.Cut(string(ours), "\n") // without the module's name
 	folder := t.TempDir()
 	for name, text := range map[string]string{
 		"go.sum": string(sums),
-		"go.mod": "module example.com/other\n\ngo 1.26\n\nrequire " + ownModule + " v0.1.2\n\nreplace " + ownModule +
-			" => " + tree + "\n",
+		"go.mod": "module example.com/other\n" + requirements + "\nrequire " + ownModule + " v0.1.2\n\nreplace " +
+			ownModule + " => " + tree + "\n",
 		"main.go": `package main
 
 import (
