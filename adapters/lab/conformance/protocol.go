@@ -93,6 +93,10 @@ func healthy(t *checkRun) error {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, t.Patience)
 	defer cancel()
+	// An EPP that has only just started may have to scrape its endpoints first: the watches wait for that.
+	if _, err := watchHealth(ctx, t.Health, healthNames...); err != nil {
+		return err
+	}
 	for _, name := range healthNames {
 		got, err := t.Health.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
 		if err != nil {
@@ -102,8 +106,8 @@ func healthy(t *checkRun) error {
 			return fmt.Errorf("check of %q: %v", name, got.GetStatus())
 		}
 	}
-	if _, err := watchHealth(ctx, t.Health, healthNames...); err != nil || t.Inside.Fresh == nil {
-		return err
+	if t.Inside.Fresh == nil {
+		return nil
 	}
 	epp, err := t.Inside.Fresh()
 	if err != nil {
