@@ -12,7 +12,7 @@ import (
 // families lists the plugin folders. Each must exist once there is an engine.
 var families = []string{
 	"engine/filters", "engine/scorers", "engine/pickers", "engine/profiles", "engine/deciders", "engine/admitters",
-	"engine/detectors",
+	"engine/detectors", "engine/fairness", "engine/orderings", "engine/queues",
 }
 
 // checkPlugins holds each plugin family against the house: one table, one file for each plugin, no init.

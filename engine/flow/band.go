@@ -1,0 +1,309 @@
+package flow
+
+import (
+	"maps"
+	"slices"
+)
+
+// band is the requests of one priority that began to wait under the same policies.
+//
+//	band ─┬─ class ── lines, a heap: the line whose turn it is comes first
+//	      └─ flow  ── its lines, one for each class of which it has requests waiting
+type band struct {
+	priority int
+	settings BandSettings
+	most     int              // flows told apart
+	flows    map[string]*flow // by fairness id; at most most
+	shared   *flow            // of ids beyond that; nil = there were none
+	idle     idleFlows        // those of flows of which nothing waits
+	classes  []*class         // of which requests wait
+	total    Total
+	rank     int64  // of the flow that was served last; 0 before the first
+	served   uint64 // dispatches
+	guard
+}
+
+// flow is one flow of a band. It keeps its account while nothing of it waits.
+type flow struct {
+	id          string
+	account     Account
+	lines       []*line
+	older, next *flow // in the list of idle flows
+	idle        bool
+}
+
+// class is the requests of a band that may use the same endpoints. Its lines are never empty.
+type class struct {
+	name  Class
+	lines []*line // heap
+}
+
+// line is the requests of one flow and one class.
+type line struct {
+	band  *band
+	class *class
+	flow  *flow
+	queue Queue
+	head  *Entry // the queue's first
+	rank  int64  // the flow's, when head or account changed last
+	place int    // in class.lines
+}
+
+func newBand(priority int, s BandSettings, flows int) *band {
+	return &band{priority: priority, settings: s, most: flows, flows: map[string]*flow{}}
+}
+
+// flowOf returns the flow of an id. While there is no room for another one, the flow that has been idle for the
+// longest time makes way, and if none is idle the id shares a flow with others.
+func (b *band) flowOf(id string) *flow {
+	if f := b.flows[id]; f != nil {
+		return f
+	}
+	if len(b.flows) >= b.most {
+		oldest := b.idle.first
+		if oldest == nil {
+			if b.shared == nil {
+				b.shared = &flow{account: Account{Weight: 1}}
+			}
+			return b.shared
+		}
+		b.idle.remove(oldest)
+		delete(b.flows, oldest.id)
+	}
+	f := &flow{id: id, account: Account{Weight: 1}}
+	if w, ok := b.settings.Weights[id]; ok {
+		f.account.Weight = w
+	}
+	b.flows[id] = f
+	b.idle.add(f)
+	return f
+}
+
+// line returns the line of a flow and a class, which may be new and empty.
+func (b *band) line(f *flow, name Class) *line {
+	for _, l := range f.lines {
+		if l.class.name == name {
+			return l
+		}
+	}
+	l := &line{band: b, class: b.class(name), flow: f, queue: b.settings.Queue.New(), place: -1}
+	f.lines = append(f.lines, l)
+	return l
+}
+
+func (b *band) class(name Class) *class {
+	for _, c := range b.classes {
+		if c.name == name {
+			return c
+		}
+	}
+	c := &class{name: name}
+	b.classes = append(b.classes, c)
+	return c
+}
+
+// enter puts an entry in its line.
+func (b *band) enter(q *Queues, e *Entry) {
+	f := b.flowOf(e.Flow.Fairness)
+	l := b.line(f, e.Class)
+	e.Handle = Handle{}
+	l.queue.Push(e)
+	e.line = l
+	b.total.add(e)
+	if f.account.Requests == 0 {
+		b.idle.remove(f)
+		q.join(b, f)
+	}
+	f.account.Requests++
+	q.rerank(l)
+}
+
+// leave takes an entry out of its line. Lines and classes that are empty go.
+func (b *band) leave(q *Queues, e *Entry) {
+	l := e.line
+	f := l.flow
+	e.line = nil
+	b.total.remove(e)
+	f.account.Requests--
+	l.queue.Remove(e)
+	if l.queue.Len() > 0 {
+		if l.head == e {
+			q.rerank(l)
+		}
+		return
+	}
+	l.class.remove(l)
+	f.lines = without(f.lines, l)
+	if len(l.class.lines) == 0 {
+		b.classes = without(b.classes, l.class)
+	}
+	if f.account.Requests == 0 && f != b.shared {
+		b.idle.add(f)
+	}
+}
+
+// settle lists the flows of which nothing waits as idle, after the lines were made anew.
+func (b *band) settle() {
+	for _, id := range slices.Sorted(maps.Keys(b.flows)) {
+		if f := b.flows[id]; f.account.Requests == 0 && !f.idle {
+			b.idle.add(f)
+		}
+	}
+}
+
+// without returns the list without one of its members, in the order that it had.
+func without[T comparable](list []T, member T) []T {
+	if i := slices.Index(list, member); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// next returns the entry that is dispatched next, of those whose class has room; nil = there is none.
+func (b *band) next(room func(*Entry) bool) *Entry {
+	var first *line
+	for _, c := range b.classes {
+		if l := c.lines[0]; (first == nil || l.before(first)) && room(l.head) {
+			first = l
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return first.head
+}
+
+// last returns the entry that goes first if one must: the last one of the flow that has the most waiting for its
+// weight. nil = nothing waits.
+func (b *band) last() *Entry {
+	var longest *flow
+	for _, c := range b.classes {
+		for _, l := range c.lines {
+			if longest == nil || l.flow.account.crowd() > longest.account.crowd() {
+				longest = l.flow
+			}
+		}
+	}
+	if longest == nil {
+		return nil
+	}
+	var last *Entry
+	for _, l := range longest.lines {
+		if e := l.queue.Tail(); last == nil || last.Before(e) {
+			last = e
+		}
+	}
+	return last
+}
+
+// crowd returns how many requests of a flow wait, by its weight.
+func (a *Account) crowd() float64 { return float64(a.Requests) / a.Weight }
+
+// crowdWith returns what a flow's crowd would be with one request more. A flow that is not known yet has none waiting.
+func (b *band) crowdWith(id string) float64 {
+	a := Account{Weight: 1}
+	switch f := b.flows[id]; {
+	case f != nil:
+		a = f.account
+	case b.shared != nil && len(b.flows) >= b.most && b.idle.first == nil:
+		a = b.shared.account
+	default:
+		if w, ok := b.settings.Weights[id]; ok {
+			a.Weight = w
+		}
+	}
+	a.Requests++
+	return a.crowd()
+}
+
+// before reports whether it is the turn of l rather than of other.
+func (l *line) before(other *line) bool {
+	if l.rank != other.rank {
+		return l.rank < other.rank
+	}
+	return l.head.Number < other.head.Number
+}
+
+// fix puts a line where it belongs after its rank or its head changed. A line that is new to the heap enters it.
+func (c *class) fix(l *line) {
+	if l.place < 0 {
+		l.place = len(c.lines)
+		c.lines = append(c.lines, l)
+	}
+	c.down(c.up(l.place))
+}
+
+func (c *class) remove(l *line) {
+	last := len(c.lines) - 1
+	at := l.place
+	c.swap(at, last)
+	c.lines[last] = nil
+	c.lines = c.lines[:last]
+	if at < last {
+		c.down(c.up(at))
+	}
+	l.place = -1
+}
+
+func (c *class) up(i int) int {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !c.lines[i].before(c.lines[parent]) {
+			break
+		}
+		c.swap(i, parent)
+		i = parent
+	}
+	return i
+}
+
+func (c *class) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(c.lines); child++ {
+			if c.lines[child].before(c.lines[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		c.swap(i, least)
+		i = least
+	}
+}
+
+func (c *class) swap(i, j int) {
+	c.lines[i], c.lines[j] = c.lines[j], c.lines[i]
+	c.lines[i].place, c.lines[j].place = i, j
+}
+
+// idleFlows lists the flows of which nothing waits, the one that has been idle for the longest time first.
+type idleFlows struct{ first, last *flow }
+
+func (l *idleFlows) add(f *flow) {
+	f.idle, f.older, f.next = true, l.last, nil
+	if l.last == nil {
+		l.first = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+}
+
+func (l *idleFlows) remove(f *flow) {
+	if !f.idle {
+		return
+	}
+	if f.older == nil {
+		l.first = f.next
+	} else {
+		f.older.next = f.next
+	}
+	if f.next == nil {
+		l.last = f.older
+	} else {
+		f.next.older = f.older
+	}
+	f.idle, f.older, f.next = false, nil, nil
+}

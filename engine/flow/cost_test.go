@@ -1,0 +1,61 @@
+package flow_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// crowd has so many requests wait, of so many flows in ten bands, and returns what was made.
+func crowd(b *testing.B, q *flow.Queues, flows, requests int) []*flow.Entry {
+	b.Helper()
+	names := make([]string, max(flows/10, 1))
+	for i := range names {
+		names[i] = fmt.Sprint("tenant-", i)
+	}
+	made := make([]*flow.Entry, requests)
+	for i := range made {
+		made[i] = &flow.Entry{
+			Request: messages.RequestID(i + 1),
+			Wait:    flow.Wait{Arrived: start, Deadline: start}, Work: flow.Work{Prompt: 1 + i%1000, Bytes: 100},
+			Flow: messages.FlowKey{Fairness: names[i/10%len(names)], Priority: i % min(flows, 10)},
+		}
+		if _, ok := q.Push(made[i]); !ok {
+			b.Fatal("refused")
+		}
+	}
+	return made
+}
+
+// BenchmarkPushNext has a request wait and dispatches one, with so many waiting all the time.
+func BenchmarkPushNext(b *testing.B) {
+	for _, c := range []struct{ flows, waiting int }{{1, 1}, {1, 100_000}, {10_000, 10_000}, {10_000, 100_000}} {
+		for _, policies := range [][2]string{{fcfs, robin}, {edf, token}} {
+			b.Run(fmt.Sprintf("flows=%d/waiting=%d/%s", c.flows, c.waiting, policies[1]), func(b *testing.B) {
+				q := flow.New(everywhere(band(policies[0], policies[1], flow.Limits{}), flow.Limits{}))
+				crowd(b, q, c.flows, c.waiting)
+				e := q.Next(anyRoom)
+				b.ReportAllocs()
+				for b.Loop() {
+					q.Push(e)
+					e = q.Next(anyRoom)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCancel takes 100 000 waiting requests out, one by one.
+func BenchmarkCancel(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		q := flow.New(everywhere(band(edf, token, flow.Limits{}), flow.Limits{}))
+		made := crowd(b, q, 10_000, 100_000)
+		b.StartTimer()
+		for _, e := range made {
+			q.Remove(e.Request)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package flow
+
+// Displaced is a request that made way for another one.
+type Displaced struct {
+	*Entry
+	Priority bool // for one of a higher priority; false = for one of another flow
+}
+
+// displace makes room for an entry. Unless it returns true, nothing has changed.
+func (q *Queues) displace(e *Entry) (displaced []Displaced, ok bool) {
+	plan, ok := q.planFor(e)
+	if !ok {
+		return nil, false
+	}
+	if plan.peer != nil {
+		q.remove(plan.peer)
+		displaced = append(displaced, Displaced{Entry: plan.peer})
+	}
+	for plan.lower != (Total{}) {
+		v := q.lowest()
+		q.remove(v)
+		plan.lower.Requests = max(plan.lower.Requests-1, 0)
+		plan.lower.Bytes = max(plan.lower.Bytes-v.Bytes, 0)
+		displaced = append(displaced, Displaced{v, true})
+	}
+	return displaced, true
+}
+
+// room says what must make way.
+type room struct {
+	peer  *Entry // one of the same priority; nil = none
+	lower Total  // of lower priorities, at least so much
+}
+
+// planFor returns what must make way for an entry, or false if nothing helps.
+func (q *Queues) planFor(e *Entry) (r room, ok bool) {
+	more := Total{1, e.Bytes}
+	s := q.settings.band(e.Flow.Priority)
+	same, lower := q.totals(e.Flow.Priority)
+	if over, exceeded := s.exceeded(same, more); exceeded {
+		if r.peer = q.peer(e, over); r.peer == nil {
+			return room{}, false
+		}
+	}
+	rest := q.total
+	if r.peer != nil {
+		rest.remove(r.peer)
+	}
+	over, exceeded := q.settings.exceeded(rest, more)
+	switch {
+	case !exceeded:
+		return r, true
+	case lower.covers(over):
+		r.lower = over
+		return r, true
+	case r.peer == nil:
+		r.peer = q.peer(e, over)
+	default:
+		return room{}, false
+	}
+	return r, r.peer != nil
+}
+
+// totals returns how much waits of a priority, and below it.
+func (q *Queues) totals(priority int) (same, lower Total) {
+	for _, b := range q.bands {
+		to := &lower
+		switch {
+		case b.priority > priority:
+			continue
+		case b.priority == priority:
+			to = &same
+		}
+		to.Requests += b.total.Requests
+		to.Bytes += b.total.Bytes
+	}
+	return same, lower
+}
+
+// peer returns the request of the same priority that makes way: the last one of the flow that has the most waiting, if
+// that is still more than the newcomer's flow will have. nil = there is none, or it does not help: more must go, as
+// when a limit was lowered.
+func (q *Queues) peer(e *Entry, over Total) *Entry {
+	b := q.newest(e.Flow.Priority)
+	if b == nil || over.Requests > 1 {
+		return nil
+	}
+	last := q.last(b)
+	if last == nil || last.line.flow.account.crowd() <= b.crowdWith(e.Flow.Fairness) || last.Bytes < over.Bytes {
+		return nil
+	}
+	return last
+}
+
+// lowest returns the request that makes way for one of a higher priority.
+func (q *Queues) lowest() *Entry {
+	for i := len(q.bands) - 1; i >= 0; i-- {
+		if e := q.last(q.bands[i]); e != nil {
+			return e
+		}
+	}
+	return nil
+}

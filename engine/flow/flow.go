@@ -1,0 +1,154 @@
+// Package flow holds the requests that wait for room: bands of equal priority, the flows of a band, and the requests
+// of a flow. It decides which request is next, which is refused and which is displaced. It owns no clock, no goroutine
+// and no answer: an actor feeds it and tells requests what became of them. It never picks an endpoint.
+//
+// The contracts of the policies stand here. They are called on the loop of the actor, one at a time, and must neither
+// wait nor keep an entry beyond the call, except that a queue keeps those that it holds.
+package flow
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Entry is a request that waits. Queues.Push enters it, and until it has left it belongs to Queues: a queue writes its
+// Handle, policies write nothing.
+type Entry struct {
+	Request messages.RequestID
+	Flow    messages.FlowKey
+	Class   Class
+	Cycle   messages.Sink[messages.CycleMsg]
+	Wait
+	Work
+	Order
+	Handle
+	seat
+}
+
+// Wait says how long a request waits.
+type Wait struct {
+	Arrived  time.Time     // when its wait began
+	Deadline time.Time     // until when it waits at most
+	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
+}
+
+// Work is the size of a request.
+type Work struct {
+	Bytes  int64 // of its body, that are held for it; 0 = none
+	Prompt int   // tokens, estimated; 0 = unknown
+	Output int   // tokens that it will generate, predicted; 0 = unknown
+}
+
+// Order is the place of a request among those of its flow. Queues sets it.
+type Order struct {
+	Key    int64  // what the ordering returned: the request with the least goes first
+	Number uint64 // of arrival, from 1, which decides between equal keys; a request that is put back keeps it
+}
+
+// Handle is for the queue that holds the entry, to find it again. It is zero when the entry is pushed.
+type Handle struct {
+	Place int
+	Links [2]*Entry
+}
+
+// seat is where an entry stands in Queues.
+type seat struct {
+	band  *band // in which it waits, or waited last
+	line  *line // in which it waits; nil = it does not wait
+	payer *flow // that was charged when it was dispatched; nil before
+	paid  int64 // tokens that it was charged then
+}
+
+// Class names a set of requests that may use the same endpoints in the same way. If one of them has room, all have.
+type Class uint64
+
+// Before reports whether e goes before other by their keys, or by arrival if these are equal. Queues that keep an
+// order keep this one.
+func (e *Entry) Before(other *Entry) bool {
+	if e.Key != other.Key {
+		return e.Key < other.Key
+	}
+	return e.Number < other.Number
+}
+
+// Ordering decides which request of a flow is next.
+type Ordering interface {
+	// Key returns the place of an entry: of two requests of a flow the one with the lesser key goes first, and the
+	// earlier one if the keys are equal. It is called once, when the request begins to wait.
+	Key(e *Entry) int64
+
+	// Needs returns what the queue must be able to do.
+	Needs() Ability
+}
+
+// Ability is a set of what a queue can do beyond giving its first entry, and of what a policy needs of it.
+type Ability uint8
+
+const (
+	// ArrivalOrder means that the first entry is the one that was pushed first.
+	ArrivalOrder Ability = 1 << iota
+	// KeyOrder means that the first entry is the one that goes before all others by Entry.Before.
+	KeyOrder
+	// Removal means that an entry can be taken out wherever it stands, in O(log n) or better.
+	Removal
+	// TailPeek means that the last entry by the queue's order is known, in O(log n) or better.
+	TailPeek
+)
+
+// Needed is what a queue must be able to do whatever the policies are: entries leave when their client does, and the
+// last one may be displaced.
+const Needed = Removal | TailPeek
+
+// Has reports whether a has all that b has.
+func (a Ability) Has(b Ability) bool { return a&b == b }
+
+// Names returns the names of the abilities in the set.
+func (a Ability) Names() []string {
+	var names []string
+	for i, name := range []string{"arrival order", "key order", "removal", "peek at the tail"} {
+		if a.Has(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// QueueType makes queues. There is one queue for each flow and class that has requests waiting.
+type QueueType interface {
+	// Can returns what each of its queues can do.
+	Can() Ability
+
+	// New returns an empty queue.
+	New() Queue
+}
+
+// Queue holds the entries of one flow and class. It never holds an entry twice. Head, Tail and Remove are called only
+// while it holds one.
+type Queue interface {
+	Push(e *Entry)
+	Head() *Entry
+	Tail() *Entry
+	Remove(e *Entry)
+	Len() int
+}
+
+// Fairness decides which flow of a band is next.
+type Fairness interface {
+	// Rank returns the turn of a flow of which a request waits: the flow with the least is next, and that whose first
+	// request came earlier if ranks are equal. It is called when a flow begins to wait, when it has another first
+	// request, and when its account changes; until then the rank holds.
+	Rank(a *Account, head *Entry) int64
+
+	// Join readies the account of a flow that begins to wait in a band that stands at a rank: that of the flow which
+	// was served last, 0 before the first.
+	Join(a *Account, rank int64)
+}
+
+// Account is what one flow was given. Queues keeps it while the flow waits, and after that as long as there is room.
+type Account struct {
+	Weight   float64 // its share beside the other flows of the band; above 0
+	Service  int64   // tokens that it was charged, and what Join added to them
+	Served   uint64  // number of the last dispatch to it in its band, from 1; 0 = none, or as Join says
+	Requests int     // that wait
+}

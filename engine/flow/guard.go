@@ -1,0 +1,124 @@
+package flow
+
+// The policies of a band whose panics are counted apart.
+const (
+	ordering = iota
+	fairness
+	queue
+	policies
+)
+
+// guard is what a band knows of the panics of its policies.
+type guard struct {
+	faults  [policies]int // panics, in a row but for those of queues
+	broken  bool          // there were too many: built-in policies come next
+	builtIn bool          // built-in policies are in force
+}
+
+// mostPanics is how many calls of an ordering or a fairness may panic in a row, and how many of queues in all, before
+// the band goes on with the built-in policies.
+const mostPanics = 3
+
+// key asks the ordering. If it panics, the request has its place by its arrival.
+func (q *Queues) key(b *band, e *Entry) (key int64) {
+	defer func() {
+		if recover() != nil {
+			key = e.Arrived.UnixNano()
+			q.panicked(b, ordering)
+		}
+	}()
+	key = b.settings.Ordering.Key(e)
+	b.faults[ordering] = 0
+	return key
+}
+
+// rank asks the fairness. If it panics, the flow has its turn by the arrival of its first request.
+func (q *Queues) rank(b *band, a *Account, head *Entry) (rank int64) {
+	defer func() {
+		if recover() != nil {
+			rank = int64(head.Number)
+			q.panicked(b, fairness)
+		}
+	}()
+	rank = b.settings.Fairness.Rank(a, head)
+	b.faults[fairness] = 0
+	return rank
+}
+
+// join has the fairness ready the account of a flow that begins to wait. If it panics, the account stays as it is.
+func (q *Queues) join(b *band, f *flow) {
+	defer func() {
+		if recover() != nil {
+			q.panicked(b, fairness)
+		}
+	}()
+	b.settings.Fairness.Join(&f.account, b.rank)
+}
+
+// panicked counts, and has the band go on with the built-in policies once it is enough.
+func (q *Queues) panicked(b *band, by int) {
+	q.panics++
+	b.faults[by]++
+	if b.faults[by] >= mostPanics {
+		q.builtIn[b.priority] = true
+		b.broken = true
+	}
+}
+
+// change runs a change of a band's lines, which calls its queues. Queues.entries says already what waits afterwards.
+// If a queue panics, no line of the band can be relied on: they are built again.
+func (q *Queues) change(b *band, change func()) {
+	if !q.survives(b, change) {
+		for !q.survives(b, func() { q.rebuild(b) }) {
+		}
+	}
+	if b.broken {
+		b.fallBack(q.settings.BuiltIn)
+		q.rebuild(b)
+	}
+}
+
+// fallBack brings the built-in policies in force.
+func (b *band) fallBack(p Policies) { b.broken, b.builtIn, b.settings.Policies = false, true, p }
+
+// last returns the entry of a band that goes first if one must; nil = nothing waits in it.
+func (q *Queues) last(b *band) (e *Entry) {
+	for e == nil && b.total != (Total{}) { // again, if a queue panicked
+		q.change(b, func() { e = b.last() })
+	}
+	return e
+}
+
+// survives reports whether a change was made. Panics of the built-in policies are ours, and are not caught.
+func (q *Queues) survives(b *band, change func()) (survived bool) {
+	defer func() {
+		if survived || b.builtIn {
+			return
+		}
+		_ = recover()
+		q.panicked(b, queue)
+		if b.broken {
+			b.fallBack(q.settings.BuiltIn)
+		}
+	}()
+	change()
+	return true
+}
+
+// rebuild makes the lines of a band anew, from what waits in it. Accounts stay.
+func (q *Queues) rebuild(b *band) {
+	for _, f := range b.flows {
+		f.lines, f.account.Requests = nil, 0
+	}
+	if b.shared != nil {
+		b.shared.lines, b.shared.account.Requests = nil, 0
+	}
+	b.classes, b.total = nil, Total{}
+	for _, e := range q.All() {
+		if e.band == b {
+			e.Key = q.key(b, e)
+			b.enter(q, e)
+		}
+	}
+	b.settle()
+}

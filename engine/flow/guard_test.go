@@ -1,0 +1,236 @@
+package flow_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// broken wraps the policies of a band: each call may panic, as fails says.
+type broken struct {
+	flow.Ordering
+	flow.Fairness
+	queue flow.QueueType
+	fails func(call string) bool
+	calls int
+	used  bool // an entry was pushed with the handle of another queue
+}
+
+func (b *broken) may(call string) {
+	b.calls++
+	if b.fails(call) {
+		panic("out of order: " + call)
+	}
+}
+
+type brokenOrdering struct{ *broken }
+
+func (b brokenOrdering) Needs() flow.Ability { return b.Ordering.Needs() }
+func (b brokenOrdering) Key(e *flow.Entry) int64 {
+	b.may("Key")
+	return b.Ordering.Key(e)
+}
+
+type brokenFairness struct{ *broken }
+
+func (b brokenFairness) Rank(a *flow.Account, head *flow.Entry) int64 {
+	b.may("Rank")
+	return b.Fairness.Rank(a, head)
+}
+
+func (b brokenFairness) Join(a *flow.Account, rank int64) {
+	b.may("Join")
+	b.Fairness.Join(a, rank)
+}
+
+type brokenType struct{ *broken }
+
+func (b brokenType) Can() flow.Ability { return b.queue.Can() }
+func (b brokenType) New() flow.Queue   { return brokenQueue{b.broken, b.queue.New()} }
+
+type brokenQueue struct {
+	broken *broken
+	queue  flow.Queue
+}
+
+func (q brokenQueue) Len() int { return q.queue.Len() }
+func (q brokenQueue) Push(e *flow.Entry) {
+	q.broken.may("Push")
+	if e.Handle != (flow.Handle{}) {
+		q.broken.used = true
+	}
+	q.queue.Push(e)
+	q.broken.may("Pushed")
+}
+
+func (q brokenQueue) Remove(e *flow.Entry) {
+	q.broken.may("Remove")
+	q.queue.Remove(e)
+}
+
+func (q brokenQueue) Head() *flow.Entry {
+	q.broken.may("Head")
+	return q.queue.Head()
+}
+
+func (q brokenQueue) Tail() *flow.Entry {
+	q.broken.may("Tail")
+	return q.queue.Tail()
+}
+
+// breaking returns settings whose policies are those of a band, and panic as fails says.
+func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (flow.Settings, *broken) {
+	p := &broken{Ordering: b.Ordering, Fairness: b.Fairness, queue: b.Queue, fails: fails}
+	b.Policies = flow.Policies{Ordering: brokenOrdering{p}, Fairness: brokenFairness{p}, Queue: brokenType{p}}
+	return everywhere(b, total), p
+}
+
+func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
+	for _, call := range []string{"Key", "Rank", "Join", "Push", "Pushed", "Remove", "Head", "Tail"} {
+		t.Run(call, func(t *testing.T) {
+			always := func(c string) bool { return c == call }
+			s, p := breaking(band(edf, robin, flow.Limits{}), flow.Limits{Requests: 8}, always)
+			q, w := flow.New(s), new(waiting)
+			for range 4 {
+				push(t, q, w.of("a", 0), w.of("b", 0))
+			}
+			if displaced, ok := q.Push(w.of("c", 1)); !ok || len(displaced) != 1 {
+				t.Errorf("of a higher priority: waits %v, %d made way", ok, len(displaced))
+			}
+			for range 4 {
+				if q.Next(anyRoom) == nil {
+					t.Fatal("nothing is dispatched")
+				}
+			}
+			for _, e := range q.All() {
+				if q.Remove(e.Request) == nil {
+					t.Errorf("request %d does not wait", e.Request)
+				}
+			}
+			if (q.Total() != flow.Total{}) {
+				t.Errorf("%+v waits, want nothing", q.Total())
+			}
+			if n := q.Panics(); n == 0 || n > 6 { // three in each of the two bands
+				t.Errorf("%d panics, want 1 to 6", n)
+			}
+			p.fails = func(string) bool { return false }
+			p.calls = 0
+			q.Configure(s)
+			push(t, q, w.of("a", 0))
+			if p.calls == 0 {
+				t.Error("another configuration does not bring the policies back")
+			}
+		})
+	}
+}
+
+func TestPolicyThatPanicsNowAndThenStays(t *testing.T) {
+	for _, call := range []string{"Key", "Rank"} {
+		t.Run(call, func(t *testing.T) {
+			n := 0
+			s, p := breaking(band(edf, robin, flow.Limits{}), flow.Limits{}, func(c string) bool {
+				if c != call {
+					return false
+				}
+				n++
+				return n%3 != 0
+			})
+			q, w := flow.New(s), new(waiting)
+			for range 30 {
+				push(t, q, w.of("a", 0))
+				q.Next(anyRoom)
+			}
+			if p.calls = 0; q.Panics() < 15 {
+				t.Fatalf("%d panics", q.Panics())
+			}
+			push(t, q, w.of("a", 0))
+			if p.calls == 0 {
+				t.Error("never three in a row, and yet it is replaced")
+			}
+		})
+	}
+}
+
+func TestFlowWhoseQueuePanickedMakesWay(t *testing.T) {
+	fails := true
+	s, _ := breaking(band(fcfs, robin, flow.Limits{}), flow.Limits{}, func(c string) bool {
+		return fails && c == "Remove"
+	})
+	s.Flows = 1
+	q, w := flow.New(s), new(waiting)
+	push(t, q, w.of("a", 0))
+	q.Next(anyRoom)
+	fails = false
+	push(t, q, w.of("b", 0), w.of("b", 0), w.of("c", 0))
+	if got, want := drain(q), []string{"b2", "c4", "b3"}; !slices.Equal(got, want) {
+		t.Errorf("dispatched %v, want %v: b has the place of a", got, want)
+	}
+}
+
+// TestNothingIsLostWherePoliciesPanic lets calls panic now and then: each request leaves exactly once.
+func TestNothingIsLostWherePoliciesPanic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		often := rapid.IntRange(2, 40).Draw(t, "one call in")
+		n := 0
+		s, p := breaking(band(edf, token, flow.Limits{}), flow.Limits{Requests: 7}, func(string) bool {
+			n++
+			return n%often == 0
+		})
+		q, w := flow.New(s), new(waiting)
+		waits := map[messages.RequestID]bool{}
+		leave := func(e *flow.Entry) {
+			if !waits[e.Request] {
+				t.Fatalf("request %d leaves twice", e.Request)
+			}
+			delete(waits, e.Request)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				e := w.of(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "flow")), rapid.IntRange(0, 1).Draw(t, "priority"))
+				displaced, ok := q.Push(e)
+				for _, d := range displaced {
+					leave(d.Entry)
+				}
+				if ok {
+					waits[e.Request] = true
+				}
+			},
+			"next": func(*rapid.T) {
+				if e := q.Next(anyRoom); e != nil {
+					leave(e)
+				} else if len(waits) > 0 {
+					t.Fatalf("%d wait, and none is next", len(waits))
+				}
+			},
+			"remove": func(t *rapid.T) {
+				id := rapid.Uint64Range(0, uint64(w.made)).Draw(t, "request")
+				if e := q.Remove(messages.RequestID(id)); e != nil {
+					leave(e)
+				}
+			},
+			"": func(t *rapid.T) {
+				if q.Total().Requests != int64(len(waits)) || len(q.All()) != len(waits) {
+					t.Fatalf("%d wait, %d are listed, want %d", q.Total().Requests, len(q.All()), len(waits))
+				}
+				if p.used {
+					t.Fatal("an entry was pushed with the handle of another queue")
+				}
+			},
+		})
+	})
+}
+
+func TestAllIsInTheOrderOfArrival(t *testing.T) {
+	q, w := flow.New(everywhere(band(edf, robin, flow.Limits{}), flow.Limits{})), new(waiting)
+	for i := range 50 {
+		push(t, q, w.of(fmt.Sprint(i%7), i%3))
+	}
+	if !slices.IsSortedFunc(q.All(), func(a, b *flow.Entry) int { return int(a.Number) - int(b.Number) }) {
+		t.Error("it is not")
+	}
+}

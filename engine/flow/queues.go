@@ -1,0 +1,176 @@
+package flow
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Queues holds what waits. The actor that owns it is the only one that calls it.
+type Queues struct {
+	settings Settings
+	bands    []*band // highest priority first; of one priority those of older settings first
+	entries  map[messages.RequestID]*Entry
+	total    Total
+	arrivals uint64
+	builtIn  map[int]bool // priorities whose policies panicked too often under the settings in force
+	panics   uint64
+}
+
+// New returns queues that hold nothing.
+func New(s Settings) *Queues {
+	return &Queues{settings: s, entries: map[messages.RequestID]*Entry{}, builtIn: map[int]bool{}}
+}
+
+// Configure brings other settings in force. What waits stays where it is, in its order, also if it is more than new
+// limits allow: bands of older policies are served before the newer one of their priority.
+func (q *Queues) Configure(s Settings) {
+	q.settings = s
+	clear(q.builtIn)
+	q.bands = slices.DeleteFunc(q.bands, func(b *band) bool { return b.total == Total{} })
+}
+
+// Total returns how much waits.
+func (q *Queues) Total() Total { return q.total }
+
+// Panics returns how many calls of policies panicked.
+func (q *Queues) Panics() uint64 { return q.panics }
+
+// Waiting returns the entry of a request that waits; nil = it does not.
+func (q *Queues) Waiting(id messages.RequestID) *Entry { return q.entries[id] }
+
+// Push has a request wait. If a limit is reached, requests that matter less make way, and leave with their reasons:
+// those of lower priority first, or one of the flow of its own priority that has more waiting. If that does not help,
+// nothing changes and Push returns false.
+func (q *Queues) Push(e *Entry) (displaced []Displaced, ok bool) {
+	displaced, ok = q.displace(e)
+	if !ok {
+		return nil, false
+	}
+	q.arrivals++
+	e.Number = q.arrivals
+	q.put(e)
+	return displaced, true
+}
+
+// Return has a request wait again that was dispatched in vain. It has its former place, its flow is not charged for
+// it, and no limit holds for it.
+func (q *Queues) Return(e *Entry) {
+	q.Charge(e, -e.paid)
+	e.paid = 0
+	q.put(e)
+}
+
+// put enters a request that has a number.
+func (q *Queues) put(e *Entry) {
+	b := q.band(e.Flow.Priority)
+	e.Key = q.key(b, e)
+	q.entries[e.Request] = e
+	q.total.add(e)
+	e.band = b
+	q.change(b, func() { b.enter(q, e) })
+}
+
+// Next takes out the request that is dispatched next, of those whose class has room, and charges its flow for the
+// prompt; nil = there is none. Room is asked about one request of a class, for each band anew: a class that has no
+// room in one band must have none in lower ones.
+func (q *Queues) Next(room func(*Entry) bool) *Entry {
+	for _, b := range q.bands {
+		e := b.next(room)
+		if e == nil {
+			continue
+		}
+		f := e.line.flow
+		b.rank = e.line.rank
+		b.served++
+		q.remove(e)
+		f.account.Served = b.served
+		e.payer, e.paid = f, int64(max(e.Prompt, 1))
+		f.account.Service += e.paid
+		q.change(b, func() { q.rerankAll(f) })
+		return e
+	}
+	return nil
+}
+
+// Charge adds tokens to the account of the flow of a request that was dispatched: output as it comes, and, below 0,
+// what was charged too much.
+func (q *Queues) Charge(e *Entry, tokens int64) {
+	if f := e.payer; f != nil && tokens != 0 {
+		f.account.Service += tokens
+		q.change(e.band, func() { q.rerankAll(f) })
+	}
+}
+
+// Remove takes out a request that waits, and returns its entry; nil = it does not wait.
+func (q *Queues) Remove(id messages.RequestID) *Entry {
+	e := q.entries[id]
+	if e != nil {
+		q.remove(e)
+	}
+	return e
+}
+
+func (q *Queues) remove(e *Entry) {
+	b := e.band
+	delete(q.entries, e.Request)
+	q.total.remove(e)
+	q.change(b, func() { b.leave(q, e) })
+	if (b.total == Total{}) && b != q.newest(b.priority) {
+		q.bands = without(q.bands, b)
+	}
+}
+
+// All returns what waits in the order of arrival.
+func (q *Queues) All() []*Entry {
+	all := make([]*Entry, 0, len(q.entries))
+	for _, e := range q.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *Entry) int { return cmp.Compare(a.Number, b.Number) })
+	return all
+}
+
+// band returns the band in which requests of a priority begin to wait.
+func (q *Queues) band(priority int) *band {
+	s := q.settings.band(priority)
+	if q.builtIn[priority] {
+		s.Policies = q.settings.BuiltIn
+	}
+	if b := q.newest(priority); b != nil && b.settings.orderedAs(&s) {
+		return b
+	}
+	at, _ := slices.BinarySearchFunc(q.bands, priority, func(b *band, priority int) int {
+		if b.priority >= priority {
+			return -1
+		}
+		return 1
+	})
+	b := newBand(priority, s, cmp.Or(q.settings.Flows, DefaultFlows))
+	q.bands = slices.Insert(q.bands, at, b)
+	return b
+}
+
+// newest returns the band of a priority that is served last of those that it has; nil = there is none.
+func (q *Queues) newest(priority int) *band {
+	for _, b := range slices.Backward(q.bands) {
+		if b.priority == priority {
+			return b
+		}
+	}
+	return nil
+}
+
+// rerank brings a line to where it belongs, after its head or its flow's account changed.
+func (q *Queues) rerank(l *line) {
+	l.head = l.queue.Head()
+	l.rank = q.rank(l.band, &l.flow.account, l.head)
+	l.class.fix(l)
+}
+
+func (q *Queues) rerankAll(f *flow) {
+	for _, l := range f.lines {
+		q.rerank(l)
+	}
+}

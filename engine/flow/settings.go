@@ -1,0 +1,82 @@
+package flow
+
+import "reflect"
+
+// Limits bounds what waits. 0 = no bound.
+type Limits struct {
+	Requests int64
+	Bytes    int64 // of the requests' bodies
+}
+
+// exceeded returns by how much a total with more is above the limits, and whether it is at all.
+func (l Limits) exceeded(t Total, more Total) (over Total, exceeded bool) {
+	if l.Requests > 0 {
+		over.Requests = max(t.Requests+more.Requests-l.Requests, 0)
+	}
+	if l.Bytes > 0 {
+		over.Bytes = max(t.Bytes+more.Bytes-l.Bytes, 0)
+	}
+	return over, over != Total{}
+}
+
+// Total is how much waits.
+type Total struct {
+	Requests int64
+	Bytes    int64
+}
+
+func (t *Total) add(e *Entry) {
+	t.Requests++
+	t.Bytes += e.Bytes
+}
+
+func (t *Total) remove(e *Entry) {
+	t.Requests--
+	t.Bytes -= e.Bytes
+}
+
+// covers reports whether taking all of t away makes room for what is over.
+func (t Total) covers(over Total) bool { return t.Requests >= over.Requests && t.Bytes >= over.Bytes }
+
+// Policies are those of one band. None is nil.
+type Policies struct {
+	Ordering Ordering
+	Queue    QueueType
+	Fairness Fairness
+}
+
+// BandSettings are the settings of one band.
+type BandSettings struct {
+	Limits
+	Policies
+	Weights map[string]float64 // of flows, by fairness id, each above 0; others have 1
+}
+
+// Settings are those of one configuration. They are not changed once they are given to Queues.
+type Settings struct {
+	Limits                        // of all bands together
+	Bands    map[int]BandSettings // by priority
+	Default  BandSettings         // of priorities >= 0 that have none
+	Negative BandSettings         // of priorities < 0 that have none
+	BuiltIn  Policies             // in the place of policies that panic
+	Flows    int                  // that a band tells apart; further ids share one flow
+}
+
+// DefaultFlows is how many flows a band tells apart.
+const DefaultFlows = 1000
+
+// band returns the settings of a priority.
+func (s *Settings) band(priority int) BandSettings {
+	if b, ok := s.Bands[priority]; ok {
+		return b
+	}
+	if priority < 0 {
+		return s.Negative
+	}
+	return s.Default
+}
+
+// orderedAs reports whether requests that wait under one of the settings may wait beside those of the other.
+func (b *BandSettings) orderedAs(other *BandSettings) bool {
+	return reflect.DeepEqual(b.Policies, other.Policies) && reflect.DeepEqual(b.Weights, other.Weights)
+}

@@ -1,0 +1,106 @@
+package queues
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+)
+
+// TestConformance holds every type of queue against a sorted list: what it says that it can do, it does.
+func TestConformance(t *testing.T) {
+	for name, fresh := range Types {
+		t.Run(name, func(t *testing.T) {
+			typ := fresh()
+			if !typ.Can().Has(flow.Needed) {
+				t.Fatalf("it can %v, want what every queue must", typ.Can().Names())
+			}
+			rapid.Check(t, func(t *rapid.T) { conform(t, typ) })
+		})
+	}
+}
+
+// model is a queue that sorts. All that ever were in it are numbered in the order of their arrival.
+type model struct {
+	byKey    bool
+	entries  []*flow.Entry
+	arrivals uint64
+	out      []*flow.Entry // taken out, and may be put back
+}
+
+func (m *model) before(a, b *flow.Entry) bool {
+	if m.byKey {
+		return a.Before(b)
+	}
+	return a.Number < b.Number
+}
+
+func (m *model) extreme(last bool) *flow.Entry {
+	var found *flow.Entry
+	for _, e := range m.entries {
+		if found == nil || m.before(e, found) != last {
+			found = e
+		}
+	}
+	return found
+}
+
+func conform(t *rapid.T, typ flow.QueueType) {
+	q, m := typ.New(), &model{byKey: typ.Can().Has(flow.KeyOrder)}
+	remove := func(e *flow.Entry) {
+		q.Remove(e)
+		m.entries = slices.DeleteFunc(m.entries, func(x *flow.Entry) bool { return x == e })
+		m.out = append(m.out, e)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"push": func(t *rapid.T) {
+			m.arrivals++
+			e := &flow.Entry{Order: flow.Order{Key: rapid.Int64Range(-3, 9).Draw(t, "key"), Number: m.arrivals}}
+			q.Push(e)
+			m.entries = append(m.entries, e)
+		},
+		"put back": func(t *rapid.T) {
+			if len(m.out) == 0 {
+				t.Skip()
+			}
+			i := rapid.IntRange(0, len(m.out)-1).Draw(t, "which")
+			q.Push(m.out[i])
+			m.entries = append(m.entries, m.out[i])
+			m.out = slices.Delete(m.out, i, i+1)
+		},
+		"remove head": func(t *rapid.T) {
+			if q.Len() == 0 {
+				t.Skip()
+			}
+			remove(q.Head())
+		},
+		"remove tail": func(t *rapid.T) {
+			if q.Len() == 0 {
+				t.Skip()
+			}
+			remove(q.Tail())
+		},
+		"remove any": func(t *rapid.T) {
+			if q.Len() == 0 {
+				t.Skip()
+			}
+			remove(rapid.SampledFrom(m.entries).Draw(t, "entry"))
+		},
+		"": func(t *rapid.T) {
+			if q.Len() != len(m.entries) {
+				t.Fatalf("%d entries, want %d", q.Len(), len(m.entries))
+			}
+			if q.Len() == 0 {
+				return
+			}
+			if head := m.extreme(false); q.Head() != head {
+				t.Fatalf("head %+v, want %+v", q.Head(), head)
+			}
+			if tail := m.extreme(true); q.Tail() != tail {
+				t.Fatalf("tail %+v, want %+v", q.Tail(), tail)
+			}
+		},
+	})
+}
