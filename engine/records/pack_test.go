@@ -123,6 +123,28 @@ func TestScoresAreExactWhereTheyHaveRoom(t *testing.T) {
 	}
 }
 
+// The scores that a reader compares are exact where others are rounded: those of the first three and of the runner-up.
+func TestScoresThatAreComparedAreExact(t *testing.T) {
+	b := NewBook(4096, 16<<20)
+	r := crowded(1, 0, 29, 100)
+	want := r.Decision.Profiles.At(0)
+	want.Ranked, want.Runner = messages.ListOf[uint32](7, 31, 64, 90), 12
+	r.Decision.Profiles = messages.ListOf(want)
+	b.End(r)
+	got := b.Newest(1, nil, all)[0].Decision.Profiles.At(0)
+	for i, sc := range want.Scorers.All() {
+		scores := got.Scorers.At(i).Scores
+		for _, at := range []int{7, 31, 64, 12} {
+			if scores.At(at) != sc.Scores.At(at) {
+				t.Errorf("%s, endpoint %d: %v, want %v", sc.Plugin, at, scores.At(at), sc.Scores.At(at))
+			}
+		}
+		if scores.At(90) == sc.Scores.At(90) && scores.At(91) == sc.Scores.At(91) {
+			t.Errorf("%s: endpoints 90 and 91 are exact too, so this shows nothing", sc.Plugin)
+		}
+	}
+}
+
 var exported = cmp.Exporter(func(reflect.Type) bool { return true })
 
 // What a book gives back is what it was given, but for scores, which are as near as the record says.
