@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -17,6 +18,7 @@ import (
 type Config struct {
 	Runtime      runtime.Config // loops, mode and seed; New sets OnPanic, from World.Panicked
 	Plan         *schedule.Plan // of the first configuration
+	Queueing     *flow.Settings // of the first configuration; nil = its plan has no gate
 	Limits       cycle.Limits
 	Scraper      scraper.Config // of the first configuration; Number, Endpoints, Turned and Served are set by New
 	Outlier      outlier.Config

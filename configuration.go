@@ -2,6 +2,7 @@ package signalbox
 
 import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -14,14 +15,18 @@ type Configuration struct {
 	number   uint64
 	roles    []runtime.Role[messages.CycleMsg] // of cycles under it, by loop
 	scraping messages.Scraping
+	queueing *flow.Settings // nil = requests never wait for room
 }
 
-// Prepare makes a configuration of a plan, which has its observer and is not changed any more. It changes nothing, and
-// cannot fail. Numbers rise from 1, which is the number of the configuration that New was given.
-func (p *Picker) Prepare(number uint64, plan *schedule.Plan, scraping messages.Scraping) *Configuration {
-	c := &Configuration{picker: p, number: number, scraping: scraping}
+// Prepare makes a configuration of a plan, which has its observer and is not changed any more. queueing says how
+// requests wait for room; it is nil if the plan has no gate. Prepare changes nothing, and cannot fail. Numbers rise
+// from 1, which is the number of the configuration that New was given.
+func (p *Picker) Prepare(
+	number uint64, plan *schedule.Plan, queueing *flow.Settings, scraping messages.Scraping,
+) *Configuration {
+	c := &Configuration{picker: p, number: number, scraping: scraping, queueing: queueing}
 	for i := range p.loops {
-		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan))
+		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan, queueing))
 	}
 	return c
 }
@@ -30,6 +35,7 @@ func (p *Picker) Prepare(number uint64, plan *schedule.Plan, scraping messages.S
 // time calls it, with numbers that rise.
 func (p *Picker) Bring(c *Configuration) {
 	p.inForce.Store(c) // before the pool hears: a scraper that starts meanwhile must not miss it
+	p.refs.capacity.Port().Post(messages.QueueingReplaced{})
 	p.refs.pool.Port().Post(messages.ConfigurationReplaced{
 		Scraping: messages.ScrapingReplaced{Number: c.number, Scraping: c.scraping},
 	})

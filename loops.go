@@ -40,7 +40,7 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 		return err
 	}
 	l.flow, err = spawn[messages.FlowMsg](p, i, "flow", messages.FlowStarted{Shard: i},
-		func() runtime.Actor[messages.FlowMsg] { return flow.New(flows) })
+		func() runtime.Actor[messages.FlowMsg] { return flow.New(p.bell("flow"), flows) })
 	if err != nil {
 		return err
 	}
@@ -57,6 +57,7 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
 		Memory:  runtime.Handed[messages.MemoryMsg](p.sys, "cycle", "memory", p.refs.memory),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
+		Bell:    p.bell("cycle"),
 		Book:    book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
 			Clock: p.sys, Matcher: p.index, Memory: p.kept, Rand: p.sys.Rand(i),

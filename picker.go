@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/actors/capacity"
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/memory"
 	"github.com/signalbox-epp/signalbox/actors/outlier"
@@ -19,7 +20,11 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	tables "github.com/signalbox-epp/signalbox/engine/memory"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -36,6 +41,7 @@ type Picker struct {
 	kept      *tables.Tables     // by plugins
 	estimates *records.Estimates // of output tokens; all loops learn together
 	families  *cycle.Families
+	line      *flow.Line // of the requests that wait for room
 	refs      refs
 	loops     []loop
 	inForce   atomic.Pointer[Configuration] // never nil once New has returned; Bring alone replaces it
@@ -46,6 +52,7 @@ type refs struct {
 	prefix   runtime.Ref[messages.PrefixMsg]
 	memory   runtime.Ref[messages.MemoryMsg]
 	outlier  runtime.Ref[messages.OutlierMsg]
+	capacity runtime.Ref[messages.CapacityMsg]
 	pool     runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
 }
@@ -55,7 +62,7 @@ type refs struct {
 func New(cfg Config, world World) (*Picker, error) {
 	p := &Picker{
 		cfg: cfg, world: world, endpoints: endpoints.NewPublished(), index: blockindex.NewIndex(cfg.PrefixBlocks),
-		kept: tables.NewTables(), estimates: records.NewEstimates(),
+		kept: tables.NewTables(), estimates: records.NewEstimates(), line: new(flow.Line),
 	}
 	p.cfg.Runtime.OnPanic = p.panicked
 	p.sys = runtime.New(p.cfg.Runtime)
@@ -74,14 +81,15 @@ func (p *Picker) panicked(caught runtime.Panic) {
 
 func (p *Picker) begin() error {
 	for _, spawn := range []func() error{
-		p.spawnPrefix, p.spawnMemory, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder,
+		p.spawnCapacity, p.spawnPrefix, p.spawnMemory, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder,
 	} {
 		if err := spawn(); err != nil {
 			return err
 		}
 	}
-	p.inForce.Store(p.Prepare(1, p.cfg.Plan, p.cfg.Scraper.Scraping))
-	p.cfg.Plan = nil // the configuration has it, and is garbage once another one is in force
+	p.inForce.Store(p.Prepare(1, p.cfg.Plan, p.cfg.Queueing, p.cfg.Scraper.Scraping))
+	p.cfg.Plan, p.cfg.Queueing = nil, nil // the configuration has them, and is garbage once another one is in force
+	p.refs.capacity.Port().Post(messages.QueueingReplaced{})
 	return nil
 }
 
@@ -94,6 +102,39 @@ func spawn[M any](p *Picker, on int, name string, first M, fresh func() runtime.
 		return ref, fmt.Errorf("actor %s: its loop %d refused it", name, on)
 	}
 	return ref, nil
+}
+
+func (p *Picker) spawnCapacity() error {
+	metrics, err := capacity.NewMetrics(p.world.Metrics)
+	if err != nil {
+		return err
+	}
+	deps := capacity.Deps{Line: p.line, Settings: p.queueing, Metrics: metrics}
+	p.refs.capacity, err = spawn[messages.CapacityMsg](p, 0, "capacity", messages.CapacityStarted{},
+		func() runtime.Actor[messages.CapacityMsg] { return capacity.New(deps) })
+	return err
+}
+
+// queueing returns how requests wait that begin to do so now. Under a configuration without a gate these are requests
+// that came under an earlier one.
+func (p *Picker) queueing() *flow.Settings {
+	if c := p.inForce.Load(); c != nil && c.queueing != nil {
+		return c.queueing
+	}
+	arrival := flow.BandSettings{Policies: builtIn}
+	return &flow.Settings{Default: arrival, Negative: arrival, BuiltIn: builtIn}
+}
+
+// builtIn are the policies that stand in for those of a configuration that panic.
+var builtIn = flow.Policies{
+	Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+}
+
+// bell returns the bell by which actors of a kind tell that there may be room.
+func (p *Picker) bell(from string) flow.Bell {
+	return flow.Bell{
+		Line: p.line, To: runtime.Handed[messages.CapacityMsg](p.sys, from, "capacity", p.refs.capacity),
+	}
 }
 
 func (p *Picker) spawnPrefix() error {
@@ -120,7 +161,7 @@ func (p *Picker) spawnOutlier() (err error) {
 	metrics := outlier.NewMetrics(p.world.Metrics)
 	p.refs.outlier, err = spawn[messages.OutlierMsg](p, 0, "outlier", messages.OutlierStarted{},
 		func() runtime.Actor[messages.OutlierMsg] {
-			return outlier.New(p.cfg.Outlier, p.endpoints, p.world.Checker, metrics)
+			return outlier.New(p.cfg.Outlier, p.endpoints, p.world.Checker, p.bell("outlier"), metrics)
 		})
 	return err
 }
@@ -132,7 +173,7 @@ func (p *Picker) spawnPool() error {
 	}
 	deps := pool.Deps{
 		Pool: endpoints.Publisher{Published: p.endpoints}, Prefix: p.refs.prefix, Scrape: scrapers.spawn,
-		Metrics:   pool.NewMetrics(p.world.Metrics),
+		Metrics: pool.NewMetrics(p.world.Metrics), Bell: p.bell("pool"),
 		Shards:    func() []messages.Sink[messages.ShardMsg] { return p.shards("pool") },
 		Announcer: p.world.Announcer, Hangs: p.world.Hangs,
 	}
@@ -165,6 +206,9 @@ func (p *Picker) System() *runtime.System { return p.sys }
 // Outlived returns the number of requests whose response outlives their ext_proc stream.
 func (p *Picker) Outlived() int { return p.families.Outlived() }
 
+// Waiting returns how many requests wait for room, or try whether there is some.
+func (p *Picker) Waiting() int { return p.line.Len() }
+
 // Serves makes the names of models known that a configuration has serve in the place of others. They become labels of
 // metrics at once, other than those that clients name.
 func (p *Picker) Serves(models ...string) { p.families.Served(models...) }
@@ -182,9 +226,9 @@ func (p *Picker) Running() (n int) {
 	return n
 }
 
-// Close stops the actors in this order: shards with their cycles, flows, prefix, the pool with its scrapers, recorder,
-// outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before you call it. Once
-// ctx is done, Close waits for no actor any more and returns an error.
+// Close stops the actors in this order: shards with their cycles, flows, capacity, prefix, the pool with its scrapers,
+// recorder, outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before you call
+// it. Once ctx is done, Close waits for no actor any more and returns an error.
 func (p *Picker) Close(ctx context.Context) error {
 	late := p.end(ctx)
 	if p.world.Release != nil {
@@ -232,5 +276,5 @@ func (p *Picker) closeOrder() []runtime.Target {
 	for _, l := range p.loops {
 		all = append(all, l.flow)
 	}
-	return append(all, p.refs.prefix, p.refs.memory, p.refs.pool, p.refs.recorder, p.refs.outlier)
+	return append(all, p.refs.capacity, p.refs.prefix, p.refs.memory, p.refs.pool, p.refs.recorder, p.refs.outlier)
 }

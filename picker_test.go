@@ -383,7 +383,7 @@ func TestRequestsKeepTheirConfiguration(t *testing.T) {
 	var later tally
 	cfg.Plan.Observe(&later)
 	before := s.InForce()
-	s.Bring(s.Prepare(2, cfg.Plan, messages.Scraping{}))
+	s.Bring(s.Prepare(2, cfg.Plan, nil, messages.Scraping{}))
 	s.begin(1)
 	plugins := later.ran
 	if plugins == 0 || s.InForce() == before {

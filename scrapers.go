@@ -3,6 +3,7 @@ package signalbox
 import (
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -13,6 +14,7 @@ type scrapers struct {
 	fetcher  scraper.Fetcher
 	metrics  *scraper.Metrics
 	outlier  messages.Sink[messages.OutlierMsg]
+	bell     flow.Bell
 }
 
 func (p *Picker) newScrapers() (*scrapers, error) {
@@ -23,6 +25,7 @@ func (p *Picker) newScrapers() (*scrapers, error) {
 	s := &scrapers{
 		settings: p.scraping, fetcher: p.world.Fetcher, metrics: metrics,
 		outlier: runtime.Handed[messages.OutlierMsg](p.sys, "scraper", "outlier", p.refs.outlier),
+		bell:    p.bell("scraper"),
 	}
 	return s, nil
 }
@@ -43,17 +46,29 @@ func (s *scrapers) spawn(
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
-			to := target{endpoints.SampleWriter{Endpoint: e}, s.outlier}
+			to := target{endpoints.SampleWriter{Endpoint: e}, s.outlier, s.bell}
 			return scraper.New(s.settings(), to, s.fetcher, s.metrics)
 		},
 	}
 	return runtime.Spawn(parent.(runtime.Parent), role, messages.ScraperMsg(first))
 }
 
-// target is an endpoint as its scraper sees it. It reports a scrape that fails to the outlier actor, too.
+// target is an endpoint as its scraper sees it. It reports a scrape that fails to the outlier actor, too, and those who
+// wait for room hear of each page.
 type target struct {
 	endpoints.SampleWriter
 	outlier messages.Sink[messages.OutlierMsg]
+	bell    flow.Bell
+}
+
+func (t target) SampleInForce(number uint32) {
+	t.SampleWriter.SampleInForce(number)
+	t.bell.Ring()
+}
+
+func (t target) PublishPages(p *endpoints.Pages) {
+	t.SampleWriter.PublishPages(p)
+	t.bell.Ring()
 }
 
 func (t target) ScrapeFailed() {

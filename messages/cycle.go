@@ -16,39 +16,50 @@ type RequestArrived struct {
 	Request       Request
 	Configuration uint64 // number of the configuration that the request runs under, from 1
 	Flow          FlowKey
-	ArrivedAt     time.Time // when the request's headers came
-	Deadline      time.Time // of the whole request; never zero: no limit is carried as 24 h
+	ArrivedAt     time.Time     // when the request's headers came
+	Deadline      time.Time     // of the whole request; never zero: no limit is carried as 24 h
+	Patience      time.Duration // how long its client lets it wait for room; 0 = it did not say
+	TTFT          time.Duration // within which its client wants the first token; 0 = it did not say
 	Connection    ConnectionID
 	Check         bool // a conformance checker sent it: it gets a pick, and leaves no load, record or metric
 	Stream        Sink[StreamMsg]
 }
 
-// Dispatched ends the wait: the request may run now.
+// Queued says that the request has to wait for room.
 //
-//	From:  flow
-//	To:    cycle
-//	Reply: RequestEnded, when the cycle ends
-type Dispatched struct {
-	Waited time.Duration // in the queue; 0 = did not wait
+//	From:  capacity, at most once
+//	To:    cycle, before Dispatched, Rejected and Evicted
+//	Reply: none
+type Queued struct {
+	Ahead      int           // requests that go before it, as things are
+	RetryAfter time.Duration // how long those take to leave, as things are
 }
 
-// Rejected ends the wait: the request will not run.
+// Dispatched ends the wait: the request may run now.
 //
-//	From:  flow
+//	From:  flow; capacity
+//	To:    cycle
+//	Reply: RequestEnded to flow, when the cycle ends; with Turn also WaitEnded or TurnFailed to capacity, at once
+type Dispatched struct {
+	Waited time.Duration // in the queue; 0 = did not wait
+	Turn   bool          // it has waited, and no other request is dispatched before the reply
+}
+
+// Rejected ends the wait before it began: the request will not run.
+//
+//	From:  flow; capacity
 //	To:    cycle
 //	Reply: none
-//	Reserved: until flow refuses
 type Rejected struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown
 }
 
-// Evicted ends a wait that had begun: its time is up, or a request of higher priority took its place.
+// Evicted ends a wait that had begun: another request took its place, or capacity has failed.
 //
-//	From:  flow
+//	From:  capacity
 //	To:    cycle
 //	Reply: none
-//	Reserved: until flow queues
 type Evicted struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown
@@ -248,6 +259,7 @@ type CycleQueried struct {
 }
 
 func (RequestArrived) cycleMsg()      {}
+func (Queued) cycleMsg()              {}
 func (Dispatched) cycleMsg()          {}
 func (Rejected) cycleMsg()            {}
 func (Evicted) cycleMsg()             {}

@@ -1,7 +1,5 @@
 package messages
 
-import "time"
-
 // FlowMsg is what a flow shard receives.
 //
 //sumtype:decl
@@ -16,19 +14,14 @@ type FlowStarted struct {
 	Shard int // index of the loop, from 0
 }
 
-// AdmissionRequested asks for a place: in the queue, or to run at once.
+// AdmissionRequested asks for a place.
 //
 //	From:  cycle
 //	To:    flow
-//	Reply: exactly one of Dispatched, Rejected, Evicted to Cycle, by Deadline
+//	Reply: Dispatched to Cycle; if Gated is set and others wait, flow tells capacity WaitRequested, which answers
 type AdmissionRequested struct {
-	Request  RequestID
-	Flow     FlowKey
-	Bytes    int64     // of the body that are held for it; 0 = none
-	Tokens   int       // prompt tokens, estimated; 0 = unknown
-	Deadline time.Time // of the wait; never zero
-	Subset   Subset
-	Cycle    Sink[CycleMsg]
+	Gated bool // the request may have to wait for room
+	Wait  WaitRequested
 }
 
 // RequestEnded gives back the place that the flow shard holds for a request, in the queue or to run. An answer may be

@@ -120,6 +120,8 @@ const (
 	NoEndpoints                  // the pool or the subset is empty, or filters left no endpoint
 	NoCapacity                   // the pool is full
 	TTLExpired                   // it waited too long in the queue
+	Displaced                    // it waited, and made way for a request of higher priority
+	QueuePressure                // it waited, and made way for a request of a flow with less waiting
 	PickTimeout                  // it was dispatched, but no pick was made in time
 	ResponseIdle                 // the model server went silent
 	RequestTimeout               // the whole request took too long
@@ -142,6 +144,7 @@ func (r Reason) String() string {
 var reasonNames = [...]string{
 	NoReason: "", InvalidRequest: "invalid-request", BodyTooLarge: "body-too-large", BodyTimeout: "body-timeout",
 	NoEndpoints: "rejected-no-endpoints", NoCapacity: "rejected-saturated", TTLExpired: "rejected-ttl-expired",
+	Displaced: "evicted-priority", QueuePressure: "evicted-queue-pressure",
 	PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
 	Overloaded:   "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",

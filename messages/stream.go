@@ -44,7 +44,6 @@ type PickFailed struct {
 //	From:  cycle
 //	To:    stream
 //	Reply: none
-//	Reserved: until flow queues
 type AnswerDue struct{ At time.Time }
 
 // ServingRevoked has the stream end a request that PickMade answered.

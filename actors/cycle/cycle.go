@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -31,6 +32,7 @@ type Deps struct {
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Memory    messages.Sink[messages.MemoryMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
+	Bell      flow.Bell // of the line of those who wait, and its owner
 	Pool      *endpoints.Published
 	Scheduler *schedule.Scheduler       // the loop's
 	Book      *records.Book             // the loop's
@@ -46,7 +48,7 @@ type Deps struct {
 // Cycle is the actor of one request.
 type Cycle struct {
 	deps *Deps
-	plan *schedule.Plan // of the configuration that the request came under, whatever comes into force meanwhile
+	configuration
 
 	phase phase
 	arrival
@@ -59,6 +61,12 @@ type Cycle struct {
 	record
 
 	plugins aftermath
+}
+
+// configuration is the one that the request came under, whatever comes into force meanwhile.
+type configuration struct {
+	plan     *schedule.Plan
+	queueing *flow.Settings // nil = the plan has no gate
 }
 
 // aftermath is what plugins are owed of a request that was picked for.
@@ -93,10 +101,10 @@ type sentTo struct {
 }
 
 // Role returns the role of the cycles of one loop and one plan. In the rings a cycle has the number of its request.
-func Role(deps *Deps, plan *schedule.Plan) runtime.Role[messages.CycleMsg] {
+func Role(deps *Deps, plan *schedule.Plan, queueing *flow.Settings) runtime.Role[messages.CycleMsg] {
 	return runtime.Role[messages.CycleMsg]{
 		Name: "cycle", Policy: runtime.StopOnPanic,
-		New: func() runtime.Actor[messages.CycleMsg] { return New(deps, plan) },
+		New: func() runtime.Actor[messages.CycleMsg] { return New(deps, plan, queueing) },
 		Number: func(first messages.CycleMsg) uint64 {
 			arrived, _ := first.(messages.RequestArrived)
 			return uint64(arrived.Request.ID)
@@ -104,8 +112,10 @@ func Role(deps *Deps, plan *schedule.Plan) runtime.Role[messages.CycleMsg] {
 	}
 }
 
-// New returns a cycle before its first message.
-func New(deps *Deps, plan *schedule.Plan) *Cycle { return &Cycle{deps: deps, plan: plan} }
+// New returns a cycle before its first message. queueing says how requests wait; nil = the plan has no gate.
+func New(deps *Deps, plan *schedule.Plan, queueing *flow.Settings) *Cycle {
+	return &Cycle{deps: deps, configuration: configuration{plan, queueing}}
+}
 
 // Receive follows a request from its arrival to its end. The cases stand in the order of a request's life.
 func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.CycleMsg) {
@@ -113,6 +123,8 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	switch m := m.(type) {
 	case messages.RequestArrived:
 		c.onRequestArrived(ctx, m)
+	case messages.Queued:
+		c.onQueued(ctx, m)
 	case messages.Dispatched:
 		c.onDispatched(ctx, m)
 	case messages.Rejected:
@@ -159,23 +171,16 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		c.rec.Model, c.rec.Target = records.Label(m.Request.Rewrite.From), c.rec.Model
 	}
 	c.openEntry(ctx)
-	c.waitFor(ctx, c.deps.Limits.Queue)
-	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow, messages.AdmissionRequested{
-		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Tokens: c.req.PromptTokens,
-		Deadline: ctx.Now().Add(c.deps.Limits.Queue), Subset: c.req.Subset, Cycle: ctx.Self(),
-	})
-	if !c.held.place { // the inbox of the flow shard is full
-		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
-	}
+	c.askForPlace(ctx, &m)
 }
 
-// onDispatched picks. It adds the load in the same step, so that the next request on this loop sees it.
+// onDispatched picks. It adds the load in the same step, so that the next request on this loop sees it. Without room
+// the request waits.
 func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
 	if c.phase != queued {
 		return // a second Dispatched
 	}
-	c.rec.QueueWait = m.Waited
-	c.account.onDispatched(m.Waited)
+	c.held.wait = c.held.wait || m.Turn
 	late := ctx.Arrival().Waited
 	if late > c.deps.Limits.Pick {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
@@ -183,6 +188,13 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
+	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
+		c.rec.Decision = out.Decision
+		c.waitForRoom(ctx, m)
+		return
+	}
+	c.rec.QueueWait = m.Waited
+	c.account.onDispatched(m.Waited)
 	c.deps.Scheduler.Prepare(c.plan, &c.req, &out)
 	c.account.onScheduled(out.Took, out.Reason)
 	c.rec.Decision = out.Decision
@@ -197,9 +209,9 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 }
 
-// onPicked takes what the request holds while it is served, and answers its stream.
+// onPicked takes what else the request holds while it is served, beside its load, and answers its stream.
 func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
-	c.serveAt(out.Ranked[0])
+	c.rec.Served = c.served.ID
 	if !c.check {
 		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
@@ -210,7 +222,6 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	if out.Split != "" {
 		c.account.onSplit(split{c.plan.HandlerLabels(), out.Split})
 	}
-	c.loadStages(out.Stages)
 	blocks := c.req.Blocks
 	c.placePrompt(ctx, out.Stages)
 	c.keep(ctx, out.Kept)
@@ -218,6 +229,7 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.plugins = aftermath{c.plan.HasEnds() && !c.check, out.Values, out.Kept}
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
+	c.leaveLine(ctx)
 	made := messages.PickMade{
 		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers, Responses: out.Responses,
 	}
@@ -396,6 +408,7 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 		return
 	}
 	c.rec.Reason, c.rec.Status = m.Reason, c.deps.Status(m.Reason)
+	c.giveRoomBack()
 	c.enter(done)
 	c.answer(ctx, m)
 	ctx.Stop()
@@ -438,9 +451,8 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.enter(done)
 	}
 	c.leaveFlow(ctx)
-	c.abandonProbe()
-	c.unloadStages()
-	c.letGo()
+	c.leaveLine(ctx)
+	c.giveRoomBack()
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)
 	c.tellPlugins()

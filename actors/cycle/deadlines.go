@@ -17,6 +17,7 @@ type deadlines struct {
 	due        time.Time // when the present wait ends; not after deadline, as that stood when the wait began
 	armed      time.Time // when the timer fires; not after due
 	timer      runtime.Timer
+	wait       wait   // for room
 	generation uint32 // of the timer; a message with another generation is stale
 }
 
@@ -62,18 +63,6 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 		c.onResponseOverdue(ctx, over)
 	case detached, lingering:
 		c.onEntryOverdue(ctx, over)
-	}
-}
-
-// onWaitOver refuses a request that was not dispatched in time. With over the time of the whole request has passed.
-func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
-	switch {
-	case over:
-		c.refuse(ctx, messages.PickFailed{Reason: messages.RequestTimeout})
-	case len(c.deps.Pool.Snapshot().Endpoints) == 0:
-		c.refuse(ctx, messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: time.Second})
-	default:
-		c.refuse(ctx, messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: time.Second})
 	}
 }
 

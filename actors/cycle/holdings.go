@@ -10,6 +10,7 @@ import (
 // holdings are what other owners keep for the request. Each is taken at most once at a time and given back once, at the
 // latest by Stopped.
 type holdings struct {
+	wait   bool // in the line of capacity, or a turn there: once it is known, until WaitEnded
 	place  bool // at the flow shard, queued or running: once AdmissionRequested was taken, until RequestEnded
 	entry  bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
 	prompt bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
@@ -60,14 +61,7 @@ func (c *Cycle) unload() {
 	if c.held.load {
 		endpoints.LoadWriter{Endpoint: c.served}.Remove(c.held.pick)
 		c.held.load = false
-	}
-}
-
-// loadStages makes the request part of the load of its stages.
-func (c *Cycle) loadStages(all []schedule.StageEndpoint) {
-	for _, s := range all {
-		pick := endpoints.LoadWriter{Endpoint: s.Endpoint}.Add(c.req.PromptTokens)
-		c.held.stages = append(c.held.stages, stage{s.Endpoint, pick})
+		c.deps.Bell.Ring()
 	}
 }
 
@@ -75,6 +69,7 @@ func (c *Cycle) loadStages(all []schedule.StageEndpoint) {
 func (c *Cycle) unloadStages() {
 	for _, s := range c.held.stages {
 		endpoints.LoadWriter{Endpoint: s.endpoint}.Remove(s.pick)
+		c.deps.Bell.Ring()
 	}
 	c.held.stages = nil
 }

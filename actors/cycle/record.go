@@ -37,11 +37,13 @@ const (
 	toFlow
 	toPrefix
 	toMemory
+	toCapacity
 )
 
 // receivers are the names of receivers in records.
 var receivers = [...]string{
 	toCycle: "", toStream: "stream", toFlow: "flow", toPrefix: "prefix", toMemory: "memory",
+	toCapacity: "capacity",
 }
 
 // tell tells another actor a message and notes that in the record. It reports whether the message was taken, and

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -59,6 +60,10 @@ type scene struct {
 	clock   steps
 	scores  bool // the stream is told scores
 
+	line     flow.Line
+	capacity *runtimetest.Probe[messages.CapacityMsg]
+	queueing *flow.Settings // nil = the plan has no gate
+
 	estimates *records.Estimates
 	families  *cycle.Families
 }
@@ -69,7 +74,7 @@ func newScene(t *testing.T) *scene {
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t), memory: runtimetest.NewProbe[messages.MemoryMsg](t),
 		pool: endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
-		reg: prometheus.NewRegistry(), asked: hello,
+		reg: prometheus.NewRegistry(), asked: hello, capacity: runtimetest.NewProbe[messages.CapacityMsg](t),
 	}
 	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -88,6 +93,7 @@ func newScene(t *testing.T) *scene {
 func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
+		Bell:   flow.Bell{Line: &s.line, To: s.capacity},
 		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Pool: s.pool, Book: s.book,
 		Estimates: s.estimates, Status: status,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
@@ -98,7 +104,7 @@ func (s *scene) play() {
 		},
 		Metrics: s.families, EmitScores: s.scores,
 		Report: func(r *messages.Record) { s.ended = append(s.ended, *r) },
-	}, s.plan)
+	}, s.plan, s.queueing)
 	s.cycle.Play(s.actor)
 }
 
@@ -111,14 +117,20 @@ func (s *scene) arrive(limit time.Duration) {
 	})
 }
 
+// asks returns what the cycle says of its wait.
+func (s *scene) asks() messages.WaitRequested {
+	return messages.WaitRequested{
+		Request: 7, Flow: line, Bytes: 100, Prompt: 12, Arrived: s.began, Deadline: s.began.Add(queueLimit),
+		Cycle: s.cycle,
+	}
+}
+
 // waiting returns a scene whose cycle has asked for admission.
 func waiting(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
 	s.arrive(24 * time.Hour)
-	s.flow.Got(messages.AdmissionRequested{
-		Request: 7, Flow: line, Bytes: 100, Tokens: 12, Deadline: s.began.Add(queueLimit), Cycle: s.cycle,
-	})
+	s.flow.Got(messages.AdmissionRequested{Wait: s.asks()})
 	s.load(0, 0)
 	return s
 }

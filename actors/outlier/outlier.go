@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -31,6 +32,7 @@ type Outlier struct {
 	cfg       Config
 	pool      *endpoints.Published
 	checker   Checker
+	bell      flow.Bell // of the line of those who wait for room, and its owner
 	metrics   *Metrics
 	endpoints map[messages.EndpointID]*endpoint // those that ever failed; some may have left the pool
 }
@@ -45,9 +47,9 @@ type endpoint struct {
 const checkEvery = time.Second // least time between the starts of two checks of an endpoint
 
 // New returns an outlier actor to which every endpoint is healthy.
-func New(cfg Config, pool *endpoints.Published, checker Checker, metrics *Metrics) *Outlier {
+func New(cfg Config, pool *endpoints.Published, checker Checker, bell flow.Bell, metrics *Metrics) *Outlier {
 	known := map[messages.EndpointID]*endpoint{}
-	return &Outlier{cfg: cfg, pool: pool, checker: checker, metrics: metrics, endpoints: known}
+	return &Outlier{cfg: cfg, pool: pool, checker: checker, bell: bell, metrics: metrics, endpoints: known}
 }
 
 // Receive turns each message into an event of its endpoint's machine.
@@ -79,6 +81,7 @@ func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.End
 	effect := known.machine.Step(ctx.Now(), event)
 	if effect.Changed {
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(known.machine.Status())
+		o.bell.Ring()
 	}
 	if effect.Ejected {
 		o.metrics.ejected(event.Kind)

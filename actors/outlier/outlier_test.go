@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -34,7 +35,7 @@ func newScene(t *testing.T, percent float64) *scene {
 		MaxEjectionPercent: percent, Config: machine.Config{FirstEjection: time.Second,
 			LongestEjection: 4 * time.Second},
 	}
-	s.actor.Play(outlier.New(settings, s.pool, s, outlier.NewMetrics(prometheus.NewRegistry())))
+	s.actor.Play(outlier.New(settings, s.pool, s, flow.Bell{}, outlier.NewMetrics(prometheus.NewRegistry())))
 	s.actor.Tell(messages.OutlierStarted{})
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -32,6 +33,7 @@ type Deps struct {
 	Prefix  Prefix
 	Scrape  Scrape
 	Metrics *Metrics
+	Bell    flow.Bell // of the line of those who wait for room, and its owner
 	// Announcer tells the proxies which endpoints there are; nil = they know by themselves, and picks never wait.
 	Announcer messages.Sink[messages.XdsMsg]
 	// Shards returns the shards of all loops, by index. It is called only if there is an Announcer, and endpoints.
@@ -238,6 +240,7 @@ func (p *Pool) put(set []*endpoints.Endpoint) {
 	p.set = endpoints.NewSnapshot(p.set.Version+1, set)
 	p.deps.Pool.Publish(p.set, maps.Clone(p.known.names))
 	p.deps.Metrics.published(p.set)
+	p.deps.Bell.Ring()
 }
 
 func (p *Pool) scrape(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {

@@ -2,10 +2,12 @@ package extproc
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -42,6 +44,7 @@ const (
 	maxModelBytes    = 1 << 10
 	maxLabelBytes    = records.LabelBytes + utf8.UTFMax // records.Label looks at no more
 	maxSubsetEntries = 4096
+	maxDurationBytes = 32
 )
 
 // ours are the headers that only a pick sets.
@@ -61,10 +64,14 @@ type facts struct {
 	fairness, objective                aliased
 	target                             aliased // the model that is to serve; "" = the one that the body names
 	contentLength                      int64
+	limits                             clientLimits
 	subset                             messages.Subset
 	forged                             [len(ours)]bool        // the client sent that header of ours
 	declared                           []messages.HeaderValue // nil = the request has none of those that plugins read
 }
+
+// clientLimits are how long things may take by the client's headers, as in messages.RequestArrived.
+type clientLimits struct{ patience, ttft time.Duration }
 
 // read reads the headers of a message, and those among them that plugins declared.
 func (f *facts) read(in *wire.Request, declared []string) {
@@ -119,7 +126,24 @@ func (f *facts) readHeader(key, value []byte) {
 		f.forged[slices.Index(ours[:], string(key))] = true
 	case "x-gateway-inference-objective":
 		f.objective.byOldName(value, maxLabelBytes)
+	case "x-llm-d-inference-ttl":
+		f.limits.patience = cmp.Or(f.limits.patience, duration(value, ""))
+	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
+		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
 	}
+}
+
+// duration reads a header that says how long something may take, in a unit or with one of its own. A value that is no
+// duration above 0 says nothing.
+func duration(value []byte, unit string) time.Duration {
+	if len(value) > maxDurationBytes {
+		return 0
+	}
+	d, err := time.ParseDuration(string(value) + unit)
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
 }
 
 // declare sets the value of a header that plugins read, one of n.

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -104,11 +105,17 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
-	flow := st.request.facts.flow(st.under.Priorities)
+	facts := &st.request.facts
+	flow := facts.flow(st.under.Priorities)
 	req.Priority = flow.Priority
 	first := messages.RequestArrived{
 		Request: req, Configuration: st.under.Number, Flow: flow,
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
+		Patience: facts.limits.patience, TTFT: facts.limits.ttft,
+	}
+	if mode := st.modes.RequestBody; mode != wire.BodyFullDuplexStreamed && mode != wire.BodyGRPC {
+		// The proxy waits for an answer to one message, and gives up with an answer of its own.
+		first.Patience = min(cmp.Or(first.Patience, st.srv.cfg.WaitOtherModes), st.srv.cfg.WaitOtherModes)
 	}
 	if st.conn != nil {
 		first.Connection = st.conn.ID()

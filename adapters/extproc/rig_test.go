@@ -136,7 +136,7 @@ func newRig(s setup) *rig {
 	r := &rig{registry: prometheus.NewRegistry()}
 	cfg := Config{
 		Instance: testInstance, MaxBodyBytes: testLimit, MaxHeldBytes: 1 << 40, BodyTimeout: time.Hour,
-		AnswerWithin: time.Hour,
+		AnswerWithin: time.Hour, WaitOtherModes: 8 * time.Second,
 		WholeRequest: 24 * time.Hour, Metrics: NewMetrics(r.registry),
 	}
 	if s.config != nil {

@@ -73,9 +73,11 @@ type Config struct {
 	MaxHeldBytes int64         // memory for all request bodies at a time; a body that goes beyond is refused
 	BodyTimeout  time.Duration // from the request's headers to the end of its body
 	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle names a later time
-	ResponseIdle time.Duration // between two signs of life of the response; the cycle enforces it
-	WholeRequest time.Duration // from the request's headers to the end of the response
-	Metrics      *Metrics
+	// WaitOtherModes is how long a request waits for room at most unless its body mode is FULL_DUPLEX_STREAMED or GRPC.
+	WaitOtherModes time.Duration
+	ResponseIdle   time.Duration // between two signs of life of the response; the cycle enforces it
+	WholeRequest   time.Duration // from the request's headers to the end of the response
+	Metrics        *Metrics
 }
 
 // Configuration is what a configuration says of streams. It is immutable, and lives as long as a stream has it.

@@ -12,7 +12,10 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -35,10 +38,10 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, an
-	// attributes.Extractor, or several of these. Parameters are decoded onto its fields with a tag json, whose
-	// documentation is the tag doc. If it has a method Validate() error, that says what is wrong with them, each
-	// problem beginning with the parameter's name and a colon.
+	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, a
+	// flow.Fairness or Ordering, an attributes.Extractor, or several of these. Parameters are decoded onto its fields
+	// with a tag json, whose documentation is the tag doc. If it has a method Validate() error, that says what is wrong
+	// with them, each problem beginning with the parameter's name and a colon.
 	New func() any
 }
 
@@ -118,6 +121,10 @@ func familyOf(plugin any) string {
 		return "deciders"
 	case schedule.Admitter:
 		return "admitters"
+	case flow.Fairness:
+		return "fairness policies"
+	case flow.Ordering:
+		return "ordering policies"
 	}
 	if _, ok := plugin.(attributes.Extractor); ok || schedule.ServesPoint(plugin) {
 		return furtherFamily
@@ -204,6 +211,12 @@ func construct(typ string) any {
 	if f, ok := detectors.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := fairness.Types[typ]; ok {
+		return f()
+	}
+	if f, ok := orderings.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -215,7 +228,8 @@ func knownTypes() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(scorers.Types)), slices.Sorted(maps.Keys(filters.Types)),
 		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
-		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
+		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -277,8 +291,7 @@ var unsupported = []string{
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
 
 	// Flow control.
-	"global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness",
-	"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy", "static-usage-limit-policy",
+	"program-aware-fairness",
 	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
 	"priority-then-time-eviction-order-policy",
 }
@@ -286,8 +299,10 @@ var unsupported = []string{
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
 // be listed to be named.
 var (
-	fairnessTypes   = []string{"global-strict-fairness-policy", "round-robin-fairness-policy", "program-aware-fairness"}
-	orderingTypes   = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy"}
+	fairnessTypes = []string{"global-strict-fairness-policy", "round-robin-fairness-policy", "token-fairness-policy",
+		"program-aware-fairness"}
+	orderingTypes = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy",
+		"shortest-work-ordering-policy"}
 	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
 )

@@ -6,6 +6,9 @@ package config
 import (
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -41,6 +44,8 @@ type Config struct {
 	Priorities map[string]int
 
 	Rewrites []rewrites.Rewrite // in the order of the file
+
+	Queueing *flow.Settings // how requests wait for room; nil = they do not, and the plan has no gate
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
 	// LightLane has what plugins of the file cannot do, or do otherwise, in the light lane, in the order of its lines.
@@ -143,11 +148,234 @@ func load(data []byte, defaults Settings) (*loader, error) {
 		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
 	l := &loader{Reader: strictyaml.NewReader(maxValues), defaults: defaults, named: map[string]*instance{},
-		config: new(Config)}
+		defaulted: map[string]*instance{}, config: new(Config)}
 	l.load(root)
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
 	l.config.Warnings = l.Warnings()
 	return l, nil
+}
+
+// document is a file of version v1 as it is written. The tag effect says which values are read and mean nothing: of
+// those marked none only the default is accepted, those marked warning are accepted with one.
+type document struct {
+	sections
+	// DataLayer says where endpoints and their figures come from.
+	DataLayer dataLayerSection `json:"dataLayer"`
+
+	older older // zero in a file of v1
+}
+
+// sections are written alike in every version.
+type sections struct {
+	// APIVersion is the version of the file's format.
+	APIVersion string `json:"apiVersion"`
+	// Kind is EndpointPickerConfig.
+	Kind string `json:"kind"`
+	// FeatureGates switches parts of the picker on and off, each as name=true or name=false.
+	FeatureGates []string `json:"featureGates"`
+	// Plugins are the plugins that the other sections name, each with its parameters.
+	Plugins []pluginSection `json:"plugins"`
+	// SchedulingProfiles are what an endpoint is picked by. Without any, one profile has every plugin.
+	SchedulingProfiles []profileSection `json:"schedulingProfiles"`
+	// Objectives give priorities to requests that name one of them in the header x-llm-d-inference-objective.
+	Objectives []objectiveSection `json:"objectives"`
+	// ModelRewrites have models serve in place of those that requests name.
+	ModelRewrites []rewriteSection `json:"modelRewrites"`
+	// FlowControl says how requests wait for room. But for its saturationDetector it has no effect while the feature
+	// gate flowControl is off.
+	FlowControl flowControlSection `json:"flowControl"`
+	// RequestHandler says how requests are read.
+	RequestHandler requestSection `json:"requestHandler"`
+}
+
+// pluginRef names one plugin.
+type pluginRef struct {
+	// PluginRef is the name of a plugin, which is its type unless it has another.
+	PluginRef string `json:"pluginRef"`
+}
+
+// pluginSection is one plugin.
+type pluginSection struct {
+	// Name is what other sections call the plugin; empty = its type.
+	Name string `json:"name"`
+	// Type is what the plugin does.
+	Type string `json:"type"`
+	// Parameters are the plugin's own.
+	Parameters *yaml.Node `json:"parameters"`
+}
+
+// profileSection is the filters, scorers and picker that one pick runs.
+type profileSection struct {
+	// Name is the profile's own; required.
+	Name string `json:"name"`
+	// Shadow has the profile run after each pick, for comparison; no handler runs it.
+	Shadow bool `json:"shadow"`
+	// Plugins are the profile's, filters in the order in which they run.
+	Plugins []entrySection `json:"plugins"`
+}
+
+// entrySection is one plugin of a profile.
+type entrySection struct {
+	// PluginRef is the name of a filter, scorer or picker.
+	PluginRef string `json:"pluginRef"`
+	// Weight multiplies a scorer's scores, 0 or more; absent = 1.
+	Weight *float64 `json:"weight"`
+}
+
+// objectiveSection is one objective of requests.
+type objectiveSection struct {
+	// Name is what requests call the objective; required.
+	Name string `json:"name"`
+	// Priority is that of its requests: a higher one goes first, and one below 0 may be shed.
+	Priority int `json:"priority"`
+}
+
+// rewriteSection is a named list of rules by which models are rewritten.
+type rewriteSection struct {
+	// Name is the rewrite's own; required.
+	Name string `json:"name"`
+	// Rules are tried in order, those that match a model before those that match all.
+	Rules []ruleSection `json:"rules"`
+}
+
+// ruleSection sends requests for some models to others.
+type ruleSection struct {
+	// Matches say which models the rule is for; none = all.
+	Matches []matchSection `json:"matches"`
+	// Targets are the models that serve these requests, each its part.
+	Targets []targetSection `json:"targets"`
+}
+
+// matchSection is one of the models that a rule is for.
+type matchSection struct {
+	// Model is the one that a request names.
+	Model modelSection `json:"model"`
+}
+
+// modelSection says how a model is recognised.
+type modelSection struct {
+	// Type is how names are compared: Exact, the only way.
+	Type string `json:"type"`
+	// Value is the name of the model; required.
+	Value string `json:"value"`
+}
+
+// targetSection is a model that serves.
+type targetSection struct {
+	// Weight is the target's part of the sum of all weights, from 0 to 1000000; absent = 1.
+	Weight *int `json:"weight"`
+	// ModelRewrite is the name of the model; required.
+	ModelRewrite string `json:"modelRewrite"`
+}
+
+// requestSection says how requests are read.
+type requestSection struct {
+	// Parsers read the bodies of requests; none = openai-parser.
+	Parsers []pluginRef `json:"parsers"`
+	// PropagatePriority writes the request's priority into its body.
+	PropagatePriority bool `json:"propagatePriority" effect:"none"`
+}
+
+// dataLayerSection says where endpoints and their figures come from.
+type dataLayerSection struct {
+	// InjectDefaults reads the metrics page of every model server without being told; absent = true.
+	InjectDefaults *bool `json:"injectDefaults"`
+	// Sources are the pages of a model server that are read.
+	Sources []sourceSection `json:"sources"`
+	// Discovery names the plugins that find endpoints and peers.
+	Discovery discoverySection `json:"discovery"`
+	// CrossReplica says how replicas of the picker share what they know.
+	CrossReplica crossReplicaSection `json:"crossReplica"`
+}
+
+// discoverySection names the plugins that find endpoints and peers.
+type discoverySection struct {
+	// Endpoints names a file-discovery; absent = the command line says where endpoints come from.
+	Endpoints *pluginRef `json:"endpoints"`
+	// Peers names the plugin that finds other replicas of the picker.
+	Peers *pluginRef `json:"peers" effect:"none"`
+}
+
+// crossReplicaSection says how replicas of the picker share what they know.
+type crossReplicaSection struct {
+	// SyncerPluginRef names the plugin that shares it.
+	SyncerPluginRef string `json:"syncerPluginRef" effect:"none"`
+	// SyncInterval is the time between two messages to the other replicas.
+	SyncInterval time.Duration `json:"syncInterval" effect:"none"`
+	// PublishTimeout bounds the time that one message may take.
+	PublishTimeout time.Duration `json:"publishTimeout" effect:"none"`
+}
+
+// sourceSection is one page of a model server, with what is taken from it.
+type sourceSection struct {
+	// PluginRef is the name of a metrics-data-source, document-data-source or models-data-source. There may be any
+	// number of the first two, each with a name of its own and its own extractors.
+	PluginRef string `json:"pluginRef"`
+	// Extractors name what is taken from the page; none = the extractor of the source's type. The
+	// core-metrics-extractor belongs to one metrics-data-source: that which names it, or else the first.
+	Extractors []pluginRef `json:"extractors"`
+	// Select has labels that an endpoint must have, with these values, to be asked; none = all are. What the page tells
+	// is unknown of the others.
+	Select map[string]string `json:"select"`
+}
+
+// flowControlSection says how requests wait while no endpoint has room.
+type flowControlSection struct {
+	// MaxBytes bounds the bytes of all requests that wait; 0 = no bound.
+	MaxBytes strictyaml.Quantity `json:"maxBytes"`
+	// MaxRequests bounds how many requests wait; 0 = no bound.
+	MaxRequests strictyaml.Quantity `json:"maxRequests"`
+	// DefaultRequestTTL is how long a request waits at most; 0s = as long as its client does.
+	DefaultRequestTTL time.Duration `json:"defaultRequestTTL"`
+	// NoEndpointRequestTTL is how long a request waits at most while there is no endpoint; absent = defaultRequestTTL.
+	NoEndpointRequestTTL *time.Duration `json:"noEndpointRequestTTL"`
+	// DefaultPriorityBand holds for priorities of 0 or more that have no band of their own.
+	DefaultPriorityBand *bandSection `json:"defaultPriorityBand"`
+	// DefaultNegativePriorityBand holds for priorities below 0 that have no band of their own.
+	DefaultNegativePriorityBand *bandSection `json:"defaultNegativePriorityBand"`
+	// PriorityBands are bands of single priorities.
+	PriorityBands []bandSection `json:"priorityBands"`
+	// UsageLimitPolicyPluginRef names the policy that says how full the pool may be for each priority.
+	UsageLimitPolicyPluginRef string `json:"usageLimitPolicyPluginRef"`
+	// SaturationDetector names the plugin that says which servers have room. With the gate off it says how full the
+	// pool is: requests of negative priority are refused while it is saturated. Absent = utilization-detector.
+	SaturationDetector *pluginRef `json:"saturationDetector"`
+	// EnableEviction ends requests of low priority for those of a higher one.
+	EnableEviction bool `json:"enableEviction"`
+}
+
+// bandSection is how requests of one priority wait.
+type bandSection struct {
+	// Priority is the band's own, highest first served.
+	Priority int `json:"priority"`
+	// MaxBytes bounds the bytes of the band's requests that wait; 0 = 1G.
+	MaxBytes strictyaml.Quantity `json:"maxBytes"`
+	// MaxRequests bounds how many of the band's requests wait; 0 = 5000.
+	MaxRequests strictyaml.Quantity `json:"maxRequests"`
+	// DefaultRequestTTL is how long a request of the band waits at most; absent = the section's.
+	DefaultRequestTTL *time.Duration `json:"defaultRequestTTL"`
+	// FairnessPolicyRef names the policy that chooses the flow whose turn it is.
+	FairnessPolicyRef string `json:"fairnessPolicyRef"`
+	// OrderingPolicyRef names the policy that chooses the request of a flow whose turn it is.
+	OrderingPolicyRef string `json:"orderingPolicyRef"`
+}
+
+const (
+	defaultTTL          = 60 * time.Second
+	defaultSyncInterval = 200 * time.Millisecond
+)
+
+// newDocument holds the defaults of everything that stands outside lists.
+func newDocument() document {
+	return document{sections: newSections(), DataLayer: dataLayerSection{CrossReplica: newCrossReplica()}}
+}
+
+func newSections() sections {
+	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL}}
+}
+
+func newCrossReplica() crossReplicaSection {
+	return crossReplicaSection{SyncInterval: defaultSyncInterval}
 }

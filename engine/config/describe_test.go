@@ -23,7 +23,9 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -184,6 +186,8 @@ func generate(t *testing.T) []byte {
 		{"deciders", slices.Sorted(maps.Keys(deciders.Types))},
 		{"admitters", slices.Sorted(maps.Keys(admitters.Types))},
 		{"saturation detectors", slices.Sorted(maps.Keys(detectors.Types))},
+		{"fairness policies", slices.Sorted(maps.Keys(fairness.Types))},
+		{"ordering policies", slices.Sorted(maps.Keys(orderings.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

@@ -20,6 +20,8 @@ type loader struct {
 	defaults  Settings
 	instances []*instance          // in the order of the file
 	named     map[string]*instance // by name; of several with one name the first
+	defaulted map[string]*instance // policies of flowControl that stand for those that it does not name, by type
+	gated     bool                 // the feature gate flowControl is on
 	binding   attributes.Binding
 	config    *Config
 	from      origins
@@ -35,8 +37,14 @@ type origins struct {
 	lists                      attributes.Source // that of models
 	picker                     *instance         // the picker of profiles that list none
 	handler                    *instance         // nil = there is a problem with it
-	detector                   *instance         // nil = none decides over requests of negative priority
-	parsers                    []*instance       // those that have an effect; empty = the default
+	gate                       gateOrigins
+	parsers                    []*instance // those that have an effect; empty = the default
+}
+
+// gateOrigins are those of what decides whether a request is let in, and when.
+type gateOrigins struct {
+	detector *instance // nil = none decides
+	queueing *queueing // nil = requests do not wait for room
 }
 
 // metricsPage is an entry of dataLayer.sources that is a metrics page, or a JSON document.
@@ -75,13 +83,18 @@ func (l *loader) load(root *yaml.Node) {
 	points := l.points()
 	l.objectives(doc.Objectives)
 	l.detector(&doc)
+	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
 	}
-	if x := l.from.detector; x != nil {
-		l.config.Plan.Detect(x.plugin.(schedule.Detector), l.step(x))
+	if x := l.from.gate.detector; x != nil {
+		if of := x.plugin.(schedule.Detector); l.gated {
+			l.config.Plan.HaveWait(of, l.step(x))
+		} else {
+			l.config.Plan.Detect(of, l.step(x))
+		}
 	}
 	l.parsers(&doc)
 	l.rewrites(doc.ModelRewrites)
@@ -113,22 +126,25 @@ func (l *loader) header(doc *document) {
 	}
 }
 
-// gates has the feature gates, with the only value that each may have.
-var gates = map[string]bool{"flowControl": false, "haPopulateNonLeaderDatastore": true}
+// gates has the feature gates with the values that they may have.
+var gates = map[string][]bool{"flowControl": {false, true}, "haPopulateNonLeaderDatastore": {true}}
 
 func (l *loader) gates(list []string) {
 	for i, gate := range list {
 		at := item("featureGates", i)
 		name, value, given := strings.Cut(gate, "=")
-		want, known := gates[name]
+		values, known := gates[name]
+		on := !given || value == "true"
 		switch {
 		case !known:
-			l.Fail(at, "unknown feature gate %q, known are flowControl=false and haPopulateNonLeaderDatastore=true",
+			l.Fail(at, "unknown feature gate %q, known are flowControl and haPopulateNonLeaderDatastore=true",
 				clip.Value(name))
 		case given && value != "true" && value != "false":
 			l.Fail(at, "got %q, want %s=true or %s=false", clip.Value(gate), name, name)
-		case !given && !want || given && (value == "true") != want:
-			l.Fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, want)
+		case !slices.Contains(values, on):
+			l.Fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, !on)
+		case name == "flowControl":
+			l.gated = on
 		}
 	}
 }

@@ -156,6 +156,19 @@ var pluginDocs = []Family{
 			{Name: "headroom", Kind: "number", Default: "0", Text: "The share by which a server may be above a threshold and pass the filter; 0.2 = a fifth more.", Effect: ""},
 		}},
 	}},
+	{Name: "fairness policies", Plugins: []Plugin{
+		{Type: "global-strict-fairness-policy", Text: "Lets the request go first that the ordering puts first among the first requests of all flows, as if the band were one flow."},
+		{Type: "round-robin-fairness-policy", Text: "Lets each flow that has requests waiting send one in turn, whatever their size. A flow that begins to wait comes after those that wait already."},
+		{Type: "token-fairness-policy", Text: "Shares tokens among the flows that have requests waiting, by their weights: the flow is next that was charged the fewest tokens for its weight. A flow is charged for a prompt when it is dispatched, and for output as it comes. What a flow leaves idle is used by the others, and not saved: a flow that begins to wait counts as charged what the flow was that is served at that time.\n\nWhile two flows of equal weights wait, what they were charged differs by no more than the largest charge between two decisions. Source: Sheng et al., \"Fairness in Serving Large Language Models\", 2024, whose virtual token counters these are."},
+	}},
+	{Name: "ordering policies", Plugins: []Plugin{
+		{Type: "edf-ordering-policy", Text: "Lets the request go first whose wait ends first: earliest deadline first."},
+		{Type: "fcfs-ordering-policy", Text: "Lets requests go in the order of their arrival."},
+		{Type: "shortest-work-ordering-policy", Text: "Lets the request go first that is predicted to be the least work: its prompt's tokens, and twice those of its output, which take longer. While a request waits its work counts as less and less, so that long ones are not passed over for ever.", Parameters: []Parameter{
+			{Name: "ageingTokensPerSecond", Kind: "number", Default: "200", Text: "How many tokens of work a second of waiting is worth, above 0. A request of w tokens is passed over only by requests that arrive within w / ageingTokensPerSecond seconds after it.", Effect: ""},
+		}},
+		{Type: "slo-deadline-ordering-policy", Text: "Lets the request go first whose first token is due first: its arrival and the time that its client gave in the header x-llm-d-slo-ttft-ms. Requests whose clients gave none come after all others, in the order of arrival."},
+	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
@@ -243,6 +256,9 @@ var pluginDocs = []Family{
 			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
 			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
 		}},
+		{Type: "static-usage-limit-policy", Text: "Lets requests of every priority fill the servers to the same degree.", Parameters: []Parameter{
+			{Name: "threshold", Kind: "number", Default: "1", Text: "That degree, as the saturation detector has it. With the feature gate flowControl on, only 1 has an effect.", Effect: ""},
+		}},
 	}},
 }
 
@@ -256,7 +272,7 @@ var sectionDocs = map[string]string{
 	"sections.schedulingProfiles":                    "What an endpoint is picked by. Without any, one profile has every plugin.",
 	"sections.objectives":                            "Give priorities to requests that name one of them in the header x-llm-d-inference-objective.",
 	"sections.modelRewrites":                         "Have models serve in place of those that requests name.",
-	"sections.flowControl":                           "Says how requests wait. It has no effect while the feature gate flowControl is off.",
+	"sections.flowControl":                           "Says how requests wait for room. But for its saturationDetector it has no effect while the feature gate flowControl is off.",
 	"sections.requestHandler":                        "Says how requests are read.",
 	"pluginSection.name":                             "What other sections call the plugin; empty = its type.",
 	"pluginSection.type":                             "What the plugin does.",
@@ -285,11 +301,11 @@ var sectionDocs = map[string]string{
 	"flowControlSection.defaultNegativePriorityBand": "Holds for priorities below 0 that have no band of their own.",
 	"flowControlSection.priorityBands":               "Bands of single priorities.",
 	"flowControlSection.usageLimitPolicyPluginRef":   "Names the policy that says how full the pool may be for each priority.",
-	"flowControlSection.saturationDetector":          "Names the plugin that says how full the pool is, with the gate off too: requests of negative priority are refused while it is saturated. Absent = utilization-detector.",
+	"flowControlSection.saturationDetector":          "Names the plugin that says which servers have room. With the gate off it says how full the pool is: requests of negative priority are refused while it is saturated. Absent = utilization-detector.",
 	"flowControlSection.enableEviction":              "Ends requests of low priority for those of a higher one.",
 	"bandSection.priority":                           "The band's own, highest first served.",
-	"bandSection.maxBytes":                           "Bounds the bytes of the band's requests that wait.",
-	"bandSection.maxRequests":                        "Bounds how many of the band's requests wait.",
+	"bandSection.maxBytes":                           "Bounds the bytes of the band's requests that wait; 0 = 1G.",
+	"bandSection.maxRequests":                        "Bounds how many of the band's requests wait; 0 = 5000.",
 	"bandSection.defaultRequestTTL":                  "How long a request of the band waits at most; absent = the section's.",
 	"bandSection.fairnessPolicyRef":                  "Names the policy that chooses the flow whose turn it is.",
 	"bandSection.orderingPolicyRef":                  "Names the policy that chooses the request of a flow whose turn it is.",

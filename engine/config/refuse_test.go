@@ -85,11 +85,23 @@ func TestLoadRefuses(t *testing.T) {
 			"line 5: plugins[0].parameters.threshold: this key stands twice"},
 		"key is a list": {head + "[a]: x", "line 3: .: got a key that is a list or a mapping"},
 		"unknown gate": {head + "featureGates: [flowControll]",
-			`line 3: featureGates[0]: unknown feature gate "flowControll", known are flowControl=false and`},
+			`line 3: featureGates[0]: unknown feature gate "flowControll", known are flowControl and`},
 		"bad gate": {head + "featureGates: [flowControl=maybe]",
 			`line 3: featureGates[0]: got "flowControl=maybe", want flowControl=true or`},
-		"gate without effect": {head + "featureGates:\n- flowControl",
-			"line 4: featureGates[0]: got \"flowControl\", which has no effect yet"},
+		"gate on, eviction": {newHead + "featureGates: [flowControl]\nflowControl: {enableEviction: true}",
+			"line 4: flowControl.enableEviction: has no effect yet, only false does"},
+		"gate on, policy of the reference": {newHead + "featureGates: [flowControl]\nplugins: [{type: " +
+			"program-aware-fairness}]\nflowControl: {priorityBands: [{fairnessPolicyRef: program-aware-fairness}]}",
+			"line 5: flowControl.priorityBands[0].fairnessPolicyRef: program-aware-fairness is not supported yet"},
+		"gate on, usage limit": {newHead + "featureGates: [flowControl]\nplugins:\n" +
+			"- {type: static-usage-limit-policy, parameters: {threshold: 0.5}}\n" +
+			"flowControl: {usageLimitPolicyPluginRef: static-usage-limit-policy}",
+			"line 5: plugins[0].parameters.threshold: has no effect yet, only 1 does"},
+		"usage limit of 0": {newHead + "plugins:\n" +
+			"- {type: static-usage-limit-policy, parameters: {threshold: .nan}}\n",
+			"line 4: plugins[0].parameters.threshold: got NaN, want more than 0, at most 1"},
+		"gate on, nothing to read": {newHead + "featureGates: [flowControl]\ndataLayer: {injectDefaults: false}",
+			"line 1: flowControl.saturationDetector: missing: no metrics page is read"},
 		"gate off": {head + "featureGates: [haPopulateNonLeaderDatastore=false]",
 			"line 3: featureGates[0]: got "},
 		"type is a list": {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},
@@ -339,13 +351,17 @@ func TestLoadRefuses(t *testing.T) {
 		"policy of another kind": {newHead + "plugins: [{type: edf-ordering-policy, name: edf}]\n" +
 			"flowControl: {defaultPriorityBand: {fairnessPolicyRef: edf}}",
 			"line 4: flowControl.defaultPriorityBand.fairnessPolicyRef: edf is of type edf-ordering-policy, want " +
-				"global-strict-fairness-policy or round-robin-fairness-policy or program-aware-fairness"},
+				"global-strict-fairness-policy or round-robin-fairness-policy or token-fairness-policy or " +
+				"program-aware-fairness"},
 		"scorer as a policy": {newHead + "plugins: [{type: queue-scorer}]\n" +
 			"flowControl: {defaultPriorityBand: {orderingPolicyRef: queue-scorer}}",
 			"line 4: flowControl.defaultPriorityBand.orderingPolicyRef: queue-scorer is of type queue-scorer, " +
 				"want fcfs-ordering-policy or "},
-		"policy that nothing names": {newHead + "plugins:\n- {type: edf-ordering-policy, name: edf}\nflowControl: {}",
-			"line 4: plugins[0].type: edf-ordering-policy is not supported yet, except where flowControl names it"},
+		"policy that nothing names": {
+			newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\nflowControl: {}",
+			"line 4: plugins[0].type: priority-holdback-policy is not supported yet, except where flowControl names " +
+				"it",
+		},
 		"policy that a profile names too": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
 			"flowControl: {usageLimitPolicyPluginRef: h}\n" +
 			"schedulingProfiles: [{name: a, plugins: [{pluginRef: h}]}]",

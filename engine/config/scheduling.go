@@ -143,63 +143,6 @@ func (l *loader) points() []schedule.PointStep {
 	return steps
 }
 
-// detector finds the saturation detector: the one that the file names, or the default one if it has a request to decide
-// over, and something to read.
-func (l *loader) detector(doc *document) {
-	ref := doc.FlowControl.SaturationDetector
-	x := l.detectorAt("flowControl.saturationDetector", ref)
-	if older := doc.older.detector; older != nil {
-		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
-		if found := l.detectorAt("saturationDetector", older); ref == nil {
-			ref, x = older, found
-		}
-	}
-	sheddable := false
-	for _, priority := range l.config.Priorities {
-		sheddable = sheddable || priority < 0
-	}
-	switch {
-	case ref != nil || !sheddable:
-	case l.config.Metrics.Enabled:
-		x = l.defaultDetector()
-	default:
-		l.Warn("objectives", "no metrics page is read, so requests of negative priority are not refused while the "+
-			"pool is saturated")
-	}
-	if l.from.detector = x; x != nil {
-		l.declare(x)
-	}
-}
-
-// detectorAt returns the detector that a section names; nil = the section is absent, or there is a problem with it.
-func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
-	if ref == nil {
-		return nil
-	}
-	path += ".pluginRef"
-	if ref.PluginRef == defaultDetector && l.named[defaultDetector] == nil {
-		return l.defaultDetector()
-	}
-	x := l.find(path, ref.PluginRef)
-	if x == nil {
-		return nil
-	}
-	if _, ok := x.plugin.(schedule.Detector); !ok {
-		l.Fail(path, "%s is of type %s, want a saturation detector, such as %s", x.name, x.typ, defaultDetector)
-		return nil
-	}
-	return x
-}
-
-// defaultDetector returns the detector that holds if the file names none.
-func (l *loader) defaultDetector() *instance {
-	if x := l.named[defaultDetector]; x != nil && x.typ == defaultDetector {
-		x.used = true
-		return x
-	}
-	return &instance{name: defaultDetector, typ: defaultDetector, plugin: construct(defaultDetector)}
-}
-
 // firstPicker returns the picker of profiles that list none: the first of the file, or the default.
 func (l *loader) firstPicker() *instance {
 	for _, x := range l.instances {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -83,10 +84,11 @@ func Schema(c *Catalogue) ([]byte, error) {
 func gateValues() []any {
 	var values []any
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if gates[name] {
-			values = append(values, name, name+"=true")
-		} else {
-			values = append(values, name+"=false")
+		if slices.Contains(gates[name], true) {
+			values = append(values, name)
+		}
+		for _, value := range gates[name] {
+			values = append(values, fmt.Sprintf("%s=%t", name, value))
 		}
 	}
 	return values

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -26,14 +27,15 @@ func Show(data []byte, defaults Settings) ([]byte, error) {
 	s := shower{loader: l, names: map[*instance]string{}}
 	root := mapping(
 		pairOf("apiVersion", text(v1)), pairOf("kind", text("EndpointPickerConfig")),
-		pairOf("featureGates", sequence(text("flowControl=false"), text("haPopulateNonLeaderDatastore=true"))),
+		pairOf("featureGates", sequence(
+			text("flowControl="+strconv.FormatBool(l.gated)), text("haPopulateNonLeaderDatastore=true"))),
 		pairOf("plugins", s.plugins()), pairOf("schedulingProfiles", s.profiles()),
 		pairOf("objectives", s.objectives()), pairOf("modelRewrites", s.rewrites()),
 		pairOf("dataLayer", s.sources()), pairOf("requestHandler", s.requestHandler()),
 	)
-	if x := l.from.detector; x != nil {
-		section := pairOf("flowControl", mapping(pairOf("saturationDetector", mapping(s.ref(x)))))
-		root.Content = append(root.Content, section.key, section.value)
+	if section := s.flowControl(); len(section.Content) > 0 {
+		p := pairOf("flowControl", section)
+		root.Content = append(root.Content, p.key, p.value)
 	}
 	return encode(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}})
 }
@@ -128,17 +130,17 @@ func (s *shower) plugins() *yaml.Node {
 			from.parsers = append(from.parsers, x)
 		}
 	}
-	for _, x := range append([]*instance{
-		from.picker, from.handler, from.metrics, from.core, from.models, from.list, from.detector,
-	}, from.parsers...) {
+	more := append([]*instance{
+		from.picker, from.handler, from.metrics, from.core, from.models, from.list, from.gate.detector,
+	}, from.parsers...)
+	for _, x := range append(more, from.gate.queueing.plugins()...) {
 		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
 			all = append(all, x)
 		}
 	}
 	list, taken := sequence(), map[string]bool{}
 	for _, x := range all {
-		_, unsupported := x.plugin.(*idle)
-		if x.path != "" && !x.used || x == from.picker && !s.picks(x) || unsupported {
+		if x.path != "" && !x.used || x == from.picker && !s.picks(x) || !s.gated && decidesWaits(x) {
 			continue
 		}
 		name := x.name
@@ -152,6 +154,15 @@ func (s *shower) plugins() *yaml.Node {
 		))
 	}
 	return list
+}
+
+// decidesWaits reports whether a plugin decides only over requests that wait.
+func decidesWaits(x *instance) bool {
+	switch x.plugin.(type) {
+	case *idle, flow.Fairness, flow.Ordering, *StaticUsageLimit:
+		return true
+	}
+	return false
 }
 
 // picks reports whether a profile has this picker.
@@ -192,6 +203,41 @@ func (s *shower) profiles() *yaml.Node {
 		))
 	}
 	return list
+}
+
+// flowControl returns what of the section has an effect.
+func (s *shower) flowControl() *yaml.Node {
+	var pairs []pair
+	if q, set := s.from.gate.queueing, s.config.Queueing; q != nil {
+		number := func(n int64) *yaml.Node { return plain(strconv.FormatInt(n, 10)) }
+		limits := func(l flow.Limits) []pair {
+			return []pair{pairOf("maxBytes", number(l.Bytes)), pairOf("maxRequests", number(l.Requests))}
+		}
+		of := func(b *band, priority bool) *yaml.Node {
+			pairs := append(limits(b.settings().Limits), pairOf("defaultRequestTTL", plain(b.ttl.String())),
+				pairOf("fairnessPolicyRef", text(s.names[b.fairness])),
+				pairOf("orderingPolicyRef", text(s.names[b.ordering])))
+			if priority {
+				pairs = append([]pair{pairOf("priority", plain(strconv.Itoa(b.Priority)))}, pairs...)
+			}
+			return mapping(pairs...)
+		}
+		bands := sequence()
+		for i := range q.bands {
+			bands.Content = append(bands.Content, of(&q.bands[i], true))
+		}
+		pairs = append(limits(set.Limits),
+			pairOf("defaultRequestTTL", plain(q.ttl.String())),
+			pairOf("noEndpointRequestTTL", plain(set.Without.String())),
+			pairOf("defaultPriorityBand", of(&q.standard, false)),
+			pairOf("defaultNegativePriorityBand", of(&q.negative, false)), pairOf("priorityBands", bands),
+			pairOf("usageLimitPolicyPluginRef", text(s.names[q.usageLimit])),
+		)
+	}
+	if x := s.from.gate.detector; x != nil {
+		pairs = append(pairs, pairOf("saturationDetector", mapping(s.ref(x))))
+	}
+	return mapping(pairs...)
 }
 
 // objectives returns the objectives by name, for their order has no effect.

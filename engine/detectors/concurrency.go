@@ -3,10 +3,12 @@ package detectors
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -88,7 +90,27 @@ func sum(column schedule.Numbers) (total float64) {
 }
 
 // Filter keeps the servers that are below their limit.
-func (d *Concurrency) Filter(in *schedule.Input, keep []bool) {
+func (d *Concurrency) Filter(in *schedule.Input, keep []bool) { d.Room(in, keep) }
+
+// Bounds returns the limits, with headroom.
+func (d *Concurrency) Bounds() endpoints.Room {
+	var room endpoints.Room
+	if d.ConcurrencyMode != tokensMode {
+		room.Requests = bound(d.MaxConcurrency, d.Headroom)
+	}
+	if d.ConcurrencyMode != requestsMode {
+		room.Tokens = bound(d.MaxTokenConcurrency, d.Headroom)
+	}
+	return room
+}
+
+// bound returns the first whole number that is not below a limit with headroom.
+func bound(limit int, headroom float64) int {
+	return int(min(math.Ceil(float64(limit)*(1+headroom)), math.MaxInt32))
+}
+
+// Room keeps the servers that are below their limit.
+func (d *Concurrency) Room(in *schedule.Input, keep []bool) {
 	for i := range keep {
 		keep[i] = d.share(in, i) < 1+d.Headroom
 	}

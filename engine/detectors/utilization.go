@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -90,19 +92,25 @@ func (d *Utilization) Saturation(in *schedule.Input) float64 {
 
 // Filter keeps the servers that have room, or all if none has.
 func (d *Utilization) Filter(in *schedule.Input, keep []bool) {
+	if d.Room(in, keep); slices.Contains(keep, true) {
+		return
+	}
+	for i := range keep {
+		keep[i] = true
+	}
+}
+
+// Bounds returns none: what servers report says how full they are.
+func (d *Utilization) Bounds() endpoints.Room { return endpoints.Room{} }
+
+// Room keeps the servers that have room.
+func (d *Utilization) Room(in *schedule.Input, keep []bool) {
 	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
 	mostQueue := float64(d.QueueDepthThreshold) * (1 + d.Headroom)
 	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom)
-	left := 0
 	for i := range keep {
 		queue, cache := queues.At(i), caches.At(i)
 		keep[i] = d.known(in, i, queue, cache) && !(queue >= mostQueue) && !(cache >= mostCache)
-		if keep[i] {
-			left++
-		}
-	}
-	for i := range keep {
-		keep[i] = keep[i] || left == 0
 	}
 }
 

@@ -61,9 +61,49 @@ func (l *load) change(f func(scrapes) scrapes) scrapes {
 	}
 }
 
+// Room bounds the load of an endpoint. The zero Room has no bounds.
+type Room struct {
+	Requests int // at most; 0 = no bound
+	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
+}
+
+// take adds a request if there is room. Two that take at once never exceed a bound together.
+func (l *load) take(tokens int, room Room) (Pick, bool) {
+	if !add(&l.requests, 1, room.Requests) {
+		return Pick{}, false
+	}
+	if !add(&l.tokens, int64(tokens), room.Tokens) {
+		l.requests.Add(-1)
+		return Pick{}, false
+	}
+	return l.count(tokens), true
+}
+
+// add adds to a word that is below a bound; 0 = no bound.
+func add(word *atomic.Int64, n int64, below int) bool {
+	if below == 0 {
+		word.Add(n)
+		return true
+	}
+	for {
+		old := word.Load()
+		if old >= int64(below) {
+			return false
+		}
+		if word.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
+}
+
 func (l *load) add(tokens int) Pick {
 	l.requests.Add(1)
 	l.tokens.Add(int64(tokens))
+	return l.count(tokens)
+}
+
+// count counts a pick that was added since the newest scrape began.
+func (l *load) count(tokens int) Pick {
 	s := l.change(func(s scrapes) scrapes {
 		s.inForce = min(s.inForce+1, countMax)
 		s.begun = min(s.begun+1, countMax)

@@ -123,3 +123,57 @@ func TestConcurrentPicksMissAtMostOneForEachOtherLoop(t *testing.T) {
 		}
 	}
 }
+
+func TestTakeKeepsToTheRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		room   Room
+		tokens int
+		want   int // requests that are taken
+	}{
+		"no bounds": {Room{}, 10, 20},
+		"requests":  {Room{Requests: 7}, 10, 7},
+		"tokens":    {Room{Tokens: 45}, 10, 5},
+		"both":      {Room{Requests: 3, Tokens: 45}, 10, 3},
+		"no tokens": {Room{Tokens: 1}, 0, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l load
+			var picks []Pick
+			for range 20 {
+				if p, ok := l.take(c.tokens, c.room); ok {
+					picks = append(picks, p)
+				}
+			}
+			is(t, "taken", len(picks), c.want)
+			is(t, "in flight", l.inflight(), c.want)
+			is(t, "tokens", l.promptTokens(), c.want*c.tokens)
+			is(t, "since the sample", l.since(), c.want)
+			for _, p := range picks {
+				l.remove(p)
+			}
+			is(t, "in flight after all", l.inflight(), 0)
+			is(t, "tokens after all", l.promptTokens(), 0)
+		})
+	}
+}
+
+func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
+	var l load
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				p, ok := l.take(3, Room{Requests: 5})
+				if n := l.inflight(); n > 5 {
+					t.Errorf("%d in flight", n)
+				}
+				if ok {
+					l.remove(p)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	is(t, "in flight", l.inflight(), 0)
+	is(t, "tokens", l.promptTokens(), 0)
+}

@@ -38,6 +38,9 @@ type LoadWriter struct{ *Endpoint }
 // Add makes a request with so many prompt tokens part of the load. The caller must remove the pick once.
 func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 
+// Take is Add if there is room. Otherwise it changes nothing and returns false.
+func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) { return w.load.take(tokens, room) }
+
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 

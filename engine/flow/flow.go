@@ -9,6 +9,8 @@ package flow
 import (
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -58,10 +60,29 @@ type seat struct {
 	line  *line // in which it waits; nil = it does not wait
 	payer *flow // that was charged when it was dispatched; nil before
 	paid  int64 // tokens that it was charged then
+
+	dispatch, before uint64 // number of its dispatch, and of the one to its payer before that
 }
 
 // Class names a set of requests that may use the same endpoints in the same way. If one of them has room, all have.
 type Class uint64
+
+// classes is how many classes there are. Requests whose models or subsets meet by chance in one class wait for each
+// other at worst until room changes.
+const classes = 64
+
+// ClassOf returns the class of requests for a model that are restricted to a subset.
+func ClassOf(model string, subset messages.Subset) Class {
+	d := xxhash.New()
+	_, _ = d.WriteString(model) // never fails
+	if subset.Given {
+		_, _ = d.WriteString("\x00")
+	}
+	for _, a := range subset.Addresses.All() {
+		_, _ = d.WriteString(string(a) + "\x00")
+	}
+	return Class(d.Sum64() % classes)
+}
 
 // Before reports whether e goes before other by their keys, or by arrival if these are equal. Queues that keep an
 // order keep this one.

@@ -50,13 +50,14 @@ type model struct {
 
 type modelBand struct {
 	accounts map[string]*flow.Account
+	turns    map[*flow.Entry][2]uint64 // of dispatched requests: the dispatch before to their flow, and their own
 	rank     int64
 	served   uint64
 }
 
 func (m *model) band(priority int) *modelBand {
 	if m.bands[priority] == nil {
-		m.bands[priority] = &modelBand{accounts: map[string]*flow.Account{}}
+		m.bands[priority] = &modelBand{accounts: map[string]*flow.Account{}, turns: map[*flow.Entry][2]uint64{}}
 	}
 	return m.bands[priority]
 }
@@ -132,6 +133,7 @@ func (m *model) dispatch(e *flow.Entry, rank int64) {
 	b, a := m.band(e.Flow.Priority), m.account(e.Flow)
 	b.rank = rank
 	b.served++
+	b.turns[e] = [2]uint64{a.Served, b.served}
 	a.Served = b.served
 	a.Service += int64(max(e.Prompt, 1))
 }
@@ -289,7 +291,11 @@ func (g *game) take(t *rapid.T) *flow.Entry {
 func (g *game) putBack(t *rapid.T) {
 	e := g.take(t)
 	g.queues.Return(e)
-	g.model.account(e.Flow).Service -= int64(max(e.Prompt, 1))
+	a, turn := g.model.account(e.Flow), g.model.band(e.Flow.Priority).turns[e]
+	a.Service -= int64(max(e.Prompt, 1))
+	if a.Served == turn[1] {
+		a.Served = turn[0]
+	}
 	g.model.push(e)
 }
 

@@ -55,8 +55,11 @@ func (q *Queues) Push(e *Entry) (displaced []Displaced, ok bool) {
 }
 
 // Return has a request wait again that was dispatched in vain. It has its former place, its flow is not charged for
-// it, and no limit holds for it.
+// it and keeps its turn, and no limit holds for it.
 func (q *Queues) Return(e *Entry) {
+	if f := e.payer; f != nil && f.account.Served == e.dispatch {
+		f.account.Served = e.before
+	}
 	q.Charge(e, -e.paid)
 	e.paid = 0
 	q.put(e)
@@ -85,6 +88,7 @@ func (q *Queues) Next(room func(*Entry) bool) *Entry {
 		b.rank = e.line.rank
 		b.served++
 		q.remove(e)
+		e.before, e.dispatch = f.account.Served, b.served
 		f.account.Served = b.served
 		e.payer, e.paid = f, int64(max(e.Prompt, 1))
 		f.account.Service += e.paid

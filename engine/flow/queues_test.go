@@ -310,3 +310,18 @@ func TestNobodyMakesWayInVain(t *testing.T) {
 		t.Errorf("waits %v, %d made way: four wait where there is room for two", ok, len(displaced))
 	}
 }
+
+// A request that is put back goes first again, for its flow has had nothing.
+func TestReturnedRequestKeepsItsTurn(t *testing.T) {
+	for _, fair := range []string{strict, robin, token} {
+		q, w := flow.New(everywhere(band(fcfs, fair, flow.Limits{}), flow.Limits{})), new(waiting)
+		push(t, q, w.of("a", 0))
+		q.Next(anyRoom)
+		push(t, q, w.of("b", 0), w.of("a", 0), w.of("a", 0))
+		first := q.Next(anyRoom)
+		q.Return(first)
+		if again := q.Next(anyRoom); again != first {
+			t.Errorf("%s: %s goes before %s", fair, show(again), show(first))
+		}
+	}
+}

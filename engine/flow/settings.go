@@ -1,6 +1,10 @@
 package flow
 
-import "reflect"
+import (
+	"cmp"
+	"reflect"
+	"time"
+)
 
 // Limits bounds what waits. 0 = no bound.
 type Limits struct {
@@ -50,6 +54,7 @@ type BandSettings struct {
 	Limits
 	Policies
 	Weights map[string]float64 // of flows, by fairness id, each above 0; others have 1
+	TTL     time.Duration      // how long a request waits at most; 0 = as long as its client does
 }
 
 // Settings are those of one configuration. They are not changed once they are given to Queues.
@@ -60,6 +65,7 @@ type Settings struct {
 	Negative BandSettings         // of priorities < 0 that have none
 	BuiltIn  Policies             // in the place of policies that panic
 	Flows    int                  // that a band tells apart; further ids share one flow
+	Without  time.Duration        // how long a request waits at most while there is no endpoint; 0 as for TTL
 }
 
 // DefaultFlows is how many flows a band tells apart.
@@ -74,6 +80,20 @@ func (s *Settings) band(priority int) BandSettings {
 		return s.Negative
 	}
 	return s.Default
+}
+
+// unlimited stands for no limit.
+const unlimited = 24 * time.Hour
+
+// Patience returns how long a request waits at most: until its turn, and while there is no endpoint. told is what its
+// client allows, which can only shorten both; 0 = it did not say.
+func (s *Settings) Patience(priority int, told time.Duration) (turn, without time.Duration) {
+	b := s.band(priority)
+	turn, without = cmp.Or(b.TTL, unlimited), cmp.Or(s.Without, unlimited)
+	if told > 0 {
+		return min(turn, told), min(without, told)
+	}
+	return turn, without
 }
 
 // orderedAs reports whether requests that wait under one of the settings may wait beside those of the other.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -77,8 +78,34 @@ func (p *Plan) Detect(by Detector, step Step) {
 	p.points.detector = point[Detector]{Step: step, plugin: by}
 }
 
-// Detector returns the step of the plan's Detector; without a type = there is none.
-func (p *Plan) Detector() Step { return p.points.detector.Step }
+// Detector returns the step of the plan's Detector, which Detect or HaveWait has set; without a type = there is none.
+func (p *Plan) Detector() Step {
+	if p.Gated() {
+		return p.points.gate.Step
+	}
+	return p.points.detector.Step
+}
+
+// HaveWait has requests wait that find no room, as the detector says. It is called before the plan runs, and before it
+// is observed.
+func (p *Plan) HaveWait(by Detector, step Step) {
+	gate, ok := by.(Gate)
+	if !ok {
+		gate = poolGate{by}
+	}
+	p.points.gate = point[Gate]{Step: step, plugin: gate}
+}
+
+// Gated reports whether requests wait that find no room.
+func (p *Plan) Gated() bool { return p.points.gate.plugin != nil }
+
+// Bounds returns what the load of an endpoint never exceeds.
+func (p *Plan) Bounds() endpoints.Room {
+	if !p.Gated() {
+		return endpoints.Room{}
+	}
+	return p.points.gate.plugin.Bounds()
+}
 
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }

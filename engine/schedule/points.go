@@ -89,21 +89,6 @@ type ResponseEnd interface {
 	ResponseEnd(e *Ended)
 }
 
-// Refusal is why a request is not served. The zero Refusal refuses nothing. Reason is one of InvalidRequest (400),
-// NoCapacity (429) and NoEndpoints (503); another one is a fault of the plugin, and answered 500.
-type Refusal struct {
-	Reason     messages.Reason
-	Detail     string        // for the client, one clause; "" = the reason is enough
-	RetryAfter time.Duration // 0 = do not say
-}
-
-// may reports whether a plugin may refuse for this reason.
-func (r Refusal) may() bool {
-	return slices.Contains([]messages.Reason{
-		messages.InvalidRequest, messages.NoCapacity, messages.NoEndpoints,
-	}, r.Reason)
-}
-
 // Headers collects headers that a plugin sets. It is valid until the call of the plugin returns.
 type Headers struct {
 	list  []messages.Header
@@ -223,6 +208,7 @@ type points struct {
 	headers   []point[RequestHeaders]
 	producers []producing
 	detector  point[Detector] // its plugin is nil if there is none
+	gate      point[Gate]     // its plugin is nil if requests never wait for room
 	screeners []point[Screener]
 	admitters []point[Admitter]
 	prepare   []point[PreRequest]
@@ -283,6 +269,9 @@ func (p *Plan) Points(number func(name string, of *Step)) {
 	}
 	if p.points.detector.plugin != nil {
 		number("SaturationDetector", &p.points.detector.Step)
+	}
+	if p.points.gate.plugin != nil {
+		number("SaturationDetector", &p.points.gate.Step)
 	}
 	each(p.points.screeners, "Screener", number)
 	each(p.points.admitters, "Admitter", number)

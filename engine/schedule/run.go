@@ -9,11 +9,12 @@ import (
 
 // profileRun is the run of one profile. The next run uses its buffers again.
 //
-//	view.all ─► filters ─► outliers ─► freshness ─► scorers ─► picker ─► ranked, then last
-//	               │           │            ├ all are stale: in-flight load replaces the scores from samples
-//	               │           │            └ a filter that reads samples has freshness come before it
-//	               │           └ without a healthy one the degraded stay, and without one of those the ejected
-//	               └ none is left: NoEndpoints; so too an optional run of which all are ejected or failing
+//	view.all ─► room ─► filters ─► outliers ─► freshness ─► scorers ─► picker ─► ranked, then last
+//	              │        │           │            ├ all are stale: in-flight load replaces the scores from samples
+//	              │        │           │            └ a filter that reads samples has freshness come before it
+//	              │        │           └ without a healthy one the degraded stay, and without those the ejected
+//	              │        └ none is left: NoEndpoints; so too an optional run of which all are ejected or failing
+//	              └ none is left that filters would keep: the request waits
 type profileRun struct {
 	tools    *Tools
 	observer Observer // of the plan that runs; nil between requests
@@ -41,6 +42,9 @@ type candidates struct {
 
 	screened  []int                // places that screeners have left for all profiles, ascending; empty = all
 	screeners []messages.FilterRun // what each of them left for those after it
+	gate      *point[Gate]         // of the plan that runs; nil = there is none, or room does not matter
+	roomy     []messages.FilterRun // what the gate left, if it dropped any; else empty
+	full      bool                 // the run failed only because no endpoint had room
 }
 
 // record is what a decision keeps of one run beside the numbers, in one allocation unless the run is a large one.
@@ -67,9 +71,8 @@ func (r *profileRun) profile(
 	r.in = Input{request: req, profile: p.Name, earlier: r.in.earlier, rand: r.tools.Rand, run: r,
 		values: r.in.values, now: now}
 	defer r.end()
-	r.reset()
-	if filter := r.filter(p, rec); filter != "" {
-		return mem, messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	if reason, detail := r.narrow(p, rec); reason != messages.NoReason {
+		return mem, reason, detail
 	}
 	if optional && !r.dropUnusable() {
 		return mem, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
@@ -105,12 +108,59 @@ func (r *profileRun) reset() {
 	}
 }
 
+// narrow drops the endpoints without room, and what filters drop. If none is left for want of room, the run is full.
+func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
+	r.reset()
+	dropped, filter := r.leaveRoomy(), ""
+	if len(r.place) > 0 {
+		filter = r.filter(p, rec)
+	}
+	if len(r.place) > 0 {
+		return messages.NoReason, ""
+	}
+	if dropped {
+		of := rec.Filters
+		r.reset()
+		if filter = r.filter(p, rec); filter == "" {
+			r.full, rec.Filters = true, of
+			return messages.NoCapacity, "no endpoint that it may use has room"
+		}
+	}
+	return messages.NoEndpoints, "filter " + filter + " left no endpoint"
+}
+
+// leaveRoomy drops the endpoints that have no room, and reports whether there were any.
+func (r *profileRun) leaveRoomy() bool {
+	r.full, r.roomy = false, nil
+	if r.gate == nil {
+		return false
+	}
+	r.keep = grow(r.keep, len(r.place))
+	for i := range r.keep {
+		r.keep[i] = true
+	}
+	r.in.candidates = Candidates{r.view.all, r.place}
+	began, before := r.tools.Clock.Nanos(), len(r.place)
+	r.gate.plugin.Room(&r.in, r.keep)
+	r.observer.PluginRan(r.gate.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	if r.compact(); len(r.place) == before {
+		return false
+	}
+	kept := make([]bool, len(r.view.all))
+	for _, at := range r.place {
+		kept[at] = true
+	}
+	r.roomy = []messages.FilterRun{{Plugin: r.gate.Name, Kept: messages.TakeList(kept)}}
+	return true
+}
+
 // filter runs the filters. It returns the name of the one that left no candidate; "" = some are left.
 func (r *profileRun) filter(p *Profile, rec *messages.ProfileRun) string {
-	if len(p.Filters)+len(r.screeners) == 0 {
+	if len(p.Filters)+len(r.screeners)+len(r.roomy) == 0 {
 		return ""
 	}
-	runs := append(make([]messages.FilterRun, 0, len(r.screeners)+len(p.Filters)), r.screeners...)
+	runs := append(make([]messages.FilterRun, 0, len(r.screeners)+len(r.roomy)+len(p.Filters)), r.screeners...)
+	runs = append(runs, r.roomy...)
 	kept := make([]bool, len(p.Filters)*len(r.view.all))
 	last := ""
 	for i := range p.Filters {

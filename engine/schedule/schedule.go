@@ -5,9 +5,11 @@ package schedule
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -159,6 +161,44 @@ type Detector interface {
 	// each request of negative priority, with every endpoint that the request may go to. Samples may be of any age:
 	// Input.Outdated says of which.
 	Saturation(in *Input) float64
+}
+
+// Gate is a Detector that also says which endpoints have room. A plan whose requests may have to wait has one, which is
+// asked before the filters of each profile.
+type Gate interface {
+	Detector
+
+	// Room sets keep[i] to false for each candidate that has no room for one request more.
+	Room(in *Input, keep []bool)
+
+	// Bounds returns what the load of an endpoint never exceeds, however many requests are picked for at once.
+	Bounds() endpoints.Room
+}
+
+// poolGate makes a gate of a detector that only knows how full all endpoints are together.
+type poolGate struct{ Detector }
+
+func (g poolGate) Room(in *Input, keep []bool) {
+	if g.Saturation(in) >= 1 {
+		clear(keep)
+	}
+}
+
+func (poolGate) Bounds() endpoints.Room { return endpoints.Room{} }
+
+// Refusal is why a request is not served. The zero Refusal refuses nothing. Reason is one of InvalidRequest (400),
+// NoCapacity (429) and NoEndpoints (503); another one is a fault of the plugin, and answered 500.
+type Refusal struct {
+	Reason     messages.Reason
+	Detail     string        // for the client, one clause; "" = the reason is enough
+	RetryAfter time.Duration // 0 = do not say
+}
+
+// may reports whether a plugin may refuse for this reason.
+func (r Refusal) may() bool {
+	return slices.Contains([]messages.Reason{
+		messages.InvalidRequest, messages.NoCapacity, messages.NoEndpoints,
+	}, r.Reason)
 }
 
 // BodyUser is a plugin for which it matters whether the bodies of responses are visible. In the light lane they bypass

@@ -58,6 +58,7 @@ type Outcome struct {
 	Decision messages.Decision
 	Took     time.Duration
 
+	Full         bool // it has a Reason only because no endpoint that the request may use has room
 	Probe        bool // this request is the probe of Ranked[0]
 	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
 
@@ -76,7 +77,10 @@ type StageEndpoint struct {
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
 func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
 	began := s.tools.Clock.Nanos()
-	s.run.observer = p.observer
+	s.run.observer, s.run.full = p.observer, false
+	if p.Gated() {
+		s.run.gate = &p.points.gate
+	}
 	var out Outcome
 	if n := p.Layout().Privates(); n > 0 {
 		out.Values = make([]any, n)
@@ -97,6 +101,7 @@ func (s *Scheduler) schedule(
 	out.Decision, out.PrefixBlocks = s.begin(p, snap), -1
 	switch {
 	case len(snap.Endpoints) == 0:
+		out.Full = p.Gated()
 		out.fail(messages.NoEndpoints, "the pool has no endpoints")
 		return
 	case len(s.view.all) == 0:
@@ -109,6 +114,7 @@ func (s *Scheduler) schedule(
 	}
 	runs, why, detail := s.profiles(p, &out.Decision, now)
 	if why != messages.NoReason {
+		out.Full = s.run.full
 		out.fail(why, detail)
 		return
 	}
@@ -156,7 +162,7 @@ func (s *Scheduler) profiles(
 		if why == messages.NoReason {
 			continue
 		}
-		if !next.Optional {
+		if !next.Optional || s.run.full { // an optional run is not left out because it has to wait
 			return runs, why, detail
 		}
 		p.observer.RunFailed(of.Name, why)
@@ -177,7 +183,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 
 // forget drops the request, and the observer of its plan, which an idle loop must not keep.
 func (s *Scheduler) forget() {
-	s.course.request, s.course.values, s.run.observer = nil, nil, nil
+	s.course.request, s.course.values, s.run.observer, s.run.gate = nil, nil, nil, nil
 }
 
 func (o *Outcome) fail(why messages.Reason, detail string) { o.Reason, o.Detail = why, detail }

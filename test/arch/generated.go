@@ -11,7 +11,8 @@ import (
 // ErrNoMessages says that there is nothing to make the message table of.
 var ErrNoMessages = errors.New("messages: no message here yet; write the messages first")
 
-// MessageTable is the table of all messages as ARCHITECTURE.md shows it, made from their doc comments.
+// MessageTable is the table of messages as ARCHITECTURE.md shows it, made from their doc comments. It leaves out those
+// that begin an incarnation and those that an actor tells itself, of which no other actor need know.
 func MessageTable(t *Tree) (string, error) {
 	r := &report{tree: t}
 	v := r.vocabulary("message-doc")
@@ -22,6 +23,9 @@ func MessageTable(t *Tree) (string, error) {
 	b.WriteString("| receiver | message | from | reply | may be refused |\n|---|---|---|---|---|\n")
 	for _, m := range v.messages {
 		c := m.contract()
+		if strings.HasSuffix(c["To"], ", first") || strings.HasSuffix(c["From"], ", to itself") {
+			continue
+		}
 		refusable := ""
 		if m.refusable {
 			refusable = "yes"

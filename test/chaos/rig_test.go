@@ -174,7 +174,7 @@ func (r *rig) reload(dice *rand.Rand) {
 		return
 	}
 	changed.Anew = dice.IntN(2) == 0
-	picks := r.picker.Prepare(number, plan, changed)
+	picks := r.picker.Prepare(number, plan, nil, changed)
 	r.picker.Bring(picks)
 	r.inForce.Store(r.under(number, picks))
 	r.faults.met("configuration replaced")
@@ -219,7 +219,8 @@ func (r *rig) serve(bodyWait time.Duration) {
 	r.inForce.Store(r.under(1, r.picker.InForce()))
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: instance, MaxBodyBytes: bodyLimit, MaxHeldBytes: heldLimit, BodyTimeout: bodyWait,
-		AnswerWithin: limits.Queue + limits.Pick, ResponseIdle: limits.ResponseIdle, WholeRequest: time.Hour,
+		WaitOtherModes: time.Minute,
+		AnswerWithin:   limits.Queue + limits.Pick, ResponseIdle: limits.ResponseIdle, WholeRequest: time.Hour,
 		Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
 		InForce: r.inForce.Load,

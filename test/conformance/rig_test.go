@@ -116,7 +116,8 @@ func (r *rig) serve(t *testing.T, bodyWait time.Duration) {
 	}
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: bodyWait,
-		AnswerWithin: 15 * time.Second, ResponseIdle: time.Minute, WholeRequest: time.Hour,
+		WaitOtherModes: time.Minute,
+		AnswerWithin:   15 * time.Second, ResponseIdle: time.Minute, WholeRequest: time.Hour,
 		Metrics: extproc.NewMetrics(r.registry),
 	}, extproc.Deps{
 		InForce: func() *extproc.Configuration { return inForce },

@@ -45,10 +45,10 @@ func (s *closed) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg
 	case messages.FlowStarted:
 	case messages.AdmissionRequested:
 		if s.rejects {
-			m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2 * time.Second})
+			m.Wait.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2 * time.Second})
 			return
 		}
-		s.line[m.Request] = struct{}{}
+		s.line[m.Wait.Request] = struct{}{}
 		s.waiting.Add(1)
 	case messages.RequestEnded:
 		if _, ok := s.line[m.Request]; ok {

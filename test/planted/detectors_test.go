@@ -29,8 +29,8 @@ var detectors = map[string]contract{
 		is: "q := queues.At(i) / float64(d.QueueDepthThreshold) / (1 + d.Headroom)",
 	}, "engine/detectors", "TestUtilization"},
 	"no server is left when all are full": {fault{
-		file: "engine/detectors/utilization.go", was: "keep[i] = keep[i] || left == 0",
-		is: "keep[i] = keep[i] && left > 0",
+		file: "engine/detectors/utilization.go", was: "slices.Contains(keep, true)",
+		is: "true || slices.Contains(keep, true)",
 	}, "engine/detectors", "TestUtilization"},
 	"saturation is that of one server": {fault{
 		file: "engine/detectors/concurrency.go", was: "(servers * float64(d.MaxConcurrency))",

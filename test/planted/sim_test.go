@@ -23,7 +23,7 @@ func TestSimFindsTaggedFaults(t *testing.T) {
 // simFaults stand where they could have been made.
 var simFaults = map[string]fault{
 	"load is never given back": {
-		file: "actors/cycle/cycle.go", was: "c.letGo()\n\tc.withdrawPrompt", is: "c.withdrawPrompt",
+		file: "actors/cycle/wait.go", was: "c.unloadStages()\n\tc.letGo()\n", is: "c.unloadStages()\n",
 		complaint: "load {",
 	},
 	"a cycle that falls answers again": {
@@ -78,8 +78,8 @@ var simFaults = map[string]fault{
 		complaint: "no endpoint was ever ejected",
 	},
 	"scrapers are given no settings": {
-		file: "configuration.go", was: "number: number, scraping: scraping}",
-		is:        "number: number, scraping: messages.Scraping{Metrics: true}}",
+		file: "configuration.go", was: "number: number, scraping: scraping,",
+		is:        "number: number, scraping: messages.Scraping{Metrics: true},",
 		complaint: "no list of models was ever asked for",
 	},
 	"refused requests are told to nothing": {
@@ -99,7 +99,7 @@ var simFaults = map[string]fault{
 		complaint: "never told of endpoints",
 	},
 	"a stage is load for ever": {
-		file: "actors/cycle/cycle.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		file: "actors/cycle/wait.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
 		complaint: "load {",
 	},
 	"a stage is load until the request ends": {

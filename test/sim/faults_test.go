@@ -12,8 +12,9 @@ import (
 // rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of
 // them come before it was handled, half after.
 var rates = map[string]float64{
-	"cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "memory": .01, "pool": .03, "recorder": .004,
-	"scraper": .01, "shard": .002,
+	"capacity": .004, "cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "memory": .01, "pool": .03,
+	"recorder": .004,
+	"scraper":  .01, "shard": .002,
 }
 
 const again = .35 // the chance that the next message of the same kind of actor meets a fault too

@@ -27,7 +27,7 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 		shard := of.First.(messages.FlowStarted).Shard
 		return shaken[messages.FlowMsg](i.faults, of.Kind, &whimsical{
 			Actor: a, faults: i.faults, model: i.model, shard: shard, seed: i.flows,
-			lines: map[messages.RequestID]*whim{},
+			lines: map[messages.RequestID]*whim{}, waits: func() bool { return i.picker.Waiting() > 0 },
 		})
 	case runtime.Actor[messages.ScraperMsg]:
 		id := of.First.(messages.EndpointAssigned).Endpoint
@@ -48,6 +48,8 @@ func (i intercept) others(of runtime.Birth, actor any) any {
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.MemoryMsg]:
 		return shaken[messages.MemoryMsg](i.faults, of.Kind, &keeping{a, i.model.kept})
+	case runtime.Actor[messages.CapacityMsg]:
+		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:
 		return shaken(i.faults, of.Kind, a)
 	}
@@ -60,6 +62,8 @@ func (i intercept) Address(from, to string, sink any) any {
 	case "cycle to flow":
 		counted := counter{sink.(messages.Sink[messages.FlowMsg]), i.faults}
 		return skin(tagged.flow, messages.Sink[messages.FlowMsg](counted))
+	case "cycle to capacity":
+		return mute{sink.(messages.Sink[messages.CapacityMsg]), i.faults}
 	case "recorder to shard":
 		return deaf{sink.(messages.Sink[messages.ShardMsg]), i.faults}
 	}

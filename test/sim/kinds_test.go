@@ -27,6 +27,7 @@ const (
 	flowReject    = "admission rejected"
 	flowEvict     = "admission evicted"
 	flowRevoke    = "admission revoked"
+	turnLost      = "turn never answered"
 	fetchClosed   = "fetch refused"
 	fetchLost     = "fetch never answered"
 	fetchFailed   = "fetch failed"
@@ -61,6 +62,7 @@ var pluginFaults = map[string][]string{
 	"admitter":    {"panics", "refuses", "refuses for a reason of others"},
 	"pre-request": {"panics", "refuses", "sets a header that it may not"},
 	"end":         {"panics"},
+	"gate":        {"panics"},
 }
 
 // slips are all faults of plugins, sorted.
@@ -78,7 +80,7 @@ func slips() []string {
 func pluginFault(family, what string) string { return family + " " + what }
 
 // restarting are the actors that begin anew after a panic.
-var restarting = []string{"flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard"}
+var restarting = []string{"capacity", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard"}
 
 func restartOf(actor string) string { return "restart of " + actor }
 
@@ -150,7 +152,7 @@ func panics() []string {
 func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
-		flowWait, flowReject, flowEvict, flowRevoke, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
+		flowWait, flowReject, flowEvict, flowRevoke, turnLost, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
 		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
 		logUnproven,
 	}, append(panics(), slips()...)...)

@@ -24,6 +24,7 @@ type line struct {
 	told          int // how often a plugin was told of its end
 	faulty        string
 	partial       bool            // it left before its request was whole: there was never to be a cycle
+	barren        bool            // a filter keeps nothing for it
 	expect        messages.Reason // what its client must be told, for a plugin went wrong with it
 	tokens        int
 	first         messages.Address // of the newest pick

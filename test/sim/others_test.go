@@ -113,9 +113,10 @@ func (o *others) onFileChanges(ctx runtime.Context[othersMsg]) {
 	if o.faults.off {
 		return
 	}
-	plan, changed := o.plan(), scraping
+	changed := scraping
+	plan, queueing := o.plan()
 	changed.Anew = o.chance(.5)
-	o.picker.Bring(o.picker.Prepare(o.configurations, plan, changed))
+	o.picker.Bring(o.picker.Prepare(o.configurations, plan, queueing, changed))
 	ctx.After(o.upTo(2*time.Second), fileChanges{})
 }
 

@@ -10,6 +10,7 @@ import (
 // careless are the chances of a fault in one call of a plugin, on top of what is aimed at.
 var careless = map[string]float64{
 	"filter": .004, "scorer": .001, "picker": .004, "handler": .004, "admitter": .004, "pre-request": .004, "end": .004,
+	"gate": .004,
 }
 
 // slip draws what a plugin does wrong with a request, "" = nothing, and writes down what its client must be told then.
@@ -33,10 +34,11 @@ func (f *faults) slip(family string, of schedule.Request) string {
 	l := f.ledger.of(of.ID())
 	switch what {
 	case "scores NaN", "scores out of range": // put right by the scheduler
+	case "panics at Primary", "names a result out of range": // Primary writes it down: without room it is not called
 	case "refuses":
 		l.expect = messages.NoCapacity
 	case "keeps nothing":
-		l.expect = messages.NoEndpoints
+		l.expect, l.barren = messages.NoEndpoints, true
 	default:
 		l.expect = messages.Internal
 	}
@@ -106,10 +108,10 @@ type filter struct {
 
 func (p *filter) Filter(in *schedule.Input, keep []bool) {
 	p.real.Filter(in, keep)
-	switch p.slip("filter", in.Request()) {
-	case "panics":
+	if p.slip("filter", in.Request()) == "panics" {
 		panic(fault{"filter"})
-	case "keeps nothing":
+	}
+	if p.ledger.of(in.Request().ID()).barren { // also when it is asked again, without the gate
 		clear(keep)
 	}
 }
@@ -173,6 +175,9 @@ func (p *handler) Next(c *schedule.Course) schedule.Run {
 }
 
 func (p *handler) Primary(c *schedule.Course) int {
+	if p.primary != "" {
+		p.ledger.of(c.Request().ID()).expect = messages.Internal
+	}
 	switch p.primary {
 	case "panics at Primary":
 		panic(fault{"handler"})

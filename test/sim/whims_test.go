@@ -18,6 +18,7 @@ type whimsical struct {
 	shard int
 	seed  uint64 // of the flows' shards
 	lines map[messages.RequestID]*whim
+	waits func() bool // requests wait for room
 }
 
 // whim is what comes of a request later.
@@ -30,11 +31,12 @@ type whim struct {
 func (f *whimsical) Receive(ctx runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
 	switch m := m.(type) {
 	case messages.AdmissionRequested:
-		if want := shardOf(m.Flow, f.seed); want != f.shard {
-			f.ledger.broken("request %d of flow %v came to flow shard %d, want %d", m.Request, m.Flow, f.shard, want)
+		if want := shardOf(m.Wait.Flow, f.seed); want != f.shard {
+			f.ledger.broken("request %d of flow %v came to flow shard %d, want %d", m.Wait.Request, m.Wait.Flow,
+				f.shard, want)
 		}
-		if w := f.lines[m.Request]; w != nil {
-			delete(f.lines, m.Request)
+		if w := f.lines[m.Wait.Request]; w != nil {
+			delete(f.lines, m.Wait.Request)
 			f.comes(ctx, w)
 			return
 		}
@@ -57,7 +59,7 @@ func (f *whimsical) onAdmissionRequested(ctx runtime.Context[messages.FlowMsg], 
 		f.admit(ctx, m)
 	case p < .015:
 		f.drew(flowReject)
-		m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
+		m.Wait.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
 	case p < .035:
 		f.later(ctx, flowWait, limits.Queue*5/4, m)
 	case p < .05:
@@ -71,7 +73,7 @@ func (f *whimsical) onAdmissionRequested(ctx runtime.Context[messages.FlowMsg], 
 // later brings the request back within d: its own message is the timer.
 func (f *whimsical) later(ctx runtime.Context[messages.FlowMsg], kind string, d time.Duration,
 	m messages.AdmissionRequested) {
-	f.lines[m.Request] = &whim{kind: kind, asked: m}
+	f.lines[m.Wait.Request] = &whim{kind: kind, asked: m}
 	ctx.After(time.Duration(f.dice.Int64N(int64(d))), m)
 }
 
@@ -84,18 +86,18 @@ func (f *whimsical) comes(ctx runtime.Context[messages.FlowMsg], w *whim) {
 	case flowWait:
 		f.admit(ctx, w.asked)
 	case flowEvict:
-		w.asked.Cycle.Tell(messages.Evicted{Reason: messages.TTLExpired, RetryAfter: time.Second})
+		w.asked.Wait.Cycle.Tell(messages.Evicted{Reason: messages.TTLExpired, RetryAfter: time.Second})
 	case flowRevoke:
-		w.asked.Cycle.Tell(messages.Revoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
+		w.asked.Wait.Cycle.Tell(messages.Revoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
 	}
 }
 
 // admit writes down the place that the flow actor gives to a cycle that is there to take it.
 func (f *whimsical) admit(ctx runtime.Context[messages.FlowMsg], m messages.AdmissionRequested) {
-	alive := m.Cycle.(runtime.Target).Alive()
+	alive := m.Wait.Cycle.(runtime.Target).Alive() && (!m.Gated || !f.waits())
 	f.Actor.Receive(ctx, m)
 	if alive {
-		f.model.places[m.Request] = f.shard
+		f.model.places[m.Wait.Request] = f.shard
 	}
 }
 
@@ -105,7 +107,7 @@ func (f *whimsical) Stopped(ctx runtime.Context[messages.FlowMsg]) {
 	maps.DeleteFunc(f.model.places, func(_ messages.RequestID, shard int) bool { return shard == f.shard })
 	for _, id := range slices.Sorted(maps.Keys(f.lines)) {
 		if w := f.lines[id]; !w.over && w.kind != flowRevoke {
-			w.asked.Cycle.Tell(messages.Evicted{Reason: messages.Internal})
+			w.asked.Wait.Cycle.Tell(messages.Evicted{Reason: messages.Internal})
 		}
 	}
 	f.lines = nil

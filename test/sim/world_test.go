@@ -21,7 +21,11 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -117,7 +121,7 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 
 // plan is that of the next configuration. Its profile has the configuration's number in its name, so that records show
 // by which plan a request was scheduled.
-func (w *world) plan() *schedule.Plan {
+func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	cfg, err := config.Load([]byte(settings+pickers[w.dice.IntN(len(pickers))]),
 		config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
@@ -126,8 +130,48 @@ func (w *world) plan() *schedule.Plan {
 	w.configurations++
 	plan := w.faults.plan(cfg.Plan)
 	plan.Profiles()[0].Name = profileOf(w.configurations)
+	var queueing *flow.Settings
+	if w.dice.IntN(3) == 0 {
+		plan.HaveWait(&gate{w, 12 + w.dice.IntN(20)}, schedule.Step{Name: "gate"})
+		queueing = w.queueing()
+	}
 	plan.Observe(&w.observed)
-	return plan
+	return plan, queueing
+}
+
+// queueing is how requests wait for room: few, in turn, and not for long.
+func (w *world) queueing() *flow.Settings {
+	p := flow.Policies{
+		Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+	}
+	band := flow.BandSettings{Limits: flow.Limits{Requests: 24}, Policies: p, TTL: limits.Queue}
+	return &flow.Settings{
+		Limits: flow.Limits{Requests: 32}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
+	}
+}
+
+// gate has room for so many requests at each endpoint, and for all once the faults have ended.
+type gate struct {
+	*world
+	most int
+}
+
+func (*gate) Saturation(*schedule.Input) float64 { return 0 }
+func (g *gate) Bounds() endpoints.Room {
+	if g.faults.off {
+		return endpoints.Room{}
+	}
+	return endpoints.Room{Requests: g.most}
+}
+
+func (g *gate) Room(in *schedule.Input, keep []bool) {
+	for i := range keep {
+		e := g.pool.Snapshot().ByID(in.Candidates().At(i).ID())
+		keep[i] = e == nil || e.Inflight() < g.most || g.faults.off
+	}
+	if g.faults.slip("gate", in.Request()) != "" {
+		panic(fault{"gate"})
+	}
 }
 
 func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(configuration, 10) }
@@ -136,12 +180,13 @@ func profileOf(configuration uint64) string { return "of " + strconv.FormatUint(
 var scraping = messages.Scraping{Metrics: true, Models: "lists", ModelsEvery: 5 * time.Second}
 
 func (w *world) settings(seed uint64) signalbox.Config {
+	plan, queueing := w.plan()
 	return signalbox.Config{
 		Runtime: runtime.Config{
 			Mode: runtime.Stepped, Loops: loops, Seed: seed, HighWater: highWater, Shuffle: true, Start: start,
 			Intercept: intercept{w},
 		},
-		Plan:   w.plan(),
+		Plan: plan, Queueing: queueing,
 		Limits: limits,
 		Scraper: scraper.Config{
 			Scraping: scraping,
@@ -165,6 +210,20 @@ type deaf struct {
 func (d deaf) Tell(m messages.ShardMsg) bool {
 	if !d.faults.off && d.faults.dice.IntN(30) == 0 {
 		d.faults.drew(queryLost)
+		return true
+	}
+	return d.Sink.Tell(m)
+}
+
+// mute is the address of capacity for cycles, which loses an answer to a turn now and then.
+type mute struct {
+	messages.Sink[messages.CapacityMsg]
+	faults *faults
+}
+
+func (d mute) Tell(m messages.CapacityMsg) bool {
+	if _, ended := m.(messages.WaitEnded); ended && !d.faults.off && d.faults.dice.IntN(10) == 0 {
+		d.faults.drew(turnLost)
 		return true
 	}
 	return d.Sink.Tell(m)

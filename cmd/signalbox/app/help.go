@@ -42,6 +42,7 @@ var flagGroups = []group{
 		"refresh-metrics-interval",
 		"metrics-staleness-threshold"}},
 	{"Limits of a request", []string{"max-body-bytes", "max-held-bytes", "body-timeout", "queue-timeout",
+		"queue-timeout-other-modes",
 		"pick-timeout", "request-timeout", "response-idle-timeout", "access-log-timeout"}},
 	{"xDS and Envoy's files", []string{"xds-port", "xds-listen", "xds-cert-path", "xds-client-ca", "advertise",
 		"envoy-ca", "envoy-cert-path"}},

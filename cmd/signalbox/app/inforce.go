@@ -146,7 +146,7 @@ func (f *inForce) build(s source) (c *configuration, err error) {
 	scraping := f.tree.opts.scraping(l.Config)
 	scraping.Anew = askedAnew(&configuration{loaded: l, pages: pages, scraping: scraping}, now)
 	f.plugins.Observe(l.Plan)
-	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, scraping)), nil
+	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, l.Queueing, scraping)), nil
 }
 
 // take brings a text into force, unless it is what is in force. An error says why nothing changed. Its caller has mu.

@@ -234,6 +234,7 @@ type limitOptions struct {
 	maxBody, maxHeld           int64
 	bodyTimeout, queueTimeout  time.Duration
 	pickTimeout, idleTimeout   time.Duration
+	queueOtherModes            time.Duration
 	requestTimeout, logTimeout time.Duration
 	firstToken                 time.Duration
 }
@@ -243,7 +244,11 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30,
 		"request bodies held at a time, all together; what goes beyond is refused with 503")
 	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
-	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second, "time in the queue; 0 is none")
+	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second,
+		"time in the queue while the feature gate flowControl is off; 0 is none")
+	f.DurationVar(&o.queueOtherModes, "queue-timeout-other-modes", 8*time.Second,
+		"time in the queue, at most, of requests in the body modes BUFFERED, STREAMED and NONE, in which Envoy gives "+
+			"up after its message_timeout; 0 is none")
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute,
 		"time between two signs of life of a response; 0 is none")
@@ -265,6 +270,7 @@ func (o *limitOptions) check() error {
 	}
 	return errors.Join(append(all, notNegative(
 		durationFlag{"body-timeout", o.bodyTimeout}, durationFlag{"queue-timeout", o.queueTimeout},
+		durationFlag{"queue-timeout-other-modes", o.queueOtherModes},
 		durationFlag{"pick-timeout", o.pickTimeout},
 		durationFlag{"response-idle-timeout", o.idleTimeout}, durationFlag{"request-timeout", o.requestTimeout},
 		durationFlag{"access-log-timeout", o.logTimeout}, durationFlag{"first-token-timeout", o.firstToken},

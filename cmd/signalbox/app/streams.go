@@ -15,11 +15,12 @@ import (
 func (t *tree) serveStreams() {
 	t.streams = extproc.NewServer(extproc.Config{
 		Instance: t.instance, MaxBodyBytes: t.opts.maxBody, MaxHeldBytes: t.opts.maxHeld,
-		BodyTimeout:  timeLimit(t.opts.bodyTimeout),
-		AnswerWithin: timeLimit(t.opts.queueTimeout) + timeLimit(t.opts.pickTimeout),
-		ResponseIdle: timeLimit(t.opts.idleTimeout),
-		WholeRequest: timeLimit(t.opts.requestTimeout),
-		Metrics:      extproc.NewMetrics(t.registry),
+		BodyTimeout:    timeLimit(t.opts.bodyTimeout),
+		AnswerWithin:   timeLimit(t.opts.queueTimeout) + timeLimit(t.opts.pickTimeout),
+		WaitOtherModes: timeLimit(t.opts.queueOtherModes),
+		ResponseIdle:   timeLimit(t.opts.idleTimeout),
+		WholeRequest:   timeLimit(t.opts.requestTimeout),
+		Metrics:        extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		InForce: t.configuration.streams,
 		Refused: t.picker.Refused, Now: t.picker.System().Now,

@@ -128,7 +128,7 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 	o := t.opts
 	return signalbox.Config{
 		Runtime: runtime.Config{Loops: o.shards, Seed: rand.Uint64()},
-		Plan:    cfg.Plan,
+		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		Limits: cycle.Limits{
 			Queue: timeLimit(o.queueTimeout), Pick: timeLimit(o.pickTimeout), FirstToken: timeLimit(o.firstToken),
 			ResponseIdle: timeLimit(o.idleTimeout),

@@ -1,0 +1,215 @@
+// Package capacity holds the requests that wait for room, and gives them turns. Whether an endpoint has room is for the
+// pick to find: the request whose turn it is tries to be picked for, and either leaves the line, or says that there was
+// no room, and is put back where it stood. The actor never looks at an endpoint, and never picks.
+//
+//	                WaitRequested            turn: Dispatched
+//	(cycle, flow) ───────────────► waiting ────────────────────► trying ─── WaitEnded ───► (picked, or ended)
+//	      ▲                          │  ▲                          │
+//	      │ Rejected: no place       │  └──────── TurnFailed ──────┘
+//	      │ Evicted: made way        │
+//	      └──────────────────────────┘
+//
+// At most one request is trying at a time, so the order of the line holds exactly, over all loops. A class of requests
+// for which a turn has failed is passed over until an endpoint's room has changed.
+package capacity
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// turnWithin is how long the answer to a turn may take. It covers the time that a pick may take, and the way there.
+const turnWithin = 2 * time.Second
+
+// Deps is what the actor works with.
+type Deps struct {
+	Line     *flow.Line            // of which it is the only writer
+	Settings func() *flow.Settings // in force
+	Metrics  *Metrics
+}
+
+// Capacity is the actor.
+type Capacity struct {
+	deps   Deps
+	line   flow.LineWriter
+	queues *flow.Queues
+	turn   turn
+	full   map[flow.Class]bool // classes for which a turn has failed since room changed
+	drain  drain
+	hand   messages.Sink[messages.CycleMsg] // of the request that the message in hand is about; nil = none
+}
+
+// turn is the request that is trying.
+type turn struct {
+	number  uint64      // of the turn, from 1; a timer of an older one is void
+	entry   *flow.Entry // nil = none is trying
+	changed bool        // room has changed since the turn began
+	timer   runtime.Timer
+}
+
+// New returns an incarnation, at which nothing waits.
+func New(deps Deps) *Capacity {
+	return &Capacity{
+		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
+		full: map[flow.Class]bool{},
+	}
+}
+
+// Receive has requests wait, and gives turns.
+func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages.CapacityMsg) {
+	switch m := m.(type) {
+	case messages.CapacityStarted:
+	case messages.WaitRequested:
+		a.hand = m.Cycle
+		a.onWaitRequested(m)
+	case messages.WaitEnded:
+		a.onWaitEnded(ctx, m)
+	case messages.TurnFailed:
+		a.hand = m.Cycle
+		a.onTurnFailed(m)
+	case messages.RoomChanged:
+		a.turn.changed = true
+		clear(a.full)
+	case messages.QueueingReplaced:
+		a.queues.Configure(*a.deps.Settings())
+	case messages.TurnOverdue:
+		a.onTurnOverdue(m)
+	}
+	a.hand = nil
+	a.next(ctx)
+	a.deps.Metrics.show(a.queues)
+}
+
+func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
+	e := &flow.Entry{
+		Request: m.Request, Flow: m.Flow, Class: flow.Class(m.Class), Cycle: m.Cycle,
+		Wait: flow.Wait{Arrived: m.Arrived, Deadline: m.Deadline, TTFT: m.TTFT},
+		Work: flow.Work{Bytes: m.Bytes, Prompt: m.Prompt, Output: m.Output},
+	}
+	ahead := int(a.queues.Total().Requests)
+	displaced, ok := a.queues.Push(e)
+	for _, d := range displaced {
+		why := messages.QueuePressure
+		if d.Priority {
+			why = messages.Displaced
+		}
+		d.Cycle.Tell(messages.Evicted{Reason: why, RetryAfter: a.drain.whole(a.queues.Total().Requests)})
+	}
+	if !ok {
+		m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: a.drain.whole(int64(ahead))})
+		return
+	}
+	a.count() // before the first try: who makes room from now on rings
+	ahead = max(ahead-len(displaced), 0)
+	m.Cycle.Tell(messages.Queued{Ahead: ahead, RetryAfter: a.drain.whole(int64(ahead))})
+}
+
+func (a *Capacity) onWaitEnded(ctx runtime.Context[messages.CapacityMsg], m messages.WaitEnded) {
+	if e := a.turn.entry; e != nil && e.Request == m.Request {
+		a.answered()
+		a.drain.dispatched(ctx.Now())
+		return
+	}
+	a.queues.Remove(m.Request)
+}
+
+func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
+	e := a.turn.entry
+	if e == nil || e.Request != m.Request { // it was given up, or an earlier incarnation gave the turn
+		m.Cycle.Tell(messages.Evicted{Reason: messages.Internal})
+		return
+	}
+	a.deps.Metrics.failed.Inc()
+	a.queues.Return(e)
+	if !a.turn.changed {
+		a.full[e.Class] = true
+	}
+	a.answered()
+}
+
+// onTurnOverdue gives a turn up whose request has not answered: its loop hangs. The deadline of the request answers it.
+func (a *Capacity) onTurnOverdue(m messages.TurnOverdue) {
+	if a.turn.entry != nil && m.Turn == a.turn.number {
+		a.deps.Metrics.overdue.Inc()
+		a.answered()
+	}
+}
+
+// answered ends the turn.
+func (a *Capacity) answered() {
+	a.turn.timer.Cancel()
+	a.turn.entry, a.turn.timer = nil, nil
+}
+
+// next gives the next turn, unless a request is trying or no class may have room.
+func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
+	for a.turn.entry == nil {
+		e := a.queues.Next(func(e *flow.Entry) bool { return !a.full[e.Class] })
+		if e == nil {
+			break
+		}
+		if !e.Cycle.Tell(messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}) {
+			continue // it has ended, and tells so
+		}
+		a.deps.Metrics.turns.Inc()
+		a.turn.number++
+		a.turn.entry, a.turn.changed = e, false
+		a.turn.timer = ctx.After(turnWithin, messages.TurnOverdue{Turn: a.turn.number})
+	}
+	a.count()
+}
+
+// count says in the line how many requests wait or try.
+func (a *Capacity) count() {
+	n := a.queues.Total().Requests
+	if a.turn.entry != nil {
+		n++
+	}
+	a.line.Set(n)
+}
+
+// Stopped answers all who wait. The request that is trying needs no answer: either it is picked for, or TurnFailed
+// finds that nobody knows it.
+func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
+	failed := messages.Evicted{Reason: messages.Internal}
+	if a.hand != nil {
+		a.hand.Tell(failed)
+	}
+	for _, e := range a.queues.All() {
+		e.Cycle.Tell(failed)
+	}
+	a.line.Set(0)
+	a.deps.Metrics.clear()
+}
+
+// drain measures how fast requests leave the line.
+type drain struct {
+	since time.Time // when the window began
+	count int       // dispatches in it
+	rate  float64   // requests a second, of the last whole window; 0 = unknown
+}
+
+// drainWindow is how long dispatches are counted for a rate.
+const drainWindow = 5 * time.Second
+
+func (d *drain) dispatched(now time.Time) {
+	if d.since.IsZero() {
+		d.since = now
+	}
+	d.count++
+	if span := now.Sub(d.since); span >= drainWindow {
+		d.rate = float64(d.count) / span.Seconds()
+		d.since, d.count = now, 0
+	}
+}
+
+// whole returns how long so many requests take to leave, a second at least and a minute at most.
+func (d *drain) whole(requests int64) time.Duration {
+	if d.rate == 0 {
+		return time.Second
+	}
+	return min(max(time.Duration(float64(requests)/d.rate*float64(time.Second)), time.Second), time.Minute)
+}

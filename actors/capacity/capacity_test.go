@@ -1,0 +1,345 @@
+package capacity_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-epp/signalbox/actors/capacity"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
+	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+type scene struct {
+	*testing.T
+	actor    *runtimetest.Stage[messages.CapacityMsg]
+	metrics  *capacity.Metrics
+	reg      *prometheus.Registry
+	line     flow.Line
+	settings flow.Settings
+	cycles   map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
+}
+
+func newScene(t *testing.T, limits flow.Limits) *scene {
+	s := &scene{
+		T: t, actor: runtimetest.NewStage[messages.CapacityMsg](t), reg: prometheus.NewRegistry(),
+		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{},
+	}
+	p := flow.Policies{
+		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.RoundRobin),
+	}
+	s.settings = flow.Settings{
+		Limits: limits, Default: flow.BandSettings{Policies: p}, Negative: flow.BandSettings{Policies: p}, BuiltIn: p,
+	}
+	var err error
+	if s.metrics, err = capacity.NewMetrics(s.reg); err != nil {
+		t.Fatal(err)
+	}
+	s.play()
+	return s
+}
+
+func (s *scene) play() {
+	s.actor.Play(capacity.New(capacity.Deps{
+		Line: &s.line, Settings: func() *flow.Settings { return &s.settings }, Metrics: s.metrics,
+	}))
+	s.actor.Tell(messages.CapacityStarted{})
+}
+
+// asks has a request wait.
+func (s *scene) asks(id messages.RequestID, key messages.FlowKey, class uint64) {
+	s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](s.T)
+	s.actor.Tell(messages.WaitRequested{
+		Request: id, Flow: key, Class: class, Bytes: 10, Prompt: 5, Arrived: s.actor.Clock(),
+		Deadline: s.actor.Clock().Add(time.Minute), Cycle: s.cycles[id],
+	})
+}
+
+// turn wants a request to have had its turn, and nobody else.
+func (s *scene) turn(want messages.RequestID) {
+	s.Helper()
+	for id, c := range s.cycles {
+		for _, m := range c.Told() {
+			d, ok := m.(messages.Dispatched)
+			if ok && (!d.Turn || id != want) {
+				s.Errorf("request %d: %+v, want the turn of %d", id, d, want)
+			}
+			if ok && id == want {
+				want = 0
+			}
+		}
+	}
+	if want != 0 {
+		s.Errorf("request %d had no turn", want)
+	}
+}
+
+func (s *scene) waits(want int64) {
+	s.Helper()
+	if want > 0 && !s.line.Waits() {
+		s.Error("the line says that no request waits")
+	}
+	if got := s.metric("signalbox_flow_waiting_requests"); got != float64(want) {
+		s.Errorf("%v requests wait, want %d", got, want)
+	}
+}
+
+func (s *scene) metric(name string) float64 {
+	s.Helper()
+	families, err := s.reg.Gather()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	s.Fatalf("no metric %s", name)
+	return 0
+}
+
+func tenant(name string) messages.FlowKey { return messages.FlowKey{Fairness: name} }
+
+func TestTurnsComeOneByOne(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(4) {
+		s.asks(id+1, tenant([]string{"a", "b"}[id/3]), 0)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.turn(4) // b's, which has had none
+	s.actor.Tell(messages.TurnFailed{Request: 4, Cycle: s.cycles[4]})
+	s.turn(0)
+	s.waits(3)
+	s.actor.Tell(messages.RoomChanged{})
+	s.turn(4)
+	s.actor.Tell(messages.WaitEnded{Request: 4})
+	s.turn(2)
+	s.actor.Tell(messages.WaitEnded{Request: 3}) // its client left
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.turn(0)
+	s.waits(0)
+	if s.line.Waits() {
+		t.Error("the line says that a request waits")
+	}
+}
+
+func TestFirstTurnComesAtOnce(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 0)
+	s.actor.Advance(time.Second)
+	s.asks(2, tenant("a"), 0)
+	s.cycles[1].Got(messages.Queued{RetryAfter: time.Second}, messages.Dispatched{Turn: true})
+	s.cycles[2].Got(messages.Queued{RetryAfter: time.Second})
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.cycles[2].Got(messages.Dispatched{Turn: true})
+}
+
+func TestFullClassIsPassedOver(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 1)
+	s.asks(2, tenant("a"), 1)
+	s.asks(3, tenant("a"), 2)
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.turn(3)
+	s.actor.Tell(messages.TurnFailed{Request: 3, Cycle: s.cycles[3]})
+	s.turn(0)
+}
+
+// Room that changes while a request tries may be what it did not see.
+func TestRoomThatChangesDuringATurnIsTriedAgain(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 1)
+	s.turn(1)
+	s.actor.Tell(messages.RoomChanged{})
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.turn(0)
+}
+
+func TestWhoLeavesWhenTheLineIsFull(t *testing.T) {
+	s := newScene(t, flow.Limits{Requests: 3})
+	s.asks(1, tenant("a"), 0) // its turn
+	for id := messages.RequestID(2); id <= 4; id++ {
+		s.asks(id, tenant("a"), 0)
+	}
+	s.turn(1)
+	s.asks(5, tenant("b"), 0)
+	s.cycles[4].Got(messages.Evicted{Reason: messages.QueuePressure, RetryAfter: time.Second})
+	s.asks(6, messages.FlowKey{Fairness: "a", Priority: 1}, 0)
+	s.cycles[3].Got(messages.Evicted{Reason: messages.Displaced, RetryAfter: time.Second})
+	s.asks(7, tenant("b"), 0)
+	s.cycles[7].Got(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
+	s.waits(3)
+}
+
+func TestDeadCyclesHaveNoTurn(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	s.turn(1)
+	s.cycles[2].Close()
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.turn(3)
+}
+
+func TestTurnThatIsNotAnsweredIsGivenUp(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 0)
+	s.asks(2, tenant("a"), 0)
+	s.turn(1)
+	s.actor.Advance(2 * time.Second)
+	s.turn(2)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.cycles[1].Got(messages.Evicted{Reason: messages.Internal})
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.actor.Advance(2 * time.Second)
+	if got := s.metric("signalbox_flow_turns_overdue_total"); got != 1 {
+		t.Errorf("%v turns were overdue, want 1", got)
+	}
+	s.waits(0)
+}
+
+func TestCrashAnswersAllWhoWait(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	s.turn(1)
+	s.actor.Crash()
+	s.cycles[2].Got(messages.Evicted{Reason: messages.Internal})
+	s.cycles[3].Got(messages.Evicted{Reason: messages.Internal})
+	s.waits(0)
+	s.play()
+	s.cycles[1].Got() // it may be picked for
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.cycles[1].Got(messages.Evicted{Reason: messages.Internal})
+}
+
+func TestNewSettingsHoldForThoseWhoCome(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(4) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	s.turn(1)
+	s.settings.Limits.Requests = 2
+	s.actor.Tell(messages.QueueingReplaced{})
+	s.waits(3)
+	s.asks(5, tenant("a"), 0)
+	s.cycles[5].Got(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
+}
+
+// RetryAfter follows how fast requests leave.
+func TestRetryAfterIsWhatTheLineTakes(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(60) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	for id := range messages.RequestID(11) {
+		s.turn(id + 1)
+		s.actor.Advance(time.Second)
+		s.actor.Tell(messages.WaitEnded{Request: id + 1})
+	}
+	s.asks(100, tenant("a"), 0)
+	for _, m := range s.cycles[100].Told() {
+		if q, ok := m.(messages.Queued); !ok || q.Ahead != 48 || q.RetryAfter != 48*time.Second {
+			t.Errorf("%+v, want 48 ahead, which take 48 s at one a second", m)
+		}
+	}
+}
+
+// play is a line of which a test draws what happens.
+type play struct {
+	*scene
+	waiting []messages.RequestID // and not trying
+	trying  messages.RequestID   // 0 = none
+	last    messages.RequestID
+	room    bool // it may be that there is room
+}
+
+// TestEveryWaitEndsOnce draws what happens: each request has one answer to each turn, nobody waits while there may be
+// room, and what the line says is exact.
+func TestEveryWaitEndsOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := &play{scene: newScene(t, flow.Limits{Requests: rapid.Int64Range(0, 6).Draw(rt, "limit")}), room: true}
+		rt.Repeat(map[string]func(*rapid.T){
+			"comes": p.comes, "leaves": p.leaves, "fails": p.fails, "room": func(*rapid.T) {
+				p.room = true
+				p.actor.Tell(messages.RoomChanged{})
+			}, "": p.look,
+		})
+	})
+}
+
+func (p *play) comes(t *rapid.T) {
+	p.last++
+	p.waiting = append(p.waiting, p.last)
+	p.asks(p.last, messages.FlowKey{
+		Fairness: fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "flow")), Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
+	}, 0)
+}
+
+func (p *play) leaves(t *rapid.T) {
+	id := messages.RequestID(rapid.Uint64Range(0, uint64(p.last)).Draw(t, "request"))
+	p.forget(id)
+	if p.trying == id {
+		p.trying = 0
+	}
+	p.actor.Tell(messages.WaitEnded{Request: id})
+}
+
+func (p *play) fails(t *rapid.T) {
+	if p.trying == 0 {
+		t.Skip()
+	}
+	id := p.trying
+	p.trying, p.room = 0, false
+	p.waiting = append(p.waiting, id)
+	p.actor.Tell(messages.TurnFailed{Request: id, Cycle: p.cycles[id]})
+}
+
+func (p *play) forget(id messages.RequestID) {
+	p.waiting = slices.DeleteFunc(p.waiting, func(w messages.RequestID) bool { return w == id })
+}
+
+// look takes what the cycles were told, and compares.
+func (p *play) look(t *rapid.T) {
+	for id, c := range p.cycles {
+		for _, m := range c.Told() {
+			p.told(t, id, m)
+		}
+	}
+	if p.trying == 0 && p.room && len(p.waiting) > 0 {
+		t.Fatalf("%v wait, nobody tries, and there may be room", p.waiting)
+	}
+	if p.line.Waits() != (p.trying != 0 || len(p.waiting) > 0) {
+		t.Fatalf("%v wait, %d is trying: the line says %t", p.waiting, p.trying, p.line.Waits())
+	}
+	p.waits(int64(len(p.waiting)))
+}
+
+func (p *play) told(t *rapid.T, id messages.RequestID, m messages.CycleMsg) {
+	switch m.(type) {
+	case messages.Dispatched:
+		if p.trying != 0 || !slices.Contains(p.waiting, id) {
+			t.Fatalf("request %d has a turn, %d is trying", id, p.trying)
+		}
+		p.trying = id
+	case messages.Rejected, messages.Evicted:
+	default:
+		return
+	}
+	p.forget(id)
+}

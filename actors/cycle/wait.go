@@ -1,0 +1,130 @@
+package cycle
+
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// wait is what a queued request knows of its wait. Under a plan without a gate it waits for its place alone.
+type wait struct {
+	gated      bool
+	asked      messages.WaitRequested // what capacity is or was asked; set if it is gated
+	turn       time.Duration          // how long it waits at most, from asked.Arrived on
+	without    time.Duration          // how long while there is no endpoint
+	retryAfter time.Duration          // what its client is told if it waits in vain; at least a second
+}
+
+// askForPlace asks the flow shard for a place, and sets how long the request may wait.
+func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.RequestArrived) {
+	c.wait = wait{
+		gated: c.queueing != nil, turn: c.deps.Limits.Queue, without: c.deps.Limits.Queue, retryAfter: time.Second,
+	}
+	ask := messages.WaitRequested{
+		Request: c.req.ID, Flow: m.Flow, Bytes: c.req.BodyBytes, Prompt: c.req.PromptTokens, Arrived: ctx.Now(),
+		Cycle: ctx.Self(),
+	}
+	if c.wait.gated {
+		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
+		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
+		ask.Output = c.req.OutputTokens
+	}
+	c.waitFor(ctx, c.mayWait())
+	ask.Deadline = ask.Arrived.Add(c.mayWait())
+	c.wait.asked = ask
+	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow,
+		messages.AdmissionRequested{Gated: c.wait.gated, Wait: ask})
+	if !c.held.place { // the inbox of the flow shard is full
+		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	}
+}
+
+// mayWait returns how long the request may wait, as things are.
+func (c *Cycle) mayWait() time.Duration {
+	if c.wait.gated && len(c.deps.Pool.Snapshot().Endpoints) == 0 {
+		return c.wait.without
+	}
+	return c.wait.turn
+}
+
+// onQueued has the stream wait as long as the request may.
+func (c *Cycle) onQueued(ctx runtime.Context[messages.CycleMsg], m messages.Queued) {
+	if c.phase != queued {
+		return
+	}
+	c.held.wait = true
+	c.wait.retryAfter = max(c.wait.retryAfter, m.RetryAfter)
+	due := c.wait.asked.Arrived.Add(max(c.wait.turn, c.wait.without) + c.deps.Limits.Pick)
+	c.answer(ctx, messages.AnswerDue{At: due})
+}
+
+// onWaitOver refuses a request that was not dispatched in time, unless there is an endpoint again, or none any more,
+// and its time for that is not over.
+func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
+	waited := ctx.Now().Sub(c.wait.asked.Arrived)
+	switch left := c.mayWait() - waited; {
+	case over:
+		c.refuse(ctx, messages.PickFailed{Reason: messages.RequestTimeout})
+	case left > 0:
+		c.waitFor(ctx, left)
+		c.arm(ctx)
+	case len(c.deps.Pool.Snapshot().Endpoints) == 0:
+		c.refuse(ctx, messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: c.wait.retryAfter})
+	default:
+		c.refuse(ctx, messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: c.wait.retryAfter})
+	}
+}
+
+// reserve makes the request part of the load of all that was picked for it, if there is room at each. If there is not,
+// it may hold a part of it.
+func (c *Cycle) reserve(out *schedule.Outcome) bool {
+	room, tokens := c.plan.Bounds(), c.req.PromptTokens
+	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(tokens, room)
+	if !ok {
+		return false
+	}
+	c.served, c.held.pick, c.held.load = out.Ranked[0], pick, true
+	for _, s := range out.Stages {
+		pick, ok := endpoints.LoadWriter{Endpoint: s.Endpoint}.Take(tokens, room)
+		if !ok {
+			return false
+		}
+		c.held.stages = append(c.held.stages, stage{s.Endpoint, pick})
+	}
+	return true
+}
+
+// giveRoomBack takes the load of a pick back that the request does not use.
+func (c *Cycle) giveRoomBack() {
+	c.abandonProbe()
+	c.unloadStages()
+	c.letGo()
+}
+
+// waitForRoom has the request wait until there is room for it: at its former place, if it has had its turn.
+func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
+	c.giveRoomBack()
+	c.chosen = nil
+	if m.Turn {
+		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self()}
+		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
+		return
+	}
+	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, c.wait.asked)
+	if !c.held.wait { // its inbox is full
+		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	}
+}
+
+// leaveLine tells capacity that the request waits no more.
+func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
+	if c.held.wait {
+		c.held.wait = false
+		m := messages.WaitEnded{Request: c.req.ID}
+		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
+	}
+}

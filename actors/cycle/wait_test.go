@@ -1,0 +1,205 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	turnLimit  = 20 * time.Second
+	emptyLimit = 5 * time.Second
+)
+
+// bounded is a gate: an endpoint has room for one request.
+type bounded struct{ *scene }
+
+func (bounded) Saturation(*schedule.Input) float64 { return 0 }
+func (bounded) Bounds() endpoints.Room             { return endpoints.Room{Requests: 1} }
+func (b bounded) Room(in *schedule.Input, keep []bool) {
+	for i := range keep {
+		keep[i] = b.pool.Snapshot().ByID(in.Candidates().At(i).ID()).Inflight() == 0
+	}
+}
+
+// gated returns a scene whose requests wait for room, one request at each endpoint, and whose cycle has asked.
+func gated(t *testing.T) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.queueing = &flow.Settings{Default: flow.BandSettings{TTL: turnLimit}, Without: emptyLimit}
+	s.plan.HaveWait(bounded{s}, schedule.Step{Name: "room"})
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.flow.Got(messages.AdmissionRequested{Gated: true, Wait: s.waits()})
+	return s
+}
+
+// waits returns what the cycle of a gated scene says of its wait.
+func (s *scene) waits() messages.WaitRequested {
+	m := s.asks()
+	m.Deadline, m.Class = s.began.Add(turnLimit), uint64(flow.ClassOf("m", messages.Subset{}))
+	m.Output = hello.OutputTokens
+	return m
+}
+
+// fill takes all room, and returns what gives it back.
+func (s *scene) fill() (release func()) {
+	var back []func()
+	for _, e := range s.pool.Snapshot().Endpoints {
+		w := endpoints.LoadWriter{Endpoint: e}
+		pick := w.Add(12)
+		back = append(back, func() { w.Remove(pick) })
+	}
+	return func() {
+		for _, f := range back {
+			f()
+		}
+	}
+}
+
+// queuedUp returns a gated scene whose request found no room, and waits.
+func queuedUp(t *testing.T) (s *scene, release func()) {
+	t.Helper()
+	s = gated(t)
+	release = s.fill()
+	s.cycle.Tell(messages.Dispatched{})
+	s.capacity.Got(s.waits())
+	s.cycle.Tell(messages.Queued{Ahead: 2, RetryAfter: 3 * time.Second})
+	s.stream.Got(messages.AnswerDue{At: s.began.Add(turnLimit + pickLimit)})
+	return s, release
+}
+
+func TestRequestWithRoomNeverWaits(t *testing.T) {
+	s := gated(t)
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+	s.capacity.Got()
+	s.load(1, 0)
+}
+
+func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
+	s, release := queuedUp(t)
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle})
+	s.stream.Got()
+	release()
+	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second, Turn: true})
+	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+	s.capacity.Got(messages.WaitEnded{Request: 7})
+	s.load(1, 0)
+	flow.LineWriter{Line: &s.line}.Set(1)
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.capacity.Got(messages.RoomChanged{})
+	if r := s.over(messages.NoReason); r.QueueWait != 2*time.Second {
+		t.Errorf("it waited %v by its record, want 2s", r.QueueWait)
+	}
+}
+
+func TestWaitForRoomEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*scene)
+		want messages.Reason
+		tell messages.StreamMsg // nil = nothing
+	}{
+		"with its time": {func(s *scene) { s.cycle.Advance(turnLimit) }, messages.TTLExpired,
+			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3 * time.Second}},
+		"with its client": {func(s *scene) { s.cycle.Tell(messages.StreamGone{}) }, messages.ClientGone, nil},
+		"displaced": {func(s *scene) {
+			s.cycle.Tell(messages.Evicted{Reason: messages.Displaced, RetryAfter: time.Second})
+		}, messages.Displaced, messages.PickFailed{Reason: messages.Displaced, RetryAfter: time.Second}},
+		"without a place": {func(s *scene) {
+			s.cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
+		}, messages.NoCapacity, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, release := queuedUp(t)
+			c.end(s)
+			if c.tell != nil {
+				s.stream.Got(c.tell)
+			} else {
+				s.stream.Got()
+			}
+			s.capacity.Got(messages.WaitEnded{Request: 7})
+			release()
+			s.over(c.want)
+		})
+	}
+}
+
+// A request that waits while there is no endpoint waits for as long as that may take, also if endpoints come and go.
+func TestWaitForEndpoints(t *testing.T) {
+	s := gated(t)
+	all := s.pool.Snapshot().Endpoints
+	publish := func(version uint64, es []*endpoints.Endpoint) {
+		endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(version, es), nil)
+	}
+	publish(4, nil)
+	s.play()
+	s.arrive(24 * time.Hour)
+	s.flow.Told()
+	s.cycle.Tell(messages.Dispatched{})
+	if told := s.capacity.Told(); len(told) != 1 {
+		t.Fatalf("capacity was told %v, want that it waits", told)
+	}
+	publish(5, all)
+	release := s.fill()
+	s.cycle.Advance(emptyLimit)
+	s.stream.Got()
+	s.cycle.Advance(turnLimit - emptyLimit - 1)
+	s.stream.Got()
+	publish(6, nil)
+	s.cycle.Advance(1)
+	s.stream.Got(messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: time.Second})
+	release()
+}
+
+func TestInboxOfCapacityIsFull(t *testing.T) {
+	s := gated(t)
+	release := s.fill()
+	s.capacity.Close()
+	s.cycle.Tell(messages.Dispatched{})
+	s.stream.Got(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	release()
+	s.over(messages.Overloaded)
+}
+
+// What the client says can only shorten the wait.
+func TestClientsPatience(t *testing.T) {
+	for patience, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: turnLimit} {
+		s := gated(t)
+		s.play()
+		s.cycle.Tell(messages.RequestArrived{
+			Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(time.Hour), Stream: s.stream,
+			Patience: patience, TTFT: time.Second,
+		})
+		got := s.flow.Told()[0].(messages.AdmissionRequested).Wait
+		if got.Deadline != s.cycle.Clock().Add(want) || got.TTFT != time.Second {
+			t.Errorf("patience %v: asked %+v, want a deadline after %v", patience, got, want)
+		}
+		s.cycle.Advance(want)
+		s.stream.Got(messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: time.Second})
+	}
+}
+
+// The cycle whose pick and another one's meet at the last place waits, and holds nothing.
+func TestLastPlaceIsTakenOnce(t *testing.T) {
+	s := gated(t)
+	s.plan.Profiles()[0].Picker.Picker = racing{s}
+	s.cycle.Tell(messages.Dispatched{})
+	s.capacity.Got(s.waits())
+	s.stream.Got()
+	s.load(1, 0)
+}
+
+// racing picks the first endpoint, at which another request takes the last place meanwhile.
+type racing struct{ *scene }
+
+func (racing) Most() int { return 1 }
+func (r racing) Pick(_ *schedule.Input, _ []float32, ranked []int) []int {
+	endpoints.LoadWriter{Endpoint: r.pool.Snapshot().Endpoints[0]}.Add(12)
+	return append(ranked, 0)
+}

@@ -1,0 +1,264 @@
+package config
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+)
+
+// Limits of bands that set none.
+const (
+	bandRequests = 5000
+	bandBytes    = 1_000_000_000
+)
+
+// detector finds the saturation detector: the one that the file names, or the default one if it has a request to decide
+// over, and something to read. With the feature gate flowControl on, it decides over all.
+func (l *loader) detector(doc *document) {
+	ref := doc.FlowControl.SaturationDetector
+	x := l.detectorAt("flowControl.saturationDetector", ref)
+	if older := doc.older.detector; older != nil {
+		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
+		if found := l.detectorAt("saturationDetector", older); ref == nil {
+			ref, x = older, found
+		}
+	}
+	sheddable := false
+	for _, priority := range l.config.Priorities {
+		sheddable = sheddable || priority < 0
+	}
+	switch {
+	case ref != nil:
+	case l.gated && !l.config.Metrics.Enabled:
+		l.Fail("flowControl.saturationDetector", "missing: no metrics page is read, so %s would find every server "+
+			"full; name a concurrency-detector", defaultDetector)
+	case !sheddable && !l.gated:
+	case l.config.Metrics.Enabled:
+		x = l.defaultDetector()
+	default:
+		l.Warn("objectives", "no metrics page is read, so requests of negative priority are not refused while the "+
+			"pool is saturated")
+	}
+	if l.from.gate.detector = x; x != nil {
+		l.declare(x)
+	}
+}
+
+// leaveToGate takes the detector out of the profiles that have it as a filter if requests wait for room: the gate asks
+// it before the filters of every profile, and a filter that leaves no server would have the request refused.
+func (l *loader) leaveToGate(profiles []schedule.Profile) {
+	x := l.from.gate.detector
+	if x == nil || !l.gated {
+		return
+	}
+	for i := range profiles {
+		profiles[i].Filters = slices.DeleteFunc(profiles[i].Filters, func(f schedule.FilterStep) bool {
+			return f.Name == x.name && f.Type == x.typ
+		})
+	}
+}
+
+// detectorAt returns the detector that a section names; nil = the section is absent, or there is a problem with it.
+func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
+	if ref == nil {
+		return nil
+	}
+	path += ".pluginRef"
+	if ref.PluginRef == defaultDetector && l.named[defaultDetector] == nil {
+		return l.defaultDetector()
+	}
+	x := l.find(path, ref.PluginRef)
+	if x == nil {
+		return nil
+	}
+	if _, ok := x.plugin.(schedule.Detector); !ok {
+		l.Fail(path, "%s is of type %s, want a saturation detector, such as %s", x.name, x.typ, defaultDetector)
+		return nil
+	}
+	return x
+}
+
+// defaultDetector returns the detector that holds if the file names none.
+func (l *loader) defaultDetector() *instance {
+	if x := l.named[defaultDetector]; x != nil && x.typ == defaultDetector {
+		x.used = true
+		return x
+	}
+	return &instance{name: defaultDetector, typ: defaultDetector, plugin: construct(defaultDetector)}
+}
+
+// flowControl checks the section. While its feature gate is off, only its detector has an effect.
+func (l *loader) flowControl(doc *document) {
+	s := &doc.FlowControl
+	l.nonNegative("flowControl.maxBytes", s.MaxBytes)
+	l.nonNegative("flowControl.maxRequests", s.MaxRequests)
+	l.ttl("flowControl.defaultRequestTTL", &s.DefaultRequestTTL)
+	l.ttl("flowControl.noEndpointRequestTTL", s.NoEndpointRequestTTL)
+	q := &queueing{ttl: s.DefaultRequestTTL}
+	q.standard = l.band("flowControl.defaultPriorityBand", s.DefaultPriorityBand, s)
+	q.negative = l.band("flowControl.defaultNegativePriorityBand", s.DefaultNegativePriorityBand, s)
+	seen := map[int]bool{}
+	for i := range s.PriorityBands {
+		b, at := &s.PriorityBands[i], "flowControl."+item("priorityBands", i)
+		q.bands = append(q.bands, l.band(at, b, s))
+		if seen[b.Priority] {
+			l.Fail(at+".priority", "a second band of priority %d, want one", b.Priority)
+		}
+		seen[b.Priority] = true
+	}
+	q.usageLimit = l.policy("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, usageLimitTypes)
+	if l.gated {
+		if s.EnableEviction {
+			l.Fail("flowControl.enableEviction", "has no effect yet, only false does")
+		}
+		if x := q.usageLimit; x != nil && x.plugin.(*StaticUsageLimit).Threshold != 1 {
+			l.Fail(cmp.Or(x.path, "plugins")+".parameters.threshold", "has no effect yet, only 1 does")
+		}
+		l.from.gate.queueing, l.config.Queueing = q, q.settings(s)
+		return
+	}
+	more := slices.ContainsFunc(strictyaml.FieldsOf(reflect.TypeFor[flowControlSection]()),
+		func(f strictyaml.Field) bool {
+			return f.Name != "saturationDetector" && l.Written("flowControl."+f.Name)
+		})
+	switch detector := l.Written("flowControl.saturationDetector"); {
+	case detector && more:
+		l.Warn("flowControl", "the feature gate flowControl is off, so only its saturationDetector has an effect")
+	case !detector && l.Written("flowControl"):
+		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	}
+}
+
+// queueing says how requests wait, with the plugins that decide over it.
+type queueing struct {
+	standard, negative band
+	bands              []band        // of single priorities
+	ttl                time.Duration // of the section
+	usageLimit         *instance
+}
+
+// plugins returns all of them, some twice; nil has none.
+func (q *queueing) plugins() []*instance {
+	if q == nil {
+		return nil
+	}
+	all := []*instance{q.usageLimit}
+	for _, b := range append([]band{q.standard, q.negative}, q.bands...) {
+		all = append(all, b.fairness, b.ordering)
+	}
+	return all
+}
+
+// band is one of its bands.
+type band struct {
+	*bandSection
+	ttl                time.Duration
+	fairness, ordering *instance // nil = there is a problem with them
+}
+
+// band checks the section of a band; nil = its defaults.
+func (l *loader) band(path string, b *bandSection, of *flowControlSection) band {
+	if b == nil {
+		b = &bandSection{}
+	}
+	l.priority(path+".priority", b.Priority)
+	l.nonNegative(path+".maxBytes", b.MaxBytes)
+	l.nonNegative(path+".maxRequests", b.MaxRequests)
+	l.ttl(path+".defaultRequestTTL", b.DefaultRequestTTL)
+	ttl := of.DefaultRequestTTL
+	if b.DefaultRequestTTL != nil {
+		ttl = *b.DefaultRequestTTL
+	}
+	return band{
+		b, ttl, l.policy(path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
+		l.policy(path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
+	}
+}
+
+// policy returns the plugin that a reference names, of one of these types; "" = the first of them. nil = there is a
+// problem with it.
+func (l *loader) policy(path, name string, types []string) *instance {
+	if name == "" || name == types[0] && l.named[name] == nil {
+		if x := l.defaulted[types[0]]; x != nil {
+			return x
+		}
+		x := &instance{name: types[0], typ: types[0], plugin: construct(types[0])}
+		l.defaulted[types[0]] = x
+		return x
+	}
+	x := l.find(path, name, types...)
+	if x == nil {
+		return nil
+	}
+	if _, unsupported := x.plugin.(*idle); unsupported && l.gated {
+		l.Fail(path, "%s is not supported yet", x.typ)
+		return nil
+	}
+	return x
+}
+
+// settings returns what the section says.
+func (q *queueing) settings(s *flowControlSection) *flow.Settings {
+	out := &flow.Settings{
+		Limits:  flow.Limits{Requests: int64(s.MaxRequests), Bytes: int64(s.MaxBytes)},
+		Bands:   map[int]flow.BandSettings{},
+		Default: q.standard.settings(), Negative: q.negative.settings(), Without: s.DefaultRequestTTL,
+	}
+	if s.NoEndpointRequestTTL != nil {
+		out.Without = *s.NoEndpointRequestTTL
+	}
+	for i := range q.bands {
+		out.Bands[q.bands[i].Priority] = q.bands[i].settings()
+	}
+	out.BuiltIn = (&band{}).policies()
+	return out
+}
+
+func (b *band) settings() flow.BandSettings {
+	return flow.BandSettings{
+		Limits: flow.Limits{
+			Requests: cmp.Or(int64(b.MaxRequests), bandRequests), Bytes: cmp.Or(int64(b.MaxBytes), bandBytes),
+		},
+		Policies: b.policies(), TTL: b.ttl,
+	}
+}
+
+// policies returns those of the band, and the first types in the place of those that have a problem.
+func (b *band) policies() flow.Policies {
+	p := flow.Policies{
+		Ordering: construct(orderingTypes[0]).(flow.Ordering), Fairness: construct(fairnessTypes[0]).(flow.Fairness),
+		Queue: new(queues.ListQueue),
+	}
+	if b.ordering != nil {
+		if ordering, ok := b.ordering.plugin.(flow.Ordering); ok {
+			p.Ordering = ordering
+		}
+	}
+	if b.fairness != nil {
+		if fair, ok := b.fairness.plugin.(flow.Fairness); ok {
+			p.Fairness = fair
+		}
+	}
+	if !p.Queue.Can().Has(p.Ordering.Needs()) {
+		p.Queue = new(queues.MaxMinHeap)
+	}
+	return p
+}
+
+func (l *loader) nonNegative(path string, q strictyaml.Quantity) {
+	if q < 0 {
+		l.Fail(path, "got %d, want 0 or more", q)
+	}
+}
+
+func (l *loader) ttl(path string, d *time.Duration) {
+	if d != nil && *d < 0 {
+		l.Fail(path, "got %v, want 0s or more", *d)
+	}
+}

@@ -1,0 +1,111 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
+	"github.com/signalbox-epp/signalbox/engine/queues"
+)
+
+const gateOn = newHead + "featureGates: [flowControl]\n"
+
+func arrivalOrder() flow.Policies {
+	return flow.Policies{
+		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+	}
+}
+
+func TestLoadFlowControl(t *testing.T) {
+	standard := flow.BandSettings{
+		Limits: flow.Limits{Requests: 5000, Bytes: 1e9}, Policies: arrivalOrder(), TTL: time.Minute,
+	}
+	tenants := flow.BandSettings{
+		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second,
+		Policies: flow.Policies{
+			Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+		},
+	}
+	for name, c := range map[string]struct {
+		data string
+		want flow.Settings
+	}{
+		"the gate alone": {gateOn, flow.Settings{
+			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
+			Without: time.Minute,
+		}},
+		"all of it": {gateOn + `plugins:
+- {type: round-robin-fairness-policy, name: turns}
+- {type: edf-ordering-policy}
+- {type: static-usage-limit-policy, parameters: {threshold: 1}}
+flowControl:
+  maxBytes: 8Gi
+  maxRequests: 1k
+  defaultRequestTTL: 5s
+  noEndpointRequestTTL: 0s
+  priorityBands:
+  - {priority: 2, maxRequests: 7, maxBytes: 2G, fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
+  defaultNegativePriorityBand: {defaultRequestTTL: 1m, fairnessPolicyRef: global-strict-fairness-policy}
+  usageLimitPolicyPluginRef: static-usage-limit-policy
+`, flow.Settings{
+			Limits:  flow.Limits{Requests: 1000, Bytes: 8 << 30},
+			Bands:   map[int]flow.BandSettings{2: tenants},
+			Default: flow.BandSettings{Limits: standard.Limits, Policies: arrivalOrder(), TTL: 5 * time.Second},
+			Negative: flow.BandSettings{
+				Limits: standard.Limits, Policies: arrivalOrder(), TTL: time.Minute,
+			}, BuiltIn: arrivalOrder(),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(c.data), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, *got.Queueing); d != "" {
+				t.Errorf("want -, got +:\n%s", d)
+			}
+			if !got.Plan.Gated() || len(got.Warnings) > 1 {
+				t.Errorf("gated %t, warnings %v", got.Plan.Gated(), got.Warnings)
+			}
+			shown, err := Show([]byte(c.data), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Load(shown, three)
+			if err != nil || !reflect.DeepEqual(got.Queueing, again.Queueing) {
+				t.Errorf("%v, what is shown means something else:\n%s", err, shown)
+			}
+			if twice, err := Show(shown, three); err != nil || string(twice) != string(shown) {
+				t.Errorf("%v, shown again:\n%s", err, cmp.Diff(string(shown), string(twice)))
+			}
+		})
+	}
+}
+
+// With the gate on, the detector says where there is room.
+func TestLoadGate(t *testing.T) {
+	const bounded = "plugins: [{type: concurrency-detector, parameters: {maxConcurrency: 3, headroom: 0.5}}]\n" +
+		"flowControl: {saturationDetector: {pluginRef: concurrency-detector}}"
+	got, err := Load([]byte(gateOn+bounded), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if room := got.Plan.Bounds(); room.Requests != 5 || room.Tokens != 0 {
+		t.Errorf("bounds %+v, want 5 requests", room)
+	}
+	if by := got.Plan.Detector(); by.Name != "concurrency-detector" || len(by.Reads) != 1 {
+		t.Errorf("%+v says where there is room", by)
+	}
+	if n := len(got.Plan.Profiles()[0].Filters); n != 0 {
+		t.Errorf("the default profile has it as one of %d filters, which would refuse what is to wait", n)
+	}
+	without, err := Load([]byte(newHead+bounded), three)
+	if err != nil || without.Plan.Gated() || without.Plan.Bounds().Requests != 0 || without.Queueing != nil {
+		t.Errorf("%v, the gate is off, and there is one", err)
+	}
+}

@@ -1,0 +1,40 @@
+package flow
+
+import (
+	"sync/atomic"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Line says how many requests wait, or have a turn that they have not answered. The actor that owns Queues writes it,
+// by its LineWriter; everyone may read it.
+//
+// A reader that gives room back looks at the line after that, and the writer counts a request in before it looks for
+// room: so one of them always sees the other, and no request waits while there is room.
+type Line struct{ waiting atomic.Int64 }
+
+// Waits reports whether a request waits.
+func (l *Line) Waits() bool { return l.waiting.Load() > 0 }
+
+// Len returns how many do.
+func (l *Line) Len() int { return int(l.waiting.Load()) }
+
+// LineWriter is the handle by which the owner of Queues writes a line.
+type LineWriter struct{ *Line }
+
+// Set sets how many requests wait.
+func (w LineWriter) Set(n int64) { w.waiting.Store(n) }
+
+// Bell tells the owner of Queues that an endpoint may have room which had none. It is silent while nothing waits, and
+// the zero Bell always.
+type Bell struct {
+	Line *Line
+	To   messages.Sink[messages.CapacityMsg]
+}
+
+// Ring tells it. Whoever rings has made the room first.
+func (b Bell) Ring() {
+	if b.Line != nil && b.Line.Waits() {
+		b.To.Tell(messages.RoomChanged{})
+	}
+}

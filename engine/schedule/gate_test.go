@@ -1,0 +1,166 @@
+package schedule_test
+
+import (
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// gate has room at some endpoints, by their place in the pool.
+type gate struct {
+	room  map[int]bool
+	asked int
+}
+
+func (*gate) Saturation(*schedule.Input) float64 { return 0 }
+func (*gate) Bounds() endpoints.Room             { return endpoints.Room{Requests: 3} }
+func (g *gate) Room(in *schedule.Input, keep []bool) {
+	g.asked++
+	for i := range keep {
+		keep[i] = g.room[int(in.Candidates().At(i).ID().Slot)]
+	}
+}
+
+// guarded has the plan of a scene ask a gate, and returns it.
+func (s *scene) guarded(places ...int) *gate {
+	g := &gate{room: map[int]bool{}}
+	for _, at := range places {
+		g.room[at] = true
+	}
+	s.planned().HaveWait(g, schedule.Step{Name: "room", Meter: 3})
+	return g
+}
+
+func TestPickKeepsToRoom(t *testing.T) {
+	s := newScene(t, 3)
+	s.guarded(2, 1)
+	out := s.run()
+	s.ranked(out, 1, 2)
+	run := out.Decision.Profiles.At(0)
+	if got := run.Filters.At(0); got.Plugin != "room" || got.Kept.At(0) || !got.Kept.At(1) || !got.Kept.At(2) {
+		t.Errorf("the record says that the gate left %+v", got)
+	}
+	if s.counts.ran[3] != 1 {
+		t.Errorf("the gate was timed %d times, want 1", s.counts.ran[3])
+	}
+}
+
+func TestGateThatDropsNothingLeavesNoTrace(t *testing.T) {
+	s := newScene(t, 2)
+	s.guarded(0, 1)
+	out := s.run()
+	s.ranked(out, 0, 1)
+	if n := out.Decision.Profiles.At(0).Filters.Len(); n != 0 {
+		t.Errorf("%d filters in the record, want none", n)
+	}
+}
+
+func TestRequestWithoutRoomIsToWait(t *testing.T) {
+	s := newScene(t, 3)
+	s.guarded()
+	out := s.run()
+	s.failed(out, messages.NoCapacity, "no endpoint that it may use has room")
+	if !out.Full {
+		t.Error("the outcome does not say that it is for want of room")
+	}
+}
+
+// An endpoint that filters drop is no place to wait for, and one that they keep is, however many others have room.
+func TestWaitIsForWhatFiltersKeep(t *testing.T) {
+	for name, c := range map[string]struct {
+		room []int
+		keep int // the place that the filter keeps; -1 = none
+		full bool
+	}{
+		"room elsewhere":     {[]int{0, 1}, 2, true},
+		"room nowhere":       {nil, 2, true},
+		"none is kept":       {[]int{0, 1}, -1, false},
+		"none is kept, full": {nil, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3)
+			s.filter("only", func(in *schedule.Input, keep []bool) {
+				for i := range keep {
+					keep[i] = int(in.Candidates().At(i).ID().Slot) == c.keep
+				}
+			})
+			s.guarded(c.room...)
+			out := s.run()
+			if out.Full != c.full || out.Reason == messages.NoReason {
+				t.Errorf("full %t, want %t; %v %s", out.Full, c.full, out.Reason, out.Detail)
+			}
+			if want := messages.NoEndpoints; !c.full && out.Reason != want {
+				t.Errorf("reason %v, want %v", out.Reason, want)
+			}
+		})
+	}
+}
+
+func TestEmptyPoolIsWaitedForBehindAGate(t *testing.T) {
+	s := newScene(t, 0)
+	if out := s.run(); out.Full {
+		t.Error("without a gate a request is to wait for endpoints")
+	}
+	s.guarded()
+	if out := s.run(); !out.Full || out.Reason != messages.NoEndpoints {
+		t.Errorf("full %t, %v; want to wait", out.Full, out.Reason)
+	}
+}
+
+// A detector that only knows the whole pool makes it full as a whole.
+func TestDetectorOfTheWholePoolIsAGate(t *testing.T) {
+	s := newScene(t, 2)
+	full := .9
+	s.planned().HaveWait(detectFunc(func(*schedule.Input) float64 { return full }), schedule.Step{Name: "full"})
+	s.ranked(s.run(), 0, 1)
+	full = 1
+	if out := s.run(); !out.Full {
+		t.Error("it is not full")
+	}
+}
+
+// What an earlier request found does not count for one that no profile ran for.
+func TestWantOfRoomIsThatOfOneRequest(t *testing.T) {
+	s := newScene(t, 2)
+	s.guarded()
+	if out := s.run(); !out.Full {
+		t.Fatal("it is not full")
+	}
+	s.handler, s.plan = nowhere{}, nil
+	s.guarded()
+	if out := s.run(); out.Full || out.Reason != messages.Internal {
+		t.Errorf("full %t, %v; want a fault of the handler", out.Full, out.Reason)
+	}
+}
+
+// nowhere names a profile that is not there.
+type nowhere struct{ once }
+
+func (nowhere) Next(*schedule.Course) schedule.Run { return schedule.Run{Profile: 9} }
+
+// A run that could be left out is waited for, too: without its stage the request would be all work of one endpoint.
+func TestOptionalRunWaitsForRoom(t *testing.T) {
+	s := newScene(t, 2)
+	s.profiles = append(s.profiles, schedule.Profile{Name: "second", Picker: picker("best", byTotal)})
+	s.handler = optionalFirst{}
+	g := s.guarded()
+	if out := s.run(); !out.Full || g.asked != 1 {
+		t.Errorf("full %t after %d runs, want to wait after the first", out.Full, g.asked)
+	}
+	g.room[0] = true
+	s.ranked(s.run(), 0)
+}
+
+// optionalFirst runs two profiles, of which the second serves.
+type optionalFirst struct{}
+
+func (optionalFirst) Next(c *schedule.Course) schedule.Run {
+	if n := c.Results().Len(); n < 2 {
+		return schedule.Run{Profile: n, Optional: n == 0}
+	}
+	return schedule.Run{Profile: -1}
+}
+
+func (optionalFirst) Primary(*schedule.Course) int { return 1 }

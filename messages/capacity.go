@@ -1,0 +1,84 @@
+package messages
+
+import "time"
+
+// CapacityMsg is what the capacity actor receives: the holder of all requests that wait for room.
+//
+//sumtype:decl
+type CapacityMsg interface{ capacityMsg() }
+
+// CapacityStarted begins an incarnation of the capacity actor, at which nothing waits.
+//
+//	From:  runtime root
+//	To:    capacity, first
+//	Reply: none
+type CapacityStarted struct{}
+
+// WaitRequested asks for a turn, and for a place in the line until then.
+//
+//	From:  flow, for a request that came while others wait; cycle, when no endpoint had room for it
+//	To:    capacity
+//	Reply: Queued, then exactly one of Dispatched, Rejected, Evicted to Cycle, unless WaitEnded comes first
+type WaitRequested struct {
+	Request  RequestID
+	Flow     FlowKey
+	Class    uint64 // of requests that the same endpoints can serve
+	Bytes    int64  // of the body that are held for it; 0 = none
+	Prompt   int    // tokens, estimated; 0 = unknown
+	Output   int    // tokens, at most; 0 = unknown
+	Arrived  time.Time
+	Deadline time.Time     // of the wait; never zero
+	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
+	Cycle    Sink[CycleMsg]
+}
+
+// WaitEnded says that a request does not wait any more: an endpoint was picked for it, or it has ended. A request that
+// is not known is no error.
+//
+//	From:  cycle, once for each wait of which it knows; flow, for the requests for which it told WaitRequested
+//	To:    capacity
+//	Reply: none
+type WaitEnded struct{ Request RequestID }
+
+// TurnFailed says that no endpoint had room for a request whose turn it was. It waits on, at its former place.
+//
+//	From:  cycle, instead of WaitEnded, after a Dispatched with Turn
+//	To:    capacity
+//	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
+type TurnFailed struct {
+	Request RequestID
+	Cycle   Sink[CycleMsg]
+}
+
+// RoomChanged says that an endpoint may have room which had none. It is told only while requests wait.
+//
+//	From:  cycle, pool, scraper, outlier
+//	To:    capacity
+//	Reply: none
+type RoomChanged struct{}
+
+// QueueingReplaced says that another configuration is in force, by which requests wait that come from now on.
+//
+//	From:  runtime root
+//	To:    capacity
+//	Reply: none
+type QueueingReplaced struct{}
+
+// TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue.
+//
+//	From:  capacity, to itself
+//	To:    capacity
+//	Reply: none
+type TurnOverdue struct {
+	Turn uint64 // number of the turn, from 1
+}
+
+func (CapacityStarted) capacityMsg()  {}
+func (WaitRequested) capacityMsg()    {}
+func (WaitEnded) capacityMsg()        {}
+func (TurnFailed) capacityMsg()       {}
+func (RoomChanged) capacityMsg()      {}
+func (QueueingReplaced) capacityMsg() {}
+func (TurnOverdue) capacityMsg()      {}
+
+func (WaitRequested) Refusable() {}

@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// gatedText has requests wait for servers that take two at a time, six requests at most.
+const gatedText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 2}}
+- {type: round-robin-fairness-policy}
+- {type: random-picker}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  maxRequests: 6
+  defaultRequestTTL: 20s
+  defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
+objectives: [{name: urgent, priority: 5}, {name: batch, priority: -1}]
+`
+
+const places = 2 // of a server
+
+// heldServer is a model server that answers when it is told to.
+type heldServer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	prompts []string // of the requests that it works on, in the order in which they came
+	began   []string // of all that ever came
+	most    int      // that it worked on at a time
+	free    bool     // it answers at once
+	answer  *sync.Cond
+}
+
+func newHeldServer(t *testing.T) *heldServer {
+	t.Helper()
+	m := &heldServer{}
+	m.answer = sync.NewCond(&m.mu)
+	m.Server = httptest.NewServer(http.HandlerFunc(m.serve))
+	t.Cleanup(func() {
+		m.release(-1)
+		m.Close()
+	})
+	return m
+}
+
+func (m *heldServer) address() string { return strings.TrimPrefix(m.URL, "http://") }
+
+func (m *heldServer) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		http.NotFound(w, r)
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	prompt := r.Header.Get("X-Prompt")
+	m.mu.Lock()
+	m.prompts, m.began = append(m.prompts, prompt), append(m.began, prompt)
+	m.most = max(m.most, len(m.prompts))
+	for !m.free && slices.Contains(m.prompts, prompt) {
+		m.answer.Wait()
+	}
+	m.prompts = slices.DeleteFunc(m.prompts, func(p string) bool { return p == prompt })
+	m.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","choices":[]}`)
+}
+
+// release has the server answer so many requests, the oldest first; -1 = all, and those that come.
+func (m *heldServer) release(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free = n < 0
+	if n > 0 {
+		m.prompts = m.prompts[min(n, len(m.prompts)):]
+	}
+	m.answer.Broadcast()
+}
+
+// works waits until the server works on so many requests, after so many ever came.
+func (m *heldServer) works(t *testing.T, on, ever int) {
+	t.Helper()
+	eventually(t, 10*time.Second, fmt.Sprintf("the server works on %d of %d", on, ever), func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.prompts) == on && len(m.began) == ever
+	})
+}
+
+// gated is a server behind Envoy and a picker whose requests wait.
+type gated struct {
+	*testing.T
+	*stack
+	server  *heldServer
+	answers map[string]chan answer // by prompt
+}
+
+func newGated(t *testing.T, bootstrap string, flags ...string) *gated {
+	t.Helper()
+	server, file := newHeldServer(t), filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(gatedText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags = append([]string{"--config-file", file}, flags...)
+	stack := startStackWith(t, bootstrap, []string{server.address()}, flags...)
+	return &gated{t, stack, server, map[string]chan answer{}}
+}
+
+// sends begins a request, with more headers.
+func (g *gated) sends(prompt string, header ...string) {
+	g.Helper()
+	h := http.Header{"X-Prompt": {prompt}}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	back := make(chan answer, 1)
+	g.answers[prompt] = back
+	go func() {
+		back <- g.client.do(g.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, prompt, 2, false), h)
+	}()
+}
+
+// waits waits until so many requests wait for room.
+func (g *gated) waits(n int) {
+	g.Helper()
+	eventually(g.T, 5*time.Second, fmt.Sprintf("%d requests wait", n), func() bool {
+		return g.picker.metric("signalbox_flow_waiting_requests") == float64(n)
+	})
+}
+
+// got wants a request to have this status and, if it was refused, this reason.
+func (g *gated) got(prompt string, status int, reason string) answer {
+	g.Helper()
+	select {
+	case a := <-g.answers[prompt]:
+		if a.err != nil || a.status != status || a.header.Get("x-llm-d-request-dropped-reason") != reason {
+			g.Errorf("%s: want %d %s, got %s", prompt, status, reason, a.String())
+		}
+		return a
+	case <-time.After(20 * time.Second):
+		g.Fatalf("%s: no answer", prompt)
+		return answer{}
+	}
+}
+
+// TestEnvoyRequestsWaitForRoom plays a line behind both lanes: nobody is sent to a full server, the right one is next,
+// and each that is not served is told so.
+func TestEnvoyRequestsWaitForRoom(t *testing.T) {
+	for _, bootstrap := range []string{overrideHost, overrideHostFull} {
+		t.Run(bootstrap[strings.LastIndexByte(bootstrap, '/')+1:], func(t *testing.T) {
+			g := newGated(t, bootstrap)
+			g.sends("first")
+			g.sends("second")
+			g.server.works(t, places, 2)
+			g.sends("hasty", "x-llm-d-inference-ttl", "300ms")
+			a := g.got("hasty", http.StatusTooManyRequests, "rejected-ttl-expired")
+			if after, err := strconv.Atoi(a.header.Get("retry-after")); err != nil || after < 1 ||
+				!strings.Contains(a.body, `"code":"rejected-ttl-expired"`) {
+				t.Errorf("retry-after %q, body %s", a.header.Get("retry-after"), a.body)
+			}
+			if waited := a.ended.Sub(a.sent); waited < 300*time.Millisecond || waited > 800*time.Millisecond {
+				t.Errorf("it waited %v, want 300 ms, and 250 ms more at most", waited)
+			}
+			for i, header := range [][]string{
+				{"x-llm-d-inference-objective", "batch"}, {"x-llm-d-inference-fairness-id", "a"},
+				{"x-llm-d-inference-fairness-id", "a"}, {"x-llm-d-inference-fairness-id", "b"},
+				{"x-llm-d-inference-objective", "urgent"}, {"x-llm-d-inference-fairness-id", "b"},
+			} {
+				g.sends(strconv.Itoa(i), header...)
+				g.waits(i + 1)
+			}
+			g.sends("too many", "x-llm-d-inference-objective", "batch")
+			g.got("too many", http.StatusTooManyRequests, "rejected-saturated")
+			g.sends("more urgent", "x-llm-d-inference-objective", "urgent")
+			g.got("0", http.StatusTooManyRequests, "evicted-priority")
+			for i := range 6 {
+				g.server.release(1)
+				g.server.works(t, places, 3+i)
+			}
+			g.server.release(-1)
+			for prompt := range g.answers {
+				if !slices.Contains([]string{"hasty", "too many", "0"}, prompt) {
+					g.got(prompt, http.StatusOK, "")
+				}
+			}
+			want := []string{"first", "second", "4", "more urgent", "1", "3", "2", "5"}
+			if slices.Sort(g.server.began[:2]); !slices.Equal(g.server.began, want) {
+				t.Errorf("the server saw %v, want %v", g.server.began, want)
+			}
+			if g.server.most != places {
+				t.Errorf("it worked on %d at a time, want %d", g.server.most, places)
+			}
+			g.picker.idle(t)
+			g.waits(0)
+		})
+	}
+}
+
+// TestEnvoyLineEndsWithThePicker: whoever waits has one answer when the picker is told to end, and when it is killed.
+func TestEnvoyLineEndsWithThePicker(t *testing.T) {
+	for name, end := range map[string]func(*gated){
+		"told":   func(g *gated) { g.picker.signal(g.T, syscall.SIGTERM) },
+		"killed": func(g *gated) { g.picker.kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGated(t, overrideHost, "--drain-delay", "500ms", "--drain-timeout", "1s")
+			g.sends("first")
+			g.sends("second")
+			g.server.works(t, places, 2)
+			for i := range 5 {
+				g.sends(strconv.Itoa(i))
+				g.waits(i + 1)
+			}
+			end(g)
+			for i := range 5 {
+				select {
+				case a := <-g.answers[strconv.Itoa(i)]:
+					if a.err != nil || a.status < 500 {
+						t.Errorf("request %d: %s", i, a.String())
+					}
+					if reason := a.header.Get("x-llm-d-request-dropped-reason"); name == "told" &&
+						reason != "rejected-shutting-down" {
+						t.Errorf("request %d: reason %q", i, reason)
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("request %d: no answer", i)
+				}
+			}
+		})
+	}
+}
+
+// TestEnvoyRequestsWaitForServers: with the gate on, an empty pool is waited for, and the server that comes serves.
+func TestEnvoyRequestsWaitForServers(t *testing.T) {
+	g := newGated(t, overrideHost)
+	g.picker.setEndpoints(t, nil)
+	g.picker.pooled(t, 0)
+	g.sends("early")
+	g.waits(1)
+	g.server.release(-1)
+	g.picker.setEndpoints(t, []string{g.server.address()})
+	g.got("early", http.StatusOK, "")
+}

@@ -1,0 +1,73 @@
+package planted
+
+import "testing"
+
+// gate has faults in how requests wait for room.
+var gate = map[string]contract{
+	"a request that finds no room is refused": {fault{
+		file: "actors/cycle/wait.go", was: "func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], " +
+			"m messages.Dispatched) {\n",
+		is: "func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], " +
+			"m messages.Dispatched) {\n\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n",
+	}, "actors/cycle", "Test"},
+	"who takes the last place is not asked": {fault{
+		file: "engine/endpoints/load.go", was: "if old >= int64(below) {", is: "if false {",
+	}, ".", "TestBoundIsNeverExceeded"},
+	"two pick at once for one place": {fault{
+		file: "engine/endpoints/load.go", was: "if word.CompareAndSwap(old, old+n) {",
+		is: "if word.Store(old + n); true {",
+	}, "engine/endpoints", "TestTakeKeepsToTheRoomUnderConcurrency"},
+	"room that is given back is not told": {fault{
+		file: "actors/cycle/holdings.go", was: "c.held.load = false\n\t\tc.deps.Bell.Ring()",
+		is: "c.held.load = false",
+	}, ".", "TestOrderHoldsOverAllLoops"},
+	"room that changes during a turn is not noticed": {fault{
+		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n", is: "",
+	}, "actors/capacity", "Test"},
+	"a full class holds up the others": {fault{
+		file: "actors/capacity/capacity.go", was: "return !a.full[e.Class]", is: "return len(a.full) == 0",
+	}, "actors/capacity", "Test"},
+	"a class stays full for ever": {fault{
+		file: "actors/capacity/capacity.go", was: "clear(a.full)\n", is: "",
+	}, "actors/capacity", "Test"},
+	"a turn is waited for without end": {fault{
+		file: "actors/capacity/capacity.go",
+		was:  "a.turn.timer = ctx.After(turnWithin, messages.TurnOverdue{Turn: a.turn.number})",
+		is:   "a.turn.timer = ctx.After(1e6*turnWithin, messages.TurnOverdue{Turn: a.turn.number})",
+	}, "actors/capacity", "Test"},
+	"a crash of capacity answers nobody": {fault{
+		file: "actors/capacity/capacity.go", was: "e.Cycle.Tell(failed)", is: "_ = e",
+	}, "actors/capacity", "Test"},
+	"requests pass those that wait": {fault{
+		file: "actors/flow/flow.go", was: "m.Gated && f.bell.Line.Waits()", is: "false",
+	}, "actors/flow", "Test"},
+	"one who leaves before it has heard of its wait stays in the line": {fault{
+		file: "actors/flow/flow.go", was: "f.bell.To.Tell(messages.WaitEnded(m))", is: "",
+	}, "actors/flow", "Test"},
+	"a request that is put back loses its turn": {fault{
+		file: "engine/flow/queues.go", was: "f.account.Served = e.before", is: "_ = f",
+	}, "engine/flow", "TestReturnedRequestKeepsItsTurn"},
+	"what the gate said counts for the next request": {fault{
+		file: "engine/schedule/scheduler.go", was: "s.run.observer, s.run.full = p.observer, false",
+		is: "s.run.observer = p.observer",
+	}, "engine/schedule", "Test"},
+	"an optional run is left out for want of room": {fault{
+		file: "engine/schedule/scheduler.go", was: "if !next.Optional || s.run.full {", is: "if !next.Optional {",
+	}, "engine/schedule", "Test"},
+	"room at an endpoint that filters drop is waited for": {fault{
+		file: "engine/schedule/run.go", was: "if filter = r.filter(p, rec); filter == \"\" {\n\t\t\tr.full",
+		is: "if true {\n\t\t\tr.full",
+	}, "engine/schedule", "Test"},
+	"a client may wait as long as it likes": {fault{
+		file: "engine/flow/settings.go", was: "return min(turn, told), min(without, told)", is: "return told, told",
+	}, "actors/cycle", "TestClientsPatience"},
+	"the detector stays a filter of its profiles": {fault{
+		file: "engine/config/loader.go", was: "\tl.leaveToGate(profiles)\n", is: "",
+	}, "engine/config", "TestLoadGate"},
+	"limits of bands are none by default": {fault{
+		file: "engine/config/flowcontrol.go", was: "cmp.Or(int64(b.MaxRequests), bandRequests)",
+		is: "int64(b.MaxRequests)",
+	}, "engine/config", "TestLoadFlowControl"},
+}
+
+func TestGateFindsFaultsInTheSource(t *testing.T) { findAll(t, gate) }
