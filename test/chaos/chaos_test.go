@@ -122,6 +122,7 @@ type session struct {
 	*rig
 	seed     uint64
 	requests int
+	last     int // number of the last request that came
 	patient  bool
 	version  atomic.Uint64 // of the endpoints
 	lines    []*wireline
@@ -133,8 +134,8 @@ type session struct {
 func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *session {
 	t.Helper()
 	outset := settle()
-	s := &session{rig: startRig(t, seed, requests+calmRequests+lateRequests, bodyWait), seed: seed, requests: requests,
-		patient: bodyWait > time.Minute, outset: outset}
+	s := &session{rig: startRig(t, seed, requests+lateRequests+calmRounds*calmRequests, bodyWait), seed: seed,
+		requests: requests, last: requests + lateRequests - 1, patient: bodyWait > time.Minute, outset: outset}
 	s.start = look()
 	for range lines {
 		s.lines = append(s.lines, dial(s.rig))
@@ -166,7 +167,7 @@ func (s *session) storm() {
 // latecomers leave where no client has left so far: in a crowd on a busy machine,
 // clients are refused before they come to their point.
 func (s *session) latecomers() {
-	n := s.requests + calmRequests
+	n := s.requests
 	for _, fate := range leavers {
 		for _, at := range points {
 			for end := n + tries; n < end && s.faults.all()[left(fate, at)] == 0; n++ {

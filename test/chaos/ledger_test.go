@@ -28,6 +28,7 @@ type ledger struct {
 // line is what the tree told one request's stream.
 type line struct {
 	picks, refusals, revocations atomic.Int32
+	why                          atomic.Int32 // a messages.Reason: that of the last refusal
 }
 
 func newLedger(requests int) *ledger {
@@ -83,11 +84,12 @@ type overheard struct {
 }
 
 func (o overheard) Tell(m messages.StreamMsg) bool {
-	switch m.(type) {
+	switch m := m.(type) {
 	case messages.PickMade:
 		o.line.picks.Add(1)
 	case messages.PickFailed:
 		o.line.refusals.Add(1)
+		o.line.why.Store(int32(m.Reason))
 	case messages.ServingRevoked:
 		o.line.revocations.Add(1)
 	case messages.AnswerDue:

@@ -211,7 +211,7 @@ func (s *session) asked() told {
 	s.Helper()
 	all := told{s.askRecords(messages.RequestQueried{Newest: kept}),
 		s.askRings(messages.RingsQueried{Loop: -1, Newest: 256})}
-	last := s.askRecords(messages.RequestQueried{IDs: messages.ListOf(nameOf(s.requests + calmRequests - 1))})
+	last := s.askRecords(messages.RequestQueried{IDs: messages.ListOf(nameOf(s.last))})
 	if all.records.Partial || all.rings.Partial || last.Partial || all.records.Records.Len() != kept ||
 		last.Records.Len() != 1 {
 		s.Errorf("after all faults came %d records, partial %v, %d of the last request, partial %v, rings partial %v",
