@@ -209,6 +209,9 @@ func (p *Picker) Outlived() int { return p.families.Outlived() }
 // Waiting returns how many requests wait for room, or try whether there is some.
 func (p *Picker) Waiting() int { return p.line.Len() }
 
+// MakeWay has requests that wait make way for the body of another one. It returns false if that cannot be asked.
+func (p *Picker) MakeWay(m messages.MemoryRequested) bool { return p.refs.capacity.Port().Post(m) }
+
 // Serves makes the names of models known that a configuration has serve in the place of others. They become labels of
 // metrics at once, other than those that clients name.
 func (p *Picker) Serves(models ...string) { p.families.Served(models...) }

@@ -50,6 +50,18 @@ type TurnFailed struct {
 	Cycle   Sink[CycleMsg]
 }
 
+// MemoryRequested asks that requests which wait make way for the body of another one, which does not fit into memory.
+// If not enough of them matter less than it does, none makes way.
+//
+//	From:  stream
+//	To:    capacity
+//	Reply: MemoryYielded to Stream, at once
+type MemoryRequested struct {
+	Flow   FlowKey
+	Bytes  int64 // that it needs more; above 0
+	Stream Sink[StreamMsg]
+}
+
 // RoomChanged says that an endpoint may have room which had none. It is told only while requests wait.
 //
 //	From:  cycle, pool, scraper, outlier
@@ -77,8 +89,10 @@ func (CapacityStarted) capacityMsg()  {}
 func (WaitRequested) capacityMsg()    {}
 func (WaitEnded) capacityMsg()        {}
 func (TurnFailed) capacityMsg()       {}
+func (MemoryRequested) capacityMsg()  {}
 func (RoomChanged) capacityMsg()      {}
 func (QueueingReplaced) capacityMsg() {}
 func (TurnOverdue) capacityMsg()      {}
 
-func (WaitRequested) Refusable() {}
+func (WaitRequested) Refusable()   {}
+func (MemoryRequested) Refusable() {}

@@ -56,7 +56,19 @@ type ServingRevoked struct {
 	RetryAfter time.Duration // 0 = do not say
 }
 
+// MemoryYielded says whether requests make way for the body of this one. Their streams give the memory back, each once
+// it has refused its request.
+//
+//	From:  capacity
+//	To:    stream, once for each MemoryRequested
+//	Reply: none
+type MemoryYielded struct {
+	Enough     bool          // requests were told to make way that have all the bytes; false = none was
+	RetryAfter time.Duration // how long it takes until all who wait have left; at least a second
+}
+
 func (PickMade) streamMsg()       {}
 func (PickFailed) streamMsg()     {}
 func (AnswerDue) streamMsg()      {}
 func (ServingRevoked) streamMsg() {}
+func (MemoryYielded) streamMsg()  {}

@@ -70,6 +70,8 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.TurnFailed:
 		a.hand = m.Cycle
 		a.onTurnFailed(m)
+	case messages.MemoryRequested:
+		a.onMemoryRequested(m)
 	case messages.RoomChanged:
 		a.turn.changed = true
 		clear(a.full)
@@ -91,13 +93,7 @@ func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 	}
 	ahead := int(a.queues.Total().Requests)
 	displaced, ok := a.queues.Push(e)
-	for _, d := range displaced {
-		why := messages.QueuePressure
-		if d.Priority {
-			why = messages.Displaced
-		}
-		d.Cycle.Tell(messages.Evicted{Reason: why, RetryAfter: a.drain.whole(a.queues.Total().Requests)})
-	}
+	a.evict(displaced)
 	if !ok {
 		m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: a.drain.whole(int64(ahead))})
 		return
@@ -105,6 +101,26 @@ func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 	a.count() // before the first try: who makes room from now on rings
 	ahead = max(ahead-len(displaced), 0)
 	m.Cycle.Tell(messages.Queued{Ahead: ahead, RetryAfter: a.drain.whole(int64(ahead))})
+}
+
+// evict tells requests that they made way.
+func (a *Capacity) evict(displaced []flow.Displaced) {
+	for _, d := range displaced {
+		why := messages.QueuePressure
+		if d.Priority {
+			why = messages.Displaced
+		}
+		d.Cycle.Tell(messages.Evicted{Reason: why, RetryAfter: a.drain.whole(a.queues.Total().Requests)})
+	}
+}
+
+// onMemoryRequested has requests make way for the body of one that has not come whole.
+func (a *Capacity) onMemoryRequested(m messages.MemoryRequested) {
+	displaced := a.queues.Yield(m.Flow, m.Bytes)
+	a.evict(displaced)
+	m.Stream.Tell(messages.MemoryYielded{
+		Enough: len(displaced) > 0, RetryAfter: a.drain.whole(a.queues.Total().Requests),
+	})
 }
 
 func (a *Capacity) onWaitEnded(ctx runtime.Context[messages.CapacityMsg], m messages.WaitEnded) {

@@ -184,6 +184,24 @@ func TestWhoLeavesWhenTheLineIsFull(t *testing.T) {
 	s.waits(3)
 }
 
+func TestBodyHasOthersMakeWay(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, messages.FlowKey{Fairness: "a", Priority: -int(id)}, 0)
+	}
+	s.turn(1)
+	stream := runtimetest.NewProbe[messages.StreamMsg](t)
+	ask := messages.MemoryRequested{Flow: tenant("b"), Bytes: 11, Stream: stream}
+	s.actor.Tell(ask)
+	stream.Got(messages.MemoryYielded{Enough: true, RetryAfter: time.Second})
+	for id := messages.RequestID(2); id <= 3; id++ {
+		s.cycles[id].Got(messages.Evicted{Reason: messages.Displaced, RetryAfter: time.Second})
+	}
+	s.waits(0)
+	s.actor.Tell(ask) // the one that tries does not wait
+	stream.Got(messages.MemoryYielded{RetryAfter: time.Second})
+}
+
 func TestDeadCyclesHaveNoTurn(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := range messages.RequestID(3) {

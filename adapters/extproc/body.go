@@ -2,33 +2,12 @@ package extproc
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
-
-// budget bounds the memory that the request bodies of all streams take: 0 <= held <= limit.
-type budget struct {
-	limit int64
-	held  atomic.Int64
-}
-
-// take adds bytes to what is held. It returns false, and adds nothing, if they do not fit.
-func (b *budget) take(bytes int64) bool {
-	for {
-		held := b.held.Load()
-		if held+bytes > b.limit {
-			return false
-		}
-		if b.held.CompareAndSwap(held, held+bytes) {
-			return true
-		}
-	}
-}
-
-func (b *budget) give(bytes int64) { b.held.Add(-bytes) }
 
 // bodyState says whose the bytes of a body are.
 //
@@ -48,7 +27,8 @@ const (
 // whole. It takes chunks until it is lent, which happens at most once, and gives its share back exactly once. Its
 // methods may be called by any goroutine, except lend, echo and release, which only the handler calls.
 type requestBody struct {
-	budget *budget
+	budget *held.Budget
+	spare  int64 // of the budget, which it leaves to others; set before the body comes
 
 	mu      sync.Mutex // guards what follows; it may be taken under a stream's mu, never the other way round
 	state   bodyState
@@ -98,11 +78,32 @@ func (b *requestBody) count(bytes int) bool {
 	if more <= 0 {
 		return true // it was reserved
 	}
-	if !b.budget.take(more) {
+	if !b.budget.Take(more, b.spare) {
 		return false
 	}
 	b.counted += more
 	return true
+}
+
+// lacks returns how much more of the budget the body needs for n bytes more; 0 = none, or no more of it will come.
+func (b *requestBody) lacks(n int) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != bodyOpen {
+		return 0
+	}
+	return max(int64(b.buffer.Takes(n))-b.counted, 0)
+}
+
+// add gives the body bytes of the budget that were taken for it.
+func (b *requestBody) add(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == bodyGone {
+		b.budget.Give(bytes)
+		return
+	}
+	b.counted += bytes
 }
 
 // expect starts the deadline of a body that is open. late runs on a goroutine of its own; the body may have been lent
@@ -175,6 +176,6 @@ func (b *requestBody) release() {
 func (b *requestBody) free() {
 	b.stopTimer()
 	b.buffer.Release()
-	b.budget.give(b.counted)
+	b.budget.Give(b.counted)
 	b.counted, b.state = 0, bodyGone
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -31,16 +32,16 @@ func received(t *rapid.T, n int) *wire.Request {
 // again, not more.
 func TestBodyGivesItsBudgetBackOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		all := &budget{limit: 64 << 10}
+		all := held.NewBudget(64 << 10)
 		other := requestBody{budget: all}
 		if other.take(received(t, 100), 1000) != messages.NoReason {
 			t.Fatal("the other body is not taken")
 		}
-		rest := all.held.Load()
+		rest := all.Held()
 		b := requestBody{budget: all}
 		lent := 0
 		check := func(t *rapid.T) {
-			if got, want := all.held.Load()-rest, b.counted; got != want || got > 0 && b.state == bodyGone {
+			if got, want := all.Held()-rest, b.counted; got != want || got > 0 && b.state == bodyGone {
 				t.Fatalf("%d bytes of the budget are held in state %d, %d counted", got, b.state, want)
 			}
 			if room := int64(cap(b.buffer.Bytes())); room != b.counted {
@@ -83,7 +84,7 @@ func TestBodyGivesItsBudgetBackOnce(t *testing.T) {
 		b.release()
 		b.release()
 		other.release()
-		if got := all.held.Load(); got != 0 {
+		if got := all.Held(); got != 0 {
 			t.Fatalf("%d bytes of the budget are held in the end", got)
 		}
 	})

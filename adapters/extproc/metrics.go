@@ -102,6 +102,6 @@ func HeldMetrics(s *Server) []prometheus.Collector {
 		gauge("signalbox_held_body_bytes", "Bytes of request bodies that are held.", s.Held),
 		gauge("signalbox_held_body_limit_bytes",
 			"Bytes of request bodies that may be held; what goes beyond is refused.",
-			func() int64 { return s.held.limit }),
+			func() int64 { return s.held.Limit() }),
 	}
 }

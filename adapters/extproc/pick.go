@@ -50,7 +50,8 @@ func (st *stream) ask(last event) error {
 		return st.forward(m, last)
 	case messages.PickFailed:
 		return st.relay(m)
-	case messages.AnswerDue, messages.ServingRevoked: // Tell keeps them out of the inbox: they are no answers
+	case messages.AnswerDue, messages.ServingRevoked, messages.MemoryYielded:
+		// Tell keeps them out of the inbox: they are no answers
 	}
 	return errOver // the client left, or was refused
 }
@@ -96,7 +97,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 		}
 	}
 	if !st.request.body.splice(from, to, text) {
-		return refusalFor(messages.Overloaded)
+		return st.noMemory()
 	}
 	st.request.rewritten = true
 	req.Rewrite, req.Model = messages.Rewrite{Made: true, From: req.Model}, target
@@ -115,7 +116,8 @@ func (st *stream) startCycle(req messages.Request) bool {
 	}
 	if mode := st.modes.RequestBody; mode != wire.BodyFullDuplexStreamed && mode != wire.BodyGRPC {
 		// The proxy waits for an answer to one message, and gives up with an answer of its own.
-		first.Patience = min(cmp.Or(first.Patience, st.srv.cfg.WaitOtherModes), st.srv.cfg.WaitOtherModes)
+		most := max(st.srv.cfg.WaitOtherModes-st.request.door.waited, time.Millisecond)
+		first.Patience = min(cmp.Or(first.Patience, most), most)
 	}
 	if st.conn != nil {
 		first.Connection = st.conn.ID()

@@ -64,7 +64,8 @@ func Status(why messages.Reason) int {
 // to try again after a second.
 func refusalFor(why messages.Reason) messages.PickFailed {
 	m := messages.PickFailed{Reason: why}
-	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout {
+	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout ||
+		why == messages.NoCapacity {
 		m.RetryAfter = time.Second
 	}
 	return m
@@ -86,8 +87,9 @@ func (st *stream) refuse(m messages.PickFailed) {
 }
 
 // relay refuses with the reason of the cycle. Unlike refuse it leaves said unset, so that the cycle is not told its
-// own reason.
+// own reason. The body goes before the answer, which the proxy may be slow to take: others may wait for its memory.
 func (st *stream) relay(m messages.PickFailed) error {
+	st.request.body.release()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.sendRefusal(m)

@@ -1,6 +1,9 @@
 package extproc
 
 import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -15,17 +18,30 @@ func (st *stream) onRequestHeaders(e event) error {
 	if st.request.phase == requestAsking {
 		return st.ask(e)
 	}
-	told := facts.contentLength
-	if told > 0 && told <= st.srv.cfg.MaxBodyBytes && !st.request.body.reserve(int(told)) {
-		return st.refuseNow(refusalFor(messages.Overloaded)) // before the body comes
+	st.expectBody()
+	st.readyDoor()
+	if failed := st.reserve(facts.contentLength); failed.Reason != messages.NoReason {
+		return st.refuseNow(failed) // before the body comes
 	}
 	if buffered(st.modes.RequestBody) {
 		if err := st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.RequestDirection) }); err != nil {
 			return err
 		}
 	}
-	st.expectBody()
 	return nil
+}
+
+// reserve makes room for the beginning of a body whose length the client told. It returns why the request is refused,
+// if it is.
+func (st *stream) reserve(told int64) (failed messages.PickFailed) {
+	body := &st.request.body
+	if told <= 0 || told > st.srv.cfg.MaxBodyBytes || body.reserve(int(told)) {
+		return failed
+	}
+	if failed = st.awaitMemory(wire.Reservable(int(told))); failed.Reason == messages.NoReason {
+		body.reserve(int(told)) // what it takes is counted
+	}
+	return failed
 }
 
 // expectBody starts the deadline of the body, or that of the whole request if it comes first.
@@ -43,6 +59,9 @@ func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.request.phase == requestGathering && st.response.phase == responseAwaited {
+		if st.request.door.waits {
+			why = messages.NoCapacity // it is not the client that is late
+		}
 		st.refuseLocked(refusalFor(why))
 	}
 }
@@ -64,13 +83,30 @@ func (st *stream) onRequestBody(e event) error {
 // gather takes a chunk of the body that the pick waits for, and asks for the pick once the body is whole.
 func (st *stream) gather(e event) error {
 	st.request.facts.readSubset(&st.in)
-	if why := st.request.body.take(&st.in, st.srv.cfg.MaxBodyBytes); why != messages.NoReason {
-		return st.refuseNow(refusalFor(why))
+	st.request.door.waited = 0
+	if failed := st.take(); failed.Reason != messages.NoReason {
+		return st.refuseNow(failed)
 	}
 	if st.request.phase == requestAsking {
 		return st.ask(e)
 	}
 	return nil
+}
+
+// take copies the chunk in hand. It returns why the request is refused, if it is.
+func (st *stream) take() messages.PickFailed {
+	body, most := &st.request.body, st.srv.cfg.MaxBodyBytes
+	switch why := body.take(&st.in, most); why {
+	case messages.NoReason:
+		return messages.PickFailed{}
+	case messages.Overloaded:
+		if failed := st.awaitMemory(st.in.BodyLen()); failed.Reason != messages.NoReason {
+			return failed
+		}
+		return messages.PickFailed{Reason: body.take(&st.in, most)} // what it takes is counted
+	default:
+		return refusalFor(why)
+	}
 }
 
 // answerForwardedBody answers a chunk of a body that has no part in the pick.
@@ -115,4 +151,104 @@ func (st *stream) refuseHeadless() error {
 		Reason: messages.Unsupported,
 		Detail: "request header mode SKIP is not supported, want SEND",
 	})
+}
+
+// door is what a stream knows of the memory for its body under a configuration by which others make way for it.
+type door struct {
+	priority int
+	waits    bool          // for memory; guarded by the stream's mu
+	waited   time.Duration // for memory, since the message in hand came
+}
+
+// spareShare is the share of the budget that is left to requests of priority 0 and above: an eighth.
+const spareShare = 8
+
+// readyDoor notes what the body may take of the budget.
+func (st *stream) readyDoor() {
+	if st.under.MakeWay == nil {
+		return
+	}
+	st.request.door.priority = st.request.facts.flow(st.under.Priorities).Priority
+	if st.request.door.priority < 0 {
+		st.request.body.spare = st.srv.held.Limit() / spareShare
+	}
+}
+
+// noMemory returns the refusal of a request for whose body there is no memory.
+func (st *stream) noMemory() messages.PickFailed {
+	if st.under.MakeWay == nil {
+		return refusalFor(messages.Overloaded)
+	}
+	return refusalFor(messages.NoCapacity)
+}
+
+// awaitMemory has others make way for n bytes more of the body, and waits for their memory. It returns why the request
+// is refused, if it is.
+func (st *stream) awaitMemory(n int) messages.PickFailed {
+	body, door := &st.request.body, &st.request.door
+	bytes := body.lacks(n)
+	if st.under.MakeWay == nil || bytes == 0 {
+		return st.noMemory()
+	}
+	began := time.Now()
+	c, short := st.srv.held.File(bytes, body.spare, door.priority)
+	if c == nil {
+		return st.noMemory()
+	}
+	st.setDoorWaits(true)
+	defer st.setDoorWaits(false)
+	if failed := st.awaitGrant(c, short); failed.Reason != messages.NoReason {
+		st.srv.held.Withdraw(c)
+		return failed
+	}
+	body.add(bytes)
+	door.waited += time.Since(began)
+	return messages.PickFailed{}
+}
+
+func (st *stream) setDoorWaits(waits bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.request.door.waits = waits
+}
+
+// awaitGrant waits until a claim is granted that is short of so many bytes, or the request is refused.
+func (st *stream) awaitGrant(c *held.Claim, short int64) messages.PickFailed {
+	if short > 0 && !st.under.MakeWay(messages.MemoryRequested{
+		Flow: st.request.facts.flow(st.under.Priorities), Bytes: short, Stream: c,
+	}) {
+		return refusalFor(messages.Overloaded)
+	}
+	patience := time.NewTimer(st.doorPatience())
+	defer patience.Stop()
+	for {
+		select {
+		case <-c.Granted():
+			return messages.PickFailed{}
+		case y := <-c.Yielded():
+			if !y.Enough {
+				return messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: y.RetryAfter}
+			}
+		case m := <-st.inbox.answer: // it is refused already
+			if failed, ok := m.(messages.PickFailed); ok {
+				return failed
+			}
+		case <-st.wire.Context().Done():
+			st.close(closedReturned)
+			return messages.PickFailed{Reason: messages.ClientGone} // nobody is told
+		case <-patience.C:
+			return refusalFor(messages.NoCapacity)
+		}
+	}
+}
+
+// doorPatience returns how long the stream waits for memory: until its body has to be whole, and no longer than the
+// proxy waits for the answer to one message.
+func (st *stream) doorPatience() time.Duration {
+	cfg := &st.srv.cfg
+	left := min(cfg.BodyTimeout, cfg.WholeRequest) - st.srv.deps.Now().Sub(st.arrived)
+	if buffered(st.modes.RequestBody) {
+		left = min(left, cfg.WaitOtherModes)
+	}
+	return left
 }

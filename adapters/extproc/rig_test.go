@@ -107,6 +107,9 @@ type setup struct {
 	parser parse
 	scan   func(contentType string) Scanner
 	config func(*Config)
+
+	makeWay    func(*rig, messages.MemoryRequested) bool
+	priorities map[string]int
 }
 
 func pick(to ...messages.Address) func(*cycle) {
@@ -152,7 +155,7 @@ func newRig(s setup) *rig {
 		s.scan = func(string) Scanner { return nil }
 	}
 	r.inForce = &Configuration{
-		Number: 1, Parser: s.parser, Scan: s.scan,
+		Number: 1, Parser: s.parser, Scan: s.scan, Priorities: s.priorities,
 		Start: func(m messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 			if s.full {
 				return nil, false
@@ -164,6 +167,9 @@ func newRig(s setup) *rig {
 			s.script(c)
 			return c, true
 		},
+	}
+	if s.makeWay != nil {
+		r.inForce.MakeWay = func(m messages.MemoryRequested) bool { return s.makeWay(r, m) }
 	}
 	r.srv = NewServer(cfg, Deps{
 		InForce: func() *Configuration { return r.inForce },

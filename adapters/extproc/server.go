@@ -24,6 +24,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -85,8 +86,11 @@ type Configuration struct {
 	Number uint64 // from 1
 	// Start begins a cycle for a request, which runs under this configuration. It returns false if the loop of the
 	// request has no room.
-	Start  func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
-	Parser Parser
+	Start func(messages.RequestArrived) (messages.Port[messages.CycleMsg], bool)
+	// MakeWay has requests that wait make way for the body of another one that does not fit. It returns false if that
+	// cannot be asked. nil = a body that does not fit is refused as overload.
+	MakeWay func(messages.MemoryRequested) bool
+	Parser  Parser
 	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
 	Scan func(contentType string) Scanner
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
@@ -118,7 +122,7 @@ type Server struct {
 	deps      Deps
 	last      atomic.Uint64 // request id given out
 	draining  atomic.Bool
-	held      budget // memory of request bodies
+	held      *held.Budget // memory of request bodies
 	overrides overrides
 	mu        sync.Mutex // guards streams
 	streams   map[*stream]struct{}
@@ -126,7 +130,7 @@ type Server struct {
 
 // NewServer returns a server that takes requests.
 func NewServer(cfg Config, deps Deps) *Server {
-	return &Server{cfg: cfg, deps: deps, held: budget{limit: cfg.MaxHeldBytes}, streams: map[*stream]struct{}{}}
+	return &Server{cfg: cfg, deps: deps, held: held.NewBudget(cfg.MaxHeldBytes), streams: map[*stream]struct{}{}}
 }
 
 // Drain refuses new requests, and those that still wait for their body or for their pick. It returns before they are
@@ -149,7 +153,7 @@ func (s *Server) Open() int {
 }
 
 // Held returns how many bytes the buffers of all request bodies take, their unused capacity included.
-func (s *Server) Held() int64 { return s.held.held.Load() }
+func (s *Server) Held() int64 { return s.held.Held() }
 
 // Process serves one stream until it ends.
 func (s *Server) Process(w wire.Stream) error {

@@ -64,6 +64,7 @@ type request struct {
 	phase requestPhase // moved under mu
 	facts facts        // what its headers say
 	body  requestBody
+	door  door
 	model string // as the body names it; "" before the body was parsed
 	// rewritten says that the body names another model by now, so that the proxy has to send this one.
 	rewritten bool
@@ -82,7 +83,7 @@ type inbox struct {
 func newStream(s *Server, w wire.Stream) *stream {
 	st := &stream{srv: s, proxy: proxy{wire: w, check: isCheck(w.Context())}}
 	st.inbox.answer = make(chan messages.StreamMsg, 1)
-	st.request.body.budget = &s.held
+	st.request.body.budget = s.held
 	if s.deps.Connection != nil && !st.check {
 		st.conn = s.deps.Connection(w.Context())
 	}
@@ -104,6 +105,8 @@ func (st *stream) Tell(m messages.StreamMsg) bool {
 		st.inbox.due.Store(m.At.UnixNano())
 	case messages.ServingRevoked:
 		go st.refuse(messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+	case messages.MemoryYielded:
+		return false // a claim asked, and is told
 	}
 	return true
 }

@@ -1,5 +1,7 @@
 package flow
 
+import "github.com/signalbox-epp/signalbox/messages"
+
 // Displaced is a request that made way for another one.
 type Displaced struct {
 	*Entry
@@ -16,14 +18,34 @@ func (q *Queues) displace(e *Entry) (displaced []Displaced, ok bool) {
 		q.remove(plan.peer)
 		displaced = append(displaced, Displaced{Entry: plan.peer})
 	}
-	for plan.lower != (Total{}) {
+	return append(displaced, q.dropLowest(plan.lower)...), true
+}
+
+// Yield takes out requests so that at least so many bytes of their bodies can be freed for the body of a request that
+// does not wait itself: those of the lowest priorities, or one of the flow of its own priority that has more waiting.
+// If that is not enough, it takes out none.
+func (q *Queues) Yield(to messages.FlowKey, bytes int64) []Displaced {
+	over := Total{Bytes: bytes}
+	if _, lower := q.totals(to.Priority); lower.covers(over) {
+		return q.dropLowest(over)
+	}
+	if peer := q.peer(&Entry{Flow: to}, over); peer != nil {
+		q.remove(peer)
+		return []Displaced{{Entry: peer}}
+	}
+	return nil
+}
+
+// dropLowest takes out the requests of the lowest priorities until at least so much has left.
+func (q *Queues) dropLowest(over Total) (dropped []Displaced) {
+	for over != (Total{}) {
 		v := q.lowest()
 		q.remove(v)
-		plan.lower.Requests = max(plan.lower.Requests-1, 0)
-		plan.lower.Bytes = max(plan.lower.Bytes-v.Bytes, 0)
-		displaced = append(displaced, Displaced{v, true})
+		over.Requests = max(over.Requests-1, 0)
+		over.Bytes = max(over.Bytes-v.Bytes, 0)
+		dropped = append(dropped, Displaced{v, true})
 	}
-	return displaced, true
+	return dropped
 }
 
 // room says what must make way.

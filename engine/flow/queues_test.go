@@ -166,6 +166,57 @@ func TestWhoMakesWay(t *testing.T) {
 	}
 }
 
+func TestWhoMakesWayForABody(t *testing.T) {
+	for name, c := range map[string]struct {
+		flow     string
+		priority int
+		bytes    int64
+		want     []messages.RequestID // of a: 1 of -1, 2 of -2, 3 and 4 of 0; of b: 5 of 0; 10 bytes each
+		reason   bool                 // they made way for a higher priority
+	}{
+		"the lowest":                      {"b", 0, 10, []messages.RequestID{2}, true},
+		"as many as it takes":             {"b", 0, 11, []messages.RequestID{2, 1}, true},
+		"all that matter less":            {"b", 1, 50, []messages.RequestID{2, 1, 4, 3, 5}, true},
+		"nobody if that is not enough":    {"b", 1, 51, nil, false},
+		"nobody of the same priority":     {"b", -2, 10, nil, false},
+		"nobody of a flow with as little": {"c", -1, 20, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
+			push(t, q, w.of("a", -1), w.of("a", -2), w.of("a", 0), w.of("a", 0), w.of("b", 0))
+			var got []messages.RequestID
+			for _, d := range q.Yield(messages.FlowKey{Fairness: c.flow, Priority: c.priority}, c.bytes) {
+				got = append(got, d.Request)
+				if d.Priority != c.reason {
+					t.Errorf("request %d made way for a higher priority: %v", d.Request, d.Priority)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("made way: %v, want %v", got, c.want)
+			}
+			if total := q.Total(); total.Requests != int64(5-len(got)) || total.Bytes != int64(50-10*len(got)) {
+				t.Errorf("%+v waits after %d have left", total, len(got))
+			}
+		})
+	}
+}
+
+// With nothing below it, a body takes the room of one of the flow that has the most waiting.
+func TestBodyTakesTheRoomOfAFullFlow(t *testing.T) {
+	q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
+	push(t, q, w.of("a", 0), w.of("a", 0), w.of("b", 0))
+	if got := q.Yield(messages.FlowKey{Fairness: "a"}, 10); got != nil {
+		t.Errorf("%d make way for one of their own flow", len(got))
+	}
+	if got := q.Yield(messages.FlowKey{Fairness: "c"}, 11); got != nil {
+		t.Errorf("%d make way in vain", len(got))
+	}
+	got := q.Yield(messages.FlowKey{Fairness: "c"}, 10)
+	if len(got) != 1 || got[0].Request != 2 || got[0].Priority {
+		t.Errorf("%v make way, want request 2, for another flow", got)
+	}
+}
+
 func TestRoundRobinServesEachFlowInTurn(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})), new(waiting)
 	push(t, q, w.of("a", 0), w.of("a", 0), w.of("a", 0), w.of("b", 0), w.of("c", 0), w.of("c", 0))

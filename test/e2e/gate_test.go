@@ -90,13 +90,13 @@ func (m *heldServer) release(n int) {
 	m.answer.Broadcast()
 }
 
-// works waits until the server works on so many requests, after so many ever came.
-func (m *heldServer) works(t *testing.T, on, ever int) {
+// works waits until the server is full, after so many requests ever came.
+func (m *heldServer) works(t *testing.T, ever int) {
 	t.Helper()
-	eventually(t, 10*time.Second, fmt.Sprintf("the server works on %d of %d", on, ever), func() bool {
+	eventually(t, 10*time.Second, fmt.Sprintf("the server works on %d of %d", places, ever), func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(m.prompts) == on && len(m.began) == ever
+		return len(m.prompts) == places && len(m.began) == ever
 	})
 }
 
@@ -110,8 +110,13 @@ type gated struct {
 
 func newGated(t *testing.T, bootstrap string, flags ...string) *gated {
 	t.Helper()
+	return newGatedBy(t, gatedText, bootstrap, flags...)
+}
+
+func newGatedBy(t *testing.T, text, bootstrap string, flags ...string) *gated {
+	t.Helper()
 	server, file := newHeldServer(t), filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(gatedText), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	flags = append([]string{"--config-file", file}, flags...)
@@ -122,6 +127,12 @@ func newGated(t *testing.T, bootstrap string, flags ...string) *gated {
 // sends begins a request, with more headers.
 func (g *gated) sends(prompt string, header ...string) {
 	g.Helper()
+	g.sendsBody(prompt, chatBody(model, prompt, 2, false), header...)
+}
+
+// sendsBody begins a request with a body of its own.
+func (g *gated) sendsBody(prompt, body string, header ...string) {
+	g.Helper()
 	h := http.Header{"X-Prompt": {prompt}}
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
@@ -129,7 +140,7 @@ func (g *gated) sends(prompt string, header ...string) {
 	back := make(chan answer, 1)
 	g.answers[prompt] = back
 	go func() {
-		back <- g.client.do(g.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, prompt, 2, false), h)
+		back <- g.client.do(g.Context(), http.MethodPost, "/v1/chat/completions", body, h)
 	}()
 }
 
@@ -164,7 +175,7 @@ func TestEnvoyRequestsWaitForRoom(t *testing.T) {
 			g := newGated(t, bootstrap)
 			g.sends("first")
 			g.sends("second")
-			g.server.works(t, places, 2)
+			g.server.works(t, 2)
 			g.sends("hasty", "x-llm-d-inference-ttl", "300ms")
 			a := g.got("hasty", http.StatusTooManyRequests, "rejected-ttl-expired")
 			if after, err := strconv.Atoi(a.header.Get("retry-after")); err != nil || after < 1 ||
@@ -188,7 +199,7 @@ func TestEnvoyRequestsWaitForRoom(t *testing.T) {
 			g.got("0", http.StatusTooManyRequests, "evicted-priority")
 			for i := range 6 {
 				g.server.release(1)
-				g.server.works(t, places, 3+i)
+				g.server.works(t, 3+i)
 			}
 			g.server.release(-1)
 			for prompt := range g.answers {
@@ -219,7 +230,7 @@ func TestEnvoyLineEndsWithThePicker(t *testing.T) {
 			g := newGated(t, overrideHost, "--drain-delay", "500ms", "--drain-timeout", "1s")
 			g.sends("first")
 			g.sends("second")
-			g.server.works(t, places, 2)
+			g.server.works(t, 2)
 			for i := range 5 {
 				g.sends(strconv.Itoa(i))
 				g.waits(i + 1)

@@ -18,6 +18,7 @@ const (
 	inboxDoor     = "inbox full: at the door"
 	inboxFlow     = "inbox full: at admission"
 	inboxQuery    = "inbox full: at a query"
+	inboxMemory   = "inbox full: at a wish for memory"
 	queryLost     = "query never answered"
 	backUnder     = "endpoint removed and added again under requests"
 	rebornUnder   = "endpoint restarted under requests"
@@ -151,9 +152,9 @@ func panics() []string {
 // kinds are all faults that there are.
 func kinds() []string {
 	all := append([]string{
-		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, queryLost, backUnder, rebornUnder, oldSet, emptySet,
-		flowWait, flowReject, flowEvict, flowRevoke, turnLost, fetchClosed, fetchLost, fetchFailed, fetchTooLate,
-		servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
+		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, inboxMemory, queryLost, backUnder, rebornUnder, oldSet,
+		emptySet, flowWait, flowReject, flowEvict, flowRevoke, turnLost, fetchClosed, fetchLost, fetchFailed,
+		fetchTooLate, servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
 		logUnproven,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {

@@ -145,8 +145,31 @@ func (a asker) Tell(messages.AdminMsg) bool {
 func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
 	if !o.faults.off {
 		o.ask()
+		o.wantMemory()
 		ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
 	}
+}
+
+// wantMemory has requests make way for a body that does not fit.
+func (o *others) wantMemory() {
+	d := &doorway{world: o.world}
+	key := messages.FlowKey{Fairness: "large", Priority: o.dice.IntN(3) - 1}
+	if !o.picker.MakeWay(messages.MemoryRequested{Flow: key, Bytes: 1 + o.dice.Int64N(5000), Stream: d}) {
+		o.faults.drew(inboxMemory)
+	}
+}
+
+// doorway is a stream whose body does not fit.
+type doorway struct {
+	*world
+	answers int
+}
+
+func (d *doorway) Tell(m messages.StreamMsg) bool {
+	if d.answers++; d.answers > 1 {
+		d.Errorf("a stream that wants memory is answered %d times, the last time %+v", d.answers, m)
+	}
+	return true
 }
 
 // ask asks the recorder for one request, for those of a client, for the newest, or for what loops did last.

@@ -110,6 +110,9 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	if l.ParseOpenAI {
 		c.streams.Parser = f.parser
 	}
+	if l.Queueing != nil {
+		c.streams.MakeWay = f.tree.picker.MakeWay
+	}
 	return c
 }
 

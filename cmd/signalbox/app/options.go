@@ -242,7 +242,8 @@ type limitOptions struct {
 func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30,
-		"request bodies held at a time, all together; what goes beyond is refused with 503")
+		"request bodies held at a time, all together; what goes beyond is refused with 503, or, with the feature gate "+
+			"flowControl, takes the room of what waits")
 	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second,
 		"time in the queue while the feature gate flowControl is off; 0 is none")

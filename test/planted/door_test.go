@@ -1,0 +1,34 @@
+package planted
+
+import "testing"
+
+// door has faults in how bodies find memory, and others make way for them.
+var door = map[string]contract{
+	"room that is made for a claim is taken by others": {fault{
+		file: "adapters/extproc/held/budget.go", was: "held+b.owed.Load()+bytes > b.limit-spare",
+		is: "held+bytes > b.limit-spare",
+	}, "adapters/extproc/held", "TestBudgetGrantsClaims"},
+	"memory that comes back is not told": {fault{
+		file: "adapters/extproc/held/budget.go", was: "if b.owed.Load() > 0 {\n\t\tb.mu.Lock()",
+		is: "if false {\n\t\tb.mu.Lock()",
+	}, "adapters/extproc", "TestBodyTakesRoomOfOthers"},
+	"a claim that is withdrawn keeps what it was granted": {fault{
+		file: "adapters/extproc/held/budget.go", was: "b.Give(c.bytes)", is: "_ = c",
+	}, "adapters/extproc/held", "TestBudgetGrantsClaims"},
+	"who waits for memory waits for ever": {fault{
+		file: "adapters/extproc/request.go", was: "patience := time.NewTimer(st.doorPatience())",
+		is: "patience := time.NewTimer(24 * time.Hour)",
+	}, "adapters/extproc", "TestBodyTakesRoomOfOthers"},
+	"the last eighth is for all": {fault{
+		file: "adapters/extproc/request.go", was: "st.request.door.priority < 0 {", is: "false {",
+	}, "adapters/extproc", "TestLastEighthIsSpared"},
+	"a body takes the room of its betters": {fault{
+		file: "engine/flow/displace.go", was: "_, lower := q.totals(to.Priority)", is: "_, lower := q.totals(1 << 31)",
+	}, "engine/flow", "TestWhoMakesWayForABody"},
+	"who makes way for a body is not told": {fault{
+		file: "actors/capacity/capacity.go", was: "displaced := a.queues.Yield(m.Flow, m.Bytes)\n\ta.evict(displaced)",
+		is: "displaced := a.queues.Yield(m.Flow, m.Bytes)",
+	}, "actors/capacity", "TestBodyHasOthersMakeWay"},
+}
+
+func TestDoorFindsFaultsInTheSource(t *testing.T) { findAll(t, door) }
