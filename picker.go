@@ -209,6 +209,9 @@ func (p *Picker) Outlived() int { return p.families.Outlived() }
 // Waiting returns how many requests wait for room, or try whether there is some.
 func (p *Picker) Waiting() int { return p.line.Len() }
 
+// CloseLine refuses the requests that wait for room, and from now on those that find none.
+func (p *Picker) CloseLine() { p.refs.capacity.Port().Post(messages.LineClosed{}) }
+
 // MakeWay has requests that wait make way for the body of another one. It returns false if that cannot be asked.
 func (p *Picker) MakeWay(m messages.MemoryRequested) bool { return p.refs.capacity.Port().Post(m) }
 

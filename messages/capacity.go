@@ -76,6 +76,14 @@ type RoomChanged struct{}
 //	Reply: none
 type QueueingReplaced struct{}
 
+// LineClosed says that this process is about to end: no request waits any more. One that still comes has one turn, and is
+// refused if there is no room.
+//
+//	From:  runtime root
+//	To:    capacity
+//	Reply: Evicted to each Cycle that waits
+type LineClosed struct{}
+
 // TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue.
 //
 //	From:  capacity, to itself
@@ -92,6 +100,7 @@ func (TurnFailed) capacityMsg()       {}
 func (MemoryRequested) capacityMsg()  {}
 func (RoomChanged) capacityMsg()      {}
 func (QueueingReplaced) capacityMsg() {}
+func (LineClosed) capacityMsg()       {}
 func (TurnOverdue) capacityMsg()      {}
 
 func (WaitRequested) Refusable()   {}

@@ -77,6 +77,8 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		clear(a.full)
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
+	case messages.LineClosed:
+		a.onLineClosed()
 	case messages.TurnOverdue:
 		a.onTurnOverdue(m)
 	}
@@ -139,11 +141,28 @@ func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
 		return
 	}
 	a.deps.Metrics.failed.Inc()
+	if a.line.Closed() {
+		a.answered()
+		m.Cycle.Tell(closing)
+		return
+	}
 	a.queues.Return(e)
 	if !a.turn.changed {
 		a.full[e.Class] = true
 	}
 	a.answered()
+}
+
+// closing ends the wait of a request because this process ends.
+var closing = messages.Evicted{Reason: messages.ShuttingDown, RetryAfter: time.Second}
+
+// onLineClosed answers all who wait.
+func (a *Capacity) onLineClosed() {
+	a.line.Close()
+	for _, e := range a.queues.All() {
+		a.queues.Remove(e.Request)
+		e.Cycle.Tell(closing)
+	}
 }
 
 // onTurnOverdue gives a turn up whose request has not answered: its loop hangs. The deadline of the request answers it.
@@ -163,7 +182,7 @@ func (a *Capacity) answered() {
 // next gives the next turn, unless a request is trying or no class may have room.
 func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 	for a.turn.entry == nil {
-		e := a.queues.Next(func(e *flow.Entry) bool { return !a.full[e.Class] })
+		e := a.queues.Next(func(e *flow.Entry) bool { return !a.full[e.Class] || a.line.Closed() })
 		if e == nil {
 			break
 		}

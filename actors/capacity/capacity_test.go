@@ -202,6 +202,35 @@ func TestBodyHasOthersMakeWay(t *testing.T) {
 	stream.Got(messages.MemoryYielded{RetryAfter: time.Second})
 }
 
+func TestClosedLineHasOneTurnForEach(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.turn(0)
+	s.actor.Tell(messages.LineClosed{})
+	closing := messages.Evicted{Reason: messages.ShuttingDown, RetryAfter: time.Second}
+	for _, c := range s.cycles {
+		c.Got(closing)
+	}
+	s.waits(0)
+	s.asks(4, tenant("a"), 0)
+	s.asks(5, tenant("a"), 0)
+	s.turn(4)
+	s.actor.Tell(messages.TurnFailed{Request: 4, Cycle: s.cycles[4]})
+	s.cycles[4].Got(closing)
+	s.turn(5)
+	s.actor.Tell(messages.WaitEnded{Request: 5})
+	s.actor.Crash()
+	s.play() // a new incarnation knows it
+	s.asks(6, tenant("a"), 0)
+	s.turn(6)
+	s.actor.Tell(messages.TurnFailed{Request: 6, Cycle: s.cycles[6]})
+	s.cycles[6].Got(closing)
+}
+
 func TestDeadCyclesHaveNoTurn(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := range messages.RequestID(3) {

@@ -221,36 +221,71 @@ func TestEnvoyRequestsWaitForRoom(t *testing.T) {
 }
 
 // TestEnvoyLineEndsWithThePicker: whoever waits has one answer when the picker is told to end, and when it is killed.
+// Told to end, it dispatches while there is room, until its delay is over, and then refuses the rest at once.
 func TestEnvoyLineEndsWithThePicker(t *testing.T) {
+	const delay, timeout, waiting = 2 * time.Second, 30 * time.Second, 200
+	text := strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 1k", 1)
 	for name, end := range map[string]func(*gated){
 		"told":   func(g *gated) { g.picker.signal(g.T, syscall.SIGTERM) },
 		"killed": func(g *gated) { g.picker.kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGated(t, overrideHost, "--drain-delay", "500ms", "--drain-timeout", "1s")
+			g := newGatedBy(t, text, overrideHost, "--drain-delay", delay.String(), "--drain-timeout", timeout.String())
 			g.sends("first")
 			g.sends("second")
 			g.server.works(t, 2)
-			for i := range 5 {
+			for i := range waiting {
 				g.sends(strconv.Itoa(i))
-				g.waits(i + 1)
 			}
+			g.waits(waiting)
+			ended := time.Now()
 			end(g)
-			for i := range 5 {
-				select {
-				case a := <-g.answers[strconv.Itoa(i)]:
-					if a.err != nil || a.status < 500 {
-						t.Errorf("request %d: %s", i, a.String())
-					}
-					if reason := a.header.Get("x-llm-d-request-dropped-reason"); name == "told" &&
-						reason != "rejected-shutting-down" {
-						t.Errorf("request %d: reason %q", i, reason)
-					}
-				case <-time.After(20 * time.Second):
-					t.Fatalf("request %d: no answer", i)
+			served := 0
+			if name == "told" {
+				g.server.release(1)
+				g.server.works(t, 3)
+				served = 1
+			}
+			var last time.Duration
+			for i := range waiting {
+				a := g.answered(strconv.Itoa(i), &served)
+				if a == nil {
+					continue
+				}
+				last = max(last, a.ended.Sub(ended))
+				reason := a.header.Get("x-llm-d-request-dropped-reason")
+				if a.err != nil || a.status < 500 || name == "told" && reason != "rejected-shutting-down" {
+					t.Errorf("request %d: %s", i, a.String())
 				}
 			}
+			if last > timeout/2 || name == "told" && last < delay {
+				t.Errorf("the last one is answered %v after the order to end, want a little more than %v", last, delay)
+			}
+			t.Logf("%d requests wait: the last is answered after %v", waiting, last)
+			if served > 0 {
+				t.Errorf("%d less than released were served", served)
+			}
 		})
+	}
+}
+
+// answered returns the answer to a request that waited, unless it is one of those that may be served still: the server
+// holds it, so it is not answered for now.
+func (g *gated) answered(prompt string, served *int) *answer {
+	g.Helper()
+	g.server.mu.Lock()
+	held := slices.Contains(g.server.prompts, prompt)
+	g.server.mu.Unlock()
+	if held {
+		*served--
+		return nil
+	}
+	select {
+	case a := <-g.answers[prompt]:
+		return &a
+	case <-time.After(20 * time.Second):
+		g.Fatalf("%s: no answer", prompt)
+		return nil
 	}
 }
 
@@ -264,4 +299,41 @@ func TestEnvoyRequestsWaitForServers(t *testing.T) {
 	g.server.release(-1)
 	g.picker.setEndpoints(t, []string{g.server.address()})
 	g.got("early", http.StatusOK, "")
+}
+
+// TestCommandRefusesALongLineAtOnce: all of a thousand streams that wait are answered when the delay is over, whatever
+// the time that is left to those that run.
+func TestCommandRefusesALongLineAtOnce(t *testing.T) {
+	const delay, waiting = time.Second, 1000
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	writeFile(t, file, strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 10k", 1))
+	p := serve(t, simulated(t, 1, quick...), "--config-file", file, "--drain-delay", delay.String(), "--drain-timeout",
+		"30s")
+	p.pooled(t, 1)
+	conn := dial(t, p.grpcPort)
+	for range places {
+		picked(t, conn)
+	}
+	var all []*exchange
+	for range waiting {
+		x := openExchange(t, conn)
+		x.begin()
+		x.ask()
+		all = append(all, x)
+	}
+	eventually(t, 10*time.Second, "they wait", func() bool {
+		return p.metric("signalbox_flow_waiting_requests") == waiting
+	})
+	told := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	for _, x := range all {
+		if code, reason := x.refused(); code != 503 || reason != "rejected-shutting-down" {
+			t.Fatalf("what waits got %d %q", code, reason)
+		}
+	}
+	took := time.Since(told) - delay
+	t.Logf("%d streams are answered %v after the delay", waiting, took)
+	if took < 0 || took > 3*time.Second {
+		t.Errorf("they are answered %v after the delay, want at once", took)
+	}
 }

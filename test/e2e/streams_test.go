@@ -129,14 +129,20 @@ func (x *exchange) begin() {
 	})
 }
 
-// finish sends the body, and expects a destination and the body back.
-func (x *exchange) finish() {
+// ask sends the body.
+func (x *exchange) ask() {
 	x.t.Helper()
 	x.send(&extprocv3.ProcessingRequest{
 		Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{
 			Body: []byte(chatBody(model, "hello", 4, true)), EndOfStream: true,
 		}},
 	})
+}
+
+// finish sends the body, and expects a destination and the body back.
+func (x *exchange) finish() {
+	x.t.Helper()
+	x.ask()
 	if answer := x.receive(); destination(answer) == "" {
 		x.t.Fatalf("in place of a pick: %v", answer)
 	}

@@ -29,6 +29,12 @@ var door = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "displaced := a.queues.Yield(m.Flow, m.Bytes)\n\ta.evict(displaced)",
 		is: "displaced := a.queues.Yield(m.Flow, m.Bytes)",
 	}, "actors/capacity", "TestBodyHasOthersMakeWay"},
+	"who waits when the process ends is forgotten": {fault{
+		file: "actors/capacity/capacity.go", was: "e.Cycle.Tell(closing)", is: "_ = e",
+	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
+	"a full class holds up the end": {fault{
+		file: "actors/capacity/capacity.go", was: "!a.full[e.Class] || a.line.Closed()", is: "!a.full[e.Class]",
+	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
 }
 
 func TestDoorFindsFaultsInTheSource(t *testing.T) { findAll(t, door) }

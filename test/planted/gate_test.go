@@ -25,7 +25,7 @@ var gate = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n", is: "",
 	}, "actors/capacity", "Test"},
 	"a full class holds up the others": {fault{
-		file: "actors/capacity/capacity.go", was: "return !a.full[e.Class]", is: "return len(a.full) == 0",
+		file: "actors/capacity/capacity.go", was: "return !a.full[e.Class] ||", is: "return len(a.full) == 0 ||",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
 		file: "actors/capacity/capacity.go", was: "clear(a.full)\n", is: "",

@@ -154,8 +154,8 @@ func kinds() []string {
 	all := append([]string{
 		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, inboxMemory, queryLost, backUnder, rebornUnder, oldSet,
 		emptySet, flowWait, flowReject, flowEvict, flowRevoke, turnLost, fetchClosed, fetchLost, fetchFailed,
-		fetchTooLate, servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost, logEnded,
-		logUnproven,
+		fetchTooLate, servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost,
+		logEnded, logUnproven,
 	}, append(panics(), slips()...)...)
 	for _, s := range steps {
 		all = append(all, goneAt(s))

@@ -146,6 +146,9 @@ func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
 	if !o.faults.off {
 		o.ask()
 		o.wantMemory()
+		if o.crowd.left == 0 { // the last clients are there
+			o.picker.CloseLine()
+		}
 		ctx.After(o.upTo(400*time.Millisecond), somebodyAsks{})
 	}
 }

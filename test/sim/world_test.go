@@ -222,7 +222,7 @@ type mute struct {
 }
 
 func (d mute) Tell(m messages.CapacityMsg) bool {
-	if _, ended := m.(messages.WaitEnded); ended && !d.faults.off && d.faults.dice.IntN(10) == 0 {
+	if _, ended := m.(messages.WaitEnded); ended && !d.faults.off && d.faults.dice.IntN(4) == 0 {
 		d.faults.drew(turnLost)
 		return true
 	}

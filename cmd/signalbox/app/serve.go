@@ -228,14 +228,15 @@ const (
 	cutWithin = 2 * time.Second
 )
 
-// stop shuts down, in this order: it reports that it shuts down, gives Envoy the delay to notice, lets streams end,
-// cuts the rest, then ends the actors.
+// stop shuts down, in this order: it reports that it shuts down, gives Envoy the delay to notice, refuses what waits
+// for room, lets streams end, cuts the rest, then ends the actors.
 func (s *server) stop(delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.drainTimeout)
 	defer cancel()
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
 	sleep(ctx, delay) // Envoy's health checks notice meanwhile: an idle server may be asked any moment
+	s.tree.picker.CloseLine()
 	s.drain(ctx)
 	within(closeIdleWithin, inBackground(s.checks.Stop))
 	if s.xds != nil {
