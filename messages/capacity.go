@@ -69,6 +69,18 @@ type MemoryRequested struct {
 //	Reply: none
 type RoomChanged struct{}
 
+// TokensUsed says what a request that was dispatched has used, beyond what its flow was charged for it so far. It is
+// told only if the fairness of the request's band asks for it.
+//
+//	From:  cycle, once at its end if there is a difference; before that every few seconds, while requests wait
+//	To:    capacity
+//	Reply: none
+type TokensUsed struct {
+	Flow   FlowKey
+	Prompt int64 // tokens; below 0 = fewer than were charged
+	Output int64 // likewise
+}
+
 // QueueingReplaced says that another configuration is in force, by which requests wait that come from now on.
 //
 //	From:  runtime root
@@ -99,6 +111,7 @@ func (WaitEnded) capacityMsg()        {}
 func (TurnFailed) capacityMsg()       {}
 func (MemoryRequested) capacityMsg()  {}
 func (RoomChanged) capacityMsg()      {}
+func (TokensUsed) capacityMsg()       {}
 func (QueueingReplaced) capacityMsg() {}
 func (LineClosed) capacityMsg()       {}
 func (TurnOverdue) capacityMsg()      {}

@@ -116,7 +116,10 @@ type ErrorSeen struct {
 //	From:  stream
 //	To:    cycle
 //	Reply: none
-type ResponseProgressed struct{ At time.Time }
+type ResponseProgressed struct {
+	At            time.Time
+	ResponseBytes int64 // of the body, so far
+}
 
 // ResponseOngoing says how far a response has come that outlives its stream.
 //

@@ -75,6 +75,8 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.RoomChanged:
 		a.turn.changed = true
 		clear(a.full)
+	case messages.TokensUsed:
+		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
 	case messages.LineClosed:
@@ -187,6 +189,7 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 			break
 		}
 		if !e.Cycle.Tell(messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}) {
+			a.queues.Undo(e)
 			continue // it has ended, and tells so
 		}
 		a.deps.Metrics.turns.Inc()

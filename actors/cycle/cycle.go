@@ -141,6 +141,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 		c.onErrorSeen(m)
 	case messages.ResponseProgressed:
 		c.waitFor(ctx, c.deps.Limits.ResponseIdle)
+		c.chargeSoFar(m.ResponseBytes)
 	case messages.ResponseOngoing:
 		c.onResponseOngoing(ctx, m)
 	case messages.EntriesDoubted:
@@ -181,6 +182,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		return // a second Dispatched
 	}
 	c.held.wait = c.held.wait || m.Turn
+	c.chargeTurn(m.Turn)
 	late := ctx.Arrival().Waited
 	if late > c.deps.Limits.Pick {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
@@ -211,7 +213,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 
 // onPicked takes what else the request holds while it is served, beside its load, and answers its stream.
 func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
-	c.rec.Served = c.served.ID
+	c.rec.Served, c.wait.picked = c.served.ID, true
 	if !c.check {
 		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
@@ -455,6 +457,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.giveRoomBack()
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)
+	c.chargeAll()
 	c.tellPlugins()
 }
 

@@ -108,6 +108,7 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
 	c.judgeBody(ctx, m.ResponseBytes)
+	c.chargeSoFar(m.ResponseBytes)
 }
 
 // onEntriesDoubted shortens the wait for an entry, now or once the request is detached.

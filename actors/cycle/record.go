@@ -132,13 +132,10 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 // or bypassed us. An error has none.
 func (c *Cycle) countTokens() {
 	r := &c.rec
-	if r.Status < 200 || r.Status >= 400 || r.Local != "" || c.bodyStatus != 0 {
+	if !c.goodAnswer() {
 		return
 	}
-	a := records.Answer{
-		Model: cmp.Or(r.Target, r.Model), Form: c.req.Form, Usage: c.req.Usage, Bytes: r.ResponseBytes,
-		Whole: c.whole && (r.Reason == messages.NoReason),
-	}
+	a := c.tokensIn(r.ResponseBytes, c.whole && r.Reason == messages.NoReason)
 	if r.Usage.Source == messages.UsageReported {
 		c.deps.Estimates.Learn(&a, &r.Usage)
 		return
@@ -146,5 +143,17 @@ func (c *Cycle) countTokens() {
 	r.Usage = c.deps.Estimates.Usage(&a)
 	if a.Whole && !r.Bypassed && r.Usage.Source == messages.UsageNotLearned {
 		r.Usage.Source = messages.UsageNotReported
+	}
+}
+
+// goodAnswer reports whether the response is one whose tokens count, as far as it came: an error has none.
+func (c *Cycle) goodAnswer() bool {
+	return c.rec.Status >= 200 && c.rec.Status < 400 && c.rec.Local == "" && c.bodyStatus == 0
+}
+
+// tokensIn returns what an estimate of the tokens of so many bytes depends on.
+func (c *Cycle) tokensIn(bytes int64, whole bool) records.Answer {
+	return records.Answer{
+		Model: cmp.Or(c.rec.Target, c.rec.Model), Form: c.req.Form, Usage: c.req.Usage, Bytes: bytes, Whole: whole,
 	}
 }

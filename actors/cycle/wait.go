@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -17,6 +18,7 @@ type wait struct {
 	turn       time.Duration          // how long it waits at most, from asked.Arrived on
 	without    time.Duration          // how long while there is no endpoint
 	retryAfter time.Duration          // what its client is told if it waits in vain; at least a second
+	charge
 }
 
 // askForPlace asks the flow shard for a place, and sets how long the request may wait.
@@ -33,6 +35,7 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
 		ask.Output = c.req.OutputTokens
 	}
+	c.wait.metered = c.wait.gated && c.queueing.Metered(m.Flow.Priority)
 	c.waitFor(ctx, c.mayWait())
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
@@ -109,6 +112,7 @@ func (c *Cycle) giveRoomBack() {
 func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
 	c.giveRoomBack()
 	c.chosen = nil
+	c.chargeTurn(false)
 	if m.Turn {
 		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self()}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
@@ -127,4 +131,62 @@ func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
 		m := messages.WaitEnded{Request: c.req.ID}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
 	}
+}
+
+// charge is what the flow of the request was charged for it, if the fairness of its band goes by that. A request that
+// waited is charged for its prompt with its turn. One that did not is charged at its end: capacity is not asked for a
+// request that finds room.
+type charge struct {
+	metered bool
+	told    flow.Tokens // that it was charged for
+	picked  bool        // an endpoint was picked for it
+}
+
+// chargeTurn notes that capacity charged the request with its turn; given is false if it takes that back.
+func (c *Cycle) chargeTurn(given bool) {
+	c.wait.told = flow.Tokens{}
+	if given {
+		c.wait.told.Prompt = flow.DispatchPrompt(c.req.PromptTokens)
+	}
+}
+
+// chargeSoFar tells what the request has used so far, of whose response so many bytes came. While nothing waits, that
+// is of no use before its end.
+func (c *Cycle) chargeSoFar(bytes int64) {
+	if !c.wait.metered || !c.deps.Bell.Line.Waits() || !c.goodAnswer() {
+		return
+	}
+	a := c.tokensIn(bytes, false)
+	estimate := c.deps.Estimates.Usage(&a)
+	c.tellUsed(flow.Tokens{
+		Prompt: flow.DispatchPrompt(c.req.PromptTokens), Output: int64(estimate.OutputTokens),
+	})
+}
+
+// chargeAll corrects at the end of the request what its flow was charged, by what the record says. A check used
+// nothing, and neither did a request that the proxy answered by itself.
+func (c *Cycle) chargeAll() {
+	if !c.wait.metered {
+		return
+	}
+	var used flow.Tokens
+	if c.wait.picked && c.rec.Local == "" && !c.check {
+		u := &c.rec.Usage
+		used = flow.Tokens{
+			Prompt: cmp.Or(int64(u.PromptTokens), flow.DispatchPrompt(c.req.PromptTokens)),
+			Output: int64(u.OutputTokens),
+		}
+	}
+	c.tellUsed(used)
+}
+
+// tellUsed tells capacity how much more, or less, was used than it knows of. If the message is lost, the flow is served
+// a little more, or less.
+func (c *Cycle) tellUsed(used flow.Tokens) {
+	more := used.Minus(c.wait.told)
+	if more == (flow.Tokens{}) {
+		return
+	}
+	c.wait.told = used
+	c.deps.Bell.To.Tell(messages.TokensUsed{Flow: c.rec.Flow, Prompt: more.Prompt, Output: more.Output})
 }

@@ -193,7 +193,7 @@ func (st *stream) tellProgress(n int) {
 	}
 	if now := st.srv.deps.Now(); now.Sub(told.alive) >= st.srv.progressAfter() {
 		told.alive = now
-		st.cycle.Post(messages.ResponseProgressed{At: now})
+		st.cycle.Post(messages.ResponseProgressed{At: now, ResponseBytes: st.response.bytes})
 	}
 }
 

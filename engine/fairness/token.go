@@ -18,6 +18,9 @@ func (*Token) Validate() error { return nil }
 // Rank returns the tokens that the flow was charged, by its weight.
 func (*Token) Rank(a *flow.Account, _ *flow.Entry) int64 { return int64(float64(a.Service) / a.Weight) }
 
+// Cost returns the number of tokens.
+func (*Token) Cost(t flow.Tokens) int64 { return t.Prompt + t.Output }
+
 // Join lifts the flow to where the band stands.
 func (*Token) Join(a *flow.Account, rank int64) {
 	a.Service = max(a.Service, int64(float64(rank)*a.Weight))

@@ -59,7 +59,7 @@ type seat struct {
 	band  *band // in which it waits, or waited last
 	line  *line // in which it waits; nil = it does not wait
 	payer *flow // that was charged when it was dispatched; nil before
-	paid  int64 // tokens that it was charged then
+	paid  int64 // that it was charged then
 
 	dispatch, before uint64 // number of its dispatch, and of the one to its payer before that
 }
@@ -158,7 +158,8 @@ type Queue interface {
 type Fairness interface {
 	// Rank returns the turn of a flow of which a request waits: the flow with the least is next, and that whose first
 	// request came earlier if ranks are equal. It is called when a flow begins to wait, when it has another first
-	// request, and when its account changes; until then the rank holds.
+	// request, and when its account changes; until then the rank holds. A Meter is also asked without a head, which is
+	// nil then, for a flow that is served without having waited.
 	Rank(a *Account, head *Entry) int64
 
 	// Join readies the account of a flow that begins to wait in a band that stands at a rank: that of the flow which
@@ -166,10 +167,29 @@ type Fairness interface {
 	Join(a *Account, rank int64)
 }
 
+// Meter is a Fairness that goes by what flows were charged. Its bands are told of what requests use while they run, and
+// of requests that were dispatched without having waited. Other bands are not: their flows are charged for prompts
+// alone, at dispatch.
+type Meter interface {
+	Fairness
+
+	// Cost returns what is charged for so many tokens of prompts and outputs. It is linear: what was charged too much
+	// comes with numbers below 0.
+	Cost(t Tokens) int64
+}
+
+// Tokens are those of a request, or of a part of it.
+type Tokens struct{ Prompt, Output int64 }
+
+// Minus returns how many tokens t has more than other.
+func (t Tokens) Minus(other Tokens) Tokens {
+	return Tokens{t.Prompt - other.Prompt, t.Output - other.Output}
+}
+
 // Account is what one flow was given. Queues keeps it while the flow waits, and after that as long as there is room.
 type Account struct {
 	Weight   float64 // its share beside the other flows of the band; above 0
-	Service  int64   // tokens that it was charged, and what Join added to them
+	Service  int64   // what it was charged, and what Join added to that; 0 or more
 	Served   uint64  // number of the last dispatch to it in its band, from 1; 0 = none, or as Join says
 	Requests int     // that wait
 }

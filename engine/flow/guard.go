@@ -32,11 +32,14 @@ func (q *Queues) key(b *band, e *Entry) (key int64) {
 	return key
 }
 
-// rank asks the fairness. If it panics, the flow has its turn by the arrival of its first request.
+// rank asks the fairness. If it panics, the flow has its turn by the arrival of its first request; without one, the
+// band stays where it is.
 func (q *Queues) rank(b *band, a *Account, head *Entry) (rank int64) {
 	defer func() {
 		if recover() != nil {
-			rank = int64(head.Number)
+			if rank = b.rank; head != nil {
+				rank = int64(head.Number)
+			}
 			q.panicked(b, fairness)
 		}
 	}()

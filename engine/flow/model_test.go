@@ -135,7 +135,29 @@ func (m *model) dispatch(e *flow.Entry, rank int64) {
 	b.served++
 	b.turns[e] = [2]uint64{a.Served, b.served}
 	a.Served = b.served
-	a.Service += int64(max(e.Prompt, 1))
+	a.Service += m.cost(flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
+}
+
+// cost returns what tokens cost in every band.
+func (m *model) cost(t flow.Tokens) int64 {
+	if meter, ok := m.settings.Default.Fairness.(flow.Meter); ok {
+		return meter.Cost(t)
+	}
+	return t.Prompt + t.Output
+}
+
+// charge charges a flow for what ran, as Queues.Charge must.
+func (m *model) charge(k messages.FlowKey, t flow.Tokens) {
+	fair, ok := m.settings.Default.Fairness.(flow.Meter)
+	if !ok {
+		return
+	}
+	b, a := m.band(k.Priority), m.account(k)
+	if m.total(func(e *flow.Entry) bool { return e.Flow.Priority == k.Priority }) == (flow.Total{}) {
+		fair.Join(a, b.rank)
+		b.rank = max(b.rank, fair.Rank(a, nil))
+	}
+	a.Service = max(a.Service+fair.Cost(t), 0)
 }
 
 // game plays Queues and the model side by side.
@@ -292,7 +314,7 @@ func (g *game) putBack(t *rapid.T) {
 	e := g.take(t)
 	g.queues.Return(e)
 	a, turn := g.model.account(e.Flow), g.model.band(e.Flow.Priority).turns[e]
-	a.Service -= int64(max(e.Prompt, 1))
+	a.Service = max(a.Service-g.model.cost(flow.Tokens{Prompt: int64(max(e.Prompt, 1))}), 0)
 	if a.Served == turn[1] {
 		a.Served = turn[0]
 	}
@@ -300,9 +322,12 @@ func (g *game) putBack(t *rapid.T) {
 }
 
 func (g *game) charge(t *rapid.T) {
-	e, tokens := g.take(t), rapid.Int64Range(-20, 60).Draw(t, "tokens")
-	g.queues.Charge(e, tokens)
-	g.model.account(e.Flow).Service += tokens
+	e := g.take(t)
+	used := flow.Tokens{
+		Prompt: rapid.Int64Range(-20, 60).Draw(t, "prompt"), Output: rapid.Int64Range(-20, 60).Draw(t, "output"),
+	}
+	g.queues.Charge(e.Flow, used)
+	g.model.charge(e.Flow, used)
 }
 
 func (g *game) check(t *rapid.T) {

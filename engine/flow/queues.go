@@ -24,11 +24,19 @@ func New(s Settings) *Queues {
 }
 
 // Configure brings other settings in force. What waits stays where it is, in its order, also if it is more than new
-// limits allow: bands of older policies are served before the newer one of their priority.
+// limits allow: bands of older policies are served before the newer one of their priority. A band in which nothing
+// waits goes, and its accounts with it, unless its policies stay the same.
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
 	clear(q.builtIn)
-	q.bands = slices.DeleteFunc(q.bands, func(b *band) bool { return b.total == Total{} })
+	var kept []*band
+	for i, b := range q.bands {
+		now, newest := s.band(b.priority), i+1 == len(q.bands) || q.bands[i+1].priority != b.priority
+		if (b.total != Total{}) || newest && b.settings.orderedAs(&now) {
+			kept = append(kept, b)
+		}
+	}
+	q.bands = kept
 }
 
 // Total returns how much waits.
@@ -57,11 +65,7 @@ func (q *Queues) Push(e *Entry) (displaced []Displaced, ok bool) {
 // Return has a request wait again that was dispatched in vain. It has its former place, its flow is not charged for
 // it and keeps its turn, and no limit holds for it.
 func (q *Queues) Return(e *Entry) {
-	if f := e.payer; f != nil && f.account.Served == e.dispatch {
-		f.account.Served = e.before
-	}
-	q.Charge(e, -e.paid)
-	e.paid = 0
+	q.Undo(e)
 	q.put(e)
 }
 
@@ -90,21 +94,11 @@ func (q *Queues) Next(room func(*Entry) bool) *Entry {
 		q.remove(e)
 		e.before, e.dispatch = f.account.Served, b.served
 		f.account.Served = b.served
-		e.payer, e.paid = f, int64(max(e.Prompt, 1))
-		f.account.Service += e.paid
-		q.change(b, func() { q.rerankAll(f) })
+		e.payer, e.paid = f, q.cost(b, Tokens{Prompt: DispatchPrompt(e.Prompt)})
+		q.charge(b, f, e.paid)
 		return e
 	}
 	return nil
-}
-
-// Charge adds tokens to the account of the flow of a request that was dispatched: output as it comes, and, below 0,
-// what was charged too much.
-func (q *Queues) Charge(e *Entry, tokens int64) {
-	if f := e.payer; f != nil && tokens != 0 {
-		f.account.Service += tokens
-		q.change(e.band, func() { q.rerankAll(f) })
-	}
 }
 
 // Remove takes out a request that waits, and returns its entry; nil = it does not wait.

@@ -299,7 +299,7 @@ func TestTokenServiceIsBounded(t *testing.T) {
 			e := q.Next(anyRoom)
 			f := e.Flow.Fairness
 			output := rapid.IntRange(0, sizes[f]/2).Draw(t, "output")
-			q.Charge(e, int64(output))
+			q.Charge(e.Flow, flow.Tokens{Output: int64(output)})
 			given[f] += float64(e.Prompt+output) / b.Weights[f]
 			add(f)
 			for _, other := range []string{"a", "b", "c"} {

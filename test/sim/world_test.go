@@ -139,10 +139,13 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	return plan, queueing
 }
 
-// queueing is how requests wait for room: few, in turn, and not for long.
+// queueing is how requests wait for room: few, in turn or by tokens, and not for long.
 func (w *world) queueing() *flow.Settings {
 	p := flow.Policies{
 		Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+	}
+	if w.chance(.5) {
+		p.Fairness = new(fairness.Token)
 	}
 	band := flow.BandSettings{Limits: flow.Limits{Requests: 24}, Policies: p, TTL: limits.Queue}
 	return &flow.Settings{

@@ -1,0 +1,143 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// roomy is a gate that has room for all.
+type roomy struct{}
+
+func (roomy) Saturation(*schedule.Input) float64 { return 0 }
+func (roomy) Bounds() endpoints.Room             { return endpoints.Room{} }
+func (roomy) Room(*schedule.Input, []bool)       {}
+
+// metered returns a scene whose requests say what they use, and which knows what tokens of streamed chats weigh.
+func metered(t *testing.T, fair flow.Fairness) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.queueing = &flow.Settings{Default: flow.BandSettings{Policies: flow.Policies{Fairness: fair}, TTL: turnLimit}}
+	s.plan.HaveWait(roomy{}, schedule.Step{Name: "room"})
+	for _, tokens := range []int{4, 8, 16, 32, 64, 128} {
+		s.life(t, streamedChat, messages.ResponseStarted{Status: 200},
+			messages.ResponseEnded{ResponseBytes: int64(500 + 10*tokens), Usage: reported(tokens)})
+	}
+	s.capacity.Told()
+	s.ended = nil
+	s.play()
+	s.arrive(24 * time.Hour)
+	return s
+}
+
+func used(prompt, output int64) messages.TokensUsed {
+	return messages.TokensUsed{Flow: line, Prompt: prompt, Output: output}
+}
+
+func TestFlowIsChargedAtTheEnd(t *testing.T) {
+	began := messages.ResponseStarted{Status: 200}
+	over := messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)}
+	left := messages.WaitEnded{Request: 7}
+	for name, c := range map[string]struct {
+		turn bool // it waited
+		told []messages.CycleMsg
+		want []messages.CapacityMsg
+	}{
+		"for all of a request that did not wait": {false, []messages.CycleMsg{began, over},
+			[]messages.CapacityMsg{used(7, 33)}},
+		"for what a request that waited used beyond its prompt": {true, []messages.CycleMsg{began, over},
+			[]messages.CapacityMsg{left, used(7-12, 33)}},
+		"by an estimate": {true, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
+			[]messages.CapacityMsg{left, used(0, 20)}},
+		"for nothing, if no server answered": {true,
+			[]messages.CycleMsg{messages.ResponseStarted{Status: 503, Local: "no_healthy_upstream"}, over},
+			[]messages.CapacityMsg{left, used(-12, 0)}},
+		"for the prompt alone, if a server refused it": {false,
+			[]messages.CycleMsg{messages.ResponseStarted{Status: 400}, messages.ResponseEnded{ResponseBytes: 700}},
+			[]messages.CapacityMsg{used(12, 0)}},
+		"for what came before the client left": {false,
+			[]messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}}, []messages.CapacityMsg{used(12, 10)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := metered(t, new(fairness.Token))
+			s.cycle.Tell(messages.Dispatched{Turn: c.turn})
+			for _, m := range c.told {
+				s.cycle.Tell(m)
+			}
+			s.capacity.Got(c.want...)
+		})
+	}
+}
+
+// Output is charged as it comes, but only while others wait.
+func TestFlowIsChargedForOutputAsItComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		began, more messages.CycleMsg
+	}{
+		"visible": {messages.ResponseStarted{Status: 200}, messages.ResponseProgressed{ResponseBytes: 600}},
+		"bypassed": {
+			messages.ResponseStarted{Status: 200, Bypasses: true}, messages.ResponseOngoing{ResponseBytes: 600},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := metered(t, new(fairness.Token))
+			s.cycle.Tell(messages.Dispatched{})
+			s.cycle.Tell(c.began)
+			s.cycle.Tell(c.more)
+			s.capacity.Got()
+			flow.LineWriter{Line: &s.line}.Set(1)
+			s.cycle.Tell(c.more)
+			s.cycle.Tell(c.more)
+			s.capacity.Got(used(12, 10))
+			flow.LineWriter{Line: &s.line}.Set(0)
+			s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 700, Usage: reported(25)})
+			s.capacity.Got(used(7-12, 25-10))
+		})
+	}
+}
+
+func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
+	s := metered(t, new(fairness.RoundRobin))
+	flow.LineWriter{Line: &s.line}.Set(1)
+	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.ResponseProgressed{ResponseBytes: 600})
+	flow.LineWriter{Line: &s.line}.Set(0)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)})
+	s.capacity.Got(messages.WaitEnded{Request: 7})
+}
+
+// What a turn charged is taken back with it, by capacity, and by the cycle if the turn led nowhere.
+func TestTurnInVainIsNotCharged(t *testing.T) {
+	s, release := queuedUpMetered(t)
+	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle})
+	s.cycle.Tell(messages.StreamGone{})
+	s.capacity.Got(messages.WaitEnded{Request: 7})
+	release()
+
+	s, release = queuedUpMetered(t)
+	release()
+	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return nil })
+	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.capacity.Got(messages.WaitEnded{Request: 7}, used(-12, 0))
+}
+
+// queuedUpMetered is queuedUp with a band whose requests say what they use.
+func queuedUpMetered(t *testing.T) (s *scene, release func()) {
+	t.Helper()
+	s = gated(t)
+	s.queueing.Default.Fairness = new(fairness.Token)
+	s.play()
+	s.arrive(24 * time.Hour)
+	release = s.fill()
+	s.cycle.Tell(messages.Dispatched{})
+	s.capacity.Told()
+	s.cycle.Tell(messages.Queued{RetryAfter: time.Second})
+	return s, release
+}
