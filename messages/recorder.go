@@ -116,7 +116,8 @@ type Record struct {
 
 	ArrivedAt time.Time
 	Ended     time.Duration // since ArrivedAt; 0 = it has not
-	QueueWait time.Duration // in the queue; 0 = did not wait
+	QueueWait time.Duration // in the queue, up to now if it waits; 0 = did not wait
+	Wait      Wait
 	Decided   time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
 	Headers   time.Duration // of the response, since ArrivedAt; 0 = none came
 	// FirstToken is when the first byte of the response's body came, since ArrivedAt; 0 = none seen, or unknown.

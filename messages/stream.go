@@ -20,6 +20,13 @@ type PickMade struct {
 	// Scores are of the candidates of the run that serves, in the order of the pool; empty unless Signalbox was started
 	// with --emit-endpoint-scores.
 	Scores List[EndpointScore]
+	Queue  QueueTime
+}
+
+// QueueTime is how long a request waited for room before its pick. It is zero if its configuration has no gate.
+type QueueTime struct {
+	Gated bool
+	Took  time.Duration // 0 = it did not wait
 }
 
 // EndpointScore is the weighted sum of the scores of one endpoint.

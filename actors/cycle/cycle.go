@@ -195,8 +195,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.waitForRoom(ctx, m)
 		return
 	}
-	c.rec.QueueWait = m.Waited
-	c.account.onDispatched(m.Waited)
+	c.endWait(ctx, m.Waited, messages.OutcomeDispatched)
 	c.deps.Scheduler.Prepare(c.plan, &c.req, &out)
 	c.account.onScheduled(out.Took, out.Reason)
 	c.rec.Decision = out.Decision
@@ -234,6 +233,7 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.leaveLine(ctx)
 	made := messages.PickMade{
 		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers, Responses: out.Responses,
+		Queue: c.queueTime(),
 	}
 	if c.deps.EmitScores {
 		made.Scores = c.deps.Scheduler.Scores(&out.Decision)
@@ -452,6 +452,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase != done {
 		c.enter(done)
 	}
+	c.endWaitInVain(ctx)
 	c.leaveFlow(ctx)
 	c.leaveLine(ctx)
 	c.giveRoomBack()

@@ -17,6 +17,7 @@ import (
 // meter has the metrics of the requests with one set of labels, of all loops.
 type meter struct {
 	*Families
+	set                                                   labelSet
 	labels                                                []string
 	arrivals, dispatches                                  prometheus.Counter
 	live                                                  prometheus.Gauge
@@ -25,6 +26,13 @@ type meter struct {
 
 	codes  atomic.Int32                                // error codes that have a counter
 	errors [otherCode + 1]atomic.Pointer[errorCounter] // by code; nil = none was needed yet
+
+	// Metrics of requests that have to wait, or leave the line without a pick. Most sets need none of them. Each is
+	// made when it is needed first, if the page has room for it then; if not, the request counts under rest.
+
+	waits   atomic.Pointer[depth]
+	entries [messages.Outcomes]atomic.Pointer[entry]
+	endings [messages.Outcomes]atomic.Pointer[ending]
 }
 
 type errorCounter struct{ prometheus.Counter }
@@ -37,9 +45,9 @@ const (
 
 func newMeter(f *Families, set labelSet) *meter {
 	l := []string{set.model, set.targetModel(), set.fairness, strconv.Itoa(set.priority)}
-	const dispatched = "Dispatched"
+	dispatched := messages.OutcomeDispatched.String()
 	return &meter{
-		Families: f, labels: l,
+		Families: f, set: set, labels: l,
 		arrivals: f.total.WithLabelValues(l...), live: f.running.WithLabelValues(l...),
 		took: f.duration.WithLabelValues(l...), bodies: f.size.WithLabelValues(l...),
 		answers:   f.response.WithLabelValues(l...),
@@ -48,8 +56,8 @@ func newMeter(f *Families, set labelSet) *meter {
 		outputs:    f.output.WithLabelValues(l...),
 		streamTTFT: f.ttft.WithLabelValues(append(l, "true")...),
 		plainTTFT:  f.ttft.WithLabelValues(append(l, "false")...),
-		dispatches: f.admitted.WithLabelValues(dispatched, l[3]),
-		wait:       f.queued.WithLabelValues(append(l, dispatched)...),
+		dispatches: f.line.admitted.WithLabelValues(dispatched, l[3]),
+		wait:       f.line.queued.WithLabelValues(append(l, dispatched)...),
 	}
 }
 
@@ -58,11 +66,11 @@ func newMeter(f *Families, set labelSet) *meter {
 // gets its final meter and counts there what it has put off.
 type account struct {
 	*meter
-	settled    bool                // the meter is final
-	dispatched bool                // while not settled: the request left the queue
-	picked     *endpoints.Endpoint // while not settled: the endpoint that was picked; nil = none
-	split      *split              // while not settled: how the request was split; nil = not, or it is counted
-	away       bool                // the request is not among those in flight
+	settled bool                // the meter is final
+	picked  *endpoints.Endpoint // while not settled: the endpoint that was picked; nil = none
+	split   *split              // while not settled: how the request was split; nil = not, or it is counted
+	away    bool                // the request is not among those in flight
+	inLine  accountOfWait
 }
 
 // split is how a profile handler split a request between servers.
@@ -129,9 +137,7 @@ func (a *account) settle(r *messages.Record) {
 		before.live.Dec()
 	}
 	a.meter.arrived(r)
-	if a.dispatched {
-		a.wait.Observe(r.QueueWait.Seconds())
-	}
+	a.settleWait(r)
 	if a.picked != nil {
 		endpoints.LoadWriter{Endpoint: a.picked}.CountModel(a.model())
 		a.picked = nil
@@ -139,14 +145,6 @@ func (a *account) settle(r *messages.Record) {
 	if a.split != nil {
 		a.countSplit(*a.split)
 		a.split = nil
-	}
-}
-
-func (a *account) onDispatched(waited time.Duration) {
-	a.dispatches.Inc()
-	a.dispatched = true
-	if a.settled {
-		a.wait.Observe(waited.Seconds())
 	}
 }
 
@@ -204,6 +202,7 @@ func (m *meter) ended(r *messages.Record) {
 	if r.Reason != messages.NoReason || r.Status >= 400 {
 		m.failure(r).Inc()
 	}
+	m.leftInVain(r)
 	m.took.Observe(r.Ended.Seconds())
 	if r.ResponseBytes > 0 || r.Reason == messages.NoReason && r.Status > 0 {
 		m.answers.Observe(float64(r.ResponseBytes))
@@ -257,4 +256,125 @@ func (m *meter) failure(r *messages.Record) prometheus.Counter {
 		m.codes.Add(-1)
 	}
 	return c
+}
+
+// depth is how many requests wait, and the bytes of their bodies.
+type depth struct{ requests, bytes prometheus.Gauge }
+
+// entry is how long it took to be let into the line, or not to be.
+type entry struct{ took prometheus.Observer }
+
+// ending is how many requests left the line with an outcome, and after how long.
+type ending struct {
+	total prometheus.Counter
+	took  prometheus.Observer
+}
+
+// needed returns the metrics at one place of a meter, and makes them if there are none yet. at returns the place, and
+// fresh makes them.
+func needed[T any](m *meter, c *cost, at func(*meter) *atomic.Pointer[T], fresh func(*meter) *T) *T {
+	if made := at(m).Load(); made != nil {
+		return made
+	}
+	bytes := c.of(m.set)
+	if m.set != rest && !m.Families.labels.reserve(bytes, room(m.set)) {
+		return needed(m.admit(rest), c, at, fresh)
+	}
+	made := fresh(m)
+	if !at(m).CompareAndSwap(nil, made) { // another loop was faster: its series are the same
+		if m.set != rest {
+			m.Families.labels.taken.Add(-bytes)
+		}
+	}
+	return at(m).Load()
+}
+
+func (m *meter) depth() *depth {
+	return needed(m, &m.line.depthCost, func(m *meter) *atomic.Pointer[depth] { return &m.waits },
+		func(m *meter) *depth {
+			return &depth{m.line.size.WithLabelValues(m.labels...), m.line.bytes.WithLabelValues(m.labels...)}
+		})
+}
+
+func (m *meter) entry(how messages.Outcome) *entry {
+	return needed(m, &m.line.entryCost, func(m *meter) *atomic.Pointer[entry] { return &m.entries[how] },
+		func(m *meter) *entry {
+			return &entry{m.line.enqueue.WithLabelValues(m.set.fairness, m.labels[3], how.String())}
+		})
+}
+
+func (m *meter) ending(how messages.Outcome) *ending {
+	return needed(m, &m.line.endingCost, func(m *meter) *atomic.Pointer[ending] { return &m.endings[how] },
+		func(m *meter) *ending {
+			return &ending{
+				m.line.admitted.WithLabelValues(how.String(), m.labels[3]),
+				m.line.queued.WithLabelValues(append(m.labels[:4:4], how.String())...),
+			}
+		})
+}
+
+// accountOfWait says where the wait of one request is counted.
+type accountOfWait struct {
+	depth *depth // where the request counts as waiting; nil = it does not wait
+
+	// While the account is not settled:
+
+	dispatched bool             // the request left the queue
+	entered    messages.Outcome // what became of its asking for a place; NoOutcome = it did not ask
+	took       time.Duration    // until then
+}
+
+// joined counts a request that waits, and how long it took to be let into the line.
+func (a *account) joined(r *messages.Record, took time.Duration) {
+	a.inLine.depth = a.depth()
+	a.inLine.depth.requests.Inc()
+	a.inLine.depth.bytes.Add(float64(r.BodyBytes))
+	a.enter(messages.OutcomeNotYetFinalized, took)
+}
+
+// enter counts how long it took to be let into the line, or not to be.
+func (a *account) enter(how messages.Outcome, took time.Duration) {
+	if a.settled {
+		a.entry(how).took.Observe(took.Seconds())
+		return
+	}
+	a.inLine.entered, a.inLine.took = how, took
+}
+
+// onLeft takes the request out of those that wait, if it is one of them.
+func (a *account) onLeft(r *messages.Record) {
+	if d := a.inLine.depth; d != nil {
+		d.requests.Dec()
+		d.bytes.Sub(float64(r.BodyBytes))
+		a.inLine.depth = nil
+	}
+}
+
+func (a *account) onDispatched(waited time.Duration) {
+	a.dispatches.Inc()
+	a.inLine.dispatched = true
+	if a.settled {
+		a.wait.Observe(waited.Seconds())
+	}
+}
+
+// settleWait counts in the final meter what was put off.
+func (a *account) settleWait(r *messages.Record) {
+	if a.inLine.dispatched {
+		a.wait.Observe(r.QueueWait.Seconds())
+	}
+	if how := a.inLine.entered; how != messages.NoOutcome {
+		a.enter(how, a.inLine.took)
+	}
+}
+
+// leftInVain counts a request that left the line without a pick, or was not let into it.
+func (m *meter) leftInVain(r *messages.Record) {
+	switch how := r.Wait.Outcome; how {
+	case messages.NoOutcome, messages.OutcomeNotYetFinalized, messages.OutcomeDispatched:
+	default:
+		e := m.ending(how)
+		e.total.Inc()
+		e.took.Observe(r.QueueWait.Seconds())
+	}
 }

@@ -13,10 +13,11 @@ import (
 // Families holds the metrics of the cycles of all loops.
 type Families struct {
 	labels                                      labels
-	total, failed, admitted, splits             *prometheus.CounterVec
+	line                                        lineMetrics
+	total, failed, splits                       *prometheus.CounterVec
 	running                                     *prometheus.GaugeVec
 	duration, size, response, ttft, ntpot, tpot *prometheus.HistogramVec
-	input, cached, output, queued               *prometheus.HistogramVec
+	input, cached, output                       *prometheus.HistogramVec
 	scheduling, processing, hitRatio, hitBytes  prometheus.Histogram
 	elsewhere, unlogged                         prometheus.Counter
 	usage                                       map[messages.UsageSource]prometheus.Counter // requests that ended
@@ -118,20 +119,48 @@ func (f *Families) requests(r prometheus.Registerer) {
 	r.MustRegister(f.total, f.failed, f.running)
 }
 
-// waiting are the metrics of the queue before the pick. Nothing is refused in it, so the outcome is always Dispatched.
+// lineMetrics are the families of what waits, and what their series cost.
+type lineMetrics struct {
+	admitted                         *prometheus.CounterVec
+	queued, enqueue                  *prometheus.HistogramVec
+	size, bytes                      *prometheus.GaugeVec
+	depthCost, entryCost, endingCost cost
+}
+
+// waiting registers the metrics of the line.
 func (f *Families) waiting(r prometheus.Registerer, pool string) {
-	labels := prometheus.Labels{"inference_pool": pool}
-	f.admitted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: prefix + "flow_control_requests_total", ConstLabels: labels,
+	inPool := prometheus.Labels{"inference_pool": pool}
+	f.line.admitted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: prefix + "flow_control_requests_total", ConstLabels: inPool,
 		Help: "Requests that left the line, by outcome.",
 	}, []string{"outcome", "priority"})
-	f.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	f.line.queued = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: prefix + "flow_control_request_queue_duration_seconds", Help: "Time in the queue.",
-		Buckets: queueBuckets, ConstLabels: labels,
+		Buckets: queueBuckets, ConstLabels: inPool,
 	}, append(requestLabels[:4:4], "outcome"))
-	f.labels.cost.histogram("flow_control_request_queue_duration_seconds", queueBuckets, "outcome", "inference_pool")
-	f.labels.cost.bytes += (len(queueBuckets) + 3) * shownBytes(pool)
-	r.MustRegister(f.admitted, f.queued)
+	f.line.enqueue = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: prefix + "flow_control_request_enqueue_duration_seconds", Buckets: scheduleBuckets,
+		Help: "From when a request that had to wait came until it had its place in the line (outcome " +
+			"NotYetFinalized), or was refused one.",
+	}, []string{"fairness_id", "priority", "outcome"})
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		opts := prometheus.GaugeOpts{Name: prefix + "flow_control_" + name, Help: help, ConstLabels: inPool}
+		return prometheus.NewGaugeVec(opts, requestLabels)
+	}
+	f.line.size = gauge("queue_size", "Requests that wait for room.")
+	f.line.bytes = gauge("queue_bytes", "Bytes of the bodies of requests that wait for room.")
+	r.MustRegister(f.line.admitted, f.line.queued, f.line.enqueue, f.line.size, f.line.bytes)
+
+	ofPool := len(`inference_pool="",`) + shownBytes(pool)
+	for _, c := range []*cost{&f.labels.cost, &f.line.endingCost} { // of those that are dispatched, and of others
+		c.histogram("flow_control_request_queue_duration_seconds", queueBuckets, "outcome")
+		c.bytes += (len(queueBuckets) + 3) * ofPool
+	}
+	f.line.endingCost.line("flow_control_requests_total", "outcome", "inference_pool")
+	f.line.entryCost.histogram("flow_control_request_enqueue_duration_seconds", scheduleBuckets, "outcome")
+	f.line.depthCost.line("flow_control_queue_size")
+	f.line.depthCost.line("flow_control_queue_bytes")
+	f.line.depthCost.bytes += 2 * ofPool
 }
 
 // picking registers the metrics of scheduling.

@@ -14,7 +14,11 @@ type record struct {
 	rec    messages.Record   // Events stays empty until the record is read or closed
 	events [eventSlots]event // those before count are in use
 	count  int               // 0 <= count <= eventSlots
+	before noted             // what had been noted when the message in hand came
 }
+
+// noted is how many events a record has, and how many it had no slot for.
+type noted struct{ count, dropped int }
 
 const eventSlots = 16
 
@@ -71,6 +75,7 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 	case messages.ResponseProgressed, messages.ResponseOngoing, messages.EntriesDoubted, messages.CycleQueried:
 		return -1 // frequent, and of no use in a record
 	}
+	c.before = noted{c.count, c.rec.Dropped}
 	arrival := ctx.Arrival()
 	slot := c.note(arrival.Kind, toCycle, ctx.Now().Sub(c.rec.ArrivedAt))
 	if slot >= 0 {
@@ -81,7 +86,7 @@ func (c *Cycle) received(ctx runtime.Context[messages.CycleMsg], m messages.Cycl
 
 // handled notes how long the message in hand took, also when its handler panicked.
 func (c *Cycle) handled(ctx runtime.Context[messages.CycleMsg], slot int) {
-	if slot >= 0 {
+	if slot >= 0 && slot < c.count {
 		c.events[slot].took = span(ctx.Elapsed())
 	}
 }
@@ -96,6 +101,9 @@ func (r *record) note(kind runtime.Kind, to receiver, at time.Duration) int {
 	r.count++
 	return r.count - 1
 }
+
+// forgetMessage takes the message in hand out of the record, with what was told since it came.
+func (r *record) forgetMessage() { r.count, r.rec.Dropped = r.before.count, r.before.dropped }
 
 // listEvents returns the events so far, as the record has them.
 func (r *record) listEvents(ctx runtime.Context[messages.CycleMsg]) messages.List[messages.RecordEvent] {
@@ -113,6 +121,9 @@ func (c *Cycle) onCycleQueried(ctx runtime.Context[messages.CycleMsg], m message
 	rec := c.rec
 	rec.Running = true
 	rec.Ended = 0
+	if c.phase == queued {
+		rec.QueueWait = ctx.Now().Sub(c.wait.asked.Arrived)
+	}
 	rec.Events = c.listEvents(ctx)
 	m.Recorder.Tell(messages.RecordsFound{Query: m.Query, Records: messages.ListOf(rec)})
 }

@@ -19,6 +19,7 @@ type wait struct {
 	without    time.Duration          // how long while there is no endpoint
 	retryAfter time.Duration          // what its client is told if it waits in vain; at least a second
 	charge
+	place
 }
 
 // askForPlace asks the flow shard for a place, and sets how long the request may wait.
@@ -31,6 +32,7 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 		Cycle: ctx.Self(),
 	}
 	if c.wait.gated {
+		c.rec.Wait.Outcome = messages.OutcomeNotYetFinalized
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
 		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
 		ask.Output = c.req.OutputTokens
@@ -60,6 +62,7 @@ func (c *Cycle) onQueued(ctx runtime.Context[messages.CycleMsg], m messages.Queu
 		return
 	}
 	c.held.wait = true
+	c.joinLine(ctx, m.Ahead)
 	c.wait.retryAfter = max(c.wait.retryAfter, m.RetryAfter)
 	due := c.wait.asked.Arrived.Add(max(c.wait.turn, c.wait.without) + c.deps.Limits.Pick)
 	c.answer(ctx, messages.AnswerDue{At: due})
@@ -114,10 +117,15 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.D
 	c.chosen = nil
 	c.chargeTurn(false)
 	if m.Turn {
+		c.rec.Wait.Failed++
 		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self()}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
+		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs
+			c.forgetMessage()
+		}
 		return
 	}
+	c.askForRoom()
 	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, c.wait.asked)
 	if !c.held.wait { // its inbox is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
@@ -190,3 +198,86 @@ func (c *Cycle) tellUsed(used flow.Tokens) {
 	c.wait.told = used
 	c.deps.Bell.To.Tell(messages.TokensUsed{Flow: c.rec.Flow, Prompt: more.Prompt, Output: more.Output})
 }
+
+// place is what is known of a request's place in the line of capacity, beside what its record has.
+type place struct {
+	in   bool // capacity gave it the place
+	over bool // it waits no more: it was dispatched, or has ended
+}
+
+// askForRoom notes that the request asks for a place in the line, and why.
+func (c *Cycle) askForRoom() {
+	c.rec.Wait.Cause = messages.NoRoom
+	if len(c.deps.Pool.Snapshot().Endpoints) == 0 {
+		c.rec.Wait.Cause = messages.NoneInPool
+	}
+}
+
+// joinLine notes that the request has its place in the line. Its flow shard sent it there if it did not ask itself.
+func (c *Cycle) joinLine(ctx runtime.Context[messages.CycleMsg], ahead int) {
+	c.wait.in = true
+	c.rec.Wait.Ahead = ahead
+	if c.rec.Wait.Cause == messages.NoCause {
+		c.rec.Wait.Cause = messages.OthersWaited
+	}
+	c.account.joined(&c.rec, ctx.Now().Sub(c.wait.asked.Arrived))
+}
+
+// endWait notes how long the request has waited, and how its wait ended. It does so once.
+func (c *Cycle) endWait(ctx runtime.Context[messages.CycleMsg], waited time.Duration, how messages.Outcome) {
+	if c.wait.over {
+		return
+	}
+	c.wait.over = true
+	c.rec.QueueWait = waited
+	if c.wait.gated {
+		c.rec.Wait.Outcome = how
+	}
+	switch how {
+	case messages.OutcomeDispatched:
+		c.account.onDispatched(waited)
+	case messages.OutcomeRejectedCapacity:
+		c.account.enter(how, ctx.Now().Sub(c.wait.asked.Arrived))
+	}
+	c.account.onLeft(&c.rec)
+}
+
+// endWaitInVain ends the wait of a request that ends without having been dispatched, if it has come so far as to wait.
+func (c *Cycle) endWaitInVain(ctx runtime.Context[messages.CycleMsg]) {
+	if began := c.wait.asked.Arrived; !began.IsZero() {
+		c.endWait(ctx, ctx.Now().Sub(began), outcome(c.rec.Reason, c.wait.in))
+	}
+}
+
+// queueTime returns what the stream is told of the wait of a request that was dispatched.
+func (c *Cycle) queueTime() messages.QueueTime {
+	if !c.wait.gated {
+		return messages.QueueTime{}
+	}
+	return messages.QueueTime{Gated: true, Took: c.rec.QueueWait}
+}
+
+// outcome returns how the wait ended of a request that ended in it. in says that it had a place in the line.
+func outcome(why messages.Reason, in bool) messages.Outcome {
+	switch {
+	case why == messages.ClientGone:
+		return messages.OutcomeEvictedContextCancelled
+	case in:
+		return cmp.Or(evictions[why], messages.OutcomeEvictedOther)
+	}
+	return cmp.Or(rejections[why], messages.OutcomeRejectedOther)
+}
+
+// evictions have the outcomes that reasons give of their own to a request in the line, and rejections to one that was
+// not let into it.
+var (
+	evictions = map[messages.Reason]messages.Outcome{
+		messages.TTLExpired: messages.OutcomeEvictedTTL, messages.NoEndpoints: messages.OutcomeEvictedNoEndpoints,
+		messages.Displaced:     messages.OutcomeEvictedPriority,
+		messages.QueuePressure: messages.OutcomeEvictedQueuePressure,
+	}
+	rejections = map[messages.Reason]messages.Outcome{
+		messages.NoCapacity:  messages.OutcomeRejectedCapacity,
+		messages.NoEndpoints: messages.OutcomeRejectedNoEndpoints,
+	}
+)

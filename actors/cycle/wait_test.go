@@ -76,9 +76,27 @@ func queuedUp(t *testing.T) (s *scene, release func()) {
 func TestRequestWithRoomNeverWaits(t *testing.T) {
 	s := gated(t)
 	s.cycle.Tell(messages.Dispatched{})
-	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+	s.stream.Got(pickAfter(0))
 	s.capacity.Got()
 	s.load(1, 0)
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.waited(s.over(messages.NoReason), 0, messages.Wait{Outcome: messages.OutcomeDispatched})
+}
+
+// pickAfter returns the answer to the request of a gated scene that waited so long.
+func pickAfter(waited time.Duration) messages.PickMade {
+	return messages.PickMade{
+		Destinations: messages.ListOf(addresses[first], addresses[second]),
+		Queue:        messages.QueueTime{Gated: true, Took: waited},
+	}
+}
+
+// waited wants a record to say this of the request's wait.
+func (s *scene) waited(r messages.Record, d time.Duration, want messages.Wait) {
+	s.Helper()
+	if r.QueueWait != d || r.Wait != want {
+		s.Errorf("it waited %v, %+v by its record, want %v, %+v", r.QueueWait, r.Wait, d, want)
+	}
 }
 
 func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
@@ -88,15 +106,15 @@ func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
 	s.stream.Got()
 	release()
 	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second, Turn: true})
-	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
+	s.stream.Got(pickAfter(2 * time.Second))
 	s.capacity.Got(messages.WaitEnded{Request: 7})
 	s.load(1, 0)
 	flow.LineWriter{Line: &s.line}.Set(1)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.capacity.Got(messages.RoomChanged{})
-	if r := s.over(messages.NoReason); r.QueueWait != 2*time.Second {
-		t.Errorf("it waited %v by its record, want 2s", r.QueueWait)
-	}
+	s.waited(s.over(messages.NoReason), 2*time.Second, messages.Wait{
+		Outcome: messages.OutcomeDispatched, Cause: messages.NoRoom, Ahead: 2, Failed: 1,
+	})
 }
 
 func TestWaitForRoomEnds(t *testing.T) {

@@ -60,7 +60,7 @@ func identity(b *strings.Builder, r *requestView) {
 func times(b *strings.Builder, r *requestView) {
 	age := short(time.Duration(r.AgeSeconds))
 	field(b, "arrived", r.ArrivedAt.Format("2006-01-02 15:04:05.000000 MST")+", "+age+" ago")
-	field(b, "queue", short(time.Duration(r.QueueWaitSeconds)))
+	field(b, "queue", queued(r))
 	pick := after(r.PickedAfterSeconds)
 	if r.PickedAfterSeconds != nil && r.why == messages.NoEndpoints {
 		pick = "none; that was clear " + pick
@@ -73,6 +73,38 @@ func times(b *strings.Builder, r *requestView) {
 		end = "Envoy has answered; its access log is yet to tell when"
 	}
 	field(b, "end", end)
+}
+
+// waitCauses say why a request had to wait.
+var waitCauses = [...]string{
+	messages.NoCause:      "",
+	messages.NoRoom:       "no endpoint that it may use had room",
+	messages.NoneInPool:   "the pool had no endpoint",
+	messages.OthersWaited: "others waited when it came",
+}
+
+// queued returns how long the request waited for room, behind how many, why, and how that ended.
+func queued(r *requestView) string {
+	text, q := short(time.Duration(r.QueueWaitSeconds)), r.Queue
+	if q == nil {
+		return text
+	}
+	if q.outcome == messages.OutcomeNotYetFinalized {
+		text += " so far"
+	}
+	if q.cause != messages.NoCause && int(q.cause) < len(waitCauses) {
+		if !strings.HasPrefix(q.Outcome, "Rejected") { // it was in the line
+			text += " behind " + plural(q.Ahead, "request")
+		}
+		text += ", because " + waitCauses[q.cause]
+	}
+	if q.TurnsFailed > 0 {
+		text += "; " + plural(q.TurnsFailed, "turn") + " in vain"
+	}
+	if q.outcome == messages.OutcomeNotYetFinalized {
+		return text
+	}
+	return text + "; " + q.Outcome
 }
 
 func after(at *seconds) string {

@@ -203,6 +203,35 @@ func rejected() messages.Record {
 	}
 }
 
+// waited is a request under a configuration with a gate, of which this became.
+func waited(r messages.Record, w messages.Wait) messages.Record {
+	r.Wait = w
+	return r
+}
+
+// inVain waited for room until its time was over.
+func inVain() messages.Record {
+	r := waited(rejected(), messages.Wait{
+		Outcome: messages.OutcomeEvictedTTL, Cause: messages.NoRoom, Ahead: 17, Failed: 3,
+	})
+	none := messages.ListOf(false, false)
+	r.Decision = messages.Decision{PoolVersion: 9, Pool: 2, Endpoints: ids(2), Primary: -1,
+		Profiles: messages.ListOf(messages.ProfileRun{
+			Profile: "default", Runner: -1, Failed: "rejected-saturated: no endpoint that it may use has room",
+			Filters: messages.ListOf(messages.FilterRun{Plugin: "concurrency-detector", Kept: none}),
+		})}
+	return r
+}
+
+// waits is a request that waits for room.
+func waits() messages.Record {
+	r := waited(rejected(), messages.Wait{
+		Outcome: messages.OutcomeNotYetFinalized, Cause: messages.OthersWaited, Ahead: 1,
+	})
+	r.Ended, r.Running, r.Reason = 0, true, messages.NoReason
+	return r
+}
+
 func TestTranscripts(t *testing.T) {
 	one := "/debug/requests/x"
 	for name, c := range map[string]struct {
@@ -222,6 +251,15 @@ func TestTranscripts(t *testing.T) {
 		"prefilled":      {one, []messages.Record{prefilled()}},
 		"unplaced":       {one, []messages.Record{unplaced()}},
 		"rejected":       {one, []messages.Record{rejected()}},
+		"in-vain":        {one, []messages.Record{inVain()}},
+		"in-vain-json":   {one + "?format=json", []messages.Record{inVain()}},
+		"waits":          {one, []messages.Record{waits()}},
+		"not-let-in": {one, []messages.Record{waited(rejected(), messages.Wait{
+			Outcome: messages.OutcomeRejectedCapacity, Cause: messages.NoRoom,
+		})}},
+		"found-room": {one, []messages.Record{waited(served(), messages.Wait{
+			Outcome: messages.OutcomeDispatched,
+		})}},
 		"crowd":          {one, []messages.Record{crowd()}},
 		"crowd-all":      {one + "?all", []messages.Record{crowd()}},
 		"list":           {"/debug/requests", []messages.Record{crowd(), rejected(), unplaced(), served()}},

@@ -35,6 +35,7 @@ type requestView struct {
 	ArrivedAt          time.Time `json:"arrived_at"`
 	AgeSeconds         seconds   `json:"age_seconds"`          // since it arrived
 	QueueWaitSeconds   seconds   `json:"queue_wait_seconds"`   // 0 = did not wait
+	Queue              *waitView `json:"queue,omitempty"`      // absent = its configuration has no gate
 	PickedAfterSeconds *seconds  `json:"picked_after_seconds"` // since it arrived; null = no pick was tried
 	HeadersSeconds     *seconds  `json:"headers_seconds"`      // of the response, since it arrived; null = none came
 	// FirstTokenSeconds counts since the request arrived. It is null if no token came, or its time is not known.
@@ -104,6 +105,24 @@ func (s *seconds) text() string {
 	return short(time.Duration(*s))
 }
 
+// waitView is what is known of a request's wait for room.
+type waitView struct {
+	Outcome     string `json:"outcome"`      // how it ended
+	Cause       string `json:"cause"`        // why it had to wait; "" = it did not have to
+	Ahead       int    `json:"ahead"`        // requests that went before it when it joined the line
+	TurnsFailed int    `json:"turns_failed"` // at which no endpoint had room for it after all
+
+	outcome messages.Outcome
+	cause   messages.WaitCause
+}
+
+func wait(w *messages.Wait) *waitView {
+	if w.Outcome == messages.NoOutcome {
+		return nil
+	}
+	return &waitView{w.Outcome.String(), w.Cause.String(), w.Ahead, w.Failed, w.Outcome, w.Cause}
+}
+
 // usageView is what is known of the response's tokens; null = not known.
 type usageView struct {
 	Source       string `json:"source"` // how they are known, or why they are not
@@ -163,7 +182,7 @@ func (h *handler) summary(r *messages.Record) requestView {
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,
 		Running:   r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)),
-		QueueWaitSeconds:   seconds(r.QueueWait),
+		QueueWaitSeconds: seconds(r.QueueWait), Queue: wait(&r.Wait),
 		PickedAfterSeconds: known(r.Decided, r.Decided != 0), HeadersSeconds: known(r.Headers, r.Headers != 0),
 		FirstTokenSeconds: known(r.FirstToken, r.FirstToken != 0), DurationSeconds: known(r.Ended, !r.Running),
 		PromptTokensGuessed: r.PromptTokens, BodyBytes: r.BodyBytes, ResponseBytes: r.ResponseBytes,

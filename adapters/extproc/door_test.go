@@ -185,6 +185,10 @@ func TestWhatIsAskedForABody(t *testing.T) {
 		if after := headers(t, newcomer.sent[0].GetImmediateResponse().GetHeaders())["retry-after"]; after != "7" {
 			t.Errorf("retry-after %q, want 7", after)
 		}
+		want := messages.Wait{Outcome: messages.OutcomeRejectedCapacity}
+		if len(d.refused) != 1 || d.refused[0].Wait != want {
+			t.Errorf("records %+v, want one of a request that was not let into the line", d.refused)
+		}
 	})
 }
 

@@ -26,6 +26,7 @@ const (
 	subsetNamespace = "envoy.lb.subset_hint"
 	reasonHeader    = "x-llm-d-request-dropped-reason"
 	requestIDHeader = "x-signalbox-request-id"
+	queueHeader     = "x-llm-d-flow-queue-duration-ms"
 	connectionKey   = "x-signalbox-connection"
 	upstreamAddress = "upstream.address"
 	codeDetails     = "response.code_details"

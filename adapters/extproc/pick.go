@@ -47,6 +47,7 @@ func (st *stream) ask(last event) error {
 		if m.Responses.Len() > 0 {
 			st.response.added = added{m.Destinations, m.Responses}
 		}
+		st.response.queue = m.Queue
 		return st.forward(m, last)
 	case messages.PickFailed:
 		return st.relay(m)

@@ -18,6 +18,7 @@ type response struct {
 	scan   Scanner       // reads the body; nil = there is nothing to find, none is shown, or no cycle to tell it to
 	told   told
 	added  added
+	queue  messages.QueueTime
 }
 
 // added holds the headers that plugins add to the response, by who serves it.
@@ -88,15 +89,19 @@ func (st *stream) onResponseHeaders(e event) error {
 	return nil
 }
 
-// answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened, and
-// what plugins have set. With override it asks the proxy to show the body.
+// answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened, how
+// long the request waited for room, and what plugins have set. With override it asks the proxy to show the body.
 func (st *stream) answerResponseHeaders(override bool, more messages.List[messages.Header]) error {
 	if st.id == 0 {
 		return st.send(func(r *wire.Response) { r.SetEmptyHeaders(wire.ResponseDirection) })
 	}
 	answer := wire.HeadersAnswer{
 		Direction: wire.ResponseDirection,
-		Set:       []wire.Header{{Key: requestIDHeader, Value: st.name}},
+		Set:       append(make([]wire.Header, 0, 2), wire.Header{Key: requestIDHeader, Value: st.name}),
+	}
+	if q := st.response.queue; q.Gated {
+		ms := strconv.FormatInt(q.Took.Milliseconds(), 10)
+		answer.Set = append(answer.Set, wire.Header{Key: queueHeader, Value: ms})
 	}
 	for _, h := range more.All() {
 		answer.Set = append(answer.Set, wire.Header{Key: h.Name, Value: h.Value})

@@ -347,11 +347,15 @@ func (st *stream) record(said messages.Reason) messages.Record {
 	case !st.response.phase.completed():
 		said = messages.ClientGone
 	}
-	facts := &st.request.facts
+	facts, wait := &st.request.facts, messages.Wait{}
+	if said == messages.NoCapacity && st.under.MakeWay != nil { // nobody made way for its body
+		wait.Outcome = messages.OutcomeRejectedCapacity
+	}
 	return messages.Record{
 		Request: st.id, Configuration: st.under.Number,
 		ClientID: records.Label(facts.clientID), Model: records.Label(st.request.model),
 		Flow: facts.flow(st.under.Priorities), ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived),
 		BodyBytes: st.request.body.came, Reason: said, Status: status, ResponseBytes: st.response.bytes,
+		Wait: wait,
 	}
 }

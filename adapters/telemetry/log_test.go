@@ -343,3 +343,37 @@ func TestLineSaysHowTokensAreKnown(t *testing.T) {
 		}
 	}
 }
+
+// The line of a request under a configuration with a gate says how it waited; that of another has no such field.
+func TestRequestLineSaysHowItWaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait messages.Wait
+		want map[string]any
+	}{
+		"no gate": {messages.Wait{}, map[string]any{}},
+		"room":    {messages.Wait{Outcome: messages.OutcomeDispatched}, map[string]any{"queue_outcome": "Dispatched"}},
+		"waited": {
+			messages.Wait{Outcome: messages.OutcomeEvictedTTL, Cause: messages.NoRoom, Ahead: 3, Failed: 2},
+			map[string]any{"queue_outcome": "EvictedTTL", "queue_cause": "no-room", "queue_ahead": 3.0,
+				"queue_turns_failed": 2.0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := logged(t, func(log *Log) {
+				r := served
+				r.Wait = c.wait
+				NewRequests(log, func(messages.EndpointID) messages.Address { return "a:1" },
+					func(messages.RequestID) string { return "0-7" }).Report(&r)
+			}, "-v3")
+			got := map[string]any{}
+			for key, value := range lines[0] {
+				if strings.HasPrefix(key, "queue_") && key != "queue_wait" {
+					got[key] = value
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+		})
+	}
+}

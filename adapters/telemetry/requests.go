@@ -47,7 +47,7 @@ func (q *Requests) Report(r *messages.Record) {
 	if r.Target != "" {
 		fields = append(fields, zap.String("target_model", r.Target))
 	}
-	fields = appendKnown(fields, r)
+	fields = appendKnown(appendWait(fields, &r.Wait), r)
 	if r.Local != "" {
 		fields = append(fields, zap.String("envoy_says", r.Local))
 	}
@@ -59,6 +59,19 @@ func (q *Requests) Report(r *messages.Record) {
 		fields = append(fields, zap.Array("messages", events{r.Events}))
 	}
 	line.Write(fields...)
+}
+
+// appendWait appends how a request waited for room, if its configuration has a gate.
+func appendWait(fields []zap.Field, w *messages.Wait) []zap.Field {
+	if w.Outcome == messages.NoOutcome {
+		return fields
+	}
+	fields = append(fields, zap.String("queue_outcome", w.Outcome.String()))
+	if w.Cause == messages.NoCause {
+		return fields
+	}
+	return append(fields, zap.String("queue_cause", w.Cause.String()), zap.Int("queue_ahead", w.Ahead),
+		zap.Int("queue_turns_failed", w.Failed))
 }
 
 // appendKnown appends what is known of some requests only. A number that is unknown has no field, so that 0 always

@@ -140,14 +140,14 @@ func (p *packer) header(r *messages.Record) {
 	}
 	for _, n := range [...]int{
 		r.Flow.Priority, r.PromptTokens, r.Status, r.Dropped, r.Usage.PromptTokens, r.Usage.CachedTokens,
-		r.Usage.OutputTokens,
+		r.Usage.OutputTokens, r.Wait.Ahead, r.Wait.Failed,
 	} {
 		p.signed(int64(n))
 	}
 	for _, n := range [...]int64{r.BodyBytes, r.ResponseBytes, r.Usage.OwnBytes} {
 		p.signed(n)
 	}
-	p.to = append(p.to, byte(r.Reason), byte(r.Usage.Source))
+	p.to = append(p.to, byte(r.Reason), byte(r.Usage.Source), byte(r.Wait.Outcome), byte(r.Wait.Cause))
 	p.id(r.Served)
 }
 
@@ -162,7 +162,7 @@ func (u *unpacker) header(r *messages.Record) {
 	}
 	for _, n := range [...]*int{
 		&r.Flow.Priority, &r.PromptTokens, &r.Status, &r.Dropped, &r.Usage.PromptTokens, &r.Usage.CachedTokens,
-		&r.Usage.OutputTokens,
+		&r.Usage.OutputTokens, &r.Wait.Ahead, &r.Wait.Failed,
 	} {
 		*n = int(u.signed())
 	}
@@ -170,6 +170,7 @@ func (u *unpacker) header(r *messages.Record) {
 		*n = u.signed()
 	}
 	r.Reason, r.Usage.Source = messages.Reason(u.octet()), messages.UsageSource(u.octet())
+	r.Wait.Outcome, r.Wait.Cause = messages.Outcome(u.octet()), messages.WaitCause(u.octet())
 	r.Served = u.id()
 }
 

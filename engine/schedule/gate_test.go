@@ -65,6 +65,10 @@ func TestRequestWithoutRoomIsToWait(t *testing.T) {
 	if !out.Full {
 		t.Error("the outcome does not say that it is for want of room")
 	}
+	filters := out.Decision.Profiles.At(0).Filters
+	if filters.Len() != 1 || filters.At(0).Plugin != "room" || filters.At(0).Kept.At(1) {
+		t.Errorf("the record has the filters %+v, want that the gate left none", filters)
+	}
 }
 
 // An endpoint that filters drop is no place to wait for, and one that they keep is, however many others have room.

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
@@ -120,6 +121,9 @@ func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reas
 	}
 	if dropped {
 		of := rec.Filters
+		if of.Len() == 0 { // no filter was called
+			of = messages.TakeList(append(slices.Clone(r.screeners), r.roomy...))
+		}
 		r.reset()
 		if filter = r.filter(p, rec); filter == "" {
 			r.full, rec.Filters = true, of

@@ -1,0 +1,37 @@
+package planted
+
+import "testing"
+
+// shown has faults in what is told of waits.
+var shown = map[string]contract{
+	"a wait in vain has no length": {fault{
+		file: "actors/cycle/wait.go", was: "c.endWait(ctx, ctx.Now().Sub(began), outcome(",
+		is: "c.endWait(ctx, 0, outcome(",
+	}, "actors/cycle", "TestOutcomesOfWaits"},
+	"who was displaced was evicted for some reason": {fault{
+		file: "actors/cycle/wait.go", was: "return cmp.Or(evictions[why], messages.OutcomeEvictedOther)",
+		is: "return messages.OutcomeEvictedOther",
+	}, "actors/cycle", "TestOutcomesOfWaits"},
+	"a client that leaves is not counted": {fault{
+		file: "actors/cycle/cycle.go", was: "\tc.endWaitInVain(ctx)\n", is: "",
+	}, "actors/cycle", "TestOutcomesOfWaits"},
+	"requests wait for ever on the page": {fault{
+		file: "actors/cycle/wait.go", was: "\tc.account.onLeft(&c.rec)\n", is: "",
+	}, "actors/cycle", "TestOutcomesOfWaits"},
+	"a turn in vain fills the record": {fault{
+		file: "actors/cycle/record.go", was: "r.count, r.rec.Dropped = r.before.count, r.before.dropped", is: "",
+	}, "actors/cycle", "TestTurnsInVainTakeNoRoomInTheRecord"},
+	"the outcome is lost with the cycle": {fault{
+		file: "engine/records/pack.go", was: "messages.Outcome(u.octet())", is: "messages.Outcome(0*u.octet())",
+	}, "engine/records", "TestUnpackingGivesWhatWasPacked"},
+	"series of waits cost nothing": {fault{
+		file: "actors/cycle/meters.go", was: "m.set != rest && !m.Families.labels.reserve(bytes, room(m.set))",
+		is: "m.set != rest && bytes < 0",
+	}, "actors/cycle", "TestWaitsWithoutRoomCountUnderOther"},
+	"requests without a gate say that they did not wait": {fault{
+		file: "adapters/extproc/response.go", was: "if q := st.response.queue; q.Gated {",
+		is: "if q := st.response.queue; true {",
+	}, "adapters/extproc", "TestAnswersSayHowLongTheirRequestsWaited"},
+}
+
+func TestShownFindsFaultsInTheSource(t *testing.T) { findAll(t, shown) }
