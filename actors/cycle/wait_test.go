@@ -185,14 +185,14 @@ func TestInboxOfCapacityIsFull(t *testing.T) {
 	s.over(messages.Overloaded)
 }
 
-// What the client says can only shorten the wait.
+// What the client says can only shorten the wait, which begins when the body is whole: the headers came a minute ago.
 func TestClientsPatience(t *testing.T) {
 	for patience, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: turnLimit} {
 		s := gated(t)
 		s.play()
 		s.cycle.Tell(messages.RequestArrived{
-			Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(time.Hour), Stream: s.stream,
-			Patience: patience, TTFT: time.Second,
+			Request: s.asked, Flow: line, ArrivedAt: s.began.Add(-time.Minute), Deadline: s.began.Add(time.Hour),
+			Stream: s.stream, Patience: patience, TTFT: time.Second,
 		})
 		got := s.flow.Told()[0].(messages.AdmissionRequested).Wait
 		if got.Deadline != s.cycle.Clock().Add(want) || got.TTFT != time.Second {

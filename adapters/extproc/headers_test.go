@@ -447,7 +447,7 @@ func TestClientLimits(t *testing.T) {
 		"no unit":    {qH(last, "x-llm-d-inference-ttl: 1000000000"), 0, 0},
 		"STREAMED":   {withModes(qH(last, "x-llm-d-inference-ttl: 1m"), streamed, fds), 8 * time.Second, 0},
 		"BUFFERED":   {withModes(qH(last), whole, fds), 8 * time.Second, 0},
-		"GRPC":       {withModes(qH(last), framed, fds), 0, 0},
+		"GRPC":       {withModes(qH(last), framed, fds), 8 * time.Second, 0},
 		"sooner":     {withModes(qH(last, "x-llm-d-inference-ttl: 1s"), none, fds), time.Second, 0},
 		"too long":   {qH(last, "x-llm-d-inference-ttl: "+strings.Repeat("0", 40)+"1s"), 0, 0},
 	} {

@@ -115,7 +115,7 @@ func (st *stream) startCycle(req messages.Request) bool {
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
 		Patience: facts.limits.patience, TTFT: facts.limits.ttft,
 	}
-	if mode := st.modes.RequestBody; mode != wire.BodyFullDuplexStreamed && mode != wire.BodyGRPC {
+	if st.modes.RequestBody != wire.BodyFullDuplexStreamed {
 		// The proxy waits for an answer to one message, and gives up with an answer of its own.
 		most := max(st.srv.cfg.WaitOtherModes-st.request.door.waited, time.Millisecond)
 		first.Patience = min(cmp.Or(first.Patience, most), most)

@@ -1,8 +1,11 @@
 package extproc
 
 import (
+	"cmp"
 	"encoding/json"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
@@ -35,6 +38,23 @@ var refusals = map[messages.Reason]refusal{
 	messages.ShuttingDown:   {503, "service_unavailable", "the endpoint picker is shutting down"},
 	messages.Unsupported:    {500, "internal_error", "the proxy's configuration is not supported"},
 	messages.Internal:       {500, "internal_error", "the endpoint picker failed on this request"},
+}
+
+// anthropicPath is how the paths of the Anthropic API end.
+const anthropicPath = "/v1/messages"
+
+// anthropicKinds has error.type of the Anthropic API by status. For others it is that of the OpenAI API.
+var anthropicKinds = map[int]string{413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
+
+// anthropicBody is the error object of the Anthropic API.
+type anthropicBody struct {
+	Type  string         `json:"type"` // error
+	Error anthropicError `json:"error"`
+}
+
+type anthropicError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
 }
 
 // errorBody is the error object of the OpenAI API.
@@ -132,7 +152,7 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	}
 	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
-		Status: r.status, Headers: st.refusalHeaders(m), Body: refusalBody(r, m),
+		Status: r.status, Headers: st.refusalHeaders(r, m), Body: refusalBody(st.request.facts.path, r, m),
 		Details: "signalbox_" + m.Reason.String(),
 	})
 	st.out.SetFrame(frame)
@@ -141,8 +161,8 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 }
 
 // refusalHeaders returns the headers of a refusal. They name the request, so that the client can ask what happened to
-// it.
-func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
+// it. Each 429 says when the client may try again.
+func (st *stream) refusalHeaders(r refusal, m messages.PickFailed) []wire.Header {
 	if st.id == 0 { // it is refused before its headers were read
 		st.begin()
 	}
@@ -151,6 +171,9 @@ func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
 		{Key: reasonHeader, Value: m.Reason.String()},
 		{Key: requestIDHeader, Value: st.name},
 	}
+	if r.status == http.StatusTooManyRequests {
+		m.RetryAfter = max(m.RetryAfter, time.Second)
+	}
 	if m.RetryAfter > 0 {
 		seconds := int((m.RetryAfter + time.Second - 1) / time.Second)
 		h = append(h, wire.Header{Key: "retry-after", Value: strconv.Itoa(seconds)})
@@ -158,12 +181,18 @@ func (st *stream) refusalHeaders(m messages.PickFailed) []wire.Header {
 	return h
 }
 
-func refusalBody(r refusal, m messages.PickFailed) []byte {
+// refusalBody returns the error object of the API to which a path belongs: the Anthropic API, or else the OpenAI API.
+func refusalBody(path string, r refusal, m messages.PickFailed) []byte {
 	text := r.message
 	if m.Detail != "" {
 		text += ": " + m.Detail
 	}
-	b, err := json.Marshal(errorBody{errorObject{Message: text, Type: r.kind, Code: m.Reason.String()}})
+	var body any = errorBody{errorObject{Message: text, Type: r.kind, Code: m.Reason.String()}}
+	if strings.HasSuffix(path, anthropicPath) || strings.HasSuffix(path, anthropicPath+"/count_tokens") {
+		kind := cmp.Or(anthropicKinds[r.status], r.kind)
+		body = anthropicBody{Type: "error", Error: anthropicError{Type: kind, Message: text}}
+	}
+	b, err := json.Marshal(body)
 	if err != nil {
 		return []byte(`{"error":{"message":"internal error","type":"internal_error","param":null,"code":"internal"}}`)
 	}

@@ -106,6 +106,46 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Every 429 tells the client when to try again, in whole seconds, whoever refuses.
+func TestEvery429SaysWhen(t *testing.T) {
+	for _, reason := range reasons() {
+		for after, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 61 * time.Second: "61"} {
+			r := newRig(setup{script: fail(messages.PickFailed{Reason: reason, RetryAfter: after})})
+			got := onlyRefusal(t, converse(t, r.serve(t), qH(more), qB("{}", last)))
+			if got.Status == 429 && got.Retry != want {
+				t.Errorf("%v after %v: retry-after %q, want %s", reason, after, got.Retry, want)
+			}
+		}
+	}
+}
+
+// Clients of the Anthropic API get its error object.
+func TestRefusalsOfTheAnthropicAPI(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/messages": `{"type":"error","error":{"type":"rate_limit_error","message":"the model servers are saturated"}}`,
+		"/a/v1/messages/count_tokens?beta=1": `{"type":"error","error":{"type":"rate_limit_error",` +
+			`"message":"the model servers are saturated"}}`,
+		"/v1/messages/x": `{"error":{"message":"the model servers are saturated","type":"rate_limit_error",` +
+			`"param":null,"code":"rejected-saturated"}}`,
+	} {
+		r := newRig(setup{script: fail(messages.PickFailed{Reason: messages.NoCapacity})})
+		all := converse(t, r.serve(t), qH(more, ":path: "+path), qB("{}", last))
+		if got := string(all[0].GetImmediateResponse().GetBody()); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	for reason, want := range map[messages.Reason]string{
+		messages.Overloaded: "overloaded_error", messages.Internal: "api_error",
+		messages.BodyTooLarge:   "request_too_large",
+		messages.InvalidRequest: "invalid_request_error", messages.ResponseIdle: "timeout_error",
+	} {
+		got := string(refusalBody("/v1/messages", refusals[reason], messages.PickFailed{Reason: reason}))
+		if !strings.Contains(got, `"type":"`+want+`"`) {
+			t.Errorf("%v: got %s, want type %s", reason, got, want)
+		}
+	}
+}
+
 // What the stream refuses by itself.
 func TestOwnRefusals(t *testing.T) {
 	parser := func(string, []byte) error { return errors.New("line 1: no") }

@@ -74,7 +74,7 @@ type Config struct {
 	MaxHeldBytes int64         // memory for all request bodies at a time; a body that goes beyond is refused
 	BodyTimeout  time.Duration // from the request's headers to the end of its body
 	AnswerWithin time.Duration // from arrival to the cycle's answer, unless the cycle names a later time
-	// WaitOtherModes is how long a request waits for room at most unless its body mode is FULL_DUPLEX_STREAMED or GRPC.
+	// WaitOtherModes is how long a request waits for room at most unless its body mode is FULL_DUPLEX_STREAMED.
 	WaitOtherModes time.Duration
 	ResponseIdle   time.Duration // between two signs of life of the response; the cycle enforces it
 	WholeRequest   time.Duration // from the request's headers to the end of the response

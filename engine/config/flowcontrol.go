@@ -257,8 +257,18 @@ func (l *loader) nonNegative(path string, q strictyaml.Quantity) {
 	}
 }
 
+// LongestWait is from which length on a wait is worth a warning: clients and proxies give up before.
+const LongestWait = 10 * time.Minute
+
 func (l *loader) ttl(path string, d *time.Duration) {
-	if d != nil && *d < 0 {
+	switch {
+	case d == nil:
+	case *d < 0:
 		l.Fail(path, "got %v, want 0s or more", *d)
+	case !l.gated:
+	case *d == 0:
+		l.Warn(path, "0s: a request waits for as long as its client does")
+	case *d > LongestWait:
+		l.Warn(path, "%v: clients and proxies give up before, want %v or less", *d, LongestWait)
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ flowControl:
 			if d := cmp.Diff(c.want, *got.Queueing); d != "" {
 				t.Errorf("want -, got +:\n%s", d)
 			}
-			if !got.Plan.Gated() || len(got.Warnings) > 1 {
+			if !got.Plan.Gated() || len(got.Warnings) > 2 {
 				t.Errorf("gated %t, warnings %v", got.Plan.Gated(), got.Warnings)
 			}
 			shown, err := Show([]byte(c.data), three)
@@ -84,6 +85,40 @@ flowControl:
 				t.Errorf("%v, shown again:\n%s", err, cmp.Diff(string(shown), string(twice)))
 			}
 		})
+	}
+}
+
+// Waits without an end, and those that nobody outlasts, are worth a warning each.
+func TestLoadWarnsOfLongWaits(t *testing.T) {
+	const section = `flowControl:
+  defaultRequestTTL: 0s
+  noEndpointRequestTTL: 10m
+  defaultPriorityBand: {defaultRequestTTL: 11m}
+  priorityBands: [{priority: 1, defaultRequestTTL: 0s}, {priority: 2, defaultRequestTTL: 1s}]
+`
+	for head, want := range map[string][]string{
+		newHead + "featureGates: [flowControl]\n": {
+			"line 5: flowControl.defaultRequestTTL: 0s: a request waits for as long as its client does",
+			"line 7: flowControl.defaultPriorityBand.defaultRequestTTL: 11m0s: clients and proxies give up before, " +
+				"want 10m0s or less",
+			"line 8: flowControl.priorityBands[0].defaultRequestTTL: 0s: a request waits for as long as its client " +
+				"does",
+		},
+		newHead + "\n": {"line 4: flowControl: the feature gate flowControl is off, so this has no effect"},
+	} {
+		got, err := Load([]byte(head+section), three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var warnings []string
+		for _, w := range got.Warnings {
+			if strings.Contains(w.String(), "flowControl") {
+				warnings = append(warnings, w.String())
+			}
+		}
+		if d := cmp.Diff(want, warnings); d != "" {
+			t.Errorf("want -, got +:\n%s", d)
+		}
 	}
 }
 

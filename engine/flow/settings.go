@@ -82,14 +82,14 @@ func (s *Settings) band(priority int) BandSettings {
 	return s.Default
 }
 
-// unlimited stands for no limit.
+// unlimited stands for no limit, and is the longest one.
 const unlimited = 24 * time.Hour
 
 // Patience returns how long a request waits at most: until its turn, and while there is no endpoint. told is what its
 // client allows, which can only shorten both; 0 = it did not say.
 func (s *Settings) Patience(priority int, told time.Duration) (turn, without time.Duration) {
 	b := s.band(priority)
-	turn, without = cmp.Or(b.TTL, unlimited), cmp.Or(s.Without, unlimited)
+	turn, without = min(cmp.Or(b.TTL, unlimited), unlimited), min(cmp.Or(s.Without, unlimited), unlimited)
 	if told > 0 {
 		return min(turn, told), min(without, told)
 	}

@@ -13,9 +13,8 @@ import (
 func TestEnvoyBodiesTakeTheRoomOfOthers(t *testing.T) {
 	for _, bootstrap := range []string{overrideHost, overrideHostFull} {
 		t.Run(bootstrap[strings.LastIndexByte(bootstrap, '/')+1:], func(t *testing.T) {
-			text := strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 100", 1)
 			const limit = 16 << 20
-			g := newGatedBy(t, text, bootstrap, "--max-body-bytes", strconv.Itoa(2<<20), "--max-held-bytes",
+			g := newGatedBy(t, longGatedText, bootstrap, "--max-body-bytes", strconv.Itoa(2<<20), "--max-held-bytes",
 				strconv.Itoa(limit))
 			g.sends("first")
 			g.sends("second")

@@ -241,10 +241,16 @@ func startStack(t *testing.T, servers []string, flags ...string) *stack {
 
 func startStackWith(t *testing.T, bootstrap string, servers []string, flags ...string) *stack {
 	t.Helper()
+	return startStackBy(t, bootstrap, servers, flags)
+}
+
+// startStackBy changes the bootstrap.
+func startStackBy(t *testing.T, bootstrap string, servers, flags []string, changes ...func(string) string) *stack {
+	t.Helper()
 	s := &stack{servers: servers}
 	s.picker = serve(t, servers, flags...)
 	s.picker.pooled(t, len(servers))
-	s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, servers)
+	s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, servers, changes...)
 	s.envoy.asksPicker(t)
 	s.client = newClient(s.envoy.url)
 	t.Cleanup(s.client.close)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +31,9 @@ flowControl:
   defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
 objectives: [{name: urgent, priority: 5}, {name: batch, priority: -1}]
 `
+
+// longGatedText has more requests wait.
+var longGatedText = strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 10k", 1)
 
 const places = 2 // of a server
 
@@ -115,13 +117,17 @@ func newGated(t *testing.T, bootstrap string, flags ...string) *gated {
 
 func newGatedBy(t *testing.T, text, bootstrap string, flags ...string) *gated {
 	t.Helper()
+	return gatedWith(t, text, flags, func(servers, flags []string) *stack {
+		return startStackWith(t, bootstrap, servers, flags...)
+	})
+}
+
+func gatedWith(t *testing.T, text string, flags []string, start func(servers, flags []string) *stack) *gated {
+	t.Helper()
 	server, file := newHeldServer(t), filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, text)
 	flags = append([]string{"--config-file", file}, flags...)
-	stack := startStackWith(t, bootstrap, []string{server.address()}, flags...)
-	return &gated{t, stack, server, map[string]chan answer{}}
+	return &gated{t, start([]string{server.address()}, flags), server, map[string]chan answer{}}
 }
 
 // sends begins a request, with more headers.
@@ -224,13 +230,13 @@ func TestEnvoyRequestsWaitForRoom(t *testing.T) {
 // Told to end, it dispatches while there is room, until its delay is over, and then refuses the rest at once.
 func TestEnvoyLineEndsWithThePicker(t *testing.T) {
 	const delay, timeout, waiting = 2 * time.Second, 30 * time.Second, 200
-	text := strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 1k", 1)
 	for name, end := range map[string]func(*gated){
 		"told":   func(g *gated) { g.picker.signal(g.T, syscall.SIGTERM) },
 		"killed": func(g *gated) { g.picker.kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGatedBy(t, text, overrideHost, "--drain-delay", delay.String(), "--drain-timeout", timeout.String())
+			g := newGatedBy(t, longGatedText, overrideHost, "--drain-delay", delay.String(), "--drain-timeout",
+				timeout.String())
 			g.sends("first")
 			g.sends("second")
 			g.server.works(t, 2)
@@ -289,6 +295,60 @@ func (g *gated) answered(prompt string, served *int) *answer {
 	}
 }
 
+// TestEnvoyWaitsAsLongAsTheBodyModeAllows: Envoy waits for the answer to a message as long as its message_timeout says,
+// unless the request is full duplex. Then a request waits longer than that, with a body and without. In the other modes
+// it is refused before.
+func TestEnvoyWaitsAsLongAsTheBodyModeAllows(t *testing.T) {
+	const most, timeout = 500 * time.Millisecond, 1500 * time.Millisecond
+	all := map[string]bool{ // whether they wait for long
+		"FULL_DUPLEX_STREAMED": true, "BUFFERED": false, "BUFFERED_PARTIAL": false, "STREAMED": false, "NONE": false,
+	}
+	if envoyVersion != "1.36" {
+		all["GRPC"] = false
+	}
+	var routes []modes
+	for mode := range all {
+		routes = append(routes, pair(mode, "NONE"))
+	}
+	g := gatedWith(t, longGatedText, []string{"--queue-timeout-other-modes", most.String()},
+		func(servers, flags []string) *stack {
+			return startStackBy(t, overrideHost, servers, flags, func(text string) string {
+				return strings.ReplaceAll(text, "message_timeout: 10s", "message_timeout: "+timeout.String())
+			}, everyMode(t, routes))
+		})
+	g.sends("first")
+	g.sends("second")
+	g.server.works(t, 2)
+	began := time.Now()
+	for _, m := range routes {
+		g.sends(m.request, modeField, m.String())
+	}
+	g.sendsBody("no body", "")
+	for mode, long := range all {
+		if long {
+			continue
+		}
+		a := g.got(mode, http.StatusTooManyRequests, "rejected-ttl-expired")
+		if waited := a.ended.Sub(a.sent); waited < most || waited > timeout {
+			t.Errorf("%s: it waited %v, want a little more than %v", mode, waited, most)
+		}
+		if after, err := strconv.Atoi(a.header.Get("retry-after")); err != nil || after < 1 {
+			t.Errorf("%s: retry-after %q, want 1 or more", mode, a.header.Get("retry-after"))
+		}
+	}
+	eventually(t, 10*time.Second, "envoy would have given up", func() bool { return time.Since(began) > 2*timeout })
+	g.server.release(-1)
+	for mode, long := range all {
+		if long {
+			g.got(mode, http.StatusOK, "")
+		}
+	}
+	g.got("no body", http.StatusOK, "")
+	if got := g.envoy.stat("http.llm.ext_proc.epp.message_timeouts"); got != 0 {
+		t.Errorf("envoy gave up %d messages", got)
+	}
+}
+
 // TestEnvoyRequestsWaitForServers: with the gate on, an empty pool is waited for, and the server that comes serves.
 func TestEnvoyRequestsWaitForServers(t *testing.T) {
 	g := newGated(t, overrideHost)
@@ -306,7 +366,7 @@ func TestEnvoyRequestsWaitForServers(t *testing.T) {
 func TestCommandRefusesALongLineAtOnce(t *testing.T) {
 	const delay, waiting = time.Second, 1000
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	writeFile(t, file, strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 10k", 1))
+	writeFile(t, file, longGatedText)
 	p := serve(t, simulated(t, 1, quick...), "--config-file", file, "--drain-delay", delay.String(), "--drain-timeout",
 		"30s")
 	p.pooled(t, 1)

@@ -248,7 +248,7 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second,
 		"time in the queue while the feature gate flowControl is off; 0 is none")
 	f.DurationVar(&o.queueOtherModes, "queue-timeout-other-modes", 8*time.Second,
-		"time in the queue, at most, of requests in the body modes BUFFERED, STREAMED and NONE, in which Envoy gives "+
+		"time in the queue, at most, of requests in other body modes than FULL_DUPLEX_STREAMED, in which Envoy gives "+
 			"up after its message_timeout; 0 is none")
 	f.DurationVar(&o.pickTimeout, "pick-timeout", time.Second, "time for a pick once dispatched; 0 is none")
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute,
@@ -278,12 +278,29 @@ func (o *limitOptions) check() error {
 	)...)...)
 }
 
-// timeLimit returns how long something may take by a flag: 24 hours for 0, which means no limit.
-func timeLimit(d time.Duration) time.Duration {
-	if d == 0 {
-		return 24 * time.Hour
+// warnings returns what is legal, and seldom what is meant.
+func (o *limitOptions) warnings() (all []string) {
+	if o.queueTimeout == 0 || o.queueTimeout > config.LongestWait {
+		all = append(all, fmt.Sprintf("--queue-timeout is %v: clients and proxies give up before, want %v or less, "+
+			"and not 0", o.queueTimeout, config.LongestWait))
 	}
-	return d
+	if o.queueOtherModes == 0 || o.queueOtherModes >= envoyPatience {
+		all = append(all, fmt.Sprintf("--queue-timeout-other-modes is %v: with the files of deploy/envoy Envoy "+
+			"answers 504 by itself after %v, want less, and not 0", o.queueOtherModes, envoyPatience))
+	}
+	return all
+}
+
+// envoyPatience is message_timeout in the files of deploy/envoy.
+const envoyPatience = 10 * time.Second
+
+// timeLimit returns how long something may take by a flag: 24 hours for 0, which means no limit, and at most that.
+func timeLimit(d time.Duration) time.Duration {
+	const none = 24 * time.Hour
+	if d == 0 {
+		return none
+	}
+	return min(d, none)
 }
 
 // drainOptions holds the times of the shutdown. The delay is at most the timeout, unless it was not given: see

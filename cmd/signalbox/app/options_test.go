@@ -60,6 +60,28 @@ func TestFlagsOfServeThatAreRefused(t *testing.T) {
 }
 
 // A --drain-timeout that is shorter than the default delay leaves streams time to end.
+// Waits without an end, and those that nobody outlasts, are worth a warning; none is longer than a day.
+func TestFlagsOfLongWaits(t *testing.T) {
+	for args, want := range map[string]int{
+		"":                                 0,
+		"--queue-timeout 0":                1,
+		"--queue-timeout 10m":              0,
+		"--queue-timeout 10m1s":            1,
+		"--queue-timeout-other-modes 0":    1,
+		"--queue-timeout-other-modes 9.9s": 0,
+		"--queue-timeout-other-modes 10s":  1,
+		"--queue-timeout 2562047h --queue-timeout-other-modes 2562047h": 2,
+	} {
+		o := parsed(t, strings.Fields(args)...)
+		if got := o.limitOptions.warnings(); len(got) != want {
+			t.Errorf("%s: %q, want %d warnings", args, got, want)
+		}
+		if got := timeLimit(o.queueTimeout) + timeLimit(o.pickTimeout); got <= 0 || got > 25*time.Hour {
+			t.Errorf("%s: an answer is due within %v", args, got)
+		}
+	}
+}
+
 func TestDrainDelayFollowsAShortTimeout(t *testing.T) {
 	for args, want := range map[string]time.Duration{
 		"": 6 * time.Second, "--drain-timeout 4s": 2 * time.Second,

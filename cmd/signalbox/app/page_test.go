@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -49,6 +50,41 @@ func TestMadeUpModelsAreNotOnTheMetricsPage(t *testing.T) {
 	want := `llm_d_epp_request_total{fairness_id="tenant",model_name="real",priority="0",target_model_name="real"} 2`
 	if page := tr.scrape("identity").Body.String(); !strings.Contains(page, want) {
 		t.Errorf("%s is not on the page once the model was answered with 200", want)
+	}
+}
+
+// A hundred thousand tenants, each with one good answer, leave a page that can be read, and little in memory.
+func TestManyTenantsLeaveASmallPage(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	const tenants = 100_000
+	tr, end := quietTree(t, io.Discard, "--config-text",
+		"{apiVersion: llm-d.ai/v1, kind: EndpointPickerConfig, featureGates: [flowControl], "+
+			"plugins: [{type: concurrency-detector}], dataLayer: {injectDefaults: false}, "+
+			"flowControl: {saturationDetector: {pluginRef: concurrency-detector}}}")
+	defer end()
+	held := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	before := held()
+	for i := range tenants {
+		tr.requestOf(t, messages.Request{ID: messages.RequestID(i + 1), Model: "real"}, fmt.Sprint("tenant-", i), 200)
+	}
+	tr.settled(t, tenants)
+	series := 0
+	page := tr.scrape("identity").Body.String()
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "#") {
+			series++
+		}
+	}
+	more := int64(held()) - int64(before)
+	t.Logf("%d series in %d KiB, %d KiB held", series, len(page)>>10, more>>10)
+	if series >= 20_000 || len(page) > pageBytes || more > 32<<20 {
+		t.Errorf("%d series in %d bytes, %d bytes held; want less than 20 000, at most 15 MiB, at most 32 MiB", series,
+			len(page), more)
 	}
 }
 

@@ -69,6 +69,9 @@ func startBounded(ctx context.Context, o *options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range o.limitOptions.warnings() {
+		s.log.Warn("flags", zap.String("warning", w))
+	}
 	limitMemory(s.log.Logger, memlimit.FromCgroup, o.maxHeld)
 	return s, nil
 }

@@ -1,0 +1,67 @@
+package flow_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// What the client says can only shorten a wait, and no wait is longer than a day.
+func TestPatience(t *testing.T) {
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	s := flow.Settings{
+		Bands:    map[int]flow.BandSettings{1: {TTL: time.Minute}, 2: {TTL: 200 * year}},
+		Default:  flow.BandSettings{TTL: 5 * time.Second},
+		Negative: flow.BandSettings{TTL: time.Second}, Without: 10 * time.Second,
+	}
+	for _, c := range []struct {
+		priority            int
+		told, turn, without time.Duration
+	}{
+		{0, 0, 5 * time.Second, 10 * time.Second},
+		{0, time.Hour, 5 * time.Second, 10 * time.Second},
+		{0, 7 * time.Second, 5 * time.Second, 7 * time.Second},
+		{0, 1, 1, 1},
+		{1, 0, time.Minute, 10 * time.Second},
+		{-7, 0, time.Second, 10 * time.Second},
+		{2, 0, day, 10 * time.Second},
+		{2, 100 * year, day, 10 * time.Second},
+	} {
+		if turn, without := s.Patience(c.priority, c.told); turn != c.turn || without != c.without {
+			t.Errorf("priority %d, told %v: %v and %v, want %v and %v", c.priority, c.told, turn, without, c.turn,
+				c.without)
+		}
+	}
+	s.Without = 0
+	if _, without := s.Patience(0, 0); without != day {
+		t.Errorf("a wait without an end takes %v, want a day", without)
+	}
+}
+
+// A million ids beside a thousand tenants take the share of one of them.
+func TestMillionIDsTakeOneShare(t *testing.T) {
+	q, w := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})), new(waiting)
+	tenants := flow.DefaultFlows
+	for i := range tenants {
+		push(t, q, w.of(fmt.Sprint("tenant-", i), 0), w.of(fmt.Sprint("tenant-", i), 0))
+	}
+	first := w.made + 1
+	for i := range 1_000_000 {
+		push(t, q, w.of(fmt.Sprint(i), 0))
+		if i >= 2000 { // their clients have no patience
+			q.Remove(first + messages.RequestID(i-2000))
+		}
+	}
+	served := map[bool]int{}
+	for range 2 * (tenants + 1) {
+		e := q.Next(anyRoom)
+		served[e.Request >= first]++
+	}
+	if served[true] != 2 || served[false] != 2*tenants {
+		t.Errorf("in two rounds the million has %d turns, the tenants %d; want 2 and %d", served[true], served[false],
+			2*tenants)
+	}
+}
