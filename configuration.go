@@ -16,6 +16,7 @@ type Configuration struct {
 	roles    []runtime.Role[messages.CycleMsg] // of cycles under it, by loop
 	scraping messages.Scraping
 	queueing *flow.Settings // nil = requests never wait for room
+	learns   bool           // the load of endpoints is bounded by windows
 }
 
 // Prepare makes a configuration of a plan, which has its observer and is not changed any more. queueing says how
@@ -25,6 +26,7 @@ func (p *Picker) Prepare(
 	number uint64, plan *schedule.Plan, queueing *flow.Settings, scraping messages.Scraping,
 ) *Configuration {
 	c := &Configuration{picker: p, number: number, scraping: scraping, queueing: queueing}
+	c.learns = plan.Bounds().Learned
 	for i := range p.loops {
 		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan, queueing))
 	}

@@ -57,6 +57,7 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
 		Memory:  runtime.Handed[messages.MemoryMsg](p.sys, "cycle", "memory", p.refs.memory),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
+		Window:  runtime.Handed[messages.WindowMsg](p.sys, "cycle", "window", p.refs.window),
 		Bell:    p.bell("cycle"),
 		Book:    book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/pool"
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/recorder"
+	"github.com/signalbox-epp/signalbox/actors/window"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
@@ -53,6 +54,7 @@ type refs struct {
 	memory   runtime.Ref[messages.MemoryMsg]
 	outlier  runtime.Ref[messages.OutlierMsg]
 	capacity runtime.Ref[messages.CapacityMsg]
+	window   runtime.Ref[messages.WindowMsg]
 	pool     runtime.Ref[messages.PoolMsg]
 	recorder runtime.Ref[messages.RecorderMsg]
 }
@@ -81,7 +83,8 @@ func (p *Picker) panicked(caught runtime.Panic) {
 
 func (p *Picker) begin() error {
 	for _, spawn := range []func() error{
-		p.spawnCapacity, p.spawnPrefix, p.spawnMemory, p.spawnOutlier, p.spawnPool, p.spawnLoops, p.spawnRecorder,
+		p.spawnCapacity, p.spawnWindow, p.spawnPrefix, p.spawnMemory, p.spawnOutlier, p.spawnPool, p.spawnLoops,
+		p.spawnRecorder,
 	} {
 		if err := spawn(); err != nil {
 			return err
@@ -135,6 +138,13 @@ func (p *Picker) bell(from string) flow.Bell {
 	return flow.Bell{
 		Line: p.line, To: runtime.Handed[messages.CapacityMsg](p.sys, from, "capacity", p.refs.capacity),
 	}
+}
+
+func (p *Picker) spawnWindow() (err error) {
+	metrics := window.NewMetrics(p.world.Metrics)
+	p.refs.window, err = spawn[messages.WindowMsg](p, 0, "window", messages.WindowStarted{},
+		func() runtime.Actor[messages.WindowMsg] { return window.New(p.endpoints, p.bell("window"), metrics) })
+	return err
 }
 
 func (p *Picker) spawnPrefix() error {
@@ -232,9 +242,9 @@ func (p *Picker) Running() (n int) {
 	return n
 }
 
-// Close stops the actors in this order: shards with their cycles, flows, capacity, prefix, the pool with its scrapers,
-// recorder, outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before you call
-// it. Once ctx is done, Close waits for no actor any more and returns an error.
+// Close stops the actors in this order: shards with their cycles, flows, capacity, window, prefix, the pool with its
+// scrapers, recorder, outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before
+// you call it. Once ctx is done, Close waits for no actor any more and returns an error.
 func (p *Picker) Close(ctx context.Context) error {
 	late := p.end(ctx)
 	if p.world.Release != nil {
@@ -282,5 +292,6 @@ func (p *Picker) closeOrder() []runtime.Target {
 	for _, l := range p.loops {
 		all = append(all, l.flow)
 	}
-	return append(all, p.refs.capacity, p.refs.prefix, p.refs.memory, p.refs.pool, p.refs.recorder, p.refs.outlier)
+	r := &p.refs
+	return append(all, r.capacity, r.window, r.prefix, r.memory, r.pool, r.recorder, r.outlier)
 }

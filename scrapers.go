@@ -14,6 +14,8 @@ type scrapers struct {
 	fetcher  scraper.Fetcher
 	metrics  *scraper.Metrics
 	outlier  messages.Sink[messages.OutlierMsg]
+	window   messages.Sink[messages.WindowMsg]
+	learns   func() bool // the configuration in force has windows
 	bell     flow.Bell
 }
 
@@ -25,6 +27,8 @@ func (p *Picker) newScrapers() (*scrapers, error) {
 	s := &scrapers{
 		settings: p.scraping, fetcher: p.world.Fetcher, metrics: metrics,
 		outlier: runtime.Handed[messages.OutlierMsg](p.sys, "scraper", "outlier", p.refs.outlier),
+		window:  runtime.Handed[messages.WindowMsg](p.sys, "scraper", "window", p.refs.window),
+		learns:  func() bool { return p.inForce.Load().learns },
 		bell:    p.bell("scraper"),
 	}
 	return s, nil
@@ -46,23 +50,25 @@ func (s *scrapers) spawn(
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
-			to := target{endpoints.SampleWriter{Endpoint: e}, s.outlier, s.bell}
+			to := target{endpoints.SampleWriter{Endpoint: e}, s}
 			return scraper.New(s.settings(), to, s.fetcher, s.metrics)
 		},
 	}
 	return runtime.Spawn(parent.(runtime.Parent), role, messages.ScraperMsg(first))
 }
 
-// target is an endpoint as its scraper sees it. It reports a scrape that fails to the outlier actor, too, and those who
-// wait for room hear of each page.
+// target is an endpoint as its scraper sees it. It reports a scrape that fails to the outlier actor, too, the window
+// actor learns from each sample, and those who wait for room hear of each page.
 type target struct {
 	endpoints.SampleWriter
-	outlier messages.Sink[messages.OutlierMsg]
-	bell    flow.Bell
+	*scrapers
 }
 
 func (t target) SampleInForce(number uint32) {
 	t.SampleWriter.SampleInForce(number)
+	if t.learns() {
+		t.window.Tell(messages.SampleTaken{Endpoint: t.ID})
+	}
 	t.bell.Ring()
 }
 

@@ -88,8 +88,8 @@ type TokensUsed struct {
 //	Reply: none
 type QueueingReplaced struct{}
 
-// LineClosed says that this process is about to end: no request waits any more. One that still comes has one turn, and is
-// refused if there is no room.
+// LineClosed says that this process is about to end: no request waits any more. One that still comes has one turn, and
+// is refused if there is no room.
 //
 //	From:  runtime root
 //	To:    capacity

@@ -32,6 +32,7 @@ type Deps struct {
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Memory    messages.Sink[messages.MemoryMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
+	Window    messages.Sink[messages.WindowMsg]
 	Bell      flow.Bell // of the line of those who wait, and its owner
 	Pool      *endpoints.Published
 	Scheduler *schedule.Scheduler       // the loop's
@@ -213,6 +214,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 // onPicked takes what else the request holds while it is served, beside its load, and answers its stream.
 func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
 	c.rec.Served, c.wait.picked = c.served.ID, true
+	c.expectService(out.PrefixBlocks)
 	if !c.check {
 		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())
@@ -335,6 +337,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	c.rec.ResponseID = m.ResponseID
 	c.patient = true
 	c.reportSuccess()
+	c.timeFirstToken(m.At.Sub(c.picked))
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
@@ -459,6 +462,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)
 	c.chargeAll()
+	c.endService()
 	c.tellPlugins()
 }
 

@@ -50,6 +50,7 @@ type scene struct {
 	prefix  *runtimetest.Probe[messages.PrefixMsg]
 	memory  *runtimetest.Probe[messages.MemoryMsg]
 	outlier *runtimetest.Probe[messages.OutlierMsg]
+	window  *runtimetest.Probe[messages.WindowMsg]
 	pool    *endpoints.Published
 	book    *records.Book
 	reg     *prometheus.Registry
@@ -75,6 +76,7 @@ func newScene(t *testing.T) *scene {
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t), memory: runtimetest.NewProbe[messages.MemoryMsg](t),
 		pool: endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
 		reg: prometheus.NewRegistry(), asked: hello, capacity: runtimetest.NewProbe[messages.CapacityMsg](t),
+		window: runtimetest.NewProbe[messages.WindowMsg](t),
 	}
 	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(3, []*endpoints.Endpoint{
 		endpoints.New(first, messages.EndpointSpec{Address: addresses[first]}),
@@ -94,7 +96,7 @@ func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
 		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Bell:   flow.Bell{Line: &s.line, To: s.capacity},
-		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Pool: s.pool, Book: s.book,
+		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Window: s.window, Pool: s.pool, Book: s.book,
 		Estimates: s.estimates, Status: status,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
 			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)),

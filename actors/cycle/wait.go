@@ -89,7 +89,11 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 // it may hold a part of it.
 func (c *Cycle) reserve(out *schedule.Outcome) bool {
 	room, tokens := c.plan.Bounds(), c.req.PromptTokens
-	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(tokens, room)
+	first := room
+	if out.Probe {
+		first = endpoints.Room{} // a probe needs none
+	}
+	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(tokens, first)
 	if !ok {
 		return false
 	}

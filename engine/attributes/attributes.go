@@ -71,6 +71,10 @@ var (
 	InflightRequests = Attribute{"inflight-requests", Number, "requests", Counted}
 	// InflightTokens are those of the prompts, estimated.
 	InflightTokens = Attribute{"inflight-tokens", Number, "tokens", Counted}
+	// WindowRequests is how many requests in flight an endpoint takes before more only wait there, as was learned.
+	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}
+	// WindowTokens is the same of the tokens of prompts.
+	WindowTokens = Attribute{"window-tokens", Number, "tokens", Counted}
 
 	// PrefixBlocks is how many lead blocks of the request's prompt the endpoint holds.
 	PrefixBlocks = Attribute{"prefix-blocks", Number, "blocks", Matched}
@@ -80,7 +84,8 @@ var (
 func BuiltIn() []Attribute {
 	return []Attribute{
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
-		KVBlockTokens, KVBlocks, StartTime, Models, InflightRequests, InflightTokens, PrefixBlocks,
+		KVBlockTokens, KVBlocks, StartTime, Models, InflightRequests, InflightTokens, WindowRequests, WindowTokens,
+		PrefixBlocks,
 	}
 }
 

@@ -339,8 +339,9 @@ type flowControlSection struct {
 	PriorityBands []bandSection `json:"priorityBands"`
 	// UsageLimitPolicyPluginRef names the policy that says how full the pool may be for each priority.
 	UsageLimitPolicyPluginRef string `json:"usageLimitPolicyPluginRef"`
-	// SaturationDetector names the plugin that says which servers have room. With the gate off it says how full the
-	// pool is: requests of negative priority are refused while it is saturated. Absent = utilization-detector.
+	// SaturationDetector names the plugin that says which servers have room; absent = learning-detector. With the gate
+	// off it says how full the pool is: requests of negative priority are refused while it is saturated; absent =
+	// utilization-detector.
 	SaturationDetector *pluginRef `json:"saturationDetector"`
 	// EnableEviction ends requests of low priority for those of a higher one.
 	EnableEviction bool `json:"enableEviction"`

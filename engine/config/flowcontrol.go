@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -35,18 +36,33 @@ func (l *loader) detector(doc *document) {
 	}
 	switch {
 	case ref != nil:
-	case l.gated && !l.config.Metrics.Enabled:
-		l.Fail("flowControl.saturationDetector", "missing: no metrics page is read, so %s would find every server "+
-			"full; name a concurrency-detector", defaultDetector)
-	case !sheddable && !l.gated:
+	case l.gated:
+		x = l.defaultDetector(gateDetector)
+	case !sheddable:
 	case l.config.Metrics.Enabled:
-		x = l.defaultDetector()
+		x = l.defaultDetector(defaultDetector)
 	default:
 		l.Warn("objectives", "no metrics page is read, so requests of negative priority are not refused while the "+
 			"pool is saturated")
 	}
 	if l.from.gate.detector = x; x != nil {
 		l.declare(x)
+		l.learn(x)
+	}
+}
+
+// learner is a detector whose bounds are learned from these attributes, as far as pages have them.
+type learner interface{ Learns() []attributes.Attribute }
+
+// learn has pages be read for what a detector learns from.
+func (l *loader) learn(x *instance) {
+	of, ok := x.plugin.(learner)
+	if !ok || !l.gated || !l.config.Metrics.Enabled {
+		return
+	}
+	r := l.binding.Reader(x.name)
+	for _, a := range of.Learns() {
+		r.Number(a.Name, "")
 	}
 }
 
@@ -70,8 +86,8 @@ func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
 		return nil
 	}
 	path += ".pluginRef"
-	if ref.PluginRef == defaultDetector && l.named[defaultDetector] == nil {
-		return l.defaultDetector()
+	if name := ref.PluginRef; (name == defaultDetector || name == gateDetector) && l.named[name] == nil {
+		return l.defaultDetector(name)
 	}
 	x := l.find(path, ref.PluginRef)
 	if x == nil {
@@ -84,13 +100,13 @@ func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
 	return x
 }
 
-// defaultDetector returns the detector that holds if the file names none.
-func (l *loader) defaultDetector() *instance {
-	if x := l.named[defaultDetector]; x != nil && x.typ == defaultDetector {
+// defaultDetector returns the detector of a type that holds if the file names none.
+func (l *loader) defaultDetector(typ string) *instance {
+	if x := l.named[typ]; x != nil && x.typ == typ {
 		x.used = true
 		return x
 	}
-	return &instance{name: defaultDetector, typ: defaultDetector, plugin: construct(defaultDetector)}
+	return &instance{name: typ, typ: typ, plugin: construct(typ)}
 }
 
 // flowControl checks the section. While its feature gate is off, only its detector has an effect.

@@ -149,6 +149,7 @@ var pluginDocs = []Family{
 			{Name: "maxTokenConcurrency", Kind: "int", Default: "1000000", Text: "The number of prompt tokens in flight at a full server.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer; empty = the only one.", Effect: ""},
 		}},
+		{Type: "learning-detector", Text: "Says how full the pool is by a window of requests in flight that is learned for each server: it grows while it is what limits and nothing waits at the server, and shrinks as soon as requests wait there. First tokens tell that at once, the metrics page every half second; a page that is stale, stands still, or does not account for the requests that were sent, is left out. The detector has no parameters. Saturation is the requests in flight at all servers, by their windows; from 1 on, requests of negative priority are refused with status 429. In a profile it is a filter, which keeps the servers that are below their window, and all of them if there are none."},
 		{Type: "utilization-detector", Text: "Says how full the pool is by what servers report: the mean over all servers of the larger one of two ratios, queue and KV cache use, each by its threshold. From 1 on, requests of negative priority are refused with status 429. A ratio that a server does not report does not count; a server that reports neither, whose answer is too old, or that never answered, counts as one that is just full. A server whose first answer is awaited does not count. In a profile it is a filter: it keeps the servers that are below both thresholds by fresh answers, and all of them if there are none.", Parameters: []Parameter{
 			{Name: "queueDepthThreshold", Kind: "int", Default: "5", Text: "The queue, in requests, of a full server, without what was picked for it since it said so.", Effect: ""},
 			{Name: "kvCacheUtilThreshold", Kind: "number", Default: "0.8", Text: "The KV cache use of a full server, above 0, at most 1.", Effect: ""},
@@ -301,7 +302,7 @@ var sectionDocs = map[string]string{
 	"flowControlSection.defaultNegativePriorityBand": "Holds for priorities below 0 that have no band of their own.",
 	"flowControlSection.priorityBands":               "Bands of single priorities.",
 	"flowControlSection.usageLimitPolicyPluginRef":   "Names the policy that says how full the pool may be for each priority.",
-	"flowControlSection.saturationDetector":          "Names the plugin that says which servers have room. With the gate off it says how full the pool is: requests of negative priority are refused while it is saturated. Absent = utilization-detector.",
+	"flowControlSection.saturationDetector":          "Names the plugin that says which servers have room; absent = learning-detector. With the gate off it says how full the pool is: requests of negative priority are refused while it is saturated; absent = utilization-detector.",
 	"flowControlSection.enableEviction":              "Ends requests of low priority for those of a higher one.",
 	"bandSection.priority":                           "The band's own, highest first served.",
 	"bandSection.maxBytes":                           "Bounds the bytes of the band's requests that wait; 0 = 1G.",

@@ -100,8 +100,6 @@ func TestLoadRefuses(t *testing.T) {
 		"usage limit of 0": {newHead + "plugins:\n" +
 			"- {type: static-usage-limit-policy, parameters: {threshold: .nan}}\n",
 			"line 4: plugins[0].parameters.threshold: got NaN, want more than 0, at most 1"},
-		"gate on, nothing to read": {newHead + "featureGates: [flowControl]\ndataLayer: {injectDefaults: false}",
-			"line 1: flowControl.saturationDetector: missing: no metrics page is read"},
 		"gate off": {head + "featureGates: [haPopulateNonLeaderDatastore=false]",
 			"line 3: featureGates[0]: got "},
 		"type is a list": {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},

@@ -15,6 +15,7 @@ const (
 	defaultHandler = "single-profile-handler"
 
 	defaultDetector = "utilization-detector"
+	gateDetector    = "learning-detector" // with the feature gate flowControl on
 )
 
 // profiles returns the profiles of a file.
@@ -234,7 +235,9 @@ var emits = map[string][]attributes.Attribute{
 		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.KVBlockTokens,
 		attributes.KVBlocks, attributes.StartTime,
 	},
-	"inflight-load-producer":       {attributes.InflightRequests, attributes.InflightTokens},
+	"inflight-load-producer": {
+		attributes.InflightRequests, attributes.InflightTokens, attributes.WindowRequests, attributes.WindowTokens,
+	},
 	"approx-prefix-cache-producer": {attributes.PrefixBlocks},
 }
 

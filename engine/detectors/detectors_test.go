@@ -184,3 +184,48 @@ func TestUtilizationOfServersWithoutAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// windowed returns a server that works on so many requests of 100 tokens each, and takes so many; 0 = as many as one of
+// which nothing is known.
+func windowed(requests, window, tokens int) scheduletest.Endpoint {
+	e := works(requests)
+	e.Window = endpoints.Room{Requests: window, Tokens: tokens}
+	return e
+}
+
+type servers []scheduletest.Endpoint
+
+func TestLearning(t *testing.T) {
+	for name, c := range map[string]struct {
+		all  servers
+		want float64
+		kept []bool // nil = all
+	}{
+		"idle":               {servers{windowed(0, 20, 0)}, 0, nil},
+		"half":               {servers{windowed(10, 20, 0), windowed(5, 10, 0)}, .5, nil},
+		"one is full":        {servers{windowed(20, 20, 0), windowed(0, 20, 0)}, .5, []bool{false, true}},
+		"all are full":       {servers{windowed(20, 20, 0), windowed(12, 10, 0)}, 32. / 30, nil},
+		"full of tokens":     {servers{windowed(10, 20, 1000), windowed(5, 20, 0)}, 15. / 40, []bool{false, true}},
+		"nothing is known":   {servers{windowed(8, 0, 0)}, .5, nil},
+		"16 are full":        {servers{windowed(16, 0, 0), windowed(15, 0, 0)}, 31. / 32, []bool{false, true}},
+		"more than a window": {servers{windowed(40, 20, 0)}, 2, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := detectors.Types["learning-detector"]()
+			full, kept := seen(t, d, c.all)
+			if math.Abs(full-c.want) > 1e-6 {
+				t.Errorf("saturation %v, want %v", full, c.want)
+			}
+			want := c.kept
+			for i := 0; want == nil || len(want) < len(c.all); i++ {
+				want = append(want, true)
+			}
+			if !reflect.DeepEqual(kept, want) {
+				t.Errorf("kept %v, want %v", kept, want)
+			}
+			if b := d.(schedule.Gate).Bounds(); b != (endpoints.Room{Learned: true}) {
+				t.Errorf("bounds %+v", b)
+			}
+		})
+	}
+}

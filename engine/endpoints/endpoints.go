@@ -121,6 +121,7 @@ type Endpoint struct {
 	failing atomic.Bool                    // SampleWriter: the newest scrape failed
 	outlier atomic.Pointer[outlier.Status] // OutlierWriter
 	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
+	window  window                         // WindowWriter
 	answers answers                        // LoadWriter
 	picks   atomic.Uint64                  // LoadWriter: requests sent to this incarnation
 	models  Tally                          // LoadWriter: the same requests, by model
@@ -149,6 +150,10 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 
 // Inflight returns how many requests were sent to the endpoint and have not ended.
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
+
+// Window returns how much load the endpoint takes before work only waits there, as far as that is known, and whether
+// it was learned: otherwise it is FirstWindow.
+func (e *Endpoint) Window() (room Room, learned bool) { return e.window.room() }
 
 // Counters returns the endpoint's load. The three numbers are read one after the other, so that a pick made meanwhile
 // may be in some of them only.

@@ -65,6 +65,23 @@ func (l *load) change(f func(scrapes) scrapes) scrapes {
 type Room struct {
 	Requests int // at most; 0 = no bound
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
+
+	Learned bool // the endpoint's window bounds its load, and not these numbers
+}
+
+// window is the learned bound of an endpoint's load, as Room has it. One actor writes it.
+type window struct{ requests, tokens atomic.Int64 }
+
+// FirstWindow is the window of an endpoint of which nothing is known: how many requests it may have in flight.
+const FirstWindow = 16
+
+// room returns the window, and whether it was learned.
+func (w *window) room() (Room, bool) {
+	requests := int(w.requests.Load())
+	if requests == 0 {
+		return Room{Requests: FirstWindow}, false
+	}
+	return Room{Requests: requests, Tokens: int(w.tokens.Load())}, true
 }
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.

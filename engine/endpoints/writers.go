@@ -39,7 +39,12 @@ type LoadWriter struct{ *Endpoint }
 func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 
 // Take is Add if there is room. Otherwise it changes nothing and returns false.
-func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) { return w.load.take(tokens, room) }
+func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
+	if room.Learned {
+		room, _ = w.Window()
+	}
+	return w.load.take(tokens, room)
+}
 
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
@@ -60,6 +65,15 @@ func (w LoadWriter) Proved(picked time.Time, visible bool) {
 	if visible {
 		latest(&w.answers.visible, picked.UnixNano())
 	}
+}
+
+// WindowWriter is the handle by which the window actor, its only holder, writes what it has learned of an endpoint.
+type WindowWriter struct{ *Endpoint }
+
+// SetWindow puts a learned bound in force.
+func (w WindowWriter) SetWindow(requests, tokens int) {
+	w.window.requests.Store(int64(requests))
+	w.window.tokens.Store(int64(tokens))
 }
 
 // OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.

@@ -69,6 +69,7 @@ type fills struct {
 	queued   []int                // slots of the queue: sampled, and what was picked since
 	requests []int
 	tokens   []int
+	windows  [2][]int // slots of the learned window: requests, tokens
 	prefix   []int
 }
 
@@ -116,6 +117,10 @@ func newFills(l *attributes.Layout) *fills {
 			f.requests = append(f.requests, slot.Index)
 		case a == attributes.InflightTokens:
 			f.tokens = append(f.tokens, slot.Index)
+		case a == attributes.WindowRequests:
+			f.windows[0] = append(f.windows[0], slot.Index)
+		case a == attributes.WindowTokens:
+			f.windows[1] = append(f.windows[1], slot.Index)
 		case a == attributes.PrefixBlocks:
 			f.prefix = append(f.prefix, slot.Index)
 		}

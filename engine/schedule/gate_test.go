@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -168,3 +169,45 @@ func (optionalFirst) Next(c *schedule.Course) schedule.Run {
 }
 
 func (optionalFirst) Primary(*schedule.Course) int { return 1 }
+
+// An ejected or degraded endpoint is no room to go to while others are there, whose room is waited for. One that is due
+// for a probe needs no room, and if all are outliers the gate says where there is room.
+func TestOutliersHaveNoRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		room           []int // of 0, which is healthy, 1, which is ejected, and 2, which is degraded
+		due, unhealthy bool
+		full           bool
+		want           int // ranked first
+	}{
+		"only outliers have room":         {room: []int{1, 2}, full: true},
+		"the healthy one has room":        {room: []int{0, 1}, want: 0},
+		"one is due for a probe":          {room: []int{0}, due: true, want: 1},
+		"one is due, and none has room":   {due: true, full: true},
+		"all are outliers, one has room":  {room: []int{1}, unhealthy: true, want: 1},
+		"all are outliers, none has room": {unhealthy: true, full: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3)
+			after := time.Hour
+			if c.due {
+				after = 0
+			}
+			s.eject(1, after)
+			s.degrade(2, messages.Overload, time.Hour)
+			if c.unhealthy {
+				s.degrade(0, messages.Overload, time.Hour)
+			}
+			s.guarded(c.room...)
+			out := s.run()
+			if out.Full != c.full {
+				t.Fatalf("full %v, want %v; %v %s", out.Full, c.full, out.Reason, out.Detail)
+			}
+			if c.full {
+				return
+			}
+			if got := int(out.Ranked[0].ID.Slot); got != c.want || out.Probe != c.due {
+				t.Errorf("ranked %d first, probe %v; want %d, %v", got, out.Probe, c.want, c.due)
+			}
+		})
+	}
+}

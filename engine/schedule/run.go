@@ -112,7 +112,7 @@ func (r *profileRun) reset() {
 // narrow drops the endpoints without room, and what filters drop. If none is left for want of room, the run is full.
 func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
 	r.reset()
-	dropped, filter := r.leaveRoomy(), ""
+	dropped, filter := r.leaveRoomy(r.in.now), ""
 	if len(r.place) > 0 {
 		filter = r.filter(p, rec)
 	}
@@ -134,7 +134,7 @@ func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reas
 }
 
 // leaveRoomy drops the endpoints that have no room, and reports whether there were any.
-func (r *profileRun) leaveRoomy() bool {
+func (r *profileRun) leaveRoomy(now time.Time) bool {
 	r.full, r.roomy = false, nil
 	if r.gate == nil {
 		return false
@@ -147,6 +147,7 @@ func (r *profileRun) leaveRoomy() bool {
 	began, before := r.tools.Clock.Nanos(), len(r.place)
 	r.gate.plugin.Room(&r.in, r.keep)
 	r.observer.PluginRan(r.gate.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	r.leaveHealthy(now)
 	if r.compact(); len(r.place) == before {
 		return false
 	}
@@ -156,6 +157,38 @@ func (r *profileRun) leaveRoomy() bool {
 	}
 	r.roomy = []messages.FilterRun{{Plugin: r.gate.Name, Kept: messages.TakeList(kept)}}
 	return true
+}
+
+// leaveHealthy has none be kept if only outliers have room while others are there: requests wait for those. Otherwise
+// the outlier that is due for a probe needs no room.
+func (r *profileRun) leaveHealthy(now time.Time) {
+	if len(r.view.outliers) == 0 {
+		return
+	}
+	healthy, roomy := len(r.place), 0
+	for _, keep := range r.keep {
+		if keep {
+			roomy++
+		}
+	}
+	for _, o := range r.view.outliers {
+		i, here := r.candidate(o.at)
+		if !here {
+			continue
+		}
+		if healthy--; r.keep[i] {
+			roomy--
+		}
+	}
+	if healthy > 0 && roomy == 0 {
+		clear(r.keep)
+		return
+	}
+	for _, o := range r.view.outliers {
+		if i, here := r.candidate(o.at); here && o.Due(now, r.in.request.Visible) && !o.Probing() {
+			r.keep[i] = true
+		}
+	}
 }
 
 // filter runs the filters. It returns the name of the one that left no candidate; "" = some are left.

@@ -360,6 +360,28 @@ func (v *view) count() {
 			column[i] = float64(v.load[i].Tokens)
 		}
 	}
+	v.countWindows()
+}
+
+// countWindows writes the columns of the windows. A bound that there is not is unknown.
+func (v *view) countWindows() {
+	for _, slot := range v.fills.windows[0] {
+		v.countWindow(slot, func(r endpoints.Room) int { return r.Requests })
+	}
+	for _, slot := range v.fills.windows[1] {
+		v.countWindow(slot, func(r endpoints.Room) int { return r.Tokens })
+	}
+}
+
+func (v *view) countWindow(slot int, bound func(endpoints.Room) int) {
+	column := v.numbers.columns[slot]
+	for i := range v.all {
+		window, _ := v.sources[i].Window()
+		column[i] = math.NaN()
+		if b := bound(window); b > 0 {
+			column[i] = float64(b)
+		}
+	}
 }
 
 // show notes in a profile run what its plugins read of the pick and of the runner-up. values has room for both.

@@ -5,7 +5,7 @@ import "testing"
 // chaosFaults stand where they could have been made.
 var chaosFaults = map[string]fault{
 	"load is never given back": {
-		file: "actors/cycle/cycle.go", was: "c.letGo()\n\tc.withdrawPrompt", is: "c.withdrawPrompt",
+		file: "actors/cycle/wait.go", was: "c.unloadStages()\n\tc.letGo()\n", is: "c.unloadStages()\n",
 		complaint: "load is left on",
 	},
 	"a place is never given back": {
@@ -47,7 +47,7 @@ var chaosFaults = map[string]fault{
 		complaint: "ran profile",
 	},
 	"a stage is load for ever": {
-		file: "actors/cycle/cycle.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		file: "actors/cycle/wait.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
 		complaint: "load is left on",
 	},
 	"a question is answered twice": {

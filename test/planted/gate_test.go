@@ -10,6 +10,33 @@ var gate = map[string]contract{
 		is: "func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], " +
 			"m messages.Dispatched) {\n\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n",
 	}, "actors/cycle", "Test"},
+	"a window does not bound the load": {fault{
+		file: "engine/endpoints/writers.go", was: "room, _ = w.Window()", is: "room = Room{}",
+	}, "actors/cycle", "TestWindowBoundsLoad"},
+	"a window that nothing waits behind stays": {fault{
+		file: "engine/window/window.go", was: "w.requests = min(w.requests+step, most)", is: "",
+	}, "engine/window", "Test"},
+	"a window never shrinks": {fault{
+		file: "engine/window/window.go", was: "w.requests, w.found = to, to", is: "w.found = to",
+	}, "engine/window", "Test"},
+	"room at an ejected endpoint counts": {fault{
+		file: "engine/schedule/run.go", was: "r.leaveHealthy(now)\n", is: "",
+	}, "engine/schedule", "Test"},
+	"a page that stands still is read": {fault{
+		file: "engine/window/page.go", was: "p.honest && p.still < frozenAfter", is: "p.honest",
+	}, "engine/window", "Test"},
+	"a page that hides requests is read": {fault{
+		file: "engine/window/page.go", was: "s.known() && s.Waiting+s.Running >=", is: "s.known() && 1e9 >=",
+	}, "engine/window", "Test"},
+	"long prompts seem to wait": {fault{
+		file: "engine/window/firsts.go", was: "f.floors[class].add(now, took)", is: "f.floors[0].add(now, took)",
+	}, "engine/window", "Test"},
+	"those who wait do not hear of a larger window": {fault{
+		file: "actors/window/window.go", was: "a.bell.Ring()", is: "",
+	}, "actors/window", "Test"},
+	"the log's first tokens teach nothing": {fault{
+		file: "actors/cycle/observation.go", was: "c.timeFirstToken(c.rec.FirstToken - c.rec.Decided)", is: "",
+	}, "actors/cycle", "Test"},
 	"who takes the last place is not asked": {fault{
 		file: "engine/endpoints/load.go", was: "if old >= int64(below) {", is: "if false {",
 	}, ".", "TestBoundIsNeverExceeded"},

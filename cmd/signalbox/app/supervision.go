@@ -37,6 +37,8 @@ var supervision = role{
 			"no actor", nil},
 		{"outlier", firstLoop, runtime.RestartOnPanic, "what is known of failures: all endpoints are healthy",
 			"no actor", nil},
+		{"window", firstLoop, runtime.RestartOnPanic, "what was learned of endpoints but their windows, which stay in force",
+			"no actor", nil},
 		{"recorder", firstLoop, runtime.RestartOnPanic, "open queries, which are answered first",
 			"the asker, by a partial answer", nil},
 		{"capacity", firstLoop, runtime.RestartOnPanic, "the line of requests that wait, which are answered 500 first",

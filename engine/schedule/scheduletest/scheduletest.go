@@ -22,14 +22,15 @@ import (
 type Endpoint struct {
 	Labels         map[string]string
 	Sample         endpoints.Sample
-	Age            time.Duration // of the sample; 0 = it is fresh
-	Unread         bool          // there is no sample
-	Failing        bool          // the newest scrape failed
-	Inflight       int           // requests
-	InflightTokens int           // prompt tokens of these requests, together
-	PickedSince    int           // further requests, which the queue of the sample does not have
-	PrefixBlocks   int           // of the request
-	Restarts       uint32        // incarnations before
+	Age            time.Duration  // of the sample; 0 = it is fresh
+	Unread         bool           // there is no sample
+	Failing        bool           // the newest scrape failed
+	Inflight       int            // requests
+	InflightTokens int            // prompt tokens of these requests, together
+	Window         endpoints.Room // how much it takes, as was learned; zero = nothing was
+	PickedSince    int            // further requests, which the queue of the sample does not have
+	PrefixBlocks   int            // of the request
+	Restarts       uint32         // incarnations before
 	Outlier        *outlier.Status
 }
 
@@ -157,6 +158,9 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		w := endpoints.SampleWriter{Endpoint: list[i]}
 		for range e.Inflight {
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
+		}
+		if e.Window != (endpoints.Room{}) {
+			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window.Requests, e.Window.Tokens)
 		}
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {

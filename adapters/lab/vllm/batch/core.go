@@ -173,3 +173,11 @@ func without(list []*sequence, s *sequence) []*sequence {
 	}
 	return list
 }
+
+// Reconfigure has the engine work at other speeds and with another batch size from the next step on. The KV cache and
+// the LoRA slots stay as they are.
+func (c *Core) Reconfigure(cfg Config) {
+	c.cfg.MaxRunning, c.cfg.MaxBatchedTokens = cfg.MaxRunning, cfg.MaxBatchedTokens
+	c.cfg.PrefillTokensPerSecond, c.cfg.DecodeTokensPerSecond = cfg.PrefillTokensPerSecond, cfg.DecodeTokensPerSecond
+	c.cfg.BatchSlowdown = cfg.BatchSlowdown
+}

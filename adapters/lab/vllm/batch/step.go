@@ -87,7 +87,7 @@ func (c *Core) preempt(s *sequence) {
 func (c *Core) admit(budget int) (loads int) {
 	kept := c.waiting[:0]
 	for i, s := range c.waiting {
-		if budget == 0 || len(c.running) == c.cfg.MaxRunning {
+		if budget == 0 || len(c.running) >= c.cfg.MaxRunning {
 			kept = append(kept, c.waiting[i:]...)
 			break
 		}

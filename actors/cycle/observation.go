@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -21,6 +22,13 @@ type observation struct {
 	patient    bool                // silence is no failure (any more): it was reported, or the response has come so far
 	proved     bool                // the body of a good answer began, and that was noted at the endpoint
 	bodyStatus int                 // HTTP status of the error that an event of the response named; 0 = none did
+	service    service
+}
+
+// service is what the request shows of how much work its endpoint takes.
+type service struct {
+	cached int32 // tokens of the prompt that the endpoint was taken to hold at the pick
+	due    bool  // the window actor is to be told
 }
 
 // choose notes the pick before anything can fail, because a probe that was taken has to be given back.
@@ -144,4 +152,42 @@ func (c *Cycle) abandonProbe() {
 		c.probe = false
 		c.deps.Outlier.Tell(messages.ProbeAbandoned{Endpoint: c.chosen.ID, Incident: c.incident})
 	}
+}
+
+// expectService notes the pick. The window of another endpoint than the chosen one learns nothing from the request.
+func (c *Cycle) expectService(blocks int) {
+	c.service.due = c.plan.Bounds().Learned && !c.check
+	if blocks > 0 {
+		c.service.cached = int32(min(blocks*blockindex.BlockTokens, c.req.PromptTokens))
+	}
+}
+
+// timeFirstToken tells how long the endpoint took to the first token. Of an answer that is not streamed, the first
+// byte comes with the last.
+func (c *Cycle) timeFirstToken(took time.Duration) {
+	if !c.service.due || c.rec.Served != c.chosen.ID || !c.req.Stream || took <= 0 ||
+		c.rec.Status >= 400 || c.bodyStatus != 0 {
+		return
+	}
+	c.service.due = false
+	c.deps.Window.Tell(messages.FirstTokenTimed{
+		Endpoint: c.chosen.ID, Picked: c.picked, Took: took, Prompt: c.req.PromptTokens - int(c.service.cached),
+	})
+}
+
+// endService tells that the request has ended at its endpoint, unless its first token was told. The access log may know
+// when that came.
+func (c *Cycle) endService() {
+	if !c.service.due {
+		return
+	}
+	if c.rec.FirstToken > 0 {
+		c.timeFirstToken(c.rec.FirstToken - c.rec.Decided)
+	}
+	if !c.service.due {
+		return
+	}
+	c.service.due = false
+	full := c.rec.Local == "" && (c.rec.Status == 429 || c.rec.Status == 503)
+	c.deps.Window.Tell(messages.ServiceEnded{Endpoint: c.chosen.ID, Refused: full})
 }

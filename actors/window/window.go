@@ -1,0 +1,131 @@
+// Package window learns how much work each endpoint takes, from what requests and samples show, and puts the bound in
+// force at the endpoint. Whoever waits for room hears of a window that has become larger.
+//
+// It never takes or gives room (cycles do, at the load of an endpoint), and never decides which request is next.
+package window
+
+import (
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/window"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Window is the actor of the whole pool.
+type Window struct {
+	pool    *endpoints.Published
+	bell    flow.Bell // of the line of those who wait for room, and its owner
+	metrics *Metrics
+	version uint64 // of the snapshot by which known was last cleared
+	known   map[messages.EndpointID]*endpoint
+}
+
+// endpoint is what is known of one endpoint of the pool.
+type endpoint struct {
+	*endpoints.Endpoint
+	window *window.Window
+}
+
+// New returns an actor that knows of endpoints only the windows that are in force.
+func New(pool *endpoints.Published, bell flow.Bell, metrics *Metrics) *Window {
+	return &Window{pool: pool, bell: bell, metrics: metrics, known: map[messages.EndpointID]*endpoint{}}
+}
+
+// Receive learns from each message.
+func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.WindowMsg) {
+	switch m := m.(type) {
+	case messages.WindowStarted:
+	case messages.FirstTokenTimed:
+		a.learn(ctx, m.Endpoint, func(e *endpoint) {
+			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt}
+			e.window.FirstToken(ctx.Now(), first, e.load())
+		})
+	case messages.ServiceEnded:
+		a.learn(ctx, m.Endpoint, func(e *endpoint) {
+			if m.Refused {
+				e.window.Refused(ctx.Now(), e.load())
+				return
+			}
+			e.window.Ended(ctx.Now(), e.load())
+		})
+	case messages.SampleTaken:
+		a.learn(ctx, m.Endpoint, func(e *endpoint) {
+			if s, ok := e.sample(); ok {
+				e.window.Sampled(ctx.Now(), s, e.load())
+			}
+		})
+	}
+}
+
+// learn has the window of an endpoint learn something, and puts it in force. An endpoint that has left is no matter.
+func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.EndpointID, something func(*endpoint)) {
+	e := a.endpoint(ctx, id)
+	if e == nil {
+		return
+	}
+	before := e.window.Limits()
+	something(e)
+	limits := e.window.Limits()
+	if _, learned := e.Window(); learned && limits == before {
+		return
+	}
+	endpoints.WindowWriter{Endpoint: e.Endpoint}.SetWindow(limits.Requests, limits.Tokens)
+	a.metrics.changed(e.window.Why().Cause)
+	if limits.Requests > before.Requests || limits.Tokens > before.Tokens {
+		a.bell.Ring()
+	}
+}
+
+// endpoint returns what is known of an endpoint; nil = the pool does not have it.
+func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.EndpointID) *endpoint {
+	snapshot := a.pool.Snapshot()
+	if a.version != snapshot.Version {
+		a.version = snapshot.Version
+		a.forget(snapshot)
+	}
+	if e := a.known[id]; e != nil {
+		return e
+	}
+	e := snapshot.ByID(id)
+	if e == nil {
+		return nil
+	}
+	room, learned := e.Window()
+	known := &endpoint{e, window.New(ctx.Now(), window.Limits{Requests: room.Requests, Tokens: room.Tokens}, learned)}
+	a.known[id] = known
+	return known
+}
+
+// forget drops what is known of endpoints that have left the pool.
+func (a *Window) forget(now *endpoints.Snapshot) {
+	present := make(map[messages.EndpointID]bool, len(now.Endpoints))
+	for _, e := range now.Endpoints {
+		present[e.ID] = true
+	}
+	for id := range a.known {
+		if !present[id] {
+			delete(a.known, id)
+		}
+	}
+}
+
+func (e *endpoint) load() window.Load {
+	c := e.Counters()
+	return window.Load{Requests: c.Inflight, Tokens: c.Tokens}
+}
+
+func (e *endpoint) sample() (window.Sample, bool) {
+	s := e.Sample()
+	if s == nil {
+		return window.Sample{}, false
+	}
+	return window.Sample{
+		Began: s.At, Interval: s.Interval, Waiting: s.BuiltIn(attributes.WaitingRequests),
+		Running: s.BuiltIn(attributes.RunningRequests), CacheUsed: s.BuiltIn(attributes.KVCacheUsage),
+	}, true
+}
+
+// Stopped leaves the windows in force.
+func (a *Window) Stopped(runtime.Context[messages.WindowMsg]) {}

@@ -1,0 +1,173 @@
+package window_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/actors/window"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// scene is the window actor among a pool of two endpoints, and a line of those who wait.
+type scene struct {
+	*testing.T
+	pool     *endpoints.Published
+	line     flow.LineWriter
+	capacity *runtimetest.Probe[messages.CapacityMsg]
+	registry *prometheus.Registry
+	metrics  *window.Metrics
+	actor    *runtimetest.Stage[messages.WindowMsg]
+	a, b     *endpoints.Endpoint
+	number   uint64 // of the newest set of endpoints
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{
+		T: t, pool: endpoints.NewPublished(), line: flow.LineWriter{Line: new(flow.Line)},
+		capacity: runtimetest.NewProbe[messages.CapacityMsg](t), actor: runtimetest.NewStage[messages.WindowMsg](t),
+		registry: prometheus.NewRegistry(),
+	}
+	s.metrics = window.NewMetrics(s.registry)
+	s.a = endpoints.New(messages.EndpointID{Slot: 0, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.1:80"})
+	s.b = endpoints.New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.2:80"})
+	s.publish(s.a, s.b)
+	s.play()
+	for _, e := range []*endpoints.Endpoint{s.a, s.b} { // an endpoint is new until something was told of it
+		s.actor.Tell(messages.ServiceEnded{Endpoint: e.ID})
+	}
+	return s
+}
+
+// play puts a new incarnation on the stage.
+func (s *scene) play() {
+	s.actor.Play(window.New(s.pool, flow.Bell{Line: s.line.Line, To: s.capacity}, s.metrics))
+	s.actor.Tell(messages.WindowStarted{})
+}
+
+func (s *scene) publish(all ...*endpoints.Endpoint) {
+	s.number++
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(s.number, all), nil)
+}
+
+// load has so many requests be in flight at an endpoint.
+func (s *scene) load(e *endpoints.Endpoint, n int) {
+	for range n {
+		endpoints.LoadWriter{Endpoint: e}.Add(100)
+	}
+}
+
+// sample has a page of an endpoint be in force, and tells of it.
+func (s *scene) sample(e *endpoints.Endpoint, waiting, running int) {
+	s.actor.Advance(time.Second)
+	now := s.actor.Clock()
+	endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{
+		At: now, Interval: time.Second, Values: endpointstest.Load(waiting, running, float64(now.UnixMilli()%997)/1e4),
+	})
+	s.actor.Tell(messages.SampleTaken{Endpoint: e.ID})
+}
+
+func (s *scene) wants(e *endpoints.Endpoint, least, most int) {
+	s.Helper()
+	if room, _ := e.Window(); room.Requests < least || room.Requests > most {
+		s.Errorf("the window is %d, want %d to %d", room.Requests, least, most)
+	}
+}
+
+// changes returns how many changes of windows are counted by a cause.
+func (s *scene) changes(cause string) (n float64) {
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == cause {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// A page moves the window of its endpoint alone. Those who wait hear of one that has grown, and of no other.
+func TestPagesMoveWindows(t *testing.T) {
+	s := newScene(t)
+	s.line.Set(1)
+	s.load(s.a, 16)
+	s.sample(s.a, 0, 16)
+	s.wants(s.a, 18, 24)
+	s.capacity.Got(messages.RoomChanged{})
+	s.load(s.a, 8)
+	s.sample(s.a, 10, 14)
+	s.sample(s.a, 10, 14)
+	s.wants(s.a, 14, 17)
+	s.wants(s.b, endpoints.FirstWindow, endpoints.FirstWindow)
+	s.capacity.Got()
+	if got := s.changes("page"); got < 2 {
+		t.Errorf("%v changes by pages are counted", got)
+	}
+	s.line.Set(0)
+	s.load(s.b, 16)
+	s.sample(s.b, 0, 16)
+	s.wants(s.b, 18, 24)
+	s.capacity.Got() // none waits
+}
+
+// First tokens move the window without a page, and requests that were refused too.
+func TestRequestsMoveWindows(t *testing.T) {
+	s := newScene(t)
+	s.load(s.a, 16)
+	for range 20 {
+		s.actor.Advance(100 * time.Millisecond)
+		s.actor.Tell(messages.FirstTokenTimed{
+			Endpoint: s.a.ID, Picked: s.actor.Clock().Add(-50 * time.Millisecond), Took: 50 * time.Millisecond,
+			Prompt: 100,
+		})
+	}
+	s.wants(s.a, 18, 40)
+	before, _ := s.a.Window()
+	s.actor.Advance(time.Second)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID})
+	s.wants(s.a, before.Requests, before.Requests)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID, Refused: true})
+	s.wants(s.a, 8, before.Requests-1)
+}
+
+// An endpoint that has left, or never was there, is no matter, and what was known of it goes.
+func TestEndpointsLeave(t *testing.T) {
+	s := newScene(t)
+	s.load(s.a, 16)
+	s.sample(s.a, 0, 16)
+	s.publish(s.b)
+	s.sample(s.a, 0, 16)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: messages.EndpointID{Slot: 9, Generation: 9}, Refused: true})
+	again := endpoints.New(messages.EndpointID{Slot: 0, Generation: 2}, s.a.Spec)
+	s.publish(again, s.b)
+	s.wants(again, endpoints.FirstWindow, endpoints.FirstWindow)
+}
+
+// A sample without what is read of it, or none at all, changes nothing.
+func TestSamplesThatSayNothing(t *testing.T) {
+	s := newScene(t)
+	s.load(s.a, 16)
+	s.actor.Tell(messages.SampleTaken{Endpoint: s.a.ID})
+	s.sample(s.a, -1, -1)
+	s.wants(s.a, endpoints.FirstWindow, endpoints.FirstWindow)
+}
+
+// A new incarnation goes on from the windows in force.
+func TestRestartKeepsWindows(t *testing.T) {
+	s := newScene(t)
+	s.load(s.a, 16)
+	s.sample(s.a, 0, 16)
+	before, _ := s.a.Window()
+	s.play()
+	s.sample(s.a, 1, 15)
+	s.wants(s.a, before.Requests, before.Requests)
+}

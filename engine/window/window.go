@@ -1,0 +1,206 @@
+// Package window learns how much work an endpoint takes before further work only waits there. It is to an endpoint what
+// congestion control is to a path: the window of work in flight grows while it is what limits and nothing waits, and
+// shrinks as soon as work waits at the endpoint. The package owns no clock and no endpoint: an actor tells it what
+// requests and pages have shown, and puts its limits in force.
+//
+//	growing: + a quarter ──── work waits ────► found: the work that does not wait, and two requests
+//	(until work waited once)                      │   ▲
+//	                       the window limits,     │   │ work waits
+//	                       and nothing waits      ▼   │
+//	                           probing: + 1 or 2, and more the farther it is from what was found
+//
+// Two kinds of signs tell that. First tokens tell at once: their time beyond what an endpoint with little to do takes,
+// by how many come in a second, is how many requests wait (Little's law). Pages tell every half second, and are read
+// only while they account for the work that was sent; a page that does not, or stands still, decides nothing.
+package window
+
+import (
+	"math"
+	"time"
+)
+
+// Load is what was sent to the endpoint and has not ended.
+type Load struct {
+	Requests int
+	Tokens   int // of the requests' prompts, estimated
+}
+
+// Limits bound the load of the endpoint.
+type Limits struct {
+	Requests int // 1 or more
+	Tokens   int // prompt tokens of other requests, below which one may be added; 0 = no bound
+}
+
+// Window is what is known of one endpoint.
+type Window struct {
+	requests float64 // the limit, 1 or more
+	tokens   float64 // the limit; 0 = none is known
+	found    float64 // what it was after work had waited last: about as large as the endpoint allows; 0 = never
+	changed  time.Time
+	from     time.Time // only first tokens of requests that were picked since count
+	step     float64   // by which it grew last; 0 = it shrank last, or is new
+	why      Why
+	first    firsts
+	page     page
+}
+
+const (
+	gentle   = 4                      // a window grows by one part in so many at most
+	most     = 1 << 20                // requests, of any window
+	waiting  = 2                      // requests that may wait at the endpoint before the window shrinks
+	underWay = 100 * time.Millisecond // after a change, until the requests that a larger window lets in have arrived
+	silent   = 10 * time.Second       // without first tokens, after which these tell nothing any more
+)
+
+// New returns the window of an endpoint. inForce are its limits, and learned says whether they were learned before.
+func New(now time.Time, inForce Limits, learned bool) *Window {
+	w := &Window{
+		requests: float64(max(inForce.Requests, 1)), tokens: float64(inForce.Tokens), changed: now, from: now,
+		why: Why{Cause: Begun, At: now},
+	}
+	if w.step = w.requests; learned {
+		w.found, w.step = w.requests, 0
+	}
+	return w
+}
+
+// Limits returns what is in force.
+func (w *Window) Limits() Limits {
+	return Limits{Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens))}
+}
+
+// Why returns why the limits are what they are.
+func (w *Window) Why() Why { return w.why }
+
+// limits reports whether the window is what bounds the load.
+func (w *Window) limits(load Load) bool {
+	return float64(load.Requests) >= w.requests-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9
+}
+
+// FirstToken learns from the first token of a request. load is that at now.
+func (w *Window) FirstToken(now time.Time, f First, load Load) {
+	excess := w.first.add(now, f)
+	if f.Picked.Before(w.from) {
+		return // it was sent under another window, or with many others
+	}
+	w.first.note(excess)
+	w.judgeFirsts(now, load)
+}
+
+func (w *Window) judgeFirsts(now time.Time, load Load) {
+	n := w.first.count
+	if n < fewFirsts {
+		return
+	}
+	queue, alarm := w.first.queue(now), waiting+w.burst(now)
+	switch {
+	case queue > alarm && w.page.contradicts(now, w.changed.Add(w.first.settling())):
+		w.first.relax()
+		w.first.restart()
+	case queue > alarm:
+		w.shrink(now, load, queue, Why{Cause: FirstTokens, Queue: queue})
+	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && !w.page.waits(now):
+		w.grow(now, load, 1, Why{Cause: FirstTokens, Queue: queue})
+	case float64(n) >= max(manyFirsts, w.step) && w.step > 0: // those that come from now on come one by one
+		w.step, w.from = 0, now
+		w.first.restart()
+	}
+}
+
+// burst returns how many requests may seem to wait because a larger window has just let so many in, which the endpoint
+// computes one after the other. Where a page will tell soon, only many more than that, and than chance, do wait.
+func (w *Window) burst(now time.Time) float64 {
+	if w.page.credible(now) {
+		return 2*w.step + w.requests/16
+	}
+	return w.step / 2
+}
+
+// Sampled learns from a page. load is that at now.
+func (w *Window) Sampled(now time.Time, s Sample, load Load) {
+	usable := w.page.read(s, load)
+	if !usable || s.Began.Before(w.changed.Add(underWay)) {
+		return
+	}
+	queue, settled := w.page.queue(load), !s.Began.Before(w.changed.Add(w.first.settling()))
+	if queue >= 1 {
+		w.first.tighten()
+	}
+	switch {
+	case queue > waiting && w.page.waitedBefore && settled:
+		if w.page.last.CacheUsed >= fullCache {
+			w.shrinkTokens(load, queue)
+		}
+		w.shrink(now, load, queue, Why{Cause: Page, Queue: queue})
+	case queue < 1 && w.limits(load) && (w.first.quiet(now) || w.first.queue(now) <= waiting):
+		w.grow(now, load, 2, Why{Cause: Page, Queue: queue})
+	}
+}
+
+// Ended learns from a request that has ended without a first token that was seen. It matters only at an endpoint of
+// which nothing else tells: there the window grows, for nothing says that work waits.
+func (w *Window) Ended(now time.Time, load Load) {
+	if !w.first.quiet(now) || w.page.credible(now) || now.Sub(w.changed) < silent/10 || !w.limits(load) {
+		return
+	}
+	w.grow(now, load, 1, Why{Cause: Blind})
+}
+
+// Refused learns from a request that the endpoint refused because it is full.
+func (w *Window) Refused(now time.Time, load Load) {
+	if now.Sub(w.changed) < w.first.settling() && w.step == 0 {
+		return // the others of the same moment
+	}
+	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
+}
+
+// grow makes the window larger, by at least so much.
+func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
+	step := max(2, w.requests/gentle)
+	if w.found > 0 {
+		step = min(step, max(least, math.Abs(w.requests-w.found)/2))
+	}
+	if w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 {
+		w.tokens *= 1 + max(step/w.requests, 1./32)
+	}
+	if float64(load.Requests) >= w.requests-1 {
+		w.requests = min(w.requests+step, most)
+	}
+	w.change(now, step, why)
+}
+
+// shrink leaves room for the work that does not wait, and for as much that does that the endpoint never lacks
+// work.
+func (w *Window) shrink(now time.Time, load Load, queue float64, why Why) {
+	to := max(1, float64(load.Requests)-queue+waiting, w.requests*least)
+	if to >= w.requests {
+		w.found = w.requests
+		w.first.restart()
+		return
+	}
+	w.requests, w.found = to, to
+	w.change(now, 0, why)
+}
+
+// least is the part of a window that is left at least when it shrinks once.
+const least = .5
+
+// fullCache is the share of the KV cache in use from which on prompts wait for it.
+const fullCache = .9
+
+// shrinkTokens bounds the tokens of prompts by those of the work that does not wait.
+func (w *Window) shrinkTokens(load Load, queue float64) {
+	if load.Requests == 0 {
+		return
+	}
+	runs := max(1-queue/float64(load.Requests), least)
+	if to := float64(load.Tokens) * runs; w.tokens == 0 || to < w.tokens {
+		w.tokens = max(to, 1)
+	}
+}
+
+func (w *Window) change(now time.Time, step float64, why Why) {
+	w.changed, w.from, w.step, w.why = now, now, step, why
+	w.why.At = now
+	w.first.restart()
+}

@@ -1,0 +1,329 @@
+package overload
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+var (
+	seeds  = flag.Int("seeds", 5, "how many seeds each comparison is played with")
+	detail = flag.Bool("looks", false, "print what there is every ten seconds")
+)
+
+// medium computes as fast as a mid-sized model on one GPU, and large as a small model on a large one.
+var (
+	medium = batch.Config{
+		MaxRunning: 64, MaxBatchedTokens: 4096, KVBlocks: 32768, BlockTokens: 16, AnswerTokens: 200,
+		PrefillTokensPerSecond: 12_000, DecodeTokensPerSecond: 60, BatchSlowdown: 0.01,
+	}
+	large = batch.Config{
+		MaxRunning: 256, MaxBatchedTokens: 8192, KVBlocks: 40_000, BlockTokens: 16, AnswerTokens: 200,
+		PrefillTokensPerSecond: 25_000, DecodeTokensPerSecond: 100, BatchSlowdown: 0.002,
+	}
+)
+
+const (
+	head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n" +
+		"- type: kv-cache-utilization-scorer\n- type: active-request-scorer\n"
+	ungated = head
+	// gated has no parameters but the wait: clients of these plays wait for as long as it takes.
+	gated = head + "- type: round-robin-fairness-policy\nfeatureGates: [flowControl]\nflowControl:\n" +
+		"  defaultRequestTTL: 10m\n  defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}\n"
+)
+
+func servers(n int, engine batch.Config) []Server {
+	return slices.Repeat([]Server{{Engine: engine}}, n)
+}
+
+func flow(name string, priority int) messages.FlowKey {
+	return messages.FlowKey{Fairness: name, Priority: priority}
+}
+
+// figures sum up some time of a play.
+type figures struct {
+	tokens float64       // of prompts and answers, that servers computed in a second
+	p50    time.Duration // to the first token
+	p99    time.Duration
+	mean   time.Duration
+	queue  int // 95th percentile of those that waited at a server
+	most   int // that ever waited at a server
+	served int
+	lost   int // requests that were refused
+}
+
+// between sums up what came and what ended from one time to another, of the sources with a name; "" = all.
+func (r *Result) between(name string, from, to time.Duration) figures {
+	var f figures
+	var ttfts []time.Duration
+	var sum time.Duration
+	for _, a := range r.Answers {
+		if name != "" && a.Source != name {
+			continue
+		}
+		if a.Ended > 0 && a.Ended >= from && a.Ended < to {
+			f.served++
+		}
+		switch {
+		case a.Came < from || a.Came >= to:
+		case a.Reason != messages.NoReason:
+			f.lost++
+		case a.TTFT > 0:
+			ttfts, sum = append(ttfts, a.TTFT), sum+a.TTFT
+		default: // it still waits
+			ttfts = append(ttfts, math.MaxInt64)
+		}
+	}
+	if slices.Sort(ttfts); len(ttfts) > 0 {
+		f.p50, f.p99 = ttfts[len(ttfts)/2], ttfts[len(ttfts)*99/100]
+		f.mean = sum / time.Duration(len(ttfts))
+	}
+	var queues []int
+	var first, last *Look
+	for i := range r.Looks {
+		if l := &r.Looks[i]; l.At >= from && l.At < to {
+			queues = append(queues, l.Queues...)
+			if last = l; first == nil {
+				first = l
+			}
+		}
+	}
+	if first != nil && last.At > first.At {
+		f.tokens = (last.Work - first.Work) / (last.At - first.At).Seconds()
+	}
+	if slices.Sort(queues); len(queues) > 0 {
+		f.queue, f.most = queues[len(queues)*95/100], queues[len(queues)-1]
+	}
+	return f
+}
+
+// played plays with each seed.
+func played(t *testing.T, p Play) []*Result {
+	t.Helper()
+	var all []*Result
+	for seed := range *seeds {
+		p.Seed = uint64(seed + 1)
+		r, err := Run(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *detail {
+			t.Log(r.looks())
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// looks tells what there was every ten seconds.
+func (r *Result) looks() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nat\twait\tqueues\trun\twindows\tin flight\tKV")
+	for i, l := range r.Looks {
+		if i%100 == 0 || i < 40 && i%4 == 0 {
+			fmt.Fprintf(w, "%v\t%d\t%v\t%v\t%v\t%v\t%.2f\n", l.At, l.Waiting, l.Queues, l.Running, l.Windows,
+				l.Inflight, l.KVUsed)
+		}
+	}
+	w.Flush()
+	return b.String()
+}
+
+// interval is a mean over seeds, and half of its 95 % confidence interval.
+type interval struct{ mean, half float64 }
+
+func (i interval) String() string { return fmt.Sprintf("%.3f ± %.3f", i.mean, i.half) }
+
+// over returns the interval of a figure over seeds.
+func over(n int, figure func(seed int) float64) interval {
+	var sum, squares float64
+	for i := range n {
+		x := figure(i)
+		sum += x
+		squares += x * x
+	}
+	mean := sum / float64(n)
+	if n < 2 {
+		return interval{mean, 0}
+	}
+	variance := max(squares-float64(n)*mean*mean, 0) / float64(n-1)
+	student := []float64{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26}[min(n-2, 8)]
+	return interval{mean, student * math.Sqrt(variance/float64(n))}
+}
+
+// ratio returns the interval of a figure of the one plays by that of the others, seed by seed.
+func ratio(of, by []*Result, figure func(*Result) float64) interval {
+	return over(len(of), func(i int) float64 { return figure(of[i]) / figure(by[i]) })
+}
+
+// decode and prefill are loads at twice what two medium servers can serve.
+var (
+	decode  = Source{Name: "decode", Rate: 18, Prompt: Length{400, 300}, Output: Length{400, 300}}
+	prefill = Source{Name: "prefill", Rate: 12, Prompt: Length{4000, 2000}, Output: Length{50, 30}}
+)
+
+// One class of requests at twice the capacity has nothing to gain from waiting here: it must not lose either.
+func TestOneClassLosesNothing(t *testing.T) {
+	for _, source := range []Source{decode, prefill} {
+		for _, light := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, light %v", source.Name, light), func(t *testing.T) {
+				source.Flow = flow("a", 0)
+				p := Play{Length: 200 * time.Second, Servers: servers(2, medium), Load: []Source{source}, Light: light}
+				p.Text = ungated
+				without := played(t, p)
+				p.Text = gated
+				with := played(t, p)
+				work := ratio(with, without, func(r *Result) float64 {
+					return r.between("", 20*time.Second, p.Length).tokens
+				})
+				ttft := ratio(with, without, func(r *Result) float64 {
+					return r.between("", 20*time.Second, 80*time.Second).p99.Seconds()
+				})
+				queue := over(len(with), func(i int) float64 {
+					return float64(with[i].between("", 20*time.Second, p.Length).queue)
+				})
+				t.Logf("tokens %v, p99 to first token %v, p95 of the servers' queues %v", work, ttft, queue)
+				if work.mean < .99 || ttft.mean > 1.02 || queue.mean > 6 {
+					t.Error("want .99 of the tokens, 1.02 of the time to first token, and 6 waiting")
+				}
+			})
+		}
+	}
+}
+
+// A page that lies takes itself out, not its server.
+func TestPagesThatLie(t *testing.T) {
+	load := decode
+	load.Rate, load.Flow = 36, flow("a", 0)
+	p := Play{Text: gated, Length: 120 * time.Second, Servers: servers(3, medium), Load: []Source{load}}
+	tokens := func(r *Result) float64 { return r.between("", 15*time.Second, p.Length).tokens }
+	three := played(t, p)
+	for name, page := range map[string]Page{"frozen": Frozen, "hanging": Hanging, "lying": Lying} {
+		for _, light := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, light %v", name, light), func(t *testing.T) {
+				p.Servers, p.Light = append(servers(3, medium), Server{Engine: medium, Page: page}), light
+				got := played(t, p)
+				work := ratio(got, three, tokens)
+				idle := time.Duration(0) // the longest time without a pick while some waited
+				for _, r := range got {
+					idle = max(idle, r.standstill())
+				}
+				t.Logf("tokens by those of three honest servers %v, longest standstill %v", work, idle)
+				if work.mean < .95 || idle > 2*time.Second {
+					t.Error("want .95, and no standstill of 2 s")
+				}
+			})
+		}
+	}
+}
+
+// standstill returns the longest time in which none was picked for, while some waited here and none at a server.
+func (r *Result) standstill() (longest time.Duration) {
+	var picks []time.Duration
+	for _, a := range r.Answers {
+		if a.Server >= 0 {
+			picks = append(picks, a.Came+a.Waited)
+		}
+	}
+	slices.Sort(picks)
+	for i := 1; i < len(picks); i++ {
+		from := picks[i-1]
+		at := min(int(from/(100*time.Millisecond))+1, len(r.Looks)-1)
+		if r.Looks[at].Waiting > 0 && slices.Max(r.Looks[at].Queues) == 0 {
+			longest = max(longest, picks[i]-from)
+		}
+	}
+	return longest
+}
+
+// What a window was learned from changes, and it is learned anew.
+func TestWindowsAreLearnedAnew(t *testing.T) {
+	at := 60 * time.Second
+	for name, change := range map[string]func(*World){
+		"prompts ten times as long":  func(w *World) { w.Source("decode").Prompt = Length{4000, 3000} },
+		"outputs four times as long": func(w *World) { w.Source("decode").Output = Length{1600, 1200} },
+		"half of the speed": func(w *World) {
+			w.Each(func(c *batch.Config) { c.PrefillTokensPerSecond /= 2; c.DecodeTokensPerSecond /= 2 })
+		},
+		"half of the batch": func(w *World) { w.Each(func(c *batch.Config) { c.MaxRunning /= 2 }) },
+		"twice the batch":   func(w *World) { w.Each(func(c *batch.Config) { c.MaxRunning *= 2 }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			load := decode
+			load.Rate, load.Clients, load.Flow = 0, 300, flow("a", 0)
+			p := Play{Text: gated, Length: 180 * time.Second, Servers: servers(2, medium), Load: []Source{load},
+				Events: []Event{{at, change}}}
+			with := played(t, p)
+			p.Text, p.Events = ungated, []Event{{0, change}} // as they become, and with a queue all the time
+			oracle := played(t, p)
+			from := at + 30*time.Second
+			work := ratio(with, oracle, func(r *Result) float64 { return r.between("", from, p.Length).tokens })
+			queue := over(len(with), func(i int) float64 { return float64(with[i].between("", from, p.Length).queue) })
+			t.Logf("30 s later: tokens by those of full servers %v, p95 of the servers' queues %v", work, queue)
+			if work.mean < .95 || queue.mean > 2 {
+				t.Error("want .95 of the tokens, and 2 waiting")
+			}
+		})
+	}
+}
+
+// interactive are short requests of a priority, batch many long ones at once.
+func interactive(priority int) []Source {
+	one := Source{Name: "interactive", Flow: flow("people", priority), Rate: 15, Prompt: Length{512, 0},
+		Output: Length{128, 0}}
+	few := one
+	one.To = 60 * time.Second
+	few.From, few.Rate = one.To, 1
+	return []Source{one, few}
+}
+
+func batchOf(n int) Source {
+	return Source{Name: "batch", Flow: flow("nightly", 0), From: 5 * time.Second, Count: n, Prompt: Length{512, 0},
+		Output: Length{500, 400}}
+}
+
+// A batch at once is served whole, and those who type beside it hardly notice.
+func TestBatchLeavesOthersAlone(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d servers", n), func(t *testing.T) {
+			p := Play{Length: 150 * time.Second, Servers: servers(n, large), Text: gated, Load: interactive(10)}
+			alone := played(t, p)
+			p.Load = append(p.Load, batchOf(1500*n))
+			with := played(t, p)
+			p.Text = ungated
+			without := played(t, p)
+			ttft := ratio(with, alone, func(r *Result) float64 {
+				return r.between("interactive", 10*time.Second, 100*time.Second).p99.Seconds()
+			})
+			last := func(r *Result) float64 { return r.lastOf("batch").Seconds() }
+			speed := ratio(without, with, last)
+			served := over(len(with), func(i int) float64 {
+				return float64(with[i].between("batch", 0, p.Length).served)
+			})
+			t.Logf("interactive p99 %v of that alone, batch served %v at %v of the speed without flow control",
+				ttft, served, speed)
+			if served.mean < float64(1500*n) || speed.mean < .95 {
+				t.Errorf("want all %d of the batch at .95 of the speed", 1500*n)
+			}
+		})
+	}
+}
+
+// lastOf returns when the last request of a source ended.
+func (r *Result) lastOf(name string) (last time.Duration) {
+	for _, a := range r.Answers {
+		if a.Source == name {
+			last = max(last, a.Ended)
+		}
+	}
+	return last
+}
