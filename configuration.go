@@ -13,6 +13,7 @@ import (
 type Configuration struct {
 	picker   *Picker
 	number   uint64
+	plan     *schedule.Plan
 	roles    []runtime.Role[messages.CycleMsg] // of cycles under it, by loop
 	scraping messages.Scraping
 	queueing *flow.Settings // nil = requests never wait for room
@@ -25,7 +26,7 @@ type Configuration struct {
 func (p *Picker) Prepare(
 	number uint64, plan *schedule.Plan, queueing *flow.Settings, scraping messages.Scraping,
 ) *Configuration {
-	c := &Configuration{picker: p, number: number, scraping: scraping, queueing: queueing}
+	c := &Configuration{picker: p, number: number, plan: plan, scraping: scraping, queueing: queueing}
 	c.learns = plan.Bounds().Learned
 	for i := range p.loops {
 		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan, queueing))

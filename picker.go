@@ -93,7 +93,7 @@ func (p *Picker) begin() error {
 	p.inForce.Store(p.Prepare(1, p.cfg.Plan, p.cfg.Queueing, p.cfg.Scraper.Scraping))
 	p.cfg.Plan, p.cfg.Queueing = nil, nil // the configuration has them, and is garbage once another one is in force
 	p.refs.capacity.Port().Post(messages.QueueingReplaced{})
-	return nil
+	return p.survey()
 }
 
 // spawn starts an actor that lives as long as the picker, on the loop with index on. The new function makes each of its
@@ -108,7 +108,7 @@ func spawn[M any](p *Picker, on int, name string, first M, fresh func() runtime.
 }
 
 func (p *Picker) spawnCapacity() error {
-	metrics, err := capacity.NewMetrics(p.world.Metrics)
+	metrics, err := capacity.NewMetrics(p.world.Metrics, p.cfg.PoolName)
 	if err != nil {
 		return err
 	}

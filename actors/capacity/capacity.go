@@ -62,6 +62,7 @@ func New(deps Deps) *Capacity {
 func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages.CapacityMsg) {
 	switch m := m.(type) {
 	case messages.CapacityStarted:
+		a.deps.Metrics.configure(a.queues)
 	case messages.WaitRequested:
 		a.hand = m.Cycle
 		a.onWaitRequested(m)
@@ -79,6 +80,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
+		a.deps.Metrics.configure(a.queues)
 	case messages.LineClosed:
 		a.onLineClosed()
 	case messages.TurnOverdue:
@@ -183,6 +185,10 @@ func (a *Capacity) answered() {
 
 // next gives the next turn, unless a request is trying or no class may have room.
 func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
+	if a.turn.entry == nil && a.queues.Total().Requests > 0 {
+		began := ctx.Elapsed()
+		defer func() { a.deps.Metrics.chose(ctx.Elapsed() - began) }()
+	}
 	for a.turn.entry == nil {
 		e := a.queues.Next(func(e *flow.Entry) bool { return !a.full[e.Class] || a.line.Closed() })
 		if e == nil {

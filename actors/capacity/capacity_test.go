@@ -40,7 +40,7 @@ func newScene(t *testing.T, limits flow.Limits) *scene {
 		Limits: limits, Default: flow.BandSettings{Policies: p}, Negative: flow.BandSettings{Policies: p}, BuiltIn: p,
 	}
 	var err error
-	if s.metrics, err = capacity.NewMetrics(s.reg); err != nil {
+	if s.metrics, err = capacity.NewMetrics(s.reg, "pool"); err != nil {
 		t.Fatal(err)
 	}
 	s.play()

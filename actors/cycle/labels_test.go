@@ -299,3 +299,32 @@ func TestEndpointsBeyondTheRoomHaveNoSeries(t *testing.T) {
 		t.Errorf("%d of 100 endpoints have series", n)
 	}
 }
+
+// series returns the number of time series on the page.
+func series(page string) int {
+	n := 0
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestManyFlowsAreFewSeries: however many ids clients make up, and whatever becomes of their requests, the page stays
+// small.
+func TestManyFlowsAreFewSeries(t *testing.T) {
+	b := newBench(t, spec)
+	e := b.pool.Snapshot().Endpoints[0]
+	for i := range 100_000 {
+		r := asked("m", fmt.Sprint("tenant-", i), 200)
+		r.Flow.Priority = i % 3
+		b.live(r, e)
+		b.waits(inVain(r, messages.OutcomeRejectedCapacity+messages.Outcome(i%8)))
+	}
+	page := b.page()
+	t.Logf("%d series, %d bytes", series(page), len(page))
+	if n := series(page); n >= 20_000 {
+		t.Errorf("%d series, want fewer than 20 000", n)
+	}
+}

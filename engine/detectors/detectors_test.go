@@ -229,3 +229,18 @@ func TestLearning(t *testing.T) {
 		})
 	}
 }
+
+// unknowns says how many servers a detector does not know, in the place of how full they are.
+type unknowns struct{ *detectors.Utilization }
+
+func (u unknowns) Saturation(in *schedule.Input) float64 { return float64(u.Unknown(in)) }
+
+// The servers of which no fresh answer tells are counted, but for those whose first answer is awaited.
+func TestUtilizationCountsTheServersThatItDoesNotKnow(t *testing.T) {
+	d := unknowns{detectors.Types["utilization-detector"]().(*detectors.Utilization)}
+	if got := scheduletest.Saturation(t, d,
+		says(0, 0), aged(says(0, 0), time.Hour, 0), says(-1, -1), scheduletest.Endpoint{Unread: true},
+		scheduletest.Endpoint{Unread: true, Failing: true}); got != 3 {
+		t.Errorf("%v are unknown, want 3: an old answer, one without numbers, and none", got)
+	}
+}

@@ -114,6 +114,17 @@ func (d *Utilization) Room(in *schedule.Input, keep []bool) {
 	}
 }
 
+// Unknown returns how many servers no fresh answer tells of. Those whose first answer is awaited are not among them.
+func (d *Utilization) Unknown(in *schedule.Input) (count int) {
+	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
+	for i := range in.Candidates().Len() {
+		if !in.Awaited(d.queue, i) && !d.known(in, i, queues.At(i), caches.At(i)) {
+			count++
+		}
+	}
+	return count
+}
+
 // known reports whether a fresh answer says how full candidate i is.
 func (d *Utilization) known(in *schedule.Input, i int, queue, cache float64) bool {
 	return !(math.IsNaN(queue) && math.IsNaN(cache)) && !in.Outdated(d.queue, i, d.MetricsStalenessThreshold)

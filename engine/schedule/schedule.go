@@ -163,6 +163,14 @@ type Detector interface {
 	Saturation(in *Input) float64
 }
 
+// SampleReader is a Detector that goes by what servers report.
+type SampleReader interface {
+	Detector
+
+	// Unknown returns how many candidates it cannot tell about, because no answer of theirs is fresh.
+	Unknown(in *Input) int
+}
+
 // Gate is a Detector that also says which endpoints have room. A plan whose requests may have to wait has one, which is
 // asked before the filters of each profile.
 type Gate interface {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -307,4 +308,84 @@ func (s *Scheduler) deliver(out *Outcome) {
 	if s.view.matched {
 		out.PrefixBlocks = s.view.matches[s.best[0].ID.Slot]
 	}
+}
+
+// Survey is what the detector of a plan says of all endpoints of a snapshot, apart from any request. It belongs to one
+// goroutine, which need not be that of a loop.
+type Survey struct {
+	view view
+	run  profileRun
+	by   Detector
+}
+
+// NewSurvey reads the endpoints of a snapshot; nil = the plan has no detector, or there is no endpoint.
+func NewSurvey(p *Plan, snap *endpoints.Snapshot, clock Clock, now time.Time) *Survey {
+	s := &Survey{by: p.points.detector.plugin}
+	if p.Gated() {
+		s.by = p.points.gate.plugin
+	}
+	if s.by == nil || len(snap.Endpoints) == 0 {
+		return nil
+	}
+	var none messages.Request
+	s.run.view, s.run.tools, s.run.observer = &s.view, &Tools{Clock: clock}, unheard{}
+	s.view.gather(p, &none, snap, now)
+	s.view.match(&none, snap.Slots(), nil)
+	s.run.reset()
+	s.run.in = Input{request: &none, run: &s.run, now: now, candidates: Candidates{s.view.all, s.run.place}}
+	return s
+}
+
+// Saturation returns how full those endpoints are together that a filter keeps; nil = all. known is false if it keeps
+// none.
+func (s *Survey) Saturation(of Filter) (full float64, known bool) {
+	s.narrow(of)
+	if len(s.run.place) == 0 {
+		return 0, false
+	}
+	return s.by.Saturation(&s.run.in), true
+}
+
+// Outdated returns how many endpoints the detector does not know about, because their samples are too old. known is
+// false if the detector reads no samples.
+func (s *Survey) Outdated() (count int, known bool) {
+	by, ok := s.detector().(SampleReader)
+	if !ok {
+		return 0, false
+	}
+	s.narrow(nil)
+	return by.Unknown(&s.run.in), true
+}
+
+// Room returns for each endpoint of the snapshot whether it has room; nil = the plan has no gate.
+func (s *Survey) Room() []bool {
+	gate, ok := s.by.(Gate)
+	if !ok {
+		return nil
+	}
+	s.narrow(nil)
+	keep := slices.Repeat([]bool{true}, len(s.run.place))
+	gate.Room(&s.run.in, keep)
+	return keep
+}
+
+// narrow makes the endpoints the candidates that a filter keeps.
+func (s *Survey) narrow(by Filter) {
+	s.run.reset()
+	s.run.in.candidates = Candidates{s.view.all, s.run.place}
+	if by == nil {
+		return
+	}
+	s.run.keep = slices.Repeat([]bool{true}, len(s.run.place))
+	by.Filter(&s.run.in, s.run.keep)
+	s.run.compact()
+	s.run.in.candidates = Candidates{s.view.all, s.run.place}
+}
+
+// detector returns the plan's own detector.
+func (s *Survey) detector() Detector {
+	if whole, ok := s.by.(poolGate); ok {
+		return whole.Detector
+	}
+	return s.by
 }

@@ -56,12 +56,14 @@ func TestEnvoyWaitsAreShown(t *testing.T) {
 			g.sends("two", "x-request-id", "two")
 			g.waits(2)
 			g.leaves("gone")
+			g.sends("odd", "x-llm-d-inference-fairness-id", "\xff\xfe", "x-request-id", "odd")
+			g.waits(3)
 			g.explained("two", "so far behind 1 request, because others waited when it came")
 			g.shownWhileTheyWait()
 			g.server.release(1)
 			g.server.works(t, 3)
 			g.server.release(-1)
-			for prompt, least := range map[string]int{"first": 0, "one": 200, "two": 200} {
+			for prompt, least := range map[string]int{"first": 0, "one": 200, "two": 200, "odd": 0} {
 				a := g.got(prompt, http.StatusOK, "")
 				ms, err := strconv.Atoi(a.header.Get(queueTime))
 				took := a.ended.Sub(a.sent)
@@ -96,8 +98,12 @@ func (g *gated) leaves(id string) {
 func (g *gated) shownWhileTheyWait() {
 	g.Helper()
 	n, bytes := g.flows("queue_size", `priority="0"`), g.flows("queue_bytes", `priority="0"`)
-	if n != 2 || bytes < 100 {
-		g.Errorf("the metrics say that %v requests of %v bytes wait, want 2", n, bytes)
+	if n != 3 || bytes < 100 {
+		g.Errorf("the metrics say that %v requests of %v bytes wait, want 3", n, bytes)
+	}
+	full, waiting := g.flows("pool_saturation", `stage="effective"`), g.flows("global_capacity_utilization_requests")
+	if full != 1 || waiting != .5 || g.flows("capacity_utilization_requests", `priority="0"`) != 3./5000 {
+		g.Errorf("the metrics say that the pool is full to %v, and the line to %v; want 1, and a half", full, waiting)
 	}
 }
 
@@ -108,6 +114,7 @@ func (g *gated) shownAfterwards() {
 		"one":   {"queue_outcome": "Dispatched", "queue_cause": "no-room", "queue_ahead": 0.0},
 		"two":   {"queue_outcome": "Dispatched", "queue_cause": "others-waited", "queue_ahead": 1.0},
 		"hasty": {"queue_outcome": "EvictedTTL", "queue_cause": "no-room", "reason": "rejected-ttl-expired"},
+		"odd":   {"queue_outcome": "Dispatched", "queue_cause": "others-waited", "fairness_id": "\uFFFD"},
 		"gone":  {"queue_outcome": "EvictedContextCancelled", "queue_cause": "others-waited", "queue_ahead": 2.0},
 	} {
 		line := g.line(id)
@@ -116,14 +123,14 @@ func (g *gated) shownAfterwards() {
 				g.Errorf("%s: the log says %s %v, want %v", id, key, line[key], value)
 			}
 		}
-		if waited, _ := line["queue_wait"].(float64); id != "first" && (waited < 0.2 || waited > 20) {
+		if waited, _ := line["queue_wait"].(float64); id != "first" && id != "odd" && (waited < 0.2 || waited > 20) {
 			g.Errorf("%s: the log says that it waited %v s", id, line["queue_wait"])
 		}
 	}
 	g.explained("one", " behind 0 requests, because no endpoint that it may use had room", "; Dispatched")
 	g.explained("hasty", "; EvictedTTL", "concurrency-detector kept 0 of 1")
 	for outcome, want := range map[string]float64{
-		"Dispatched": 4, "EvictedTTL": 1, "EvictedContextCancelled": 1, "RejectedCapacity": 0,
+		"Dispatched": 5, "EvictedTTL": 1, "EvictedContextCancelled": 1, "RejectedCapacity": 0,
 	} {
 		label := `outcome="` + outcome + `"`
 		if n := g.flows("requests_total", label); n != want {
@@ -133,8 +140,8 @@ func (g *gated) shownAfterwards() {
 			g.Errorf("%v waits ended as %s, want %v", n, outcome, want)
 		}
 	}
-	if n := g.flows("request_enqueue_duration_seconds_count", `outcome="NotYetFinalized"`); n != 4 {
-		g.Errorf("%v requests entered the line, want 4", n)
+	if n := g.flows("request_enqueue_duration_seconds_count", `outcome="NotYetFinalized"`); n != 5 {
+		g.Errorf("%v requests entered the line, want 5", n)
 	}
 	if n := g.flows("queue_size") + g.flows("queue_bytes"); n != 0 {
 		g.Errorf("the metrics say that %v requests and bytes wait, want none", n)

@@ -28,6 +28,21 @@ var shown = map[string]contract{
 		file: "actors/cycle/meters.go", was: "m.set != rest && !m.Families.labels.reserve(bytes, room(m.set))",
 		is: "m.set != rest && bytes < 0",
 	}, "actors/cycle", "TestWaitsWithoutRoomCountUnderOther"},
+	"flows may fill the page": {fault{
+		file: "actors/cycle/labels.go", was: "flowPageBytes = requestPageBytes / 4",
+		is: "flowPageBytes = requestPageBytes",
+	}, "actors/cycle", "TestManyFlowsAreFewSeries"},
+	"limits of an older configuration are shown": {fault{
+		file: "actors/capacity/capacity.go",
+		was:  "a.queues.Configure(*a.deps.Settings())\n\t\ta.deps.Metrics.configure(a.queues)",
+		is:   "a.queues.Configure(*a.deps.Settings())",
+	}, "actors/capacity", "TestSharesFollowTheConfiguration"},
+	"a stage is as full as the pool": {fault{
+		file: "survey.go", was: "survey.Saturation(stage.servers)", is: "survey.Saturation(nil)",
+	}, ".", "TestSaturationIsShownByStage"},
+	"a detector that panics ends the process": {fault{
+		file: "survey.go", was: "if recover() != nil {", is: "if false {",
+	}, ".", "TestPageOutlivesADetectorThatPanics"},
 	"requests without a gate say that they did not wait": {fault{
 		file: "adapters/extproc/response.go", was: "if q := st.response.queue; q.Gated {",
 		is: "if q := st.response.queue; true {",

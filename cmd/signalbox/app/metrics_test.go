@@ -32,6 +32,7 @@ datalayer_poll_errors_total COUNTER source_type
 extproc_stream_duration_seconds HISTOGRAM - 0.001..600/14
 extproc_streams_inflight GAUGE -
 extproc_streams_total COUNTER code
+flow_control_dispatch_cycle_duration_seconds HISTOGRAM - 0.0001..0.1/10
 flow_control_request_queue_duration_seconds HISTOGRAM fairness_id,inference_pool,model_name,outcome,priority,target_model_name 0.0001..60/16
 flow_control_requests_total COUNTER inference_pool,outcome,priority
 inflight_requests GAUGE endpoint_name,fairness_id,namespace,priority,producer_name
@@ -169,6 +170,61 @@ func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := strings.Split(strings.TrimSpace(referenceMetrics), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics, want -, got +:\n%s", diff)
+	}
+}
+
+// gateMetrics are those that there are once requests wait for room.
+const gateMetrics = `
+flow_control_capacity_utilization_bytes GAUGE inference_pool,priority
+flow_control_capacity_utilization_requests GAUGE inference_pool,priority
+flow_control_dispatch_cycle_duration_seconds HISTOGRAM - 0.0001..0.1/10
+flow_control_global_capacity_utilization_bytes GAUGE inference_pool
+flow_control_global_capacity_utilization_requests GAUGE inference_pool
+flow_control_pool_saturation GAUGE inference_pool,stage
+flow_control_queue_bytes GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
+flow_control_queue_size GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
+flow_control_request_enqueue_duration_seconds HISTOGRAM fairness_id,outcome,priority 0.0001..0.1/10
+flow_control_request_queue_duration_seconds HISTOGRAM ` +
+	`fairness_id,inference_pool,model_name,outcome,priority,target_model_name 0.0001..60/16
+flow_control_requests_total COUNTER inference_pool,outcome,priority
+flow_control_stale_endpoints GAUGE detector
+`
+
+func TestGateHasTheReferencesMetrics(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	tr, end := quietTree(t, io.Discard, "--config-text", `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+flowControl: {saturationDetector: {pluginRef: utilization-detector}, maxRequests: 10, maxBytes: 1M}
+`)
+	defer end()
+	endpoints.SampleWriter{
+		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],
+	}.Publish(&endpoints.Sample{At: tr.picker.System().Now(), Values: endpointstest.Load(100, 0, 0)})
+	now, answer := tr.picker.System().Now(), make(listener, 8)
+	_, ok := tr.picker.InForce().Start(messages.RequestArrived{
+		Request: messages.Request{ID: 1, Model: "m"}, Flow: messages.FlowKey{Fairness: "f"}, ArrivedAt: now,
+		Deadline: now.Add(time.Hour), Stream: answer, Patience: 20 * time.Millisecond,
+	})
+	if !ok {
+		t.Fatal("the request was refused at the door")
+	}
+	if _, due := (<-answer).(messages.AnswerDue); !due {
+		t.Error("it did not wait")
+	}
+	if m, failed := (<-answer).(messages.PickFailed); !failed || m.Reason != messages.TTLExpired {
+		t.Errorf("told %+v, want that its time was over", m)
+	}
+	var got []string
+	for _, f := range tr.settled(t, 1) {
+		if name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_"); ours && strings.HasPrefix(name, "flow_control") {
+			got = append(got, strings.TrimSpace(name+" "+f.GetType().String()+" "+shape(f)))
+		}
+	}
+	slices.Sort(got)
+	want := strings.Split(strings.TrimSpace(gateMetrics), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics, want -, got +:\n%s", diff)
 	}
