@@ -81,16 +81,25 @@ func (x *exchange) sent(to messages.Address) {
 	for _, n := range w.nodes {
 		if n.at == to {
 			x.Server, x.Waited = n.index, w.now.Sub(start)-x.Came
-			w.advance(n)
-			id, _ := n.core.Submit(w.now, batch.Request{
-				Prompt: x.prompt, MaxTokens: x.Output, IgnoreEnd: true, Variant: w.rand.Uint64(),
-			})
-			n.open[id] = x
-			w.wake(n)
+			if w.play.Path == 0 {
+				x.submit(n)
+			} else {
+				w.After(w.play.Path, func() { x.submit(n) })
+			}
 			return
 		}
 	}
 	panic("no server " + to)
+}
+
+func (x *exchange) submit(n *node) {
+	w := x.world
+	w.advance(n)
+	id, _ := n.core.Submit(w.now, batch.Request{
+		Prompt: x.prompt, MaxTokens: x.Output, IgnoreEnd: true, Variant: w.rand.Uint64(),
+	})
+	n.open[id] = x
+	w.wake(n)
 }
 
 // wake has an engine go on when its step is over.

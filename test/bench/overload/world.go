@@ -34,7 +34,8 @@ type Play struct {
 	Servers []Server
 	Load    []Source
 	Events  []Event
-	Light   bool // responses bypass the picker: the access log tells their ends, and pages alone tell of queues
+	Path    time.Duration // between the pick and the server, and what the server does before the engine; both ways
+	Light   bool          // responses bypass the picker: the access log tells their ends, and pages alone tell of queues
 }
 
 // Server is a model server.
