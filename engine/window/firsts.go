@@ -99,7 +99,8 @@ func (f *firsts) queue(now time.Time) float64 {
 	if f.count == 0 {
 		return 0
 	}
-	late := slices.Clone(f.since[:min(f.count, kept)])
+	since := f.since // a copy: the order of the newest must stay
+	late := since[:min(f.count, kept)]
 	slices.Sort(late)
 	return late[len(late)/4] * f.rate.at(now)
 }

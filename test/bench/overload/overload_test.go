@@ -333,7 +333,8 @@ func (r *Result) lastOf(name string) (last time.Duration) {
 // and what cannot wait is told when to come again.
 func TestBandsAreServedInOrder(t *testing.T) {
 	band := func(name string, priority int, rate float64) Source {
-		return Source{Name: name, Flow: flow(name, priority), Rate: rate, Prompt: Length{300, 200}, Output: Length{200, 100}}
+		return Source{Name: name, Flow: flow(name, priority), Rate: rate, Prompt: Length{300, 200},
+			Output: Length{200, 100}}
 	}
 	high, normal, low := band("high", 10, 8), band("normal", 0, 25), band("low", -10, 25)
 	p := Play{Text: gated, Length: 150 * time.Second, Servers: servers(2, medium), Load: []Source{high}}
@@ -343,7 +344,9 @@ func TestBandsAreServedInOrder(t *testing.T) {
 	p99 := func(r *Result) float64 { return r.between("high", 20*time.Second, 140*time.Second).p99.Seconds() }
 	ttft := ratio(all, alone, p99)
 	served := func(name string) interval {
-		return over(len(all), func(i int) float64 { return float64(all[i].between(name, 20*time.Second, p.Length).served) })
+		return over(len(all), func(i int) float64 {
+			return float64(all[i].between(name, 20*time.Second, p.Length).served)
+		})
 	}
 	t.Logf("high: p99 to first token %v of that alone; served: high %v, normal %v, low %v", ttft, served("high"),
 		served("normal"), served("low"))

@@ -35,7 +35,7 @@ type Play struct {
 	Load    []Source
 	Events  []Event
 	Path    time.Duration // between the pick and the server, and what the server does before the engine; both ways
-	Light   bool          // responses bypass the picker: the access log tells their ends, and pages alone tell of queues
+	Light   bool          // responses bypass the picker: the access log tells their ends, pages alone tell of queues
 }
 
 // Server is a model server.
