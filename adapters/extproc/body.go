@@ -135,6 +135,18 @@ func (b *requestBody) lend() ([]byte, bool) {
 	return b.buffer.Bytes(), true
 }
 
+// settle has a body that was lent take little more memory than its bytes: its request waits for long.
+func (b *requestBody) settle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != bodyLent {
+		return
+	}
+	takes := int64(b.buffer.Settle())
+	b.budget.Give(b.counted - takes)
+	b.counted = takes
+}
+
 // splice puts text in the place of the bytes from..to of a body that was lent. It returns false, and changes nothing,
 // if the budget has no room.
 func (b *requestBody) splice(from, to int, text []byte) bool {

@@ -73,6 +73,13 @@ func TestBodyGivesItsBudgetBackOnce(t *testing.T) {
 					t.Fatalf("lent %d times, %d bytes of %d", lent, len(bytes), b.came)
 				}
 			},
+			"settle": func(t *rapid.T) {
+				before := string(b.buffer.Bytes())
+				b.settle()
+				if string(b.buffer.Bytes()) != before || b.state == bodyLent && b.counted > b.came+8<<10 {
+					t.Fatalf("%d bytes are counted for %d once it has settled", b.counted, b.came)
+				}
+			},
 			"giveUp": func(t *rapid.T) {
 				was := b.state
 				if b.giveUp(); was == bodyLent && b.state != bodyLent || was == bodyOpen && b.state != bodyGone {

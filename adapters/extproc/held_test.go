@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +105,35 @@ func TestHeldIsWhatTheBufferTakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The body of a request that waits takes little more than its bytes, and comes back whole.
+func TestBodyOfARequestThatWaitsSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(setup{script: func(c *cycle) {
+			time.AfterFunc(time.Second, func() { pick("10.0.0.1:8000")(c) })
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var atFirst, later atomic.Int64
+		time.AfterFunc(time.Millisecond, func() { atFirst.Store(r.srv.Held()) })
+		time.AfterFunc(settleAfter+time.Millisecond, func() { later.Store(r.srv.Held()) })
+		body := "{" + strings.Repeat("x", 40_000) + "}"
+		p := newTape(ctx, qH(more), qB(body, last))
+		if err := r.srv.Process(p); err != nil {
+			t.Errorf("Process: %v", err)
+		}
+		if atFirst.Load() != 64<<10 || later.Load() != int64(len(body)) {
+			t.Errorf("%d bytes are held at first and %d later, want 64 KiB and %d", atFirst.Load(), later.Load(),
+				len(body))
+		}
+		if got := p.timed(t); len(got) != 2 || got[0] != "1s "+onePick || got[1] != fmt.Sprintf("1s qB %q eos", body) {
+			t.Errorf("got %.100q, want the pick and the body", got)
+		}
+		if r.srv.Held() != 0 {
+			t.Errorf("%d bytes are held in the end", r.srv.Held())
+		}
+	})
 }
 
 // A refusal gives the body's memory back at once, also if nothing is heard of the proxy any more.

@@ -131,6 +131,9 @@ func (st *stream) startCycle(req messages.Request) bool {
 	return ok
 }
 
+// settleAfter is how long a request waits until its body is moved to a buffer of its own size.
+const settleAfter = 20 * time.Millisecond
+
 // await waits for the cycle's answer. Most often the answer is there already, because the cycle gave it while it was
 // started. It returns nil if the client left, or if the answer is overdue and the client was refused.
 func (st *stream) await() messages.StreamMsg {
@@ -139,6 +142,8 @@ func (st *stream) await() messages.StreamMsg {
 		return m
 	default:
 	}
+	soon := time.NewTimer(settleAfter)
+	defer soon.Stop()
 	patience := time.NewTimer(st.srv.cfg.AnswerWithin + time.Second)
 	defer patience.Stop()
 	for {
@@ -147,6 +152,8 @@ func (st *stream) await() messages.StreamMsg {
 			return m
 		case <-st.wire.Context().Done():
 			return nil
+		case <-soon.C:
+			st.request.body.settle()
 		case <-patience.C:
 			later := time.Duration(st.inbox.due.Load()-st.srv.deps.Now().UnixNano()) + time.Second
 			if st.inbox.due.Load() == 0 || later <= 0 {

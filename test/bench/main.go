@@ -171,6 +171,7 @@ var tables = []table{
 	{"loops", bothCores, plain((*bench).unpinned)},
 	{"idle", generatorCore, plain((*bench).idle)},
 	{"memory", generatorCore, plain((*bench).memory)},
+	{"waiting", bothCores, plain((*bench).waiting)},
 	{"functions", bothCores, (*bench).functions},
 }
 

@@ -275,6 +275,23 @@ func (b *Body) Splice(from, to int, text []byte) {
 	*b.buf = slices.Replace(*b.buf, from, to, text...)
 }
 
+// spareBytes is how much more than its bytes the buffer of a body may take while it is kept for long.
+const spareBytes = 8 << 10
+
+// Settle moves a body that will be kept for long to a buffer of its own size, if that takes much less memory. It
+// returns the capacity of the buffer.
+func (b *Body) Settle() int {
+	if b.buf == nil {
+		return 0
+	}
+	if cap(*b.buf)-len(*b.buf) > spareBytes {
+		own := append(make([]byte, 0, len(*b.buf)), *b.buf...)
+		b.Release()
+		b.buf = &own
+	}
+	return cap(*b.buf)
+}
+
 // Len returns how many bytes were gathered.
 func (b *Body) Len() int {
 	return len(b.Bytes())

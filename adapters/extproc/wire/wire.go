@@ -239,10 +239,10 @@ func capacity(length int) int {
 	return 1 << max(bits.Len(uint(max(length, 1)-1)), minTierBits)
 }
 
-// Put takes a buffer back; capacities outside the tiers are dropped.
+// Put takes a buffer back; those whose capacity is not that of a tier are dropped.
 func (p *bufferPool) Put(b *[]byte) {
 	size := cap(*b)
-	if size < 1<<minTierBits || size > 1<<maxTierBits {
+	if size < 1<<minTierBits || size > 1<<maxTierBits || size&(size-1) != 0 {
 		return
 	}
 	p.tiers[bits.Len(uint(size))-1-minTierBits].Put(b)
