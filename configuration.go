@@ -27,7 +27,7 @@ func (p *Picker) Prepare(
 	number uint64, plan *schedule.Plan, queueing *flow.Settings, scraping messages.Scraping,
 ) *Configuration {
 	c := &Configuration{picker: p, number: number, plan: plan, scraping: scraping, queueing: queueing}
-	c.learns = plan.Bounds().Learned
+	c.learns = plan.Bounds(1).Learned
 	for i := range p.loops {
 		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan, queueing))
 	}

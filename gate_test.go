@@ -32,17 +32,23 @@ const bound = 3
 
 func newCrowd(t *testing.T, loops int) *crowd {
 	t.Helper()
-	cfg, err := config.Load([]byte(fmt.Sprintf(`apiVersion: llm-d.ai/v1
-kind: EndpointPickerConfig
-featureGates: [flowControl]
-plugins:
+	return newCrowdUnder(t, loops, fmt.Sprintf(`plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: %d}}
 - {type: round-robin-fairness-policy}
-dataLayer: {injectDefaults: false}
 flowControl:
   saturationDetector: {pluginRef: concurrency-detector}
   defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
-`, bound)), config.Settings{Destinations: 1, Stale: time.Hour})
+`, bound))
+}
+
+// newCrowdUnder has the clients of a picker with a configuration, whose gate is on and which reads no pages.
+func newCrowdUnder(t *testing.T, loops int, text string) *crowd {
+	t.Helper()
+	cfg, err := config.Load([]byte(`apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+dataLayer: {injectDefaults: false}
+`+text), config.Settings{Destinations: 1, Stale: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +118,8 @@ func (c *crowd) asks(id messages.RequestID, key messages.FlowKey) (*client, mess
 	c.Helper()
 	now, stream := c.System().Now(), &client{c, id, make(chan messages.StreamMsg, 1)}
 	port, ok := c.InForce().Start(messages.RequestArrived{
-		Request: messages.Request{ID: id, Model: "m", PromptTokens: 10}, Configuration: 1, Flow: key, ArrivedAt: now,
-		Deadline: now.Add(time.Hour), Stream: stream,
+		Request:       messages.Request{ID: id, Model: "m", PromptTokens: 10, Priority: key.Priority},
+		Configuration: 1, Flow: key, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: stream,
 	})
 	if !ok {
 		c.Errorf("request %d was refused", id)

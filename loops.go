@@ -58,10 +58,10 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 		Memory:  runtime.Handed[messages.MemoryMsg](p.sys, "cycle", "memory", p.refs.memory),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
 		Window:  runtime.Handed[messages.WindowMsg](p.sys, "cycle", "window", p.refs.window),
-		Bell:    p.bell("cycle"),
-		Book:    book,
+		Bell:    p.bell("cycle"), Traffic: p.traffic,
+		Book: book,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: p.sys, Matcher: p.index, Memory: p.kept, Rand: p.sys.Rand(i),
+			Clock: p.sys, Matcher: p.index, Memory: p.kept, Rand: p.sys.Rand(i), Ceilings: p.ceilings,
 		}),
 		Estimates: p.estimates, Status: p.world.Status, Metrics: p.families,
 		Report: p.world.Report, Limits: p.cfg.Limits, EmitScores: p.cfg.EmitScores,

@@ -42,10 +42,17 @@ type Picker struct {
 	kept      *tables.Tables     // by plugins
 	estimates *records.Estimates // of output tokens; all loops learn together
 	families  *cycle.Families
-	line      *flow.Line // of the requests that wait for room
-	refs      refs
-	loops     []loop
-	inForce   atomic.Pointer[Configuration] // never nil once New has returned; Bring alone replaces it
+	gate
+	refs    refs
+	loops   []loop
+	inForce atomic.Pointer[Configuration] // never nil once New has returned; Bring alone replaces it
+}
+
+// gate is what all loops share of the requests that wait for room.
+type gate struct {
+	line     *flow.Line
+	ceilings *flow.Ceilings
+	traffic  *flow.Traffic // of all requests that may have to wait
 }
 
 // refs holds the references to the actors of which the picker has exactly one.
@@ -64,7 +71,8 @@ type refs struct {
 func New(cfg Config, world World) (*Picker, error) {
 	p := &Picker{
 		cfg: cfg, world: world, endpoints: endpoints.NewPublished(), index: blockindex.NewIndex(cfg.PrefixBlocks),
-		kept: tables.NewTables(), estimates: records.NewEstimates(), line: new(flow.Line),
+		kept: tables.NewTables(), estimates: records.NewEstimates(),
+		gate: gate{new(flow.Line), new(flow.Ceilings), new(flow.Traffic)},
 	}
 	p.cfg.Runtime.OnPanic = p.panicked
 	p.sys = runtime.New(p.cfg.Runtime)
@@ -112,7 +120,9 @@ func (p *Picker) spawnCapacity() error {
 	if err != nil {
 		return err
 	}
-	deps := capacity.Deps{Line: p.line, Settings: p.queueing, Metrics: metrics}
+	deps := capacity.Deps{
+		Line: p.line, Ceilings: p.ceilings, Traffic: p.traffic, Settings: p.queueing, Metrics: metrics,
+	}
 	p.refs.capacity, err = spawn[messages.CapacityMsg](p, 0, "capacity", messages.CapacityStarted{},
 		func() runtime.Actor[messages.CapacityMsg] { return capacity.New(deps) })
 	return err
@@ -243,8 +253,8 @@ func (p *Picker) Running() (n int) {
 }
 
 // Close stops the actors in this order: shards with their cycles, flows, capacity, window, prefix, the pool with its
-// scrapers, recorder, outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors before
-// you call it. Once ctx is done, Close waits for no actor any more and returns an error.
+// scrapers, recorder, outlier. Then it calls World.Release and stops the loops. Stop whatever posts to the actors
+// before you call it. Once ctx is done, Close waits for no actor any more and returns an error.
 func (p *Picker) Close(ctx context.Context) error {
 	late := p.end(ctx)
 	if p.world.Release != nil {

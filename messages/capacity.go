@@ -30,6 +30,14 @@ type WaitRequested struct {
 	Deadline time.Time     // of the wait; never zero
 	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
 	Cycle    Sink[CycleMsg]
+
+	Saturation Saturation
+}
+
+// Saturation is how full the detector found the endpoints when it was asked for a request.
+type Saturation struct {
+	Known bool    // it was asked
+	Full  float64 // 0 = idle, 1 = saturated, more is fuller
 }
 
 // WaitEnded says that a request does not wait any more: an endpoint was picked for it, or it has ended. A request that
@@ -38,7 +46,10 @@ type WaitRequested struct {
 //	From:  cycle, once for each wait of which it knows; flow, for the requests for which it told WaitRequested
 //	To:    capacity
 //	Reply: none
-type WaitEnded struct{ Request RequestID }
+type WaitEnded struct {
+	Request    RequestID
+	Saturation Saturation // at the turn that led to a pick
+}
 
 // TurnFailed says that no endpoint had room for a request whose turn it was. It waits on, at its former place.
 //
@@ -46,8 +57,9 @@ type WaitEnded struct{ Request RequestID }
 //	To:    capacity
 //	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
 type TurnFailed struct {
-	Request RequestID
-	Cycle   Sink[CycleMsg]
+	Request    RequestID
+	Cycle      Sink[CycleMsg]
+	Saturation Saturation
 }
 
 // MemoryRequested asks that requests which wait make way for the body of another one, which does not fit into memory.
@@ -96,6 +108,13 @@ type QueueingReplaced struct{}
 //	Reply: Evicted to each Cycle that waits
 type LineClosed struct{}
 
+// CeilingsDue is sent by the timer of capacity: the usage limit is to be asked again.
+//
+//	From:  capacity, to itself
+//	To:    capacity
+//	Reply: none
+type CeilingsDue struct{}
+
 // TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue.
 //
 //	From:  capacity, to itself
@@ -114,6 +133,7 @@ func (RoomChanged) capacityMsg()      {}
 func (TokensUsed) capacityMsg()       {}
 func (QueueingReplaced) capacityMsg() {}
 func (LineClosed) capacityMsg()       {}
+func (CeilingsDue) capacityMsg()      {}
 func (TurnOverdue) capacityMsg()      {}
 
 func (WaitRequested) Refusable()   {}

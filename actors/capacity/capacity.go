@@ -26,7 +26,9 @@ const turnWithin = 2 * time.Second
 
 // Deps is what the actor works with.
 type Deps struct {
-	Line     *flow.Line            // of which it is the only writer
+	Line     *flow.Line // of which it is the only writer, as of Ceilings
+	Ceilings *flow.Ceilings
+	Traffic  *flow.Traffic         // of all requests that may have to wait
 	Settings func() *flow.Settings // in force
 	Metrics  *Metrics
 }
@@ -37,9 +39,11 @@ type Capacity struct {
 	line   flow.LineWriter
 	queues *flow.Queues
 	turn   turn
-	full   map[flow.Class]bool // classes for which a turn has failed since room changed
+	full   map[flow.Class]int // classes for which a turn has failed since room changed, at this priority, the newest
 	drain  drain
-	hand   messages.Sink[messages.CycleMsg] // of the request that the message in hand is about; nil = none
+
+	ceilings ceilings
+	hand     messages.Sink[messages.CycleMsg] // of the request that the message in hand is about; nil = none
 }
 
 // turn is the request that is trying.
@@ -54,7 +58,7 @@ type turn struct {
 func New(deps Deps) *Capacity {
 	return &Capacity{
 		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
-		full: map[flow.Class]bool{},
+		full: map[flow.Class]int{}, ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
 	}
 }
 
@@ -65,17 +69,19 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.deps.Metrics.configure(a.queues)
 	case messages.WaitRequested:
 		a.hand = m.Cycle
+		a.seen(m.Saturation)
 		a.onWaitRequested(m)
 	case messages.WaitEnded:
+		a.seen(m.Saturation)
 		a.onWaitEnded(ctx, m)
 	case messages.TurnFailed:
 		a.hand = m.Cycle
+		a.seen(m.Saturation)
 		a.onTurnFailed(m)
 	case messages.MemoryRequested:
 		a.onMemoryRequested(m)
 	case messages.RoomChanged:
-		a.turn.changed = true
-		clear(a.full)
+		a.onRoomChanged()
 	case messages.TokensUsed:
 		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
 	case messages.QueueingReplaced:
@@ -83,10 +89,13 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.deps.Metrics.configure(a.queues)
 	case messages.LineClosed:
 		a.onLineClosed()
+	case messages.CeilingsDue:
+		a.ceilings.timer = nil
 	case messages.TurnOverdue:
 		a.onTurnOverdue(m)
 	}
 	a.hand = nil
+	a.limit(ctx)
 	a.next(ctx)
 	a.deps.Metrics.show(a.queues)
 }
@@ -152,9 +161,22 @@ func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
 	}
 	a.queues.Return(e)
 	if !a.turn.changed {
-		a.full[e.Class] = true
+		a.full[e.Class] = e.Flow.Priority
 	}
 	a.answered()
+}
+
+// hasRoom reports whether there may be room for a request: no turn has failed since room changed, of its class and its
+// priority or a higher one.
+func (a *Capacity) hasRoom(e *flow.Entry) bool {
+	failed, full := a.full[e.Class]
+	return !full || e.Flow.Priority > failed || a.line.Closed()
+}
+
+// onRoomChanged has turns tried again.
+func (a *Capacity) onRoomChanged() {
+	a.turn.changed = true
+	clear(a.full)
 }
 
 // closing ends the wait of a request because this process ends.
@@ -190,7 +212,7 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 		defer func() { a.deps.Metrics.chose(ctx.Elapsed() - began) }()
 	}
 	for a.turn.entry == nil {
-		e := a.queues.Next(func(e *flow.Entry) bool { return !a.full[e.Class] || a.line.Closed() })
+		e := a.queues.Next(a.hasRoom)
 		if e == nil {
 			break
 		}

@@ -24,6 +24,8 @@ type scene struct {
 	metrics  *capacity.Metrics
 	reg      *prometheus.Registry
 	line     flow.Line
+	ceilings flow.Ceilings
+	traffic  flow.Traffic
 	settings flow.Settings
 	cycles   map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
 }
@@ -49,7 +51,8 @@ func newScene(t *testing.T, limits flow.Limits) *scene {
 
 func (s *scene) play() {
 	s.actor.Play(capacity.New(capacity.Deps{
-		Line: &s.line, Settings: func() *flow.Settings { return &s.settings }, Metrics: s.metrics,
+		Line: &s.line, Ceilings: &s.ceilings, Traffic: &s.traffic,
+		Settings: func() *flow.Settings { return &s.settings }, Metrics: s.metrics,
 	}))
 	s.actor.Tell(messages.CapacityStarted{})
 }

@@ -15,7 +15,7 @@ import (
 type roomy struct{}
 
 func (roomy) Saturation(*schedule.Input) float64 { return 0 }
-func (roomy) Bounds() endpoints.Room             { return endpoints.Room{} }
+func (roomy) Bounds(float64) endpoints.Room      { return endpoints.Room{} }
 func (roomy) Room(*schedule.Input, []bool)       {}
 
 // metered returns a scene whose requests say what they use, and which knows what tokens of streamed chats weigh.

@@ -33,7 +33,8 @@ type Deps struct {
 	Memory    messages.Sink[messages.MemoryMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
 	Window    messages.Sink[messages.WindowMsg]
-	Bell      flow.Bell // of the line of those who wait, and its owner
+	Bell      flow.Bell     // of the line of those who wait, and its owner
+	Traffic   *flow.Traffic // of all requests that may have to wait
 	Pool      *endpoints.Published
 	Scheduler *schedule.Scheduler       // the loop's
 	Book      *records.Book             // the loop's
@@ -191,6 +192,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
+	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
 	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
 		c.rec.Decision = out.Decision
 		c.waitForRoom(ctx, m)
@@ -215,6 +217,9 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
 	c.rec.Served, c.wait.picked = c.served.ID, true
 	c.expectService(out.PrefixBlocks)
+	if c.wait.gated {
+		c.wait.traffic.Dispatch()
+	}
 	if !c.check {
 		endpoints.LoadWriter{Endpoint: c.served}.CountPick()
 		c.account.onPicked(c.served, out.PrefixBlocks, c.req.Blocks.Len())

@@ -52,7 +52,20 @@ func (c *Cycle) letGo() {
 // load adds the request to the load of the endpoint that works for it. A lingering request is no load.
 func (c *Cycle) load() {
 	if c.served != nil && !c.held.load && c.phase != lingering {
-		c.held.pick, c.held.load = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens), true
+		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens)
+		c.loaded(true)
+	}
+}
+
+// loaded notes that the request is part of the load of an endpoint, or is not any more.
+func (c *Cycle) loaded(now bool) {
+	c.held.load = now
+	switch {
+	case !c.wait.gated:
+	case now:
+		c.wait.traffic.Enter()
+	default:
+		c.wait.traffic.Leave()
 	}
 }
 
@@ -60,7 +73,7 @@ func (c *Cycle) load() {
 func (c *Cycle) unload() {
 	if c.held.load {
 		endpoints.LoadWriter{Endpoint: c.served}.Remove(c.held.pick)
-		c.held.load = false
+		c.loaded(false)
 		c.deps.Bell.Ring()
 	}
 }

@@ -156,7 +156,7 @@ func (c *Cycle) abandonProbe() {
 
 // expectService notes the pick. The window of another endpoint than the chosen one learns nothing from the request.
 func (c *Cycle) expectService(blocks int) {
-	c.service.due = c.plan.Bounds().Learned && !c.check
+	c.service.due = c.plan.Bounds(1).Learned && !c.check
 	if blocks > 0 {
 		c.service.cached = int32(min(blocks*blockindex.BlockTokens, c.req.PromptTokens))
 	}

@@ -15,7 +15,7 @@ type windowed struct{}
 
 func (windowed) Saturation(*schedule.Input) float64 { return 0 }
 func (windowed) Room(*schedule.Input, []bool)       {}
-func (windowed) Bounds() endpoints.Room             { return endpoints.Room{Learned: true} }
+func (windowed) Bounds(float64) endpoints.Room      { return endpoints.Room{Learned: true} }
 
 // picked returns a scene whose request was picked for under a plan with windows, or without a gate.
 func picked(t *testing.T, windows, stream bool) *scene {

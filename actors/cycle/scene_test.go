@@ -62,6 +62,8 @@ type scene struct {
 	scores  bool // the stream is told scores
 
 	line     flow.Line
+	ceilings flow.Ceilings
+	traffic  flow.Traffic
 	capacity *runtimetest.Probe[messages.CapacityMsg]
 	queueing *flow.Settings // nil = the plan has no gate
 
@@ -94,12 +96,12 @@ func newScene(t *testing.T) *scene {
 // play begins another cycle on the same stage.
 func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
-		Flow:   func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
-		Bell:   flow.Bell{Line: &s.line, To: s.capacity},
+		Flow: func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
+		Bell: flow.Bell{Line: &s.line, To: s.capacity}, Traffic: &s.traffic,
 		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Window: s.window, Pool: s.pool, Book: s.book,
 		Estimates: s.estimates, Status: status,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)),
+			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)), Ceilings: &s.ceilings,
 		}),
 		Limits: cycle.Limits{
 			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit,

@@ -18,6 +18,8 @@ type wait struct {
 	turn       time.Duration          // how long it waits at most, from asked.Arrived on
 	without    time.Duration          // how long while there is no endpoint
 	retryAfter time.Duration          // what its client is told if it waits in vain; at least a second
+	saturation messages.Saturation    // at the newest pick, or try
+	traffic    *flow.BandTraffic      // of its priority; set if it is gated
 	charge
 	place
 }
@@ -36,6 +38,8 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
 		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
 		ask.Output = c.req.OutputTokens
+		c.wait.traffic = c.deps.Traffic.Of(m.Flow.Priority)
+		c.wait.traffic.Arrive()
 	}
 	c.wait.metered = c.wait.gated && c.queueing.Metered(m.Flow.Priority)
 	c.waitFor(ctx, c.mayWait())
@@ -88,7 +92,7 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 // reserve makes the request part of the load of all that was picked for it, if there is room at each. If there is not,
 // it may hold a part of it.
 func (c *Cycle) reserve(out *schedule.Outcome) bool {
-	room, tokens := c.plan.Bounds(), c.req.PromptTokens
+	room, tokens := c.plan.Bounds(out.Ceiling), c.req.PromptTokens
 	first := room
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
@@ -97,7 +101,8 @@ func (c *Cycle) reserve(out *schedule.Outcome) bool {
 	if !ok {
 		return false
 	}
-	c.served, c.held.pick, c.held.load = out.Ranked[0], pick, true
+	c.served, c.held.pick = out.Ranked[0], pick
+	c.loaded(true)
 	for _, s := range out.Stages {
 		pick, ok := endpoints.LoadWriter{Endpoint: s.Endpoint}.Take(tokens, room)
 		if !ok {
@@ -122,7 +127,7 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.D
 	c.chargeTurn(false)
 	if m.Turn {
 		c.rec.Wait.Failed++
-		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self()}
+		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self(), Saturation: c.wait.saturation}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
 		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs
 			c.forgetMessage()
@@ -130,7 +135,9 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.D
 		return
 	}
 	c.askForRoom()
-	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, c.wait.asked)
+	ask := c.wait.asked
+	ask.Saturation = c.wait.saturation
+	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)
 	if !c.held.wait { // its inbox is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
@@ -140,7 +147,7 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.D
 func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.wait {
 		c.held.wait = false
-		m := messages.WaitEnded{Request: c.req.ID}
+		m := messages.WaitEnded{Request: c.req.ID, Saturation: c.wait.saturation}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
 	}
 }

@@ -19,7 +19,7 @@ const (
 type bounded struct{ *scene }
 
 func (bounded) Saturation(*schedule.Input) float64 { return 0 }
-func (bounded) Bounds() endpoints.Room             { return endpoints.Room{Requests: 1} }
+func (bounded) Bounds(float64) endpoints.Room      { return endpoints.Room{Requests: 1} }
 func (b bounded) Room(in *schedule.Input, keep []bool) {
 	for i := range keep {
 		keep[i] = b.pool.Snapshot().ByID(in.Candidates().At(i).ID()).Inflight() == 0

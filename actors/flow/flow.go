@@ -64,7 +64,7 @@ func (f *Flow) onRequestEnded(m messages.RequestEnded) {
 	switch delete(f.places, m.Request); {
 	case !ok:
 	case p.waits:
-		f.bell.To.Tell(messages.WaitEnded(m))
+		f.bell.To.Tell(messages.WaitEnded{Request: m.Request})
 	default:
 		f.metrics.running.Dec()
 	}

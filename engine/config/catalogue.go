@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
@@ -39,9 +40,9 @@ type PluginType struct {
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
 	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, a
-	// flow.Fairness or Ordering, an attributes.Extractor, or several of these. Parameters are decoded onto its fields
-	// with a tag json, whose documentation is the tag doc. If it has a method Validate() error, that says what is wrong
-	// with them, each problem beginning with the parameter's name and a colon.
+	// flow.Fairness, Ordering or UsageLimit, an attributes.Extractor, or several of these. Parameters are decoded onto
+	// its fields with a tag json, whose documentation is the tag doc. If it has a method Validate() error, that says
+	// what is wrong with them, each problem beginning with the parameter's name and a colon.
 	New func() any
 }
 
@@ -125,6 +126,8 @@ func familyOf(plugin any) string {
 		return "fairness policies"
 	case flow.Ordering:
 		return "ordering policies"
+	case flow.UsageLimit:
+		return "usage limit policies"
 	}
 	if _, ok := plugin.(attributes.Extractor); ok || schedule.ServesPoint(plugin) {
 		return furtherFamily
@@ -217,6 +220,9 @@ func construct(typ string) any {
 	if f, ok := orderings.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := ceilings.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -229,7 +235,8 @@ func knownTypes() []string {
 		slices.Sorted(maps.Keys(pickers.Types)), slices.Sorted(maps.Keys(profiles.Types)),
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
 		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
-		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(ceilings.Types)),
+		slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -291,9 +298,7 @@ var unsupported = []string{
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
 
 	// Flow control.
-	"program-aware-fairness",
-	"priority-holdback-policy", "soft-reflective-ceiling-policy", "sheddable-eviction-filter",
-	"priority-then-time-eviction-order-policy",
+	"program-aware-fairness", "sheddable-eviction-filter", "priority-then-time-eviction-order-policy",
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not

@@ -21,6 +21,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
@@ -188,6 +189,7 @@ func generate(t *testing.T) []byte {
 		{"saturation detectors", slices.Sorted(maps.Keys(detectors.Types))},
 		{"fairness policies", slices.Sorted(maps.Keys(fairness.Types))},
 		{"ordering policies", slices.Sorted(maps.Keys(orderings.Types))},
+		{"usage limit policies", slices.Sorted(maps.Keys(ceilings.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

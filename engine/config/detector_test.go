@@ -18,7 +18,7 @@ func TestLoadFlowControlWithoutItsGate(t *testing.T) {
 - {type: edf-ordering-policy}
 - {type: slo-deadline-ordering-policy}
 - {type: fcfs-ordering-policy}
-- {type: priority-holdback-policy, name: holdback}
+- {type: priority-holdback-policy, name: holdback, parameters: {minCeiling: 0.5}}
 `
 	const section = `flowControl:
   maxBytes: 8Gi

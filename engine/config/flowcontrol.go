@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -128,15 +130,17 @@ func (l *loader) flowControl(doc *document) {
 		}
 		seen[b.Priority] = true
 	}
-	q.usageLimit = l.policy("flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef, usageLimitTypes)
+	q.usageLimit = policy[flow.UsageLimit](l, "flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef,
+		usageLimitTypes)
 	if l.gated {
 		if s.EnableEviction {
 			l.Fail("flowControl.enableEviction", "has no effect yet, only false does")
 		}
-		if x := q.usageLimit; x != nil && x.plugin.(*StaticUsageLimit).Threshold != 1 {
-			l.Fail(cmp.Or(x.path, "plugins")+".parameters.threshold", "has no effect yet, only 1 does")
-		}
 		l.from.gate.queueing, l.config.Queueing = q, q.settings(s)
+		l.config.Queueing.Priorities = l.priorities(q)
+		if l.config.Queueing.ReadsSaturation() {
+			l.config.Plan.TellSaturation()
+		}
 		return
 	}
 	more := slices.ContainsFunc(strictyaml.FieldsOf(reflect.TypeFor[flowControlSection]()),
@@ -149,6 +153,19 @@ func (l *loader) flowControl(doc *document) {
 	case !detector && l.Written("flowControl"):
 		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
 	}
+}
+
+// priorities returns those that requests may have: of objectives, of bands, and 0, highest first.
+func (l *loader) priorities(q *queueing) []int {
+	all := []int{0}
+	for _, priority := range l.config.Priorities {
+		all = append(all, priority)
+	}
+	for i := range q.bands {
+		all = append(all, q.bands[i].Priority)
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
+	return slices.Compact(all)
 }
 
 // queueing says how requests wait, with the plugins that decide over it.
@@ -192,14 +209,14 @@ func (l *loader) band(path string, b *bandSection, of *flowControlSection) band 
 		ttl = *b.DefaultRequestTTL
 	}
 	return band{
-		b, ttl, l.policy(path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
-		l.policy(path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
+		b, ttl, policy[flow.Fairness](l, path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
+		policy[flow.Ordering](l, path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
 	}
 }
 
-// policy returns the plugin that a reference names, of one of these types; "" = the first of them. nil = there is a
+// policy returns the plugin that a reference names, which is a P; "" = that of the first of the types. nil = there is a
 // problem with it.
-func (l *loader) policy(path, name string, types []string) *instance {
+func policy[P any](l *loader, path, name string, types []string) *instance {
 	if name == "" || name == types[0] && l.named[name] == nil {
 		if x := l.defaulted[types[0]]; x != nil {
 			return x
@@ -208,15 +225,21 @@ func (l *loader) policy(path, name string, types []string) *instance {
 		l.defaulted[types[0]] = x
 		return x
 	}
-	x := l.find(path, name, types...)
+	x := l.find(path, name)
 	if x == nil {
 		return nil
 	}
-	if _, unsupported := x.plugin.(*idle); unsupported && l.gated {
+	_, fits := x.plugin.(P)
+	_, unsupported := x.plugin.(*idle)
+	switch {
+	case fits, unsupported && !l.gated && slices.Contains(types, x.typ):
+		return x
+	case unsupported && slices.Contains(types, x.typ):
 		l.Fail(path, "%s is not supported yet", x.typ)
-		return nil
+	default:
+		l.Fail(path, "%s is of type %s, want %s", x.name, x.typ, strings.Join(types, " or "))
 	}
-	return x
+	return nil
 }
 
 // settings returns what the section says.
@@ -233,6 +256,12 @@ func (q *queueing) settings(s *flowControlSection) *flow.Settings {
 		out.Bands[q.bands[i].Priority] = q.bands[i].settings()
 	}
 	out.BuiltIn = (&band{}).policies()
+	if q.usageLimit != nil {
+		out.UsageLimit, _ = q.usageLimit.plugin.(flow.UsageLimit)
+	}
+	if static, ok := out.UsageLimit.(*ceilings.Static); ok && static.Threshold == 1 {
+		out.UsageLimit = nil
+	}
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
@@ -26,6 +27,7 @@ func TestLoadFlowControl(t *testing.T) {
 	standard := flow.BandSettings{
 		Limits: flow.Limits{Requests: 5000, Bytes: 1e9}, Policies: arrivalOrder(), TTL: time.Minute,
 	}
+	half := .5
 	tenants := flow.BandSettings{
 		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second,
 		Policies: flow.Policies{
@@ -38,12 +40,12 @@ func TestLoadFlowControl(t *testing.T) {
 	}{
 		"the gate alone": {gateOn, flow.Settings{
 			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
-			Without: time.Minute,
+			Without: time.Minute, Priorities: []int{0},
 		}},
 		"all of it": {gateOn + `plugins:
 - {type: round-robin-fairness-policy, name: turns}
 - {type: edf-ordering-policy}
-- {type: static-usage-limit-policy, parameters: {threshold: 1}}
+- {type: priority-holdback-policy, parameters: {minCeiling: 0.5, maxCeiling: 0.75, domain: value}}
 flowControl:
   maxBytes: 8Gi
   maxRequests: 1k
@@ -52,14 +54,17 @@ flowControl:
   priorityBands:
   - {priority: 2, maxRequests: 7, maxBytes: 2G, fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
   defaultNegativePriorityBand: {defaultRequestTTL: 1m, fairnessPolicyRef: global-strict-fairness-policy}
-  usageLimitPolicyPluginRef: static-usage-limit-policy
+  usageLimitPolicyPluginRef: priority-holdback-policy
+objectives: [{name: a, priority: 7}, {name: b, priority: -1}, {name: c, priority: -1}]
 `, flow.Settings{
 			Limits:  flow.Limits{Requests: 1000, Bytes: 8 << 30},
 			Bands:   map[int]flow.BandSettings{2: tenants},
 			Default: flow.BandSettings{Limits: standard.Limits, Policies: arrivalOrder(), TTL: 5 * time.Second},
 			Negative: flow.BandSettings{
 				Limits: standard.Limits, Policies: arrivalOrder(), TTL: time.Minute,
-			}, BuiltIn: arrivalOrder(),
+			}, BuiltIn: arrivalOrder(), UsageLimit: &ceilings.PriorityHoldback{
+				MinCeiling: &half, MaxCeiling: .75, Domain: "value", Shape: "linear",
+			}, Priorities: []int{7, 2, 0, -1},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +135,7 @@ func TestLoadGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if room := got.Plan.Bounds(); room.Requests != 5 || room.Tokens != 0 {
+	if room := got.Plan.Bounds(1); room.Requests != 5 || room.Tokens != 0 {
 		t.Errorf("bounds %+v, want 5 requests", room)
 	}
 	if by := got.Plan.Detector(); by.Name != "concurrency-detector" || len(by.Reads) != 1 {
@@ -140,7 +145,7 @@ func TestLoadGate(t *testing.T) {
 		t.Errorf("the default profile has it as one of %d filters, which would refuse what is to wait", n)
 	}
 	without, err := Load([]byte(newHead+bounded), three)
-	if err != nil || without.Plan.Gated() || without.Plan.Bounds().Requests != 0 || without.Queueing != nil {
+	if err != nil || without.Plan.Gated() || without.Plan.Bounds(1).Requests != 0 || without.Queueing != nil {
 		t.Errorf("%v, the gate is off, and there is one", err)
 	}
 }

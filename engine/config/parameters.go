@@ -36,8 +36,6 @@ var others = map[string]func() any{
 	"openai-parser":        func() any { return new(OpenAIParser) },
 	"prometheus-extractor": func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":   func() any { return new(PassthroughParser) },
-
-	"static-usage-limit-policy": func() any { return &StaticUsageLimit{Threshold: 1} },
 }
 
 // LeastInterval is the shortest time between two readings of a page. A real server takes milliseconds to write a page,
@@ -250,21 +248,6 @@ type OpenAIParser struct{}
 // PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no
 // effect.
 type PassthroughParser struct{}
-
-// StaticUsageLimit lets requests of every priority fill the servers to the same degree.
-type StaticUsageLimit struct {
-	// Threshold is that degree, as the saturation detector has it. With the feature gate flowControl on, only 1 has an
-	// effect.
-	Threshold float64 `json:"threshold"`
-}
-
-// Validate returns which parameters are out of range.
-func (p *StaticUsageLimit) Validate() error {
-	if !(p.Threshold > 0 && p.Threshold <= 1) {
-		return fmt.Errorf("threshold: got %v, want more than 0, at most 1", p.Threshold)
-	}
-	return nil
-}
 
 // ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about
 // 64 tokens; the memory for each server is bounded by the index itself.

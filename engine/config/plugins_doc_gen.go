@@ -170,6 +170,18 @@ var pluginDocs = []Family{
 		}},
 		{Type: "slo-deadline-ordering-policy", Text: "Lets the request go first whose first token is due first: its arrival and the time that its client gave in the header x-llm-d-slo-ttft-ms. Requests whose clients gave none come after all others, in the order of arrival."},
 	}},
+	{Name: "usage limit policies", Plugins: []Plugin{
+		{Type: "priority-holdback-policy", Text: "Keeps room for higher priorities: the lower a priority, the less full may servers be for its requests. It looks at the priorities of the configuration, which are those of bands and of objectives, and 0, and at those that wait. If there is one alone, it has maxCeiling.", Parameters: []Parameter{
+			{Name: "minCeiling", Kind: "number", Default: "", Text: "Up to which degree requests of the lowest priority fill servers, as the saturation detector has it: 0 or more, below maxCeiling; required. With 0 they go only to servers that have none.", Effect: ""},
+			{Name: "maxCeiling", Kind: "number", Default: "1", Text: "The same for the highest priority, at most 1.", Effect: ""},
+			{Name: "domain", Kind: "string", Default: "\"rank\"", Text: "Says where a priority stands between the lowest and the highest: by its rank, in equal steps, or by its value.", Effect: ""},
+			{Name: "shape", Kind: "string", Default: "\"linear\"", Text: "How ceilings rise from the lowest to the highest priority: linear.", Effect: ""},
+		}},
+		{Type: "soft-reflective-ceiling-policy", Text: "Lets lower priorities through the more slowly the fuller the pool is. Of n priorities, that of rank i, 0 the highest, is served as usual while the saturation is below 1 - i * saturation / (n - 1). From there on its requests go to servers that are less full than that, and to all others only from time to time: for a hundredth of a second in each s / (1 - s) hundredths, s being the saturation. While the pool is saturated they go to no others. The highest priority is never held back."},
+		{Type: "static-usage-limit-policy", Text: "Lets requests of every priority fill the servers to the same degree.", Parameters: []Parameter{
+			{Name: "threshold", Kind: "number", Default: "1", Text: "That degree, above 0, at most 1: with 0.8 a server has room until it is four fifths full, as the saturation detector has it.", Effect: ""},
+		}},
+	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
@@ -256,9 +268,6 @@ var pluginDocs = []Family{
 			{Name: "attributes[].labels", Kind: "map of strings", Default: "", Text: "Those that a series must have to count, with these values; none = all count.", Effect: ""},
 			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
 			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
-		}},
-		{Type: "static-usage-limit-policy", Text: "Lets requests of every priority fill the servers to the same degree.", Parameters: []Parameter{
-			{Name: "threshold", Kind: "number", Default: "1", Text: "That degree, as the saturation detector has it. With the feature gate flowControl on, only 1 has an effect.", Effect: ""},
 		}},
 	}},
 }

@@ -93,10 +93,12 @@ func TestLoadRefuses(t *testing.T) {
 		"gate on, policy of the reference": {newHead + "featureGates: [flowControl]\nplugins: [{type: " +
 			"program-aware-fairness}]\nflowControl: {priorityBands: [{fairnessPolicyRef: program-aware-fairness}]}",
 			"line 5: flowControl.priorityBands[0].fairnessPolicyRef: program-aware-fairness is not supported yet"},
-		"gate on, usage limit": {newHead + "featureGates: [flowControl]\nplugins:\n" +
-			"- {type: static-usage-limit-policy, parameters: {threshold: 0.5}}\n" +
-			"flowControl: {usageLimitPolicyPluginRef: static-usage-limit-policy}",
-			"line 5: plugins[0].parameters.threshold: has no effect yet, only 1 does"},
+		"holdback without a floor": {newHead + "plugins:\n- {type: priority-holdback-policy}",
+			"line 4: plugins[0].parameters.minCeiling: missing; name the ceiling of the lowest priority"},
+		"another kind of usage limit": {newHead + "plugins: [{type: queue-scorer}]\n" +
+			"flowControl: {usageLimitPolicyPluginRef: queue-scorer}",
+			"line 4: flowControl.usageLimitPolicyPluginRef: queue-scorer is of type queue-scorer, want " +
+				"static-usage-limit-policy or priority-holdback-policy or soft-reflective-ceiling-policy"},
 		"usage limit of 0": {newHead + "plugins:\n" +
 			"- {type: static-usage-limit-policy, parameters: {threshold: .nan}}\n",
 			"line 4: plugins[0].parameters.threshold: got NaN, want more than 0, at most 1"},
@@ -356,17 +358,16 @@ func TestLoadRefuses(t *testing.T) {
 			"line 4: flowControl.defaultPriorityBand.orderingPolicyRef: queue-scorer is of type queue-scorer, " +
 				"want fcfs-ordering-policy or "},
 		"policy that nothing names": {
-			newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\nflowControl: {}",
-			"line 4: plugins[0].type: priority-holdback-policy is not supported yet, except where flowControl names " +
-				"it",
+			newHead + "plugins:\n- {type: program-aware-fairness, name: h}\nflowControl: {}",
+			"line 4: plugins[0].type: program-aware-fairness is not supported yet, except where flowControl names it",
 		},
-		"policy that a profile names too": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
-			"flowControl: {usageLimitPolicyPluginRef: h}\n" +
+		"policy that a profile names too": {newHead + "plugins:\n- {type: program-aware-fairness, name: h}\n" +
+			"flowControl: {defaultPriorityBand: {fairnessPolicyRef: h}}\n" +
 			"schedulingProfiles: [{name: a, plugins: [{pluginRef: h}]}]",
-			"line 6: schedulingProfiles[0].plugins[0]: priority-holdback-policy in a profile is not supported yet"},
-		"policy that a source names": {newHead + "plugins:\n- {type: priority-holdback-policy, name: h}\n" +
+			"line 6: schedulingProfiles[0].plugins[0]: program-aware-fairness in a profile is not supported yet"},
+		"policy that a source names": {newHead + "plugins:\n- {type: program-aware-fairness, name: h}\n" +
 			"dataLayer: {sources: [{pluginRef: h}]}",
-			"line 5: dataLayer.sources[0].pluginRef: h is of type priority-holdback-policy, want document-data-source"},
+			"line 5: dataLayer.sources[0].pluginRef: h is of type program-aware-fairness, want document-data-source"},
 		"eviction's plugin": {newHead + "plugins:\n- type: sheddable-eviction-filter\n" +
 			"flowControl: {enableEviction: true}",
 			"line 4: plugins[0].type: sheddable-eviction-filter is not supported yet"},

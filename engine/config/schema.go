@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -26,6 +27,7 @@ const (
 // required lists the keys that a section must have.
 var required = map[reflect.Type][]string{
 	reflect.TypeFor[scorers.EndpointAttribute](): {"attributeKey"},
+	reflect.TypeFor[ceilings.PriorityHoldback](): {"minCeiling"},
 	reflect.TypeFor[filters.EndpointAttribute](): {"algorithm"},
 	reflect.TypeFor[PrometheusExtractor]():       {"attributes"},
 	reflect.TypeFor[ExtractedAttribute]():        {"name", "metric"},

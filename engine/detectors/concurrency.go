@@ -3,7 +3,6 @@ package detectors
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -92,27 +91,24 @@ func sum(column schedule.Numbers) (total float64) {
 // Filter keeps the servers that are below their limit.
 func (d *Concurrency) Filter(in *schedule.Input, keep []bool) { d.Room(in, keep) }
 
-// Bounds returns the limits, with headroom.
-func (d *Concurrency) Bounds() endpoints.Room {
+// Bounds returns the limits, with headroom, as far as the ceiling goes.
+func (d *Concurrency) Bounds(ceiling float64) endpoints.Room {
 	var room endpoints.Room
 	if d.ConcurrencyMode != tokensMode {
-		room.Requests = bound(d.MaxConcurrency, d.Headroom)
+		room.Requests = endpoints.Part(d.MaxConcurrency, ceiling*(1+d.Headroom))
 	}
 	if d.ConcurrencyMode != requestsMode {
-		room.Tokens = bound(d.MaxTokenConcurrency, d.Headroom)
+		room.Tokens = endpoints.Part(d.MaxTokenConcurrency, ceiling*(1+d.Headroom))
 	}
 	return room
 }
 
-// bound returns the first whole number that is not below a limit with headroom.
-func bound(limit int, headroom float64) int {
-	return int(min(math.Ceil(float64(limit)*(1+headroom)), math.MaxInt32))
-}
-
 // Room keeps the servers that are below their limit.
 func (d *Concurrency) Room(in *schedule.Input, keep []bool) {
+	room := d.Bounds(in.Ceiling())
 	for i := range keep {
-		keep[i] = d.share(in, i) < 1+d.Headroom
+		keep[i] = (room.Requests == 0 || in.Numbers(d.requests).At(i) < float64(room.Requests)) &&
+			(room.Tokens == 0 || in.Numbers(d.tokens).At(i) < float64(room.Tokens))
 	}
 }
 

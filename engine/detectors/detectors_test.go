@@ -147,6 +147,58 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
+// A ceiling lowers what fills a server, and an idle one has room for any.
+func TestRoomBelowACeiling(t *testing.T) {
+	concurrency := func(mode string, headroom float64) schedule.Gate {
+		return &detectors.Concurrency{
+			MaxConcurrency: 10, Headroom: headroom, ConcurrencyMode: mode, MaxTokenConcurrency: 1000,
+		}
+	}
+	utilization := detectors.Types["utilization-detector"]().(schedule.Gate)
+	for name, c := range map[string]struct {
+		gate    schedule.Gate
+		ceiling float64
+		all     []scheduletest.Endpoint
+		want    []bool
+		bound   endpoints.Room
+	}{
+		"requests": {concurrency("requests", 0), .3, []scheduletest.Endpoint{works(2), works(3)}, []bool{true, false},
+			endpoints.Room{Requests: 3}},
+		"a part of a request": {concurrency("requests", 0), .31, []scheduletest.Endpoint{works(3), works(4)},
+			[]bool{true, false}, endpoints.Room{Requests: 4}},
+		"no rounding error": {concurrency("requests", 0), .1 + .2, []scheduletest.Endpoint{works(2), works(3)},
+			[]bool{true, false}, endpoints.Room{Requests: 3}},
+		"the least": {concurrency("requests", 0), 1e-9, []scheduletest.Endpoint{works(0), works(1)},
+			[]bool{true, false}, endpoints.Room{Requests: 1}},
+		"headroom": {concurrency("requests", .5), .6, []scheduletest.Endpoint{works(8), works(9)}, []bool{true, false},
+			endpoints.Room{Requests: 9}},
+		"tokens": {concurrency("tokens", 0), .5, []scheduletest.Endpoint{works(4), works(5)}, []bool{true, false},
+			endpoints.Room{Tokens: 500}},
+		"hybrid": {concurrency("hybrid", 0), .2, []scheduletest.Endpoint{works(1), works(2)}, []bool{true, false},
+			endpoints.Room{Requests: 2, Tokens: 200}},
+		"queue": {utilization, .4, []scheduletest.Endpoint{says(1, 0), says(2, 0)}, []bool{true, false},
+			endpoints.Room{}},
+		"cache": {utilization, .5, []scheduletest.Endpoint{says(0, .39), says(0, .4)}, []bool{true, false},
+			endpoints.Room{}},
+		"window": {new(detectors.Learning), .5, []scheduletest.Endpoint{windowed(9, 20, 0), windowed(10, 20, 0)},
+			[]bool{true, false}, endpoints.Room{Learned: true, Share: .5}},
+		"window of tokens": {new(detectors.Learning), .5,
+			[]scheduletest.Endpoint{windowed(4, 20, 1000), windowed(5, 20, 1000)}, []bool{true, false},
+			endpoints.Room{Learned: true, Share: .5}},
+		"nothing queued": {utilization, 1e-9, []scheduletest.Endpoint{says(0, 0), says(1, 0)}, []bool{true, false},
+			endpoints.Room{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := scheduletest.Room(t, c.gate, c.ceiling, c.all...); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("room %v, want %v", got, c.want)
+			}
+			if got := c.gate.Bounds(c.ceiling); got != c.bound {
+				t.Errorf("bounds %+v, want %+v", got, c.bound)
+			}
+		})
+	}
+}
+
 func TestDetectorsRefuseParameters(t *testing.T) {
 	for _, c := range []struct {
 		d    interface{ Validate() error }
@@ -223,7 +275,7 @@ func TestLearning(t *testing.T) {
 			if !reflect.DeepEqual(kept, want) {
 				t.Errorf("kept %v, want %v", kept, want)
 			}
-			if b := d.(schedule.Gate).Bounds(); b != (endpoints.Room{Learned: true}) {
+			if b := d.(schedule.Gate).Bounds(.5); b != (endpoints.Room{Learned: true, Share: .5}) {
 				t.Errorf("bounds %+v", b)
 			}
 		})

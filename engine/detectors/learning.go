@@ -1,6 +1,7 @@
 package detectors
 
 import (
+	"math"
 	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -49,14 +50,24 @@ func (d *Learning) Filter(in *schedule.Input, keep []bool) {
 	}
 }
 
-// Bounds has the window of each server be its bound.
-func (*Learning) Bounds() endpoints.Room { return endpoints.Room{Learned: true} }
+// Bounds has the window of each server be its bound, as far as the ceiling goes.
+func (*Learning) Bounds(ceiling float64) endpoints.Room {
+	return endpoints.Room{Learned: true, Share: ceiling}
+}
 
-// Room keeps the servers that are below their window.
+// Room keeps the servers that are below their window, as far as the ceiling goes.
 func (d *Learning) Room(in *schedule.Input, keep []bool) {
 	requests, window := in.Numbers(d.requests), in.Numbers(d.window)
 	tokens, windowTokens := in.Numbers(d.tokens), in.Numbers(d.windowTokens)
 	for i := range keep {
-		keep[i] = !(requests.At(i) >= window.At(i)) && !(tokens.At(i) >= windowTokens.At(i))
+		keep[i] = !(requests.At(i) >= part(window.At(i), in)) && !(tokens.At(i) >= part(windowTokens.At(i), in))
 	}
+}
+
+// part returns how much of a window the request may find in use; NaN = any.
+func part(window float64, in *schedule.Input) float64 {
+	if math.IsNaN(window) {
+		return window
+	}
+	return float64(endpoints.Part(int(window), in.Ceiling()))
 }

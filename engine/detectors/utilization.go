@@ -101,13 +101,13 @@ func (d *Utilization) Filter(in *schedule.Input, keep []bool) {
 }
 
 // Bounds returns none: what servers report says how full they are.
-func (d *Utilization) Bounds() endpoints.Room { return endpoints.Room{} }
+func (d *Utilization) Bounds(float64) endpoints.Room { return endpoints.Room{} }
 
 // Room keeps the servers that have room.
 func (d *Utilization) Room(in *schedule.Input, keep []bool) {
 	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
-	mostQueue := float64(d.QueueDepthThreshold) * (1 + d.Headroom)
-	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom)
+	mostQueue := float64(d.QueueDepthThreshold) * (1 + d.Headroom) * in.Ceiling()
+	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom) * in.Ceiling()
 	for i := range keep {
 		queue, cache := queues.At(i), caches.At(i)
 		keep[i] = d.known(in, i, queue, cache) && !(queue >= mostQueue) && !(cache >= mostCache)

@@ -1,6 +1,9 @@
 package endpoints
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Counters are the load of an endpoint as this process counts it.
 type Counters struct {
@@ -66,7 +69,28 @@ type Room struct {
 	Requests int // at most; 0 = no bound
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
 
-	Learned bool // the endpoint's window bounds its load, and not these numbers
+	Learned bool    // the endpoint's window bounds its load, and not these numbers
+	Share   float64 // of that window; 0 = all of it
+}
+
+// Part returns the first whole number that is not below a share of a limit, at least 1. What is above a whole number by
+// no more than an error of rounding counts as that number.
+func Part(limit int, share float64) int {
+	return max(int(min(math.Ceil(float64(limit)*share-1e-6), math.MaxInt32)), 1)
+}
+
+// part returns the room up to a share of the bounds; 0 = all of it.
+func (r Room) part(share float64) Room {
+	if share == 0 {
+		return r
+	}
+	if r.Requests > 0 {
+		r.Requests = Part(r.Requests, share)
+	}
+	if r.Tokens > 0 {
+		r.Tokens = Part(r.Tokens, share)
+	}
+	return r
 }
 
 // window is the learned bound of an endpoint's load, as Room has it. One actor writes it.

@@ -3,6 +3,8 @@ package endpoints
 import (
 	"sync"
 	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestPicksBeforeTheScrapeLeaveTheEstimateWithItsSample(t *testing.T) {
@@ -176,4 +178,30 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	wg.Wait()
 	is(t, "in flight", l.inflight(), 0)
 	is(t, "tokens", l.promptTokens(), 0)
+}
+
+// A share of a window bounds the load as the window does.
+func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
+	for share, want := range map[float64]int{0: 10, 1: 10, .5: 5, .41: 5, 1e-9: 1} {
+		e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
+		WindowWriter{e}.SetWindow(10, 10_000)
+		w, n := LoadWriter{e}, 0
+		for ; n < 20; n++ {
+			if _, ok := w.Take(10, Room{Learned: true, Share: share}); !ok {
+				break
+			}
+		}
+		if n != want {
+			t.Errorf("share %v: %d requests, want %d", share, n, want)
+		}
+	}
+	e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
+	WindowWriter{e}.SetWindow(10, 1000)
+	w := LoadWriter{e}
+	if _, ok := w.Take(500, Room{Learned: true, Share: .5}); !ok {
+		t.Error("an idle endpoint has no room")
+	}
+	if _, ok := w.Take(1, Room{Learned: true, Share: .5}); ok {
+		t.Error("half of the tokens are taken, and there is room below a half")
+	}
 }

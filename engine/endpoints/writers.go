@@ -41,7 +41,8 @@ func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 // Take is Add if there is room. Otherwise it changes nothing and returns false.
 func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
 	if room.Learned {
-		room, _ = w.Window()
+		window, _ := w.Window()
+		room = window.part(room.Share)
 	}
 	return w.load.take(tokens, room)
 }

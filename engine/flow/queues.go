@@ -16,6 +16,16 @@ type Queues struct {
 	arrivals uint64
 	builtIn  map[int]bool // priorities whose policies panicked too often under the settings in force
 	panics   uint64
+	limiting
+}
+
+// limiting is what serves to ask the usage limit.
+type limiting struct {
+	limitFaults int // panics in a row
+	usage       Usage
+	shares      []float64
+	ceilings    []Ceiling
+	levels      []int
 }
 
 // New returns queues that hold nothing.
@@ -29,6 +39,7 @@ func New(s Settings) *Queues {
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
 	clear(q.builtIn)
+	q.limitFaults = 0
 	var kept []*band
 	for i, b := range q.bands {
 		now, newest := s.band(b.priority), i+1 == len(q.bands) || q.bands[i+1].priority != b.priority

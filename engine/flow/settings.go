@@ -64,8 +64,11 @@ type Settings struct {
 	Default  BandSettings         // of priorities >= 0 that have none
 	Negative BandSettings         // of priorities < 0 that have none
 	BuiltIn  Policies             // in the place of policies that panic
-	Flows    int                  // that a band tells apart; further ids share one flow
-	Without  time.Duration        // how long a request waits at most while there is no endpoint; 0 as for TTL
+
+	UsageLimit UsageLimit    // nil = endpoints may be full with requests of any priority
+	Priorities []int         // that requests of the configuration may have
+	Flows      int           // that a band tells apart; further ids share one flow
+	Without    time.Duration // how long a request waits at most while there is no endpoint; 0 as for TTL
 }
 
 // DefaultFlows is how many flows a band tells apart.

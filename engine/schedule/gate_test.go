@@ -16,7 +16,7 @@ type gate struct {
 }
 
 func (*gate) Saturation(*schedule.Input) float64 { return 0 }
-func (*gate) Bounds() endpoints.Room             { return endpoints.Room{Requests: 3} }
+func (*gate) Bounds(float64) endpoints.Room      { return endpoints.Room{Requests: 3} }
 func (g *gate) Room(in *schedule.Input, keep []bool) {
 	g.asked++
 	for i := range keep {

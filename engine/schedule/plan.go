@@ -99,13 +99,19 @@ func (p *Plan) HaveWait(by Detector, step Step) {
 // Gated reports whether requests wait that find no room.
 func (p *Plan) Gated() bool { return p.points.gate.plugin != nil }
 
-// Bounds returns what the load of an endpoint never exceeds.
-func (p *Plan) Bounds() endpoints.Room {
+// Bounds returns what the load of an endpoint never exceeds with a request that has this ceiling.
+func (p *Plan) Bounds(ceiling float64) endpoints.Room {
 	if !p.Gated() {
 		return endpoints.Room{}
 	}
-	return p.points.gate.plugin.Bounds()
+	return p.points.gate.plugin.Bounds(ceiling)
 }
+
+// TellSaturation has outcomes say how full the gate finds the endpoints. It is called before the plan runs.
+func (p *Plan) TellSaturation() { p.points.saturation = true }
+
+// TellsSaturation reports whether outcomes say how full the gate finds the endpoints.
+func (p *Plan) TellsSaturation() bool { return p.points.saturation && p.Gated() }
 
 // Handler returns the handler that chooses among the profiles; nil if the configuration is not complete.
 func (p *Plan) Handler() Handler { return p.handler }
@@ -206,6 +212,12 @@ func (p *PickerStep) most(n int) int {
 // Clock times plugins. The loop supplies it.
 type Clock interface {
 	Nanos() int64 // monotonic
+}
+
+// Ceilings says how full endpoints may be.
+type Ceilings interface {
+	// Of returns it for requests of a priority, as a share of an endpoint's capacity: above 0, at most 1.
+	Of(priority int) float64
 }
 
 // Observer is told how long the plugins of one plan take and what they do wrong. All loops call it. Its methods must

@@ -214,6 +214,8 @@ type points struct {
 	prepare   []point[PreRequest]
 	respond   []point[ResponseHeaders]
 	ends      []point[ResponseEnd]
+
+	saturation bool // outcomes say how full the gate finds the endpoints
 }
 
 // producing is a producer with the slots of its attributes; -1 = no plugin reads it.

@@ -44,6 +44,7 @@ type candidates struct {
 	screened  []int                // places that screeners have left for all profiles, ascending; empty = all
 	screeners []messages.FilterRun // what each of them left for those after it
 	gate      *point[Gate]         // of the plan that runs; nil = there is none, or room does not matter
+	ceiling   float64              // for the gate: how full an endpoint may be for the request; 0 = as full as it likes
 	roomy     []messages.FilterRun // what the gate left, if it dropped any; else empty
 	full      bool                 // the run failed only because no endpoint had room
 }

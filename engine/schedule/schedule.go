@@ -4,6 +4,7 @@
 package schedule
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -25,6 +26,15 @@ type Input struct {
 	run    *profileRun
 	values []any // of Private slots; nil in shadow profiles
 	now    time.Time
+}
+
+// Ceiling returns how full an endpoint may be for the request, as a share of its capacity: above 0, at most 1. Without
+// a Gate it is 1.
+func (in *Input) Ceiling() float64 {
+	if in.run == nil {
+		return 1
+	}
+	return cmp.Or(in.run.ceiling, 1)
 }
 
 // NewInput returns an input that shows random numbers alone, for tests of pickers.
@@ -176,23 +186,25 @@ type SampleReader interface {
 type Gate interface {
 	Detector
 
-	// Room sets keep[i] to false for each candidate that has no room for one request more.
+	// Room sets keep[i] to false for each candidate that has no room for one request more: that is as full as
+	// Input.Ceiling allows, or fuller. A candidate that has room for one ceiling has room for any higher one.
 	Room(in *Input, keep []bool)
 
-	// Bounds returns what the load of an endpoint never exceeds, however many requests are picked for at once.
-	Bounds() endpoints.Room
+	// Bounds returns what the load of an endpoint never exceeds with a request that has this ceiling, however many
+	// requests are picked for at once. An endpoint without load has room, however low the ceiling is.
+	Bounds(ceiling float64) endpoints.Room
 }
 
 // poolGate makes a gate of a detector that only knows how full all endpoints are together.
 type poolGate struct{ Detector }
 
 func (g poolGate) Room(in *Input, keep []bool) {
-	if g.Saturation(in) >= 1 {
+	if g.Saturation(in) >= in.Ceiling() {
 		clear(keep)
 	}
 }
 
-func (poolGate) Bounds() endpoints.Room { return endpoints.Room{} }
+func (poolGate) Bounds(float64) endpoints.Room { return endpoints.Room{} }
 
 // Refusal is why a request is not served. The zero Refusal refuses nothing. Reason is one of InvalidRequest (400),
 // NoCapacity (429) and NoEndpoints (503); another one is a fault of the plugin, and answered 500.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,6 +19,8 @@ type Tools struct {
 	Matcher Matcher        // nil = no prefix index
 	Memory  *memory.Tables // nil = empty ones
 	Rand    *rand.Rand
+
+	Ceilings Ceilings // nil = all are 1
 }
 
 // Scheduler picks for the requests of one loop. It owns buffers, which grow to the largest pool seen. From one request
@@ -59,6 +62,9 @@ type Outcome struct {
 	Decision messages.Decision
 	Took     time.Duration
 
+	Ceiling    float64 // how full an endpoint may be for the request; 1 without a gate
+	Saturation float64 // how full the gate found the endpoints; 0 = the plan does not ask
+
 	Full         bool // it has a Reason only because no endpoint that the request may use has room
 	Probe        bool // this request is the probe of Ranked[0]
 	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
@@ -81,8 +87,11 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 	s.run.observer, s.run.full = p.observer, false
 	if p.Gated() {
 		s.run.gate = &p.points.gate
+		if s.tools.Ceilings != nil {
+			s.run.ceiling = s.tools.Ceilings.Of(req.Priority)
+		}
 	}
-	var out Outcome
+	out := Outcome{Ceiling: cmp.Or(s.run.ceiling, 1)}
 	if n := p.Layout().Privates(); n > 0 {
 		out.Values = make([]any, n)
 	}
@@ -113,6 +122,7 @@ func (s *Scheduler) schedule(
 		out.refuse(refused)
 		return
 	}
+	s.saturation(out, p, now)
 	runs, why, detail := s.profiles(p, &out.Decision, now)
 	if why != messages.NoReason {
 		out.Full = s.run.full
@@ -120,6 +130,19 @@ func (s *Scheduler) schedule(
 		return
 	}
 	s.finish(out, p, runs, now)
+}
+
+// saturation notes how full the gate finds the endpoints, if the plan asks for that.
+func (s *Scheduler) saturation(out *Outcome, p *Plan, now time.Time) {
+	if !p.TellsSaturation() {
+		return
+	}
+	s.run.in = Input{request: s.course.request, rand: s.tools.Rand, run: &s.run, values: s.course.values, now: now}
+	defer s.run.forget()
+	s.run.visit(&s.run.gate.Step, 0, func() Refusal {
+		out.Saturation = s.run.gate.plugin.Saturation(&s.run.in)
+		return Refusal{}
+	})
 }
 
 // profiles runs the profiles that the handler names, and notes them in the decision. It returns why the request is
@@ -184,7 +207,7 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 
 // forget drops the request, and the observer of its plan, which an idle loop must not keep.
 func (s *Scheduler) forget() {
-	s.course.request, s.course.values, s.run.observer, s.run.gate = nil, nil, nil, nil
+	s.course.request, s.course.values, s.run.observer, s.run.gate, s.run.ceiling = nil, nil, nil, nil, 0
 }
 
 func (o *Outcome) fail(why messages.Reason, detail string) { o.Reason, o.Detail = why, detail }

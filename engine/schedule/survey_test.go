@@ -33,7 +33,7 @@ func (r *reading) Room(in *schedule.Input, keep []bool) {
 	}
 }
 
-func (r *reading) Bounds() endpoints.Room { return r.room }
+func (r *reading) Bounds(float64) endpoints.Room { return r.room }
 
 func (r *reading) Unknown(in *schedule.Input) (n int) {
 	for i := range in.Candidates().Len() {

@@ -40,7 +40,7 @@ var detectors = map[string]contract{
 		file: "engine/detectors/concurrency.go", was: "sum(in.Numbers(d.tokens))", is: "sum(in.Numbers(d.requests))",
 	}, "engine/detectors", "TestConcurrency"},
 	"a server at its limit passes": {fault{
-		file: "engine/detectors/concurrency.go", was: "< 1+d.Headroom", is: "<= 1+d.Headroom",
+		file: "engine/detectors/concurrency.go", was: "< float64(room.Requests)", is: "<= float64(room.Requests)",
 	}, "engine/detectors", "TestConcurrency"},
 	"hybrid goes by tokens alone": {fault{
 		file: "engine/detectors/concurrency.go", was: "share = max(share, ", is: "share = max(0, ",

@@ -11,7 +11,8 @@ var gate = map[string]contract{
 			"m messages.Dispatched) {\n\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n",
 	}, "actors/cycle", "Test"},
 	"a window does not bound the load": {fault{
-		file: "engine/endpoints/writers.go", was: "room, _ = w.Window()", is: "room = Room{}",
+		file: "engine/endpoints/writers.go", was: "window, _ := w.Window()\n\t\troom = window.part(room.Share)",
+		is: "room = Room{}",
 	}, "actors/cycle", "TestWindowBoundsLoad"},
 	"a window that nothing waits behind stays": {fault{
 		file: "engine/window/window.go", was: "w.requests = min(w.requests+step, most)", is: "",
@@ -45,14 +46,15 @@ var gate = map[string]contract{
 		is: "if word.Store(old + n); true {",
 	}, "engine/endpoints", "TestTakeKeepsToTheRoomUnderConcurrency"},
 	"room that is given back is not told": {fault{
-		file: "actors/cycle/holdings.go", was: "c.held.load = false\n\t\tc.deps.Bell.Ring()",
-		is: "c.held.load = false",
+		file: "actors/cycle/holdings.go", was: "c.loaded(false)\n\t\tc.deps.Bell.Ring()",
+		is: "c.loaded(false)",
 	}, ".", "TestOrderHoldsOverAllLoops"},
 	"room that changes during a turn is not noticed": {fault{
 		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n", is: "",
 	}, "actors/capacity", "Test"},
 	"a full class holds up the others": {fault{
-		file: "actors/capacity/capacity.go", was: "return !a.full[e.Class] ||", is: "return len(a.full) == 0 ||",
+		file: "actors/capacity/capacity.go", was: "failed, full := a.full[e.Class]",
+		is: "failed, full := 1<<31, len(a.full) > 0",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
 		file: "actors/capacity/capacity.go", was: "clear(a.full)\n", is: "",
@@ -69,10 +71,10 @@ var gate = map[string]contract{
 		file: "actors/flow/flow.go", was: "m.Gated && f.bell.Line.Waits()", is: "false",
 	}, "actors/flow", "Test"},
 	"one who leaves before it has heard of its wait stays in the line": {fault{
-		file: "actors/flow/flow.go", was: "f.bell.To.Tell(messages.WaitEnded(m))", is: "",
+		file: "actors/flow/flow.go", was: "f.bell.To.Tell(messages.WaitEnded{Request: m.Request})", is: "",
 	}, "actors/flow", "Test"},
 	"a request that is put back loses its turn": {fault{
-		file: "engine/flow/queues.go", was: "f.account.Served = e.before", is: "_ = f",
+		file: "engine/flow/charge.go", was: "f.account.Served = e.before", is: "_ = f",
 	}, "engine/flow", "TestReturnedRequestKeepsItsTurn"},
 	"what the gate said counts for the next request": {fault{
 		file: "engine/schedule/scheduler.go", was: "s.run.observer, s.run.full = p.observer, false",

@@ -38,4 +38,45 @@ var policies = map[string]contract{
 	}, "actors/cycle", "TestFlowIsCharged"},
 }
 
+// usageLimits has faults in how full endpoints may be.
+var usageLimits = map[string]contract{
+	"a low priority without room holds up higher ones": {fault{
+		file: "actors/capacity/capacity.go", was: "e.Flow.Priority > failed", is: "e.Flow.Priority < failed",
+	}, "actors/capacity", "TestClassIsFull"},
+	"a ceiling that rises is no room": {fault{
+		file: "actors/capacity/ceilings.go", was: "if a.ceilings.Set(list) {", is: "if a.ceilings.Set(list); false {",
+	}, "actors/capacity", "TestRisingCeiling"},
+	"a usage limit is forgotten": {fault{
+		file: "actors/capacity/ceilings.go", was: "within <= 0 ||", is: "true ||",
+	}, "actors/capacity", "TestUsageLimitIsAsked"},
+	"ceilings rise as priority falls": {fault{
+		file: "engine/flow/ceilings.go", was: "max(min(share, most), leastShare)", is: "max(min(share, 1), leastShare)",
+	}, "engine/flow", "TestCeilingsKeep"},
+	"a usage limit that panics is asked for ever": {fault{
+		file: "engine/flow/ceilings.go", was: "q.limitFaults++", is: "",
+	}, "engine/flow", "TestUsageLimitThatPanics"},
+	"load is taken up to the whole capacity": {fault{
+		file: "actors/cycle/wait.go", was: "c.plan.Bounds(out.Ceiling)", is: "c.plan.Bounds(1)",
+	}, "actors/cycle", "TestLoadKeeps"},
+	"every request has the ceiling of the highest priority": {fault{
+		file: "engine/schedule/scheduler.go", was: "s.tools.Ceilings.Of(req.Priority)",
+		is: "s.tools.Ceilings.Of(1 << 30)",
+	}, ".", "TestLowPriorities"},
+	"a ceiling outlives its request": {fault{
+		file: "engine/schedule/scheduler.go",
+		was:  "s.run.observer, s.run.gate, s.run.ceiling = nil, nil, nil, nil, 0",
+		is:   "s.run.observer, s.run.gate, _ = nil, nil, nil, nil, 0",
+	}, "engine/schedule", "TestNoCeiling"},
+	"queues know no ceiling": {fault{
+		file: "engine/detectors/utilization.go",
+		was:  "float64(d.QueueDepthThreshold) * (1 + d.Headroom) * in.Ceiling()",
+		is:   "float64(d.QueueDepthThreshold) * (1 + d.Headroom)",
+	}, "engine/detectors", "TestRoomBelow"},
+	"a band that is held back is always served": {fault{
+		file: "engine/ceilings/soft_reflective.go", was: "if !open {", is: "if false {",
+	}, "engine/ceilings", "TestCeilings"},
+}
+
+func TestUsageLimitsFindFaultsInTheSource(t *testing.T) { findAll(t, usageLimits) }
+
 func TestPoliciesFindFaultsInTheSource(t *testing.T) { findAll(t, policies) }

@@ -150,7 +150,22 @@ func (w *world) queueing() *flow.Settings {
 	band := flow.BandSettings{Limits: flow.Limits{Requests: 24}, Policies: p, TTL: limits.Queue}
 	return &flow.Settings{
 		Limits: flow.Limits{Requests: 32}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
+		UsageLimit: &ceilings{w},
 	}
+}
+
+// ceilings lets low priorities fill less of endpoints, now more and now less of them, and never less once the faults
+// have ended.
+type ceilings struct{ *world }
+
+func (c *ceilings) Ceilings(_ *flow.Usage, out []float64) time.Duration {
+	if c.faults.off {
+		return 0
+	}
+	for i := range out[1:] {
+		out[i+1] = .5 + c.dice.Float64()/2
+	}
+	return c.upTo(200 * time.Millisecond)
 }
 
 // gate has room for so many requests at each endpoint, and for all once the faults have ended.
@@ -160,17 +175,17 @@ type gate struct {
 }
 
 func (*gate) Saturation(*schedule.Input) float64 { return 0 }
-func (g *gate) Bounds() endpoints.Room {
+func (g *gate) Bounds(ceiling float64) endpoints.Room {
 	if g.faults.off {
 		return endpoints.Room{}
 	}
-	return endpoints.Room{Requests: g.most}
+	return endpoints.Room{Requests: endpoints.Part(g.most, ceiling)}
 }
 
 func (g *gate) Room(in *schedule.Input, keep []bool) {
 	for i := range keep {
 		e := g.pool.Snapshot().ByID(in.Candidates().At(i).ID())
-		keep[i] = e == nil || e.Inflight() < g.most || g.faults.off
+		keep[i] = e == nil || e.Inflight() < endpoints.Part(g.most, in.Ceiling()) || g.faults.off
 	}
 	if g.faults.slip("gate", in.Request()) != "" {
 		panic(fault{"gate"})

@@ -63,6 +63,35 @@ func Saturation(t *testing.T, d schedule.Detector, all ...Endpoint) (full float6
 	return full
 }
 
+// Room returns which of these endpoints have room for a request that has a ceiling, as a gate says.
+func Room(t *testing.T, g schedule.Gate, ceiling float64, all ...Endpoint) (kept []bool) {
+	t.Helper()
+	layout, slots := bind(t, g)
+	plan := schedule.NewPlan([]schedule.Profile{{Picker: schedule.PickerStep{Picker: first{}}}}, layout, once{},
+		time.Second)
+	plan.HaveWait(looking{g, &kept}, schedule.Step{Reads: slots})
+	snap, _ := pool(began, all)
+	schedule.NewScheduler(schedule.Tools{
+		Clock: stopped{}, Rand: rand.New(rand.NewPCG(1, 2)), Ceilings: fixed(ceiling),
+	}).Run(plan, Request(), snap, began)
+	return kept
+}
+
+// looking is a gate of which is noted what has room.
+type looking struct {
+	schedule.Gate
+	kept *[]bool
+}
+
+func (g looking) Room(in *schedule.Input, keep []bool) {
+	g.Gate.Room(in, keep)
+	*g.kept = slices.Clone(keep)
+}
+
+type fixed float64
+
+func (c fixed) Of(int) float64 { return float64(c) }
+
 type detector func(*schedule.Input) float64
 
 func (f detector) Saturation(in *schedule.Input) float64 { return f(in) }

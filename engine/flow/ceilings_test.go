@@ -1,0 +1,169 @@
+package flow_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-epp/signalbox/engine/flow"
+)
+
+// limitFunc is a usage limit.
+type limitFunc func(in *flow.Usage, out []float64) time.Duration
+
+func (f limitFunc) Ceilings(in *flow.Usage, out []float64) time.Duration { return f(in, out) }
+
+// limited returns queues of three configured priorities with a usage limit.
+func limited(limit flow.UsageLimit) *flow.Queues {
+	s := everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})
+	s.UsageLimit, s.Priorities = limit, []int{3, 0, -1}
+	return flow.New(s)
+}
+
+func seen(traffic *flow.Traffic) flow.Seen {
+	if traffic == nil {
+		traffic = new(flow.Traffic)
+	}
+	return flow.Seen{Now: start, Saturation: .5, Traffic: traffic}
+}
+
+func TestUsageLimitSeesWhatBandsDo(t *testing.T) {
+	var got flow.Usage
+	q := limited(limitFunc(func(in *flow.Usage, _ []float64) time.Duration {
+		got = *in
+		got.Bands = slices.Clone(in.Bands)
+		return time.Second
+	}))
+	w, traffic := new(waiting), new(flow.Traffic)
+	push(t, q, w.of("a", 7), w.of("a", -1), w.of("b", -1))
+	for range 3 {
+		traffic.Of(0).Arrive()
+	}
+	traffic.Of(0).Dispatch()
+	traffic.Of(0).Enter()
+	traffic.Of(3).Enter()
+	traffic.Of(3).Leave()
+	_, again := q.Ceilings(seen(traffic))
+	want := []flow.BandUsage{
+		{Priority: 7, Waiting: 1}, {Priority: 3},
+		{Priority: 0, Counts: flow.Counts{Arrivals: 3, Dispatches: 1, Inflight: 1}}, {Priority: -1, Waiting: 2},
+	}
+	if !slices.Equal(got.Bands, want) || got.Now != start || got.Saturation != .5 || again != time.Second {
+		t.Errorf("it sees %+v, asked again after %v, want bands %+v", got, again, want)
+	}
+	drain(q)
+	traffic.Of(0).Leave()
+	if _, again := q.Ceilings(seen(traffic)); again != 0 || len(got.Bands) != 3 {
+		t.Errorf("asked again after %v with %d bands, while nothing waits or runs", again, len(got.Bands))
+	}
+}
+
+// Whatever a usage limit returns, ceilings are above 0, at most 1, and do not rise as priority falls.
+func TestCeilingsKeepToTheirContract(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drawn := rapid.SliceOfN(rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1),
+			rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1)})), 3, 3).Draw(t, "ceilings")
+		q := limited(limitFunc(func(_ *flow.Usage, out []float64) time.Duration {
+			copy(out, drawn)
+			return 0
+		}))
+		list, _ := q.Ceilings(seen(nil))
+		above := 1.0
+		for i, c := range list {
+			if !(c.Share > 0 && c.Share <= above) {
+				t.Fatalf("%v of %v: ceiling %d of %v", c, list, i, drawn)
+			}
+			if d := drawn[i]; d > 0 && d <= above && c.Share != max(d, 1e-9) {
+				t.Fatalf("ceiling %v, want %v as it was drawn", c, d)
+			}
+			above = c.Share
+		}
+		if len(list) != 3 {
+			t.Fatalf("%d ceilings, want 3", len(list))
+		}
+	})
+}
+
+func TestUsageLimitThatPanicsIsLeftOut(t *testing.T) {
+	calls, fails := 0, true
+	q := limited(limitFunc(func(_ *flow.Usage, out []float64) time.Duration {
+		if calls++; fails {
+			panic("no limit")
+		}
+		out[0], out[1], out[2] = .5, .5, .5
+		return 0
+	}))
+	q.Ceilings(seen(nil))
+	q.Ceilings(seen(nil))
+	fails = false
+	if list, _ := q.Ceilings(seen(nil)); len(list) != 3 || list[0].Share != .5 {
+		t.Errorf("after two panics: %v", list)
+	}
+	fails = true
+	for range 9 {
+		if list, _ := q.Ceilings(seen(nil)); len(list) != 0 {
+			t.Errorf("it panics, and yet there are ceilings: %v", list)
+		}
+	}
+	if calls != 6 || q.Panics() != 5 {
+		t.Errorf("%d calls, %d panics, want 6 and 5: three in a row are the last", calls, q.Panics())
+	}
+	s := everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})
+	s.UsageLimit, s.Priorities = limitFunc(func(*flow.Usage, []float64) time.Duration { return 0 }), []int{0}
+	q.Configure(s)
+	if list, _ := q.Ceilings(seen(nil)); len(list) != 1 {
+		t.Errorf("another configuration brings %v, want a ceiling", list)
+	}
+}
+
+func TestCeilingOfAPriority(t *testing.T) {
+	var c flow.Ceilings
+	if c.Of(0) != 1 || c.All() != nil {
+		t.Error("without a list ceilings are not 1")
+	}
+	w := flow.CeilingsWriter{Ceilings: &c}
+	w.Set([]flow.Ceiling{{5, .9}, {0, .5}, {-3, .2}})
+	for priority, want := range map[int]float64{
+		math.MaxInt32: .9, 5: .9, 4: .5, 0: .5, -1: .2, -3: .2, math.MinInt32: .2,
+	} {
+		if got := c.Of(priority); got != want {
+			t.Errorf("priority %d: ceiling %v, want %v", priority, got, want)
+		}
+	}
+	for _, step := range []struct {
+		list  []flow.Ceiling
+		risen bool
+	}{
+		{[]flow.Ceiling{{5, .9}, {0, .5}, {-3, .2}}, false},
+		{[]flow.Ceiling{{5, .9}, {0, .4}, {-3, .2}}, false},
+		{[]flow.Ceiling{{5, .8}, {0, .5}, {-3, .2}}, true},
+		{[]flow.Ceiling{{5, .8}, {0, .5}}, true}, // below 0
+		{nil, true},
+		{[]flow.Ceiling{{0, 1}}, false},
+	} {
+		if risen := w.Set(step.list); risen != step.risen {
+			t.Errorf("%v: risen %t, want %t", step.list, risen, step.risen)
+		}
+	}
+}
+
+func TestTrafficIsBounded(t *testing.T) {
+	var traffic flow.Traffic
+	for priority := range 1000 {
+		traffic.Of(priority).Arrive()
+	}
+	told := 0
+	for priority := range 1000 {
+		if n := traffic.Of(priority).Counts().Arrivals; n == 1 {
+			told++
+		} else if n != 1000-256 {
+			t.Fatalf("priority %d: %d arrivals, want those of all that are not told apart", priority, n)
+		}
+	}
+	if told != 256 {
+		t.Errorf("%d priorities are told apart, want 256", told)
+	}
+}
