@@ -1,5 +1,6 @@
 // Package demo plays a chat load to four unequal simulated servers, through a picker and a proxy before it, and
-// compares how soon the answers begin with the default configuration and with random picking.
+// compares how soon the answers begin with the default configuration and with random picking. It also plays more load
+// than servers bear, with flow control and without.
 //
 // It owns the servers, the load, the built-in proxy and what is shown of a run. It never makes the picker, nor an
 // Envoy: its caller brings them.
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox-epp/signalbox/adapters/lab/vllm"
 )
 
 // randomPicking is the configuration that the default is measured against.
@@ -101,7 +104,7 @@ type run struct {
 
 // measure plays the load on fresh servers.
 func (c *Config) measure(ctx context.Context, r run) (_ *state, err error) {
-	s, err := newStack(ctx, c.World, c.Seed, r.config)
+	s, err := newStack(ctx, c.World, servers(c.Seed), r.config)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +166,11 @@ func (s *stack) state(p *player, state *state, began time.Time) error {
 }
 
 // Stay plays no load: it says how to send requests of one's own, and serves them until ctx is done.
-func (c *Config) Stay(ctx context.Context) (err error) {
-	s, err := newStack(ctx, c.World, c.Seed, "")
+func (c *Config) Stay(ctx context.Context) error { return c.stay(ctx, servers(c.Seed), "", "") }
+
+// stay adds flags to the curl line that it prints.
+func (c *Config) stay(ctx context.Context, servers []vllm.Config, config, flags string) (err error) {
+	s, err := newStack(ctx, c.World, servers, config)
 	if err != nil {
 		return err
 	}
@@ -174,9 +180,9 @@ func (c *Config) Stay(ctx context.Context) (err error) {
 			s.configs[i].PrefillTokensPerSecond, s.configs[i].Adapters)
 	}
 	admin := "http://" + s.picker.Admin()
-	fmt.Fprintf(c.Out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"+
+	fmt.Fprintf(c.Out, "\nSend a request:\n  curl -i %s/v1/chat/completions -H 'Content-Type: application/json'%s \\\n"+
 		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Which way does this train "+
-		"go?\"}],\"max_tokens\":32}'\n", s.url, baseModel)
+		"go?\"}],\"max_tokens\":32}'\n", s.url, flags, baseModel)
 	fmt.Fprintf(c.Out, "\nAsk why it went where it went; ID is the answer's x-signalbox-request-id:\n  %s explain ID "+
 		"--addr %s\n", os.Args[0], admin)
 	fmt.Fprintf(c.Out, "\nMetrics are at %s/metrics. Interrupt to end.\n", admin)

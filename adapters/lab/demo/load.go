@@ -23,6 +23,8 @@ const (
 	tokenBytes             = 4    // of the simulated servers
 )
 
+const reasonHeader = "x-llm-d-request-dropped-reason" // why Signalbox refused
+
 // conversation is what one user says, and when.
 type conversation struct {
 	Start  time.Duration // since the load began
@@ -90,11 +92,46 @@ func countTurns(load []conversation) int {
 	return n
 }
 
+// asker sends requests to one proxy.
+type asker struct {
+	url    string
+	client *http.Client
+}
+
+// newAsker keeps so many connections open at most while nobody uses them.
+func newAsker(url string, connections int) asker {
+	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
+	return asker{url, &http.Client{Transport: transport}}
+}
+
+// question is a chat request with a streamed answer.
+type question struct {
+	model  string
+	said   []chatMessage
+	tokens int         // of the answer
+	header http.Header // more of them
+}
+
+// reply is the answer to a question.
+type reply struct {
+	text   string
+	first  time.Time // when its first text came; zero = none did
+	tokens int       // as the server counts them, without the prompt; 0 = it did not say
+}
+
+// refusal is an answer with another status than 200.
+type refusal struct {
+	status int
+	reason string // of Signalbox; "" = it was somebody else who refused
+	text   string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("status %d %s: %s", r.status, r.reason, r.text) }
+
 // player sends a load, and keeps what became of it.
 type player struct {
-	url    string
+	asker
 	lora   string // address of the server that has the adapters
-	client *http.Client
 	places chan struct{}
 
 	mu      sync.Mutex
@@ -104,10 +141,7 @@ type player struct {
 }
 
 func newPlayer(url, lora string) *player {
-	return &player{
-		url: url, lora: lora, places: make(chan struct{}, openRequests),
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: openRequests, DisableCompression: true}},
-	}
+	return &player{asker: newAsker(url, openRequests), lora: lora, places: make(chan struct{}, openRequests)}
 }
 
 // play returns when every conversation has ended, or ctx has.
@@ -168,58 +202,68 @@ func (p *player) ask(ctx context.Context, model string, said []chatMessage, toke
 	p.tally.Sent++
 	p.mu.Unlock()
 	began := time.Now()
-	answer, first, err := p.exchange(ctx, model, said, tokens)
+	q := question{model: model, said: said, tokens: tokens}
+	if model != baseModel {
+		q.header = http.Header{http.CanonicalHeaderKey(ServersHeader): {p.lora}}
+	}
+	answer, err := p.exchange(ctx, q)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case err == nil:
 		p.tally.Done++
-		p.ttft = append(p.ttft, first.Sub(began))
+		p.ttft = append(p.ttft, answer.first.Sub(began))
 	case ctx.Err() != nil:
 		p.tally.Cut++
-		if first.IsZero() {
-			first = time.Now()
-		}
-		p.ttft = append(p.ttft, first.Sub(began))
+		p.ttft = append(p.ttft, answer.waited(began))
 	default:
 		p.tally.Failed++
 		if p.problem == nil {
 			p.problem = err
 		}
 	}
-	return answer, err == nil
+	return answer.text, err == nil
 }
 
-func (p *player) exchange(ctx context.Context, model string, said []chatMessage, tokens int) (string, time.Time,
-	error) {
+// waited is the time to the first token, or until now if there was none.
+func (r *reply) waited(began time.Time) time.Duration {
+	if r.first.IsZero() {
+		return time.Since(began)
+	}
+	return r.first.Sub(began)
+}
+
+// exchange fails with a *refusal if the answer is one.
+func (a *asker) exchange(ctx context.Context, q question) (reply, error) {
 	body, err := json.Marshal(map[string]any{
-		"model": model, "messages": said, "stream": true, "max_tokens": tokens, "ignore_eos": true,
+		"model": q.model, "messages": q.said, "max_tokens": q.tokens, "ignore_eos": true,
+		"stream": true, "stream_options": map[string]bool{"include_usage": true},
 	})
 	if err != nil {
-		return "", time.Time{}, err
+		return reply{}, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
-		return "", time.Time{}, err
+		return reply{}, err
+	}
+	if q.header != nil {
+		r.Header = q.header.Clone()
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if model != baseModel {
-		r.Header.Set(ServersHeader, p.lora)
-	}
-	answer, err := p.client.Do(r)
+	answer, err := a.client.Do(r)
 	if err != nil {
-		return "", time.Time{}, err
+		return reply{}, err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return "", time.Time{}, fmt.Errorf("status %d: %s", answer.StatusCode, text)
+		return reply{}, &refusal{answer.StatusCode, answer.Header.Get(reasonHeader), string(text)}
 	}
 	return readAnswer(answer.Body)
 }
 
-// readAnswer reads server-sent events up to [DONE], and says when the first one with text came.
-func readAnswer(body io.Reader) (text string, first time.Time, err error) {
+// readAnswer reads server-sent events up to [DONE].
+func readAnswer(body io.Reader) (got reply, err error) {
 	var b strings.Builder
 	lines := bufio.NewScanner(body)
 	for lines.Scan() {
@@ -230,7 +274,8 @@ func readAnswer(body io.Reader) (text string, first time.Time, err error) {
 		if string(data) == "[DONE]" {
 			// The rest is read too, or the connection could not be used again.
 			_, err := io.Copy(io.Discard, body)
-			return b.String(), first, err
+			got.text = b.String()
+			return got, err
 		}
 		var event struct {
 			Choices []struct {
@@ -238,19 +283,23 @@ func readAnswer(body io.Reader) (text string, first time.Time, err error) {
 					Content string `json:"content"`
 				} `json:"delta"`
 			} `json:"choices"`
+			Usage struct {
+				CompletionTokens int `json:"completion_tokens"`
+			} `json:"usage"`
 		}
 		if err := json.Unmarshal(data, &event); err != nil {
-			return "", first, fmt.Errorf("event %.100q: %w", data, err)
+			return got, fmt.Errorf("event %.100q: %w", data, err)
 		}
+		got.tokens = max(got.tokens, event.Usage.CompletionTokens)
 		for _, c := range event.Choices {
-			if first.IsZero() && c.Delta.Content != "" {
-				first = time.Now()
+			if got.first.IsZero() && c.Delta.Content != "" {
+				got.first = time.Now()
 			}
 			b.WriteString(c.Delta.Content)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return "", first, err
+		return got, err
 	}
-	return "", first, io.ErrUnexpectedEOF
+	return got, io.ErrUnexpectedEOF
 }

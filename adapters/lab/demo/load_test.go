@@ -59,23 +59,26 @@ func TestDemoLoadFollowsItsSeed(t *testing.T) {
 
 func TestReadAnswer(t *testing.T) {
 	const role = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"
+	const usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":2}}\n\n"
 	const word = "data: {\"choices\":[{\"delta\":{\"content\":\" ha\"}}]}\n\n"
 	for name, c := range map[string]struct {
 		body, text string
 		first, ok  bool
+		tokens     int
 	}{
-		"two words":        {role + word + word + "data: [DONE]\n\n", " ha ha", true, true},
-		"no word":          {role + "data: [DONE]\n\n", "", false, true},
-		"cut":              {role + word, "", true, false},
-		"cut before words": {role, "", false, false},
-		"empty":            {"", "", false, false},
-		"broken event":     {"data: {\n\n", "", false, false},
+		"two words":        {role + word + word + "data: [DONE]\n\n", " ha ha", true, true, 0},
+		"no word":          {role + "data: [DONE]\n\n", "", false, true, 0},
+		"usage":            {role + word + usage + "data: [DONE]\n\n", " ha", true, true, 2},
+		"cut":              {role + word, "", true, false, 0},
+		"cut before words": {role, "", false, false, 0},
+		"empty":            {"", "", false, false, 0},
+		"broken event":     {"data: {\n\n", "", false, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, first, err := readAnswer(strings.NewReader(c.body))
-			if text != c.text || first.IsZero() == c.first || (err == nil) != c.ok {
-				t.Errorf("%q: got %q, first token seen %v, error %v; want %q, %v, ok %v", c.body, text, !first.IsZero(),
-					err, c.text, c.first, c.ok)
+			got, err := readAnswer(strings.NewReader(c.body))
+			if got.text != c.text || got.first.IsZero() == c.first || got.tokens != c.tokens || (err == nil) != c.ok {
+				t.Errorf("%q: got %+v, error %v; want %q, first token seen %v, %d tokens, ok %v",
+					c.body, got, err, c.text, c.first, c.tokens, c.ok)
 			}
 		})
 	}

@@ -59,8 +59,8 @@ type stack struct {
 }
 
 // newStack starts servers, the picker with the given configuration ("" = the default), and the proxy.
-func newStack(ctx context.Context, w World, seed uint64, config string) (_ *stack, err error) {
-	s := &stack{configs: servers(seed)}
+func newStack(ctx context.Context, w World, servers []vllm.Config, config string) (_ *stack, err error) {
+	s := &stack{configs: servers}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())

@@ -50,8 +50,16 @@ func (s *state) describeTTFT(all []time.Duration) {
 	for _, d := range sorted {
 		sum += d
 	}
-	rank := func(part float64) time.Duration { return sorted[int(math.Ceil(part*float64(len(sorted))))-1] }
-	s.TTFTMean, s.TTFTP50, s.TTFTP95 = sum/time.Duration(len(sorted)), rank(0.5), rank(0.95)
+	s.TTFTMean = sum / time.Duration(len(sorted))
+	s.TTFTP50, s.TTFTP95 = percentile(sorted, 0.5), percentile(sorted, 0.95)
+}
+
+// percentile is the nearest rank of what is in order; 0 = there is nothing.
+func percentile(sorted []time.Duration, part float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(math.Ceil(part*float64(len(sorted))))-1]
 }
 
 // hitRatio is the part of prompt tokens that the servers found in their prefix caches, 0 to 1;
@@ -65,6 +73,12 @@ func (s *state) hitRatio() float64 {
 }
 
 func ratio(part, whole uint64) float64 { return float64(part) / float64(whole) }
+
+// view is what a display shows.
+type view interface {
+	line() string  // without an end of line
+	table() string // of whole lines
+}
 
 // display shows a run: a table that is drawn over itself on a terminal, else a line now and then.
 type display struct {
@@ -94,27 +108,27 @@ func newDisplay(out io.Writer, plain bool) *display {
 }
 
 // show draws what has come to be, if the last time is long enough ago.
-func (d *display) show(s *state) {
+func (d *display) show(v view) {
 	if time.Since(d.last) < d.every {
 		return
 	}
 	d.last = time.Now()
 	if !d.live {
-		fmt.Fprintln(d.out, stateLine(s))
+		fmt.Fprintln(d.out, v.line())
 		return
 	}
-	d.draw(s)
+	d.draw(v)
 }
 
 // end draws the whole table for the last time.
-func (d *display) end(s *state) {
-	d.draw(s)
+func (d *display) end(v view) {
+	d.draw(v)
 	fmt.Fprintln(d.out)
 	d.height, d.last = 0, time.Time{}
 }
 
-func (d *display) draw(s *state) {
-	text := stateTable(s)
+func (d *display) draw(v view) {
+	text := v.table()
 	if d.live {
 		text = narrow(text, d.width())
 	}
@@ -137,8 +151,8 @@ func narrow(text string, columns int) string {
 	return b.String()
 }
 
-// stateLine is a run in one line.
-func stateLine(s *state) string {
+// line is a run in one line.
+func (s *state) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %4.0fs  %d/%d done", s.Title, s.Elapsed.Seconds(), s.Done, s.Planned)
 	if s.Failed+s.Cut > 0 {
@@ -152,8 +166,8 @@ func stateLine(s *state) string {
 	return b.String()
 }
 
-// stateTable is a run in full.
-func stateTable(s *state) string {
+// table is a run in full.
+func (s *state) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s   %.0f s   %d of %d requests done, %d open, %d failed, %d cut\n", s.Title, s.Elapsed.Seconds(),
 		s.Done, s.Planned, s.Sent-s.Done-s.Failed-s.Cut, s.Failed, s.Cut)

@@ -88,7 +88,7 @@ func TestDisplayDrawsOverItself(t *testing.T) {
 }
 
 func TestWhatIsNotMeasuredIsADash(t *testing.T) {
-	if got := stateLine(&state{Title: "x"}); !strings.Contains(got, "TTFT mean - p95 -  hits -  pick -") {
+	if got := (&state{Title: "x"}).line(); !strings.Contains(got, "TTFT mean - p95 -  hits -  pick -") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -18,14 +18,18 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/demo"
 )
 
-// demoLongest is the longest load of one run, so that two runs with their ends take less than 90 s.
-const demoLongest = 25 * time.Second
+// The longest loads, so that two runs, or one overload, take less than 90 s with their ends.
+const (
+	demoLongest     = 25 * time.Second
+	overloadLongest = time.Minute
+)
 
 type demoOptions struct {
 	demo.Config
 	envoy     bool
 	bootstrap string
 	serve     bool
+	overload  bool
 }
 
 func newDemo() *cobra.Command {
@@ -35,8 +39,12 @@ func newDemo() *cobra.Command {
 		Short: "Simulated servers, Signalbox, and a load: the default against random picking",
 		Long: "Play a chat load through Signalbox to four unequal simulated servers, twice: with the default " +
 			"configuration, then with random picking. The exit status is 0 if the default's mean time to first " +
-			"token is at least 20 % shorter, else 1.",
-		Example: "  signalbox demo\n  signalbox demo --serve",
+			"token is at least 20 % shorter, else 1.\n\n" +
+			"With --overload, two tenants send chat and batches, twice as much as two small servers bear, at the " +
+			"same time to a Signalbox with flow control and to one without, and a table shows both. The exit status " +
+			"is 0 if all of the chat was served with flow control, its p99 of the time to first token is half as " +
+			"long at most, and the servers gave at least 90 % of the tokens, else 1.",
+		Example: "  signalbox demo\n  signalbox demo --serve\n  signalbox demo --overload",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
@@ -45,18 +53,24 @@ func newDemo() *cobra.Command {
 	}
 	f := c.Flags()
 	f.Uint64Var(&o.Seed, "seed", 1, "decides the load; the same in both runs")
-	f.DurationVar(&o.Length, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s")
+	f.DurationVar(&o.Length, "duration", 15*time.Second, "how long new conversations begin, in each run, up to 25s; "+
+		"up to 1m with --overload")
 	f.BoolVar(&o.envoy, "envoy", false, "use a real Envoy ($ENVOY, PATH or .envoy/envoy) instead of the built-in proxy")
 	f.StringVar(&o.bootstrap, "envoy-bootstrap", "deploy/envoy/original-dst.yaml",
 		"bootstrap that --envoy starts Envoy with; its addresses are replaced")
 	f.BoolVar(&o.serve, "serve", false, "no load: stay up for requests of yours, until interrupted")
+	f.BoolVar(&o.overload, "overload", false, "more load than the servers bear, with flow control and without")
 	f.BoolVar(&o.Plain, "plain", false, "plain lines on a terminal too")
 	return c
 }
 
 func (o *demoOptions) run(ctx context.Context) error {
-	if o.Length <= 0 || o.Length > demoLongest {
-		return fmt.Errorf("--duration: got %v, want more than 0, %v at most", o.Length, demoLongest)
+	longest, play, stay := demoLongest, o.Compare, o.Stay
+	if o.overload {
+		longest, play, stay = overloadLongest, o.Overload, o.StayOverloaded
+	}
+	if o.Length <= 0 || o.Length > longest {
+		return fmt.Errorf("--duration: got %v, want more than 0, %v at most", o.Length, longest)
 	}
 	o.Picker = startForDemo
 	if o.envoy {
@@ -67,9 +81,9 @@ func (o *demoOptions) run(ctx context.Context) error {
 		o.Proxy = proxy.start
 	}
 	if o.serve {
-		return o.Stay(ctx)
+		return stay(ctx)
 	}
-	won, err := o.Compare(ctx)
+	won, err := play(ctx)
 	if err == nil && !won {
 		return exitError(1)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -78,13 +79,74 @@ func TestDemoPlaysTheLoad(t *testing.T) {
 	}
 }
 
-func TestDemoEndsWithItsContext(t *testing.T) {
+// TestDemoOverloads reads off what the demo prints that both sides had the same requests, that requests waited where
+// they should, and that no request is missing.
+func TestDemoOverloads(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err := newDemoOptions(io.Discard, 20*time.Second).run(ctx)
-	if err == nil || err.Error() != "interrupted" {
-		t.Errorf("got %v, want interrupted", err)
+	var out bytes.Buffer
+	o := newDemoOptions(&out, 3*time.Second)
+	o.overload = true
+	var quiet exitError
+	// so short a load need not show what flow control is for
+	if err := o.run(t.Context()); err != nil && !errors.As(err, &quiet) {
+		t.Fatal(err)
+	}
+	numbers := func(pattern string) (all []int) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(out.String(), -1) {
+			for _, digits := range m[1:] {
+				n, err := strconv.Atoi(digits)
+				if err != nil {
+					t.Fatalf("%q in %q is no number", digits, m[0])
+				}
+				all = append(all, n)
+			}
+		}
+		return all
+	}
+	planned, sent, ended := numbers(`(\d+) requests in 3s`)[0], 0, [2]int{}
+	flows := numbers(`(?m)^ *\S+ (?:chat|batch) +(\d+) +\| +(\d+) +(\d+) .*\| +(\d+) +(\d+) `)
+	if len(flows) != 4*5 {
+		t.Fatalf("numbers of flows: got %v, want five of each of four\n%s", flows, out.String())
+	}
+	for f := range slices.Chunk(flows, 5) {
+		sent += f[0]
+		ended[0] += f[1] + f[2]
+		ended[1] += f[3] + f[4]
+	}
+	if want := [2]int{planned, planned}; planned == 0 || sent != planned || ended != want {
+		t.Errorf("%d requests: %d sent, %v served or refused", planned, sent, ended)
+	}
+	for pattern, want := range map[string][]int{
+		`cut +(\d+) +(\d+)`: {0, 0}, `failed +(\d+) +(\d+)`: {0, 0},
+		`: (\d+) wait in Signalbox, (\d+) in servers, (\d+) run`: make([]int, 6),
+	} {
+		if got := numbers(pattern); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", pattern, got, want)
+		}
+	}
+	here := numbers(`most waiting in Signalbox +(\d+) +(\d+)`)
+	there := numbers(`most waiting in servers +(\d+) +(\d+)`)
+	if here[0] == 0 || here[1] != 0 || there[1] == 0 {
+		t.Errorf("most waiting in Signalbox %v, in servers %v; want some in Signalbox with flow control alone", here,
+			there)
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+}
+
+func TestDemoEndsWithItsContext(t *testing.T) {
+	for _, overload := range []bool{false, true} {
+		t.Run(fmt.Sprint("overload ", overload), func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			o := newDemoOptions(io.Discard, 20*time.Second)
+			o.overload = overload
+			if err := o.run(ctx); err == nil || err.Error() != "interrupted" {
+				t.Errorf("got %v, want interrupted", err)
+			}
+		})
 	}
 }
 
@@ -107,12 +169,18 @@ func (l *lockedBuffer) String() string {
 }
 
 func TestDemoStaysUpAndExplains(t *testing.T) {
+	for name, overload := range map[string]bool{"chat": false, "overload": true} {
+		t.Run(name, func(t *testing.T) { staysUpAndExplains(t, overload) })
+	}
+}
+
+func staysUpAndExplains(t *testing.T, overload bool) {
 	defer goleak.VerifyNone(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out lockedBuffer
 	serving := newDemoOptions(&out, time.Second)
-	serving.serve = true
+	serving.serve, serving.overload = true, overload
 	ended := make(chan error, 1)
 	go func() { ended <- serving.run(ctx) }()
 	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(out.String(), "Interrupt to end."); {
@@ -127,26 +195,16 @@ func TestDemoStaysUpAndExplains(t *testing.T) {
 		}
 		return m[1]
 	}
-	r, err := http.NewRequest(http.MethodPost, find(`curl -i (\S+)`), strings.NewReader(find(`-d '(.*)'`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close = true
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, answer.Body)
-	_ = answer.Body.Close()
+	status, id := postWith(t, find(`curl -i (\S+)`), find(`-d '(.*)'`),
+		regexp.MustCompile(`-H '(\S+): (\S+)'`).FindAllStringSubmatch(out.String(), -1))
 	var explained strings.Builder
-	id := answer.Header.Get("x-signalbox-request-id")
 	explain := newRoot()
 	explain.SetArgs([]string{"explain", id, "--addr", find(`--addr (\S+)`)})
 	explain.SetOut(&explained)
-	err = explain.ExecuteContext(ctx)
-	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(explained.String(), "demo-model") {
-		t.Errorf("status %d; explain %s: %v\n%s", answer.StatusCode, id, err, explained.String())
+	err := explain.ExecuteContext(ctx)
+	if err != nil || status != http.StatusOK || !strings.Contains(explained.String(), "demo-model") ||
+		strings.Contains(explained.String(), "priority 10") != overload {
+		t.Errorf("status %d; explain %s: %v\n%s", status, id, err, explained.String())
 	}
 	rings := read(t, find(`--addr (\S+)`)+"/debug/rings")
 	if !strings.Contains(rings, "RequestArrived") || !strings.Contains(rings, "ScrapeFinished") {
@@ -156,6 +214,26 @@ func TestDemoStaysUpAndExplains(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("interrupted: got %v, want no error", err)
 	}
+}
+
+// postWith posts a body with such headers, reads the whole answer, and returns its status and the id of the request.
+func postWith(t *testing.T, url, body string, headers [][]string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	for _, header := range headers {
+		r.Header.Set(header[1], header[2])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode, answer.Header.Get("x-signalbox-request-id")
 }
 
 // read is what a page says.
@@ -224,5 +302,9 @@ func TestDemoFlags(t *testing.T) {
 			!strings.Contains(err.Error(), "--duration") {
 			t.Errorf("duration %s: got %v, want an error about --duration", d, err)
 		}
+	}
+	o := newDemoOptions(io.Discard, overloadLongest+1)
+	if o.overload = true; o.run(t.Context()) == nil {
+		t.Errorf("overload: a duration of %s was accepted", o.Length)
 	}
 }
