@@ -107,7 +107,7 @@ func TestWindowBoundsLoad(t *testing.T) {
 	s.queueing = &flow.Settings{Default: flow.BandSettings{TTL: turnLimit}}
 	s.plan.HaveWait(windowed{}, schedule.Step{Name: "windows"})
 	for _, e := range s.pool.Snapshot().Endpoints {
-		endpoints.WindowWriter{Endpoint: e}.SetWindow(1, 0)
+		endpoints.WindowWriter{Endpoint: e}.SetWindow(endpoints.Room{Requests: 1})
 	}
 	release := s.fill()
 	s.play()

@@ -40,20 +40,20 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 	case messages.FirstTokenTimed:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
 			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt}
-			e.window.FirstToken(ctx.Now(), first, e.load())
+			e.window.FirstToken(ctx.Now(), first, a.load(e))
 		})
 	case messages.ServiceEnded:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
 			if m.Refused {
-				e.window.Refused(ctx.Now(), e.load())
+				e.window.Refused(ctx.Now(), a.load(e))
 				return
 			}
-			e.window.Ended(ctx.Now(), e.load())
+			e.window.Ended(ctx.Now(), a.load(e))
 		})
 	case messages.SampleTaken:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
 			if s, ok := e.sample(); ok {
-				e.window.Sampled(ctx.Now(), s, e.load())
+				e.window.Sampled(ctx.Now(), s, a.load(e))
 			}
 		})
 	}
@@ -71,7 +71,8 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	if _, learned := e.Window(); learned && limits == before {
 		return
 	}
-	endpoints.WindowWriter{Endpoint: e.Endpoint}.SetWindow(limits.Requests, limits.Tokens)
+	endpoints.WindowWriter{Endpoint: e.Endpoint}.SetWindow(
+		endpoints.Room{Requests: limits.Requests, Tokens: limits.Tokens, Found: limits.Found})
 	a.metrics.changed(e.window.Why().Cause)
 	if limits.Requests > before.Requests || limits.Tokens > before.Tokens {
 		a.bell.Ring()
@@ -92,8 +93,9 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 	if e == nil {
 		return nil
 	}
-	room, learned := e.Window()
-	known := &endpoint{e, window.New(ctx.Now(), window.Limits{Requests: room.Requests, Tokens: room.Tokens}, learned)}
+	room, _ := e.Window()
+	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
+	known := &endpoint{e, window.New(ctx.Now(), inForce)}
 	a.known[id] = known
 	return known
 }
@@ -111,9 +113,9 @@ func (a *Window) forget(now *endpoints.Snapshot) {
 	}
 }
 
-func (e *endpoint) load() window.Load {
+func (a *Window) load(e *endpoint) window.Load {
 	c := e.Counters()
-	return window.Load{Requests: c.Inflight, Tokens: c.Tokens}
+	return window.Load{Requests: c.Inflight, Tokens: c.Tokens, Held: a.bell.Line.Waits()}
 }
 
 func (e *endpoint) sample() (window.Sample, bool) {

@@ -10,6 +10,7 @@ var Types = map[string]func() flow.UsageLimit{
 	"priority-holdback-policy": func() flow.UsageLimit {
 		return &PriorityHoldback{MaxCeiling: 1, Domain: byRank, Shape: linear}
 	},
+	"reserve-policy":                 func() flow.UsageLimit { return new(Reserve) },
 	"soft-reflective-ceiling-policy": func() flow.UsageLimit { return new(SoftReflective) },
 	"static-usage-limit-policy":      func() flow.UsageLimit { return &Static{Threshold: 1} },
 }

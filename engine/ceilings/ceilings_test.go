@@ -132,3 +132,41 @@ func TestParameters(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// coming returns what bands are shown to which so many requests come in a second, while so many leave and run in all.
+func coming(leaving float64, inflight int64, arrivals ...float64) *flow.Usage {
+	in := usage(1, 0)
+	for i, rate := range arrivals {
+		b := flow.BandUsage{Priority: -i, Rates: flow.Rates{Arrivals: rate}}
+		if i == 0 {
+			b.Rates.Dispatches, b.Inflight = leaving, inflight
+		}
+		in.Bands = append(in.Bands, b)
+	}
+	return in
+}
+
+func TestReserve(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   *flow.Usage
+		want []float64
+	}{
+		"one band":                  {coming(10, 100, 10), []float64{1}},
+		"none of the higher comes":  {coming(10, 100, 0, 10), []float64{1, 1}},
+		"a third of what leaves":    {coming(30, 250, 10, 50), []float64{1, 1 - 5./250}},
+		"few places":                {coming(30, 20, 10, 50), []float64{1, .9}},
+		"more come than leave":      {coming(10, 1000, 50, 50), []float64{1, 1 - 51./1000}},
+		"nothing runs":              {coming(0, 0, 50, 50), []float64{1, 1}},
+		"nothing has left so far":   {coming(0, 1000, 50, 50), []float64{1, 1 - 51./1000}},
+		"the sum of higher ones":    {coming(30, 1000, 5, 5, 9), []float64{1, 1 - 3./1000, 1 - 5./1000}},
+		"rare ones need few places": {coming(50, 500, .5, 9), []float64{1, 1 - 2./500}},
+	} {
+		got, again := ask(new(Reserve), c.in)
+		if d := cmp.Diff(c.want, got, cmpopts.EquateApprox(0, 1e-9)); d != "" || again != 0 {
+			t.Errorf("%s: again after %v; want -, got +:\n%s", name, again, d)
+		}
+	}
+	if err := new(Reserve).Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -130,8 +130,12 @@ func (l *loader) flowControl(doc *document) {
 		}
 		seen[b.Priority] = true
 	}
+	limits := usageLimitTypes
+	if x := l.from.gate.detector; x != nil && x.typ == gateDetector {
+		limits = append([]string{reservePolicy}, limits...)
+	}
 	q.usageLimit = policy[flow.UsageLimit](l, "flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef,
-		usageLimitTypes)
+		limits)
 	if l.gated {
 		if s.EnableEviction {
 			l.Fail("flowControl.enableEviction", "has no effect yet, only false does")

@@ -40,6 +40,11 @@ func TestLoadFlowControl(t *testing.T) {
 	}{
 		"the gate alone": {gateOn, flow.Settings{
 			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
+			Without: time.Minute, Priorities: []int{0}, UsageLimit: new(ceilings.Reserve),
+		}},
+		"a detector of thresholds": {gateOn + "plugins: [{type: concurrency-detector}]\n" +
+			"flowControl: {saturationDetector: {pluginRef: concurrency-detector}}\n", flow.Settings{
+			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
 			Without: time.Minute, Priorities: []int{0},
 		}},
 		"all of it": {gateOn + `plugins:

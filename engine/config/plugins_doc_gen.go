@@ -177,6 +177,7 @@ var pluginDocs = []Family{
 			{Name: "domain", Kind: "string", Default: "\"rank\"", Text: "Says where a priority stands between the lowest and the highest: by its rank, in equal steps, or by its value.", Effect: ""},
 			{Name: "shape", Kind: "string", Default: "\"linear\"", Text: "How ceilings rise from the lowest to the highest priority: linear.", Effect: ""},
 		}},
+		{Type: "reserve-policy", Text: "Keeps a few places free for requests of higher priorities: as many as these need so that about one in two hundred does not find one, by how many of them come and how many requests end in a second. While none of a higher priority come, it keeps nothing back."},
 		{Type: "soft-reflective-ceiling-policy", Text: "Lets lower priorities through the more slowly the fuller the pool is. Of n priorities, that of rank i, 0 the highest, is served as usual while the saturation is below 1 - i * saturation / (n - 1). From there on its requests go to servers that are less full than that, and to all others only from time to time: for a hundredth of a second in each s / (1 - s) hundredths, s being the saturation. While the pool is saturated they go to no others. The highest priority is never held back."},
 		{Type: "static-usage-limit-policy", Text: "Lets requests of every priority fill the servers to the same degree.", Parameters: []Parameter{
 			{Name: "threshold", Kind: "number", Default: "1", Text: "That degree, above 0, at most 1: with 0.8 a server has room until it is four fifths full, as the saturation detector has it.", Effect: ""},

@@ -16,6 +16,7 @@ const (
 
 	defaultDetector = "utilization-detector"
 	gateDetector    = "learning-detector" // with the feature gate flowControl on
+	reservePolicy   = "reserve-policy"    // the usage limit with that detector
 )
 
 // profiles returns the profiles of a file.

@@ -1,7 +1,6 @@
 package detectors
 
 import (
-	"math"
 	"slices"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -16,7 +15,7 @@ import (
 // their windows; from 1 on, requests of negative priority are refused with status 429. In a profile it is a filter,
 // which keeps the servers that are below their window, and all of them if there are none.
 type Learning struct {
-	requests, tokens, window, windowTokens attributes.NumberSlot
+	requests, tokens, window attributes.NumberSlot
 }
 
 // Validate returns nil: there are no parameters.
@@ -27,7 +26,6 @@ func (d *Learning) Declare(r *attributes.Reader) {
 	d.requests = r.Number(attributes.InflightRequests.Name, "")
 	d.tokens = r.Number(attributes.InflightTokens.Name, "")
 	d.window = r.Number(attributes.WindowRequests.Name, "")
-	d.windowTokens = r.Number(attributes.WindowTokens.Name, "")
 }
 
 // Learns has pages be read for what a window is learned from, where there are any.
@@ -55,19 +53,24 @@ func (*Learning) Bounds(ceiling float64) endpoints.Room {
 	return endpoints.Room{Learned: true, Share: ceiling}
 }
 
-// Room keeps the servers that are below their window, as far as the ceiling goes.
+// Room keeps the servers that are below their window, as far as the ceiling goes. While some of them would begin with
+// the request at once, it keeps those alone: the last places of a window are for requests that wait at the server.
 func (d *Learning) Room(in *schedule.Input, keep []bool) {
-	requests, window := in.Numbers(d.requests), in.Numbers(d.window)
-	tokens, windowTokens := in.Numbers(d.tokens), in.Numbers(d.windowTokens)
-	for i := range keep {
-		keep[i] = !(requests.At(i) >= part(window.At(i), in)) && !(tokens.At(i) >= part(windowTokens.At(i), in))
+	if d.below(in, keep, min(in.Ceiling(), free)) || in.Ceiling() < free {
+		return
 	}
+	d.below(in, keep, in.Ceiling())
 }
 
-// part returns how much of a window the request may find in use; NaN = any.
-func part(window float64, in *schedule.Input) float64 {
-	if math.IsNaN(window) {
-		return window
+// free is the ceiling of the places of a window at which no request waits at the server.
+const free = 1 - 1e-9
+
+// below keeps the servers that are below the part of their window that a ceiling leaves, and reports whether any is.
+func (d *Learning) below(in *schedule.Input, keep []bool, ceiling float64) bool {
+	requests, tokens := in.Numbers(d.requests), in.Numbers(d.tokens)
+	for i := range keep {
+		room := in.Window(i).Part(ceiling)
+		keep[i] = int(requests.At(i)) < room.Requests && (room.Tokens == 0 || int(tokens.At(i)) < room.Tokens)
 	}
-	return float64(endpoints.Part(int(window), in.Ceiling()))
+	return slices.Contains(keep, true)
 }

@@ -3,6 +3,8 @@ package endpoints
 import (
 	"math"
 	"sync/atomic"
+
+	learned "github.com/signalbox-epp/signalbox/engine/window"
 )
 
 // Counters are the load of an endpoint as this process counts it.
@@ -71,6 +73,7 @@ type Room struct {
 
 	Learned bool    // the endpoint's window bounds its load, and not these numbers
 	Share   float64 // of that window; 0 = all of it
+	Found   bool    // of a window: it is about what the endpoint takes, and a part of it can be kept free
 }
 
 // Part returns the first whole number that is not below a share of a limit, at least 1. What is above a whole number by
@@ -79,13 +82,14 @@ func Part(limit int, share float64) int {
 	return max(int(min(math.Ceil(float64(limit)*share-1e-6), math.MaxInt32)), 1)
 }
 
-// part returns the room up to a share of the bounds; 0 = all of it.
-func (r Room) part(share float64) Room {
-	if share == 0 {
+// Part returns the room up to a share of a window; 0 = all of it. Requests that would wait at the endpoint are in no
+// part of it, nor is one by which a window may be too large.
+func (r Room) Part(share float64) Room {
+	if share == 0 || share >= 1 {
 		return r
 	}
 	if r.Requests > 0 {
-		r.Requests = Part(r.Requests, share)
+		r.Requests = Part(r.Requests-learned.Slack-1, share)
 	}
 	if r.Tokens > 0 {
 		r.Tokens = Part(r.Tokens, share)
@@ -94,7 +98,10 @@ func (r Room) part(share float64) Room {
 }
 
 // window is the learned bound of an endpoint's load, as Room has it. One actor writes it.
-type window struct{ requests, tokens atomic.Int64 }
+type window struct {
+	requests, tokens atomic.Int64
+	found            atomic.Bool // a part of it can be kept free
+}
 
 // FirstWindow is the window of an endpoint of which nothing is known: how many requests it may have in flight.
 const FirstWindow = 16
@@ -105,7 +112,7 @@ func (w *window) room() (Room, bool) {
 	if requests == 0 {
 		return Room{Requests: FirstWindow}, false
 	}
-	return Room{Requests: requests, Tokens: int(w.tokens.Load())}, true
+	return Room{Requests: requests, Tokens: int(w.tokens.Load()), Found: w.found.Load()}, true
 }
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.

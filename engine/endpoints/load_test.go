@@ -182,9 +182,9 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 
 // A share of a window bounds the load as the window does.
 func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
-	for share, want := range map[float64]int{0: 10, 1: 10, .5: 5, .41: 5, 1e-9: 1} {
+	for share, want := range map[float64]int{0: 13, 1: 13, .5: 5, .41: 5, 1e-9: 1} {
 		e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
-		WindowWriter{e}.SetWindow(10, 10_000)
+		WindowWriter{e}.SetWindow(Room{Requests: 13, Tokens: 10_000, Found: true})
 		w, n := LoadWriter{e}, 0
 		for ; n < 20; n++ {
 			if _, ok := w.Take(10, Room{Learned: true, Share: share}); !ok {
@@ -196,7 +196,7 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 		}
 	}
 	e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
-	WindowWriter{e}.SetWindow(10, 1000)
+	WindowWriter{e}.SetWindow(Room{Requests: 10, Tokens: 1000, Found: true})
 	w := LoadWriter{e}
 	if _, ok := w.Take(500, Room{Learned: true, Share: .5}); !ok {
 		t.Error("an idle endpoint has no room")

@@ -42,7 +42,7 @@ func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
 	if room.Learned {
 		window, _ := w.Window()
-		room = window.part(room.Share)
+		room = window.Part(room.Share)
 	}
 	return w.load.take(tokens, room)
 }
@@ -72,9 +72,10 @@ func (w LoadWriter) Proved(picked time.Time, visible bool) {
 type WindowWriter struct{ *Endpoint }
 
 // SetWindow puts a learned bound in force.
-func (w WindowWriter) SetWindow(requests, tokens int) {
-	w.window.requests.Store(int64(requests))
-	w.window.tokens.Store(int64(tokens))
+func (w WindowWriter) SetWindow(r Room) {
+	w.window.requests.Store(int64(r.Requests))
+	w.window.tokens.Store(int64(r.Tokens))
+	w.window.found.Store(r.Found)
 }
 
 // OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.

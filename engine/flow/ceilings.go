@@ -34,6 +34,35 @@ type BandUsage struct {
 	Priority int
 	Waiting  int64 // requests that wait for room
 	Counts
+	Rates Rates
+}
+
+// Rates are how many requests of a priority did what in a second, lately: means over about ten seconds.
+type Rates struct{ Arrivals, Dispatches float64 }
+
+// ratesOver is the time over which Rates are means.
+const ratesOver = 10 * time.Second
+
+// pace is what Rates are worked out from.
+type pace struct {
+	Rates
+	at     time.Time
+	counts Counts
+}
+
+// now brings the rates up to date.
+func (p *pace) now(at time.Time, counts Counts) Rates {
+	past := at.Sub(p.at).Seconds()
+	switch {
+	case p.at.IsZero():
+		p.at, p.counts = at, counts
+	case past >= .1: // many messages come in a moment
+		weight := 1 - math.Exp(-past/ratesOver.Seconds())
+		p.Arrivals += weight * (float64(counts.Arrivals-p.counts.Arrivals)/past - p.Arrivals)
+		p.Dispatches += weight * (float64(counts.Dispatches-p.counts.Dispatches)/past - p.Dispatches)
+		p.at, p.counts = at, counts
+	}
+	return p.Rates
 }
 
 // SaturationReader is a UsageLimit that may read Usage.Saturation.
@@ -153,11 +182,25 @@ func (q *Queues) look(seen Seen) (busy bool) {
 	q.usage.Now, q.usage.Saturation, q.usage.Bands = seen.Now, seen.Saturation, q.usage.Bands[:0]
 	for _, priority := range q.priorities() {
 		same, _ := q.totals(priority)
-		b := BandUsage{priority, same.Requests, seen.Traffic.Of(priority).Counts()}
+		counts := seen.Traffic.Of(priority).Counts()
+		b := BandUsage{priority, same.Requests, counts, q.paceOf(priority).now(seen.Now, counts)}
 		busy = busy || b.Waiting > 0 || b.Inflight > 0
 		q.usage.Bands = append(q.usage.Bands, b)
 	}
 	return busy
+}
+
+// paceOf returns the pace of a priority. Priorities that clients make up by the thousand start anew now and then.
+func (q *Queues) paceOf(priority int) *pace {
+	p := q.paces[priority]
+	if p == nil {
+		if len(q.paces) >= trafficBands {
+			clear(q.paces)
+		}
+		p = new(pace)
+		q.paces[priority] = p
+	}
+	return p
 }
 
 // ask asks the usage limit, and reports whether it answered.

@@ -167,3 +167,40 @@ func TestTrafficIsBounded(t *testing.T) {
 		t.Errorf("%d priorities are told apart, want 256", told)
 	}
 }
+
+// Rates are means over about ten seconds, however often they are asked for.
+func TestUsageLimitSeesRates(t *testing.T) {
+	var got flow.Rates
+	q := limited(limitFunc(func(in *flow.Usage, _ []float64) time.Duration {
+		got = in.Bands[1].Rates
+		return 0
+	}))
+	traffic, at := new(flow.Traffic), start
+	for range 600 { // a minute at 20 and 10 a second
+		at = at.Add(100 * time.Millisecond)
+		traffic.Of(0).Arrive()
+		traffic.Of(0).Arrive()
+		traffic.Of(0).Dispatch()
+		for range 3 {
+			q.Ceilings(flow.Seen{Now: at, Traffic: traffic})
+		}
+	}
+	if math.Abs(got.Arrivals-20) > .5 || math.Abs(got.Dispatches-10) > .5 {
+		t.Errorf("got %+v, want 20 and 10 a second", got)
+	}
+	q.Ceilings(flow.Seen{Now: at.Add(10 * time.Second), Traffic: traffic})
+	if got.Arrivals > 8 || got.Arrivals < 7 {
+		t.Errorf("10 s later: %+v, want arrivals of 20/e", got)
+	}
+}
+
+// Priorities that clients make up take no more memory than there are priorities told apart.
+func TestRatesOfManyPriorities(t *testing.T) {
+	q := limited(limitFunc(func(*flow.Usage, []float64) time.Duration { return 0 }))
+	w := new(waiting)
+	for priority := range 1000 {
+		push(t, q, w.of("a", priority))
+		q.Ceilings(seen(nil))
+		drain(q)
+	}
+}

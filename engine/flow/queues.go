@@ -26,11 +26,14 @@ type limiting struct {
 	shares      []float64
 	ceilings    []Ceiling
 	levels      []int
+	paces       map[int]*pace // by priority
 }
 
 // New returns queues that hold nothing.
 func New(s Settings) *Queues {
-	return &Queues{settings: s, entries: map[messages.RequestID]*Entry{}, builtIn: map[int]bool{}}
+	q := &Queues{settings: s, entries: map[messages.RequestID]*Entry{}, builtIn: map[int]bool{}}
+	q.paces = map[int]*pace{}
+	return q
 }
 
 // Configure brings other settings in force. What waits stays where it is, in its order, also if it is more than new

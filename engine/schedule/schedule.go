@@ -72,6 +72,12 @@ func (in *Input) Awaited(of attributes.NumberSlot, i int) bool {
 	return in.run.view.awaited(of.Index(), in.candidates.place[i])
 }
 
+// Window returns how much load candidate i takes, as was learned.
+func (in *Input) Window(i int) endpoints.Room {
+	window, _ := in.run.view.sources[in.candidates.place[i]].Window()
+	return window
+}
+
 // Picked returns the endpoint that an earlier run ranked first; false = it picked nothing.
 func (in *Input) Picked(r *Result) (Candidate, bool) {
 	if r.Ranked.Len() == 0 {

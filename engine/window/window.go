@@ -22,13 +22,15 @@ import (
 // Load is what was sent to the endpoint and has not ended.
 type Load struct {
 	Requests int
-	Tokens   int // of the requests' prompts, estimated
+	Tokens   int  // of the requests' prompts, estimated
+	Held     bool // more would be sent, but for the room that is kept for requests of higher priority
 }
 
 // Limits bound the load of the endpoint.
 type Limits struct {
-	Requests int // 1 or more
-	Tokens   int // prompt tokens of other requests, below which one may be added; 0 = no bound
+	Requests int  // 1 or more
+	Tokens   int  // prompt tokens of other requests, below which one may be added; 0 = no bound
+	Found    bool // they are about what the endpoint takes; otherwise they grow until work waits there
 }
 
 // Window is what is known of one endpoint.
@@ -47,18 +49,21 @@ type Window struct {
 const (
 	gentle   = 4                      // a window grows by one part in so many at most
 	most     = 1 << 20                // requests, of any window
-	waiting  = 2                      // requests that may wait at the endpoint before the window shrinks
 	underWay = 100 * time.Millisecond // after a change, until the requests that a larger window lets in have arrived
+	patience = 30 * time.Second       // between two changes of a window of which a part is kept free
 	silent   = 10 * time.Second       // without first tokens, after which these tell nothing any more
 )
 
-// New returns the window of an endpoint. inForce are its limits, and learned says whether they were learned before.
-func New(now time.Time, inForce Limits, learned bool) *Window {
+// Slack is how many requests of a window wait at an endpoint that is full, so that it never lacks work.
+const Slack = 2
+
+// New returns the window of an endpoint whose limits these are.
+func New(now time.Time, inForce Limits) *Window {
 	w := &Window{
 		requests: float64(max(inForce.Requests, 1)), tokens: float64(inForce.Tokens), changed: now, from: now,
 		why: Why{Cause: Begun, At: now},
 	}
-	if w.step = w.requests; learned {
+	if w.step = w.requests; inForce.Found {
 		w.found, w.step = w.requests, 0
 	}
 	return w
@@ -66,15 +71,21 @@ func New(now time.Time, inForce Limits, learned bool) *Window {
 
 // Limits returns what is in force.
 func (w *Window) Limits() Limits {
-	return Limits{Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens))}
+	return Limits{Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0}
 }
 
 // Why returns why the limits are what they are.
 func (w *Window) Why() Why { return w.why }
 
-// limits reports whether the window is what bounds the load.
+// limits reports whether the window is what bounds the load. While it still grows, its divided part counts as well.
 func (w *Window) limits(load Load) bool {
-	return float64(load.Requests) >= w.requests-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9
+	return float64(load.Requests) >= w.requests-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 ||
+		w.found == 0 && w.divided(load)
+}
+
+// divided reports whether the window would be what bounds the load, but for a part of it that is kept free.
+func (w *Window) divided(load Load) bool {
+	return load.Held && float64(load.Requests) >= .85*(w.requests-Slack-1)
 }
 
 // FirstToken learns from the first token of a request. load is that at now.
@@ -92,7 +103,7 @@ func (w *Window) judgeFirsts(now time.Time, load Load) {
 	if n < fewFirsts {
 		return
 	}
-	queue, alarm := w.first.queue(now), waiting+w.burst(now)
+	queue, alarm := w.first.queue(now), Slack+w.burst(now)
 	switch {
 	case queue > alarm && w.page.contradicts(now, w.changed.Add(w.first.settling())):
 		w.first.relax()
@@ -127,13 +138,19 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 		w.first.tighten()
 	}
 	switch {
-	case queue > waiting && w.page.waitedBefore && settled:
+	case queue > Slack && w.page.waitedBefore && settled:
 		if w.page.last.CacheUsed >= fullCache {
 			w.shrinkTokens(load, queue)
 		}
 		w.shrink(now, load, queue, Why{Cause: Page, Queue: queue})
-	case queue < 1 && w.limits(load) && (w.first.quiet(now) || w.first.queue(now) <= waiting):
+	case queue >= Slack && w.page.waitedBefore && load.Held && w.found > 0 && !w.limits(load):
+		w.requests = max(w.requests-1, 1) // what is kept free is not there
+		w.change(now, 0, Why{Cause: Page, Queue: queue})
+	case queue >= 1 || !w.first.quiet(now) && w.first.queue(now) > Slack:
+	case w.limits(load):
 		w.grow(now, load, 2, Why{Cause: Page, Queue: queue})
+	case w.divided(load) && now.Sub(w.changed) >= patience: // how much more it takes cannot be seen
+		w.creep(now, Why{Cause: Page, Queue: queue})
 	}
 }
 
@@ -163,16 +180,23 @@ func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
 	if w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 {
 		w.tokens *= 1 + max(step/w.requests, 1./32)
 	}
-	if float64(load.Requests) >= w.requests-1 {
+	if float64(load.Requests) >= w.requests-1 || w.divided(load) {
 		w.requests = min(w.requests+step, most)
 	}
+	w.change(now, step, why)
+}
+
+// creep makes the window a little larger, and more once it is far from what was found.
+func (w *Window) creep(now time.Time, why Why) {
+	step := max(1, math.Abs(w.requests-w.found)/8)
+	w.requests = min(w.requests+step, most)
 	w.change(now, step, why)
 }
 
 // shrink leaves room for the work that does not wait, and for as much that does that the endpoint never lacks
 // work.
 func (w *Window) shrink(now time.Time, load Load, queue float64, why Why) {
-	to := max(1, float64(load.Requests)-queue+waiting, w.requests*least)
+	to := max(1, float64(load.Requests)-queue+Slack, w.requests*least)
 	if to >= w.requests {
 		w.found = w.requests
 		w.first.restart()

@@ -37,7 +37,7 @@ func newScene(t *testing.T, slots int) *scene {
 		T: t, now: began, slots: slots, quick: 100 * time.Millisecond, serves: 4 * time.Second,
 		dice: rand.New(rand.NewPCG(1, 1)),
 	}
-	s.Window = New(s.now, Limits{Requests: 16}, false)
+	s.Window = New(s.now, Limits{Requests: 16})
 	return s
 }
 
@@ -218,8 +218,8 @@ func TestTokens(t *testing.T) {
 // What was learned before a restart of the learner is where it goes on.
 func TestLearnedBefore(t *testing.T) {
 	s := newScene(t, 200)
-	s.Window = New(s.now, Limits{Requests: 190, Tokens: 7}, true)
-	if got := s.Limits(); got != (Limits{Requests: 190, Tokens: 7}) {
+	s.Window = New(s.now, Limits{Requests: 190, Tokens: 7, Found: true})
+	if got := s.Limits(); got != (Limits{Requests: 190, Tokens: 7, Found: true}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -78,8 +78,8 @@ var simFaults = map[string]fault{
 		complaint: "no endpoint was ever ejected",
 	},
 	"scrapers are given no settings": {
-		file: "configuration.go", was: "number: number, scraping: scraping,",
-		is:        "number: number, scraping: messages.Scraping{Metrics: true},",
+		file: "configuration.go", was: "plan: plan, scraping: scraping,",
+		is:        "plan: plan, scraping: messages.Scraping{Metrics: true},",
 		complaint: "no list of models was ever asked for",
 	},
 	"refused requests are told to nothing": {

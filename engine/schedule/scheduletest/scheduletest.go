@@ -189,7 +189,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
 		}
 		if e.Window != (endpoints.Room{}) {
-			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window.Requests, e.Window.Tokens)
+			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
 		}
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
