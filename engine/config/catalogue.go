@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
@@ -166,7 +167,10 @@ func kind(t reflect.Type) string {
 	case t.Kind() == reflect.Slice:
 		return "list of " + kind(t.Elem())
 	case t.Kind() == reflect.Map:
-		return "map of strings"
+		if of, list := strings.CutPrefix(kind(t.Elem()), "list of "); list {
+			return "map of lists of " + of
+		}
+		return "map of " + kind(t.Elem()) + "s"
 	case t.Kind() == reflect.Struct:
 		return "object"
 	case t.Kind() == reflect.Float64:

@@ -68,17 +68,20 @@ func (l *loader) learn(x *instance) {
 	}
 }
 
-// leaveToGate takes the detector out of the profiles that have it as a filter if requests wait for room: the gate asks
-// it before the filters of every profile, and a filter that leaves no server would have the request refused.
+// leaveToGate takes the detector, and those that it is made of, out of the profiles that have it as a filter if
+// requests wait for room: the gate asks it before the filters of every profile, and a filter that leaves no server
+// would have the request refused.
 func (l *loader) leaveToGate(profiles []schedule.Profile) {
 	x := l.from.gate.detector
 	if x == nil || !l.gated {
 		return
 	}
-	for i := range profiles {
-		profiles[i].Filters = slices.DeleteFunc(profiles[i].Filters, func(f schedule.FilterStep) bool {
-			return f.Name == x.name && f.Type == x.typ
-		})
+	for _, x := range append(x.parts, x) {
+		for i := range profiles {
+			profiles[i].Filters = slices.DeleteFunc(profiles[i].Filters, func(f schedule.FilterStep) bool {
+				return f.Name == x.name && f.Type == x.typ
+			})
+		}
 	}
 }
 
@@ -99,7 +102,30 @@ func (l *loader) detectorAt(path string, ref *pluginRef) *instance {
 		l.Fail(path, "%s is of type %s, want a saturation detector, such as %s", x.name, x.typ, defaultDetector)
 		return nil
 	}
+	l.combine(x)
 	return x
+}
+
+// combine has a detector that is made of others find them.
+func (l *loader) combine(x *instance) {
+	of, ok := x.plugin.(schedule.Combined)
+	if !ok || len(x.parts) > 0 {
+		return
+	}
+	of.Combine(func(parameter, name string) schedule.Detector {
+		at := x.path + ".parameters." + parameter
+		found := l.find(at, name)
+		if found == nil {
+			return nil
+		}
+		d, ok := found.plugin.(schedule.Detector)
+		if _, nested := d.(schedule.Combined); !ok || nested {
+			l.Fail(at, "%s is of type %s, want a saturation detector that is not made of others", found.name, found.typ)
+			return nil
+		}
+		x.parts = append(x.parts, found)
+		return d
+	})
 }
 
 // defaultDetector returns the detector of a type that holds if the file names none.

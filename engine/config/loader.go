@@ -66,6 +66,7 @@ type instance struct {
 	used      bool   // something names it, or it always has an effect
 	declared  bool   // reads has what the plugin reads
 	reads     []attributes.Slot
+	parts     []*instance // detectors that it is made of
 }
 
 func (l *loader) load(root *yaml.Node) {

@@ -137,6 +137,23 @@ func TestLoadRefuses(t *testing.T) {
 		"detector without a page": {newHead + "dataLayer: {injectDefaults: false}\nplugins:\n" +
 			"- {type: utilization-detector, name: u}\nflowControl: {saturationDetector: {pluginRef: u}}",
 			"line 5: plugins[0]: u reads waiting-requests, which nothing emits"},
+		"detector of none": {plugin("max-saturation-detector", "detectors: []"),
+			"line 5: plugins[0].parameters.detectors: missing; name the detectors that count"},
+		"detector of a scorer": {newHead + "plugins:\n- {type: queue-scorer}\n" +
+			"- {type: max-saturation-detector, name: m, parameters: {detectors: [queue-scorer]}}\n" +
+			"flowControl: {saturationDetector: {pluginRef: m}}",
+			"line 5: plugins[1].parameters.detectors[0]: queue-scorer is of type queue-scorer, want a saturation " +
+				"detector that is not made of others"},
+		"detector of itself": {newHead + "plugins:\n" +
+			"- {type: max-saturation-detector, name: m, parameters: {detectors: [m]}}\n" +
+			"flowControl: {saturationDetector: {pluginRef: m}}",
+			"line 4: plugins[0].parameters.detectors[0]: m is of type max-saturation-detector, want a saturation"},
+		"detector of nothing": {newHead + "plugins:\n" +
+			"- {type: max-saturation-detector, name: m, parameters: {detectors: [x], stages: {x: [encode]}}}\n" +
+			"flowControl: {saturationDetector: {pluginRef: m}}",
+			"line 4: plugins[0].parameters.detectors[0]: no plugin is named \"x\""},
+		"detector of a stage": {plugin("max-saturation-detector", "detectors: [x], stages: {x: [encode]}"),
+			"line 5: plugins[0].parameters.stages.x[0]: got \"encode\", want prefill or decode"},
 		"concurrency of what": {plugin("concurrency-detector", "concurrencyMode: bytes"),
 			`line 5: plugins[0].parameters.concurrencyMode: got "bytes", want one of [requests tokens hybrid]`},
 		"staleness": {plugin("utilization-detector", "metricsStalenessThreshold: 2"),

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
+	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -28,6 +29,7 @@ const (
 var required = map[reflect.Type][]string{
 	reflect.TypeFor[scorers.EndpointAttribute](): {"attributeKey"},
 	reflect.TypeFor[ceilings.PriorityHoldback](): {"minCeiling"},
+	reflect.TypeFor[detectors.MaxSaturation]():   {"detectors"},
 	reflect.TypeFor[filters.EndpointAttribute](): {"algorithm"},
 	reflect.TypeFor[PrometheusExtractor]():       {"attributes"},
 	reflect.TypeFor[ExtractedAttribute]():        {"name", "metric"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -359,9 +360,10 @@ func value(v reflect.Value) *yaml.Node {
 		return n
 	case reflect.Map:
 		n := mapping()
-		entries := v.Interface().(map[string]string)
-		for _, key := range slices.Sorted(maps.Keys(entries)) {
-			p := pairOf(key, text(entries[key]))
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			p := pairOf(key.String(), value(v.MapIndex(key)))
 			n.Content = append(n.Content, p.key, p.value)
 		}
 		return n

@@ -14,7 +14,8 @@ var Types = map[string]func() schedule.Detector{
 	"concurrency-detector": func() schedule.Detector {
 		return &Concurrency{MaxConcurrency: 100, ConcurrencyMode: requestsMode, MaxTokenConcurrency: 1_000_000}
 	},
-	"learning-detector": func() schedule.Detector { return new(Learning) },
+	"learning-detector":       func() schedule.Detector { return new(Learning) },
+	"max-saturation-detector": func() schedule.Detector { return new(MaxSaturation) },
 	"utilization-detector": func() schedule.Detector {
 		return &Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
 			MetricsStalenessThreshold: 200 * time.Millisecond}

@@ -71,7 +71,7 @@ type Room struct {
 	Requests int // at most; 0 = no bound
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
 
-	Learned bool    // the endpoint's window bounds its load, and not these numbers
+	Learned bool    // the endpoint's window bounds its load, too
 	Share   float64 // of that window; 0 = all of it
 	Found   bool    // of a window: it is about what the endpoint takes, and a part of it can be kept free
 }
@@ -93,6 +93,17 @@ func (r Room) Part(share float64) Room {
 	}
 	if r.Tokens > 0 {
 		r.Tokens = Part(r.Tokens, share)
+	}
+	return r
+}
+
+// and returns the lesser bounds of two.
+func (r Room) and(other Room) Room {
+	if r.Requests == 0 || other.Requests > 0 && other.Requests < r.Requests {
+		r.Requests = other.Requests
+	}
+	if r.Tokens == 0 || other.Tokens > 0 && other.Tokens < r.Tokens {
+		r.Tokens = other.Tokens
 	}
 	return r
 }

@@ -180,6 +180,29 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	is(t, "tokens", l.promptTokens(), 0)
 }
 
+// Where a window and numbers bound the load, the lesser bound holds.
+func TestTakeKeepsToWindowAndNumbers(t *testing.T) {
+	for _, c := range []struct {
+		room Room
+		want int
+	}{
+		{Room{Learned: true, Requests: 3}, 3}, {Room{Learned: true, Requests: 30}, 10},
+		{Room{Learned: true, Tokens: 40}, 4}, {Room{Learned: true, Tokens: 1 << 30}, 10},
+	} {
+		e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
+		WindowWriter{e}.SetWindow(Room{Requests: 10, Tokens: 10_000})
+		w, n := LoadWriter{e}, 0
+		for ; n < 20; n++ {
+			if _, ok := w.Take(10, c.room); !ok {
+				break
+			}
+		}
+		if n != c.want {
+			t.Errorf("%+v: %d requests, want %d", c.room, n, c.want)
+		}
+	}
+}
+
 // A share of a window bounds the load as the window does.
 func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 	for share, want := range map[float64]int{0: 13, 1: 13, .5: 5, .41: 5, 1e-9: 1} {

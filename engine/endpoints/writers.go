@@ -42,7 +42,7 @@ func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
 	if room.Learned {
 		window, _ := w.Window()
-		room = window.Part(room.Share)
+		room = window.Part(room.Share).and(room)
 	}
 	return w.load.take(tokens, room)
 }

@@ -179,6 +179,16 @@ type Detector interface {
 	Saturation(in *Input) float64
 }
 
+// Combined is a Detector that is made of others, which its parameters name.
+type Combined interface {
+	Detector
+
+	// Combine keeps the others. find returns the detector of a name that a parameter has; nil = there is none, which
+	// find reports as a problem of that parameter. Combine is called once, after the parameters were decoded, and
+	// before Declare.
+	Combine(find func(parameter, name string) Detector)
+}
+
 // SampleReader is a Detector that goes by what servers report.
 type SampleReader interface {
 	Detector

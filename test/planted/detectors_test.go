@@ -45,6 +45,23 @@ var detectors = map[string]contract{
 	"hybrid goes by tokens alone": {fault{
 		file: "engine/detectors/concurrency.go", was: "share = max(share, ", is: "share = max(0, ",
 	}, "engine/detectors", "TestConcurrency"},
+	"the detector that finds the pool emptiest counts": {fault{
+		file: "engine/detectors/max_saturation.go", was: "most = max(most, p.Detector.Saturation(in))",
+		is: "most = min(most, p.Detector.Saturation(in))",
+	}, "engine/detectors", "TestMaxSaturation"},
+	"room by one detector is enough": {fault{
+		file: "engine/detectors/max_saturation.go", was: "keep[i] = keep[i] && (has[i]", is: "keep[i] = (has[i]",
+	}, "engine/detectors", "TestMaxSaturation"},
+	"a detector of a stage counts for all": {fault{
+		file: "engine/detectors/max_saturation.go", was: "|| counts != nil && !counts[i])",
+		is: "|| counts != nil && false)",
+	}, "engine/detectors", "TestMaxSaturation"},
+	"parts of a detector stay filters": {fault{
+		file: "engine/config/flowcontrol.go", was: "append(x.parts, x)", is: "append(x.parts[:0:0], x)",
+	}, "engine/config", "TestLoadDetectorOfOthers"},
+	"a window hides the other bounds": {fault{
+		file: "engine/endpoints/writers.go", was: ".and(room)", is: "",
+	}, "engine/endpoints", "TestTakeKeepsToWindow"},
 	"a saturated pool refuses requests of every priority": {fault{
 		file: "engine/schedule/points.go", was: "&& s.course.request.Priority < 0", is: "",
 	}, "engine/schedule", "Test"},

@@ -11,8 +11,9 @@ var gate = map[string]contract{
 			"m messages.Dispatched) {\n\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n",
 	}, "actors/cycle", "Test"},
 	"a window does not bound the load": {fault{
-		file: "engine/endpoints/writers.go", was: "window, _ := w.Window()\n\t\troom = window.part(room.Share)",
-		is: "room = Room{}",
+		file: "engine/endpoints/writers.go",
+		was:  "window, _ := w.Window()\n\t\troom = window.Part(room.Share).and(room)",
+		is:   "room = Room{}",
 	}, "actors/cycle", "TestWindowBoundsLoad"},
 	"a window that nothing waits behind stays": {fault{
 		file: "engine/window/window.go", was: "w.requests = min(w.requests+step, most)", is: "",
