@@ -14,10 +14,10 @@ BIN := bin
 COMMA := ,
 # Test packages that have a target of their own. The target unit runs all others.
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
-# End-to-end tests that only make ci runs, because they take six minutes.
+# End-to-end tests that only make ci runs, because they take seven minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers|ConversationsReturn|FollowsAThousandEndpoints)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TakesPicksWhileThePoolChanges|IsAskedToShowBodies|SplitsPrefillFromDecode)$$
-AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TwoPickers|KeepsStreamsInADrain)$$
+AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TwoPickers|KeepsStreamsInADrain|OverloadWaitsInThePicker)$$
 AT_LENGTH := $(AT_LENGTH)|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have|answers_stop,|overload$$)
 
