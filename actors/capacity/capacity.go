@@ -64,6 +64,7 @@ func New(deps Deps) *Capacity {
 
 // Receive has requests wait, and gives turns.
 func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages.CapacityMsg) {
+	a.queues.Advance(ctx.Now())
 	switch m := m.(type) {
 	case messages.CapacityStarted:
 		a.deps.Metrics.configure(a.queues)

@@ -302,7 +302,7 @@ var unsupported = []string{
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
 
 	// Flow control.
-	"program-aware-fairness", "sheddable-eviction-filter", "priority-then-time-eviction-order-policy",
+	"sheddable-eviction-filter", "priority-then-time-eviction-order-policy",
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
@@ -315,17 +315,6 @@ var (
 	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
 )
-
-// idle stands for a plugin of a type that is not supported yet and that flowControl may name. The section has no
-// effect, so it does no harm there. An entry of plugins that nothing names is refused like any other that is not
-// supported, for its author expects it to act, and so is one that a profile names. Its parameters are not read.
-type idle struct{}
-
-// idleTypes lists the types that idle stands for.
-func idleTypes() []string {
-	return slices.DeleteFunc(slices.Concat(fairnessTypes, orderingTypes, usageLimitTypes),
-		func(typ string) bool { return !slices.Contains(unsupported, typ) })
-}
 
 // renamed maps former names of plugin types to the present ones. Their parameters mean the same.
 var renamed = map[string]string{

@@ -259,17 +259,11 @@ func policy[P any](l *loader, path, name string, types []string) *instance {
 	if x == nil {
 		return nil
 	}
-	_, fits := x.plugin.(P)
-	_, unsupported := x.plugin.(*idle)
-	switch {
-	case fits, unsupported && !l.gated && slices.Contains(types, x.typ):
-		return x
-	case unsupported && slices.Contains(types, x.typ):
-		l.Fail(path, "%s is not supported yet", x.typ)
-	default:
+	if _, fits := x.plugin.(P); !fits {
 		l.Fail(path, "%s is of type %s, want %s", x.name, x.typ, strings.Join(types, " or "))
+		return nil
 	}
-	return nil
+	return x
 }
 
 // settings returns what the section says.
@@ -296,12 +290,16 @@ func (q *queueing) settings(s *flowControlSection) *flow.Settings {
 }
 
 func (b *band) settings() flow.BandSettings {
-	return flow.BandSettings{
+	s := flow.BandSettings{
 		Limits: flow.Limits{
 			Requests: cmp.Or(int64(b.MaxRequests), bandRequests), Bytes: cmp.Or(int64(b.MaxBytes), bandBytes),
 		},
 		Policies: b.policies(), TTL: b.ttl,
 	}
+	if of, ok := s.Fairness.(flow.Weigher); ok {
+		s.Weights = of.FlowWeights()
+	}
+	return s
 }
 
 // policies returns those of the band, and the first types in the place of those that have a problem.

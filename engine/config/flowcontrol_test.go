@@ -154,3 +154,32 @@ func TestLoadGate(t *testing.T) {
 		t.Errorf("%v, the gate is off, and there is one", err)
 	}
 }
+
+// Weights of a fairness are those of its bands' flows.
+func TestLoadWeights(t *testing.T) {
+	const text = `plugins:
+- {type: token-fairness-policy, parameters: {weights: {gold: 4, "": 0.5}}}
+- {type: program-aware-fairness, parameters: {lasHalfLifeSeconds: 30}}
+flowControl:
+  defaultPriorityBand: {fairnessPolicyRef: token-fairness-policy}
+  defaultNegativePriorityBand: {fairnessPolicyRef: program-aware-fairness}
+`
+	c, err := Load([]byte(gateOn+text), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]float64{"gold": 4, "": .5}, c.Queueing.Default.Weights); d != "" {
+		t.Errorf("want -, got +:\n%s", d)
+	}
+	if p, ok := c.Queueing.Negative.Fairness.(*fairness.ProgramAware); !ok || p.LASHalfLifeSeconds != 30 ||
+		c.Queueing.Negative.Weights != nil || !c.Queueing.Metered(-1) || !c.Queueing.Metered(0) {
+		t.Errorf("negative priorities have %+v", c.Queueing.Negative)
+	}
+	shown, err := Show([]byte(gateOn+text), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Load(shown, three); err != nil || !reflect.DeepEqual(again.Queueing, c.Queueing) {
+		t.Errorf("%v, what is shown means something else:\n%s", err, shown)
+	}
+}

@@ -101,9 +101,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.rewrites(doc.ModelRewrites)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
-		if _, unsupported := x.plugin.(*idle); unsupported && !x.used {
-			l.Fail(x.path+".type", "%s is not supported yet, except where flowControl names it", x.typ)
-		} else if !x.used && x.plugin != nil {
+		if !x.used && x.plugin != nil {
 			l.Warn(x.path, "nothing names %s, so it has no effect", x.name)
 		}
 	}
@@ -185,8 +183,6 @@ func (l *loader) construct(typ, path string) any {
 	case plugin != nil:
 	case typ == "":
 		l.Fail(path, "missing")
-	case slices.Contains(idleTypes(), typ):
-		return new(idle)
 	case removed[typ] != "":
 		l.Fail(path, "%s was removed from the format: %s", typ, removed[typ])
 	case slices.Contains(unsupported, typ):
@@ -200,9 +196,6 @@ func (l *loader) construct(typ, path string) any {
 
 // configure decodes parameters onto a plugin and has it check them.
 func (l *loader) configure(x *instance, parameters *yaml.Node) {
-	if _, unsupported := x.plugin.(*idle); unsupported {
-		return
-	}
 	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
 	if parameters != nil {
 		l.Decode(parameters, at, plugin.Elem())

@@ -163,8 +163,19 @@ var pluginDocs = []Family{
 	}},
 	{Name: "fairness policies", Plugins: []Plugin{
 		{Type: "global-strict-fairness-policy", Text: "Lets the request go first that the ordering puts first among the first requests of all flows, as if the band were one flow."},
+		{Type: "program-aware-fairness", Text: "Serves next the flow that has attained the least service, as far as the wait of its first request does not weigh against that: each flow scores lasWeightService times 1 for the least and 0 for the most service of those that have requests waiting, and lasWeightHeadWait times 1 for the longest and 0 for the shortest wait, and the highest score is next. Service is the tokens of prompts, and twice those of output, of which half is forgotten in each lasHalfLifeSeconds.", Parameters: []Parameter{
+			{Name: "strategy", Kind: "string", Default: "\"las\"", Text: "Las, least attained service.", Effect: ""},
+			{Name: "evictionTtlSeconds", Kind: "number", Default: "3600", Text: "How long a flow must not have been charged for its service to be forgotten; 0 = it never is.", Effect: ""},
+			{Name: "evictionSweepSeconds", Kind: "number", Default: "300", Text: "How often that is looked at in the reference. Here it is with each decision, and memory is bounded by the flows that a band tells apart.", Effect: "warning"},
+			{Name: "lasWeightService", Kind: "number", Default: "0.8", Text: "The weight of the service that a flow has attained.", Effect: ""},
+			{Name: "lasWeightHeadWait", Kind: "number", Default: "0.2", Text: "The weight of the wait of its first request.", Effect: ""},
+			{Name: "lasHalfLifeSeconds", Kind: "number", Default: "60", Text: "After which time half of the service is forgotten; 0 = as lasDecayFactor says.", Effect: ""},
+			{Name: "lasDecayFactor", Kind: "number", Default: "0.99997", Text: "Which part of the service is left after a second, above 0, at most 1. It has an effect if lasHalfLifeSeconds is 0.", Effect: ""},
+		}},
 		{Type: "round-robin-fairness-policy", Text: "Lets each flow that has requests waiting send one in turn, whatever their size. A flow that begins to wait comes after those that wait already."},
-		{Type: "token-fairness-policy", Text: "Shares tokens among the flows that have requests waiting, by their weights: the flow is next that was charged the fewest tokens for its weight. A flow is charged for a prompt when it is dispatched, and for output as it comes. What a flow leaves idle is used by the others, and not saved: a flow that begins to wait counts as charged what the flow was that is served at that time.\n\nWhile two flows of equal weights wait, what they were charged differs by no more than the largest charge between two decisions. Source: Sheng et al., \"Fairness in Serving Large Language Models\", 2024, whose virtual token counters these are."},
+		{Type: "token-fairness-policy", Text: "Shares tokens among the flows that have requests waiting, by their weights: the flow is next that was charged the fewest tokens for its weight. A flow is charged for a prompt when it is dispatched, and for output as it comes. What a flow leaves idle is used by the others, and not saved: a flow that begins to wait counts as charged what the flow was that is served at that time.\n\nWhile two flows wait, what one was given by its weight exceeds what the other was given by no more than the prompts and output of the largest requests of both that run at a time. Source: Sheng et al., \"Fairness in Serving Large Language Models\", 2024, whose virtual token counters these are.", Parameters: []Parameter{
+			{Name: "weights", Kind: "map of numbers", Default: "", Text: "Has the shares of flows beside each other by their fairness ids, each above 0; others have 1. Flows that share one because there are too many have 1 together.", Effect: ""},
+		}},
 	}},
 	{Name: "ordering policies", Plugins: []Plugin{
 		{Type: "edf-ordering-policy", Text: "Lets the request go first whose wait ends first: earliest deadline first."},

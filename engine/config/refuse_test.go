@@ -90,9 +90,10 @@ func TestLoadRefuses(t *testing.T) {
 			`line 3: featureGates[0]: got "flowControl=maybe", want flowControl=true or`},
 		"gate on, eviction": {newHead + "featureGates: [flowControl]\nflowControl: {enableEviction: true}",
 			"line 4: flowControl.enableEviction: has no effect yet, only false does"},
-		"gate on, policy of the reference": {newHead + "featureGates: [flowControl]\nplugins: [{type: " +
-			"program-aware-fairness}]\nflowControl: {priorityBands: [{fairnessPolicyRef: program-aware-fairness}]}",
-			"line 5: flowControl.priorityBands[0].fairnessPolicyRef: program-aware-fairness is not supported yet"},
+		"strategy of a fairness": {plugin("program-aware-fairness", "strategy: drr"),
+			`line 5: plugins[0].parameters.strategy: got "drr", want las`},
+		"weight of a flow": {plugin("token-fairness-policy", "weights: {a: 0}"),
+			"line 5: plugins[0].parameters.weights.a: got 0, want 0.001 to 1000"},
 		"holdback without a floor": {newHead + "plugins:\n- {type: priority-holdback-policy}",
 			"line 4: plugins[0].parameters.minCeiling: missing; name the ceiling of the lowest priority"},
 		"another kind of usage limit": {newHead + "plugins: [{type: queue-scorer}]\n" +
@@ -374,14 +375,6 @@ func TestLoadRefuses(t *testing.T) {
 			"flowControl: {defaultPriorityBand: {orderingPolicyRef: queue-scorer}}",
 			"line 4: flowControl.defaultPriorityBand.orderingPolicyRef: queue-scorer is of type queue-scorer, " +
 				"want fcfs-ordering-policy or "},
-		"policy that nothing names": {
-			newHead + "plugins:\n- {type: program-aware-fairness, name: h}\nflowControl: {}",
-			"line 4: plugins[0].type: program-aware-fairness is not supported yet, except where flowControl names it",
-		},
-		"policy that a profile names too": {newHead + "plugins:\n- {type: program-aware-fairness, name: h}\n" +
-			"flowControl: {defaultPriorityBand: {fairnessPolicyRef: h}}\n" +
-			"schedulingProfiles: [{name: a, plugins: [{pluginRef: h}]}]",
-			"line 6: schedulingProfiles[0].plugins[0]: program-aware-fairness in a profile is not supported yet"},
 		"policy that a source names": {newHead + "plugins:\n- {type: program-aware-fairness, name: h}\n" +
 			"dataLayer: {sources: [{pluginRef: h}]}",
 			"line 5: dataLayer.sources[0].pluginRef: h is of type program-aware-fairness, want document-data-source"},

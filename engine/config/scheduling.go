@@ -119,10 +119,6 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 			p.Picker.Most = limited.Most
 		}
 	}
-	if _, unsupported := x.plugin.(*idle); unsupported {
-		l.Fail(path, "%s in a profile is not supported yet", x.typ)
-		return
-	}
 	if !x.runsInProfile() {
 		l.Warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
 	}

@@ -102,9 +102,6 @@ func gateValues() []any {
 func pluginSchema(c *Catalogue) *jsonschema.Schema {
 	s := schemaOf(reflect.ValueOf(pluginSection{}), sectionDoc)
 	types := s.Properties["type"]
-	for _, typ := range idleTypes() {
-		types.Enum = append(types.Enum, typ)
-	}
 	for _, family := range c.Describe() {
 		for _, p := range family.Plugins {
 			names := typeNames(p.Type)

@@ -160,7 +160,7 @@ func (s *shower) plugins() *yaml.Node {
 // decidesWaits reports whether a plugin decides only over requests that wait.
 func decidesWaits(x *instance) bool {
 	switch x.plugin.(type) {
-	case *idle, flow.Fairness, flow.Ordering, flow.UsageLimit:
+	case flow.Fairness, flow.Ordering, flow.UsageLimit:
 		return true
 	}
 	return false

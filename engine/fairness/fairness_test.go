@@ -1,10 +1,21 @@
 package fairness
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/flow"
 )
+
+func TestWeightsAreBounded(t *testing.T) {
+	p := &Token{Weights: map[string]float64{"b": 0, "a": math.NaN(), "c": 1000, "d": 1e4, "e": 0.001}}
+	want := "weights.a: got NaN, want 0.001 to 1000\nweights.b: got 0, want 0.001 to 1000\n" +
+		"weights.d: got 10000, want 0.001 to 1000"
+	if err := p.Validate(); fmt.Sprint(err) != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
 
 func TestRanks(t *testing.T) {
 	head := &flow.Entry{Order: flow.Order{Key: 7}}

@@ -159,7 +159,32 @@ func without[T comparable](list []T, member T) []T {
 	return list
 }
 
-// next returns the entry that is dispatched next, of those whose class has room; nil = there is none.
+// first returns the entry of a band that is dispatched next, of those whose class has room; nil = there is none.
+func (q *Queues) first(b *band, room func(*Entry) bool) *Entry {
+	by, ok := b.settings.Fairness.(Chooser)
+	if !ok {
+		return b.next(room)
+	}
+	q.candidates = q.candidates[:0]
+	for _, c := range b.classes {
+		if !room(c.lines[0].head) {
+			continue
+		}
+		for _, l := range c.lines {
+			q.candidates = append(q.candidates, Candidate{Account: &l.flow.account, Head: l.head})
+		}
+	}
+	defer func() { clear(q.candidates) }()
+	if len(q.candidates) == 0 {
+		return nil
+	}
+	if next := q.choose(b, by, q.candidates); next >= 0 {
+		return q.candidates[next].Head
+	}
+	return b.next(room)
+}
+
+// next returns the entry of the line whose rank is the least, of those whose class has room; nil = there is none.
 func (b *band) next(room func(*Entry) bool) *Entry {
 	var first *line
 	for _, c := range b.classes {

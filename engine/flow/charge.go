@@ -29,16 +29,36 @@ func (q *Queues) Charge(key messages.FlowKey, t Tokens) {
 			q.join(b, f)
 			b.rank = max(b.rank, q.rank(b, &f.account, nil))
 		}
-		q.charge(b, f, q.cost(b, t))
+		q.charge(b, f, t)
 	}
 }
 
-// charge changes an account, and with it the turn of its flow.
-func (q *Queues) charge(b *band, f *flow, cost int64) {
-	if cost != 0 {
-		f.account.Service = max(f.account.Service+cost, 0)
+// charge changes the account of a flow, and with it its turn.
+func (q *Queues) charge(b *band, f *flow, t Tokens) {
+	if t != (Tokens{}) {
+		q.account(b, &f.account, t)
 		q.change(b, func() { q.rerankAll(f) })
 	}
+}
+
+// account has the fairness change an account. If it is no Meter, or panics, all tokens cost the same.
+func (q *Queues) account(b *band, a *Account, t Tokens) {
+	defer func() { a.At = q.now }()
+	m, ok := b.settings.Fairness.(Meter)
+	if !ok {
+		a.Service = max(a.Service+t.Prompt+t.Output, 0)
+		return
+	}
+	before := a.Service
+	defer func() {
+		if recover() != nil {
+			a.Service = before + t.Prompt + t.Output
+			q.panicked(b, charging)
+		}
+		a.Service = max(a.Service, 0)
+	}()
+	m.Charge(a, q.now, t)
+	b.faults[charging] = 0
 }
 
 // Undo takes back what a dispatch did that came to nothing: its flow is not charged for it, and keeps its turn.
@@ -51,7 +71,7 @@ func (q *Queues) Undo(e *Entry) {
 		f.account.Served = e.before
 	}
 	e.payer = nil
-	q.charge(e.band, f, -e.paid)
+	q.charge(e.band, f, Tokens{Prompt: -DispatchPrompt(e.Prompt)})
 }
 
 // metered reports whether the fairness of the band goes by what flows were charged.
@@ -64,19 +84,4 @@ func (b *BandSettings) metered() bool {
 func (s *Settings) Metered(priority int) bool {
 	b := s.band(priority)
 	return b.metered()
-}
-
-// cost asks the Meter. If it panics, or the fairness is none, all tokens cost the same.
-func (q *Queues) cost(b *band, t Tokens) (cost int64) {
-	m, ok := b.settings.Fairness.(Meter)
-	if !ok {
-		return t.Prompt + t.Output
-	}
-	defer func() {
-		if recover() != nil {
-			cost = t.Prompt + t.Output
-			q.panicked(b, fairness)
-		}
-	}()
-	return m.Cost(t)
 }

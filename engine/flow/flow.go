@@ -59,7 +59,6 @@ type seat struct {
 	band  *band // in which it waits, or waited last
 	line  *line // in which it waits; nil = it does not wait
 	payer *flow // that was charged when it was dispatched; nil before
-	paid  int64 // that it was charged then
 
 	dispatch, before uint64 // number of its dispatch, and of the one to its payer before that
 }
@@ -173,9 +172,33 @@ type Fairness interface {
 type Meter interface {
 	Fairness
 
-	// Cost returns what is charged for so many tokens of prompts and outputs. It is linear: what was charged too much
-	// comes with numbers below 0.
-	Cost(t Tokens) int64
+	// Charge charges an account for so many tokens, at a time. What was charged too much comes with numbers below 0.
+	Charge(a *Account, now time.Time, t Tokens)
+}
+
+// Weigher is a Fairness whose flows have weights.
+type Weigher interface {
+	Fairness
+
+	// FlowWeights returns them by fairness id, each above 0; others have 1.
+	FlowWeights() map[string]float64
+}
+
+// Chooser is a Fairness that looks at all flows of which a request may be next, where the rank of each alone does not
+// say which one is. Its ranks hold in its place if it panics.
+type Chooser interface {
+	Fairness
+
+	// Choose returns the index of the one that is next. There is at least one. A flow stands in the list once for each
+	// class of requests that it has waiting. The order of the list means nothing.
+	Choose(now time.Time, all []Candidate) int
+}
+
+// Candidate is a flow with the request of it that would be next.
+type Candidate struct {
+	*Account
+	Head  *Entry
+	Value float64 // for Choose to note something; 0 at first
 }
 
 // Tokens are those of a request, or of a part of it.
@@ -188,8 +211,9 @@ func (t Tokens) Minus(other Tokens) Tokens {
 
 // Account is what one flow was given. Queues keeps it while the flow waits, and after that as long as there is room.
 type Account struct {
-	Weight   float64 // its share beside the other flows of the band; above 0
-	Service  int64   // what it was charged, and what Join added to that; 0 or more
-	Served   uint64  // number of the last dispatch to it in its band, from 1; 0 = none, or as Join says
-	Requests int     // that wait
+	Weight   float64   // its share beside the other flows of the band; above 0
+	Service  int64     // what it was charged, and what Join added to that; 0 or more
+	At       time.Time // when it was charged last; zero = never
+	Served   uint64    // number of the last dispatch to it in its band, from 1; 0 = none, or as Join says
+	Requests int       // that wait
 }

@@ -4,6 +4,8 @@ package flow
 const (
 	ordering = iota
 	fairness
+	charging // of a Meter
+	choosing // of a Chooser
 	queue
 	policies
 )
@@ -56,6 +58,21 @@ func (q *Queues) join(b *band, f *flow) {
 		}
 	}()
 	b.settings.Fairness.Join(&f.account, b.rank)
+}
+
+// choose asks the Chooser which of the flows is next. If it panics, or names none of them, it is the one whose rank is
+// the least: -1.
+func (q *Queues) choose(b *band, by Chooser, all []Candidate) (next int) {
+	defer func() {
+		if recover() != nil {
+			next = -1
+			q.panicked(b, choosing)
+		}
+	}()
+	next = by.Choose(q.now, all)
+	_ = all[next]
+	b.faults[choosing] = 0
+	return next
 }
 
 // panicked counts, and has the band go on with the built-in policies once it is enough.

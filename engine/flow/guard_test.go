@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -48,6 +49,22 @@ func (b brokenFairness) Join(a *flow.Account, rank int64) {
 	b.Fairness.Join(a, rank)
 }
 
+// brokenProgram is a fairness that is charged, and chooses.
+type brokenProgram struct{ brokenFairness }
+
+func (b brokenProgram) Charge(a *flow.Account, now time.Time, t flow.Tokens) {
+	b.may("Charge")
+	b.Fairness.(flow.Meter).Charge(a, now, t)
+}
+
+func (b brokenProgram) Choose(now time.Time, all []flow.Candidate) int {
+	b.may("Choose")
+	if b.fails("Choose elsewhere") {
+		return len(all)
+	}
+	return b.Fairness.(flow.Chooser).Choose(now, all)
+}
+
 type brokenType struct{ *broken }
 
 func (b brokenType) Can() flow.Ability { return b.queue.Can() }
@@ -87,14 +104,20 @@ func (q brokenQueue) Tail() *flow.Entry {
 func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (flow.Settings, *broken) {
 	p := &broken{Ordering: b.Ordering, Fairness: b.Fairness, queue: b.Queue, fails: fails}
 	b.Policies = flow.Policies{Ordering: brokenOrdering{p}, Fairness: brokenFairness{p}, Queue: brokenType{p}}
+	if _, chooses := p.Fairness.(flow.Chooser); chooses {
+		b.Fairness = brokenProgram{brokenFairness{p}}
+	}
 	return everywhere(b, total), p
 }
 
 func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
-	for _, call := range []string{"Key", "Rank", "Join", "Push", "Pushed", "Remove", "Head", "Tail"} {
+	for call, fair := range map[string]string{
+		"Key": robin, "Rank": robin, "Join": robin, "Push": robin, "Pushed": robin, "Remove": robin, "Head": robin,
+		"Tail": robin, "Charge": program, "Choose": program, "Choose elsewhere": program,
+	} {
 		t.Run(call, func(t *testing.T) {
 			always := func(c string) bool { return c == call }
-			s, p := breaking(band(edf, robin, flow.Limits{}), flow.Limits{Requests: 8}, always)
+			s, p := breaking(band(edf, fair, flow.Limits{}), flow.Limits{Requests: 8}, always)
 			q, w := flow.New(s), new(waiting)
 			for range 4 {
 				push(t, q, w.of("a", 0), w.of("b", 0))
@@ -130,10 +153,10 @@ func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 }
 
 func TestPolicyThatPanicsNowAndThenStays(t *testing.T) {
-	for _, call := range []string{"Key", "Rank"} {
+	for _, call := range []string{"Key", "Rank", "Charge", "Choose"} {
 		t.Run(call, func(t *testing.T) {
 			n := 0
-			s, p := breaking(band(edf, robin, flow.Limits{}), flow.Limits{}, func(c string) bool {
+			s, p := breaking(band(edf, program, flow.Limits{}), flow.Limits{}, func(c string) bool {
 				if c != call {
 					return false
 				}
@@ -177,7 +200,8 @@ func TestNothingIsLostWherePoliciesPanic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		often := rapid.IntRange(2, 40).Draw(t, "one call in")
 		n := 0
-		s, p := breaking(band(edf, token, flow.Limits{}), flow.Limits{Requests: 7}, func(string) bool {
+		fair := rapid.SampledFrom([]string{token, program}).Draw(t, "fairness")
+		s, p := breaking(band(edf, fair, flow.Limits{}), flow.Limits{Requests: 7}, func(string) bool {
 			n++
 			return n%often == 0
 		})

@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -44,6 +45,7 @@ func anyRoom(*flow.Entry) bool { return true }
 // model holds what waits in one list, and looks at all of it for every decision.
 type model struct {
 	settings flow.Settings
+	now      time.Time
 	entries  []*flow.Entry
 	bands    map[int]*modelBand
 }
@@ -114,18 +116,29 @@ func (m *model) next(room func(*flow.Entry) bool) *flow.Entry {
 			heads[at] = e
 		}
 	}
-	var first *flow.Entry
-	var least int64
+	var all []flow.Candidate
 	for at, e := range heads {
-		rank := m.settings.Default.Fairness.Rank(m.account(at.flow), e)
-		if at.flow.Priority == highest && (first == nil || rank < least || rank == least && e.Number < first.Number) {
-			first, least = e, rank
+		if at.flow.Priority == highest {
+			all = append(all, flow.Candidate{Account: m.account(at.flow), Head: e})
 		}
 	}
-	if first != nil {
-		m.dispatch(first, least)
+	if len(all) == 0 {
+		return nil
 	}
-	return first
+	next := m.choose(all)
+	m.dispatch(next.Head, m.settings.Default.Fairness.Rank(next.Account, next.Head))
+	return next.Head
+}
+
+// choose returns which of all flows is next.
+func (m *model) choose(all []flow.Candidate) flow.Candidate {
+	if by, ok := m.settings.Default.Fairness.(flow.Chooser); ok {
+		return all[by.Choose(m.now, all)]
+	}
+	rank := func(c flow.Candidate) int64 { return m.settings.Default.Fairness.Rank(c.Account, c.Head) }
+	return slices.MinFunc(all, func(a, b flow.Candidate) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Head.Number, b.Head.Number))
+	})
 }
 
 func (m *model) dispatch(e *flow.Entry, rank int64) {
@@ -135,15 +148,17 @@ func (m *model) dispatch(e *flow.Entry, rank int64) {
 	b.served++
 	b.turns[e] = [2]uint64{a.Served, b.served}
 	a.Served = b.served
-	a.Service += m.cost(flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
+	m.add(a, flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
 }
 
-// cost returns what tokens cost in every band.
-func (m *model) cost(t flow.Tokens) int64 {
+// add charges an account.
+func (m *model) add(a *flow.Account, t flow.Tokens) {
 	if meter, ok := m.settings.Default.Fairness.(flow.Meter); ok {
-		return meter.Cost(t)
+		meter.Charge(a, m.now, t)
+	} else {
+		a.Service += t.Prompt + t.Output
 	}
-	return t.Prompt + t.Output
+	a.Service, a.At = max(a.Service, 0), m.now
 }
 
 // charge charges a flow for what ran, as Queues.Charge must.
@@ -157,7 +172,9 @@ func (m *model) charge(k messages.FlowKey, t flow.Tokens) {
 		fair.Join(a, b.rank)
 		b.rank = max(b.rank, fair.Rank(a, nil))
 	}
-	a.Service = max(a.Service+fair.Cost(t), 0)
+	if t != (flow.Tokens{}) {
+		m.add(a, t)
+	}
 }
 
 // game plays Queues and the model side by side.
@@ -178,9 +195,12 @@ func TestQueuesAgreeWithModel(t *testing.T) {
 					limit := rapid.SampledFrom([]flow.Limits{{}, {Requests: 6}, {Bytes: 40}, {Requests: 9, Bytes: 60}})
 					s := everywhere(band(ordering, fair, limit.Draw(t, "of a band")), limit.Draw(t, "of all"))
 					g := &game{queues: flow.New(s), model: &model{settings: s, bands: map[int]*modelBand{}}}
+					g.model.now = start
+					g.queues.Advance(start)
 					t.Repeat(map[string]func(*rapid.T){
 						"push": g.push, "next": g.next, "remove": g.remove, "return": g.putBack, "charge": g.charge,
-						"": g.check,
+						"advance": g.advance,
+						"":        g.check,
 					})
 				})
 			})
@@ -188,9 +208,16 @@ func TestQueuesAgreeWithModel(t *testing.T) {
 	}
 }
 
+// advance lets time pass, some of it longer than flows are remembered.
+func (g *game) advance(t *rapid.T) {
+	by := time.Duration(rapid.SampledFrom([]int{1, 20, 300, 4000}).Draw(t, "seconds")) * time.Second
+	g.model.now = g.model.now.Add(by)
+	g.queues.Advance(g.model.now)
+}
+
 func (g *game) push(t *rapid.T) {
 	g.last++
-	arrived := start.Add(time.Duration(g.last) * time.Millisecond)
+	arrived := g.model.now.Add(time.Duration(g.last) * time.Millisecond)
 	e := &flow.Entry{
 		Request: g.last,
 		Flow: messages.FlowKey{
@@ -314,7 +341,7 @@ func (g *game) putBack(t *rapid.T) {
 	e := g.take(t)
 	g.queues.Return(e)
 	a, turn := g.model.account(e.Flow), g.model.band(e.Flow.Priority).turns[e]
-	a.Service = max(a.Service-g.model.cost(flow.Tokens{Prompt: int64(max(e.Prompt, 1))}), 0)
+	g.model.add(a, flow.Tokens{Prompt: -int64(max(e.Prompt, 1))})
 	if a.Served == turn[1] {
 		a.Served = turn[0]
 	}

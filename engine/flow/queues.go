@@ -3,6 +3,7 @@ package flow
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -16,7 +17,10 @@ type Queues struct {
 	arrivals uint64
 	builtIn  map[int]bool // priorities whose policies panicked too often under the settings in force
 	panics   uint64
+	now      time.Time
 	limiting
+
+	candidates []Candidate // for a Chooser; empty between calls
 }
 
 // limiting is what serves to ask the usage limit.
@@ -52,6 +56,9 @@ func (q *Queues) Configure(s Settings) {
 	}
 	q.bands = kept
 }
+
+// Advance says what time it is. Decisions that depend on it are as of then.
+func (q *Queues) Advance(now time.Time) { q.now = now }
 
 // Total returns how much waits.
 func (q *Queues) Total() Total { return q.total }
@@ -98,7 +105,7 @@ func (q *Queues) put(e *Entry) {
 // room in one band must have none in lower ones.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	for _, b := range q.bands {
-		e := b.next(room)
+		e := q.first(b, room)
 		if e == nil {
 			continue
 		}
@@ -108,8 +115,8 @@ func (q *Queues) Next(room func(*Entry) bool) *Entry {
 		q.remove(e)
 		e.before, e.dispatch = f.account.Served, b.served
 		f.account.Served = b.served
-		e.payer, e.paid = f, q.cost(b, Tokens{Prompt: DispatchPrompt(e.Prompt)})
-		q.charge(b, f, e.paid)
+		e.payer = f
+		q.charge(b, f, Tokens{Prompt: DispatchPrompt(e.Prompt)})
 		return e
 	}
 	return nil

@@ -20,6 +20,8 @@ const (
 	strict = "global-strict-fairness-policy"
 	robin  = "round-robin-fairness-policy"
 	token  = "token-fairness-policy"
+
+	program = "program-aware-fairness"
 )
 
 // waiting makes entries that differ in their flow alone, numbered from 1.

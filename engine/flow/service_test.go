@@ -255,7 +255,7 @@ func TestRequestsThatNeverWaitedAreCharged(t *testing.T) {
 
 // What nobody waits for is charged to nobody in bands whose fairness does not ask.
 func TestOnlyMetersAreCharged(t *testing.T) {
-	for name, want := range map[string]bool{strict: false, robin: false, token: true} {
+	for name, want := range map[string]bool{strict: false, robin: false, token: true, program: true} {
 		s := everywhere(band(fcfs, name, flow.Limits{}), flow.Limits{})
 		if got := s.Metered(0); got != want {
 			t.Errorf("%s: requests say what they use: %t, want %t", name, got, want)

@@ -5,7 +5,7 @@ import "testing"
 // policies has faults in how flows are charged.
 var policies = map[string]contract{
 	"output costs nothing": {fault{
-		file: "engine/fairness/token.go", was: "return t.Prompt + t.Output", is: "return t.Prompt",
+		file: "engine/fairness/token.go", was: "a.Service += t.Prompt + t.Output", is: "a.Service += t.Prompt",
 	}, "engine/flow", "TestTenantsOfAllSizes"},
 	"what is left idle is saved": {fault{
 		file: "engine/fairness/token.go", was: "a.Service = max(a.Service,", is: "a.Service = min(a.Service,",
@@ -14,7 +14,7 @@ var policies = map[string]contract{
 		file: "engine/flow/charge.go", was: "b.rank = max(b.rank, q.rank(b, &f.account, nil))", is: "",
 	}, "engine/flow", "TestRequestsThatNeverWaited"},
 	"a turn in vain is charged": {fault{
-		file: "engine/flow/charge.go", was: "q.charge(e.band, f, -e.paid)", is: "",
+		file: "engine/flow/charge.go", was: "q.charge(e.band, f, Tokens{Prompt: -DispatchPrompt(e.Prompt)})", is: "",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"the turn of a dead cycle is charged": {fault{
 		file: "actors/capacity/capacity.go", was: "a.queues.Undo(e)\n", is: "",
@@ -23,6 +23,24 @@ var policies = map[string]contract{
 		file: "engine/flow/queues.go", was: "newest && b.settings.orderedAs(&now)",
 		is: "newest && !b.settings.orderedAs(&now)",
 	}, "engine/flow", "TestAccountsOutliveConfigurations"},
+	"service is never forgotten": {fault{
+		file: "engine/fairness/program_aware.go", was: "math.Exp2(-since/p.LASHalfLifeSeconds)", is: "1",
+	}, "engine/fairness", "Test"},
+	"the wait of a flow's first request means nothing": {fault{
+		file: "engine/fairness/program_aware.go", was: "p.LASWeightHeadWait*wait.place", is: "0*wait.place",
+	}, "engine/fairness", "Test"},
+	"a policy that looks at all flows is not asked": {fault{
+		file: "engine/flow/band.go", was: "if !ok {\n\t\treturn b.next(room)", is: "if ok || !ok {\n\t\treturn b.next(room)",
+	}, "engine/flow", "TestQueuesAgreeWithModel"},
+	"a flow that has no room is chosen": {fault{
+		file: "engine/flow/band.go", was: "if !room(c.lines[0].head) {", is: "if false {",
+	}, "engine/flow", "TestQueuesAgreeWithModel"},
+	"a policy that names no flow ends the actor": {fault{
+		file: "engine/flow/guard.go", was: "_ = all[next]", is: "",
+	}, "engine/flow", "TestPolicyThatAlwaysPanics"},
+	"weights of the file mean nothing": {fault{
+		file: "engine/config/flowcontrol.go", was: "s.Weights = of.FlowWeights()", is: "_ = of",
+	}, "engine/config", "TestLoadWeights"},
 	"requests that did not wait are not charged": {fault{
 		file: "actors/cycle/wait.go", was: "func (c *Cycle) chargeAll() {\n",
 		is: "func (c *Cycle) chargeAll() {\n\tif c.wait.told.Prompt == 0 {\n\t\treturn\n\t}\n",
