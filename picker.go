@@ -235,6 +235,12 @@ func (p *Picker) CloseLine() { p.refs.capacity.Port().Post(messages.LineClosed{}
 // MakeWay has requests that wait make way for the body of another one. It returns false if that cannot be asked.
 func (p *Picker) MakeWay(m messages.MemoryRequested) bool { return p.refs.capacity.Port().Post(m) }
 
+// Capacity returns the port that takes queries for what waits.
+func (p *Picker) Capacity() messages.Port[messages.CapacityMsg] { return p.refs.capacity.Port() }
+
+// Ends returns the counters of waits that have ended. They are registered with World.Metrics too.
+func (p *Picker) Ends() prometheus.Collector { return p.families.Ends() }
+
 // Serves makes the names of models known that a configuration has serve in the place of others. They become labels of
 // metrics at once, other than those that clients name.
 func (p *Picker) Serves(models ...string) { p.families.Served(models...) }

@@ -3,6 +3,7 @@ package signalbox
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -42,6 +43,50 @@ func (s *surveyor) Collect(to chan<- prometheus.Metric) {
 	for _, m := range s.ask(plan) {
 		to <- m
 	}
+}
+
+// Room is what is known of the room at an endpoint.
+type Room struct {
+	*endpoints.Endpoint
+	Free     bool           // it has room for one request more, as the gate says; false without a gate
+	Bound    endpoints.Room // of its load; the zero Room = none
+	Learned  bool           // Bound was learned
+	Windowed bool           // Bound is a window, which is learned or will be
+}
+
+// Room returns what is known of the room at each endpoint, and the name of the detector that says where there is some;
+// "" = requests do not wait under the configuration in force.
+func (p *Picker) Room() (all []Room, detector string) {
+	plan, snap := p.inForce.Load().plan, p.endpoints.Snapshot()
+	free := p.free(plan, snap)
+	if plan.Gated() {
+		detector = plan.Detector().Name
+	}
+	for i, e := range snap.Endpoints {
+		r := Room{Endpoint: e, Bound: plan.Bounds(1)}
+		if i < len(free) {
+			r.Free = free[i]
+		}
+		if r.Bound.Learned {
+			r.Windowed = true
+			r.Bound, r.Learned = e.Window()
+		}
+		all = append(all, r)
+	}
+	return all, detector
+}
+
+// free returns which endpoints have room; nil = there is no gate, or it panics.
+func (p *Picker) free(plan *schedule.Plan, snap *endpoints.Snapshot) (free []bool) {
+	defer func() {
+		if recover() != nil {
+			free = nil
+		}
+	}()
+	if survey := schedule.NewSurvey(plan, snap, p.sys, p.sys.Now()); survey != nil {
+		free = survey.Room()
+	}
+	return free
 }
 
 // stages are those of which the metrics tell, with the servers of each.

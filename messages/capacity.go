@@ -124,6 +124,16 @@ type TurnOverdue struct {
 	Turn uint64 // number of the turn, from 1
 }
 
+// FlowsQueried asks for what waits; a query.
+//
+//	From:  admin adapter
+//	To:    capacity
+//	Reply: FlowsAnswered to Admin, at once
+type FlowsQueried struct {
+	Most  int // flows that are listed of each band, at most; 0 = none
+	Admin Sink[AdminMsg]
+}
+
 func (CapacityStarted) capacityMsg()  {}
 func (WaitRequested) capacityMsg()    {}
 func (WaitEnded) capacityMsg()        {}
@@ -136,5 +146,8 @@ func (LineClosed) capacityMsg()       {}
 func (CeilingsDue) capacityMsg()      {}
 func (TurnOverdue) capacityMsg()      {}
 
+func (FlowsQueried) capacityMsg() {}
+
+func (FlowsQueried) Refusable()    {}
 func (WaitRequested) Refusable()   {}
 func (MemoryRequested) Refusable() {}

@@ -85,6 +85,8 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.onRoomChanged()
 	case messages.TokensUsed:
 		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
+	case messages.FlowsQueried:
+		a.onFlowsQueried(ctx, m)
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
 		a.deps.Metrics.configure(a.queues)

@@ -227,6 +227,9 @@ func (f *Families) sources(r prometheus.Registerer) {
 // client.
 func (f *Families) Totals() (arrived, failed prometheus.Collector) { return f.total, f.failed }
 
+// Ends returns the counters of waits that have ended, by outcome and priority.
+func (f *Families) Ends() prometheus.Collector { return f.line.admitted }
+
 // Outlived returns the number of requests in the phase detached, which do not need their stream.
 func (f *Families) Outlived() int { return int(f.outlived.Load()) }
 

@@ -42,6 +42,7 @@ type Config struct {
 	Endpoints  func() []EndpointView // in any order. nil = none are shown
 	NotScraped func() string         // why no endpoint's metrics page is read; "" = they are read. nil = they are
 	Proxies    func() []ProxyView    // in the order in which they are shown. nil = none are shown
+	Flow       FlowConfig
 	// Configuration returns the configuration in force. nil = it is not shown
 	Configuration func() ConfigurationView
 	// Reload brings into force what the source of the configuration holds now, and Restore what was in force before.
@@ -129,6 +130,8 @@ func (h *handler) routes() []route {
 			none: h.Endpoints == nil},
 		{path: "/debug/proxies", about: "the proxies that are connected: version, lane, access log", serve: h.proxies,
 			none: h.Proxies == nil},
+		{path: "/debug/flow", about: "what waits for room: bands, flows, shares, turns, ends, room at the endpoints",
+			takes: []string{"flows"}, serve: h.flow, none: h.Flow.Capacity == nil},
 		{path: "/debug/config", about: "the configuration in force", serve: h.configuration,
 			none: h.Configuration == nil},
 		{path: "/debug/rings", about: "the messages that each loop handled last", takes: []string{"loop", "newest"},

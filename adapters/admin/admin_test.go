@@ -364,6 +364,8 @@ func TestPathsAreListed(t *testing.T) {
 	full.Configuration = func() ConfigurationView { return troubled() }
 	full.Reload, full.Restore = func() error { return nil }, func() error { return nil }
 	full.Profiles = true
+	shown, _ := showing(messages.FlowsAnswered{}, "")
+	full.Flow = shown.Flow
 	for name, c := range map[string]struct {
 		cfg    Config
 		path   string

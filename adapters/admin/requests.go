@@ -29,8 +29,15 @@ func (a answer) Tell(m messages.AdminMsg) bool {
 // HTTP request, or the client is gone.
 func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q messages.RecorderMsg) (messages.AdminMsg,
 	bool) {
-	if !h.Recorder.Post(q) {
-		fail(w, http.StatusServiceUnavailable, "busy", "the recorder is busy or gone; ask again")
+	return h.await(w, r, a, "the recorder", h.Recorder.Post(q))
+}
+
+// await returns the answer that comes to a, of an actor that has taken a query or not. It returns false if it has
+// refused the HTTP request, or the client is gone.
+func (h *handler) await(w http.ResponseWriter, r *http.Request, a answer, who string, taken bool) (messages.AdminMsg,
+	bool) {
+	if !taken {
+		fail(w, http.StatusServiceUnavailable, "busy", who+" is busy or gone; ask again")
 		return nil, false
 	}
 	patience := time.NewTimer(h.AnswerWithin)
@@ -39,8 +46,8 @@ func (h *handler) query(w http.ResponseWriter, r *http.Request, a answer, q mess
 	case m := <-a:
 		return m, true
 	case <-patience.C:
-		fail(w, http.StatusServiceUnavailable, "late", "the recorder did not answer within "+short(h.AnswerWithin)+
-			"; ask again")
+		fail(w, http.StatusServiceUnavailable, "late",
+			who+" did not answer within "+short(h.AnswerWithin)+"; ask again")
 	case <-r.Context().Done():
 	}
 	return nil, false

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Limits of bands that set none.
@@ -282,9 +283,10 @@ func (q *queueing) settings(s *flowControlSection) *flow.Settings {
 	out.BuiltIn = (&band{}).policies()
 	if q.usageLimit != nil {
 		out.UsageLimit, _ = q.usageLimit.plugin.(flow.UsageLimit)
+		out.LimitedBy = q.usageLimit.typ
 	}
 	if static, ok := out.UsageLimit.(*ceilings.Static); ok && static.Threshold == 1 {
-		out.UsageLimit = nil
+		out.UsageLimit, out.LimitedBy = nil, ""
 	}
 	return out
 }
@@ -294,12 +296,27 @@ func (b *band) settings() flow.BandSettings {
 		Limits: flow.Limits{
 			Requests: cmp.Or(int64(b.MaxRequests), bandRequests), Bytes: cmp.Or(int64(b.MaxBytes), bandBytes),
 		},
-		Policies: b.policies(), TTL: b.ttl,
+		Policies: b.policies(), TTL: b.ttl, Names: b.names(),
 	}
 	if of, ok := s.Fairness.(flow.Weigher); ok {
 		s.Weights = of.FlowWeights()
 	}
 	return s
+}
+
+// names returns the types of the band's policies.
+func (b *band) names() messages.PolicyNames {
+	n := messages.PolicyNames{Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: "list-queue"}
+	if b.ordering != nil {
+		n.Ordering = b.ordering.typ
+	}
+	if b.fairness != nil {
+		n.Fairness = b.fairness.typ
+	}
+	if _, ok := b.policies().Queue.(*queues.MaxMinHeap); ok {
+		n.Queue = "max-min-heap"
+	}
+	return n
 }
 
 // policies returns those of the band, and the first types in the place of those that have a problem.

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 const gateOn = newHead + "featureGates: [flowControl]\n"
@@ -23,15 +24,23 @@ func arrivalOrder() flow.Policies {
 	}
 }
 
+// usual names the policies of bands that name none.
+var usual = messages.PolicyNames{
+	Ordering: "fcfs-ordering-policy", Queue: "list-queue", Fairness: "global-strict-fairness-policy",
+}
+
 func TestLoadFlowControl(t *testing.T) {
 	standard := flow.BandSettings{
-		Limits: flow.Limits{Requests: 5000, Bytes: 1e9}, Policies: arrivalOrder(), TTL: time.Minute,
+		Limits: flow.Limits{Requests: 5000, Bytes: 1e9}, Policies: arrivalOrder(), TTL: time.Minute, Names: usual,
 	}
 	half := .5
 	tenants := flow.BandSettings{
 		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second,
 		Policies: flow.Policies{
 			Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+		},
+		Names: messages.PolicyNames{
+			Ordering: "edf-ordering-policy", Queue: "max-min-heap", Fairness: "round-robin-fairness-policy",
 		},
 	}
 	for name, c := range map[string]struct {
@@ -40,7 +49,7 @@ func TestLoadFlowControl(t *testing.T) {
 	}{
 		"the gate alone": {gateOn, flow.Settings{
 			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
-			Without: time.Minute, Priorities: []int{0}, UsageLimit: new(ceilings.Reserve),
+			Without: time.Minute, Priorities: []int{0}, LimitedBy: "reserve-policy", UsageLimit: new(ceilings.Reserve),
 		}},
 		"a detector of thresholds": {gateOn + "plugins: [{type: concurrency-detector}]\n" +
 			"flowControl: {saturationDetector: {pluginRef: concurrency-detector}}\n", flow.Settings{
@@ -62,12 +71,14 @@ flowControl:
   usageLimitPolicyPluginRef: priority-holdback-policy
 objectives: [{name: a, priority: 7}, {name: b, priority: -1}, {name: c, priority: -1}]
 `, flow.Settings{
-			Limits:  flow.Limits{Requests: 1000, Bytes: 8 << 30},
-			Bands:   map[int]flow.BandSettings{2: tenants},
-			Default: flow.BandSettings{Limits: standard.Limits, Policies: arrivalOrder(), TTL: 5 * time.Second},
+			Limits: flow.Limits{Requests: 1000, Bytes: 8 << 30},
+			Bands:  map[int]flow.BandSettings{2: tenants},
+			Default: flow.BandSettings{
+				Limits: standard.Limits, Policies: arrivalOrder(), TTL: 5 * time.Second, Names: usual,
+			},
 			Negative: flow.BandSettings{
-				Limits: standard.Limits, Policies: arrivalOrder(), TTL: time.Minute,
-			}, BuiltIn: arrivalOrder(), UsageLimit: &ceilings.PriorityHoldback{
+				Limits: standard.Limits, Policies: arrivalOrder(), TTL: time.Minute, Names: usual,
+			}, BuiltIn: arrivalOrder(), LimitedBy: "priority-holdback-policy", UsageLimit: &ceilings.PriorityHoldback{
 				MinCeiling: &half, MaxCeiling: .75, Domain: "value", Shape: "linear",
 			}, Priorities: []int{7, 2, 0, -1},
 		}},

@@ -28,14 +28,16 @@ type flow struct {
 	id          string
 	account     Account
 	lines       []*line
+	bytes       int64 // of the bodies of its requests that wait
 	older, next *flow // in the list of idle flows
 	idle        bool
 }
 
 // class is the requests of a band that may use the same endpoints. Its lines are never empty.
 type class struct {
-	name  Class
-	lines []*line // heap
+	name    Class
+	lines   []*line // heap
+	waiting int64   // requests
 }
 
 // line is the requests of one flow and one class.
@@ -115,6 +117,8 @@ func (b *band) enter(q *Queues, e *Entry) {
 		q.join(b, f)
 	}
 	f.account.Requests++
+	f.bytes += e.Bytes
+	l.class.waiting++
 	q.rerank(l)
 }
 
@@ -125,6 +129,8 @@ func (b *band) leave(q *Queues, e *Entry) {
 	e.line = nil
 	b.total.remove(e)
 	f.account.Requests--
+	f.bytes -= e.Bytes
+	l.class.waiting--
 	l.queue.Remove(e)
 	if l.queue.Len() > 0 {
 		if l.head == e {

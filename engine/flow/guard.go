@@ -128,10 +128,10 @@ func (q *Queues) survives(b *band, change func()) (survived bool) {
 // rebuild makes the lines of a band anew, from what waits in it. Accounts stay.
 func (q *Queues) rebuild(b *band) {
 	for _, f := range b.flows {
-		f.lines, f.account.Requests = nil, 0
+		f.lines, f.account.Requests, f.bytes = nil, 0, 0
 	}
 	if b.shared != nil {
-		b.shared.lines, b.shared.account.Requests = nil, 0
+		b.shared.lines, b.shared.account.Requests, b.shared.bytes = nil, 0, 0
 	}
 	b.classes, b.total = nil, Total{}
 	for _, e := range q.All() {

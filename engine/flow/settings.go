@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"reflect"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Limits bounds what waits. 0 = no bound.
@@ -53,6 +55,7 @@ type Policies struct {
 type BandSettings struct {
 	Limits
 	Policies
+	Names   messages.PolicyNames
 	Weights map[string]float64 // of flows, by fairness id, each above 0; others have 1
 	TTL     time.Duration      // how long a request waits at most; 0 = as long as its client does
 }
@@ -65,6 +68,7 @@ type Settings struct {
 	Negative BandSettings         // of priorities < 0 that have none
 	BuiltIn  Policies             // in the place of policies that panic
 
+	LimitedBy  string        // type of UsageLimit; "" = none
 	UsageLimit UsageLimit    // nil = endpoints may be full with requests of any priority
 	Priorities []int         // that requests of the configuration may have
 	Flows      int           // that a band tells apart; further ids share one flow

@@ -60,6 +60,7 @@ func TestEnvoyWaitsAreShown(t *testing.T) {
 			g.waits(3)
 			g.explained("two", "so far behind 1 request, because others waited when it came")
 			g.shownWhileTheyWait()
+			g.pageWhileTheyWait()
 			g.server.release(1)
 			g.server.works(t, 3)
 			g.server.release(-1)
@@ -104,6 +105,36 @@ func (g *gated) shownWhileTheyWait() {
 	full, waiting := g.flows("pool_saturation", `stage="effective"`), g.flows("global_capacity_utilization_requests")
 	if full != 1 || waiting != .5 || g.flows("capacity_utilization_requests", `priority="0"`) != 3./5000 {
 		g.Errorf("the metrics say that the pool is full to %v, and the line to %v; want 1, and a half", full, waiting)
+	}
+}
+
+// pageWhileTheyWait looks at /debug/flow, as text and as JSON.
+func (g *gated) pageWhileTheyWait() {
+	g.Helper()
+	_, text := get(g.picker.metrics + "/debug/flow")
+	if want := []string{
+		"detector      concurrency-detector\n", "waiting       3 requests, ", "at most 6 requests\n",
+		"turn          -\n",
+		"without room  3 requests of class ", "priority 0\n", "; the oldest for ",
+		"round-robin-fairness-policy, fcfs-ordering-policy, list-queue\n", "\n  default-flow        2  ",
+		"EvictedContextCancelled         1\n", "         2       ", "no    -\n",
+	}; !containsAll(text, want) {
+		g.Errorf("want all of %q in\n%s", want, text)
+	}
+	var page struct {
+		Bands []struct {
+			Flows []struct {
+				Fairness string  `json:"fairness_id"`
+				Oldest   float64 `json:"oldest_seconds"`
+			}
+		}
+	}
+	_, body := get(g.picker.metrics + "/debug/flow?format=json&flows=1")
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Bands) != 1 || len(page.Bands[0].Flows) != 1 {
+		g.Fatalf("%v, want one flow of one band in\n%s", err, body)
+	}
+	if f := page.Bands[0].Flows[0]; f.Fairness != "default-flow" || f.Oldest < .2 {
+		g.Errorf("flow %+v, want the longest one", f)
 	}
 }
 

@@ -41,8 +41,23 @@ var shown = map[string]contract{
 		file: "survey.go", was: "survey.Saturation(stage.servers)", is: "survey.Saturation(nil)",
 	}, ".", "TestSaturationIsShownByStage"},
 	"a detector that panics ends the process": {fault{
-		file: "survey.go", was: "if recover() != nil {", is: "if false {",
+		file: "survey.go", was: "if recover() != nil {\n\t\t\tall = nil", is: "if false {\n\t\t\tall = nil",
 	}, ".", "TestPageOutlivesADetectorThatPanics"},
+	"the longest flows come last": {fault{
+		file: "engine/flow/look.go", was: "cmp.Compare(b.Waiting.Requests, a.Waiting.Requests)",
+		is: "cmp.Compare(a.Waiting.Requests, b.Waiting.Requests)",
+	}, "engine/flow", "TestLook"},
+	"a flow that left has bytes": {fault{
+		file: "engine/flow/band.go", was: "\tf.bytes -= e.Bytes\n", is: "",
+	}, "engine/flow", "TestLook"},
+	"a query gives a turn": {fault{
+		file: "actors/capacity/query.go", was: "m.Admin.Tell(answer)\n",
+		is: "m.Admin.Tell(answer)\n\ta.onRoomChanged()\n",
+	}, "actors/capacity", "TestWhatWaitsCanBeQueried"},
+	"who is asked too late is waited for": {fault{
+		file: "adapters/admin/requests.go",
+		was:  "fail(w, http.StatusServiceUnavailable, \"late\",\n", is: "fail(w, http.StatusOK, \"late\",\n",
+	}, "adapters/admin", "TestFlowPageThatCannotBeShown"},
 	"requests without a gate say that they did not wait": {fault{
 		file: "adapters/extproc/response.go", was: "if q := st.response.queue; q.Gated {",
 		is: "if q := st.response.queue; true {",

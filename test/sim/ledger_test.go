@@ -122,8 +122,11 @@ func (g *ledger) met(e *endpoints.Endpoint) {
 	g.endpoints[e.ID] = e
 }
 
-// query is one question to the recorder.
-type query struct{ answers int }
+// query is one question to the recorder, or to capacity.
+type query struct {
+	of      string // the actor that is asked
+	answers int
+}
 
 // followed is a cycle whose begin and end are written down, and what it holds meanwhile.
 type followed struct {

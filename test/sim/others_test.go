@@ -134,7 +134,7 @@ func (o *others) busiest() int {
 	return best
 }
 
-// asker is the address that the recorder answers.
+// asker is the address that a query is answered to.
 type asker struct{ query *query }
 
 func (a asker) Tell(messages.AdminMsg) bool {
@@ -146,6 +146,7 @@ func (o *others) onSomebodyAsks(ctx runtime.Context[othersMsg]) {
 	if !o.faults.off {
 		o.ask()
 		o.wantMemory()
+		o.askWhatWaits()
 		if o.crowd.left == 0 { // the last clients are there
 			o.picker.CloseLine()
 		}
@@ -177,7 +178,7 @@ func (d *doorway) Tell(m messages.StreamMsg) bool {
 
 // ask asks the recorder for one request, for those of a client, for the newest, or for what loops did last.
 func (o *others) ask() {
-	q := &query{}
+	q := &query{of: "recorder"}
 	ask := messages.RequestQueried{Newest: 1 + o.dice.IntN(20), Admin: asker{q}}
 	asked := messages.RecorderMsg(ask)
 	switch o.dice.IntN(4) {
@@ -191,6 +192,16 @@ func (o *others) ask() {
 		asked = messages.RingsQueried{Loop: o.dice.IntN(loops+1) - 1, Newest: 10, Admin: asker{q}}
 	}
 	if o.picker.Recorder().Post(asked) {
+		o.ledger.queries = append(o.ledger.queries, q)
+	} else {
+		o.faults.drew(inboxQuery)
+	}
+}
+
+// askWhatWaits asks capacity.
+func (o *others) askWhatWaits() {
+	q := &query{of: "capacity"}
+	if o.picker.Capacity().Post(messages.FlowsQueried{Most: 3, Admin: asker{q}}) {
 		o.ledger.queries = append(o.ledger.queries, q)
 	} else {
 		o.faults.drew(inboxQuery)

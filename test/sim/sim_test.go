@@ -150,15 +150,17 @@ func (w *world) emptied() {
 			w.Errorf("%d %s were counted, want %d", got, kind, want)
 		}
 	}
-	lost := 0
+	lost := map[string]int{}
 	for _, q := range w.ledger.queries {
 		if q.answers > 1 {
 			w.Errorf("a query was answered %d times", q.answers)
 		}
-		lost += one(q.answers == 0)
+		lost[q.of] += one(q.answers == 0)
 	}
-	if lost > w.ledger.panics["recorder"] {
-		w.Errorf("%d queries without an answer, the recorder panicked %d times", lost, w.ledger.panics["recorder"])
+	for of, n := range lost {
+		if n > w.ledger.panics[of] {
+			w.Errorf("%d queries without an answer, %s panicked %d times", n, of, w.ledger.panics[of])
+		}
 	}
 }
 

@@ -228,15 +228,9 @@ func (u *up) show() {
 
 // sum returns the sum of the series of a counter whose error code counts.
 func sum(counter prometheus.Collector, counts func(code string) bool) float64 {
-	series := make(chan prometheus.Metric)
-	go func() {
-		counter.Collect(series)
-		close(series)
-	}()
 	all := 0.0
-	for one := range series {
-		var m dto.Metric
-		if one.Write(&m) == nil && counts(codeOf(&m)) {
+	for m := range collect(counter) {
+		if counts(codeOf(m)) {
 			all += m.GetCounter().GetValue()
 		}
 	}
