@@ -121,7 +121,8 @@ func (p *Picker) spawnCapacity() error {
 		return err
 	}
 	deps := capacity.Deps{
-		Line: p.line, Ceilings: p.ceilings, Traffic: p.traffic, Settings: p.queueing, Metrics: metrics,
+		Line: p.line, Ceilings: p.ceilings, Traffic: p.traffic, Settings: p.queueing, Prefixes: p.index,
+		Metrics: metrics,
 	}
 	p.refs.capacity, err = spawn[messages.CapacityMsg](p, 0, "capacity", messages.CapacityStarted{},
 		func() runtime.Actor[messages.CapacityMsg] { return capacity.New(deps) })

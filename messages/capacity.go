@@ -31,7 +31,15 @@ type WaitRequested struct {
 	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
 	Cycle    Sink[CycleMsg]
 
+	// Prefix is the prompt, if the policy of the request's band goes by what endpoints hold of it.
+	Prefix     Prefix
 	Saturation Saturation
+}
+
+// Prefix is a prompt, as the prefix index finds it.
+type Prefix struct {
+	Model, Salt string
+	Blocks      List[uint64] // as in Request; empty = it does not matter
 }
 
 // Saturation is how full the detector found the endpoints when it was asked for a request.
@@ -48,6 +56,7 @@ type Saturation struct {
 //	Reply: none
 type WaitEnded struct {
 	Request    RequestID
+	Endpoint   EndpointID // that was picked in its turn; zero = none was
 	Saturation Saturation // at the turn that led to a pick
 }
 
@@ -79,7 +88,9 @@ type MemoryRequested struct {
 //	From:  cycle, pool, scraper, outlier
 //	To:    capacity
 //	Reply: none
-type RoomChanged struct{}
+type RoomChanged struct {
+	Endpoint EndpointID // zero = any may
+}
 
 // TokensUsed says what a request that was dispatched has used, beyond what its flow was charged for it so far. It is
 // told only if the fairness of the request's band asks for it.

@@ -16,6 +16,7 @@ package capacity
 import (
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -30,6 +31,7 @@ type Deps struct {
 	Ceilings *flow.Ceilings
 	Traffic  *flow.Traffic         // of all requests that may have to wait
 	Settings func() *flow.Settings // in force
+	Prefixes Matcher
 	Metrics  *Metrics
 }
 
@@ -43,6 +45,7 @@ type Capacity struct {
 	drain  drain
 
 	ceilings ceilings
+	places   places
 	hand     messages.Sink[messages.CycleMsg] // of the request that the message in hand is about; nil = none
 }
 
@@ -56,10 +59,13 @@ type turn struct {
 
 // New returns an incarnation, at which nothing waits.
 func New(deps Deps) *Capacity {
-	return &Capacity{
+	a := &Capacity{
 		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
 		full: map[flow.Class]int{}, ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
+		places: places{of: map[messages.EndpointID]int{}},
 	}
+	a.queues.Locate(a.held)
+	return a
 }
 
 // Receive has requests wait, and gives turns.
@@ -82,6 +88,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.MemoryRequested:
 		a.onMemoryRequested(m)
 	case messages.RoomChanged:
+		a.places.made(m.Endpoint)
 		a.onRoomChanged()
 	case messages.TokensUsed:
 		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
@@ -106,8 +113,9 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 	e := &flow.Entry{
 		Request: m.Request, Flow: m.Flow, Class: flow.Class(m.Class), Cycle: m.Cycle,
-		Wait: flow.Wait{Arrived: m.Arrived, Deadline: m.Deadline, TTFT: m.TTFT},
-		Work: flow.Work{Bytes: m.Bytes, Prompt: m.Prompt, Output: m.Output},
+		Wait:   flow.Wait{Arrived: m.Arrived, Deadline: m.Deadline, TTFT: m.TTFT},
+		Work:   flow.Work{Bytes: m.Bytes, Prompt: m.Prompt, Output: m.Output},
+		Prefix: blockindex.Prompt{Model: m.Prefix.Model, Salt: m.Prefix.Salt, Blocks: m.Prefix.Blocks},
 	}
 	ahead := int(a.queues.Total().Requests)
 	displaced, ok := a.queues.Push(e)
@@ -145,6 +153,7 @@ func (a *Capacity) onWaitEnded(ctx runtime.Context[messages.CapacityMsg], m mess
 	if e := a.turn.entry; e != nil && e.Request == m.Request {
 		a.answered()
 		a.drain.dispatched(ctx.Now())
+		a.places.taken(m.Endpoint)
 		return
 	}
 	a.queues.Remove(m.Request)
@@ -165,6 +174,7 @@ func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
 	a.queues.Return(e)
 	if !a.turn.changed {
 		a.full[e.Class] = e.Flow.Priority
+		clear(a.places.of)
 	}
 	a.answered()
 }

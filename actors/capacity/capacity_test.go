@@ -51,7 +51,7 @@ func newScene(t *testing.T, limits flow.Limits) *scene {
 
 func (s *scene) play() {
 	s.actor.Play(capacity.New(capacity.Deps{
-		Line: &s.line, Ceilings: &s.ceilings, Traffic: &s.traffic,
+		Line: &s.line, Ceilings: &s.ceilings, Traffic: &s.traffic, Prefixes: holders{},
 		Settings: func() *flow.Settings { return &s.settings }, Metrics: s.metrics,
 	}))
 	s.actor.Tell(messages.CapacityStarted{})

@@ -42,7 +42,7 @@ func used(prompt, output int64) messages.TokensUsed {
 func TestFlowIsChargedAtTheEnd(t *testing.T) {
 	began := messages.ResponseStarted{Status: 200}
 	over := messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)}
-	left := messages.WaitEnded{Request: 7}
+	left := messages.WaitEnded{Request: 7, Endpoint: first}
 	for name, c := range map[string]struct {
 		turn bool // it waited
 		told []messages.CycleMsg
@@ -109,7 +109,7 @@ func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
 	s.cycle.Tell(messages.ResponseProgressed{ResponseBytes: 600})
 	flow.LineWriter{Line: &s.line}.Set(0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)})
-	s.capacity.Got(messages.WaitEnded{Request: 7})
+	s.capacity.Got(messages.WaitEnded{Request: 7, Endpoint: first})
 }
 
 // What a turn charged is taken back with it, by capacity, and by the cycle if the turn led nowhere.

@@ -74,7 +74,7 @@ func (c *Cycle) unload() {
 	if c.held.load {
 		endpoints.LoadWriter{Endpoint: c.served}.Remove(c.held.pick)
 		c.loaded(false)
-		c.deps.Bell.Ring()
+		c.deps.Bell.RingAt(c.served.ID)
 	}
 }
 
@@ -82,7 +82,7 @@ func (c *Cycle) unload() {
 func (c *Cycle) unloadStages() {
 	for _, s := range c.held.stages {
 		endpoints.LoadWriter{Endpoint: s.endpoint}.Remove(s.pick)
-		c.deps.Bell.Ring()
+		c.deps.Bell.RingAt(s.endpoint.ID)
 	}
 	c.held.stages = nil
 }

@@ -38,6 +38,9 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
 		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
 		ask.Output = c.req.OutputTokens
+		if c.queueing.Local(m.Flow.Priority) {
+			ask.Prefix = messages.Prefix{Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks}
+		}
 		c.wait.traffic = c.deps.Traffic.Of(m.Flow.Priority)
 		c.wait.traffic.Arrive()
 	}
@@ -148,6 +151,9 @@ func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.wait {
 		c.held.wait = false
 		m := messages.WaitEnded{Request: c.req.ID, Saturation: c.wait.saturation}
+		if c.held.load {
+			m.Endpoint = c.served.ID
+		}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
 	}
 }

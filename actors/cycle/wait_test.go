@@ -1,10 +1,12 @@
 package cycle_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -107,11 +109,11 @@ func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
 	release()
 	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second, Turn: true})
 	s.stream.Got(pickAfter(2 * time.Second))
-	s.capacity.Got(messages.WaitEnded{Request: 7})
+	s.capacity.Got(messages.WaitEnded{Request: 7, Endpoint: first})
 	s.load(1, 0)
 	flow.LineWriter{Line: &s.line}.Set(1)
 	s.cycle.Tell(messages.ResponseEnded{})
-	s.capacity.Got(messages.RoomChanged{})
+	s.capacity.Got(messages.RoomChanged{Endpoint: first})
 	s.waited(s.over(messages.NoReason), 2*time.Second, messages.Wait{
 		Outcome: messages.OutcomeDispatched, Cause: messages.NoRoom, Ahead: 2, Failed: 1,
 	})
@@ -220,4 +222,20 @@ func (racing) Most() int { return 1 }
 func (r racing) Pick(_ *schedule.Input, _ []float32, ranked []int) []int {
 	endpoints.LoadWriter{Endpoint: r.pool.Snapshot().Endpoints[0]}.Add(12)
 	return append(ranked, 0)
+}
+
+// The prompt is told only to a policy that goes by what endpoints hold of it.
+func TestRequestSaysWhatItsPromptIs(t *testing.T) {
+	for quantum, want := range map[int]messages.Prefix{
+		0: {}, 100: {Model: "m", Salt: "s", Blocks: hello.Blocks},
+	} {
+		s := gated(t)
+		s.queueing.Default.Fairness = &fairness.Token{LocalityTokens: quantum}
+		s.play()
+		s.arrive(24 * time.Hour)
+		asked := s.flow.Told()[0].(messages.AdmissionRequested)
+		if got := asked.Wait.Prefix; !reflect.DeepEqual(got, want) {
+			t.Errorf("quantum %d: it says %+v, want %+v", quantum, got, want)
+		}
+	}
 }

@@ -239,10 +239,15 @@ func (l *loader) band(path string, b *bandSection, of *flowControlSection) band 
 	if b.DefaultRequestTTL != nil {
 		ttl = *b.DefaultRequestTTL
 	}
-	return band{
+	made := band{
 		b, ttl, policy[flow.Fairness](l, path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
 		policy[flow.Ordering](l, path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
 	}
+	if p := made.policies(); made.ordering != nil && made.fairness != nil && !p.Queue.Can().Has(p.Needs()) {
+		l.Fail(path+".orderingPolicyRef", "%s and %s need %s of a queue, and none has all of that",
+			made.ordering.name, made.fairness.name, strings.Join(p.Needs().Names(), ", "))
+	}
+	return made
 }
 
 // policy returns the plugin that a reference names, which is a P; "" = that of the first of the types. nil = there is a
@@ -335,8 +340,11 @@ func (b *band) policies() flow.Policies {
 			p.Fairness = fair
 		}
 	}
-	if !p.Queue.Can().Has(p.Ordering.Needs()) {
-		p.Queue = new(queues.MaxMinHeap)
+	for _, typ := range []flow.QueueType{new(queues.ListQueue), new(queues.MaxMinHeap)} {
+		if typ.Can().Has(p.Needs()) {
+			p.Queue = typ
+			break
+		}
 	}
 	return p
 }

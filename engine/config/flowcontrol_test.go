@@ -194,3 +194,57 @@ flowControl:
 		t.Errorf("%v, what is shown means something else:\n%s", err, shown)
 	}
 }
+
+// both is an ordering that no queue serves: one in the order of arrival is in no other.
+type both struct{ orderings.FCFS }
+
+func (*both) Needs() flow.Ability { return flow.Needed | flow.ArrivalOrder | flow.KeyOrder }
+
+// last serves the flow that was served last.
+type last struct{ fairness.RoundRobin }
+
+func (*last) Rank(a *flow.Account, _ *flow.Entry) int64 { return -int64(a.Served) }
+
+// none leaves half of the room to the highest priority.
+type none struct{}
+
+func (*none) Ceilings(_ *flow.Usage, out []float64) time.Duration {
+	for i := range out[1:] {
+		out[i+1] = .5
+	}
+	return 0
+}
+
+// Policies of other modules may be named like those that are built in.
+func TestLoadPoliciesOfOtherModules(t *testing.T) {
+	c, err := NewCatalogue(
+		PluginType{Type: "example.com/both", New: func() any { return new(both) }},
+		PluginType{Type: "example.com/last", New: func() any { return new(last) }},
+		PluginType{Type: "example.com/none", New: func() any { return new(none) }},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := three
+	settings.Catalogue = c
+	const plugins = "plugins:\n- {type: example.com/both}\n- {type: example.com/last}\n- {type: example.com/none}\n"
+	got, err := Load([]byte(gateOn+plugins+"flowControl:\n  usageLimitPolicyPluginRef: example.com/none\n"+
+		"  defaultPriorityBand: {fairnessPolicyRef: example.com/last}\n"), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := got.Queueing.Default.Fairness.(*last); !ok {
+		t.Errorf("fairness %T", got.Queueing.Default.Fairness)
+	}
+	if _, ok := got.Queueing.UsageLimit.(*none); !ok {
+		t.Errorf("usage limit %T", got.Queueing.UsageLimit)
+	}
+	_, err = Load([]byte(gateOn+plugins+
+		"flowControl: {priorityBands: [{orderingPolicyRef: example.com/both, fairnessPolicyRef: example.com/last}]}\n"),
+		settings)
+	want := "line 8: flowControl.priorityBands[0].orderingPolicyRef: example.com/both and example.com/last need " +
+		"arrival order, key order, removal, peek at the tail of a queue, and none has all of that"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -24,6 +25,11 @@ type Token struct {
 	// Weights has the shares of flows beside each other by their fairness ids, each above 0; others have 1. Flows that
 	// share one because there are too many have 1 together.
 	Weights map[string]float64 `json:"weights"`
+	// LocalityTokens has requests go first of whose prompts servers that have room hold the most, by the prefix index:
+	// of the next few requests of flows that were charged up to so many tokens more for their weight than the flow
+	// whose turn it is. No request is passed over for more tokens of prompts than that. 0 = they go in their order. A
+	// few times the largest prompt is a good value.
+	LocalityTokens int `json:"localityTokens"`
 }
 
 // Validate returns which parameters are out of range.
@@ -35,8 +41,14 @@ func (p *Token) Validate() error {
 				mostWeight))
 		}
 	}
+	if p.LocalityTokens < 0 || p.LocalityTokens > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("localityTokens: got %d, want 0 to %d", p.LocalityTokens, math.MaxInt32))
+	}
 	return errors.Join(errs...)
 }
+
+// Quantum returns how far locality goes.
+func (p *Token) Quantum() int64 { return int64(p.LocalityTokens) }
 
 // Weights beyond these bounds would make tokens overflow, or vanish.
 const (

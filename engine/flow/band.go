@@ -165,12 +165,26 @@ func without[T comparable](list []T, member T) []T {
 	return list
 }
 
-// first returns the entry of a band that is dispatched next, of those whose class has room; nil = there is none.
-func (q *Queues) first(b *band, room func(*Entry) bool) *Entry {
-	by, ok := b.settings.Fairness.(Chooser)
-	if !ok {
-		return b.next(room)
+// first returns the entry of a band that is dispatched next, of those whose class has room, and where the band stands
+// then; nil = there is none.
+func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, rank int64) {
+	if by, ok := b.settings.Fairness.(Chooser); ok {
+		if e := q.chosen(b, by, room); e != nil {
+			return e, e.line.rank
+		}
 	}
+	l := b.next(room)
+	if l == nil {
+		return nil, 0
+	}
+	if quantum := b.settings.quantum(); quantum > 0 && q.held != nil {
+		return q.nearest(b, room, quantum), l.rank
+	}
+	return l.head, l.rank
+}
+
+// chosen returns the entry that a Chooser chooses; nil = none has room, or it did not choose.
+func (q *Queues) chosen(b *band, by Chooser, room func(*Entry) bool) *Entry {
 	q.candidates = q.candidates[:0]
 	for _, c := range b.classes {
 		if !room(c.lines[0].head) {
@@ -181,27 +195,22 @@ func (q *Queues) first(b *band, room func(*Entry) bool) *Entry {
 		}
 	}
 	defer func() { clear(q.candidates) }()
-	if len(q.candidates) == 0 {
-		return nil
+	if len(q.candidates) > 0 {
+		if next := q.choose(b, by, q.candidates); next >= 0 {
+			return q.candidates[next].Head
+		}
 	}
-	if next := q.choose(b, by, q.candidates); next >= 0 {
-		return q.candidates[next].Head
-	}
-	return b.next(room)
+	return nil
 }
 
-// next returns the entry of the line whose rank is the least, of those whose class has room; nil = there is none.
-func (b *band) next(room func(*Entry) bool) *Entry {
-	var first *line
+// next returns the line whose rank is the least, of those whose class has room; nil = there is none.
+func (b *band) next(room func(*Entry) bool) (first *line) {
 	for _, c := range b.classes {
 		if l := c.lines[0]; (first == nil || l.before(first)) && room(l.head) {
 			first = l
 		}
 	}
-	if first == nil {
-		return nil
-	}
-	return first.head
+	return first
 }
 
 // last returns the entry that goes first if one must: the last one of the flow that has the most waiting for its

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -23,6 +24,7 @@ type Entry struct {
 	Cycle   messages.Sink[messages.CycleMsg]
 	Wait
 	Work
+	Prefix blockindex.Prompt // its prompt, for what endpoints hold of it; without blocks = that does not matter
 	Order
 	Handle
 	seat
@@ -59,6 +61,7 @@ type seat struct {
 	band  *band // in which it waits, or waited last
 	line  *line // in which it waits; nil = it does not wait
 	payer *flow // that was charged when it was dispatched; nil before
+	over  int64 // tokens of prompts of requests that went before it although its turn had come
 
 	dispatch, before uint64 // number of its dispatch, and of the one to its payer before that
 }
@@ -114,6 +117,8 @@ const (
 	Removal
 	// TailPeek means that the last entry by the queue's order is known, in O(log n) or better.
 	TailPeek
+	// Listing means that the queue is a Lister.
+	Listing
 )
 
 // Needed is what a queue must be able to do whatever the policies are: entries leave when their client does, and the
@@ -126,7 +131,7 @@ func (a Ability) Has(b Ability) bool { return a&b == b }
 // Names returns the names of the abilities in the set.
 func (a Ability) Names() []string {
 	var names []string
-	for i, name := range []string{"arrival order", "key order", "removal", "peek at the tail"} {
+	for i, name := range []string{"arrival order", "key order", "removal", "peek at the tail", "listing"} {
 		if a.Has(1 << i) {
 			names = append(names, name)
 		}
@@ -151,6 +156,12 @@ type Queue interface {
 	Tail() *Entry
 	Remove(e *Entry)
 	Len() int
+}
+
+// Lister is a queue that can list what it holds.
+type Lister interface {
+	// List calls yield with each entry, the first one first and the others in any order, until it returns false.
+	List(yield func(*Entry) bool)
 }
 
 // Fairness decides which flow of a band is next.
@@ -192,6 +203,16 @@ type Chooser interface {
 	// Choose returns the index of the one that is next. There is at least one. A flow stands in the list once for each
 	// class of requests that it has waiting. The order of the list means nothing.
 	Choose(now time.Time, all []Candidate) int
+}
+
+// Local is a Fairness under which requests go before others because an endpoint that has room holds their prompts. Its
+// ranks are tokens, and its queues are Listers.
+type Local interface {
+	Fairness
+
+	// Quantum returns how far that goes: the rank of a flow whose request goes first exceeds that of the flow whose
+	// turn it is by no more than this, and no request is passed over for more tokens of prompts; 0 = not at all.
+	Quantum() int64
 }
 
 // Candidate is a flow with the request of it that would be next.

@@ -44,8 +44,11 @@ type Bell struct {
 }
 
 // Ring tells it. Whoever rings has made the room first.
-func (b Bell) Ring() {
+func (b Bell) Ring() { b.RingAt(messages.EndpointID{}) }
+
+// RingAt tells it that this endpoint may have room.
+func (b Bell) RingAt(e messages.EndpointID) {
 	if b.Line != nil && b.Line.Waits() {
-		b.To.Tell(messages.RoomChanged{})
+		b.To.Tell(messages.RoomChanged{Endpoint: e})
 	}
 }

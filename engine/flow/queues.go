@@ -20,7 +20,8 @@ type Queues struct {
 	now      time.Time
 	limiting
 
-	candidates []Candidate // for a Chooser; empty between calls
+	candidates []Candidate      // for a Chooser; empty between calls
+	held       func(*Entry) int // as Locate has it; nil = locality does not matter
 }
 
 // limiting is what serves to ask the usage limit.
@@ -105,12 +106,12 @@ func (q *Queues) put(e *Entry) {
 // room in one band must have none in lower ones.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	for _, b := range q.bands {
-		e := q.first(b, room)
+		e, rank := q.first(b, room)
 		if e == nil {
 			continue
 		}
 		f := e.line.flow
-		b.rank = e.line.rank
+		b.rank = rank
 		b.served++
 		q.remove(e)
 		e.before, e.dispatch = f.account.Served, b.served

@@ -89,6 +89,29 @@ func (s *Settings) band(priority int) BandSettings {
 	return s.Default
 }
 
+// Local reports whether requests of a priority say what their prompts are.
+func (s *Settings) Local(priority int) bool {
+	b := s.band(priority)
+	return b.quantum() > 0
+}
+
+// Needs returns what the queues must be able to do.
+func (p *Policies) Needs() Ability {
+	needs := p.Ordering.Needs()
+	if p.quantum() > 0 {
+		needs |= Listing
+	}
+	return needs
+}
+
+// quantum returns how far locality goes; 0 = not at all.
+func (p *Policies) quantum() int64 {
+	if of, ok := p.Fairness.(Local); ok {
+		return max(of.Quantum(), 0)
+	}
+	return 0
+}
+
 // unlimited stands for no limit, and is the longest one.
 const unlimited = 24 * time.Hour
 

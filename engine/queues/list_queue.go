@@ -10,7 +10,9 @@ type ListQueue struct{}
 func (*ListQueue) Validate() error { return nil }
 
 // Can returns what the queue can do.
-func (*ListQueue) Can() flow.Ability { return flow.ArrivalOrder | flow.Removal | flow.TailPeek }
+func (*ListQueue) Can() flow.Ability {
+	return flow.ArrivalOrder | flow.Removal | flow.TailPeek | flow.Listing
+}
 
 // New returns an empty queue.
 func (*ListQueue) New() flow.Queue { return new(list) }
@@ -24,6 +26,12 @@ type list struct {
 func (l *list) Head() *flow.Entry { return l.head }
 func (l *list) Tail() *flow.Entry { return l.tail }
 func (l *list) Len() int          { return l.n }
+
+// List calls yield with the entries in their order.
+func (l *list) List(yield func(*flow.Entry) bool) {
+	for e := l.head; e != nil && yield(e); e = e.Links[1] {
+	}
+}
 
 // Push enters an entry before the first one that arrived later. Those that were put back are older than nearly all, so
 // the search begins at the head for them, and at the tail for newcomers.

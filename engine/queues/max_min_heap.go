@@ -14,7 +14,9 @@ type MaxMinHeap struct{}
 func (*MaxMinHeap) Validate() error { return nil }
 
 // Can returns what the queue can do.
-func (*MaxMinHeap) Can() flow.Ability { return flow.KeyOrder | flow.Removal | flow.TailPeek }
+func (*MaxMinHeap) Can() flow.Ability {
+	return flow.KeyOrder | flow.Removal | flow.TailPeek | flow.Listing
+}
 
 // New returns an empty queue.
 func (*MaxMinHeap) New() flow.Queue { return new(heap) }
@@ -27,6 +29,15 @@ type heap struct{ entries []*flow.Entry }
 
 func (h *heap) Head() *flow.Entry { return h.entries[0] }
 func (h *heap) Len() int          { return len(h.entries) }
+
+// List calls yield with the entries as they stand in the heap.
+func (h *heap) List(yield func(*flow.Entry) bool) {
+	for _, e := range h.entries {
+		if !yield(e) {
+			return
+		}
+	}
+}
 
 func (h *heap) Tail() *flow.Entry {
 	switch len(h.entries) {

@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 
 // model is a queue that sorts. All that ever were in it are numbered in the order of their arrival.
 type model struct {
+	can      flow.Ability
 	byKey    bool
 	entries  []*flow.Entry
 	arrivals uint64
@@ -47,8 +48,30 @@ func (m *model) extreme(last bool) *flow.Entry {
 	return found
 }
 
+// listed wants a queue that can list to give its first entries, each once, the first one first.
+func (m *model) listed(t *rapid.T, q flow.Queue, n int) {
+	l, ok := q.(flow.Lister)
+	if can := m.can.Has(flow.Listing); !can || !ok {
+		if can || ok {
+			t.Fatalf("it says that it can list: %t; it can: %t", can, ok)
+		}
+		return
+	}
+	var got []*flow.Entry
+	l.List(func(e *flow.Entry) bool {
+		if slices.Contains(got, e) || !slices.Contains(m.entries, e) {
+			t.Fatalf("it lists %+v", e)
+		}
+		got = append(got, e)
+		return len(got) < n
+	})
+	if len(got) != n || got[0] != q.Head() {
+		t.Fatalf("it lists %d entries, from %+v on, want %d", len(got), got[0], n)
+	}
+}
+
 func conform(t *rapid.T, typ flow.QueueType) {
-	q, m := typ.New(), &model{byKey: typ.Can().Has(flow.KeyOrder)}
+	q, m := typ.New(), &model{can: typ.Can(), byKey: typ.Can().Has(flow.KeyOrder)}
 	remove := func(e *flow.Entry) {
 		q.Remove(e)
 		m.entries = slices.DeleteFunc(m.entries, func(x *flow.Entry) bool { return x == e })
@@ -101,6 +124,7 @@ func conform(t *rapid.T, typ flow.QueueType) {
 			if tail := m.extreme(true); q.Tail() != tail {
 				t.Fatalf("tail %+v, want %+v", q.Tail(), tail)
 			}
+			m.listed(t, q, rapid.IntRange(1, len(m.entries)).Draw(t, "listed"))
 		},
 	})
 }
