@@ -165,22 +165,22 @@ func without[T comparable](list []T, member T) []T {
 	return list
 }
 
-// first returns the entry of a band that is dispatched next, of those whose class has room, and where the band stands
-// then; nil = there is none.
-func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, rank int64) {
+// first returns the entry of a band that is dispatched next, of those whose class has room, and the line whose turn it
+// is, which by locality may be another one; nil = there is none.
+func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, turn *line) {
 	if by, ok := b.settings.Fairness.(Chooser); ok {
 		if e := q.chosen(b, by, room); e != nil {
-			return e, e.line.rank
+			return e, e.line
 		}
 	}
-	l := b.next(room)
-	if l == nil {
-		return nil, 0
+	turn = b.next(room)
+	if turn == nil {
+		return nil, nil
 	}
 	if quantum := b.settings.quantum(); quantum > 0 && q.held != nil {
-		return q.nearest(b, room, quantum), l.rank
+		return q.nearest(b, room, quantum)
 	}
-	return l.head, l.rank
+	return turn.head, turn
 }
 
 // chosen returns the entry that a Chooser chooses; nil = none has room, or it did not choose.

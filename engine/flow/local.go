@@ -10,24 +10,21 @@ const (
 // locality does not matter.
 func (q *Queues) Locate(held func(*Entry) int) { q.held = held }
 
-// nearest returns which entry is next by locality: of the flows within a quantum of the one whose turn it is, the
-// request of whose prompt the most is held where there is room; of equal ones that of the first flow. At least one
+// nearest returns which entry is next by locality, and the line whose turn it is: of the flows within a quantum of that,
+// the request of whose prompt the most is held where there is room; of equal ones that of the first flow. At least one
 // class must have room.
-func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found *Entry) {
+func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found *Entry, turn *line) {
 	for done := false; !done; { // again, if a queue panicked
 		q.change(b, func() {
-			first := b.next(room)
-			found = first.head
+			turn = b.next(room)
+			found = turn.head
 			if found.over < quantum {
-				found = q.search(b, room, found, first.rank+quantum)
-			}
-			if found != first.head {
-				first.head.over += DispatchPrompt(found.Prompt)
+				found = q.search(b, room, found, turn.rank+quantum)
 			}
 			done = true
 		})
 	}
-	return found
+	return found, turn
 }
 
 // search looks at the lines up to a rank.

@@ -59,7 +59,7 @@ func (q *Queues) Look(now time.Time, most int, room func(*Entry) bool) []message
 			Policies: b.settings.Names, Served: b.served,
 		}
 		state.Policies.BuiltIn = b.builtIn
-		if e := b.next(room); e != nil {
+		if e, _ := q.first(b, room); e != nil {
 			state.Next = messages.NextTurn{Request: e.Request, Flow: e.line.flow.id}
 		}
 		flows := make([]messages.FlowState, 0, len(b.flows)+1)

@@ -106,12 +106,15 @@ func (q *Queues) put(e *Entry) {
 // room in one band must have none in lower ones.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	for _, b := range q.bands {
-		e, rank := q.first(b, room)
+		e, turn := q.first(b, room)
 		if e == nil {
 			continue
 		}
+		if turn.head != e {
+			turn.head.over += DispatchPrompt(e.Prompt)
+		}
 		f := e.line.flow
-		b.rank = rank
+		b.rank = turn.rank
 		b.served++
 		q.remove(e)
 		e.before, e.dispatch = f.account.Served, b.served
