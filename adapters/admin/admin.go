@@ -63,7 +63,13 @@ type Config struct {
 
 const answerWithin = 2 * time.Second
 
-type handler struct{ Config }
+type handler struct {
+	Config
+	asking chan struct{} // has an item for each query to capacity that has no answer yet
+}
+
+// mostAsking is how many queries to capacity may be without an answer: it gives turns meanwhile, which matter more.
+const mostAsking = 4
 
 // NewHandler serves the metrics port: the paths of handler.routes, and / which lists them.
 //
@@ -76,7 +82,7 @@ func NewHandler(cfg Config) http.Handler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	h := &handler{cfg}
+	h := &handler{cfg, make(chan struct{}, mostAsking)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", strict(nil, h.index))
 	for _, r := range h.routes() {

@@ -126,6 +126,13 @@ func (h *handler) flow(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	select {
+	case h.asking <- struct{}{}:
+		defer func() { <-h.asking }()
+	default:
+		fail(w, http.StatusServiceUnavailable, "busy", "others are asking for this page; ask again")
+		return
+	}
 	a := make(answer, 1)
 	m, ok := h.await(w, r, a, "capacity", h.Flow.Capacity.Post(messages.FlowsQueried{Most: n, Admin: a}))
 	if !ok {

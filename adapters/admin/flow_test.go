@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -123,5 +124,42 @@ func TestFlowPageThatCannotBeShown(t *testing.T) {
 	}
 	if w := get(config(answering()), "/debug/flow"); w.Code != http.StatusNotFound {
 		t.Errorf("status %d where nothing is shown, want 404", w.Code)
+	}
+}
+
+// Only so many clients are answered at a time, so that they cannot keep capacity from its work.
+func TestFlowPageOfManyClients(t *testing.T) {
+	cfg, _ := showing(queues(), "x")
+	var asked []messages.Sink[messages.AdminMsg]
+	came := make(chan messages.Sink[messages.AdminMsg])
+	cfg.Flow.Capacity = line(func(m messages.FlowsQueried) bool {
+		came <- m.Admin
+		return true
+	})
+	cfg.AnswerWithin = time.Minute
+	h := NewHandler(cfg)
+	ask := func() *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/debug/flow", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1:9090"
+		h.ServeHTTP(w, r)
+		return w
+	}
+	done := make(chan int)
+	for range mostAsking {
+		go func() { done <- ask().Code }()
+		asked = append(asked, <-came)
+	}
+	if w := ask(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"busy"`) {
+		t.Errorf("status %d, %s; want that it is told to ask again", w.Code, w.Body)
+	}
+	for _, client := range asked {
+		client.Tell(queues())
+		if status := <-done; status != http.StatusOK {
+			t.Errorf("status %d, want 200", status)
+		}
+	}
+	go func() { (<-came).Tell(queues()) }()
+	if w := ask(); w.Code != http.StatusOK {
+		t.Errorf("status %d afterwards, want 200", w.Code)
 	}
 }
