@@ -102,9 +102,23 @@ func (g *gated) shownWhileTheyWait() {
 	if n != 3 || bytes < 100 {
 		g.Errorf("the metrics say that %v requests of %v bytes wait, want 3", n, bytes)
 	}
+	g.isToPromtoolsLiking()
 	full, waiting := g.flows("pool_saturation", `stage="effective"`), g.flows("global_capacity_utilization_requests")
 	if full != 1 || waiting != .5 || g.flows("capacity_utilization_requests", `priority="0"`) != 3./5000 {
 		g.Errorf("the metrics say that the pool is full to %v, and the line to %v; want 1, and a half", full, waiting)
+	}
+}
+
+// isToPromtoolsLiking has Prometheus' linter look at the metrics of what waits, if it is there.
+func (g *gated) isToPromtoolsLiking() {
+	g.Helper()
+	promtool := findPromtool()
+	if promtool == "" {
+		return // TestEnvoyPageIsToPromtoolsLiking says so
+	}
+	_, page := get(g.picker.metrics + "/metrics")
+	if found := checkMetrics(g.T, promtool, strings.ReplaceAll(page, referencePrefix, "reference_")); found != "" {
+		g.Errorf("promtool finds:\n%s", found)
 	}
 }
 
