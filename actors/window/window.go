@@ -93,8 +93,11 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 	if e == nil {
 		return nil
 	}
-	room, _ := e.Window()
+	room, learned := e.Window()
 	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
+	if !learned { // what it works on already is no less than it takes
+		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
+	}
 	known := &endpoint{e, window.New(ctx.Now(), inForce)}
 	a.known[id] = known
 	return known

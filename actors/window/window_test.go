@@ -149,7 +149,20 @@ func TestEndpointsLeave(t *testing.T) {
 	s.actor.Tell(messages.ServiceEnded{Endpoint: messages.EndpointID{Slot: 9, Generation: 9}, Refused: true})
 	again := endpoints.New(messages.EndpointID{Slot: 0, Generation: 2}, s.a.Spec)
 	s.publish(again, s.b)
+	s.wants(again, 0, 0)
+	s.sample(again, 0, 0)
 	s.wants(again, endpoints.FirstWindow, endpoints.FirstWindow)
+}
+
+// An endpoint of which nothing tells has no bound, and one that works when the first sign of it comes takes as much.
+func TestNothingKnownIsNoBound(t *testing.T) {
+	s := newScene(t)
+	again := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
+	s.publish(again)
+	s.wants(again, 0, 0)
+	s.load(again, 300)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID})
+	s.wants(again, 300, 400)
 }
 
 // A sample without what is read of it, or none at all, changes nothing.

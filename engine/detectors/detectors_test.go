@@ -265,6 +265,7 @@ func TestLearning(t *testing.T) {
 		"all are full":       {servers{windowed(20, 20, 0), windowed(12, 10, 0)}, 32. / 30, nil},
 		"full of tokens":     {servers{windowed(10, 20, 1000), windowed(5, 20, 0)}, 15. / 40, []bool{false, true}},
 		"nothing is known":   {servers{windowed(8, 0, 0)}, .5, nil},
+		"without a window":   {servers{{Inflight: 8, Unread: true}}, .5, nil},
 		"16 are full":        {servers{windowed(16, 0, 0), windowed(15, 0, 0)}, 31. / 32, []bool{false, true}},
 		"more than a window": {servers{windowed(40, 20, 0)}, 2, nil},
 	} {

@@ -33,9 +33,19 @@ func (*Learning) Learns() []attributes.Attribute {
 	return []attributes.Attribute{attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage}
 }
 
-// Saturation returns the share of the windows of all servers that is in use.
+// Saturation returns the share of the windows of all servers that is in use. A server without one is half full at most.
 func (d *Learning) Saturation(in *schedule.Input) float64 {
-	return sum(in.Numbers(d.requests)) / sum(in.Numbers(d.window))
+	load, room := 0.0, 0.0
+	requests, windows := in.Numbers(d.requests), in.Numbers(d.window)
+	for i := range in.Candidates().Len() {
+		load += requests.At(i)
+		if window := windows.At(i); window > 0 {
+			room += window
+		} else {
+			room += max(2*requests.At(i), 1)
+		}
+	}
+	return load / room
 }
 
 // Filter keeps the servers that are below their window, or all if none is.
@@ -70,7 +80,8 @@ func (d *Learning) below(in *schedule.Input, keep []bool, ceiling float64) bool 
 	requests, tokens := in.Numbers(d.requests), in.Numbers(d.tokens)
 	for i := range keep {
 		room := in.Window(i).Part(ceiling)
-		keep[i] = int(requests.At(i)) < room.Requests && (room.Tokens == 0 || int(tokens.At(i)) < room.Tokens)
+		keep[i] = (room.Requests == 0 || int(requests.At(i)) < room.Requests) &&
+			(room.Tokens == 0 || int(tokens.At(i)) < room.Tokens)
 	}
 	return slices.Contains(keep, true)
 }

@@ -151,9 +151,18 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 // Inflight returns how many requests were sent to the endpoint and have not ended.
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
-// Window returns how much load the endpoint takes before work only waits there, as far as that is known, and whether
-// it was learned: otherwise it is FirstWindow.
-func (e *Endpoint) Window() (room Room, learned bool) { return e.window.room() }
+// Window returns how much load the endpoint takes before work only waits there, and whether that was learned. Until
+// then it is FirstWindow, or, if nothing has told of the endpoint so far, without bounds.
+func (e *Endpoint) Window() (room Room, learned bool) {
+	requests := int(e.window.requests.Load())
+	switch {
+	case requests > 0:
+		return Room{Requests: requests, Tokens: int(e.window.tokens.Load()), Found: e.window.found.Load()}, true
+	case e.sample.Load() != nil:
+		return Room{Requests: FirstWindow}, false
+	}
+	return Room{}, false
+}
 
 // Counters returns the endpoint's load. The three numbers are read one after the other, so that a pick made meanwhile
 // may be in some of them only.

@@ -114,17 +114,9 @@ type window struct {
 	found            atomic.Bool // a part of it can be kept free
 }
 
-// FirstWindow is the window of an endpoint of which nothing is known: how many requests it may have in flight.
+// FirstWindow is the window of an endpoint of which no more is known than that its pages are read: how many requests it
+// may have in flight.
 const FirstWindow = 16
-
-// room returns the window, and whether it was learned.
-func (w *window) room() (Room, bool) {
-	requests := int(w.requests.Load())
-	if requests == 0 {
-		return Room{Requests: FirstWindow}, false
-	}
-	return Room{Requests: requests, Tokens: int(w.tokens.Load()), Found: w.found.Load()}, true
-}
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.
 func (l *load) take(tokens int, room Room) (Pick, bool) {
