@@ -35,14 +35,15 @@ type EndpointID struct {
 // Request is a request as the adapter parsed it, once. Its strings are copies, never parts of the body.
 type Request struct {
 	ID       RequestID
-	ClientID string // x-request-id as the client sent it, cut to 128 bytes; "" = none
-	Path     string // without query, cut to 128 bytes
-	Model    string // that serves it: as the body names it, unless it was rewritten; "" = none
-	Salt     string // cache_salt of the body; prompts with different salts share no prefix
-	Stream   bool   // the answer will be server-sent events
-	Usage    bool   // the answer will carry token usage, also when streamed
-	Priority int    // of its objective: higher goes first, negative may be refused; 0 = none is known
-	Visible  bool   // the body of the answer will be visible: the proxy shows it to the stream
+	ClientID string  // x-request-id as the client sent it, cut to 128 bytes; "" = none
+	Path     string  // without query, cut to 128 bytes
+	Model    string  // that serves it: as the body names it, unless it was rewritten; "" = none
+	Salt     string  // cache_salt of the body; prompts with different salts share no prefix
+	Stream   bool    // the answer will be server-sent events
+	Usage    bool    // the answer will carry token usage, also when streamed
+	Share    float64 // of what its priority may fill, that it may; 0 = all
+	Priority int     // of its objective: higher goes first, negative may be refused; 0 = none is known
+	Visible  bool    // the body of the answer will be visible: the proxy shows it to the stream
 	Form     AnswerForm
 
 	BodyBytes    int64 // 0 = no body

@@ -41,7 +41,7 @@ type Capacity struct {
 	line   flow.LineWriter
 	queues *flow.Queues
 	turn   turn
-	full   map[flow.Class]int // classes for which a turn has failed since room changed, at this priority, the newest
+	full   map[flow.Class]failure // classes for which a turn has failed since room changed, and the newest of these turns
 	drain  drain
 
 	ceilings ceilings
@@ -61,8 +61,9 @@ type turn struct {
 func New(deps Deps) *Capacity {
 	a := &Capacity{
 		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
-		full: map[flow.Class]int{}, ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
-		places: places{of: map[messages.EndpointID]int{}},
+		full:     map[flow.Class]failure{},
+		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
+		places:   places{of: map[messages.EndpointID]int{}},
 	}
 	a.queues.Locate(a.held)
 	return a
@@ -173,17 +174,25 @@ func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
 	}
 	a.queues.Return(e)
 	if !a.turn.changed {
-		a.full[e.Class] = e.Flow.Priority
+		a.full[e.Class] = failure{e.Flow.Priority, e.Crowds()}
 		clear(a.places.of)
 	}
 	a.answered()
 }
 
+// failure is a turn that has failed.
+type failure struct {
+	priority int
+	crowded  bool // of a request of a flow that had more waiting
+}
+
 // hasRoom reports whether there may be room for a request: no turn has failed since room changed, of its class and its
-// priority or a higher one.
+// priority or a higher one, or only one that crowds, which this one does not.
 func (a *Capacity) hasRoom(e *flow.Entry) bool {
 	failed, full := a.full[e.Class]
-	return !full || e.Flow.Priority > failed || a.line.Closed()
+	priority := e.Flow.Priority
+	return !full || priority > failed.priority || a.line.Closed() ||
+		priority == failed.priority && failed.crowded && !e.Crowds()
 }
 
 // onRoomChanged has turns tried again.
@@ -229,7 +238,11 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 		if e == nil {
 			break
 		}
-		if !e.Cycle.Tell(messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}) {
+		turn := messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}
+		if e.Crowds() {
+			turn.Share = a.queues.CrowdShare(e)
+		}
+		if !e.Cycle.Tell(turn) {
 			a.queues.Undo(e)
 			continue // it has ended, and tells so
 		}

@@ -393,3 +393,50 @@ func (p *play) told(t *rapid.T, id messages.RequestID, m messages.CycleMsg) {
 	}
 	p.forget(id)
 }
+
+// half keeps half of the room from flows that have more than one request waiting.
+type half struct{}
+
+func (half) Ceilings(*flow.Usage, []float64) time.Duration { return 0 }
+func (half) Crowd(*flow.Usage, int) float64                { return .5 }
+
+// A request that crowds is told what part of the room it may fill. If there is none, one that does not is next.
+func TestCrowdsLeaveRoom(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.settings.UsageLimit, s.settings.Priorities = half{}, []int{0}
+	s.actor.Tell(messages.QueueingReplaced{})
+	greedy := messages.FlowKey{Fairness: "greedy"}
+	s.asks(1, greedy, 1) // has its turn at once, alone
+	s.asks(2, greedy, 1)
+	s.asks(3, greedy, 1)
+	share := func(id messages.RequestID) float64 {
+		for _, m := range s.cycles[id].Told() {
+			if d, ok := m.(messages.Dispatched); ok {
+				return d.Share
+			}
+		}
+		t.Errorf("request %d had no turn", id)
+		return -1
+	}
+	if got := share(1); got != 0 {
+		t.Errorf("alone: a share of %v, want all", got)
+	}
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	if got := share(2); got != .5 {
+		t.Errorf("with another one: a share of %v, want a half", got)
+	}
+	s.actor.Tell(messages.TurnFailed{Request: 2, Cycle: s.cycles[2]})
+	s.waits(2)
+	s.asks(4, messages.FlowKey{Fairness: "modest"}, 1)
+	if got := share(4); got != 0 {
+		t.Errorf("beside those that crowd: a share of %v, want all", got)
+	}
+	s.actor.Tell(messages.TurnFailed{Request: 4, Cycle: s.cycles[4]})
+	s.waits(3)
+	s.asks(5, messages.FlowKey{Fairness: "another"}, 1)
+	for _, m := range s.cycles[5].Told() {
+		if _, ok := m.(messages.Dispatched); ok {
+			t.Error("one has its turn though there is no room for any")
+		}
+	}
+}

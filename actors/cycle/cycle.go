@@ -190,6 +190,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
+	c.req.Share = m.Share
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}

@@ -170,3 +170,22 @@ func TestReserve(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReserveForThoseWhoComeAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		alone float64
+		want  float64
+	}{
+		"none comes":        {0, 1},
+		"hardly one":        {1, 1},
+		"a third":           {10, 1 - 5./250},
+		"more than leave":   {99, .9},
+		"the least that is": {1.6, 1 - 2./250},
+	} {
+		in := coming(30, 250, 50)
+		in.Bands[0].Rates.Alone = c.alone
+		if got := new(Reserve).Crowd(in, 0); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

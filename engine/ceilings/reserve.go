@@ -9,7 +9,8 @@ import (
 
 // Reserve keeps a few places free for requests of higher priorities: as many as these need so that about one in two
 // hundred does not find one, by how many of them come and how many requests end in a second. While none of a higher
-// priority come, it keeps nothing back.
+// priority come, it keeps nothing back. Within a priority it does so for flows that have one request waiting, as
+// against flows that have more.
 type Reserve struct{}
 
 const (
@@ -22,11 +23,7 @@ func (*Reserve) Validate() error { return nil }
 
 // Ceilings returns what is left beside the reserve of all higher priorities.
 func (*Reserve) Ceilings(in *flow.Usage, out []float64) time.Duration {
-	leaving, inflight := 0., int64(0)
-	for _, b := range in.Bands {
-		leaving += b.Rates.Dispatches
-		inflight += b.Inflight
-	}
+	leaving, inflight := all(in)
 	coming := 0. // of higher priorities
 	for i, b := range in.Bands {
 		if coming > 0 && inflight > 0 {
@@ -35,6 +32,24 @@ func (*Reserve) Ceilings(in *flow.Usage, out []float64) time.Duration {
 		coming += b.Rates.Arrivals
 	}
 	return 0
+}
+
+// all returns how many requests of all priorities leave in a second, and how many run.
+func all(in *flow.Usage) (leaving float64, inflight int64) {
+	for _, b := range in.Bands {
+		leaving += b.Rates.Dispatches
+		inflight += b.Inflight
+	}
+	return leaving, inflight
+}
+
+// Crowd returns what is left beside the reserve of flows that have one request waiting.
+func (*Reserve) Crowd(in *flow.Usage, i int) float64 {
+	leaving, inflight := all(in)
+	if coming := in.Bands[i].Rates.Alone; coming > leaving/20 && inflight > 0 {
+		return 1 - min(places(coming, leaving)/float64(inflight), mostReserved)
+	}
+	return 1
 }
 
 // places returns how many places are enough. Each that is taken comes back when a request ends, and those that come

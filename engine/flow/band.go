@@ -206,7 +206,24 @@ func (q *Queues) chosen(b *band, by Chooser, room func(*Entry) bool) *Entry {
 // next returns the line whose rank is the least, of those whose class has room; nil = there is none.
 func (b *band) next(room func(*Entry) bool) (first *line) {
 	for _, c := range b.classes {
-		if l := c.lines[0]; (first == nil || l.before(first)) && room(l.head) {
+		l := c.lines[0]
+		if (first == nil || l.before(first)) && !room(l.head) && l.flow.crowds() {
+			l = c.alone()
+		}
+		if l != nil && (first == nil || l.before(first)) && room(l.head) {
+			first = l
+		}
+	}
+	return first
+}
+
+// crowds reports whether the flow has more than one request waiting.
+func (f *flow) crowds() bool { return f.account.Requests > 1 }
+
+// alone returns the line whose turn it is of those whose flow has one request waiting; nil = there is none.
+func (c *class) alone() (first *line) {
+	for _, l := range c.lines {
+		if !l.flow.crowds() && (first == nil || l.before(first)) {
 			first = l
 		}
 	}

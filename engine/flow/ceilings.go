@@ -38,7 +38,11 @@ type BandUsage struct {
 }
 
 // Rates are how many requests of a priority did what in a second, lately: means over about ten seconds.
-type Rates struct{ Arrivals, Dispatches float64 }
+type Rates struct {
+	Arrivals   float64
+	Dispatches float64
+	Alone      float64 // that began to wait while no other of their flow waited
+}
 
 // ratesOver is the time over which Rates are means.
 const ratesOver = 10 * time.Second
@@ -48,6 +52,8 @@ type pace struct {
 	Rates
 	at     time.Time
 	counts Counts
+	alone  int64 // requests that began to wait while no other of their flow waited
+	before int64 // of those, at that time
 }
 
 // now brings the rates up to date.
@@ -55,12 +61,13 @@ func (p *pace) now(at time.Time, counts Counts) Rates {
 	past := at.Sub(p.at).Seconds()
 	switch {
 	case p.at.IsZero():
-		p.at, p.counts = at, counts
+		p.at, p.counts, p.before = at, counts, p.alone
 	case past >= .1: // many messages come in a moment
 		weight := 1 - math.Exp(-past/ratesOver.Seconds())
 		p.Arrivals += weight * (float64(counts.Arrivals-p.counts.Arrivals)/past - p.Arrivals)
 		p.Dispatches += weight * (float64(counts.Dispatches-p.counts.Dispatches)/past - p.Dispatches)
-		p.at, p.counts = at, counts
+		p.Alone += weight * (float64(p.alone-p.before)/past - p.Alone)
+		p.at, p.counts, p.before = at, counts, p.alone
 	}
 	return p.Rates
 }
@@ -71,6 +78,15 @@ type SaturationReader interface {
 
 	// ReadsSaturation reports whether it does.
 	ReadsSaturation() bool
+}
+
+// CrowdLimit is a UsageLimit that also keeps room from flows that have more than one request waiting, for those of the
+// same band that have one.
+type CrowdLimit interface {
+	UsageLimit
+
+	// Crowd returns the part of what band i may fill that requests of such flows may: above 0, at most 1.
+	Crowd(in *Usage, i int) float64
 }
 
 // ReadsSaturation reports whether the usage limit goes by how full the pool is.
@@ -175,6 +191,36 @@ func (q *Queues) Ceilings(seen Seen) (list []Ceiling, again time.Duration) {
 		again = 0
 	}
 	return q.ceilings, again
+}
+
+// CrowdShare returns the part of what its band may fill that a request may which crowds, as of the newest Ceilings.
+func (q *Queues) CrowdShare(e *Entry) float64 {
+	limit, ok := q.settings.UsageLimit.(CrowdLimit)
+	if !ok || q.limitFaults >= mostPanics {
+		return 1
+	}
+	for i := range q.usage.Bands {
+		if q.usage.Bands[i].Priority == e.Flow.Priority {
+			return q.crowd(limit, i)
+		}
+	}
+	return 1
+}
+
+// crowd asks the limit. If it panics, there is none this time.
+func (q *Queues) crowd(limit CrowdLimit, i int) (share float64) {
+	defer func() {
+		if recover() != nil {
+			q.panics++
+			q.limitFaults++
+			share = 1
+		}
+	}()
+	share = limit.Crowd(&q.usage, i)
+	if !(share > 0 && share <= 1) {
+		return 1
+	}
+	return share
 }
 
 // look brings the usage up to date, and reports whether requests wait or run.

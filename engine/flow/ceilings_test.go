@@ -204,3 +204,80 @@ func TestRatesOfManyPriorities(t *testing.T) {
 		drain(q)
 	}
 }
+
+// crowding keeps half of the room from flows that have more than one request waiting.
+type crowding struct {
+	limitFunc
+	crowd func(in *flow.Usage, i int) float64
+}
+
+func (c crowding) Crowd(in *flow.Usage, i int) float64 { return c.crowd(in, i) }
+
+// Where there is no room for requests that crowd, those that do not are next, and otherwise turns go on as ever.
+func TestRoomThatCrowdsMayNotTake(t *testing.T) {
+	q, w := limited(nil), new(waiting)
+	push(t, q, w.of("greedy", 0), w.of("greedy", 0), w.of("b", 0), w.of("greedy", 0), w.of("c", 0))
+	reserved := func(e *flow.Entry) bool { return !e.Crowds() }
+	var order []string
+	for e := q.Next(reserved); e != nil; e = q.Next(reserved) {
+		order = append(order, e.Flow.Fairness)
+		if e.Crowds() {
+			t.Errorf("%s crowds after it was dispatched alone", e.Flow.Fairness)
+		}
+	}
+	if want := []string{"b", "c"}; !slices.Equal(order, want) {
+		t.Fatalf("dispatched %v, want %v", order, want)
+	}
+	e := q.Next(anyRoom)
+	if e == nil || e.Flow.Fairness != "greedy" || !e.Crowds() {
+		t.Fatalf("dispatched %+v, want one that crowds", e)
+	}
+	q.Return(e)
+	if got, want := drain(q), []string{"greedy1", "greedy2", "greedy4"}; !slices.Equal(got, want) {
+		t.Errorf("dispatched %v, want %v", got, want)
+	}
+}
+
+func TestCrowdShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		crowd func(*flow.Usage, int) float64
+		want  float64
+	}{
+		"a half":    {func(*flow.Usage, int) float64 { return .5 }, .5},
+		"nothing":   {func(*flow.Usage, int) float64 { return 0 }, 1},
+		"no number": {func(*flow.Usage, int) float64 { return math.NaN() }, 1},
+		"a panic":   {func(*flow.Usage, int) float64 { panic("crowd") }, 1},
+	} {
+		q := limited(crowding{func(*flow.Usage, []float64) time.Duration { return 0 }, c.crowd})
+		e := new(waiting).of("a", 0)
+		if got := q.CrowdShare(e); got != 1 {
+			t.Errorf("%s: %v before the limit was asked, want 1", name, got)
+		}
+		q.Ceilings(seen(nil))
+		if got := q.CrowdShare(e); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if got := limited(nil).CrowdShare(new(waiting).of("a", 0)); got != 1 {
+		t.Errorf("without a limit: %v, want 1", got)
+	}
+}
+
+// Requests whose flow had none waiting are counted, at the rate at which they come.
+func TestUsageLimitSeesWhoComesAlone(t *testing.T) {
+	var got float64
+	q := limited(limitFunc(func(in *flow.Usage, _ []float64) time.Duration {
+		got = in.Bands[slices.IndexFunc(in.Bands, func(b flow.BandUsage) bool { return b.Priority == 0 })].Rates.Alone
+		return 0
+	}))
+	w, at := new(waiting), start
+	for range 300 { // half a minute, of ten requests a second and of as many that crowd
+		at = at.Add(100 * time.Millisecond)
+		push(t, q, w.of("a", 0), w.of("a", 0))
+		drain(q)
+		q.Ceilings(flow.Seen{Now: at, Traffic: new(flow.Traffic)})
+	}
+	if math.Abs(got-10) > 1 {
+		t.Errorf("%v come alone in a second, want 10", got)
+	}
+}

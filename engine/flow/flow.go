@@ -62,8 +62,17 @@ type seat struct {
 	line  *line // in which it waits; nil = it does not wait
 	payer *flow // that was charged when it was dispatched; nil before
 	over  int64 // tokens of prompts of requests that went before it although its turn had come
+	crowd bool  // when it was dispatched, further requests of its flow waited
 
 	dispatch, before uint64 // number of its dispatch, and of the one to its payer before that
+}
+
+// Crowds reports whether further requests of the entry's flow wait, or waited when it was dispatched.
+func (e *Entry) Crowds() bool {
+	if e.line != nil {
+		return e.line.flow.crowds()
+	}
+	return e.crowd
 }
 
 // Class names a set of requests that may use the same endpoints in the same way. If one of them has room, all have.

@@ -81,6 +81,9 @@ func (q *Queues) Push(e *Entry) (displaced []Displaced, ok bool) {
 	q.arrivals++
 	e.Number = q.arrivals
 	q.put(e)
+	if !e.Crowds() {
+		q.paceOf(e.Flow.Priority).alone++
+	}
 	return displaced, true
 }
 
@@ -103,7 +106,8 @@ func (q *Queues) put(e *Entry) {
 
 // Next takes out the request that is dispatched next, of those whose class has room, and charges its flow for the
 // prompt; nil = there is none. Room is asked about one request of a class, for each band anew: a class that has no
-// room in one band must have none in lower ones.
+// room in one band must have none in lower ones. If there is none for a request that crowds, it is asked about one of
+// the class that does not.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	for _, b := range q.bands {
 		e, turn := q.first(b, room)
@@ -114,6 +118,7 @@ func (q *Queues) Next(room func(*Entry) bool) *Entry {
 			turn.head.over += DispatchPrompt(e.Prompt)
 		}
 		f := e.line.flow
+		e.crowd = f.crowds()
 		b.rank = turn.rank
 		b.served++
 		q.remove(e)

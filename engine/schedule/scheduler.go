@@ -88,7 +88,7 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 	if p.Gated() {
 		s.run.gate = &p.points.gate
 		if s.tools.Ceilings != nil {
-			s.run.ceiling = s.tools.Ceilings.Of(req.Priority)
+			s.run.ceiling = s.tools.Ceilings.Of(req.Priority) * cmp.Or(req.Share, 1)
 		}
 	}
 	out := Outcome{Ceiling: cmp.Or(s.run.ceiling, 1)}

@@ -314,8 +314,8 @@ func TestBatchLeavesOthersAlone(t *testing.T) {
 			})
 			t.Logf("interactive p99 %v of that alone, batch served %v at %v of the speed without flow control",
 				ttft, served, speed)
-			if served.mean < float64(3000*n) || speed.mean < .95 || ttft.mean > 1.4 {
-				t.Errorf("want all %d of the batch at .95 of the speed, and 1.4 of the time to first token", 3000*n)
+			if served.mean < float64(3000*n) || speed.mean < .95 || ttft.mean > 2 {
+				t.Errorf("want all %d of the batch at .95 of the speed, and twice the time to first token at most", 3000*n)
 			}
 		})
 	}
@@ -384,6 +384,9 @@ func TestTenantsDoNotHarmEachOther(t *testing.T) {
 	full := played(t, p)
 	work := ratio(all, full, func(r *Result) float64 { return r.between("", from, to).tokens })
 	t.Logf("p99 to first token %v of that alone, tokens %v of full servers", ttft, work)
+	if ttft.mean > 6 || work.mean < .95 {
+		t.Error("want 6 times at most, and .95 of the tokens")
+	}
 }
 
 // Many requests at once, after a pause, do not flood servers whose windows are known, and few flood new ones.
