@@ -154,7 +154,9 @@ func (p *Picker) bell(from string) flow.Bell {
 func (p *Picker) spawnWindow() (err error) {
 	metrics := window.NewMetrics(p.world.Metrics)
 	p.refs.window, err = spawn[messages.WindowMsg](p, 0, "window", messages.WindowStarted{},
-		func() runtime.Actor[messages.WindowMsg] { return window.New(p.endpoints, p.bell("window"), metrics) })
+		func() runtime.Actor[messages.WindowMsg] {
+			return window.New(p.endpoints, p.ceilings, p.bell("window"), metrics)
+		})
 	return err
 }
 

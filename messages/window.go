@@ -33,6 +33,7 @@ type FirstTokenTimed struct {
 //	Reply: none
 type ServiceEnded struct {
 	Endpoint EndpointID
+	Served   bool // the answer was whole, and no error
 	Refused  bool // the endpoint answered that it is full
 }
 

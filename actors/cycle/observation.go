@@ -163,9 +163,10 @@ func (c *Cycle) expectService(blocks int) {
 }
 
 // timeFirstToken tells how long the endpoint took to the first token. Of an answer that is not streamed, the first
-// byte comes with the last.
+// byte comes with the last, and one with stages may have waited elsewhere.
 func (c *Cycle) timeFirstToken(took time.Duration) {
 	if !c.service.due || c.rec.Served != c.chosen.ID || !c.req.Stream || took <= 0 ||
+		c.rec.Decision.Stages.Len() > 0 ||
 		c.rec.Status >= 400 || c.bodyStatus != 0 {
 		return
 	}
@@ -184,10 +185,13 @@ func (c *Cycle) endService() {
 	if c.rec.FirstToken > 0 {
 		c.timeFirstToken(c.rec.FirstToken - c.rec.Decided)
 	}
-	if !c.service.due {
-		return
+	if !c.service.due || c.rec.Served != c.chosen.ID {
+		return // another one served
 	}
 	c.service.due = false
-	full := c.rec.Local == "" && (c.rec.Status == 429 || c.rec.Status == 503)
-	c.deps.Window.Tell(messages.ServiceEnded{Endpoint: c.chosen.ID, Refused: full})
+	own := c.rec.Local == ""
+	c.deps.Window.Tell(messages.ServiceEnded{
+		Endpoint: c.chosen.ID, Served: own && c.whole && c.rec.Status < 400,
+		Refused: own && (c.rec.Status == 429 || c.rec.Status == 503),
+	})
 }

@@ -37,7 +37,7 @@ func TestServiceIsTold(t *testing.T) {
 	const after = 70 * time.Millisecond
 	started := messages.ResponseStarted{Status: 200}
 	timed := messages.FirstTokenTimed{Endpoint: first, Took: after, Prompt: hello.PromptTokens}
-	ended := messages.ServiceEnded{Endpoint: first}
+	ended, whole := messages.ServiceEnded{Endpoint: first}, messages.ServiceEnded{Endpoint: first, Served: true}
 	for name, c := range map[string]struct {
 		windows, stream bool
 		headers         messages.ResponseStarted // the zero one = the client leaves before they come
@@ -45,10 +45,10 @@ func TestServiceIsTold(t *testing.T) {
 		want            messages.WindowMsg       // nil = none
 	}{
 		"a first token":      {true, true, started, true, timed},
-		"a whole answer":     {true, false, started, true, ended},
+		"a whole answer":     {true, false, started, true, whole},
 		"a refusal":          {true, true, messages.ResponseStarted{Status: 503}, true, refused(first)},
 		"an error":           {true, true, messages.ResponseStarted{Status: 500}, false, ended},
-		"the proxy's answer": {true, true, messages.ResponseStarted{Status: 503, Local: "overload"}, false, ended},
+		"the proxy's answer": {true, true, messages.ResponseStarted{Status: 503, Local: "overload"}, false, nil},
 		"a client that left": {true, true, messages.ResponseStarted{}, false, ended},
 		"no windows":         {false, true, started, true, nil},
 	} {

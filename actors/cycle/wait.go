@@ -106,6 +106,9 @@ func (c *Cycle) reserve(out *schedule.Outcome) bool {
 	}
 	c.served, c.held.pick = out.Ranked[0], pick
 	c.loaded(true)
+	if room.Learned {
+		room = endpoints.Room{} // windows of stages are not learned from requests
+	}
 	for _, s := range out.Stages {
 		pick, ok := endpoints.LoadWriter{Endpoint: s.Endpoint}.Take(tokens, room)
 		if !ok {

@@ -15,11 +15,12 @@ import (
 
 // Window is the actor of the whole pool.
 type Window struct {
-	pool    *endpoints.Published
-	bell    flow.Bell // of the line of those who wait for room, and its owner
-	metrics *Metrics
-	version uint64 // of the snapshot by which known was last cleared
-	known   map[messages.EndpointID]*endpoint
+	pool     *endpoints.Published
+	ceilings *flow.Ceilings
+	bell     flow.Bell // of the line of those who wait for room, and its owner
+	metrics  *Metrics
+	version  uint64 // of the snapshot by which known was last cleared
+	known    map[messages.EndpointID]*endpoint
 }
 
 // endpoint is what is known of one endpoint of the pool.
@@ -29,8 +30,9 @@ type endpoint struct {
 }
 
 // New returns an actor that knows of endpoints only the windows that are in force.
-func New(pool *endpoints.Published, bell flow.Bell, metrics *Metrics) *Window {
-	return &Window{pool: pool, bell: bell, metrics: metrics, known: map[messages.EndpointID]*endpoint{}}
+func New(pool *endpoints.Published, ceilings *flow.Ceilings, bell flow.Bell, metrics *Metrics) *Window {
+	known := map[messages.EndpointID]*endpoint{}
+	return &Window{pool: pool, ceilings: ceilings, bell: bell, metrics: metrics, known: known}
 }
 
 // Receive learns from each message.
@@ -44,11 +46,12 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 		})
 	case messages.ServiceEnded:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
-			if m.Refused {
+			switch {
+			case m.Refused:
 				e.window.Refused(ctx.Now(), a.load(e))
-				return
+			case m.Served:
+				e.window.Ended(ctx.Now(), a.load(e))
 			}
-			e.window.Ended(ctx.Now(), a.load(e))
 		})
 	case messages.SampleTaken:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
@@ -118,7 +121,11 @@ func (a *Window) forget(now *endpoints.Snapshot) {
 
 func (a *Window) load(e *endpoint) window.Load {
 	c := e.Counters()
-	return window.Load{Requests: c.Inflight, Tokens: c.Tokens, Held: a.bell.Line.Waits()}
+	load := window.Load{Requests: c.Inflight, Tokens: c.Tokens, Held: a.bell.Line.Waits()}
+	if all := a.ceilings.All(); len(all) > 0 {
+		load.Part = all[len(all)-1].Share
+	}
+	return load
 }
 
 func (e *endpoint) sample() (window.Sample, bool) {

@@ -46,7 +46,7 @@ func newScene(t *testing.T) *scene {
 
 // play puts a new incarnation on the stage.
 func (s *scene) play() {
-	s.actor.Play(window.New(s.pool, flow.Bell{Line: s.line.Line, To: s.capacity}, s.metrics))
+	s.actor.Play(window.New(s.pool, new(flow.Ceilings), flow.Bell{Line: s.line.Line, To: s.capacity}, s.metrics))
 	s.actor.Tell(messages.WindowStarted{})
 }
 
@@ -136,6 +136,9 @@ func TestRequestsMoveWindows(t *testing.T) {
 	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID})
 	s.wants(s.a, before.Requests, before.Requests)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID, Refused: true})
+	s.wants(s.a, before.Requests, before.Requests) // it was refused with less in flight than the window allows
+	s.load(s.a, before.Requests-16)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID, Refused: true})
 	s.wants(s.a, 8, before.Requests-1)
 }
 
@@ -162,7 +165,12 @@ func TestNothingKnownIsNoBound(t *testing.T) {
 	s.wants(again, 0, 0)
 	s.load(again, 300)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID})
-	s.wants(again, 300, 400)
+	s.wants(again, 300, 300)
+	s.actor.Advance(2 * time.Second)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID}) // its client left, which shows nothing
+	s.wants(again, 300, 300)
+	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID, Served: true})
+	s.wants(again, 301, 400)
 }
 
 // A sample without what is read of it, or none at all, changes nothing.

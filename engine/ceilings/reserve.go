@@ -16,6 +16,7 @@ type Reserve struct{}
 const (
 	unlucky      = 1. / 200 // part of the requests of higher priority that find no place
 	mostReserved = .1       // of all places
+	rare         = .01      // requests a second for which nothing is kept free
 )
 
 // Validate returns nil: there are no parameters.
@@ -26,7 +27,7 @@ func (*Reserve) Ceilings(in *flow.Usage, out []float64) time.Duration {
 	leaving, inflight := all(in)
 	coming := 0. // of higher priorities
 	for i, b := range in.Bands {
-		if coming > 0 && inflight > 0 {
+		if coming > rare && inflight > 0 {
 			out[i] = 1 - min(places(coming, leaving)/float64(inflight), mostReserved)
 		}
 		coming += b.Rates.Arrivals

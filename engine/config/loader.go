@@ -101,7 +101,9 @@ func (l *loader) load(root *yaml.Node) {
 	l.rewrites(doc.ModelRewrites)
 	l.flowControl(&doc)
 	for _, x := range l.instances {
-		if !x.used && x.plugin != nil {
+		if x.typ == gateDetector && !l.gated {
+			l.Fail(x.path+".type", "%s needs the feature gate flowControl", x.typ)
+		} else if !x.used && x.plugin != nil {
 			l.Warn(x.path, "nothing names %s, so it has no effect", x.name)
 		}
 	}

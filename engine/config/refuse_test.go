@@ -103,6 +103,8 @@ func TestLoadRefuses(t *testing.T) {
 		"usage limit of 0": {newHead + "plugins:\n" +
 			"- {type: static-usage-limit-policy, parameters: {threshold: .nan}}\n",
 			"line 4: plugins[0].parameters.threshold: got NaN, want more than 0, at most 1"},
+		"learning without the gate": {head + "plugins: [{type: learning-detector}]",
+			"line 3: plugins[0].type: learning-detector needs the feature gate flowControl"},
 		"gate off": {head + "featureGates: [haPopulateNonLeaderDatastore=false]",
 			"line 3: featureGates[0]: got "},
 		"type is a list": {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},

@@ -73,7 +73,7 @@ type Room struct {
 
 	Learned bool    // the endpoint's window bounds its load, too
 	Share   float64 // of that window; 0 = all of it
-	Found   bool    // of a window: it is about what the endpoint takes, and a part of it can be kept free
+	Found   bool    // of a window: it is about what the endpoint takes; otherwise it grows until work waits there
 }
 
 // Part returns the first whole number that is not below a share of a limit, at least 1. What is above a whole number by

@@ -170,6 +170,33 @@ func (optionalFirst) Next(c *schedule.Course) schedule.Run {
 
 func (optionalFirst) Primary(*schedule.Course) int { return 1 }
 
+// Health and room of endpoints that filters drop are of no matter.
+func TestFiltersDecideWhoseRoomIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		room []int // of 0, which is healthy, and 1, which is degraded
+		keep int   // that the filter keeps
+		full bool
+	}{
+		"the healthy one is another's, and full":  {[]int{1}, 1, false},
+		"the healthy one is another's, with room": {[]int{0, 1}, 1, false},
+		"the healthy one is kept, and full":       {[]int{1}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.degrade(1, messages.Overload, time.Hour)
+			s.filter("only", only(c.keep))
+			s.guarded(c.room...)
+			out := s.run()
+			if out.Full != c.full {
+				t.Fatalf("full %v, want %v; %v %s", out.Full, c.full, out.Reason, out.Detail)
+			}
+			if !c.full && int(out.Ranked[0].ID.Slot) != c.keep {
+				t.Errorf("ranked %v first, want %d", out.Ranked[0].ID, c.keep)
+			}
+		})
+	}
+}
+
 // An ejected or degraded endpoint is no room to go to while others are there, whose room is waited for. One that is due
 // for a probe needs no room, and if all are outliers the gate says where there is room.
 func TestOutliersHaveNoRoom(t *testing.T) {

@@ -110,28 +110,46 @@ func (r *profileRun) reset() {
 	}
 }
 
-// narrow drops the endpoints without room, and what filters drop. If none is left for want of room, the run is full.
+// narrow drops the endpoints without room, and what filters drop. If none is left for want of room, the run is full. An
+// outlier is no room either while the filters would keep a healthy endpoint: that is waited for.
 func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reason, string) {
 	r.reset()
 	dropped, filter := r.leaveRoomy(r.in.now), ""
 	if len(r.place) > 0 {
 		filter = r.filter(p, rec)
 	}
-	if len(r.place) > 0 {
+	switch {
+	case len(r.place) > 0 && !(dropped && r.allOutliers()):
+		return messages.NoReason, ""
+	case !dropped:
+		return messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	}
+	of, roomy := rec.Filters, slices.Clone(r.place)
+	if of.Len() == 0 { // no filter was called
+		of = messages.TakeList(append(slices.Clone(r.screeners), r.roomy...))
+	}
+	r.reset()
+	if filter = r.filter(p, rec); filter != "" {
+		return messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	}
+	rec.Filters = of
+	if len(roomy) > 0 && r.allOutliers() {
+		r.stay(roomy)
 		return messages.NoReason, ""
 	}
-	if dropped {
-		of := rec.Filters
-		if of.Len() == 0 { // no filter was called
-			of = messages.TakeList(append(slices.Clone(r.screeners), r.roomy...))
-		}
-		r.reset()
-		if filter = r.filter(p, rec); filter == "" {
-			r.full, rec.Filters = true, of
-			return messages.NoCapacity, "no endpoint that it may use has room"
+	r.full = true
+	return messages.NoCapacity, "no endpoint that it may use has room"
+}
+
+// allOutliers reports whether every candidate is ejected or degraded.
+func (r *profileRun) allOutliers() bool {
+	n := 0
+	for _, o := range r.view.outliers {
+		if _, here := r.candidate(o.at); here {
+			n++
 		}
 	}
-	return messages.NoEndpoints, "filter " + filter + " left no endpoint"
+	return n == len(r.place)
 }
 
 // leaveRoomy drops the endpoints that have no room, and reports whether there were any.
@@ -148,7 +166,7 @@ func (r *profileRun) leaveRoomy(now time.Time) bool {
 	began, before := r.tools.Clock.Nanos(), len(r.place)
 	r.gate.plugin.Room(&r.in, r.keep)
 	r.observer.PluginRan(r.gate.Meter, time.Duration(r.tools.Clock.Nanos()-began))
-	r.leaveHealthy(now)
+	r.leaveDue(now)
 	if r.compact(); len(r.place) == before {
 		return false
 	}
@@ -160,31 +178,8 @@ func (r *profileRun) leaveRoomy(now time.Time) bool {
 	return true
 }
 
-// leaveHealthy has none be kept if only outliers have room while others are there: requests wait for those. Otherwise
-// the outlier that is due for a probe needs no room.
-func (r *profileRun) leaveHealthy(now time.Time) {
-	if len(r.view.outliers) == 0 {
-		return
-	}
-	healthy, roomy := len(r.place), 0
-	for _, keep := range r.keep {
-		if keep {
-			roomy++
-		}
-	}
-	for _, o := range r.view.outliers {
-		i, here := r.candidate(o.at)
-		if !here {
-			continue
-		}
-		if healthy--; r.keep[i] {
-			roomy--
-		}
-	}
-	if healthy > 0 && roomy == 0 {
-		clear(r.keep)
-		return
-	}
+// leaveDue keeps the outliers that are due for a probe, which needs no room.
+func (r *profileRun) leaveDue(now time.Time) {
 	for _, o := range r.view.outliers {
 		if i, here := r.candidate(o.at); here && o.Due(now, r.in.request.Visible) && !o.Probing() {
 			r.keep[i] = true
@@ -243,12 +238,17 @@ func (r *profileRun) compact() {
 		}
 	}
 	if len(r.left) < len(r.place) {
-		if r.shared {
-			r.own.fit(r.view.fills.layout)
-		}
-		r.place, r.shared = r.left, false
-		r.own.outdate()
+		r.stay(r.left)
 	}
+}
+
+// stay leaves the endpoints at these places of the view, which are fewer than before.
+func (r *profileRun) stay(places []int) {
+	if r.shared {
+		r.own.fit(r.view.fills.layout)
+	}
+	r.place, r.shared = places, false
+	r.own.outdate()
 }
 
 // numbers returns a column of the candidates.

@@ -17,12 +17,12 @@ type First struct {
 const (
 	fewFirsts  = 4  // say something
 	manyFirsts = 8  // say that a larger window is not too large
-	kept       = 16 // of the newest, for a median
+	kept       = 16 // of the newest, for a quartile
 
 	// rateOver is the time over which the rate of first tokens is a mean.
 	rateOver = 5 * time.Second
 	// floorFor is how long the least time of a size is kept at least, and for twice that at most.
-	floorFor = 5 * time.Minute
+	floorFor = time.Minute
 	// grain is added to what is expected: steps of an engine, and the way there and back.
 	grain = 20 * time.Millisecond
 )
@@ -94,7 +94,8 @@ func (f *firsts) note(excess float64) {
 	f.count++
 }
 
-// queue returns how many requests wait at the endpoint, by the median of how late first tokens were.
+// queue returns how many requests wait at the endpoint, by how late three quarters of the first tokens were at least: some
+// are late because their prompts came with others, but where requests wait, all do.
 func (f *firsts) queue(now time.Time) float64 {
 	if f.count == 0 {
 		return 0

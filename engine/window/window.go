@@ -23,7 +23,10 @@ import (
 type Load struct {
 	Requests int
 	Tokens   int  // of the requests' prompts, estimated
-	Held     bool // more would be sent, but for the room that is kept for requests of higher priority
+	Held     bool // more would be sent, if it found room
+
+	// Part is up to which share of the window requests of the lowest priority find room; 0 = all of it.
+	Part float64
 }
 
 // Limits bound the load of the endpoint.
@@ -79,13 +82,17 @@ func (w *Window) Why() Why { return w.why }
 
 // limits reports whether the window is what bounds the load. While it still grows, its divided part counts as well.
 func (w *Window) limits(load Load) bool {
-	return float64(load.Requests) >= w.requests-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 ||
+	return float64(load.Requests) >= math.Floor(w.requests)-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 ||
 		w.found == 0 && w.divided(load)
 }
 
 // divided reports whether the window would be what bounds the load, but for a part of it that is kept free.
 func (w *Window) divided(load Load) bool {
-	return load.Held && float64(load.Requests) >= .85*(w.requests-Slack-1)
+	part := .9 // that crowds leave, at least
+	if load.Part > 0 {
+		part = max(part*load.Part, .25)
+	}
+	return load.Held && float64(load.Requests) >= part*(w.requests-Slack-1)-1
 }
 
 // FirstToken learns from the first token of a request. load is that at now.
@@ -154,7 +161,7 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 	}
 }
 
-// Ended learns from a request that has ended without a first token that was seen. It matters only at an endpoint of
+// Ended learns from a request that was served without a first token that was seen. It matters only at an endpoint of
 // which nothing else tells: there the window grows, for nothing says that work waits.
 func (w *Window) Ended(now time.Time, load Load) {
 	if !w.first.quiet(now) || w.page.credible(now) || now.Sub(w.changed) < silent/10 || !w.limits(load) {
@@ -163,10 +170,11 @@ func (w *Window) Ended(now time.Time, load Load) {
 	w.grow(now, load, 1, Why{Cause: Blind})
 }
 
-// Refused learns from a request that the endpoint refused because it is full.
+// Refused learns from a request that the endpoint refused because it is full. That says something of the window only if
+// the endpoint has as much to do as the window allows.
 func (w *Window) Refused(now time.Time, load Load) {
-	if now.Sub(w.changed) < w.first.settling() && w.step == 0 {
-		return // the others of the same moment
+	if !w.limits(load) || now.Sub(w.changed) < max(w.first.settling(), time.Second) && w.step == 0 {
+		return // or it is one of several of the same moment
 	}
 	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
 }
@@ -180,7 +188,7 @@ func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
 	if w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 {
 		w.tokens *= 1 + max(step/w.requests, 1./32)
 	}
-	if float64(load.Requests) >= w.requests-1 || w.divided(load) {
+	if float64(load.Requests) >= math.Floor(w.requests)-1 || w.divided(load) {
 		w.requests = min(w.requests+step, most)
 	}
 	w.change(now, step, why)

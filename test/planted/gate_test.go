@@ -22,7 +22,8 @@ var gate = map[string]contract{
 		file: "engine/window/window.go", was: "w.requests, w.found = to, to", is: "w.found = to",
 	}, "engine/window", "Test"},
 	"room at an ejected endpoint counts": {fault{
-		file: "engine/schedule/run.go", was: "r.leaveHealthy(now)\n", is: "",
+		file: "engine/schedule/run.go", was: "case len(r.place) > 0 && !(dropped && r.allOutliers()):",
+		is: "case len(r.place) > 0:",
 	}, "engine/schedule", "Test"},
 	"a page that stands still is read": {fault{
 		file: "engine/window/page.go", was: "p.honest && p.still < frozenAfter", is: "p.honest",
@@ -85,8 +86,7 @@ var gate = map[string]contract{
 		file: "engine/schedule/scheduler.go", was: "if !next.Optional || s.run.full {", is: "if !next.Optional {",
 	}, "engine/schedule", "Test"},
 	"room at an endpoint that filters drop is waited for": {fault{
-		file: "engine/schedule/run.go", was: "if filter = r.filter(p, rec); filter == \"\" {\n\t\t\tr.full",
-		is: "if true {\n\t\t\tr.full",
+		file: "engine/schedule/run.go", was: "if filter = r.filter(p, rec); filter != \"\" {", is: "if false {",
 	}, "engine/schedule", "Test"},
 	"a client may wait as long as it likes": {fault{
 		file: "engine/flow/settings.go", was: "return min(turn, told), min(without, told)", is: "return told, told",

@@ -50,6 +50,8 @@ func (i intercept) others(of runtime.Birth, actor any) any {
 		return shaken[messages.MemoryMsg](i.faults, of.Kind, &keeping{a, i.model.kept})
 	case runtime.Actor[messages.CapacityMsg]:
 		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.WindowMsg]:
+		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:
 		return shaken(i.faults, of.Kind, a)
 	}

@@ -81,7 +81,8 @@ func slips() []string {
 func pluginFault(family, what string) string { return family + " " + what }
 
 // restarting are the actors that begin anew after a panic.
-var restarting = []string{"capacity", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard"}
+var restarting = []string{"capacity", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
+	"window"}
 
 func restartOf(actor string) string { return "restart of " + actor }
 

