@@ -41,7 +41,7 @@ type Capacity struct {
 	line   flow.LineWriter
 	queues *flow.Queues
 	turn   turn
-	full   map[flow.Class]failure // classes for which a turn has failed since room changed, and the newest of these turns
+	full   map[flow.Class]failure // classes for which a turn has failed since room changed: the newest such turn
 	drain  drain
 
 	ceilings ceilings

@@ -119,7 +119,7 @@ func (r *profileRun) narrow(p *Profile, rec *messages.ProfileRun) (messages.Reas
 		filter = r.filter(p, rec)
 	}
 	switch {
-	case len(r.place) > 0 && !(dropped && r.allOutliers()):
+	case len(r.place) > 0 && (!dropped || !r.allOutliers()):
 		return messages.NoReason, ""
 	case !dropped:
 		return messages.NoEndpoints, "filter " + filter + " left no endpoint"

@@ -94,8 +94,8 @@ func (f *firsts) note(excess float64) {
 	f.count++
 }
 
-// queue returns how many requests wait at the endpoint, by how late three quarters of the first tokens were at least: some
-// are late because their prompts came with others, but where requests wait, all do.
+// queue returns how many requests wait at the endpoint, by how late three quarters of the first tokens were at least:
+// some are late because their prompts came with others, but where requests wait, all do.
 func (f *firsts) queue(now time.Time) float64 {
 	if f.count == 0 {
 		return 0

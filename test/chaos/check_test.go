@@ -125,8 +125,9 @@ func (s *session) until(what string, so func() bool) {
 	}
 }
 
-// calm comes when the faults have ended: each client that comes is served, and leaves nothing. Deadlines are short, and a
-// busy machine may stop for longer than one: clients that were not served are told, and others must all be served then.
+// calm comes when the faults have ended: each client that comes is served, and leaves nothing. Deadlines are short, and
+// a busy machine may stop for longer than one: clients that were not served are told, and others must all be served
+// then.
 func (s *session) calm() {
 	s.Helper()
 	s.discover(all()...)
@@ -165,8 +166,8 @@ func (s *session) calm() {
 func (s *session) unserved(from int) (list []string) {
 	for n := from; n <= s.last; n++ {
 		if l := s.ledger.line(n); l.picks.Load() != 1 || l.refusals.Load() != 0 {
-			list = append(list, fmt.Sprintf("request %d came after all faults, and was told %d picks and %d refusals (%v)",
-				n, l.picks.Load(), l.refusals.Load(), messages.Reason(l.why.Load())))
+			list = append(list, fmt.Sprintf("request %d came after all faults: %d picks and %d refusals (%v) were told", n,
+				l.picks.Load(), l.refusals.Load(), messages.Reason(l.why.Load())))
 		}
 	}
 	return list

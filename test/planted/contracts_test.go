@@ -16,7 +16,7 @@ type contract struct {
 // contracts stand where the faults could have been made.
 var contracts = map[string]contract{
 	"a column keeps the values of candidates that were dropped": {fault{
-		file: "engine/schedule/run.go", was: "\t\tr.own.outdate()\n", is: "",
+		file: "engine/schedule/run.go", was: "\tr.own.outdate()\n", is: "",
 	}, "engine/schedule", "Test"},
 	"the failed fetch of one source is that of all": {fault{
 		file: "engine/schedule/freshness.go", was: "return r.view.fresh[at]&^r.view.failing[at]&source != 0",

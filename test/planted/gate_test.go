@@ -16,13 +16,13 @@ var gate = map[string]contract{
 		is:   "room = Room{}",
 	}, "actors/cycle", "TestWindowBoundsLoad"},
 	"a window that nothing waits behind stays": {fault{
-		file: "engine/window/window.go", was: "w.requests = min(w.requests+step, most)", is: "",
+		file: "engine/window/window.go", was: "\t\tw.requests = min(w.requests+step, most)\n", is: "",
 	}, "engine/window", "Test"},
 	"a window never shrinks": {fault{
 		file: "engine/window/window.go", was: "w.requests, w.found = to, to", is: "w.found = to",
 	}, "engine/window", "Test"},
 	"room at an ejected endpoint counts": {fault{
-		file: "engine/schedule/run.go", was: "case len(r.place) > 0 && !(dropped && r.allOutliers()):",
+		file: "engine/schedule/run.go", was: "case len(r.place) > 0 && (!dropped || !r.allOutliers()):",
 		is: "case len(r.place) > 0:",
 	}, "engine/schedule", "Test"},
 	"a page that stands still is read": {fault{

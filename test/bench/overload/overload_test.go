@@ -483,7 +483,9 @@ func TestUsageLimitsLeaveWindowsToGrow(t *testing.T) {
 		typ = strings.TrimSuffix(typ, "}")
 		p.Text = strings.Replace(gated, "featureGates:", limit.text+"\nfeatureGates:", 1) // it stands among the plugins
 		p.Text = strings.Replace(p.Text, "flowControl:\n", "flowControl:\n  usageLimitPolicyPluginRef: "+typ+"\n", 1)
-		work := ratio(played(t, p), free, func(r *Result) float64 { return r.between("", 60*time.Second, p.Length).tokens })
+		work := ratio(played(t, p), free, func(r *Result) float64 {
+			return r.between("", 60*time.Second, p.Length).tokens
+		})
 		t.Logf("%s: tokens %v of those without", name, work)
 		if work.mean < limit.least {
 			t.Errorf("want %v", limit.least)
