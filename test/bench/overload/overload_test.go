@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 5, "how many seeds each comparison is played with")
+	seeds  = flag.Int("seeds", fewSeeds, "how many seeds each comparison is played with; figures are from 5")
 	detail = flag.Bool("looks", false, "print what there is every ten seconds")
 )
 
