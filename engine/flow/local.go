@@ -10,9 +10,9 @@ const (
 // locality does not matter.
 func (q *Queues) Locate(held func(*Entry) int) { q.held = held }
 
-// nearest returns which entry is next by locality, and the line whose turn it is: of the flows within a quantum of that,
-// the request of whose prompt the most is held where there is room; of equal ones that of the first flow. At least one
-// class must have room.
+// nearest returns which entry is next by locality, and the line whose turn it is: of the flows within a quantum of
+// that, the request of whose prompt the most is held where there is room; of equal ones that of the first flow. At
+// least one class must have room.
 func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found *Entry, turn *line) {
 	for done := false; !done; { // again, if a queue panicked
 		q.change(b, func() {

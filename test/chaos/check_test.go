@@ -166,8 +166,9 @@ func (s *session) calm() {
 func (s *session) unserved(from int) (list []string) {
 	for n := from; n <= s.last; n++ {
 		if l := s.ledger.line(n); l.picks.Load() != 1 || l.refusals.Load() != 0 {
-			list = append(list, fmt.Sprintf("request %d came after all faults: %d picks and %d refusals (%v) were told", n,
-				l.picks.Load(), l.refusals.Load(), messages.Reason(l.why.Load())))
+			why := messages.Reason(l.why.Load())
+			list = append(list, fmt.Sprintf("request %d came after all faults: %d picks, %d refusals (%v)", n,
+				l.picks.Load(), l.refusals.Load(), why))
 		}
 	}
 	return list
