@@ -187,11 +187,11 @@ func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, turn *line) {
 func (q *Queues) chosen(b *band, by Chooser, room func(*Entry) bool) *Entry {
 	q.candidates = q.candidates[:0]
 	for _, c := range b.classes {
-		if !room(c.lines[0].head) {
-			continue
-		}
+		has := c.room(room)
 		for _, l := range c.lines {
-			q.candidates = append(q.candidates, Candidate{Account: &l.flow.account, Head: l.head})
+			if has(l) {
+				q.candidates = append(q.candidates, Candidate{Account: &l.flow.account, Head: l.head})
+			}
 		}
 	}
 	defer func() { clear(q.candidates) }()
@@ -215,6 +215,21 @@ func (b *band) next(room func(*Entry) bool) (first *line) {
 		}
 	}
 	return first
+}
+
+// room returns which lines of a class have room. It asks once for those whose flows crowd, and once for the others.
+func (c *class) room(room func(*Entry) bool) func(*line) bool {
+	var asked, has [2]bool
+	return func(l *line) bool {
+		kind := 0
+		if l.flow.crowds() {
+			kind = 1
+		}
+		if !asked[kind] {
+			asked[kind], has[kind] = true, room(l.head)
+		}
+		return has[kind]
+	}
 }
 
 // crowds reports whether the flow has more than one request waiting.

@@ -31,14 +31,12 @@ func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found 
 func (q *Queues) search(b *band, room func(*Entry) bool, first *Entry, most int64) *Entry {
 	found, blocks, left := first, q.held(first), nearFlows
 	for _, c := range b.classes {
-		if !room(c.lines[0].head) {
-			continue
-		}
+		has := c.room(room)
 		c.within(0, most, func(l *line) bool {
 			n := nearRequests
 			list, ok := l.queue.(Lister)
-			if !ok {
-				return false
+			if !ok || !has(l) {
+				return ok
 			}
 			list.List(func(e *Entry) bool {
 				if held := q.held(e); held > blocks {

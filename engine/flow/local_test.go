@@ -229,3 +229,21 @@ func TestLocalTenantsAreServedAlike(t *testing.T) {
 		t.Errorf("a tenant was given %.0f tokens more than another one, want %d at most", gap, 2*quantum)
 	}
 }
+
+// Where requests that crowd have no room, policies that look at several flows choose among the others.
+func TestCrowdsAreNotChosenWithoutRoom(t *testing.T) {
+	programs := band(fcfs, program, flow.Limits{})
+	for name, b := range map[string]flow.BandSettings{"program": programs, "local": local(100, new(queues.ListQueue))} {
+		q, w := flow.New(everywhere(b, flow.Limits{})), new(waiting)
+		q.Locate(cached{1: 9, 2: 9, 4: 5}.held)
+		push(t, q, w.of("crowd", 0), w.of("crowd", 0), w.of("a", 0), w.of("b", 0))
+		var got []string
+		alone := func(e *flow.Entry) bool { return !e.Crowds() }
+		for e := q.Next(alone); e != nil; e = q.Next(alone) {
+			got = append(got, e.Flow.Fairness)
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("%s: dispatched %v, want a and b", name, got)
+		}
+	}
+}

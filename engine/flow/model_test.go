@@ -3,6 +3,8 @@ package flow_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -47,43 +49,95 @@ type model struct {
 	settings flow.Settings
 	now      time.Time
 	entries  []*flow.Entry
-	bands    map[int]*modelBand
+	in       map[*flow.Entry]*modelBand // where each waits, or was dispatched
+	bands    map[int][]*modelBand       // by priority; of one those of older settings first
 }
 
+// modelBand is the requests of one priority that began to wait under the same policies.
 type modelBand struct {
+	flow.BandSettings
 	accounts map[string]*flow.Account
 	turns    map[*flow.Entry][2]uint64 // of dispatched requests: the dispatch before to their flow, and their own
 	rank     int64
 	served   uint64
 }
 
-func (m *model) band(priority int) *modelBand {
-	if m.bands[priority] == nil {
-		m.bands[priority] = &modelBand{accounts: map[string]*flow.Account{}, turns: map[*flow.Entry][2]uint64{}}
+// of returns the settings of a priority.
+func (m *model) of(priority int) flow.BandSettings {
+	if b, ok := m.settings.Bands[priority]; ok {
+		return b
 	}
-	return m.bands[priority]
+	if priority < 0 {
+		return m.settings.Negative
+	}
+	return m.settings.Default
 }
 
-func (m *model) account(k messages.FlowKey) *flow.Account {
-	b := m.band(k.Priority)
-	if b.accounts[k.Fairness] == nil {
-		b.accounts[k.Fairness] = &flow.Account{Weight: 1}
+// same reports whether requests may wait beside each other under two settings.
+func same(a, b *flow.BandSettings) bool {
+	return reflect.DeepEqual(a.Policies, b.Policies) && reflect.DeepEqual(a.Weights, b.Weights)
+}
+
+// band returns the band in which requests of a priority begin to wait.
+func (m *model) band(priority int) *modelBand {
+	s, all := m.of(priority), m.bands[priority]
+	if n := len(all); n > 0 && same(&all[n-1].BandSettings, &s) {
+		return all[n-1]
 	}
-	return b.accounts[k.Fairness]
+	b := &modelBand{s, map[string]*flow.Account{}, map[*flow.Entry][2]uint64{}, 0, 0}
+	m.bands[priority] = append(all, b)
+	return b
+}
+
+// waits returns how much waits in a band.
+func (m *model) waits(b *modelBand) flow.Total {
+	return m.total(func(e *flow.Entry) bool { return m.in[e] == b })
+}
+
+// configure brings other settings in force, as Queues.Configure must.
+func (m *model) configure(s flow.Settings) {
+	m.settings = s
+	for priority, all := range m.bands {
+		now := m.of(priority)
+		var kept []*modelBand
+		for i, b := range all {
+			newest := i == len(all)-1
+			if (m.waits(b) != flow.Total{}) || newest && same(&b.BandSettings, &now) {
+				kept = append(kept, b)
+			}
+		}
+		m.bands[priority] = kept
+	}
+}
+
+func (b *modelBand) account(fairness string) *flow.Account {
+	if b.accounts[fairness] == nil {
+		b.accounts[fairness] = &flow.Account{Weight: 1}
+		if w, ok := b.Weights[fairness]; ok {
+			b.accounts[fairness].Weight = w
+		}
+	}
+	return b.accounts[fairness]
 }
 
 func (m *model) push(e *flow.Entry) {
-	a := m.account(e.Flow)
+	b := m.band(e.Flow.Priority)
+	a := b.account(e.Flow.Fairness)
 	if a.Requests == 0 {
-		m.settings.Default.Fairness.Join(a, m.band(e.Flow.Priority).rank)
+		b.Fairness.Join(a, b.rank)
 	}
 	a.Requests++
 	m.entries = append(m.entries, e)
+	m.in[e] = b
 }
 
 func (m *model) remove(e *flow.Entry) {
-	m.account(e.Flow).Requests--
+	b, priority := m.in[e], e.Flow.Priority
+	b.account(e.Flow.Fairness).Requests--
 	m.entries = slices.DeleteFunc(m.entries, func(x *flow.Entry) bool { return x == e })
+	if all := m.bands[priority]; b != all[len(all)-1] && m.waits(b) == (flow.Total{}) {
+		m.bands[priority] = slices.DeleteFunc(all, func(x *modelBand) bool { return x == b })
+	}
 }
 
 func (m *model) total(counts func(*flow.Entry) bool) (t flow.Total) {
@@ -98,62 +152,75 @@ func (m *model) total(counts func(*flow.Entry) bool) (t flow.Total) {
 
 // next returns what Queues.Next must return.
 func (m *model) next(room func(*flow.Entry) bool) *flow.Entry {
+	for _, priority := range slices.Backward(slices.Sorted(maps.Keys(m.bands))) {
+		for _, b := range m.bands[priority] {
+			all := m.heads(b, room)
+			if len(all) == 0 {
+				continue
+			}
+			next := m.choose(b, all)
+			m.dispatch(next.Head, b.Fairness.Rank(next.Account, next.Head))
+			return next.Head
+		}
+	}
+	return nil
+}
+
+// heads returns the first request of each flow and class of a band that has room.
+func (m *model) heads(b *modelBand, room func(*flow.Entry) bool) (all []flow.Candidate) {
 	type line struct {
-		flow  messages.FlowKey
+		flow  string
 		class flow.Class
 	}
 	heads := map[line]*flow.Entry{}
-	highest := 0
 	for _, e := range m.entries {
-		if !room(e) {
-			continue
-		}
-		at := line{e.Flow, e.Class}
-		if h := heads[at]; h == nil || e.Before(h) {
-			if len(heads) == 0 || e.Flow.Priority > highest {
-				highest = e.Flow.Priority
-			}
+		at := line{e.Flow.Fairness, e.Class}
+		if h := heads[at]; m.in[e] == b && room(e) && (h == nil || e.Before(h)) {
 			heads[at] = e
 		}
 	}
-	var all []flow.Candidate
 	for at, e := range heads {
-		if at.flow.Priority == highest {
-			all = append(all, flow.Candidate{Account: m.account(at.flow), Head: e})
-		}
+		all = append(all, flow.Candidate{Account: b.account(at.flow), Head: e})
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	next := m.choose(all)
-	m.dispatch(next.Head, m.settings.Default.Fairness.Rank(next.Account, next.Head))
-	return next.Head
+	return all
 }
 
 // choose returns which of all flows is next.
-func (m *model) choose(all []flow.Candidate) flow.Candidate {
-	if by, ok := m.settings.Default.Fairness.(flow.Chooser); ok {
+func (m *model) choose(b *modelBand, all []flow.Candidate) flow.Candidate {
+	if by, ok := b.Fairness.(flow.Chooser); ok {
 		return all[by.Choose(m.now, all)]
 	}
-	rank := func(c flow.Candidate) int64 { return m.settings.Default.Fairness.Rank(c.Account, c.Head) }
-	return slices.MinFunc(all, func(a, b flow.Candidate) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Head.Number, b.Head.Number))
+	rank := func(c flow.Candidate) int64 { return b.Fairness.Rank(c.Account, c.Head) }
+	return slices.MinFunc(all, func(x, y flow.Candidate) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Head.Number, y.Head.Number))
 	})
 }
 
 func (m *model) dispatch(e *flow.Entry, rank int64) {
 	m.remove(e)
-	b, a := m.band(e.Flow.Priority), m.account(e.Flow)
+	b := m.in[e]
+	a := b.account(e.Flow.Fairness)
 	b.rank = rank
 	b.served++
 	b.turns[e] = [2]uint64{a.Served, b.served}
 	a.Served = b.served
-	m.add(a, flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
+	m.add(b, a, flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
+}
+
+// putBack takes a dispatch back.
+func (m *model) putBack(e *flow.Entry) {
+	b := m.in[e]
+	a, turn := b.account(e.Flow.Fairness), b.turns[e]
+	m.add(b, a, flow.Tokens{Prompt: -int64(max(e.Prompt, 1))})
+	if a.Served == turn[1] {
+		a.Served = turn[0]
+	}
+	m.push(e)
 }
 
 // add charges an account.
-func (m *model) add(a *flow.Account, t flow.Tokens) {
-	if meter, ok := m.settings.Default.Fairness.(flow.Meter); ok {
+func (m *model) add(b *modelBand, a *flow.Account, t flow.Tokens) {
+	if meter, ok := b.Fairness.(flow.Meter); ok {
 		meter.Charge(a, m.now, t)
 	} else {
 		a.Service += t.Prompt + t.Output
@@ -163,17 +230,19 @@ func (m *model) add(a *flow.Account, t flow.Tokens) {
 
 // charge charges a flow for what ran, as Queues.Charge must.
 func (m *model) charge(k messages.FlowKey, t flow.Tokens) {
-	fair, ok := m.settings.Default.Fairness.(flow.Meter)
-	if !ok {
-		return
-	}
-	b, a := m.band(k.Priority), m.account(k)
-	if m.total(func(e *flow.Entry) bool { return e.Flow.Priority == k.Priority }) == (flow.Total{}) {
-		fair.Join(a, b.rank)
-		b.rank = max(b.rank, fair.Rank(a, nil))
-	}
-	if t != (flow.Tokens{}) {
-		m.add(a, t)
+	newest := m.band(k.Priority)
+	for _, b := range m.bands[k.Priority] {
+		if _, ok := b.Fairness.(flow.Meter); !ok || b != newest && b.accounts[k.Fairness] == nil {
+			continue
+		}
+		a := b.account(k.Fairness)
+		if m.waits(b) == (flow.Total{}) {
+			b.Fairness.Join(a, b.rank)
+			b.rank = max(b.rank, b.Fairness.Rank(a, nil))
+		}
+		if t != (flow.Tokens{}) {
+			m.add(b, a, t)
+		}
 	}
 }
 
@@ -185,6 +254,24 @@ type game struct {
 	dispatched []*flow.Entry
 }
 
+func newGame(s flow.Settings) *game {
+	g := &game{queues: flow.New(s), model: &model{
+		settings: s, now: start, in: map[*flow.Entry]*modelBand{}, bands: map[int][]*modelBand{},
+	}}
+	g.queues.Advance(start)
+	return g
+}
+
+// moves are what may happen.
+func (g *game) moves() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"push": g.push, "next": g.next, "remove": g.remove, "return": g.putBack, "charge": g.charge,
+		"advance": g.advance, "": g.check,
+	}
+}
+
+var limits = rapid.SampledFrom([]flow.Limits{{}, {Requests: 6}, {Bytes: 40}, {Requests: 9, Bytes: 60}})
+
 // TestQueuesAgreeWithModel draws what comes and goes: every decision must be the one that a look at everything takes,
 // and all counts exact.
 func TestQueuesAgreeWithModel(t *testing.T) {
@@ -192,20 +279,55 @@ func TestQueuesAgreeWithModel(t *testing.T) {
 		for fair := range fairness.Types {
 			t.Run(ordering+" "+fair, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
-					limit := rapid.SampledFrom([]flow.Limits{{}, {Requests: 6}, {Bytes: 40}, {Requests: 9, Bytes: 60}})
-					s := everywhere(band(ordering, fair, limit.Draw(t, "of a band")), limit.Draw(t, "of all"))
-					g := &game{queues: flow.New(s), model: &model{settings: s, bands: map[int]*modelBand{}}}
-					g.model.now = start
-					g.queues.Advance(start)
-					t.Repeat(map[string]func(*rapid.T){
-						"push": g.push, "next": g.next, "remove": g.remove, "return": g.putBack, "charge": g.charge,
-						"advance": g.advance,
-						"":        g.check,
-					})
+					b := band(ordering, fair, limits.Draw(t, "of a band"))
+					t.Repeat(newGame(everywhere(b, limits.Draw(t, "of all"))).moves())
 				})
 			})
 		}
 	}
+}
+
+// TestQueuesAgreeWithModelUnderOtherSettings also draws other settings while requests wait: bands come and go, their
+// policies, weights and limits change, and change back.
+func TestQueuesAgreeWithModelUnderOtherSettings(t *testing.T) {
+	for fair := range fairness.Types {
+		t.Run(fair, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				g := newGame(anySettings(t, fair))
+				moves := g.moves()
+				moves["configure"] = func(t *rapid.T) {
+					s := anySettings(t, fair)
+					g.queues.Configure(s)
+					g.model.configure(s)
+				}
+				for range 8 { // long enough for bands to empty, and to fill again
+					t.Repeat(moves)
+				}
+			})
+		})
+	}
+}
+
+// anySettings draws settings. Most have the same policies.
+func anySettings(t *rapid.T, fair string) flow.Settings {
+	usual := rapid.SampledFrom([]bool{true, true, true, false})
+	one := func(name string) flow.BandSettings {
+		ordering := fcfs
+		if !usual.Draw(t, name+" is usual") {
+			ordering = edf
+		}
+		b := band(ordering, fair, limits.Draw(t, name+" limits"))
+		if !usual.Draw(t, name+" weighs alike") {
+			b.Weights = map[string]float64{"a": 2, "c": .5}
+		}
+		return b
+	}
+	s := everywhere(one("default"), limits.Draw(t, "of all"))
+	s.Negative = one("negative")
+	if !usual.Draw(t, "one") {
+		s.Bands = map[int]flow.BandSettings{1: one("band")}
+	}
+	return s
 }
 
 // advance lets time pass, some of it longer than flows are remembered.
@@ -237,7 +359,8 @@ func (g *game) push(t *rapid.T) {
 	}
 	all, band := g.totals(e)
 	displaced, ok := g.queues.Push(e)
-	fits := within(all, e, g.model.settings.Limits) && within(band, e, g.model.settings.Default.Limits)
+	limit := g.model.of(e.Flow.Priority).Limits
+	fits := within(all, e, g.model.settings.Limits) && within(band, e, limit)
 	if fits && (!ok || len(displaced) > 0) {
 		t.Fatalf("it fits, and is refused: %v, %d make way", !ok, len(displaced))
 	}
@@ -250,7 +373,7 @@ func (g *game) push(t *rapid.T) {
 		return
 	}
 	all, band = g.totals(e)
-	if !within(all, e, g.model.settings.Limits) || !within(band, e, g.model.settings.Default.Limits) {
+	if !within(all, e, g.model.settings.Limits) || !within(band, e, limit) {
 		t.Fatalf("above a limit: %v in all, %v in its band before it", all, band)
 	}
 	g.model.push(e)
@@ -276,15 +399,23 @@ func (g *game) checkDisplaced(t *rapid.T, e *flow.Entry, d flow.Displaced) {
 	switch {
 	case d.Priority && d.Flow.Priority >= e.Flow.Priority, !d.Priority && d.Flow.Priority != e.Flow.Priority:
 		t.Fatalf("%v makes way for %v, of higher priority: %v", d.Flow, e.Flow, d.Priority)
-	case !d.Priority && g.model.account(d.Flow).Requests <= g.model.account(e.Flow).Requests+1:
+	case !d.Priority && g.model.crowd(d.Flow, 0) <= g.model.crowd(e.Flow, 1):
 		t.Fatalf("%v makes way for %v, which has as much waiting", d.Flow, e.Flow)
 	}
+}
+
+// crowd returns how many requests of a flow wait in the newest band of its priority, and more, by its weight.
+func (m *model) crowd(k messages.FlowKey, more int) float64 {
+	all := m.bands[k.Priority]
+	b := all[len(all)-1]
+	a := b.account(k.Fairness)
+	return float64(a.Requests+more) / a.Weight
 }
 
 // checkRefused wants a refused request to be one for which no lower priority could have made room.
 func (g *game) checkRefused(t *rapid.T, e *flow.Entry) {
 	all, band := g.totals(e)
-	if !within(band, e, g.model.settings.Default.Limits) {
+	if !within(band, e, g.model.of(e.Flow.Priority).Limits) {
 		return
 	}
 	lower := g.model.total(func(x *flow.Entry) bool { return x.Flow.Priority < e.Flow.Priority })
@@ -340,12 +471,7 @@ func (g *game) take(t *rapid.T) *flow.Entry {
 func (g *game) putBack(t *rapid.T) {
 	e := g.take(t)
 	g.queues.Return(e)
-	a, turn := g.model.account(e.Flow), g.model.band(e.Flow.Priority).turns[e]
-	g.model.add(a, flow.Tokens{Prompt: -int64(max(e.Prompt, 1))})
-	if a.Served == turn[1] {
-		a.Served = turn[0]
-	}
-	g.model.push(e)
+	g.model.putBack(e)
 }
 
 func (g *game) charge(t *rapid.T) {

@@ -43,7 +43,7 @@ func New(s Settings) *Queues {
 
 // Configure brings other settings in force. What waits stays where it is, in its order, also if it is more than new
 // limits allow: bands of older policies are served before the newer one of their priority. A band in which nothing
-// waits goes, and its accounts with it, unless its policies stay the same.
+// waits goes, and its accounts with it, unless its policies stay the same and requests may still have its priority.
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
 	clear(q.builtIn)
@@ -51,7 +51,8 @@ func (q *Queues) Configure(s Settings) {
 	var kept []*band
 	for i, b := range q.bands {
 		now, newest := s.band(b.priority), i+1 == len(q.bands) || q.bands[i+1].priority != b.priority
-		if (b.total != Total{}) || newest && b.settings.orderedAs(&now) {
+		known := len(s.Priorities) == 0 || slices.Contains(s.Priorities, b.priority)
+		if (b.total != Total{}) || newest && known && b.settings.orderedAs(&now) {
 			kept = append(kept, b)
 		}
 	}

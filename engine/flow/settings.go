@@ -70,7 +70,7 @@ type Settings struct {
 
 	LimitedBy  string        // type of UsageLimit; "" = none
 	UsageLimit UsageLimit    // nil = endpoints may be full with requests of any priority
-	Priorities []int         // that requests of the configuration may have
+	Priorities []int         // that requests of the configuration may have; none = any
 	Flows      int           // that a band tells apart; further ids share one flow
 	Without    time.Duration // how long a request waits at most while there is no endpoint; 0 as for TTL
 }

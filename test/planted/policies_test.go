@@ -20,8 +20,8 @@ var policies = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "a.queues.Undo(e)\n", is: "",
 	}, "actors/capacity", "TestTurnOfADeadCycle"},
 	"a new configuration forgets what flows were charged": {fault{
-		file: "engine/flow/queues.go", was: "newest && b.settings.orderedAs(&now)",
-		is: "newest && !b.settings.orderedAs(&now)",
+		file: "engine/flow/queues.go", was: "known && b.settings.orderedAs(&now)",
+		is: "known && !b.settings.orderedAs(&now)",
 	}, "engine/flow", "TestAccountsOutliveConfigurations"},
 	"service is never forgotten": {fault{
 		file: "engine/fairness/program_aware.go", was: "math.Exp2(-since/p.LASHalfLifeSeconds)", is: "1",
@@ -30,15 +30,43 @@ var policies = map[string]contract{
 		file: "engine/fairness/program_aware.go", was: "p.LASWeightHeadWait*wait.place", is: "0*wait.place",
 	}, "engine/fairness", "Test"},
 	"a policy that looks at all flows is not asked": {fault{
-		file: "engine/flow/band.go", was: "if !ok {\n\t\treturn b.next(room)",
-		is: "if ok || !ok {\n\t\treturn b.next(room)",
+		file: "engine/flow/band.go", was: "(Chooser); ok {", is: "(Chooser); ok && false {",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"a flow that has no room is chosen": {fault{
-		file: "engine/flow/band.go", was: "if !room(c.lines[0].head) {", is: "if false {",
+		file: "engine/flow/band.go", was: "if has(l) {", is: "if has(l) || true {",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"a policy that names no flow ends the actor": {fault{
 		file: "engine/flow/guard.go", was: "_ = all[next]", is: "",
 	}, "engine/flow", "TestPolicyThatAlwaysPanics"},
+	"locality passes a request over for ever": {fault{
+		file: "engine/flow/local.go", was: "if found.over < quantum {", is: "if true {",
+	}, "engine/flow", "TestLocalityKeeps"},
+	"locality knows no turns": {fault{
+		file: "engine/flow/local.go", was: "turn.rank+quantum)", is: "1<<62)",
+	}, "engine/flow", "TestLocalityKeeps"},
+	"locality looks at full classes": {fault{
+		file: "engine/flow/local.go", was: "!ok || !has(l)", is: "!ok || !has(l) && false",
+	}, "engine/flow", "TestRequestsGo"},
+	"a place that was taken draws requests": {fault{
+		file: "actors/capacity/capacity.go", was: "\t\ta.places.taken(m.Endpoint)\n", is: "",
+	}, "actors/capacity", "TestTakenPlaces"},
+	"a place without room draws requests": {fault{
+		file: "actors/capacity/capacity.go", was: "\t\tclear(a.places.of)\n", is: "",
+	}, "actors/capacity", "TestTakenPlaces"},
+	"a turn goes where prompts are and no room is": {fault{
+		file: "actors/capacity/locality.go", was: "most = max(most, matches[id.Slot])",
+		is: "for _, n := range matches {\n\t\t\tmost = max(most, n)\n\t\t}\n\t\t_ = id",
+	}, "actors/capacity", "TestTurnGoes"},
+	"a new configuration sheds what waits": {fault{
+		file: "engine/flow/queues.go", was: "if (b.total != Total{}) || newest", is: "if newest",
+	}, "engine/flow", "TestQueuesAgreeWithModelUnder"},
+	"bands of priorities that are gone stay": {fault{
+		file: "engine/flow/queues.go", was: "slices.Contains(s.Priorities, b.priority)", is: "true",
+	}, "engine/flow", "TestRemovedBands"},
+	"long requests are passed over for ever": {fault{
+		file: "engine/orderings/shortest_work.go", was: "return e.Arrived.UnixNano()/2 + int64(ages)/2",
+		is: "return int64(ages) / 2",
+	}, "engine/flow", "TestAgeingBounds"},
 	"weights of the file mean nothing": {fault{
 		file: "engine/config/flowcontrol.go", was: "s.Weights = of.FlowWeights()", is: "_ = of",
 	}, "engine/config", "TestLoadWeights"},
@@ -60,7 +88,7 @@ var policies = map[string]contract{
 // usageLimits has faults in how full endpoints may be.
 var usageLimits = map[string]contract{
 	"a low priority without room holds up higher ones": {fault{
-		file: "actors/capacity/capacity.go", was: "e.Flow.Priority > failed", is: "e.Flow.Priority < failed",
+		file: "actors/capacity/capacity.go", was: "priority > failed.priority", is: "priority < failed.priority",
 	}, "actors/capacity", "TestClassIsFull"},
 	"a ceiling that rises is no room": {fault{
 		file: "actors/capacity/ceilings.go", was: "if a.ceilings.Set(list) {", is: "if a.ceilings.Set(list); false {",
@@ -72,7 +100,7 @@ var usageLimits = map[string]contract{
 		file: "engine/flow/ceilings.go", was: "max(min(share, most), leastShare)", is: "max(min(share, 1), leastShare)",
 	}, "engine/flow", "TestCeilingsKeep"},
 	"a usage limit that panics is asked for ever": {fault{
-		file: "engine/flow/ceilings.go", was: "q.limitFaults++", is: "",
+		file: "engine/flow/ceilings.go", was: "q.limitFaults++\n\t\t}\n\t}()\n\tagain", is: "}\n\t}()\n\tagain",
 	}, "engine/flow", "TestUsageLimitThatPanics"},
 	"load is taken up to the whole capacity": {fault{
 		file: "actors/cycle/wait.go", was: "c.plan.Bounds(out.Ceiling)", is: "c.plan.Bounds(1)",
