@@ -208,7 +208,7 @@ func TestBodyHasOthersMakeWay(t *testing.T) {
 func TestClosedLineHasOneTurnForEach(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := range messages.RequestID(3) {
-		s.asks(id+1, tenant("a"), 0)
+		s.asks(id+1, tenant(string(rune('x'+id))), 0)
 	}
 	s.turn(1)
 	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})

@@ -164,7 +164,7 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 2000 {
+			for range 20_000 {
 				p, ok := l.take(3, Room{Requests: 5})
 				if n := l.inflight(); n > 5 {
 					t.Errorf("%d in flight", n)

@@ -170,7 +170,7 @@ func TestReadersSeeTheirOwnKeys(t *testing.T) {
 	for range 2 {
 		wait.Go(func() { readOwn(t, &table, ended) })
 	}
-	for round := range 2000 {
+	for round := range 20_000 {
 		for key := uint64(1); key < 64; key++ {
 			at := messages.EndpointID{Slot: uint32(key), Generation: 1}
 			table.put(key, at, start.Add(time.Duration(round+int(key)%3)), start.Add(time.Duration(round)))

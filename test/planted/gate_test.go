@@ -48,7 +48,7 @@ var gate = map[string]contract{
 		is: "if word.Store(old + n); true {",
 	}, "engine/endpoints", "TestTakeKeepsToTheRoomUnderConcurrency"},
 	"room that is given back is not told": {fault{
-		file: "actors/cycle/holdings.go", was: "c.loaded(false)\n\t\tc.deps.Bell.Ring()",
+		file: "actors/cycle/holdings.go", was: "c.loaded(false)\n\t\tc.deps.Bell.RingAt(c.served.ID)",
 		is: "c.loaded(false)",
 	}, ".", "TestOrderHoldsOverAllLoops"},
 	"room that changes during a turn is not noticed": {fault{
@@ -56,7 +56,7 @@ var gate = map[string]contract{
 	}, "actors/capacity", "Test"},
 	"a full class holds up the others": {fault{
 		file: "actors/capacity/capacity.go", was: "failed, full := a.full[e.Class]",
-		is: "failed, full := 1<<31, len(a.full) > 0",
+		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
 		file: "actors/capacity/capacity.go", was: "clear(a.full)\n", is: "",
