@@ -139,13 +139,16 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	return plan, queueing
 }
 
-// queueing is how requests wait for room: few, in turn or by tokens, and not for long.
+// queueing is how requests wait for room: few, in turn, by tokens or programs, and not for long.
 func (w *world) queueing() *flow.Settings {
 	p := flow.Policies{
 		Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
 	}
-	if w.chance(.5) {
-		p.Fairness = new(fairness.Token)
+	switch w.dice.IntN(4) {
+	case 0:
+		p.Fairness = &fairness.Token{LocalityTokens: 2000}
+	case 1:
+		p.Fairness = fairness.Types["program-aware-fairness"]()
 	}
 	band := flow.BandSettings{Limits: flow.Limits{Requests: 40}, Policies: p, TTL: limits.Queue}
 	return &flow.Settings{
