@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -32,7 +33,7 @@ func crowd(b *testing.B, q *flow.Queues, flows, requests int) []*flow.Entry {
 // BenchmarkPushNext has a request wait and dispatches one, with so many waiting all the time.
 func BenchmarkPushNext(b *testing.B) {
 	for _, c := range []struct{ flows, waiting int }{{1, 1}, {1, 100_000}, {10_000, 10_000}, {10_000, 100_000}} {
-		for _, policies := range [][2]string{{fcfs, robin}, {edf, token}} {
+		for _, policies := range [][2]string{{fcfs, robin}, {edf, token}, {fcfs, program}} {
 			b.Run(fmt.Sprintf("flows=%d/waiting=%d/%s", c.flows, c.waiting, policies[1]), func(b *testing.B) {
 				q := flow.New(everywhere(band(policies[0], policies[1], flow.Limits{}), flow.Limits{}))
 				crowd(b, q, c.flows, c.waiting)
@@ -57,5 +58,24 @@ func BenchmarkCancel(b *testing.B) {
 		for _, e := range made {
 			q.Remove(e.Request)
 		}
+	}
+}
+
+// BenchmarkLocal does so by locality, with prompts that take a microsecond to find.
+func BenchmarkLocal(b *testing.B) {
+	q := flow.New(everywhere(local(100_000, new(queues.ListQueue)), flow.Limits{}))
+	q.Locate(func(e *flow.Entry) int {
+		sum := 0
+		for i := range 400 {
+			sum += i ^ int(e.Request)
+		}
+		return sum & 1
+	})
+	crowd(b, q, 10_000, 100_000)
+	e := q.Next(anyRoom)
+	b.ReportAllocs()
+	for b.Loop() {
+		q.Push(e)
+		e = q.Next(anyRoom)
 	}
 }
