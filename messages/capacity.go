@@ -69,6 +69,34 @@ type TurnFailed struct {
 	Request    RequestID
 	Cycle      Sink[CycleMsg]
 	Saturation Saturation
+	// Lacking are the endpoints that would do if they had room; empty = unknown, or its configuration ends no running
+	// request for it.
+	Lacking List[EndpointID]
+}
+
+// ServingStarted says that a request runs that may be ended for one of a higher priority. It is told again when another
+// endpoint serves the request.
+//
+//	From:  cycle, if its configuration has in-flight eviction
+//	To:    capacity
+//	Reply: Revoked to Cycle, at most once
+type ServingStarted struct {
+	Request  RequestID
+	Flow     FlowKey
+	Endpoint EndpointID // that serves it
+	At       time.Time  // when it was picked
+	Cycle    Sink[CycleMsg]
+}
+
+// ServingEnded says that a request cannot be ended for others any more, because it has ended, or because its response
+// goes on without us. A request that is not known is no error.
+//
+//	From:  cycle, after ServingStarted, once
+//	To:    capacity
+//	Reply: none
+type ServingEnded struct {
+	Request RequestID
+	RunsOn  bool // it has not ended
 }
 
 // MemoryRequested asks that requests which wait make way for the body of another one, which does not fit into memory.
@@ -126,6 +154,15 @@ type LineClosed struct{}
 //	Reply: none
 type CeilingsDue struct{}
 
+// ReclaimDue is sent by the timer of capacity: it is time to go on, whether or not the requests that shall end have.
+//
+//	From:  capacity, to itself
+//	To:    capacity
+//	Reply: none
+type ReclaimDue struct {
+	Round uint64 // of revocations, from 1
+}
+
 // TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue.
 //
 //	From:  capacity, to itself
@@ -149,12 +186,15 @@ func (CapacityStarted) capacityMsg()  {}
 func (WaitRequested) capacityMsg()    {}
 func (WaitEnded) capacityMsg()        {}
 func (TurnFailed) capacityMsg()       {}
+func (ServingStarted) capacityMsg()   {}
+func (ServingEnded) capacityMsg()     {}
 func (MemoryRequested) capacityMsg()  {}
 func (RoomChanged) capacityMsg()      {}
 func (TokensUsed) capacityMsg()       {}
 func (QueueingReplaced) capacityMsg() {}
 func (LineClosed) capacityMsg()       {}
 func (CeilingsDue) capacityMsg()      {}
+func (ReclaimDue) capacityMsg()       {}
 func (TurnOverdue) capacityMsg()      {}
 
 func (FlowsQueried) capacityMsg() {}

@@ -66,12 +66,12 @@ type Evicted struct {
 	RetryAfter time.Duration // 0 = unknown
 }
 
-// Revoked takes back what Dispatched gave: the request shall stop running.
+// Revoked takes back what Dispatched gave: the request shall stop running. If its response goes on without us, it
+// cannot, and that was told already.
 //
-//	From:  flow, at most once, after Dispatched
+//	From:  capacity, at most once, after ServingStarted
 //	To:    cycle
-//	Reply: RequestEnded, when the cycle ends
-//	Reserved: until flow evicts
+//	Reply: ServingEnded to capacity, once the request has ended, or cannot be ended any more
 type Revoked struct {
 	Reason     Reason
 	RetryAfter time.Duration // 0 = unknown

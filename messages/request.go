@@ -123,6 +123,7 @@ const (
 	TTLExpired                   // it waited too long in the queue
 	Displaced                    // it waited, and made way for a request of higher priority
 	QueuePressure                // it waited, and made way for a request of a flow with less waiting
+	Preempted                    // it ran, and was ended for a request of higher priority
 	PickTimeout                  // it was dispatched, but no pick was made in time
 	ResponseIdle                 // the model server went silent
 	RequestTimeout               // the whole request took too long
@@ -146,7 +147,7 @@ var reasonNames = [...]string{
 	NoReason: "", InvalidRequest: "invalid-request", BodyTooLarge: "body-too-large", BodyTimeout: "body-timeout",
 	NoEndpoints: "rejected-no-endpoints", NoCapacity: "rejected-saturated", TTLExpired: "rejected-ttl-expired",
 	Displaced: "evicted-priority", QueuePressure: "evicted-queue-pressure",
-	PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
+	Preempted: "evicted", PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
 	Overloaded:   "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",
 	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone",

@@ -46,6 +46,7 @@ type Capacity struct {
 
 	ceilings ceilings
 	places   places
+	reclaim  reclaiming
 	hand     messages.Sink[messages.CycleMsg] // of the request that the message in hand is about; nil = none
 }
 
@@ -64,6 +65,7 @@ func New(deps Deps) *Capacity {
 		full:     map[flow.Class]failure{},
 		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
 		places:   places{of: map[messages.EndpointID]int{}},
+		reclaim:  newReclaiming(),
 	}
 	a.queues.Locate(a.held)
 	return a
@@ -85,7 +87,11 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.TurnFailed:
 		a.hand = m.Cycle
 		a.seen(m.Saturation)
-		a.onTurnFailed(m)
+		a.onTurnFailed(ctx, m)
+	case messages.ServingStarted:
+		a.onServingStarted(m)
+	case messages.ServingEnded:
+		a.onServingEnded(ctx, m)
 	case messages.MemoryRequested:
 		a.onMemoryRequested(m)
 	case messages.RoomChanged:
@@ -102,6 +108,8 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.onLineClosed()
 	case messages.CeilingsDue:
 		a.ceilings.timer = nil
+	case messages.ReclaimDue:
+		a.onReclaimDue(m)
 	case messages.TurnOverdue:
 		a.onTurnOverdue(m)
 	}
@@ -109,6 +117,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	a.limit(ctx)
 	a.next(ctx)
 	a.deps.Metrics.show(a.queues)
+	a.deps.Metrics.pending.Set(float64(len(a.reclaim.revoked)))
 }
 
 func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
@@ -160,7 +169,7 @@ func (a *Capacity) onWaitEnded(ctx runtime.Context[messages.CapacityMsg], m mess
 	a.queues.Remove(m.Request)
 }
 
-func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
+func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m messages.TurnFailed) {
 	e := a.turn.entry
 	if e == nil || e.Request != m.Request { // it was given up, or an earlier incarnation gave the turn
 		m.Cycle.Tell(messages.Evicted{Reason: messages.Internal})
@@ -176,6 +185,7 @@ func (a *Capacity) onTurnFailed(m messages.TurnFailed) {
 	if !a.turn.changed {
 		a.full[e.Class] = failure{e.Flow.Priority, e.Crowds()}
 		clear(a.places.of)
+		a.reclaimFor(ctx, e, m.Lacking)
 	}
 	a.answered()
 }

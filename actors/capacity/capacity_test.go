@@ -207,12 +207,14 @@ func TestBodyHasOthersMakeWay(t *testing.T) {
 
 func TestClosedLineHasOneTurnForEach(t *testing.T) {
 	s := newScene(t, flow.Limits{})
-	for id := range messages.RequestID(3) {
-		s.asks(id+1, tenant(string(rune('x'+id))), 0)
-	}
+	s.asks(1, tenant("a"), 0)
 	s.turn(1)
 	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
-	s.turn(0)
+	s.asks(2, tenant("b"), 0)
+	s.asks(3, tenant("c"), 0)
+	for _, c := range s.cycles {
+		c.Told()
+	}
 	s.actor.Tell(messages.LineClosed{})
 	closing := messages.Evicted{Reason: messages.ShuttingDown, RetryAfter: time.Second}
 	for _, c := range s.cycles {

@@ -11,14 +11,22 @@ import (
 
 // Metrics holds the metrics of what waits. They outlive the actor's incarnations.
 type Metrics struct {
-	requests, bytes                prometheus.Gauge
-	turns, failed, overdue, panics prometheus.Counter
-	choosing                       prometheus.Histogram
-	seen                           uint64 // panics of the incarnation's policies that were counted
+	requests, bytes prometheus.Gauge
+	turnMetrics
+	panics prometheus.Counter
+	seen   uint64 // panics of the incarnation's policies that were counted
+
+	*evictionMetrics
 
 	all, band shares
 	total     share         // of all bands together
 	of        map[int]share // by priority; at most mostBands
+}
+
+// turnMetrics are those of turns: how many there were, in vain or without an answer, and how long it took to choose.
+type turnMetrics struct {
+	turns, failed, overdue prometheus.Counter
+	choosing               prometheus.Histogram
 }
 
 // shares are the families of how much of a limit is used.
@@ -54,14 +62,18 @@ func NewMetrics(r prometheus.Registerer, pool string) (*Metrics, error) {
 	m := &Metrics{
 		requests: gauge("waiting_requests", "Requests that wait for room."),
 		bytes:    gauge("waiting_bytes", "Bytes of their bodies."),
-		turns:    counter("turns_total", "Times that a request which waited had its turn."),
-		failed:   counter("turns_failed_total", "Those at which no endpoint had room after all."),
-		overdue:  counter("turns_overdue_total", "Those that were given up, because no answer came for two seconds."),
-		panics:   counter("policy_panics_total", "Calls of queues, orderings and fairness policies that panicked."),
-		choosing: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: reference + "dispatch_cycle_duration_seconds", Buckets: choosingBuckets,
-			Help: "To choose the request whose turn it is, of those that wait, and to tell it.",
-		}),
+		turnMetrics: turnMetrics{
+			turns:  counter("turns_total", "Times that a request which waited had its turn."),
+			failed: counter("turns_failed_total", "Those at which no endpoint had room after all."),
+			overdue: counter("turns_overdue_total",
+				"Those that were given up, because no answer came for two seconds."),
+			choosing: prometheus.NewHistogram(prometheus.HistogramOpts{
+				Name: reference + "dispatch_cycle_duration_seconds", Buckets: choosingBuckets,
+				Help: "To choose the request whose turn it is, of those that wait, and to tell it.",
+			}),
+		},
+		panics: counter("policy_panics_total",
+			"Calls of queues, orderings, fairness and eviction policies that panicked."),
 		all: shares{
 			used("global_capacity_utilization_requests", "Share of maxRequests that waits; absent without a limit."),
 			used("global_capacity_utilization_bytes", "Share of maxBytes that waits; absent without a limit."),
@@ -80,7 +92,9 @@ func NewMetrics(r prometheus.Registerer, pool string) (*Metrics, error) {
 			return nil, err
 		}
 	}
-	return m, nil
+	var err error
+	m.evictionMetrics, err = newEvictionMetrics(r, pool)
+	return m, err
 }
 
 // configure has the limits in force shown, those of the bands of the configuration from the start.

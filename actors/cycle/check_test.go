@@ -61,7 +61,7 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 			messages.ResponseStarted{Status: 503, Local: "upstream_reset_before_response_started{connection_failure}"},
 			messages.ResponseEnded{},
 		},
-		"revoked": {messages.Revoked{Reason: messages.NoCapacity}},
+		"revoked": {messages.Revoked{Reason: messages.NoCapacity}, messages.StreamGone{Answered: messages.NoCapacity}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := checked(t)

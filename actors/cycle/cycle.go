@@ -94,6 +94,8 @@ type response struct {
 	sent   []sentTo  // the destinations, if one is not sent to its endpoint's own address; else empty
 	began  time.Time // when its headers came; zero before
 	whole  bool      // its end was seen; true only in the phase done
+
+	revoked bool // the stream was told to end it
 }
 
 // sentTo is a destination, and the address to which the proxy sends the request for it.
@@ -196,7 +198,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
 	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
 		c.rec.Decision = out.Decision
-		c.waitForRoom(ctx, m)
+		c.waitForRoom(ctx, m, c.lacking(&out))
 		return
 	}
 	c.endWait(ctx, m.Waited, messages.OutcomeDispatched)
@@ -239,6 +241,7 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
 	c.leaveLine(ctx)
+	c.offer(ctx)
 	made := messages.PickMade{
 		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers, Responses: out.Responses,
 		Queue: c.queueTime(),
@@ -319,6 +322,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		c.keepServed(ctx, where)
 		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
+	c.offerAnew(ctx)
 	c.judge(m.Status)
 	if c.held.prompt {
 		m := messages.PromptServed{Request: c.req.ID, Endpoint: where}
@@ -336,6 +340,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	c.rec.Bypassed = false // the body is visible after all: the stream can ask the proxy to show it
 	if c.phase == detached {
 		c.attach()
+		c.offer(ctx)
 	}
 	if c.rec.Status < 400 && c.bodyStatus == 0 {
 		c.rec.FirstToken = m.At.Sub(c.rec.ArrivedAt)
@@ -375,7 +380,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.rec.Reason = messages.ClientGone
 		c.onStreamDone(ctx, m)
 	case picked, responding:
-		if c.served != nil && c.rec.Status == 0 && !m.Logged {
+		if c.served != nil && c.rec.Status == 0 && !m.Logged && m.Answered == messages.NoReason {
 			c.reportFailure(c.chosen, messages.EndedBare)
 		}
 		if m.Logged && !c.check && c.served != nil {
@@ -393,6 +398,7 @@ func (c *Cycle) onStreamGone(ctx runtime.Context[messages.CycleMsg], m messages.
 func (c *Cycle) onStreamDone(ctx runtime.Context[messages.CycleMsg], m messages.StreamGone) {
 	if m.Answered != messages.NoReason {
 		c.rec.Reason = m.Answered
+		c.rec.Status = cmp.Or(c.rec.Status, c.deps.Status(m.Answered))
 	}
 	if !m.Completed && c.rec.Reason == messages.NoReason {
 		c.rec.Reason = messages.ClientGone
@@ -401,15 +407,16 @@ func (c *Cycle) onStreamDone(ctx runtime.Context[messages.CycleMsg], m messages.
 	c.finish(ctx)
 }
 
-// onRevoked ends a request that waits or runs.
+// onRevoked ends a request that waits or runs. One that runs has ended once its stream has: it may be too late, and
+// then the stream goes on.
 func (c *Cycle) onRevoked(ctx runtime.Context[messages.CycleMsg], m messages.Revoked) {
 	switch c.phase {
 	case created, done:
 	case queued:
 		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	case picked, responding:
-		c.cut(ctx, m.Reason, m.RetryAfter)
-	case detached, lingering: // no stream is left that could end it
+		c.revoke(ctx, m.Reason, m.RetryAfter)
+	case detached, lingering: // no stream is left that could end it, and capacity has been told
 	}
 }
 
@@ -428,8 +435,16 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 // cut has the stream end a request that was picked for, and ends it here.
 func (c *Cycle) cut(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
 	c.rec.Reason = why
-	c.answer(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	c.revoke(ctx, why, retryAfter)
 	c.finish(ctx)
+}
+
+// revoke has the stream end a request that was picked for, once.
+func (c *Cycle) revoke(ctx runtime.Context[messages.CycleMsg], why messages.Reason, retryAfter time.Duration) {
+	if !c.revoked {
+		c.revoked = true
+		c.answer(ctx, messages.ServingRevoked{Reason: why, RetryAfter: retryAfter})
+	}
 }
 
 // finish ends a request whose stream is owed no answer.
@@ -465,6 +480,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.leaveFlow(ctx)
 	c.leaveLine(ctx)
 	c.giveRoomBack()
+	c.endOffer(ctx, false)
 	c.withdrawPrompt(ctx)
 	c.closeEntry(ctx)
 	c.chargeAll()

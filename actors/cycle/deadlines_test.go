@@ -115,6 +115,11 @@ func TestRevokedServingIsToldOnce(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
 	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity, RetryAfter: time.Second})
+	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
+	s.stream.Got()
+	s.load(1, 0)
+	s.cycle.Tell(messages.StreamGone{Answered: messages.NoCapacity})
+	s.outlier.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7, Failed: true})
 	s.over(messages.NoCapacity)
 }

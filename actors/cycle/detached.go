@@ -34,6 +34,7 @@ type accessLog struct {
 // detach lets the request go on without its stream: the response bypasses us, and the access log tells its end.
 func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(detached)
+	c.endOffer(ctx, true)
 	c.rec.Bypassed = true
 	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {

@@ -10,13 +10,14 @@ import (
 // holdings are what other owners keep for the request. Each is taken at most once at a time and given back once, at the
 // latest by Stopped.
 type holdings struct {
-	wait   bool // in the line of capacity, or a turn there: once it is known, until WaitEnded
-	place  bool // at the flow shard, queued or running: once AdmissionRequested was taken, until RequestEnded
-	entry  bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
-	prompt bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
-	load   bool // pick is part of the load of the endpoint that served names, which is not nil
-	pick   endpoints.Pick
-	stages []stage // load at what works before the endpoint that serves: from the pick until the first token
+	wait    bool // in the line of capacity, or a turn there: once it is known, until WaitEnded
+	place   bool // at the flow shard, queued or running: once AdmissionRequested was taken, until RequestEnded
+	entry   bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
+	prompt  bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
+	offered bool // capacity may have it end for others: from ServingStarted until ServingEnded
+	load    bool // pick is part of the load of the endpoint that served names, which is not nil
+	pick    endpoints.Pick
+	stages  []stage // load at what works before the endpoint that serves: from the pick until the first token
 }
 
 // stage is the load of the request at an endpoint beside the one that serves.
@@ -178,4 +179,51 @@ func (c *Cycle) closeEntry(ctx runtime.Context[messages.CycleMsg]) {
 		c.deps.Report(&c.rec)
 	}
 	c.held.entry = false
+}
+
+// offer tells capacity that the request may be ended for one of higher priority, and which endpoint serves it. Only
+// requests of negative priority may, and only while their stream can end them.
+func (c *Cycle) offer(ctx runtime.Context[messages.CycleMsg]) {
+	if !c.evicts() || c.rec.Flow.Priority >= 0 || c.check || c.served == nil {
+		return
+	}
+	c.held.offered = true
+	tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, messages.ServingStarted{
+		Request: c.req.ID, Flow: c.rec.Flow, Endpoint: c.served.ID, At: ctx.Now(), Cycle: ctx.Self(),
+	})
+}
+
+// evicts reports whether the request's configuration has running requests end for waiting ones.
+func (c *Cycle) evicts() bool { return c.queueing != nil && len(c.queueing.Evictions) > 0 }
+
+// endOffer tells capacity that the request cannot be ended any more. runsOn says that it has not ended.
+func (c *Cycle) endOffer(ctx runtime.Context[messages.CycleMsg], runsOn bool) {
+	if c.held.offered {
+		c.held.offered = false
+		m := messages.ServingEnded{Request: c.req.ID, RunsOn: runsOn}
+		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
+	}
+}
+
+// offerAnew follows the request to the endpoint that serves it. A request that no endpoint of the pool serves makes no
+// room when it ends.
+func (c *Cycle) offerAnew(ctx runtime.Context[messages.CycleMsg]) {
+	switch {
+	case !c.held.offered:
+	case c.served == nil:
+		c.endOffer(ctx, true)
+	case c.served != c.chosen:
+		c.offer(ctx)
+	}
+}
+
+// lacking returns the endpoints that would do for the request if they had room, as long as others may be ended for it.
+func (c *Cycle) lacking(out *schedule.Outcome) messages.List[messages.EndpointID] {
+	switch {
+	case !c.evicts():
+		return messages.List[messages.EndpointID]{}
+	case out.Full:
+		return c.deps.Scheduler.Lacking()
+	}
+	return messages.ListOf(out.Ranked[0].ID) // another request took its last place
 }

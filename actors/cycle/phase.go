@@ -12,10 +12,10 @@ import "fmt"
 //	queued ──────── Rejected, Evicted, Revoked, StreamGone; Dispatched without a pick; a deadline ───► done
 //	    │ Dispatched, which PickMade answers
 //	    ▼
-//	picked ──────── ResponseEnded, Revoked; StreamGone if no log will tell the end; a deadline ──────► done
+//	picked ──────── ResponseEnded; StreamGone if no log will tell the end; a deadline ───────────────► done
 //	    │  │ ResponseStarted, of a visible body
 //	    │  ▼
-//	    │ responding ── ResponseEnded, Revoked; StreamGone if no log will tell the end; a deadline ──► done
+//	    │ responding ── ResponseEnded; StreamGone if no log will tell the end; a deadline ───────────► done
 //	    │  │    ▲
 //	    │  │    │ FirstTokenSeen, or StreamGone if no log will tell the end: the body is visible after all
 //	    │  │ StreamGone if the log will tell the end

@@ -26,7 +26,7 @@ const moves = `
 	Dispatched/empty-pool      done    .           .           .           .
 	Rejected                   done    .           .           .           .
 	Evicted                    done    .           .           .           .
-	Revoked                    done    done        done        .           .
+	Revoked                    done    .           .           .           .
 	ResponseStarted            .       responding  .           .           .
 	ResponseStarted/bypasses   .       detached    .           .           .
 	ResponseStarted/elsewhere  .       responding  .           .           .

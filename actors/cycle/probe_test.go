@@ -89,7 +89,9 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 			[]messages.OutlierMsg{failed(messages.EndedBare)},
 		},
 		"it is revoked": {
-			[]messages.CycleMsg{messages.Revoked{Reason: messages.NoCapacity}}, []messages.OutlierMsg{abandoned},
+			[]messages.CycleMsg{
+				messages.Revoked{Reason: messages.NoCapacity}, messages.StreamGone{Answered: messages.NoCapacity},
+			}, []messages.OutlierMsg{abandoned},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,11 @@ func TestStageIsLoadUntilTheFirstToken(t *testing.T) {
 		"client gone":              {[]messages.CycleMsg{messages.StreamGone{}}, 0, 0},
 		"lingers":                  {[]messages.CycleMsg{gone}, 0, 0},
 		"lingers, then runs again": {[]messages.CycleMsg{gone, messages.ResponseOngoing{}}, 1, 0},
-		"revoked":                  {[]messages.CycleMsg{messages.Revoked{Reason: messages.NoCapacity}}, 0, 0},
+		"revoked": {
+			[]messages.CycleMsg{
+				messages.Revoked{Reason: messages.NoCapacity}, messages.StreamGone{Answered: messages.NoCapacity},
+			}, 0, 0,
+		},
 		"moved": {[]messages.CycleMsg{messages.ResponseStarted{Status: 200, Served: addresses[second]}},
 			0, 2},
 	} {

@@ -53,6 +53,7 @@ func TestVisibleResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s = visible(t)
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity})
 	s.stream.Got(messages.ServingRevoked{Reason: messages.NoCapacity})
+	s.cycle.Tell(messages.StreamGone{Answered: messages.NoCapacity})
 	s.over(messages.NoCapacity)
 }
 

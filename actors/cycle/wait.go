@@ -127,13 +127,17 @@ func (c *Cycle) giveRoomBack() {
 }
 
 // waitForRoom has the request wait until there is room for it: at its former place, if it has had its turn.
-func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
+func (c *Cycle) waitForRoom(
+	ctx runtime.Context[messages.CycleMsg], m messages.Dispatched, lacking messages.List[messages.EndpointID],
+) {
 	c.giveRoomBack()
 	c.chosen = nil
 	c.chargeTurn(false)
 	if m.Turn {
 		c.rec.Wait.Failed++
-		again := messages.TurnFailed{Request: c.req.ID, Cycle: ctx.Self(), Saturation: c.wait.saturation}
+		again := messages.TurnFailed{
+			Request: c.req.ID, Cycle: ctx.Self(), Saturation: c.wait.saturation, Lacking: lacking,
+		}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
 		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs
 			c.forgetMessage()

@@ -14,12 +14,14 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -41,9 +43,10 @@ type PluginType struct {
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
 	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, a
-	// flow.Fairness, Ordering or UsageLimit, an attributes.Extractor, or several of these. Parameters are decoded onto
-	// its fields with a tag json, whose documentation is the tag doc. If it has a method Validate() error, that says
-	// what is wrong with them, each problem beginning with the parameter's name and a colon.
+	// flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of these.
+	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
+	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
+	// colon.
 	New func() any
 }
 
@@ -129,6 +132,8 @@ func familyOf(plugin any) string {
 		return "ordering policies"
 	case flow.UsageLimit:
 		return "usage limit policies"
+	case reclaim.Eviction:
+		return "eviction policies"
 	}
 	if _, ok := plugin.(attributes.Extractor); ok || schedule.ServesPoint(plugin) {
 		return furtherFamily
@@ -227,6 +232,9 @@ func construct(typ string) any {
 	if f, ok := ceilings.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := evictions.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -240,7 +248,7 @@ func knownTypes() []string {
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
 		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
 		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(ceilings.Types)),
-		slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -300,9 +308,6 @@ var unsupported = []string{
 	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source",
 	"endpoint-notification-source",
 	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
-
-	// Flow control.
-	"sheddable-eviction-filter", "priority-then-time-eviction-order-policy",
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not

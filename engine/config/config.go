@@ -343,7 +343,8 @@ type flowControlSection struct {
 	// off it says how full the pool is: requests of negative priority are refused while it is saturated; absent =
 	// utilization-detector.
 	SaturationDetector *pluginRef `json:"saturationDetector"`
-	// EnableEviction ends requests of low priority for those of a higher one.
+	// EnableEviction has running requests of negative priority end while one of a higher priority waits and no server
+	// has room for it: with 429 before the response's headers, later by a cut answer, the latter only in the full lane.
 	EnableEviction bool `json:"enableEviction"`
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
@@ -190,6 +191,7 @@ func generate(t *testing.T) []byte {
 		{"fairness policies", slices.Sorted(maps.Keys(fairness.Types))},
 		{"ordering policies", slices.Sorted(maps.Keys(orderings.Types))},
 		{"usage limit policies", slices.Sorted(maps.Keys(ceilings.Types))},
+		{"eviction policies", slices.Sorted(maps.Keys(evictions.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

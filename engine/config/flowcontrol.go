@@ -9,8 +9,10 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -164,11 +166,9 @@ func (l *loader) flowControl(doc *document) {
 	q.usageLimit = policy[flow.UsageLimit](l, "flowControl.usageLimitPolicyPluginRef", s.UsageLimitPolicyPluginRef,
 		limits)
 	if l.gated {
-		if s.EnableEviction {
-			l.Fail("flowControl.enableEviction", "has no effect yet, only false does")
-		}
 		l.from.gate.queueing, l.config.Queueing = q, q.settings(s)
 		l.config.Queueing.Priorities = l.priorities(q)
+		l.evictions(s)
 		if l.config.Queueing.ReadsSaturation() {
 			l.config.Plan.TellSaturation()
 		}
@@ -183,6 +183,45 @@ func (l *loader) flowControl(doc *document) {
 		l.Warn("flowControl", "the feature gate flowControl is off, so only its saturationDetector has an effect")
 	case !detector && l.Written("flowControl"):
 		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	}
+}
+
+// Built-in policies of in-flight eviction. They come behind those of the file.
+var evictionTypes = []string{"sheddable-eviction-filter", "priority-then-time-eviction-order-policy"}
+
+// How long it takes until the room of a request that was ended shows: at once where load is what counts, else with the
+// next sample of its server, which takes a second at most.
+const (
+	loadSettles   = 10 * time.Millisecond
+	sampleSettles = 1250 * time.Millisecond
+)
+
+// evictions has running requests end for waiting ones, by the policies that the file lists and by the built-in ones.
+func (l *loader) evictions(s *flowControlSection) {
+	listed := map[string]bool{}
+	var policies []reclaim.Eviction
+	for _, x := range l.instances {
+		if p, ok := x.plugin.(reclaim.Eviction); ok && s.EnableEviction {
+			x.used, listed[x.typ] = true, true
+			policies = append(policies, p)
+		}
+	}
+	if !s.EnableEviction {
+		return
+	}
+	for _, typ := range evictionTypes {
+		if !listed[typ] {
+			policies = append(policies, construct(typ).(reclaim.Eviction))
+		}
+	}
+	q := l.config.Queueing
+	q.Evictions, q.Settles = policies, sampleSettles
+	if l.config.Plan.Bounds(1) != (endpoints.Room{}) {
+		q.Settles = loadSettles
+	}
+	if len(q.Priorities) == 0 || q.Priorities[len(q.Priorities)-1] >= 0 {
+		l.Warn("flowControl.enableEviction",
+			"no objective has a negative priority, so no running request is ever ended")
 	}
 }
 

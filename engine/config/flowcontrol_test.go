@@ -9,10 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
+	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -139,6 +141,68 @@ func TestLoadWarnsOfLongWaits(t *testing.T) {
 		}
 		if d := cmp.Diff(want, warnings); d != "" {
 			t.Errorf("want -, got +:\n%s", d)
+		}
+	}
+}
+
+// Running requests end for waiting ones if the file says so, by the policies that it lists, and by the built-in ones.
+func TestLoadEvictions(t *testing.T) {
+	const on, low = "flowControl: {enableEviction: true", "objectives: [{name: batch, priority: -1}]\n"
+	for name, c := range map[string]struct {
+		text     string
+		policies []reclaim.Eviction
+		settles  time.Duration
+		warning  string
+	}{
+		"off": {gateOn + low, nil, 0, ""},
+		"the gate is off": {
+			newHead + low + on + "}\n", nil, 0,
+			"line 4: flowControl: the feature gate flowControl is off, so this has no effect",
+		},
+		"on": {
+			gateOn + low + on + ", saturationDetector: {pluginRef: utilization-detector}}\n",
+			[]reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)}, sampleSettles, "",
+		},
+		"by load": {
+			gateOn + low + "plugins: [{type: concurrency-detector}]\n" + on +
+				", saturationDetector: {pluginRef: concurrency-detector}}\n",
+			[]reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)}, loadSettles, "",
+		},
+		"the order is listed": {
+			gateOn + low + "plugins: [{type: priority-then-time-eviction-order-policy}]\n" + on + "}\n",
+			[]reclaim.Eviction{new(evictions.PriorityThenTime), new(evictions.Sheddable)}, loadSettles, "",
+		},
+		"nobody to end": {
+			gateOn + on + "}\n", []reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)},
+			loadSettles, "line 4: flowControl.enableEviction: no objective has a negative priority, so no running " +
+				"request is ever ended",
+		},
+		"listed without effect": {
+			gateOn + low + "plugins: [{type: sheddable-eviction-filter}]\n", nil, 0,
+			"line 5: plugins[0]: nothing names sheddable-eviction-filter, so it has no effect",
+		},
+	} {
+		got, err := Load([]byte(c.text), three)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var policies []reclaim.Eviction
+		var settles time.Duration
+		if got.Queueing != nil {
+			policies, settles = got.Queueing.Evictions, got.Queueing.Settles
+		}
+		if !reflect.DeepEqual(policies, c.policies) || settles != c.settles {
+			t.Errorf("%s: %T, %v; want %T, %v", name, policies, settles, c.policies, c.settles)
+		}
+		var warnings []string
+		for _, w := range got.Warnings {
+			if !strings.Contains(w.String(), "has no scorer") {
+				warnings = append(warnings, w.String())
+			}
+		}
+		if text := strings.Join(warnings, "\n"); text != c.warning {
+			t.Errorf("%s: warnings %q, want %q", name, text, c.warning)
 		}
 	}
 }

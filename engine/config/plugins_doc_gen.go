@@ -199,6 +199,10 @@ var pluginDocs = []Family{
 			{Name: "threshold", Kind: "number", Default: "1", Text: "That degree, above 0, at most 1: with 0.8 a server has room until it is four fifths full, as the saturation detector has it.", Effect: ""},
 		}},
 	}},
+	{Name: "eviction policies", Plugins: []Plugin{
+		{Type: "priority-then-time-eviction-order-policy", Text: "Has the request of the lowest priority ended, and of several the one that began last: it has lost the least."},
+		{Type: "sheddable-eviction-filter", Text: "Has only requests of negative priority ended."},
+	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
@@ -329,7 +333,7 @@ var sectionDocs = map[string]string{
 	"flowControlSection.priorityBands":               "Bands of single priorities.",
 	"flowControlSection.usageLimitPolicyPluginRef":   "Names the policy that says how full the pool may be for each priority.",
 	"flowControlSection.saturationDetector":          "Names the plugin that says which servers have room; absent = learning-detector. With the gate off it says how full the pool is: requests of negative priority are refused while it is saturated; absent = utilization-detector.",
-	"flowControlSection.enableEviction":              "Ends requests of low priority for those of a higher one.",
+	"flowControlSection.enableEviction":              "Has running requests of negative priority end while one of a higher priority waits and no server has room for it: with 429 before the response's headers, later by a cut answer, the latter only in the full lane.",
 	"bandSection.priority":                           "The band's own, highest first served.",
 	"bandSection.maxBytes":                           "Bounds the bytes of the band's requests that wait; 0 = 1G.",
 	"bandSection.maxRequests":                        "Bounds how many of the band's requests wait; 0 = 5000.",

@@ -88,8 +88,6 @@ func TestLoadRefuses(t *testing.T) {
 			`line 3: featureGates[0]: unknown feature gate "flowControll", known are flowControl and`},
 		"bad gate": {head + "featureGates: [flowControl=maybe]",
 			`line 3: featureGates[0]: got "flowControl=maybe", want flowControl=true or`},
-		"gate on, eviction": {newHead + "featureGates: [flowControl]\nflowControl: {enableEviction: true}",
-			"line 4: flowControl.enableEviction: has no effect yet, only false does"},
 		"strategy of a fairness": {plugin("program-aware-fairness", "strategy: drr"),
 			`line 5: plugins[0].parameters.strategy: got "drr", want las`},
 		"weight of a flow": {plugin("token-fairness-policy", "weights: {a: 0}"),
@@ -380,9 +378,6 @@ func TestLoadRefuses(t *testing.T) {
 		"policy that a source names": {newHead + "plugins:\n- {type: program-aware-fairness, name: h}\n" +
 			"dataLayer: {sources: [{pluginRef: h}]}",
 			"line 5: dataLayer.sources[0].pluginRef: h is of type program-aware-fairness, want document-data-source"},
-		"eviction's plugin": {newHead + "plugins:\n- type: sheddable-eviction-filter\n" +
-			"flowControl: {enableEviction: true}",
-			"line 4: plugins[0].type: sheddable-eviction-filter is not supported yet"},
 		"control characters": {head + "\"a\\nb\": x", "line 3: a?b: unknown key"},
 		"itself":             {head + "plugins: &a [*a]", "line 3: plugins[0]: got a list, want a mapping"},
 		"merges itself":      {head + "plugins: [&a {<<: *a}]", "line 3: plugins[0]: merge keys are nested deeper"},

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -160,7 +161,7 @@ func (s *shower) plugins() *yaml.Node {
 // decidesWaits reports whether a plugin decides only over requests that wait.
 func decidesWaits(x *instance) bool {
 	switch x.plugin.(type) {
-	case flow.Fairness, flow.Ordering, flow.UsageLimit:
+	case flow.Fairness, flow.Ordering, flow.UsageLimit, reclaim.Eviction:
 		return true
 	}
 	return false

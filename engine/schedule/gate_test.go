@@ -72,6 +72,27 @@ func TestRequestWithoutRoomIsToWait(t *testing.T) {
 	}
 }
 
+// What would do if it had room is what filters keep, and nothing in an empty pool.
+func TestLackingIsWhatFiltersKeep(t *testing.T) {
+	s := newScene(t, 3)
+	s.filter("others", func(in *schedule.Input, keep []bool) {
+		for i := range keep {
+			keep[i] = in.Candidates().At(i).ID().Slot != 1
+		}
+	})
+	s.guarded()
+	if out := s.run(); !out.Full {
+		t.Fatalf("outcome %+v, want one for want of room", out)
+	}
+	var places []uint32
+	for _, id := range s.scheduler.Lacking().All() {
+		places = append(places, id.Slot)
+	}
+	if len(places) != 2 || places[0] != 0 || places[1] != 2 {
+		t.Errorf("endpoints %v lack room, want 0 and 2", places)
+	}
+}
+
 // An endpoint that filters drop is no place to wait for, and one that they keep is, however many others have room.
 func TestWaitIsForWhatFiltersKeep(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -111,6 +132,9 @@ func TestEmptyPoolIsWaitedForBehindAGate(t *testing.T) {
 	s.guarded()
 	if out := s.run(); !out.Full || out.Reason != messages.NoEndpoints {
 		t.Errorf("full %t, %v; want to wait", out.Full, out.Reason)
+	}
+	if n := s.scheduler.Lacking().Len(); n != 0 {
+		t.Errorf("%d endpoints of an empty pool lack room", n)
 	}
 }
 

@@ -205,6 +205,19 @@ func (s *Scheduler) begin(p *Plan, snap *endpoints.Snapshot) messages.Decision {
 	}
 }
 
+// Lacking returns the endpoints that would have done for the last request if they had room. It is valid after a Run
+// whose outcome is Full, until the next one.
+func (s *Scheduler) Lacking() messages.List[messages.EndpointID] {
+	if len(s.view.all) == 0 {
+		return messages.List[messages.EndpointID]{}
+	}
+	ids := make([]messages.EndpointID, len(s.run.place))
+	for i, at := range s.run.place {
+		ids[i] = s.view.all[at].id
+	}
+	return messages.TakeList(ids)
+}
+
 // forget drops the request, and the observer of its plan, which an idle loop must not keep.
 func (s *Scheduler) forget() {
 	s.course.request, s.course.values, s.run.observer, s.run.gate, s.run.ceiling = nil, nil, nil, nil, 0

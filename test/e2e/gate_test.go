@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,7 +38,8 @@ var longGatedText = strings.Replace(gatedText, "maxRequests: 6", "maxRequests: 1
 
 const places = 2 // of a server
 
-// heldServer is a model server that answers when it is told to.
+// heldServer is a model server that answers when it is told to. It drops a request whose client leaves, and begins the
+// answer to one with the header X-Early at once.
 type heldServer struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -69,6 +71,12 @@ func (m *heldServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	prompt := r.Header.Get("X-Prompt")
+	w.Header().Set("Content-Type", "application/json")
+	if r.Header.Get("X-Early") != "" {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+	}
+	defer context.AfterFunc(r.Context(), func() { m.drop(prompt) })()
 	m.mu.Lock()
 	m.prompts, m.began = append(m.prompts, prompt), append(m.began, prompt)
 	m.most = max(m.most, len(m.prompts))
@@ -77,8 +85,22 @@ func (m *heldServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	m.prompts = slices.DeleteFunc(m.prompts, func(p string) bool { return p == prompt })
 	m.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","choices":[]}`)
+}
+
+// drop has the server work on a request no more.
+func (m *heldServer) drop(prompt string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prompts = slices.DeleteFunc(m.prompts, func(p string) bool { return p == prompt })
+	m.answer.Broadcast()
+}
+
+// forget has the server count anew.
+func (m *heldServer) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.began = nil
 }
 
 // release has the server answer so many requests, the oldest first; -1 = all, and those that come.

@@ -33,8 +33,31 @@ var door = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "e.Cycle.Tell(closing)", is: "_ = e",
 	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
 	"a full class holds up the end": {fault{
-		file: "actors/capacity/capacity.go", was: "|| a.line.Closed() ||", is: "||",
+		file: "actors/capacity/capacity.go", was: "a.line.Closed() ||\n", is: "false ||\n",
 	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
+	"requests are ended for their equals": {fault{
+		file: "engine/reclaim/reclaim.go", was: "r.Flow.Priority < priority &&", is: "r.Flow.Priority <= priority &&",
+	}, "actors/capacity", "TestNobodyEndsForItsEqual"},
+	"more are ended before the first have": {fault{
+		file: "actors/capacity/reclaim.go", was: "|| r.timer != nil ||", is: "||",
+	}, "actors/capacity", "TestVictimsAreTheLeastOfThoseThatHelp"},
+	"the wrong ones are ended": {fault{
+		file: "engine/reclaim/reclaim.go", was: "range v.at[id] {\n\t\t\tif",
+		is: "range v.all {\n\t\t\tif v.at[id] != nil &&",
+	}, "actors/capacity", "TestVictimsAreTheLeastOfThoseThatHelp"},
+	"one that does not end is waited for without end": {fault{
+		file: "actors/capacity/reclaim.go", was: "ctx.After(revokedWithin,", is: "ctx.After(1e3*revokedWithin,",
+	}, "actors/capacity", "TestVictimThatDoesNotAnswerIsGivenUp"},
+	"a light response that has begun is taken for a victim": {fault{
+		file: "actors/cycle/detached.go", was: "c.endOffer(ctx, true)\n", is: "",
+	}, "actors/cycle", "TestRequestIsOfferedWhileItCanBeEnded"},
+	"a request that is ended frees its room too early": {fault{
+		file: "actors/cycle/cycle.go", was: "c.revoke(ctx, m.Reason, m.RetryAfter)\n",
+		is: "c.cut(ctx, m.Reason, m.RetryAfter)\n",
+	}, "actors/cycle", "TestRevokedRequestEndsWithItsStream"},
+	"a request that was ended is a failure of its server": {fault{
+		file: "actors/cycle/cycle.go", was: "&& !m.Logged && m.Answered == messages.NoReason {", is: "&& !m.Logged {",
+	}, "actors/cycle", "TestRevokedRequestEndsWithItsStream"},
 }
 
 func TestDoorFindsFaultsInTheSource(t *testing.T) { findAll(t, door) }

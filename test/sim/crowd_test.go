@@ -58,7 +58,7 @@ func (c *crowd) send() {
 func (c *crowd) newClient(id messages.RequestID) *client {
 	one := &client{
 		world: c.world, line: c.ledger.open(id), under: c.picker.InForce(), deadline: 24 * time.Hour,
-		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(2)},
+		flow: messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(c.dice.IntN(9)), Priority: c.dice.IntN(3) - 1},
 		request: messages.Request{
 			ID: id, ClientID: "client-" + strconv.Itoa(int(id)/2), Model: "model-" + strconv.Itoa(c.dice.IntN(3)),
 			Path:   "/v1/completions",

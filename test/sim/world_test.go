@@ -21,11 +21,13 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -132,7 +134,7 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	plan.Profiles()[0].Name = profileOf(w.configurations)
 	var queueing *flow.Settings
 	if w.dice.IntN(3) == 0 {
-		plan.HaveWait(&gate{w, 12 + w.dice.IntN(20), w.dice.IntN(2) == 0}, schedule.Step{Name: "gate"})
+		plan.HaveWait(&gate{w, 6 + w.dice.IntN(12), w.dice.IntN(2) == 0}, schedule.Step{Name: "gate"})
 		queueing = w.queueing()
 	}
 	plan.Observe(&w.observed)
@@ -154,6 +156,8 @@ func (w *world) queueing() *flow.Settings {
 	return &flow.Settings{
 		Limits: flow.Limits{Requests: 56}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
 		UsageLimit: &ceilings{w},
+		Evictions:  []reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)},
+		Settles:    10 * time.Millisecond,
 	}
 }
 

@@ -33,8 +33,12 @@ extproc_stream_duration_seconds HISTOGRAM - 0.001..600/14
 extproc_streams_inflight GAUGE -
 extproc_streams_total COUNTER code
 flow_control_dispatch_cycle_duration_seconds HISTOGRAM - 0.0001..0.1/10
+flow_control_pending_reclaim GAUGE inference_pool
+flow_control_reclaim_target GAUGE inference_pool
 flow_control_request_queue_duration_seconds HISTOGRAM fairness_id,inference_pool,model_name,outcome,priority,target_model_name 0.0001..60/16
 flow_control_requests_total COUNTER inference_pool,outcome,priority
+flow_control_revocation_confirmation_seconds HISTOGRAM inference_pool 0.005..10/11
+flow_control_revocations_total COUNTER inference_pool,outcome
 inflight_requests GAUGE endpoint_name,fairness_id,namespace,priority,producer_name
 inflight_tokens GAUGE endpoint_name,fairness_id,namespace,priority,producer_name
 info GAUGE build_ref,commit
@@ -182,13 +186,17 @@ flow_control_capacity_utilization_requests GAUGE inference_pool,priority
 flow_control_dispatch_cycle_duration_seconds HISTOGRAM - 0.0001..0.1/10
 flow_control_global_capacity_utilization_bytes GAUGE inference_pool
 flow_control_global_capacity_utilization_requests GAUGE inference_pool
+flow_control_pending_reclaim GAUGE inference_pool
 flow_control_pool_saturation GAUGE inference_pool,stage
 flow_control_queue_bytes GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
 flow_control_queue_size GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
+flow_control_reclaim_target GAUGE inference_pool
 flow_control_request_enqueue_duration_seconds HISTOGRAM fairness_id,outcome,priority 0.0001..0.1/10
 flow_control_request_queue_duration_seconds HISTOGRAM ` +
 	`fairness_id,inference_pool,model_name,outcome,priority,target_model_name 0.0001..60/16
 flow_control_requests_total COUNTER inference_pool,outcome,priority
+flow_control_revocation_confirmation_seconds HISTOGRAM inference_pool 0.005..10/11
+flow_control_revocations_total COUNTER inference_pool,outcome
 flow_control_stale_endpoints GAUGE detector
 `
 

@@ -32,7 +32,11 @@ func listPlugins(w io.Writer, types *config.Catalogue) {
 	for _, f := range types.Describe() {
 		_, _ = fmt.Fprintf(w, "%s\n", f.Name)
 		for _, p := range f.Plugins {
-			_, _ = fmt.Fprintf(w, "  %-32s %s", p.Type, hanging(firstSentence(p.Text), 35))
+			name := p.Type
+			if len(name) > 32 { // its text begins on the next line
+				name += "\n" + strings.Repeat(" ", 34)
+			}
+			_, _ = fmt.Fprintf(w, "  %-32s %s", name, hanging(firstSentence(p.Text), 35))
 		}
 	}
 }
