@@ -20,8 +20,8 @@ const (
 	calmRequests = 300
 	calmRounds   = 2
 	// growth is how many bytes of live heap there may be more than at the start: 2 MB of records, 2 MB of metrics, by
-	// flow and model as far as those have labels of their own, events and tables of plugins. It is the same after 40 000
-	// requests as after 20 000.
+	// flow and model as far as those have labels of their own, events and tables of plugins. It is the same after
+	// 40 000 requests as after 20 000.
 	growth = 7 << 20
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Two tenants whose requests have 100 and 10 000 tokens are given the same number of tokens at all times, also after one
-// of them was idle for a while.
+// Two tenants whose requests have 100 and 10 000 tokens are given the same number of tokens at all times, also after
+// one of them was idle for a while.
 func TestTokensAreSharedEvenly(t *testing.T) {
 	small := Source{
 		Name: "small", Flow: flow("small", 0), Clients: 120, Prompt: Length{60, 10}, Output: Length{40, 10},
@@ -39,7 +39,8 @@ func TestTokensAreSharedEvenly(t *testing.T) {
 			}
 			s, l := given("small", span[0], span[1]), given("large", span[0], span[1])
 			jain := (s + l) * (s + l) / (2 * (s*s + l*l))
-			t.Logf("seed %d, from %v on: %.0f and %.0f tokens, Jain's index %.3f, gap %.0f of %.0f", seed+1, span[0], s, l,
+			t.Logf(
+				"seed %d, from %v on: %.0f and %.0f tokens, Jain's index %.3f, gap %.0f of %.0f", seed+1, span[0], s, l,
 				jain, most, bound)
 			if jain < .95 || most > bound {
 				t.Error("want an index of 0.95, and the gap within the bound")
