@@ -5,10 +5,8 @@ import "testing"
 // gate has faults in how requests wait for room.
 var gate = map[string]contract{
 	"a request that finds no room is refused": {fault{
-		file: "actors/cycle/wait.go", was: "func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], " +
-			"m messages.Dispatched) {\n",
-		is: "func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], " +
-			"m messages.Dispatched) {\n\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n",
+		file: "actors/cycle/wait.go", was: "\tc.giveRoomBack()\n\tc.chosen = nil\n",
+		is: "\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chosen = nil\n",
 	}, "actors/cycle", "Test"},
 	"a window does not bound the load": {fault{
 		file: "engine/endpoints/writers.go",
