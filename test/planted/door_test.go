@@ -7,7 +7,7 @@ var door = map[string]contract{
 	"room that is made for a claim is taken by others": {fault{
 		file: "adapters/extproc/held/budget.go", was: "held+b.owed.Load()+bytes > b.limit-spare",
 		is: "held+bytes > b.limit-spare",
-	}, "adapters/extproc/held", "TestBudgetGrantsClaims"},
+	}, "adapters/extproc/held", "TestBudgetKeepsWhatIsClaimed"},
 	"memory that comes back is not told": {fault{
 		file: "adapters/extproc/held/budget.go", was: "if b.owed.Load() > 0 {\n\t\tb.mu.Lock()",
 		is: "if false {\n\t\tb.mu.Lock()",

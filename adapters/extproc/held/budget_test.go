@@ -81,6 +81,24 @@ func TestBudgetGrantsClaims(t *testing.T) {
 	})
 }
 
+// What is claimed is not taken by a stream that has to spare as much as the claim has.
+func TestBudgetKeepsWhatIsClaimed(t *testing.T) {
+	b := NewBudget(100)
+	if !b.Take(60, 0) {
+		t.Fatal("60 of 100 bytes are not taken")
+	}
+	claim, short := b.File(30, 12, -1)
+	if short != 2 || isGranted(claim) {
+		t.Fatalf("30 bytes that spare 12 are short of %d, granted: %v; want 2 and false", short, isGranted(claim))
+	}
+	if b.Take(5, 12) {
+		t.Error("5 bytes that spare 12 are taken before the claim")
+	}
+	if !b.Take(5, 0) {
+		t.Error("5 bytes that fit beside the claim are not taken, though they have nothing to spare")
+	}
+}
+
 func isGranted(c *Claim) bool {
 	select {
 	case <-c.granted:
