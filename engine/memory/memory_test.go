@@ -163,6 +163,18 @@ func TestExpiredMakeWay(t *testing.T) {
 }
 
 // Readers see the endpoint of their own key or none, whatever the writer does meanwhile.
+// A reader may come between the two writes by which a place is given to another key.
+func TestFindBetweenTwoWrites(t *testing.T) {
+	table := Table{size: 2}
+	table.put(4, one, start, time.Time{})
+	b := &(*table.buckets.Load())[0]
+	at := b.place(4)
+	b.keys[at].Store(6)
+	if e := table.find(6); e != nil {
+		t.Errorf("key 6 has the entry of key %d", e.key)
+	}
+}
+
 func TestReadersSeeTheirOwnKeys(t *testing.T) {
 	table := Table{size: 2}
 	ended := make(chan struct{})
