@@ -89,7 +89,7 @@ func (r Room) Part(share float64) Room {
 		return r
 	}
 	if r.Requests > 0 {
-		r.Requests = Part(r.Requests-learned.Slack-1, share)
+		r.Requests = Part(r.Requests-learned.Slack-1-r.Requests/128, share)
 	}
 	if r.Tokens > 0 {
 		r.Tokens = Part(r.Tokens, share)

@@ -36,6 +36,7 @@ type firsts struct {
 	slack  float64       // by which what is expected is multiplied, beside doubled; 0 = 1
 	last   time.Time
 	usual  float64 // seconds to the first token, a moving mean
+	least  float64 // seconds to it of prompts like these, at an endpoint with little to do, a moving mean
 }
 
 // floor is the least time to the first token, of this epoch and the one before; 0 = there was none.
@@ -69,6 +70,7 @@ func (f *firsts) add(now time.Time, t First) float64 {
 	f.last = now
 	f.rate.add(now)
 	f.floors[class].add(now, took)
+	f.least += (f.floors[class].least() - f.least) / 16
 	if f.usual == 0 {
 		f.usual = took
 	}
@@ -105,6 +107,10 @@ func (f *firsts) queue(now time.Time) float64 {
 	slices.Sort(late)
 	return late[len(late)/4] * f.rate.at(now)
 }
+
+// passing returns how many requests a page may show as waiting at an endpoint at which none has to: each waits until the
+// step under way has ended, which is no longer than the time to the first token at its least.
+func (f *firsts) passing(now time.Time) float64 { return f.least * f.rate.at(now) }
 
 // restart forgets how late first tokens were, because the window is another one.
 func (f *firsts) restart() { f.count = 0 }

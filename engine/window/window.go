@@ -145,7 +145,7 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 		w.first.tighten()
 	}
 	switch {
-	case queue > Slack && w.page.waitedBefore && settled:
+	case queue > Slack+w.first.passing(now) && w.page.waitedBefore && settled:
 		if w.page.last.CacheUsed >= fullCache {
 			w.shrinkTokens(load, queue)
 		}
