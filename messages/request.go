@@ -41,7 +41,7 @@ type Request struct {
 	Salt     string  // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool    // the answer will be server-sent events
 	Usage    bool    // the answer will carry token usage, also when streamed
-	Share    float64 // of what its priority may fill, that it may; 0 = all
+	Share    float64 // of what its priority may fill, that it may, above 1 by its band\'s least share; 0 = all
 	Priority int     // of its objective: higher goes first, negative may be refused; 0 = none is known
 	Visible  bool    // the body of the answer will be visible: the proxy shows it to the stream
 	Form     AnswerForm

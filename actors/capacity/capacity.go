@@ -14,6 +14,7 @@
 package capacity
 
 import (
+	"math"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
@@ -183,7 +184,7 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 	}
 	a.queues.Return(e)
 	if !a.turn.changed {
-		a.full[e.Class] = failure{e.Flow.Priority, e.Crowds()}
+		a.full[e.Class] = failure{a.rank(e), e.Crowds() && !a.queues.Floored()}
 		clear(a.places.of)
 		a.reclaimFor(ctx, e, m.Lacking)
 	}
@@ -200,9 +201,18 @@ type failure struct {
 // priority or a higher one, or only one that crowds, which this one does not.
 func (a *Capacity) hasRoom(e *flow.Entry) bool {
 	failed, full := a.full[e.Class]
-	priority := e.Flow.Priority
+	priority := a.rank(e)
 	return !full || priority > failed.priority || a.line.Closed() ||
 		priority == failed.priority && failed.crowded && !e.Crowds()
+}
+
+// rank returns the priority up to whose ceiling a request finds room: its own, or by its band's least share the
+// highest.
+func (a *Capacity) rank(e *flow.Entry) int {
+	if a.queues.Floored() {
+		return math.MaxInt
+	}
+	return e.Flow.Priority
 }
 
 // onRoomChanged has turns tried again.
@@ -249,7 +259,10 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 			break
 		}
 		turn := messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}
-		if e.Crowds() {
+		switch {
+		case a.queues.Floored():
+			turn.Share = a.ceilings.Of(math.MaxInt) / a.ceilings.Of(e.Flow.Priority)
+		case e.Crowds():
 			turn.Share = a.queues.CrowdShare(e)
 		}
 		if !e.Cycle.Tell(turn) {

@@ -67,6 +67,32 @@ func TestClassIsFullUpToAPriority(t *testing.T) {
 	s.turn(6)
 }
 
+// A request that its band's least share brings forward may fill what the highest priority may, and if even there is no
+// room, its class is full for all.
+func TestLeastShareGoesBeyondTheCeiling(t *testing.T) {
+	s, _ := ceiled(t)
+	b := s.settings.Default
+	b.MinShare = .5
+	s.settings.Bands = map[int]flow.BandSettings{0: b}
+	s.actor.Tell(messages.QueueingReplaced{})
+	for id, priority := range []int{1, 1, 0} {
+		s.asks(messages.RequestID(id+1), at(priority), 7)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.turn(2)
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.asks(4, at(1), 7)
+	told := s.cycles[3].Told()
+	if d, ok := told[len(told)-1].(messages.Dispatched); !ok || d.Share != 2 {
+		t.Fatalf("the low one was told %+v, want a turn with twice its share", told)
+	}
+	s.actor.Tell(messages.TurnFailed{Request: 3, Cycle: s.cycles[3]})
+	s.turn(0)
+	s.actor.Tell(messages.RoomChanged{})
+	s.turn(3)
+}
+
 // A ceiling that rises is room, and one that falls is not.
 func TestRisingCeilingIsRoom(t *testing.T) {
 	s, l := ceiled(t)

@@ -362,6 +362,9 @@ type bandSection struct {
 	FairnessPolicyRef string `json:"fairnessPolicyRef"`
 	// OrderingPolicyRef names the policy that chooses the request of a flow whose turn it is.
 	OrderingPolicyRef string `json:"orderingPolicyRef"`
+	// MinShare is the share of dispatches that the band's requests get at least while they wait, ahead of those of
+	// higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.
+	MinShare float64 `json:"minShare"`
 }
 
 const (

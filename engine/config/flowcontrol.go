@@ -159,6 +159,7 @@ func (l *loader) flowControl(doc *document) {
 		}
 		seen[b.Priority] = true
 	}
+	l.minShares(s)
 	limits := usageLimitTypes
 	if x := l.from.gate.detector; x != nil && x.typ == gateDetector {
 		limits = append([]string{reservePolicy}, limits...)
@@ -183,6 +184,26 @@ func (l *loader) flowControl(doc *document) {
 		l.Warn("flowControl", "the feature gate flowControl is off, so only its saturationDetector has an effect")
 	case !detector && l.Written("flowControl"):
 		l.Warn("flowControl", "the feature gate flowControl is off, so this has no effect")
+	}
+}
+
+// minShares checks the least shares of bands.
+func (l *loader) minShares(s *flowControlSection) {
+	sum := 0.
+	for i := range s.PriorityBands {
+		at, share := "flowControl."+item("priorityBands", i)+".minShare", s.PriorityBands[i].MinShare
+		if !(share >= 0 && share < 1) {
+			l.Fail(at, "got %v, want 0 or more, and less than 1", share)
+		} else if sum += share; sum >= 1 {
+			l.Fail(at, "the shares up to this one are %v together, want less than 1", sum)
+		}
+	}
+	for at, b := range map[string]*bandSection{
+		"defaultPriorityBand": s.DefaultPriorityBand, "defaultNegativePriorityBand": s.DefaultNegativePriorityBand,
+	} {
+		if b != nil && b.MinShare != 0 {
+			l.Fail("flowControl."+at+".minShare", "this may be many bands, want it at one of priorityBands")
+		}
 	}
 }
 
@@ -340,7 +361,7 @@ func (b *band) settings() flow.BandSettings {
 		Limits: flow.Limits{
 			Requests: cmp.Or(int64(b.MaxRequests), bandRequests), Bytes: cmp.Or(int64(b.MaxBytes), bandBytes),
 		},
-		Policies: b.policies(), TTL: b.ttl, Names: b.names(),
+		Policies: b.policies(), TTL: b.ttl, Names: b.names(), MinShare: b.MinShare,
 	}
 	if of, ok := s.Fairness.(flow.Weigher); ok {
 		s.Weights = of.FlowWeights()

@@ -37,7 +37,7 @@ func TestLoadFlowControl(t *testing.T) {
 	}
 	half := .5
 	tenants := flow.BandSettings{
-		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second,
+		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second, MinShare: .1,
 		Policies: flow.Policies{
 			Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
 		},
@@ -68,7 +68,8 @@ flowControl:
   defaultRequestTTL: 5s
   noEndpointRequestTTL: 0s
   priorityBands:
-  - {priority: 2, maxRequests: 7, maxBytes: 2G, fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
+  - {priority: 2, maxRequests: 7, maxBytes: 2G, minShare: 0.1,
+    fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
   defaultNegativePriorityBand: {defaultRequestTTL: 1m, fairnessPolicyRef: global-strict-fairness-policy}
   usageLimitPolicyPluginRef: priority-holdback-policy
 objectives: [{name: a, priority: 7}, {name: b, priority: -1}, {name: c, priority: -1}]

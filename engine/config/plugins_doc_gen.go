@@ -340,6 +340,7 @@ var sectionDocs = map[string]string{
 	"bandSection.defaultRequestTTL":                  "How long a request of the band waits at most; absent = the section's.",
 	"bandSection.fairnessPolicyRef":                  "Names the policy that chooses the flow whose turn it is.",
 	"bandSection.orderingPolicyRef":                  "Names the policy that chooses the request of a flow whose turn it is.",
+	"bandSection.minShare":                           "The share of dispatches that the band's requests get at least while they wait, ahead of those of higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.",
 	"pluginRef.pluginRef":                            "The name of a plugin, which is its type unless it has another.",
 	"requestSection.parsers":                         "Read the bodies of requests; none = openai-parser.",
 	"requestSection.propagatePriority":               "Writes the request's priority into its body.",

@@ -345,6 +345,14 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: flowControl.priorityBands[0].maxBytes: got -1, want 0 or more"},
 		"band requests": {head + "flowControl: {priorityBands: [{priority: 0, maxRequests: -1}]}",
 			"line 3: flowControl.priorityBands[0].maxRequests: got -1, want 0 or more"},
+		"band shares": {head + "flowControl:\n  priorityBands:\n  - {priority: 1, minShare: 0.6}\n  - {minShare: 0.4}",
+			"line 6: flowControl.priorityBands[1].minShare: the shares up to this one are 1 together, " +
+				"want less than 1"},
+		"band share": {head + "flowControl: {priorityBands: [{priority: 0, minShare: -0.1}]}",
+			"line 3: flowControl.priorityBands[0].minShare: got -0.1, want 0 or more, and less than 1"},
+		"template share": {head + "flowControl: {defaultPriorityBand: {minShare: 0.1}}",
+			"line 3: flowControl.defaultPriorityBand.minShare: this may be many bands, " +
+				"want it at one of priorityBands"},
 		"template": {head + "flowControl: {defaultPriorityBand: {maxRequests: -1}}",
 			"line 3: flowControl.defaultPriorityBand.maxRequests: got -1, want 0 or more"},
 		"high band": {head + "flowControl: {priorityBands: [{priority: 2147483648}]}",

@@ -221,6 +221,7 @@ func (s *shower) flowControl() *yaml.Node {
 				pairOf("orderingPolicyRef", text(s.names[b.ordering])))
 			if priority {
 				pairs = append([]pair{pairOf("priority", plain(strconv.Itoa(b.Priority)))}, pairs...)
+				pairs = append(pairs, pairOf("minShare", plain(strconv.FormatFloat(b.MinShare, 'g', -1, 64))))
 			}
 			return mapping(pairs...)
 		}

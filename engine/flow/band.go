@@ -18,8 +18,9 @@ type band struct {
 	idle     idleFlows        // those of flows of which nothing waits
 	classes  []*class         // of which requests wait
 	total    Total
-	rank     int64  // of the flow that was served last; 0 before the first
-	served   uint64 // dispatches
+	rank     int64   // of the flow that was served last; 0 before the first
+	served   uint64  // dispatches
+	due      float64 // dispatches that it is owed by its least share; 0 to below 2
 	guard
 }
 

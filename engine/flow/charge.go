@@ -67,6 +67,9 @@ func (q *Queues) Undo(e *Entry) {
 	if f == nil {
 		return
 	}
+	if q.dispatched == e {
+		q.dispatched = nil
+	}
 	if f.account.Served == e.dispatch {
 		f.account.Served = e.before
 	}

@@ -19,6 +19,7 @@ type Queues struct {
 	panics   uint64
 	now      time.Time
 	limiting
+	floors
 
 	candidates []Candidate      // for a Chooser; empty between calls
 	held       func(*Entry) int // as Locate has it; nil = locality does not matter
@@ -110,26 +111,74 @@ func (q *Queues) put(e *Entry) {
 // room in one band must have none in lower ones. If there is none for a request that crowds, it is asked about one of
 // the class that does not.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
+	q.settleFloors()
 	for _, b := range q.bands {
-		e, turn := q.first(b, room)
-		if e == nil {
+		if b.due < 1-1e-9 { // shares add up to 1 but for rounding
 			continue
 		}
-		if turn.head != e {
-			turn.head.over += DispatchPrompt(e.Prompt)
+		q.floored = true
+		if e := q.nextOf(b, room); e != nil {
+			return e
 		}
-		f := e.line.flow
-		e.crowd = f.crowds()
-		b.rank = turn.rank
-		b.served++
-		q.remove(e)
-		e.before, e.dispatch = f.account.Served, b.served
-		f.account.Served = b.served
-		e.payer = f
-		q.charge(b, f, Tokens{Prompt: DispatchPrompt(e.Prompt)})
-		return e
+	}
+	q.floored = false
+	for _, b := range q.bands {
+		if e := q.nextOf(b, room); e != nil {
+			return e
+		}
 	}
 	return nil
+}
+
+// nextOf takes out the request of a band that is dispatched next; nil = there is none.
+func (q *Queues) nextOf(b *band, room func(*Entry) bool) *Entry {
+	e, turn := q.first(b, room)
+	if e == nil {
+		return nil
+	}
+	if turn.head != e {
+		turn.head.over += DispatchPrompt(e.Prompt)
+	}
+	f := e.line.flow
+	e.crowd = f.crowds()
+	b.rank = turn.rank
+	b.served++
+	q.dispatched = e
+	q.remove(e)
+	e.before, e.dispatch = f.account.Served, b.served
+	f.account.Served = b.served
+	e.payer = f
+	q.charge(b, f, Tokens{Prompt: DispatchPrompt(e.Prompt)})
+	return e
+}
+
+// floors is what serves to keep to the least shares of bands.
+type floors struct {
+	floored    bool   // the band under way is asked ahead of higher priorities
+	dispatched *Entry // last, and not in vain as far as is known; nil = none that is to be counted
+}
+
+// Floored reports whether the request under way is served by the least share of its band: it goes ahead of higher
+// priorities, and whatever they may fill is room for it. Under way is one that Next asks about, or that it has
+// returned.
+func (q *Queues) Floored() bool { return q.floored }
+
+// settleFloors counts the last dispatch, if it was not in vain: each band that waits is owed its least share of one,
+// and the one that was served has had one. What a band is owed does not grow while it finds no room, or has nothing
+// waiting.
+func (q *Queues) settleFloors() {
+	e := q.dispatched
+	if q.dispatched = nil; e == nil {
+		return
+	}
+	for _, b := range q.bands {
+		if b.due += b.settings.MinShare; b == e.band {
+			b.due--
+		}
+		if b.due = min(max(b.due, 0), 1+b.settings.MinShare); (b.total == Total{}) {
+			b.due = 0
+		}
+	}
 }
 
 // Remove takes out a request that waits, and returns its entry; nil = it does not wait.

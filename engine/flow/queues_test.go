@@ -63,6 +63,87 @@ func TestHigherPrioritiesGoFirst(t *testing.T) {
 	}
 }
 
+// shared returns queues in which priority 0 has a quarter of the dispatches at least, and -1 an eighth.
+func shared(w *waiting, entries map[int]int) *flow.Queues {
+	s := everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})
+	s.Bands = map[int]flow.BandSettings{}
+	for priority, share := range map[int]float64{0: .25, -1: .125} {
+		b := s.Default
+		b.MinShare = share
+		s.Bands[priority] = b
+	}
+	q := flow.New(s)
+	for _, priority := range []int{1, 0, -1} {
+		for range entries[priority] {
+			q.Push(w.of("a", priority))
+		}
+	}
+	return q
+}
+
+// served dispatches so many requests, and returns how many of them have which priority.
+func served(t *testing.T, q *flow.Queues, n int) map[int]int {
+	t.Helper()
+	of := map[int]int{}
+	for range n {
+		e := q.Next(anyRoom)
+		if e == nil {
+			t.Fatal("none is dispatched")
+		}
+		if floored := q.Floored(); floored != (e.Flow.Priority < 1) {
+			t.Errorf("priority %d, by its least share: %v", e.Flow.Priority, floored)
+		}
+		of[e.Flow.Priority]++
+	}
+	return of
+}
+
+func TestBandsHaveTheirLeastShares(t *testing.T) {
+	w := new(waiting)
+	q := shared(w, map[int]int{1: 100, 0: 100, -1: 100})
+	served(t, q, 2)
+	if got, want := served(t, q, 80), map[int]int{1: 50, 0: 20, -1: 10}; !reflect.DeepEqual(got, want) {
+		t.Errorf("of 80 dispatches %v, want %v", got, want)
+	}
+}
+
+// A band whose requests come late has lost nothing and saved nothing, and a dispatch in vain does not count.
+func TestLeastSharesAreNotSaved(t *testing.T) {
+	w := new(waiting)
+	q := shared(w, map[int]int{1: 100})
+	served(t, q, 50)
+	push(t, q, w.of("a", 0), w.of("a", 0))
+	for range 20 {
+		e := q.Next(anyRoom)
+		if q.Return(e); e.Flow.Priority != 1 {
+			t.Fatalf("dispatched %s, and all before in vain", show(e))
+		}
+	}
+	for i, want := range []int{1, 1, 1, 0, 1, 1, 1, 0} {
+		if e := q.Next(anyRoom); e.Flow.Priority != want {
+			t.Errorf("dispatch %d has priority %d, want %d", i+1, e.Flow.Priority, want)
+		}
+	}
+}
+
+// A band is owed no more than one dispatch while its requests find no room.
+func TestLeastSharesWaitForRoom(t *testing.T) {
+	w := new(waiting)
+	q := shared(w, map[int]int{1: 100, 0: 10})
+	for range 40 {
+		if e := q.Next(func(e *flow.Entry) bool { return e.Flow.Priority == 1 }); e == nil || q.Floored() {
+			t.Fatalf("dispatched %v, by its least share: %v", e, q.Floored())
+		}
+	}
+	of := map[int]int{}
+	for range 8 {
+		of[q.Next(anyRoom).Flow.Priority]++
+	}
+	if of[0] > 3 {
+		t.Errorf("%d of 8 dispatches, want a quarter, and one that was owed", of[0])
+	}
+}
+
 func TestClassWithoutRoomIsPassedOver(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
 	for i, class := range []flow.Class{1, 1, 2, 2} {

@@ -59,6 +59,10 @@ type BandSettings struct {
 	Names   messages.PolicyNames
 	Weights map[string]float64 // of flows, by fairness id, each above 0; others have 1
 	TTL     time.Duration      // how long a request waits at most; 0 = as long as its client does
+
+	// MinShare is the part of all dispatches that requests of the band get at least while they wait, ahead of those of
+	// higher priority, below 1; 0 = none.
+	MinShare float64
 }
 
 // Settings are those of one configuration. They are not changed once they are given to Queues.

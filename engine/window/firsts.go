@@ -108,8 +108,8 @@ func (f *firsts) queue(now time.Time) float64 {
 	return late[len(late)/4] * f.rate.at(now)
 }
 
-// passing returns how many requests a page may show as waiting at an endpoint at which none has to: each waits until the
-// step under way has ended, which is no longer than the time to the first token at its least.
+// passing returns how many requests a page may show as waiting at an endpoint at which none has to: each waits until
+// the step under way has ended, which is no longer than the time to the first token at its least.
 func (f *firsts) passing(now time.Time) float64 { return f.least * f.rate.at(now) }
 
 // restart forgets how late first tokens were, because the window is another one.

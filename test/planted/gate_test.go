@@ -43,7 +43,8 @@ var gate = map[string]contract{
 	}, "engine/endpoints", "Test"},
 	"two pick at once for one place": {fault{
 		file: "engine/endpoints/load.go", was: "if word.CompareAndSwap(old, old+n) {",
-		is: "for range 5_000 {\n\t\t\tword.Load() // so that others come between\n\t\t}\n\t\tif word.Store(old + n); true {",
+		is: "for range 5_000 { // so that others come between\n\t\t\tword.Load()\n\t\t}\n" +
+			"\t\tif word.Store(old + n); true {",
 	}, "engine/endpoints", "TestTakeKeepsToTheRoomUnderConcurrency"},
 	"room that is given back is not told": {fault{
 		file: "actors/cycle/holdings.go", was: "c.loaded(false)\n\t\tc.deps.Bell.RingAt(c.served.ID)",

@@ -87,6 +87,15 @@ var policies = map[string]contract{
 
 // usageLimits has faults in how full endpoints may be.
 var usageLimits = map[string]contract{
+	"bands without room save their share": {fault{
+		file: "engine/flow/queues.go", was: "min(max(b.due, 0), 1+b.settings.MinShare)", is: "max(b.due, 0)",
+	}, "engine/flow", "TestLeastShares"},
+	"a dispatch in vain counts for the shares": {fault{
+		file: "engine/flow/charge.go", was: "\t\tq.dispatched = nil\n", is: "",
+	}, "engine/flow", "TestLeastShares"},
+	"a least share ends at the ceiling": {fault{
+		file: "actors/capacity/capacity.go", was: "case a.queues.Floored():", is: "case false:",
+	}, "actors/capacity", "TestLeastShare"},
 	"a low priority without room holds up higher ones": {fault{
 		file: "actors/capacity/capacity.go", was: "priority > failed.priority", is: "priority < failed.priority",
 	}, "actors/capacity", "TestClassIsFull"},
